@@ -4,7 +4,7 @@
 //! [`Server::with_manual_clock`] lets a test skip delays. [`Config`] has every limit. ARCHITECTURE.md describes the
 //! design of the server.
 
-// Internal modules document what a name does not say; the public interface is documented completely.
+// Internal items are documented only where the name is not enough. The public interface is fully documented.
 #![deny(missing_docs, unsafe_code)]
 
 #[allow(missing_docs)]
@@ -37,7 +37,7 @@ pub use shared::lease::Lease;
 #[doc(hidden)]
 pub use shared::role::{Role, RoleBoard, RoleFigures};
 
-/// The internal modules, for the program, the tests and the benchmarks of this package. They change without notice.
+/// Internal modules for the program, tests and benchmarks of this package. They can change without notice.
 #[doc(hidden)]
 #[allow(missing_docs)]
 pub mod internals {

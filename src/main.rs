@@ -1,6 +1,6 @@
 //! The program: parses the command line, starts the server, waits for signals, and sets the exit code.
 //!
-//! Owns the messages on stderr before the log starts. The library does everything else.
+//! Owns the messages on stderr before the log starts. Must not implement features; the library does.
 
 #![deny(missing_docs, unsafe_code)]
 
@@ -25,15 +25,15 @@ use process::{allocator, daemon, standby};
 use signal_hook::iterator::Signals;
 use signals::{SignalAction, StopRequests};
 
-/// The stack size in bytes of the thread that waits for a client to shut down the server.
+/// Stack size, in bytes, of the thread that waits for a client to shut down the server.
 const WATCH_STACK: usize = 64 * 1024;
 
-/// An exit code, and the message to log.
+/// An exit code and a message to log.
 type Failure = (u8, String);
 
 fn main() -> ExitCode {
     allocator::configure(machine::is_address_space_limited());
-    // The default number of connections depends on this limit.
+    // The default connection limit depends on the limit of open files.
     machine::raise_file_limit();
     let mut arguments = std::env::args_os();
     let is_gearmand = arguments.next().is_some_and(|name| gearmand::is_gearmand(&name));
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-// A failed write is no reason to panic: the reader may be gone.
+// A failed write must not cause a panic, because the reader may have exited.
 
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
@@ -141,8 +141,8 @@ fn with_log(
     }
 }
 
-/// Runs the server until it stops. Calls `report` with the problem if the server cannot start, or with `None` when it
-/// listens. With `reopens`, SIGHUP reopens the log instead of stopping the server.
+/// Runs the server until it stops. Calls `report` with `None` when the server listens, or with a message when the
+/// server cannot start. With `reopens`, SIGHUP reopens the log instead of stopping the server.
 fn run(settings: Settings, reopens: bool, mut report: impl FnMut(Option<&str>)) -> ExitCode {
     start_and_serve(settings, reopens, &mut report).unwrap_or_else(|(code, problem)| {
         log::error!("{problem}");
@@ -156,7 +156,7 @@ fn start_and_serve(
     reopens: bool,
     report: &mut dyn FnMut(Option<&str>),
 ) -> Result<ExitCode, Failure> {
-    // Before any file is opened, which might get this file descriptor.
+    // Claim the file descriptor before another file gets the same number.
     let ready_file = settings.starter.ready_fd.map(ReadyFile::claim).transpose();
     let starter = settings.starter.clone();
     for notice in &settings.notices {
@@ -209,7 +209,7 @@ fn follow_parent(server: &Server, path: Option<&Path>, parent: Option<Parent>) -
     file.transpose()
 }
 
-/// Runs as a server of a cluster: as a standby, and as the active server after it takes over.
+/// Runs a server of a cluster, first as a standby, and then as the active server.
 fn run_in_cluster(
     cluster: &Cluster,
     mut settings: Settings,
@@ -221,7 +221,7 @@ fn run_in_cluster(
         StandbyEnd::Active(active) => active,
         StandbyEnd::Ended(code) => return Ok(code),
     };
-    // A confirmed change must be in the shared log.
+    // Every acknowledged change must be in the shared log.
     settings.config.log.mode = SyncMode::Always;
     settings.config.lease = active.lease.clone();
     settings.config.role = Some(active.board().clone());
@@ -240,9 +240,9 @@ fn run_in_cluster(
     Ok(standby::hand_over(&active, &switching, &stops))
 }
 
-/// Serves until a signal, or if it `can_end` a client or the last job, stops the server. SIGHUP reopens the log and
-/// reloads files according to the pair of flags; without either, it stops a server that was started manually. `leaving`
-/// announces the stop.
+/// Serves until a signal stops the server. With `can_end`, a client or the last job can also stop the server. On
+/// SIGHUP, `reopens` reopens the log and `reloads` reloads files. Without these flags, SIGHUP stops a server that has
+/// no service manager. `leaving` is called when the server begins to stop.
 fn serve(
     server: &Server,
     mut signals: Signals,
@@ -278,7 +278,7 @@ fn serve(
     })
 }
 
-/// Reopens the log and reloads the configuration files, as far as requested.
+/// Reopens the log and reloads the configuration files, as the flags request.
 fn hang_up(server: &Server, reopens: bool, reloads: bool) {
     match reopens.then(logfile::reopen) {
         Some(Ok(())) => log::info!("log reopened"),

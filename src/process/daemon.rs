@@ -1,6 +1,7 @@
-//! Running in the background, and the process ID file: for the program alone, under the name gearmand.
+//! Running in the background, and the PID file; only used under the name gearmand.
 //!
-//! Owns both, and the guarantee that the original process exits only when the server listens.
+//! Owns the guarantee that the original process exits only when the server listens or has failed. Must not start the
+//! server.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -13,19 +14,19 @@ use nix::fcntl::OFlag;
 use nix::sys::wait::{waitpid, WaitStatus};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid, ForkResult};
 
-/// Which process continues after [`detach`].
+/// The process that continues after [`detach`].
 pub enum Side {
-    /// The process in the background, which must report when it is ready.
+    /// The background process, which must call [`Ready::tell`] when the server listens.
     Background(Ready),
-    /// The original process, which exits with this code.
+    /// The original process, which must exit with this code.
     Foreground(ExitCode),
 }
 
-/// Reports success to the original process.
+/// The connection from the background process to the original process.
 pub struct Ready(UnixStream);
 
-/// Continues in the background. The original process waits until the background process is ready, or exits with its
-/// code.
+/// Continues in the background. The original process waits until the background process is ready, or until it exits,
+/// and then returns an exit code.
 #[allow(unsafe_code)]
 pub fn detach() -> io::Result<Side> {
     let (mut here, there) = UnixStream::pair()?;
@@ -50,8 +51,8 @@ pub fn detach() -> io::Result<Side> {
 }
 
 impl Ready {
-    /// Ends the original process, and closes the standard files of this one, but stderr only if it is not used for
-    /// logging.
+    /// Ends the original process, and closes the standard files of this process. With `keeps_stderr`, stderr stays
+    /// open.
     pub fn tell(mut self, keeps_stderr: bool) -> io::Result<()> {
         let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
         dup2_stdin(&nothing)?;
@@ -63,7 +64,7 @@ impl Ready {
     }
 }
 
-/// The process ID file. Removed at the end of the process, if the process may still remove it.
+/// The PID file. Dropping this value removes the file, if the process is permitted to do so.
 pub struct PidFile {
     file: File,
     entry: FileEntry,
@@ -71,7 +72,7 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Opens the file before privileges are dropped. Its content is kept until [`PidFile::write`].
+    /// Opens the file. Call before privileges are dropped. The contents of the file are kept until [`PidFile::write`].
     pub fn open(path: &Path) -> io::Result<PidFile> {
         let (file, _, entry) = FilePlace::open(path, OFlag::O_WRONLY)?;
         Ok(PidFile { file, entry, written: false })

@@ -1,6 +1,6 @@
-//! The program as a process: its memory, its standard files, its parent, the background, and its role in a cluster.
+//! The program as a process: memory, standard files, parent process, background, and role in a cluster.
 //!
-//! Owns the parts of the program that the library does not contain.
+//! Owns the parts of the program that the library does not contain. Must not be needed by an embedded server.
 
 pub mod allocator;
 pub mod daemon;

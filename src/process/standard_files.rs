@@ -1,12 +1,12 @@
-//! Standard input, output and error, if the program was started without some of them.
+//! Replacements for closed standard files.
 //!
-//! Owns the code before `main`. Rust's runtime opens /dev/null in place of closed ones, and aborts without /dev/null,
-//! as in a bare container. So closed ones are replaced before that; otherwise the first socket or binlog file would get
-//! one of their numbers, and log lines would be written to it.
+//! Owns code that runs before `main`. Rust's runtime opens /dev/null for closed standard files, and aborts if /dev/null
+//! is missing, as in a minimal container. Without a replacement, the first socket or binlog file would get the number
+//! of a standard file, and log lines would be written to that file. Must not use Rust's runtime.
 
 use nix::libc::{c_char, fcntl, open, F_GETFD, O_RDONLY, O_RDWR, STDERR_FILENO, STDIN_FILENO};
 
-/// A function that the C library calls before `main`, and so before Rust's runtime starts.
+/// Registers a function that the C library calls before `main`, and so before Rust's runtime starts.
 #[allow(unsafe_code)]
 #[used]
 #[link_section = ".init_array"]
@@ -16,8 +16,8 @@ static BEFORE_MAIN: extern "C" fn() = fill;
 #[allow(unsafe_code)]
 extern "C" fn fill() {
     for file in STDIN_FILENO..=STDERR_FILENO {
-        // SAFETY: system calls with constant arguments; paths end with a zero byte. Nothing of Rust's runtime is used,
-        // which is not started yet. An open file gets the lowest free number, and those below `file` are in use.
+        // SAFETY: the arguments are constants, and the paths end with a zero byte. Rust's runtime is not used, because
+        // it has not started yet. The new file gets the number `file`, which is the lowest free number.
         unsafe {
             if fcntl(file, F_GETFD) < 0 && open(c"/dev/null".as_ptr().cast::<c_char>(), O_RDWR) < 0 {
                 open(c"/".as_ptr().cast::<c_char>(), O_RDONLY);

@@ -1,7 +1,8 @@
-//! The program as one of several servers: standing by, becoming active, and restarting.
+//! A server of a cluster: standby, activation and restart.
 //!
-//! Owns the order: follow the shared log until this server becomes active, serve, and hand over. A server that must not
-//! reply any more replaces itself with a new process, which closes all connections and drops all state.
+//! Owns the sequence: follow the shared log until this server becomes active, serve, and hand over. A server that may
+//! no longer reply replaces itself with a new process, which closes all connections and drops all state. Must not
+//! access the queue.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -19,19 +20,19 @@ use beanpole::{Address, Role, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
-/// The exit status if an address cannot be used, as in the server.
+/// The exit code for an unusable address, as in the server.
 const NO_ADDRESS: u8 = 111;
 
-/// How the time as a standby ended.
+/// The result of running as a standby.
 pub enum StandbyEnd {
-    /// This server is active from now on.
+    /// This server has become active.
     Active(Box<Active>),
-    /// The server was stopped by a signal, or cannot continue.
+    /// The process must exit with this code, because of a signal or an error.
     Ended(ExitCode),
 }
 
-/// Follows the shared log until this server becomes active. If SIGHUP `reloads` files, there are none to reload yet,
-/// and the signal is ignored.
+/// Follows the shared log until this server becomes active. With `reloads`, SIGHUP is ignored, because a standby has no
+/// files to reload.
 pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads: bool) -> StandbyEnd {
     follow(cluster, settings, signals, reloads).unwrap_or_else(|(code, problem)| {
         log::error!("{problem}");
@@ -39,7 +40,7 @@ pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, r
     })
 }
 
-/// Like `stand_by`; the error is an exit code and a message.
+/// Like [`stand_by`], but returns an error as an exit code and a message.
 fn follow(
     cluster: &Cluster,
     settings: &Settings,
@@ -49,9 +50,9 @@ fn follow(
     let folder = settings.config.log_folder.as_deref();
     let folder =
         folder.ok_or_else(|| (BAD_USAGE, "--journal needs a folder for this server's copy: -b DIR".to_owned()))?;
-    // Before anything is created in the directory: it must belong to the user that this process becomes.
+    // The directory must belong to the final user of this process before files are created in it.
     host::settle(settings.config.user.as_deref(), Some(folder))?;
-    // Detects now what would keep this server from becoming active.
+    // Detect problems early that would prevent this server from becoming active.
     Server::try_start(&settings.config).map_err(|error| (error.code, error.to_string()))?;
     let address = cluster.advertise.clone().unwrap_or_else(|| own_address(settings));
     let journal = Etcd::new(&cluster.location).map_err(|problem| (1, format!("--journal: {problem}")))?;
@@ -83,7 +84,7 @@ fn follow(
                 }
             }
             Ok(Step::Active(active)) => {
-                // The server is about to listen on these addresses.
+                // Release the addresses, because the server will listen on them.
                 drop((follower, door));
                 log::info!("active as {}, epoch {}", cluster.node, active.epoch());
                 systemd::notify(&format!("STATUS=active, epoch {}", active.epoch()));
@@ -97,12 +98,12 @@ fn follow(
     }
 }
 
-/// Reports changes that a standby detects.
+/// Reports changes that a standby observes.
 struct Follower {
     relay: Option<Relay>,
-    /// The last reported epoch of the active server.
+    /// The epoch of the active server that was reported last.
     epoch: u64,
-    /// The current problems, each of which is reported once.
+    /// The current problems, which are reported once each.
     problems: Vec<std::io::ErrorKind>,
 }
 
@@ -130,8 +131,8 @@ impl Follower {
     }
 }
 
-/// Opens a server without a queue at the addresses for HTTP, if there are any, which reports that this server stands
-/// by. With a relay, it listens on a separate port instead of those that the relay takes.
+/// Starts a server without a queue on the HTTP addresses, if there are any. This server reports that the process is a
+/// standby. With a relay, which listens on the TCP addresses, the server uses a separate port.
 fn open_door(settings: &Settings, board: &Arc<RoleBoard>, relays: bool) -> Result<Option<Server>, StartError> {
     if settings.config.http.is_empty() {
         return Ok(None);
@@ -150,19 +151,19 @@ fn open_door(settings: &Settings, board: &Arc<RoleBoard>, relays: bool) -> Resul
     Server::with(config).map(Some)
 }
 
-/// Starts to forward clients of all TCP addresses.
+/// Starts to forward clients of all TCP addresses to the active server.
 fn start_relay(settings: &Settings, door: Option<&Server>) -> std::io::Result<Relay> {
     let mut doors = doors(settings);
-    // The server without a queue serves addresses with TLS: encrypted bytes do not show what they request.
+    // TLS addresses for HTTP belong to the server without a queue, because a relay cannot interpret encrypted requests.
     doors.retain(|(protocol, _)| *protocol != format!("{HTTP}{WITH_TLS}"));
     let most = settings.config.max_connections / 2;
     Relay::start(&doors, most, door.and_then(|door| door.address_of(Wire::Http)))
 }
 
-/// The suffix of a protocol's name in the addresses that a server publishes.
+/// The suffix of a protocol name in published addresses with TLS.
 const WITH_TLS: &str = "+tls";
 
-/// Returns the TCP addresses of this server, each with its protocol.
+/// Returns the protocols and TCP addresses of this server.
 fn doors(settings: &Settings) -> Vec<(String, String)> {
     let config = &settings.config;
     let all = [
@@ -184,8 +185,8 @@ fn doors(settings: &Settings) -> Vec<(String, String)> {
     all.filter_map(|(wire, address, usual)| named(wire, address, usual)).collect()
 }
 
-/// Returns the addresses at which relays reach this server: the first one for each protocol, with the host of
-/// `advertise` if there is one.
+/// Returns the addresses at which relays of other servers reach this server: the first address of each protocol, with
+/// the host of `advertise` if given.
 fn services(settings: &Settings, advertise: Option<&str>) -> Services {
     let mut services = Services::new();
     for (protocol, address) in doors(settings) {
@@ -199,8 +200,8 @@ fn services(settings: &Settings, advertise: Option<&str>) -> Services {
     services
 }
 
-/// Restarts this process when it must not reply any more, and stops it cleanly when another server should take over.
-/// The flag reports the latter.
+/// Restarts this process when the server may no longer reply. When another server should take over, sets the returned
+/// flag and stops the server cleanly.
 pub fn watch(
     active: &Active,
     handle: signal_hook::iterator::Handle,
@@ -223,15 +224,15 @@ pub fn watch(
     Ok(switching)
 }
 
-/// Called before the server stops. If another server takes over, this process continues, which the service manager must
-/// not mistake for its end.
+/// Announces that the server is going to stop. If another server takes over, this process continues as a standby, so
+/// the service manager must not expect its end.
 pub fn leave(active: &Active, switching: &AtomicBool) {
     active.board().note(|figures| figures.role = Role::Closing);
     let stopping = if switching.load(Ordering::Acquire) { "" } else { "STOPPING=1\n" };
     systemd::notify(&format!("{stopping}STATUS=closing, epoch {}", active.epoch()));
 }
 
-/// Called after the server has stopped cleanly: lets another one take over.
+/// Lets another server take over. Call after the server has stopped cleanly.
 pub fn hand_over(active: &Active, switching: &AtomicBool, stops: &StopRequests) -> ExitCode {
     match active.release() {
         Ok(()) => log::info!("journal: released"),
@@ -243,8 +244,8 @@ pub fn hand_over(active: &Active, switching: &AtomicBool, stops: &StopRequests) 
     ExitCode::SUCCESS
 }
 
-/// Replaces this process with a fresh one with the same command line, which closes its sockets and files. A process
-/// that has to stop exits instead.
+/// Replaces this process with a new process that has the same command line. If a signal has requested the end of the
+/// process, exits instead.
 fn restart(stops: &StopRequests) -> ! {
     if stops.last_check() {
         std::process::exit(0);
@@ -257,7 +258,7 @@ fn restart(stops: &StopRequests) -> ! {
     std::process::exit(1);
 }
 
-/// Returns host and port of the first TCP address for beanstalk clients.
+/// Returns the host and port of the first TCP address for beanstalk clients.
 fn own_address(settings: &Settings) -> String {
     let tcp = settings.config.listen.iter().find_map(|address| match address {
         Address::Tcp(host, port) | Address::Tls(host, port) => Some((host.clone(), *port)),

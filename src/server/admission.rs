@@ -1,7 +1,7 @@
-//! Connection limits and admission.
+//! Connection limits.
 //!
-//! Owns the number of connections, in total and per address. Knows only the peer address of a connection, and replies
-//! to nobody: the listener sends the reason to a rejected client.
+//! Owns the number of connections, in total and per address. Must not send replies to rejected
+//! clients; the listener does.
 //!
 //! Promises: P23.
 
@@ -21,7 +21,7 @@ pub enum Refusal {
     Address,
     Files,
     Memory,
-    /// The limit of unauthenticated connections is reached.
+    /// The number of unauthenticated connections has reached its limit.
     Unauthenticated,
 }
 
@@ -40,24 +40,25 @@ impl Refusal {
     }
 }
 
-/// Maximum number of HTTP connections: enough for browsers and scrapers, and cheap to scan.
+/// Maximum number of HTTP connections. The number is large enough for browsers and scrapers, and small enough to check
+/// all HTTP connections at once.
 pub const MAX_HTTP: usize = 64;
 
-/// Temporary HTTP connections above that limit, until the ones that have been idle longest are closed.
+/// Number of HTTP connections accepted above [`MAX_HTTP`] until idle HTTP connections are closed.
 const EXTRA_HTTP: usize = 16;
 
-/// Further HTTP connections for Unix sockets and loopback addresses.
+/// Number of additional HTTP connections for Unix sockets and loopback addresses.
 const LOCAL_HTTP: usize = 8;
 
 #[derive(Debug)]
 pub struct Admission {
     most: usize,
-    /// Extra connections above `most` for Unix sockets and loopback addresses.
+    /// The connection limit for Unix sockets and loopback addresses, which is higher than `most`.
     most_local: usize,
     most_per_address: Option<usize>,
     connections: AtomicUsize,
     http: AtomicUsize,
-    /// The number of connections from each address with at least one.
+    /// The number of connections from each address. Addresses without connections have no entry.
     addresses: LeafMutex<HashMap<IpAddr, usize>>,
     memory: Arc<Memory>,
 }
@@ -75,7 +76,7 @@ impl Admission {
         }
     }
 
-    /// Counts another connection unless a limit is reached. The limit of HTTP connections is lower.
+    /// Counts a new connection, unless a limit is reached. HTTP connections have an additional, lower limit.
     pub fn admit(&self, peer: &PeerAddress, is_http: bool) -> Result<(), Refusal> {
         if is_http {
             increment(&self.http, MAX_HTTP + EXTRA_HTTP + if peer.is_local() { LOCAL_HTTP } else { 0 })?;
@@ -109,9 +110,9 @@ impl Admission {
         Ok(())
     }
 
-    /// If there are more than [`MAX_HTTP`] HTTP connections, removes one from their count and returns `true`. The
-    /// caller must then close a connection, which no longer counts as HTTP. Since the count changes first, concurrent
-    /// callers close no more than the excess.
+    /// Removes one connection from the number of HTTP connections, if there are more than [`MAX_HTTP`]. Returns `true`
+    /// if the caller must close an HTTP connection, which is no longer counted as HTTP. Concurrent callers do not close
+    /// too many connections, because the number is decremented first.
     pub fn evict_http(&self) -> bool {
         let less = |count: usize| (count > MAX_HTTP).then(|| count - 1);
         self.http.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
@@ -134,7 +135,7 @@ impl Admission {
     }
 }
 
-/// Increments a count unless it is `most`.
+/// Increments `count` if `count` is less than `most`.
 fn increment(count: &AtomicUsize, most: usize) -> Result<(), Refusal> {
     if count.fetch_add(1, Ordering::AcqRel) < most {
         return Ok(());
@@ -191,14 +192,14 @@ mod tests {
         let admission = admission(1000, None);
         let far = peer("192.0.2.1");
         (0..MAX_HTTP + EXTRA_HTTP).for_each(|_| admission.admit(&far, true).expect("a place"));
-        // All threads see the excess before any of them has closed a connection.
+        // All threads see the excess before a connection has been closed.
         let evicted: usize = std::thread::scope(|scope| {
             let threads: Vec<_> =
                 (0..4).map(|_| scope.spawn(|| (0..20).filter(|_| admission.evict_http()).count())).collect();
             threads.into_iter().map(|thread| thread.join().expect("a thread")).sum()
         });
         assert_eq!(evicted, EXTRA_HTTP);
-        // An evicted connection does not count again when it ends.
+        // An evicted connection is not subtracted again when it ends.
         admission.admit(&far, true).expect("a place");
         assert!(admission.evict_http() && !admission.evict_http());
         admission.leave(&far, false);
@@ -218,7 +219,7 @@ mod tests {
         admission.leave(&mapped, false);
         admission.admit(&first, false).expect("a share that is free again");
         assert_eq!(admission.admit(&first, false), Err(Refusal::Address));
-        // Rejected connections do not count.
+        // Rejected connections are not counted.
         assert_eq!(admission.connections.load(Ordering::Relaxed), 8);
         assert_eq!(admission.addresses.lock().len(), 2);
     }

@@ -1,8 +1,8 @@
 //! The alarm of the timer thread.
 //!
-//! Owns the time at which it goes off. A thread that adds an earlier deadline to the engine moves it forward; a thread
-//! that removes a deadline leaves it alone, since a spurious wake-up is cheaper than another lock. Must not know what
-//! is due.
+//! Owns the time at which the timer thread wakes up. A thread that adds an earlier deadline advances the alarm. A
+//! thread that removes a deadline does not change the alarm, because a spurious wake-up is cheaper than another lock.
+//! Must not depend on the work that is due.
 
 use super::clock::Clock;
 use crate::engine::Time;
@@ -41,7 +41,8 @@ impl Alarm {
         }
     }
 
-    /// Waits until the alarm goes off by `clock`, and clears it. Returns `false` if the alarm was stopped.
+    /// Waits until the alarm time has passed on `clock`, and clears the alarm. Returns `false` if the alarm was
+    /// stopped.
     pub fn wait(&self, clock: &Clock) -> bool {
         let mut state = self.state.lock();
         loop {

@@ -1,8 +1,8 @@
-//! Accepted connections on their way to a pool thread.
+//! Accepted connections that a pool thread has not taken yet.
 //!
-//! Owns the hand-over: the listener registers a connection with the thread's poller, whose first event makes the thread
-//! take the connection. So the thread needs no other wake-up, and a request that has already arrived is reported by the
-//! same event. Must not serve connections.
+//! Owns the hand-over of connections. A listener registers a connection with the pool thread's poller, and the first
+//! event makes the thread take the connection. Therefore, the thread needs no other wake-up, and a request that has
+//! already arrived is reported by the same event. Must not serve connections.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,7 +14,7 @@ use super::socket::{PeerAddress, Stream};
 use crate::protocol::Wire;
 use crate::shared::lock_order::LeafMutex;
 
-/// An admitted connection, with its peer and its protocol.
+/// An admitted connection with its peer address and protocol.
 #[derive(Debug)]
 pub struct Arrival {
     pub stream: Stream,
@@ -23,13 +23,13 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// The token under which the poller reports it: the number of its file.
+    /// Returns the poller token of the connection, which is the file descriptor.
     fn token(&self) -> Token {
         Token(self.stream.as_raw_fd() as usize)
     }
 }
 
-/// The connections that one pool thread has not taken yet.
+/// The queue of connections that a pool thread has not taken yet.
 #[derive(Debug)]
 pub struct Arrivals {
     registry: Registry,
@@ -37,13 +37,13 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Creates the queue of the thread with this poller.
+    /// Creates the queue of the thread whose poller has this registry.
     pub fn new(registry: Registry) -> Arrivals {
         Arrivals { registry, waiting: LeafMutex::default() }
     }
 
-    /// Adds a connection, which the thread takes when the poller reports it. A new connection is writable, so the
-    /// poller reports it immediately.
+    /// Adds a connection. The poller reports the connection to the thread immediately, because new connections are
+    /// writable.
     pub fn add(&self, mut arrival: Arrival) -> io::Result<()> {
         let mut waiting = self.waiting.lock();
         let token = arrival.token();
@@ -52,7 +52,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Takes the first connection, and returns whether it is the one with this token.
+    /// Takes the first connection from the queue. The flag is `true` if the connection has the given token.
     pub fn take(&self, token: Token) -> Option<(Arrival, bool)> {
         let arrival = self.waiting.lock().pop_front()?;
         let is_it = arrival.token() == token;

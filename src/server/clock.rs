@@ -1,6 +1,6 @@
-//! The clock: the only place where the queue's time is read.
+//! The clock, which is the only source of the queue's time.
 //!
-//! Owns the anchor between the machine's monotonic clock and the wall clock. Must not sleep.
+//! Owns the relation between the monotonic clock and the wall clock. Must not sleep.
 //!
 //! Promises: P11.
 
@@ -13,18 +13,19 @@ use crate::engine::{Span, Time};
 
 #[derive(Debug)]
 pub enum Clock {
-    /// The system clock. Changes of the wall clock after the start have no effect.
+    /// The system clock. Changes of the wall clock after startup have no effect.
     System {
-        /// Wall clock time at the anchor.
+        /// The wall-clock time at `anchor`.
         wall: Time,
-        /// Monotonic clock time at the anchor.
+        /// The monotonic time at which this clock was created.
         anchor: Instant,
         /// Nanoseconds between 1970 and the origin of the monotonic clock.
         offset: u64,
     },
-    /// A test clock that is moved by hand, in nanoseconds since the epoch.
+    /// A test clock that is advanced manually, in nanoseconds since 1970.
     Manual(AtomicU64),
-    /// A test clock, but turns have budgets as with the system clock: unfinished work continues in the next turn.
+    /// Like `Manual`, but turns have limited steps as with the system clock, so that unfinished work continues in the
+    /// next turn.
     #[cfg_attr(not(any(test, feature = "test-support")), expect(dead_code))]
     Stepped(AtomicU64),
 }
@@ -34,8 +35,8 @@ fn wall() -> Time {
     Time::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 
-/// Returns the nanoseconds of the clock behind `Instant` with a third of the instructions: every turn reads it, and
-/// reads it twice when turn lengths are recorded.
+/// Returns the monotonic time in nanoseconds. Takes a third of the instructions of `Instant::now`, which matters
+/// because every turn reads the clock.
 fn monotonic() -> u64 {
     // Every platform that supports `Instant` has this clock.
     clock_gettime(ClockId::CLOCK_MONOTONIC)
@@ -47,18 +48,18 @@ impl Clock {
         Clock::anchored(wall())
     }
 
-    /// Creates a system clock for a queue whose current time is `millis` milliseconds since 1970.
+    /// Creates a system clock that starts at `millis` milliseconds since 1970.
     pub fn starting_at(millis: u64) -> Clock {
         Clock::anchored(Time::from_nanos(millis.saturating_mul(1_000_000)))
     }
 
     fn anchored(wall: Time) -> Clock {
         let offset = wall.nanos().wrapping_sub(monotonic());
-        // Read last, so that no alarm goes off early.
+        // The anchor is read last, so that no alarm goes off early.
         Clock::System { wall, offset, anchor: Instant::now() }
     }
 
-    /// Returns this clock, or one that starts at `time` if this clock has not reached `time` yet.
+    /// Returns this clock, or a clock that starts at `time` if this clock is behind `time`.
     pub fn continued(self, time: Time) -> Clock {
         let behind = time.since(self.now());
         match self {
@@ -82,7 +83,7 @@ impl Clock {
         Clock::Manual(AtomicU64::new(wall().nanos()))
     }
 
-    /// Returns nanoseconds since 1970; never goes back.
+    /// Returns the current time, which never decreases.
     pub fn now(&self) -> Time {
         match self {
             Clock::System { offset, .. } => Time::from_nanos(offset.wrapping_add(monotonic())),
@@ -90,8 +91,8 @@ impl Clock {
         }
     }
 
-    /// Returns the time of the command that follows one at `before` in the same turn. A command takes longer than the
-    /// nanosecond added here, so this time is never ahead of the clock, and it saves reading the clock.
+    /// Returns the time of a command that follows a command at `before` in the same turn. Adds one nanosecond instead
+    /// of reading the clock. Every command takes longer, so the result is never ahead of the clock.
     pub fn after(&self, before: Time) -> Time {
         match self {
             Clock::System { .. } => before + Span::from_nanos(1),
@@ -99,12 +100,13 @@ impl Clock {
         }
     }
 
-    /// Returns `true` if the clock is moved by hand from deadline to deadline, and each turn finishes what it starts.
+    /// Returns `true` if the clock is advanced manually from deadline to deadline. Every turn then finishes all due
+    /// work.
     pub fn is_manual(&self) -> bool {
         matches!(self, Clock::Manual(_))
     }
 
-    /// Returns the `Instant` of this time, or `None` if it is out of range or the clock is manual.
+    /// Returns `at` as an `Instant`, or `None` if `at` is out of range or the clock is manual.
     pub fn instant(&self, at: Time) -> Option<Instant> {
         match self {
             Clock::System { wall, anchor, .. } => {
@@ -114,7 +116,7 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock forward to `to`.
+    /// Advances a manual clock to `to`.
     pub fn set(&self, to: Time) {
         match self {
             Clock::Manual(nanos) | Clock::Stepped(nanos) => nanos.fetch_max(to.nanos(), Ordering::AcqRel),

@@ -1,7 +1,7 @@
 //! Logging of commands: every command with `-VV`, and slow commands.
 //!
-//! Owns the fields of these log lines. While a command runs it is only recorded, not logged, because the engine is
-//! locked.
+//! Owns the fields of these log lines. Must not log while the engine is locked: commands are recorded first, and logged
+//! later.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub struct CommandEntry {
 }
 
 impl CommandEntry {
-    /// Creates a note about the output sent to a waiting client.
+    /// Creates an entry for output that was sent to a waiting client.
     pub fn for_events(
         client: ClientId,
         out: &Output,
@@ -35,7 +35,7 @@ impl CommandEntry {
         note
     }
 
-    /// Finds the tube of the job that the command refers to, or of the job in the reply if the command names none.
+    /// Sets the tube of the job that the command names, or of the job in the reply if the command names none.
     fn find_tube(&mut self, engine: &Engine, registry: &ClientRegistry, now: Time) {
         let is_beanstalk = registry.get(self.client).is_none_or(|info| info.wire == Wire::Beanstalk);
         let id = self.subject.id.map(JobId).or_else(|| notes::job_of(&self.reply).filter(|_| is_beanstalk));
@@ -44,7 +44,7 @@ impl CommandEntry {
         }
     }
 
-    /// Writes the note to the log. Call with the engine unlocked.
+    /// Writes the entry to the log. Call with the engine unlocked.
     pub fn log(self) {
         let LogSubject { id, tube, size, numbers, .. } = self.subject;
         let tube = tube.map(|tube| String::from_utf8_lossy(&tube).into_owned());
@@ -60,24 +60,23 @@ impl CommandEntry {
     }
 }
 
-/// Collects what is to be logged about one turn of a client's commands.
+/// Log data about one turn of a client's commands.
 #[derive(Debug)]
 pub struct TurnLog {
     client: ClientId,
-    /// The first command of the turn, and the number of commands.
+    /// The name of the first command, or an empty string if slow commands are not logged.
     first: &'static str,
     count: usize,
-    /// `true` if commands are logged individually.
+    /// `true` if every command is logged.
     is_noting: bool,
-    /// The command in progress, and the offset of its reply in the output.
+    /// The current command, and the offset of its reply in the output.
     note: Option<(CommandEntry, usize)>,
-    /// If slow commands are logged: the threshold, and when the turn was requested.
+    /// The threshold for slow commands and the start of the turn, if slow commands are logged.
     slow: Option<(Duration, Instant)>,
 }
 
 impl TurnLog {
-    /// Starts a turn. `slow` is the threshold in milliseconds above which the turn is logged, if slow commands are
-    /// logged.
+    /// Starts to record a turn. `slow` is the threshold in milliseconds, if slow commands are logged.
     pub fn begin(client: ClientId, first: &Request, slow: Option<u32>) -> TurnLog {
         let is_noting = log::log_enabled!(Level::Trace);
         let slow = slow.map(|millis| (Duration::from_millis(millis.into()), Instant::now()));
@@ -85,7 +84,7 @@ impl TurnLog {
         TurnLog { client, first, count: 0, is_noting, note: None, slow }
     }
 
-    /// Records a command before it runs, since the command may delete the job that it names.
+    /// Records a command before its execution, because the command may delete the job that it names.
     pub fn before(&mut self, request: &Request, context: &Context, out: &Output) {
         self.count += 1;
         if !self.is_noting {
@@ -100,7 +99,7 @@ impl TurnLog {
         self.note = Some((note, out.len()));
     }
 
-    /// Completes the record of a command and adds it to `notes`, which are logged after the engine is unlocked.
+    /// Adds the executed command to `notes`, which are logged after the engine is unlocked.
     pub fn after(&mut self, flow: &Flow, context: &Context, out: &Output, notes: &mut Vec<CommandEntry>) {
         let Some((mut note, from)) = self.note.take() else { return };
         note.reply = if matches!(flow, Flow::Wait | Flow::WaitForInput) {
@@ -112,13 +111,13 @@ impl TurnLog {
         notes.push(note);
     }
 
-    /// Returns what to log about the replies when they must wait for the log.
+    /// Returns a log entry for replies that must wait for the log, if slow commands are logged.
     pub fn slow_reply(&self) -> Option<SlowReply> {
         let (limit, _) = self.slow?;
         Some(SlowReply { limit, since: Instant::now(), client: self.client, command: self.first })
     }
 
-    /// Logs the turn if it was slow. `locked` is the time it waited for the engine's lock.
+    /// Logs a slow turn. `locked` is the time that the turn waited for the engine's lock.
     pub fn log_if_slow(self, locked: Duration) {
         let Some((limit, begin)) = self.slow else { return };
         let total = begin.elapsed();
@@ -141,7 +140,7 @@ fn line(level: Level, text: &str, fields: &[(&str, Value)]) {
     logger.log(&Record::builder().args(format_args!("{text}")).level(level).target(target).key_values(&fields).build());
 }
 
-/// Replies that wait for the log, and the time since when they wait.
+/// A log entry for replies that wait for the log.
 #[derive(Clone, Copy, Debug)]
 pub struct SlowReply {
     limit: Duration,
@@ -174,7 +173,7 @@ mod tests {
     use crate::engine::{Body, Limits, NewJob, Span};
     use crate::protocol::Wire;
 
-    /// The lines of Gearman's `status` begin with a name chosen by a client.
+    /// Gearman's `status` reply begins with a function name, which a client can choose.
     #[test]
     fn only_of_beanstalk_a_reply_names_a_job() {
         let (mut engine, mut registry) = (Engine::new(Limits::NONE), ClientRegistry::new(false));

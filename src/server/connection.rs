@@ -1,8 +1,8 @@
-//! One connection, owned by a single pool thread.
+//! One connection, which belongs to a single pool thread.
 //!
-//! Owns the input: bytes read but not yet decoded, and requests decoded but not yet executed. The thread lends buffers
-//! while there is work, so an idle connection costs next to nothing. Must not write: replies leave through the
-//! `Outbox`.
+//! Owns the input: bytes that are not decoded yet, and requests that are not executed yet. The thread lends its buffers
+//! while the connection has work, so an idle connection uses little memory. Must not write to the socket: replies are
+//! sent through the `Outbox`.
 //!
 //! Promises: P24.
 
@@ -32,38 +32,39 @@ use crate::protocol::{end_wait, Dialogue, Flow, Output, Request, Wire};
 /// Maximum number of commands executed while holding the engine's lock.
 const BATCH: usize = 128;
 
-/// Engine steps charged for an ordinary command; a turn ends after [`BATCH`] such commands.
+/// Number of engine steps charged for an ordinary command. A turn ends after [`BATCH`] such commands.
 const COMMAND: u64 = 8;
 
-/// Approximate number of bytes read before the thread serves its other connections.
+/// Approximate number of bytes that are read from a connection before other connections are served.
 const READ_IN_A_ROW: usize = 512 * 1024;
 
-/// Consecutive turns before that, if no other connection has work queued.
+/// Maximum number of consecutive turns of a connection. `TURNS_BESIDE_OTHERS` applies if other connections have queued
+/// work.
 const TURNS: usize = 4;
 const TURNS_BESIDE_OTHERS: usize = 1;
 
-/// Bytes per read when other connections have work queued; bytes left after a turn are saved.
+/// Maximum number of bytes per read if other connections have queued work.
 const READ_BESIDE_OTHERS: usize = 16 * 1024;
 
-/// Reads up to this size count as light.
+/// A connection is light if its last input had at most this many bytes.
 const LIGHT: usize = 1024;
 
-/// Initial size of a thread's buffer; fits into the L1 cache.
+/// Initial size of a thread's buffer in bytes, which fits into the L1 cache.
 const FIRST_BUFFER: usize = 4 * 1024;
 
-/// Maximum size of a thread's buffer; only a body is read in larger units.
+/// Maximum size of a thread's buffer in bytes. Larger reads go directly into the body of a job.
 const LAST_BUFFER: usize = 256 * 1024;
 
-/// Resources that a pool thread lends to the connection it is serving.
+/// Resources of a pool thread that are lent to the connection being served.
 #[derive(Debug)]
 pub struct ThreadScratch {
     pub turn: TurnScratch,
     buffer: Vec<u8>,
-    /// An empty backlog, which the next connection reuses.
+    /// An empty backlog that the next connection reuses.
     backlog: Option<Box<Backlog>>,
-    /// `true` if other connections have work queued.
+    /// `true` if other connections have queued work.
     pub others: bool,
-    /// `true` if the last turn of the current connection used up its steps.
+    /// `true` if the last turn of the connection used up its steps.
     is_turn_spent: bool,
 }
 
@@ -79,28 +80,28 @@ pub struct Connection {
     pub(super) outbox: Arc<Outbox>,
     client: ClientId,
     dialogue: Dialogue,
-    /// Unprocessed input; `None` while there is none and the connection is not being served.
+    /// Unprocessed input. `None` if there is none and the connection is not being served.
     backlog: Option<Box<Backlog>>,
-    /// What the poller has reported; `readable` until the input is read.
+    /// The readiness reported by the poller. `readable` stays set until the input has been read.
     pub(super) ready: Readiness,
-    /// End of stream has been read.
+    /// The end of the input has been read.
     ended: bool,
-    /// The write state was [`WriteState::Clear`] and has not changed.
+    /// `true` while the write state is known to be [`WriteState::Clear`].
     clear: bool,
-    /// No more requests are accepted; the connection closes when its output has been sent.
+    /// No more requests are accepted. The connection closes when all output has been sent.
     pub(super) closing: bool,
     access: Option<Box<ClientAccess>>,
-    /// The deadline for authentication, if the client still has to authenticate.
+    /// The deadline for authentication, if the client has not authenticated yet.
     probation: Option<Box<(Instant, Unauthenticated)>>,
-    /// The last reply is being held back, and the thread has not been notified yet.
+    /// The last reply is delayed, and the pool thread must still schedule its release.
     is_reply_delayed: bool,
-    /// The client's wait ends when it sends anything.
+    /// Any input from the client ends the current wait.
     abortable: bool,
     /// The connection is in its thread's queue of connections with work.
     pub queued: bool,
-    /// The last input from the client was light.
+    /// The last input had at most [`LIGHT`] bytes.
     pub light: bool,
-    /// The connection counts as an HTTP connection in `Admission`.
+    /// `Admission` counts the connection as an HTTP connection.
     pub is_http: bool,
 }
 
@@ -108,46 +109,44 @@ pub struct Connection {
 pub struct Readiness {
     /// There is data to read.
     pub readable: bool,
-    /// The socket accepts data again.
+    /// The socket accepts more data.
     pub writable: bool,
-    /// The peer has sent urgent data: a short read may have stopped at the urgent mark and does not mean that the
-    /// socket is empty.
+    /// The peer has sent urgent data. A read that stops at the urgent mark is short even if more data follows.
     pub urgent: bool,
-    /// The peer has closed at least its sending side; bytes sent before that may still be unread.
+    /// The peer has closed its sending side. Earlier bytes may still be unread.
     pub half_closed: bool,
-    /// The peer has closed both directions or reset the connection, and will not read a reply.
+    /// The peer has closed both directions or reset the connection, so a reply cannot be delivered.
     pub gone: bool,
 }
 
-/// What to do with a connection after serving it.
+/// The next step after serving a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     /// Wait for the peer or for an event.
     Wait,
-    /// There is more work; other connections come first.
+    /// Serve the connection again, after other connections.
     Again,
-    /// The dialogue has ended: close the socket and free the client.
+    /// Close the socket and remove the client.
     Close,
 }
 
-/// The result of the requests of one turn.
+/// The result of executing a batch of requests.
 struct Batch {
-    /// The control flow that the last request asks for.
+    /// The control flow that the last request requires.
     flow: Flow,
-    /// Bytes of log space that the next request waits for, or 0.
+    /// The log space in bytes that the next request waits for, or 0.
     lacking: u64,
-    /// The turn used up its steps.
+    /// The turn has used up its steps.
     is_spent: bool,
 }
 
-/// The range of the thread's buffer that has been read but not decoded.
+/// The range of the thread's buffer that contains undecoded input.
 struct Input {
     from: usize,
     to: usize,
 }
 
 impl Connection {
-    /// Creates a connection. The poller reports when there is something to read.
     pub fn new(outbox: Arc<Outbox>, client: ClientId, wire: Wire) -> Connection {
         Connection {
             outbox,
@@ -172,12 +171,11 @@ impl Connection {
         self.client
     }
 
-    /// The number of its file.
+    /// Returns the file descriptor of the socket.
     pub fn file(&self) -> usize {
         self.outbox.stream().as_raw_fd() as usize
     }
 
-    /// The address of the peer.
     pub fn peer(&self) -> PeerAddress {
         self.outbox.peer
     }
@@ -194,12 +192,13 @@ impl Connection {
         self.outbox.is_overflown()
     }
 
-    /// The number of unread bytes of replies, or `None` if the replies are not ready to be sent.
+    /// Returns the number of reply bytes that the peer has not acknowledged, or `None` if the replies cannot be sent
+    /// yet.
     pub fn unread(&self) -> Option<usize> {
         self.outbox.unread()
     }
 
-    /// Returns how many requests an HTTP client has made, and what the connection waits for.
+    /// Returns the number of requests that an HTTP client has made, and the step that the connection waits for.
     pub fn awaited(&self) -> (u64, AwaitedPart) {
         let (count, has_body) = self.dialogue.progress().unwrap_or_default();
         let awaited = match self.outbox.unread() {
@@ -212,7 +211,7 @@ impl Connection {
         (count, awaited)
     }
 
-    /// Sends pending output. Returns `false` if the peer is gone.
+    /// Sends pending output. Returns `false` if the peer has disconnected.
     pub fn flush(&self, thread: &mut ThreadScratch) -> bool {
         self.outbox.flush_tls() && (self.clear || self.outbox.flush(&mut thread.turn.out) != Flushed::Broken)
     }
@@ -222,7 +221,7 @@ impl Connection {
         matches!(self.outbox.write_state(0, true, true), WriteState::Drained | WriteState::Waiting | WriteState::Broken)
     }
 
-    /// Reads, decodes and executes input until the peer or the other connections must come first.
+    /// Reads, decodes and executes input until the connection must wait for the peer or yield to other connections.
     pub fn work(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> Next {
         if self.dialogue.progress().is_some() {
             hub.process.refresh();
@@ -263,10 +262,11 @@ impl Connection {
                 WriteState::Drained | WriteState::Broken => return Next::Close,
             }
             if self.ready.gone && self.backlog().pending.front().is_some_and(Request::has_begun) {
-                // Nobody reads the reply of a long command any more; the engine completes it without the client.
+                // Nobody can receive the reply of the long command. The engine completes the command without the
+                // client.
                 return Next::Close;
             }
-            // A connection without work is polled for input, so it is served as soon as its peer sends something.
+            // A connection without more input need not be queued, because the poller reports new input.
             if (turns == 0 || thread.is_turn_spent) && self.has_more(input) {
                 return Next::Again;
             }
@@ -287,11 +287,11 @@ impl Connection {
         }
     }
 
-    /// Returns `true` if the client has sent anything that was not executed yet, or has half-closed the connection.
+    /// Returns `true` if the client has sent input that was not executed yet, or has half-closed the connection.
     fn has_new_input(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let has_input = |it: &Connection, input: &Input| input.from < input.to || it.has_pending();
         if self.ready.readable && !has_input(self, input) {
-            // The reported input may have been read before.
+            // The input that the poller reported may have been read already.
             self.read(input, hub, thread);
         }
         has_input(self, input) || self.ready.half_closed
@@ -307,12 +307,12 @@ impl Connection {
         write_state
     }
 
-    /// Returns `true` if there is work before the peer sends more.
+    /// Returns `true` if there may be unprocessed input, including its end.
     fn has_more(&self, input: &Input) -> bool {
         input.from < input.to || self.has_pending() || self.ready.readable || self.ready.half_closed
     }
 
-    /// Copies the input saved last time into the thread's buffer.
+    /// Copies the input that [`Connection::save_input`] has saved into the thread's buffer.
     fn load_input(&mut self, thread: &mut ThreadScratch) -> Input {
         if self.backlog.is_none() {
             self.backlog = thread.backlog.take();
@@ -326,15 +326,15 @@ impl Connection {
         Input { from: 0, to }
     }
 
-    /// Keeps the input that is not decoded yet until the connection is served again.
+    /// Saves the undecoded input until the connection is served again.
     fn save_input(&mut self, input: &Input, thread: &mut ThreadScratch) {
         if input.from < input.to {
             self.backlog().rest = thread.buffer[input.from..input.to].into();
         }
     }
 
-    /// Reads once and returns the number of bytes, at least 1. The rest of a body is read directly into its
-    /// destination, and the bytes after it into the buffer.
+    /// Reads once, and returns the number of bytes read, or 1 if no bytes were read. The rest of a body is read
+    /// directly into the body, and the bytes after the body into the thread's buffer.
     fn read(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let most = if thread.others { READ_BESIDE_OTHERS } else { usize::MAX };
         let most = most.min(hub.memory.allowance()).max(LEAST_READ);
@@ -365,7 +365,8 @@ impl Connection {
                 }
                 input.to += count.saturating_sub(gap_length);
                 if count < room {
-                    // A short read has emptied the socket: further bytes or the end will be reported.
+                    // A short read means that the socket is empty. The poller will report more data or the end of the
+                    // input.
                     self.ready.readable = self.ready.half_closed || self.ready.urgent;
                 } else if buffer.len() < LAST_BUFFER && !thread.others {
                     buffer.resize(buffer.len() * 2, 0);
@@ -387,24 +388,23 @@ impl Connection {
         }
     }
 
-    /// Marks the input as ended by the peer.
     fn end_input(&mut self) {
         (self.ended, self.ready.half_closed) = (true, true);
     }
 
-    /// Decodes the next request, and queues the others of the same batch behind it. Most requests come alone and skip
-    /// the queue.
+    /// Decodes and returns the next request, and queues the later requests of the batch. Most batches have a single
+    /// request, which is not queued.
     fn decode(&mut self, input: &mut Input, hub: &Hub, thread: &ThreadScratch) -> Option<Request> {
         let mut first = self.backlog().pending.pop_front();
-        // There is no new input, unless bytes of an upload bypassed the buffer.
+        // Without new input, only the bytes of an upload can complete a request, because they bypass the buffer.
         if input.from == input.to && !self.dialogue.is_uploading() {
             return first;
         }
         let mut limits = hub.limits();
-        // One at a time: once a token is accepted, the limits for everything after it change.
+        // Decode a single request, because the limits for later requests change when a token is accepted.
         let is_unauthenticated = self.is_unauthenticated();
         if is_unauthenticated {
-            // Unauthenticated clients may not store anything.
+            // Unauthenticated clients cannot store anything.
             limits.room = 0;
         }
         let mut bytes = &thread.buffer[input.from..input.to];
@@ -428,7 +428,7 @@ impl Connection {
     /// request.
     fn run_batch(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let Some(first) = self.decode(input, hub, thread) else { return false };
-        // A complete body must not be counted twice when its job is created.
+        // The bytes of a complete body must not stay charged to the connection when its job is created.
         self.charge(0, hub);
         let mut out = std::mem::take(&mut thread.turn.out);
         let (mut is_spent, mut has_output) = (false, false);
@@ -455,8 +455,8 @@ impl Connection {
         true
     }
 
-    /// Executes `request` and the requests queued behind it with the engine locked, until one must be the last, the
-    /// replies are too long, or the turn has used up its steps.
+    /// Executes `request` and the queued requests with the engine locked. Stops after a request that must be the last,
+    /// or when the replies are too long or the turn has used up its steps.
     fn execute(
         &mut self,
         (mut request, input): (Request, &[u8]),
@@ -470,7 +470,7 @@ impl Connection {
         loop {
             let client = self.client;
             if !core.admits(hub, &mut self.backlog().space_request, &request, client, is_first) {
-                // Not the sum with the later requests, which usually need far less than their maximum.
+                // Later requests are not included, because they usually need far less than their maximum size.
                 let lacking = core.log_size(&request, self.client);
                 self.backlog().pending.push_front(request);
                 return Batch { flow: Flow::Next, lacking, is_spent: false };
@@ -491,9 +491,8 @@ impl Connection {
         }
     }
 
-    /// Decides how the replies of a batch leave, with the engine locked: directly, bypassing the outbox, while the
-    /// state stays [`WriteState::Clear`], otherwise through the outbox. Returns `true` if the outbox has something to
-    /// send.
+    /// Passes the replies of a batch on. Call with the engine locked. In the state [`WriteState::Clear`], the caller
+    /// sends the replies; otherwise, they are appended to the outbox. Returns `true` if the outbox has output to send.
     fn hand_over(
         &mut self,
         batch: Batch,
@@ -534,7 +533,8 @@ impl Connection {
         has_output
     }
 
-    /// Ends the wait of a client that is half-closed or has sent something. Returns `false` if a pending event does so.
+    /// Ends the wait of a client that has half-closed its connection or sent input. Returns `false` if a pending event
+    /// ends the wait instead.
     fn hang_up(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let mut out = std::mem::take(&mut thread.turn.out);
         let ended = hub.turn(&mut thread.turn, |core, _, now| {

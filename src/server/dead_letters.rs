@@ -1,25 +1,25 @@
-//! Warnings about dead letters that could not be moved to their dead-letter tube.
+//! Warnings about dead letters that could not be moved to a dead-letter tube.
 //!
-//! Owns their rate: clients cause them, so at most one line a second is written, outside the engine's lock. Must not
-//! decide where dead letters go.
+//! Owns the rate of the warnings: at most one per second, because clients can cause them. Must not decide where dead
+//! letters are moved.
 
 use std::sync::Arc;
 
 use crate::engine::{JobId, Span, Time};
 use crate::shared::lock_order::LeafMutex;
 
-/// Minimum time between two lines.
+/// Minimum time between two warnings.
 const PAUSE: Span = Span::from_secs(1);
 
-/// A dead letter, its tube, and the full dead-letter tube.
+/// The ID of a dead letter, its tube, and the dead-letter tube that could not accept it.
 pub type Stay = (JobId, Arc<[u8]>, Arc<[u8]>);
 
-/// When the next line may be written, and the number of dead letters since the last one.
+/// The time at which the next warning can be logged, and the number of dead letters since the last warning.
 #[derive(Debug, Default)]
 pub struct Stays(LeafMutex<(Time, u64)>);
 
 impl Stays {
-    /// Logs dead letters of a turn, or counts them for a later line.
+    /// Logs a warning about the dead letters of a turn, or counts them for a later warning.
     pub fn log(&self, stays: &mut Vec<Stay>, now: Time) {
         let mut state = self.0.lock();
         let count = state.1 + stays.len() as u64;

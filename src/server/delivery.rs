@@ -1,9 +1,10 @@
-//! The output side of one connection, shared by all threads that have a reply for it.
+//! The output side of one connection, which several threads share.
 //!
-//! Owns the order of replies. A thread with a reply appends it here while holding the engine's lock, which fixes the
-//! order, and flushes after releasing that lock. One thread flushes at a time; another thread adds its bytes and
-//! continues. So a reply can never overtake the previous one, a producer that hands a job to a waiting worker writes to
-//! the worker's socket itself without waking the worker's thread, and no lock is held during a write.
+//! Owns the order of replies. A thread appends a reply while it holds the engine's lock, which determines the order,
+//! and sends the reply after it has released the lock. Only one thread at a time writes to the socket; other threads
+//! only append, so a reply never overtakes an earlier reply. A producer's thread writes a job directly to a waiting
+//! worker's socket without waking the worker's thread. Without TLS, no lock is held during a write. Must not read from
+//! the socket.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
@@ -21,82 +22,83 @@ use crate::shared::lease::Lease;
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::lock_order::{Mutex, MutexGuard, OUTPUT};
 
-/// Maximum number of slices passed to one write call.
+/// Maximum number of slices per write call.
 const SLICES: usize = 16;
 
-/// Consecutive writes by a thread that does not own the connection, before it leaves the rest to the owner: one
-/// connection must not delay the timer thread or other pool threads.
+/// Maximum number of consecutive writes per flush. The owner of the connection sends the rest, so that one connection
+/// does not delay the timer thread or other pool threads.
 const ROUNDS: usize = 4;
 
-/// Buffers above this capacity are released rather than kept for later replies. The buffers of pipelined commands must
-/// be kept: mapping that much memory in every turn costs more than the commands.
+/// Maximum capacity of a buffer that is kept for later replies, in bytes. The limit is above the buffer size of
+/// pipelined commands, because allocating such a buffer in every turn would cost more than the commands.
 const KEEP_BUFFER: usize = 512 * 1024;
 
-/// An outbox that has more than this to free is freed on another thread.
+/// An outbox that uses more memory than this, in bytes, is freed on another thread.
 const DISCARDED: u64 = 64 * 1024;
 
-/// Limits of unread output at which a client that receives events is dropped, in bytes.
+/// Limits of unread event bytes above which a client is dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventLimits {
-    /// Limit while its socket accepts data.
+    /// The limit while the client's socket accepts data.
     pub reading: usize,
-    /// Limit when its socket accepted nothing at the last attempt.
+    /// The limit if the client's socket accepted nothing at the last attempt.
     pub stuck: usize,
 }
 
 #[derive(Debug)]
 pub struct Outbox {
     stream: Stream,
-    /// The address of the peer.
     pub peer: PeerAddress,
     owner: Arc<ThreadHandle>,
-    /// The owner's number for this connection.
+    /// The number of the connection in its owner thread.
     token: usize,
     state: Mutex<OutboxState, OUTPUT>,
-    /// The TLS state, if the peer speaks TLS. Locked for reads and writes, because both change the state.
+    /// The TLS state, if the peer uses TLS. Reading also locks the state, because reading changes it.
     #[cfg(feature = "tls")]
     tls: Option<LeafMutex<TlsSession>>,
 }
 
 #[derive(Debug, Default)]
 struct OutboxState {
-    /// `None` while nothing is pending, as it mostly is.
+    /// `None` while no output is pending, which saves memory for idle connections.
     unsent: Option<Box<Unsent>>,
-    /// The client waits for an event; its commands stay unread until then.
+    /// The client waits for an event. Its later commands stay unread.
     waiting: bool,
-    /// Number of promises that the log does not fulfill yet. Until it is 0, nothing is sent and no command is read.
+    /// The number of reasons to delay all output, such as records that are not durable yet. While this is not 0,
+    /// nothing is sent and no command is read.
     holds: u32,
     /// The next command waits for space in the log.
     awaiting_space: bool,
-    /// The owner wants a notification when the wait ends, or when another thread has sent everything.
+    /// The owner must be notified when the client's wait ends, or when another thread has sent all output.
     resume: bool,
-    /// A thread is writing to the socket with the lock released.
+    /// A thread is writing to the socket, with the lock released.
     flushing: bool,
-    /// Another thread tried to flush during the write: the writing thread checks again.
+    /// Another thread tried to flush during the write, so the writing thread must check for more output.
     again: bool,
-    /// The peer is gone or was dropped; nothing is sent any more.
+    /// The peer has disconnected or was dropped, so nothing more is sent.
     broken: bool,
-    /// The connection was dropped because the client did not read its events.
+    /// The client was dropped because it did not read its events.
     overflown: bool,
 }
 
 #[derive(Debug, Default)]
 struct Unsent {
     output: Output,
-    /// Bytes of output that are charged, and how many of them are being freed because the connection was dropped.
+    /// Bytes of output charged to the memory account. `leaving` is the part that will be freed soon because the client
+    /// was dropped.
     charged: u64,
     leaving: u64,
-    /// Since when the socket has accepted nothing.
+    /// The time since which the socket has accepted nothing, or `None` if the socket is not full.
     stuck: Option<Instant>,
 }
 
 impl Unsent {
-    /// Bytes of the output, including shared ones.
+    /// Returns the memory used by the output in bytes, including memory shared with jobs.
     fn burden(&self) -> u64 {
         self.charged + self.output.shared() as u64
     }
 
-    /// Marks the charged bytes as about to be freed.
+    /// Marks the charged bytes as memory that will be freed soon.
     fn leave(&mut self, memory: &Memory) {
         memory.leave(self.leaving, self.charged);
         self.leaving = self.charged;
@@ -108,7 +110,6 @@ impl OutboxState {
         self.unsent.get_or_insert_default()
     }
 
-    /// The number of pending bytes.
     fn length(&self) -> usize {
         self.unsent.as_ref().map_or(0, |unsent| unsent.output.len())
     }
@@ -117,13 +118,14 @@ impl OutboxState {
         self.unsent.as_ref().and_then(|unsent| unsent.stuck)
     }
 
-    /// Charges the current output, unless a thread is writing: that thread charges when it has finished. Nothing is
-    /// charged up to the base amount that is counted for every connection.
+    /// Updates the memory charge to match the current output. Does nothing while a thread is writing, because that
+    /// thread updates the charge afterwards. Every connection is already charged `CONNECTION_COST`, so only the excess
+    /// is added.
     fn charge(&mut self, memory: &Memory) {
         let Some(unsent) = self.unsent.as_mut().filter(|_| !self.flushing) else { return };
         let mut footprint = unsent.output.footprint();
         if footprint > CONNECTION_COST && footprint / 4 > unsent.output.len() as u64 {
-            // A thread's large buffer, passed on with a short reply.
+            // A short reply was passed on in a thread's large buffer.
             unsent.output.shrink();
             footprint = unsent.output.footprint();
         }
@@ -135,7 +137,7 @@ impl OutboxState {
         }
     }
 
-    /// Records that the socket is full. `some`: it accepted part of the output before.
+    /// Records that the socket is full. `some` is `true` if the socket accepted part of the output.
     fn block(&mut self, some: bool) {
         let stuck = &mut self.unsent().stuck;
         if some || stuck.is_none() {
@@ -143,8 +145,8 @@ impl OutboxState {
         }
     }
 
-    /// Drops a client that does not read its events. Returns `true` if its owner must be notified. Pending output is
-    /// freed with the connection, since this takes long.
+    /// Drops a client that does not read its events. Returns `true` if the owner must be notified. The pending output
+    /// is freed later, with the connection, because freeing may be slow.
     fn overflow(&mut self, memory: &Memory) -> bool {
         self.overflown |= !self.broken;
         self.unsent.iter_mut().for_each(|unsent| unsent.leave(memory));
@@ -152,38 +154,37 @@ impl OutboxState {
     }
 }
 
-/// What the owner may do with a connection.
+/// The next step that the owner of a connection can take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteState {
-    /// Read, and reply through the outbox.
+    /// Read input, and append replies to the outbox.
     Open,
-    /// Like `Open`, with no pending bytes and no waiting client: no other thread accesses the output until the owner
-    /// changes the state, and the owner may call [`Outbox::send`].
+    /// Like `Open`, but no output is pending and no other thread will add any, so the owner can call [`Outbox::send`].
     Clear,
-    /// The client waits for an event.
+    /// Wait for an event for the client.
     Waiting,
-    /// Replies wait for the log.
+    /// Wait until the pending replies are durable.
     AwaitingDurability,
-    /// The next command waits for space in the log.
+    /// Wait for space in the log, which the next command needs.
     AwaitingSpace,
-    /// The client must read pending output first.
+    /// Wait until the client has read pending output.
     Full,
-    /// All output has been sent; only reported when closing.
+    /// Close the connection: all output has been sent. Only returned while closing.
     Drained,
-    /// Nothing more can be sent.
+    /// Close the connection: nothing more can be sent.
     Broken,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flushed {
     Done,
-    /// Some output is left for later.
+    /// Some output remains to be sent.
     Later,
     Broken,
 }
 
 impl Outbox {
-    /// Creates the outbox of connection `token` of `owner`.
+    /// Creates the outbox of connection `token` of the thread `owner`.
     pub fn new(stream: Stream, peer: PeerAddress, owner: Arc<ThreadHandle>, token: usize) -> Outbox {
         let state = Mutex::default();
         #[cfg(feature = "tls")]
@@ -192,7 +193,6 @@ impl Outbox {
         return Outbox { stream, peer, owner, token, state };
     }
 
-    /// Makes the connection use TLS.
     #[cfg(feature = "tls")]
     pub fn with_tls(mut self, session: TlsSession) -> Outbox {
         self.owner.memory.charge(0, SESSION_COST);
@@ -205,7 +205,7 @@ impl Outbox {
         self.tls.as_ref()
     }
 
-    /// Bytes that this TLS session uses above the base amount of a session; 0 without TLS.
+    /// Returns the memory used by the TLS session above `SESSION_COST`, in bytes, or 0 without TLS.
     pub fn encryption(&self) -> u64 {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -214,7 +214,7 @@ impl Outbox {
         0
     }
 
-    /// Sends pending encrypted bytes. Returns `false` if the peer is gone.
+    /// Sends pending encrypted bytes. Returns `false` if the peer has disconnected.
     pub fn flush_tls(&self) -> bool {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -226,7 +226,7 @@ impl Outbox {
         true
     }
 
-    /// Sends the TLS closing alert if the socket accepts it immediately.
+    /// Sends the TLS close alert if the socket accepts the alert immediately.
     pub fn close_tls(&self) {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -234,7 +234,7 @@ impl Outbox {
         }
     }
 
-    /// Writes until nothing is left or an error occurs, possibly that the socket is full.
+    /// Writes until all output is sent or an error occurs. A full socket is a `WouldBlock` error.
     fn transmit(&self, output: &mut Output) -> io::Result<()> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -247,16 +247,16 @@ impl Outbox {
         &self.stream
     }
 
-    /// Appends the owner's own replies, with the engine locked. `waits`: the last command has no reply yet and the
-    /// client waits for it. `held`: nothing is sent before [`Outbox::release`]. Returns `true` if there is something to
-    /// send.
+    /// Appends replies of the owner. Call with the engine locked. `waits` is `true` if the last command has no reply
+    /// yet and blocks the client. `held` delays all output until [`Outbox::release`]. Returns `true` if output can be
+    /// sent now.
     pub fn reply(&self, out: &mut Output, waits: bool, held: bool) -> bool {
         let mut state = self.state.lock();
         if state.broken {
-            // Earlier output is missing, so this must not be sent.
+            // Earlier output is lost, so later output must not be sent.
             *out = Output::new();
         }
-        // Otherwise the thread's buffer would stay with a waiting client.
+        // Appending an empty buffer would leave the thread's buffer with a waiting client.
         if !out.is_empty() {
             state.unsent().output.append(out);
         }
@@ -266,14 +266,15 @@ impl Outbox {
         state.length() > 0 && state.holds == 0
     }
 
-    /// Returns the bytes of pending output, shared bytes included, and since when none of them was sent.
+    /// Returns the memory used by pending output, including memory shared with jobs, and the time since which the
+    /// socket has accepted nothing.
     pub fn burden(&self) -> (u64, Option<Instant>) {
         let state = self.state.lock();
         state.unsent.as_ref().map_or((0, None), |unsent| (unsent.burden(), unsent.stuck))
     }
 
-    /// Marks the charged bytes as about to be freed, since nothing more is sent. Returns `true` if there are enough
-    /// that freeing them takes long.
+    /// Marks the charged bytes as memory that will be freed soon, because nothing more is sent. Returns `true` if
+    /// freeing the output may be slow.
     pub fn leave(&self) -> bool {
         let mut state = self.state.lock();
         let Some(unsent) = &mut state.unsent else { return false };
@@ -281,17 +282,16 @@ impl Outbox {
         unsent.burden() > DISCARDED
     }
 
-    /// Holds the following events until [`Outbox::release`], because they depend on records that are not durable yet.
-    /// Call with the engine locked.
+    /// Delays all later output until [`Outbox::release`]. Call with the engine locked.
     pub fn hold(&self) {
         self.state.lock().holds += 1;
     }
 
-    /// Ends a hold: the records that the output depends on are durable.
+    /// Ends one delay of the output, and sends the output if no other delay remains.
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
         state.holds -= 1;
-        // Also while the client waits: its owner may have seen a half-close that it could not act on.
+        // The client may still be waiting: its owner may have seen a half-close to which it could not react yet.
         let resume = std::mem::take(&mut state.resume);
         self.flush_locked(state, spare);
         if resume {
@@ -299,7 +299,7 @@ impl Outbox {
         }
     }
 
-    /// Makes the owner's next command wait until [`Outbox::has_space`]. Call with the engine locked.
+    /// Makes the owner wait before its next command until [`Outbox::has_space`] is called. Call with the engine locked.
     pub fn await_space(&self) {
         self.state.lock().awaiting_space = true;
     }
@@ -315,9 +315,9 @@ impl Outbox {
         }
     }
 
-    /// Appends events, which end the client's wait, with the engine locked. Returns `true` if its owner must be
-    /// notified. A client with more unread output than `limits` allow is dropped: events are sent whether it reads them
-    /// or not.
+    /// Appends events and ends the client's wait. Call with the engine locked. Returns `true` if the owner must be
+    /// notified. A client with more unread output than `limits` allow is dropped, because events cannot wait until the
+    /// client reads.
     pub fn push_events(&self, out: &mut Output, limits: EventLimits) -> bool {
         let mut state = self.state.lock();
         let most = if state.stuck().is_some() { limits.stuck } else { limits.reading };
@@ -331,17 +331,16 @@ impl Outbox {
         std::mem::take(&mut state.resume)
     }
 
-    /// Drops a client that has too many unread events of its own commands.
+    /// Drops a client with too many unread events of its own commands. Returns `true` if the owner must be notified.
     pub fn drop_client(&self) -> bool {
         self.state.lock().overflow(&self.owner.memory)
     }
 
-    /// Returns `true` if the client was dropped because it did not read its events.
     pub fn is_overflown(&self) -> bool {
         self.state.lock().overflown
     }
 
-    /// Bytes of replies that the peer has not accepted yet, or `None` if they wait for the log.
+    /// Returns the number of reply bytes that the peer has not acknowledged, or `None` if the replies wait for the log.
     pub fn unread(&self) -> Option<usize> {
         let state = self.state.lock();
         (state.holds == 0 && !state.awaiting_space).then(|| state.length() + self.stream.unsent())
@@ -352,8 +351,8 @@ impl Outbox {
         self.owner.send(Message::Resume(self.token));
     }
 
-    /// Returns what the owner may do next. `more`: the owner has work, and wants a notification when it may continue.
-    /// Without `more`, events for this client do not wake the owner.
+    /// Returns the next step that the owner can take. `more` is `true` if the owner has work and wants a notification
+    /// when it can continue. Without `more`, events for this client do not wake the owner.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
         let write_state = if state.broken {
@@ -380,8 +379,8 @@ impl Outbox {
         write_state
     }
 
-    /// Sends the owner's own replies without taking a lock; only while the write state is [`WriteState::Clear`].
-    /// Returns `false` if that ended: the socket is full and the rest waits, or the peer is gone.
+    /// Sends replies of the owner without taking a lock. Only allowed in [`WriteState::Clear`]. Returns `false` if the
+    /// socket is full or the peer has disconnected, which ends that state.
     pub fn send(&self, out: &mut Output) -> bool {
         let Err(error) = self.transmit(out) else {
             if out.capacity() > KEEP_BUFFER {
@@ -402,8 +401,8 @@ impl Outbox {
         false
     }
 
-    /// Sends events, unless the socket accepted nothing at the last attempt: then the poller notifies the owner when it
-    /// does.
+    /// Sends pending events. Does nothing if the socket was full at the last attempt, because the poller notifies the
+    /// owner when the socket accepts data again.
     pub fn flush_events(&self, spare: &mut Output) {
         let state = self.state.lock();
         if state.stuck().is_none() || state.flushing {
@@ -411,13 +410,13 @@ impl Outbox {
         }
     }
 
-    /// Sends pending output as far as the socket accepts it. Gives a used-up buffer to `spare`.
+    /// Sends pending output until the socket is full. Puts an empty buffer into `spare` for reuse.
     pub fn flush(&self, spare: &mut Output) -> Flushed {
         self.flush_locked(self.state.lock(), spare)
     }
 
-    /// Handles a connection that the peer has closed. Pending output is freed with the connection, since this takes
-    /// long.
+    /// Marks the connection as broken after a socket error. `output` is freed later, with the connection, because
+    /// freeing may be slow.
     fn break_off(&self, mut state: MutexGuard<'_, OutboxState>, output: Output) -> Flushed {
         state.unsent().output = output;
         (state.broken, state.flushing) = (true, false);
@@ -427,7 +426,7 @@ impl Outbox {
         Flushed::Broken
     }
 
-    /// Like [`Outbox::flush`] with the lock already taken; the lock is released during each write and at the end.
+    /// Like [`Outbox::flush`], with the lock already taken. Releases the lock during each write and before returning.
     fn flush_locked<'a>(&'a self, mut state: MutexGuard<'a, OutboxState>, spare: &mut Output) -> Flushed {
         if state.holds > 0 {
             return Flushed::Later;
@@ -465,7 +464,8 @@ impl Outbox {
                     }
                     return Flushed::Done;
                 }
-                // Output that was added during the write may depend on the log; the thread that releases it sends it.
+                // Output appended during the write may not be durable yet. The thread that ends the delay sends that
+                // output.
                 Ok(()) if state.holds > 0 => {
                     state.flushing = false;
                     state.charge(&self.owner.memory);
@@ -510,7 +510,8 @@ impl Drop for Outbox {
     }
 }
 
-/// Writes until nothing is left or an error occurs: possibly that the socket is full, or that the lease has expired.
+/// Writes until all output is sent or an error occurs. A full socket is a `WouldBlock` error, and an expired lease is
+/// `ConnectionAborted`.
 fn send(stream: &Stream, lease: &Lease, output: &mut Output) -> io::Result<()> {
     loop {
         if lease.is_over() {
@@ -547,7 +548,7 @@ mod tests {
 
     use super::*;
 
-    /// Creates an outbox and the socket at its other end.
+    /// Returns an outbox, and the socket of its peer.
     fn pair() -> (Arc<Outbox>, mio::net::UnixStream) {
         let poll = mio::Poll::new().expect("a poller");
         let (inbox, _) = crossbeam_channel::unbounded();
@@ -614,7 +615,7 @@ mod tests {
         assert!(news(10_000, limits), "its socket is full, and there is memory");
         let before = memory.buffers();
         assert!(!news(10_000, EventLimits { reading: much, stuck: little }));
-        // It is freed with the connection, not under the lock.
+        // The output is freed with the connection, not while the lock is held.
         assert_eq!((memory.buffers(), memory.waiting()), (before, 0));
         assert_eq!(outbox.write_state(0, false, false), WriteState::Broken);
         assert_eq!(outbox.flush(&mut out), Flushed::Broken);

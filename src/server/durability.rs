@@ -1,9 +1,9 @@
-//! Durability of replies: replies that wait for the log, and when its threads write and sync.
+//! Durable replies: which replies wait for the log, and when the log's threads write and sync.
 //!
-//! Owns the holding of replies: one that promises durability stays in its connection's output until the log is safe up
-//! to the records it depends on. One write (and with `-f0` one sync) at the end of a pool thread's round serves all
-//! connections of that round; on a slow disk the log's own threads do it, so that commands that do not need the disk
-//! are not delayed. Must not know the format of the log.
+//! Owns the delay of replies. A reply that promises durability stays in the connection's output until the log is
+//! durable up to the records that the reply depends on. At the end of a pool thread's round, a single write (with `-f0`
+//! also a sync) serves all connections of the round. On a slow disk, the log's threads write and sync instead, so that
+//! commands that do not need the disk are not delayed. Must not depend on the log format.
 //!
 //! Promises: P12, P14.
 
@@ -20,62 +20,62 @@ use crate::protocol::Output;
 use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::shared::lock_order::{Condvar, Mutex, HELD_REPLIES, WAKE_UP};
 
-/// How long records that no reply depends on may stay unsynced.
+/// Maximum time before records are synced on which no reply depends.
 const UNHURRIED: Duration = Duration::from_millis(50);
 
-/// Bytes of the log that justify another sync while others are under way.
+/// Number of unsynced bytes for which another sync is started while other syncs are running.
 const MUCH: u64 = 32 * 1024;
 
-/// What a reply promises about the log.
+/// The durability that a reply waits for.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
-    /// The log must be durable up to this byte offset.
+    /// The byte offset up to which the log must be durable.
     position: u64,
-    /// A job was put, which must not be acknowledged while the disk fails. Other replies are then sent with a weaker
-    /// promise.
+    /// The reply acknowledges a new job, and must not be sent while the disk fails. Other replies are sent without
+    /// durability while the disk fails.
     is_put: bool,
 }
 
-/// A connection whose replies wait for the log.
+/// Replies of one connection that wait for the log.
 struct Hold {
     promise: Promise,
     outbox: Arc<Outbox>,
-    /// Set if slow commands are logged.
+    /// The log entry for a slow reply, if slow commands are logged.
     slow_reply: Option<SlowReply>,
 }
 
 pub struct Durability {
     wal: Wal,
-    /// The replies that wait for the log, ordered by the log position they need.
+    /// The replies that wait for the log, ordered by log position.
     holds: Mutex<VecDeque<Hold>, HELD_REPLIES>,
-    /// The end of the log as of the last turn.
+    /// The end of the log after the last turn.
     appended: AtomicU64,
-    /// The position up to which a thread has written, or has requested a write.
+    /// The log position up to which a thread has written or requested a write.
     committed: AtomicU64,
-    /// The position up to which a syncer thread has begun to sync, and how many such threads do so.
+    /// The log position up to which a sync has begun. `under_way` is the number of running syncs.
     begun: AtomicU64,
     under_way: AtomicU64,
     /// Maintenance of the log is due.
     maintain: AtomicBool,
     space: Space,
-    /// Wakes the writer thread, which writes what a pool thread did not write.
+    /// Wakes the writer thread, which writes when a pool thread would have to wait for the disk.
     writer: Bell,
     syncer: Bell,
 }
 
-/// Wakes one thread at an agreed time.
+/// Wakes a thread at a scheduled time.
 #[derive(Default)]
 pub struct Bell {
     state: Mutex<BellState, WAKE_UP>,
     rung: Condvar,
-    /// A time is set; can be read without the lock.
+    /// `true` if a time is scheduled. Can be read without the lock.
     armed: AtomicBool,
 }
 
 #[derive(Default)]
 struct BellState {
     at: Option<Instant>,
-    /// The time has come, but no thread may continue yet.
+    /// The scheduled time has passed, but no thread was allowed to continue.
     is_late: bool,
     stop: bool,
 }
@@ -87,7 +87,6 @@ impl std::fmt::Debug for Durability {
 }
 
 impl Durability {
-    /// Creates the state for a log that was just opened.
     pub fn new(wal: Wal) -> Durability {
         Durability {
             wal,
@@ -107,12 +106,11 @@ impl Durability {
         &self.space
     }
 
-    /// The write-ahead log, which does not know about replies.
     pub fn wal(&self) -> &Wal {
         &self.wal
     }
 
-    /// Records the end of the log and whether there is maintenance work, after a turn, with the engine locked.
+    /// Records the end of the log, and whether maintenance is due. Call with the engine locked.
     pub fn appended(&self, position: u64, maintain: bool) {
         self.appended.store(position, Ordering::Release);
         if maintain {
@@ -120,7 +118,7 @@ impl Durability {
         }
     }
 
-    /// Returns the promise made by commands that moved the required positions from `before` to `after`, or `None` if
+    /// Returns the promise of commands that changed the required log positions from `before` to `after`, or `None` if
     /// their replies need not wait. Call with the engine locked.
     pub fn promise(&self, before: Required, after: Required) -> Option<Promise> {
         let is_put = after.put_count > before.put_count;
@@ -129,8 +127,8 @@ impl Durability {
         must_wait.then_some(Promise { position: after.any, is_put })
     }
 
-    /// Appends replies to `outbox`, which are held there, with everything after them, until the log fulfills `promise`.
-    /// `waits`: the client waits after them. Returns `true` if something can be sent immediately. Call with the engine
+    /// Appends replies to `outbox`, and delays all output of `outbox` until the log fulfills `promise`. `waits` is
+    /// `true` if the last command blocks the client. Returns `true` if output can be sent now. Call with the engine
     /// locked.
     pub fn hold(
         &self,
@@ -140,16 +138,16 @@ impl Durability {
         waits: bool,
         slow_reply: Option<SlowReply>,
     ) -> bool {
-        // The outbox comes first, because a thread that detects a disk failure may release it as soon as it is in the
-        // queue.
+        // The outbox must be updated before the queue, because another thread can release the replies as soon as they
+        // are in the queue.
         let has_output = outbox.reply(out, waits, true);
         self.holds.lock().push_back(Hold { promise, outbox: outbox.clone(), slow_reply });
         has_output
     }
 
-    /// Holds the next output of `outbox`, the notification that a job has ended, until the log is durable up to
-    /// `required`. `is_result`: the notification is a result that the server stores, which is not sent while the disk
-    /// fails. Call with the engine locked.
+    /// Delays the next output of `outbox`, which reports the end of a job, until the log is durable up to `required`.
+    /// `is_result` is `true` if the server stores the job's result; such a report is not sent while the disk fails.
+    /// Call with the engine locked.
     pub fn hold_events(&self, required: Required, is_result: bool, outbox: &Arc<Outbox>) {
         let position = if is_result { required.puts } else { required.any };
         if position > self.wal.durable() && (is_result || !self.wal.is_failing()) {
@@ -161,19 +159,19 @@ impl Durability {
         }
     }
 
-    /// Returns `true` if [`Durability::commit`] may have to write.
+    /// Returns `true` if [`Durability::commit`] has records to write.
     pub fn is_due(&self) -> bool {
         self.appended.load(Ordering::Acquire) > self.committed.load(Ordering::Acquire)
     }
 
-    /// Writes what was appended, or requests the write, and releases the replies that are durable. `may_sync`: if the
-    /// disk is fast, this thread also syncs.
+    /// Writes appended records or requests the write, and releases the replies that are durable. With `may_sync`, this
+    /// thread also syncs if the disk is fast.
     pub fn commit(&self, access: &impl JournalAccess, may_sync: bool, spare: &mut Output) {
         let appended = self.appended.load(Ordering::Acquire);
         if appended > self.committed.load(Ordering::Acquire) {
             self.committed.fetch_max(appended, Ordering::AcqRel);
             self.write_or_request(access, may_sync);
-            // For the sync, if one is due, and to check that the log still exists.
+            // The syncer thread also checks that the log's files exist, so it must run even if no sync is due.
             if !self.syncer.is_armed() {
                 let within = match self.wal.mode() {
                     SyncMode::Every(millis) => Duration::from_millis(millis),
@@ -191,7 +189,7 @@ impl Durability {
     fn write_or_request(&self, access: &impl JournalAccess, may_sync: bool) {
         let wal = &self.wal;
         match wal.mode() {
-            // Records on which no reply depends, such as reservations, are synced together with later ones.
+            // No reply depends on these records, which can be reservations, so they are synced with later records.
             SyncMode::Always if self.holds.lock().is_empty() => {
                 if !wal.is_slow() {
                     wal.write_promptly(access);
@@ -211,7 +209,7 @@ impl Durability {
         }
     }
 
-    /// Writes what compaction has appended, and arranges for a sync.
+    /// Writes the records that compaction has appended, and schedules a sync.
     pub fn write_compacted(&self, access: &impl JournalAccess) {
         self.wal.write(access);
         if self.wal.is_unsynced() {
@@ -223,8 +221,8 @@ impl Durability {
         }
     }
 
-    /// Releases the replies that no longer have to wait and, if the disk fails, the commands that wait for space on it.
-    /// Returns the number of replies.
+    /// Releases the replies that need not wait any longer, and returns their number. If the disk fails, also releases
+    /// the commands that wait for log space.
     pub fn release(&self, spare: &mut Output) -> usize {
         if self.wal.is_failing() {
             self.space.resume(usize::MAX);
@@ -241,8 +239,8 @@ impl Durability {
                 free.extend(holds.pop_front());
             }
             if self.wal.is_failing() {
-                // What was done is valid while the server runs, and becomes durable when the disk recovers; only a new
-                // job must not be acknowledged before that.
+                // Changes are valid while the server runs, and become durable when the disk recovers. Only the
+                // acknowledgment of a new job must wait until then.
                 let (keep, go) = std::mem::take(&mut *holds).into_iter().partition(|hold| hold.promise.is_put);
                 let go: VecDeque<Hold> = go;
                 *holds = keep;
@@ -259,15 +257,16 @@ impl Durability {
         count
     }
 
-    /// Waits until a sync is due. Returns `false` if the syncer must end. Otherwise call [`Durability::synced`] later.
+    /// Waits until a sync is due. Returns `false` if the syncer must end; otherwise, call [`Durability::synced`] after
+    /// the sync.
     pub fn wait_to_sync(&self) -> bool {
         let is_due = self.syncer.wait(|| self.may_sync());
         self.under_way.fetch_add(is_due.into(), Ordering::AcqRel);
         is_due
     }
 
-    /// Returns `true` if another sync should begin now. While others are under way, more replies must depend on it than
-    /// on them: fewer and larger syncs serve more clients.
+    /// Returns `true` if another sync should begin now. A sync beside running syncs must serve more replies than those,
+    /// because fewer and larger syncs serve more clients.
     fn may_sync(&self) -> bool {
         let under_way = self.under_way.load(Ordering::Acquire);
         if under_way == 0 || under_way >= self.wal.syncs_at_once() as u64 {
@@ -282,32 +281,32 @@ impl Durability {
         before > 0 && holds.len() - before > before
     }
 
-    /// Returns `true` if as many replies wait again as a sync has released.
+    /// Returns `true` if at least `released` replies wait for the log, and at least one.
     pub fn has_gathered(&self, released: usize) -> bool {
         let waiting = self.holds.lock().len();
         waiting > 0 && waiting >= released
     }
 
-    /// Records the end of a sync, after which another may begin.
+    /// Records the end of a sync, so that another sync can begin.
     pub fn synced(&self) {
         self.under_way.fetch_sub(1, Ordering::AcqRel);
         self.syncer.remind();
     }
 
-    /// Waits until the writer thread has to write. Returns `false` if it must end.
+    /// Waits until the writer thread must write. Returns `false` if the thread must end.
     pub fn wait_to_write(&self) -> bool {
         self.writer.wait(|| true)
     }
 
-    /// Runs one round of a syncer thread. Returns the number of replies that it has released.
+    /// Runs one round of a syncer thread. Returns the number of released replies.
     pub fn sync(&self, access: &impl JournalAccess, spare: &mut Output) -> usize {
         let is_written = self.wal.write(access);
-        // Others may have appended records since this sync became due.
+        // Records may have been appended after this sync became due.
         self.begun.fetch_max(self.wal.written(), Ordering::AcqRel);
         let _ = is_written && self.wal.sync(access);
         self.wal.check(access);
         let released = self.release(spare);
-        // Segments that waited for this sync can be removed, and a failed disk is retried even without client activity.
+        // Segments that waited for this sync can be removed. A failed disk must be retried even if no client is active.
         if access.with(|journal: &mut Journal, _| journal.needs_maintenance()) || self.wal.is_failing() {
             self.space.maintain();
         }
@@ -320,7 +319,7 @@ impl Durability {
         self.syncer.stop();
     }
 
-    /// Writes and syncs everything, after the threads have ended.
+    /// Writes and syncs all records. Call after the log's threads have ended.
     pub fn close(&self, access: &impl JournalAccess, now: Time) {
         self.wal.close(access, now);
         self.release(&mut Output::new());
@@ -329,12 +328,11 @@ impl Durability {
 }
 
 impl Bell {
-    /// Returns `true` if a time is set.
     pub fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Acquire)
     }
 
-    /// Wakes the thread at this time, or earlier if an earlier time is set.
+    /// Schedules a wake-up at `at`, unless an earlier wake-up is scheduled.
     pub fn ring_by(&self, at: Instant) {
         self.armed.store(true, Ordering::Release);
         let mut state = self.state.lock();
@@ -351,15 +349,15 @@ impl Bell {
         self.rung.notify_all();
     }
 
-    /// Makes a thread check again whether it may continue.
+    /// Makes a waiting thread check again whether it can continue.
     fn remind(&self) {
         if self.state.lock().is_late {
             self.rung.notify_one();
         }
     }
 
-    /// Waits until the agreed time, and then until `may_continue`, which is called whenever the bell is rung. Returns
-    /// `false` if the thread must end.
+    /// Waits until the scheduled time has passed and `may_continue` returns `true`. Every call of [`Bell::ring_by`]
+    /// causes another check. Returns `false` if the thread must end.
     pub fn wait(&self, may_continue: impl Fn() -> bool) -> bool {
         let mut state = self.state.lock();
         loop {

@@ -1,7 +1,7 @@
-//! The statistics of an embedded server for its program, and a way for tests to empty the queue.
+//! Statistics of an embedded server, and the deletion of all jobs.
 //!
-//! Owns the typed statistics of the library, which are read from the queue directly, without a connection. Must not
-//! know a protocol.
+//! Owns the statistics types of the library, which are read from the engine without a connection. Must not depend on a
+//! protocol.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use super::hub::TurnScratch;
 use super::Server;
 use crate::engine::{JobCounts, JobId, JobView, Progress, Span, State, TubeStats};
 
-/// Statistics of the whole server at one moment.
+/// Statistics of a server at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ServerStats {
     /// The number of jobs, by state.
     pub jobs: JobTotals,
-    /// Jobs put since the server started.
+    /// The number of jobs put since the server started.
     pub total_jobs: u64,
-    /// Reservations that ended because their TTR expired.
+    /// The number of reservations that ended because their TTR expired.
     pub job_timeouts: u64,
-    /// The number of tubes, empty ones included.
+    /// The number of tubes, including empty tubes.
     pub tubes: usize,
-    /// Connected clients of all protocols.
+    /// The number of connected clients of all protocols.
     pub connections: usize,
-    /// Connected clients that are waiting for a job.
+    /// The number of clients that are waiting for a job.
     pub waiting: usize,
-    /// Bytes of memory used on behalf of clients: jobs, tubes, watches and buffers.
+    /// The memory used for jobs, tubes, watches and buffers, in bytes.
     pub memory: u64,
-    /// `true` if puts are refused, after [`Server::drain`] or a signal.
+    /// `true` if the server refuses new jobs, because of [`Server::drain`] or a signal.
     pub is_draining: bool,
 }
 
@@ -43,9 +43,9 @@ pub struct JobTotals {
     pub delayed: u64,
     /// Jobs buried until they are kicked or deleted.
     pub buried: u64,
-    /// Jobs that wait for members of groups.
+    /// Jobs that wait for the members of job groups.
     pub held: u64,
-    /// Schedules, which put copies of themselves.
+    /// Schedules, which put a copy of a job at each of their times.
     pub scheduled: u64,
 }
 
@@ -53,17 +53,17 @@ pub struct JobTotals {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TubeInfo {
-    /// The name, in bytes, since Gearman allows any bytes in a function name.
+    /// The name of the tube. The name can contain any bytes, because Gearman allows them in function names.
     pub name: Vec<u8>,
     /// The number of jobs in the tube, by state.
     pub jobs: JobTotals,
-    /// Jobs put into the tube since it was created.
+    /// The number of jobs put into the tube since the tube was created.
     pub total_jobs: u64,
-    /// Clients that use the tube, and so put into it.
+    /// The number of clients that use the tube.
     pub using: u32,
-    /// Clients that watch the tube.
+    /// The number of clients that watch the tube.
     pub watching: u32,
-    /// The remaining time of a pause; zero without a pause.
+    /// The remaining time of a pause, or zero if the tube is not paused.
     pub pause_left: Duration,
 }
 
@@ -73,19 +73,19 @@ pub struct TubeInfo {
 pub struct JobInfo {
     /// The job ID that `put` returned.
     pub id: u64,
-    /// The name of its tube.
+    /// The name of the job's tube.
     pub tube: Vec<u8>,
-    /// The payload, byte for byte.
+    /// The payload of the job, unchanged.
     pub body: Vec<u8>,
     /// The current state of the job.
     pub state: State,
-    /// The priority; 0 is most urgent.
+    /// The priority of the job; 0 is the most urgent priority.
     pub priority: u32,
-    /// How often the job was reserved.
+    /// The number of times that the job was reserved.
     pub reserves: u32,
-    /// How often a reservation ended because its TTR expired.
+    /// The number of reservations that ended because the TTR expired.
     pub timeouts: u32,
-    /// The remaining delay or TTR; zero in other states.
+    /// The remaining delay or TTR, or zero in other states.
     pub time_left: Duration,
 }
 
@@ -131,8 +131,8 @@ impl Server {
         })
     }
 
-    /// Returns all tubes in unspecified order. Copies them under the server's lock, so it suits tests better than busy
-    /// servers.
+    /// Returns all tubes in unspecified order. Copies the data while the engine is locked, which delays the clients of
+    /// a busy server.
     pub fn tubes(&self) -> Vec<TubeInfo> {
         self.hub.with_engine(|engine, now| {
             let names = engine.tube_names();
@@ -140,8 +140,8 @@ impl Server {
         })
     }
 
-    /// Returns the jobs of a tube in all states, in unspecified order, with copies of their bodies. Scans all jobs of
-    /// the server under its lock, so it suits tests better than busy servers.
+    /// Returns the jobs of a tube in all states, including their bodies, in unspecified order. Scans all jobs of the
+    /// server while the engine is locked, which delays the clients of a busy server.
     pub fn jobs(&self, tube: impl AsRef<[u8]>) -> Vec<JobInfo> {
         self.hub.with_engine(|engine, now| {
             let mut ids = Vec::new();
@@ -172,8 +172,8 @@ impl Server {
         })
     }
 
-    /// Deletes all jobs in all tubes and states, reserved jobs included, and returns their number. Connections, watched
-    /// tubes and pauses stay. A job that is put concurrently may remain.
+    /// Deletes all jobs in all tubes, including reserved jobs, and returns the number of deleted jobs. Connections,
+    /// watched tubes and pauses are not affected. A job that is put concurrently may remain.
     pub fn clear(&self) -> usize {
         let mut scratch = TurnScratch::default();
         let (mut from, mut count) = (0, 0);

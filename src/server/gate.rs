@@ -1,7 +1,7 @@
-//! The identity of clients as far as their connections show it, and the current access file.
+//! Identification of clients, and the current access file.
 //!
-//! Owns reading the file, at startup and on request; what the kernel reports about the peer of a Unix socket; and the
-//! log lines about wrong tokens. Must not decide who may do what: `access` does.
+//! Owns reading the access file, the credentials of the peers of Unix sockets, and log lines about wrong tokens. Must
+//! not decide what a client may do; the module `access` does.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,51 +16,51 @@ use crate::shared::lock_order::LeafMutex;
 use crate::shared::machine;
 use crate::shared::system;
 
-/// Maximum number of unauthenticated clients. At that limit, listeners wait a moment before they accept, then reject
-/// clients.
+/// Maximum number of unauthenticated clients. At this limit, listeners wait briefly and then reject new clients.
 pub const MAX_UNAUTHENTICATED: usize = 1024;
 
-/// The time in which a client must authenticate, TLS handshake included.
+/// Time limit for authentication, including the TLS handshake.
 pub const AUTH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The delay of the reply to a wrong token.
+/// Delay of the reply to a wrong token.
 pub const FAILED_AUTH_DELAY: Duration = Duration::from_secs(1);
 
 /// Minimum time between two log lines about wrong tokens.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Number of errors in the file that are reported in one line.
+/// Maximum number of errors in the access file that one message reports.
 const MAX_ERRORS: usize = 5;
 
 #[derive(Debug)]
 pub struct Gate {
     path: PathBuf,
     table: LeafMutex<Arc<AccessTable>>,
-    /// When a wrong token was last logged, and how many were not logged since.
+    /// The time at which a wrong token was last logged, and the number of wrong tokens since then.
     logged: LeafMutex<(Option<Instant>, u64)>,
 }
 
 impl Gate {
-    /// Reads the access file. The error is one line.
+    /// Reads the access file. Returns a one-line message on failure.
     pub fn open(path: &Path) -> Result<Gate, String> {
         let table = LeafMutex::new(Arc::new(read(path)?));
         Ok(Gate { path: path.to_owned(), table, logged: LeafMutex::default() })
     }
 
-    /// Reads the file again; on failure, the previous contents stay in effect. The error is one line.
+    /// Reads the access file again. On failure, keeps the previous contents and returns a one-line message.
     pub fn reload(&self) -> Result<Arc<AccessTable>, String> {
         let table = Arc::new(read(&self.path)?);
         *self.table.lock() = table.clone();
         Ok(table)
     }
 
-    /// Returns `true` if unauthenticated clients have any rights.
+    /// Returns `true` if the access file gives rights to unauthenticated clients.
     pub fn allows_unauthenticated(&self) -> bool {
         self.table.lock().prove(&[Proof::Nothing]).is_some()
     }
 
-    /// Returns the client at the other end of a connection. `proofs`: what it has proven besides what the kernel knows.
-    /// `is_private`: nobody on the network can read what it sends.
+    /// Returns the access rights of the client at the other end of `stream`. `proofs` are the client's proofs of
+    /// identity, to which the kernel's information about the peer of a Unix socket is added. `is_private` is `true` if
+    /// nobody on the network can read the client's data.
     pub fn client(&self, stream: &Stream, mut proofs: Vec<Proof>, is_private: bool) -> ClientAccess {
         let is_unix = matches!(stream, Stream::Unix(_));
         if is_unix {
@@ -69,7 +69,7 @@ impl Gate {
         ClientAccess::new(self.table.lock().clone(), &proofs, is_private || is_unix)
     }
 
-    /// Logs a wrong token, or a token where none are accepted.
+    /// Logs that a client sent a wrong token, or sent a token where none are accepted.
     pub fn log_failure(&self, peer: PeerAddress) {
         let mut logged = self.logged.lock();
         let (at, silent) = &mut *logged;
@@ -107,7 +107,7 @@ fn read(path: &Path) -> Result<AccessTable, String> {
     Ok(table)
 }
 
-/// Returns the user and groups of the process that connected a Unix socket.
+/// Returns the user and the groups of the process at the other end of a Unix socket.
 fn process_of(stream: &Stream) -> Vec<Proof> {
     match system::peer(stream) {
         Ok((user, groups)) => [Proof::User(user)].into_iter().chain(groups.into_iter().map(Proof::Group)).collect(),
@@ -118,7 +118,7 @@ fn process_of(stream: &Stream) -> Vec<Proof> {
     }
 }
 
-/// A client's place among the unauthenticated clients, returned when dropped.
+/// One of the unauthenticated clients. Dropping this value decrements their number.
 #[derive(Debug)]
 pub struct Unauthenticated(Arc<AtomicUsize>);
 

@@ -1,7 +1,6 @@
-//! The inbox of a pool thread, as other threads see it.
+//! The inbox of a pool thread, as seen by other threads.
 //!
-//! Owns the sending end, and the state of the thread: asleep or awake. Must not know what the thread does with a
-//! message.
+//! Owns the sending side of the inbox, and the flag that shows whether the thread is asleep. Must not process messages.
 
 use std::sync::Arc;
 
@@ -13,15 +12,15 @@ use super::message::Message;
 use crate::shared::atomic::{AtomicBool, Ordering};
 use crate::shared::lease::Lease;
 
-/// A handle to the thread that owns a connection.
+/// A handle to the pool thread that owns a connection.
 #[derive(Debug)]
 pub struct ThreadHandle {
     inbox: Sender<Message>,
-    /// Wakes the thread so that it reads its inbox.
+    /// Wakes the thread if it sleeps in the poller.
     waker: Waker,
-    /// The thread has announced that it will sleep; the thread that clears this must wake it.
+    /// The thread is going to sleep. Another thread that clears this flag must wake the thread.
     asleep: AtomicBool,
-    /// The account that its connections charge output to.
+    /// The memory account to which the thread's connections charge output.
     pub memory: Arc<Memory>,
     /// Replies may be sent until this lease ends.
     pub lease: Arc<Lease>,
@@ -35,10 +34,10 @@ impl ThreadHandle {
 
     /// Sends a message, and wakes the thread if it sleeps.
     pub fn send(&self, message: Message) {
-        // Both fail only after the thread has ended, when it needs no message.
+        // The channel and the waker fail only after the thread has ended.
         let _ = self.inbox.send(message);
-        // Sequentially consistent with the thread's own two steps (as the channel's operations are): either this sees
-        // that the thread sleeps, or the thread has seen the message.
+        // Sequential consistency ensures that this thread sees the `asleep` flag, or that the pool thread sees the
+        // message after it has set the flag.
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             let _ = self.waker.wake();
         }

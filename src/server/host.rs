@@ -1,6 +1,7 @@
-//! The process that the server runs in: its statistics, identity and user.
+//! The server process: statistics, identity and user.
 //!
-//! Owns the facts about the process that clients see. The limits of the machine belong to `machine`.
+//! Owns the information about the process that clients can see. Must not determine limits of the machine; the module
+//! `machine` does.
 
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -24,35 +25,35 @@ use crate::shared::machine;
 use crate::shared::role::{RoleBoard, RoleFigures};
 use crate::shared::system;
 
-/// The server process as clients see it.
+/// Information about the server process that clients can see.
 #[derive(Debug)]
 pub struct Process {
     facts: Facts,
     pub rejected: AtomicU64,
     pub failed_auths: AtomicU64,
-    /// Connections dropped because memory was short or another connection needed the place.
+    /// The number of connections dropped because of a memory shortage or a connection limit.
     pub dropped: AtomicU64,
-    /// Resident bytes, as of the last check.
+    /// The resident memory in bytes at the last refresh.
     resident: AtomicU64,
-    /// Open files, as of the last check.
+    /// The number of open files at the last refresh.
     open_files: AtomicU64,
-    /// When memory and files were last checked.
+    /// The time of the last refresh.
     refreshed: LeafMutex<Option<Instant>>,
-    /// Turn lengths; `None` if they are not recorded.
+    /// The durations of turns, or `None` if they are not recorded.
     turns: Option<LeafMutex<Histogram>>,
     syncs: Option<Arc<LeafMutex<Histogram>>>,
     role: Option<Arc<RoleBoard>>,
 }
 
-/// Upper bounds of the turn length buckets in nanoseconds, from one microsecond in factors of four.
+/// Upper bounds of the buckets for turn durations, in nanoseconds.
 const TURN_BOUNDS: [u64; 10] =
     [1_000, 4_000, 16_000, 64_000, 256_000, 1_024_000, 4_096_000, 16_384_000, 65_536_000, 262_144_000];
 
-/// Minimum time between two refreshes: counting many open files takes long, and one scrape takes several turns.
+/// Minimum time between two refreshes, because counting many open files is slow.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Process {
-    /// Reads the facts that never change from the system.
+    /// Collects the information that does not change while the process runs.
     pub fn new(config: &Config, started: Time) -> Process {
         let name = nix::sys::utsname::uname();
         let text = |part: fn(&nix::sys::utsname::UtsName) -> &std::ffi::OsStr| {
@@ -91,7 +92,8 @@ impl Process {
         self.turns.iter().for_each(|turns| turns.lock().observe(length));
     }
 
-    /// Updates memory size and number of open files. Reads files, so it must not be called under a lock.
+    /// Updates the memory size and the number of open files. The caller must not hold a lock, because the update reads
+    /// files.
     pub fn refresh(&self) {
         let now = Instant::now();
         let Some(mut refreshed) = self.refreshed.try_lock() else { return };
@@ -133,13 +135,13 @@ impl Host for Process {
     }
 }
 
-/// Returns an unpredictable number, from the system's randomness that seeds the hash tables of std.
+/// Returns an unpredictable number, which comes from the random keys of the standard library's hash tables.
 pub fn random() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-/// Sixteen hexadecimal digits, at least one of them a letter other than "e": YAML would read other values as numbers,
-/// which breaks clients that expect text.
+/// Returns 16 hexadecimal digits with at least one letter other than "e". YAML parsers would read other digits as a
+/// number, while clients expect text.
 fn identity() -> String {
     loop {
         let id = format!("{:016x}", random());
@@ -149,12 +151,12 @@ fn identity() -> String {
     }
 }
 
-/// Why the process could not change its user: beanstalkd's exit code and the reason.
+/// beanstalkd's exit code, and the reason why the process could not change its user.
 pub type UserError = (u8, String);
 
-/// Restricts the program at startup, before there are threads: it cannot gain privileges by executing another program,
-/// and its files are not readable by others unless created with an explicit mode. Not for an embedded server, whose
-/// program decides this.
+/// Restricts the process at startup, before threads exist. The process can no longer gain privileges by executing
+/// another program, and new files are not readable by others unless they are created with an explicit mode. An embedded
+/// server does not call this function, because the embedding program decides about its privileges.
 pub fn harden() {
     if let Err(error) = system::forbid_privileges() {
         log::warn!("privileges of other programs cannot be given up: {error}");
@@ -164,7 +166,7 @@ pub fn harden() {
     umask(before | strict);
 }
 
-/// Creates the binlog directory if it is missing, owned by the user that the process switches to.
+/// Switches the process to `user`. If the binlog directory `folder` is missing, creates it for that user first.
 pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError> {
     let identity = user.map(identify).transpose()?;
     if let Some(folder) = folder {
@@ -177,26 +179,26 @@ pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError
     }
 }
 
-/// Creates the last directory of the path, accessible only to its owner. A missing parent is a typing error or an
-/// unmounted disk.
+/// Creates the last directory of `path`, accessible only to its owner. Does not create parents, because a missing
+/// parent indicates a typing error or an unmounted disk.
 fn make_folder(path: &Path, owner: Option<(Uid, Gid)>) -> io::Result<()> {
     let owner = owner.filter(|_| geteuid().is_root()).map(|(user, group)| (user.as_raw(), group.as_raw()));
     match FilePlace::find(path).and_then(|place| place.make_folder(owner)) {
         Ok(true) => log::info!("made the folder {}", path.display()),
         Ok(false) => {}
-        // The binlog reports problems with an existing directory in more detail.
+        // Opening the binlog reports problems with an existing directory in more detail.
         Err(_) if path.is_dir() => {}
         Err(error) => return Err(error),
     }
     Ok(())
 }
 
-/// Returns the ID of the user that the process switches to, if it switches and the user exists.
+/// Returns the ID of a user, or `None` if there is no name or no such user.
 pub fn user_id(name: Option<&str>) -> Option<u32> {
     name.and_then(|name| identify(name).ok()).map(|(user, _)| user.as_raw())
 }
 
-/// Resolves a user name, a user ID, or `UID:GID`. IDs work without a user database.
+/// Resolves a user name, a user ID, or `UID:GID`. Numeric IDs work without a user database.
 fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
     let number = |text: &str| text.parse::<u32>().ok().filter(|id| *id != u32::MAX);
     if let Some((user, group)) = name.split_once(':') {
@@ -213,16 +215,16 @@ fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
         return Ok((Uid::from_raw(id), known.map_or(Gid::from_raw(id), |user| user.gid)));
     }
     match found {
-        // There is no user database at all.
+        // ENOENT means that there is no user database.
         Err(nix::Error::ENOENT) | Ok(_) => Err((33, format!("no such user: {name} (-u)"))),
         Err(error) => Err((32, format!("looking up user {name} (-u): {error}"))),
     }
 }
 
-/// Switches to another user permanently: its group, no other groups, then the user, without any capabilities.
+/// Switches permanently to another user and group, without other groups and without capabilities.
 fn become_user(name: &str, (user, group): (Uid, Gid)) -> Result<(), UserError> {
     if !geteuid().is_root() && (user, group) == (geteuid(), getegid()) {
-        // Already done by the process that started this one; another attempt would be refused.
+        // The process already runs as this user, and may not be allowed to switch again.
         return system::drop_capabilities().map_err(|error| (34, format!("giving up capabilities: {error}")));
     }
     let fail = |what: &str, error: nix::Error| (34, format!("{what} of user {name} (-u): {error}"));

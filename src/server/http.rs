@@ -1,6 +1,6 @@
-//! Conditions for serving HTTP on an address.
+//! Startup checks for HTTP.
 //!
-//! Owns reading the token file, and the rule that HTTP for other machines needs a token. Must not know requests.
+//! Owns reading the token file, and the rule that HTTP for other machines requires a token. Must not handle requests.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use crate::protocol::Wire;
 use crate::settings::config::Config;
 use crate::shared::files;
 
-/// Minimum length of a token in bytes: a shorter one can be guessed.
+/// Minimum length of a token in bytes. Shorter tokens can be guessed.
 const SHORTEST: usize = 16;
 
-/// Reads the token, and passes the list of other protocols to HTTP. Called before the process switches its user.
+/// Reads the token, and passes the list of enabled protocols to HTTP. Call before the process switches its user.
 pub fn prepare(config: &mut Config) -> Result<(), StartError> {
     config.protocols.http.spoken = vec![Wire::Beanstalk];
     let others = [(Wire::Gearman, &config.gearman), (Wire::Workq, &config.workq), (Wire::Http, &config.http)];
@@ -36,7 +36,7 @@ pub fn prepare(config: &mut Config) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Refuses to serve HTTP to other machines or users without a token.
+/// Returns an error if other machines could access HTTP without a token.
 pub fn check(wire: Wire, name: &str, address: Option<SocketAddr>, config: &Config) -> Result<(), StartError> {
     let is_open = address.is_some_and(|address| !address.ip().is_loopback());
     let is_guarded = config.protocols.http.token.is_some() || config.access.is_some();

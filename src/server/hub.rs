@@ -1,8 +1,8 @@
-//! The engine behind its single lock, and the steps before and after each use.
+//! The engine, its lock, and the steps before and after each use of the engine.
 //!
-//! Owns the *turn*: lock, run what is due, run some commands, collect the events, unlock, and only then send to other
-//! clients and set the alarm. Lock order: engine, then one connection's output. No lock is held while reading, writing
-//! or logging.
+//! Owns the turn: lock the engine, process due deadlines, run commands, collect the events, unlock, and only then send
+//! to other clients and set the alarm. Lock order: the engine, then the output of one connection. Must not hold the
+//! engine's lock during I/O or logging.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -32,19 +32,20 @@ use crate::protocol::{notify, ClientRegistry, CommandCounters, Context, DecodeLi
 use crate::settings::config::Config;
 use crate::shared::lock_order::{LeafMutex, Mutex, ENGINE};
 
-/// Deadlines and unfinished work get one half of a turn's steps each and continue in the next turn, so that clients are
-/// served in between.
+/// Deadlines and deferred work each get this fraction of a turn's steps and continue in the next turn, so that clients
+/// are served in between.
 const OTHERS: u64 = 2;
 
-/// Reciprocal of the share of memory for the history, and the minimum memory limit for a history.
+/// The history of finished jobs can use 1/`HISTORY_PART` of the memory limit. There is no history if the memory limit
+/// is below `LEAST_FOR_HISTORY` bytes.
 const HISTORY_PART: usize = 16;
 const LEAST_FOR_HISTORY: u64 = 4 << 20;
 
-/// Minimum time between two ticks: when very many jobs fall due one after the other, each tick handles several of them,
-/// and a single deadline is still met on time.
+/// Minimum time between two rounds of deadline processing. Many deadlines in quick succession are processed in one
+/// round. An isolated deadline is not delayed.
 const TICK_REST: Span = Span::from_millis(1);
 
-/// Everything that the engine's lock protects.
+/// The state that the engine's lock protects.
 #[derive(Debug)]
 pub struct Core {
     engine: Engine,
@@ -52,28 +53,27 @@ pub struct Core {
     registry: ClientRegistry,
     stops_when_empty: bool,
     stops: bool,
-    /// `None` if the queue is kept in memory only.
+    /// `None` if jobs are kept in memory only.
     journal: Option<Journal>,
-    /// The outbox of each client, indexed by client number.
+    /// The outbox of each client, indexed by client ID.
     outboxes: Vec<Option<Arc<Outbox>>>,
-    /// The earliest time of the next tick.
+    /// The earliest time at which deadlines are processed again.
     rests_until: Time,
 }
 
-/// One thread's buffers, reused from turn to turn.
+/// Buffers of one thread, which are reused in every turn.
 #[derive(Debug, Default)]
 pub struct TurnScratch {
-    /// The buffer that replies are written to first.
+    /// The buffer for the replies of a turn.
     pub out: Output,
     pub now: Time,
-    /// The number of connections that take turns one after the other, by which the steps of each turn are divided; 0
-    /// counts as 1.
+    /// The number of connections that share the steps of one turn. 0 counts as 1.
     pub sharers: u64,
-    /// The time that the last turn waited for the lock, if slow commands are logged.
+    /// The time that the last turn waited for the engine's lock. Only measured if slow commands are logged.
     pub locked: Duration,
-    /// What to log after the engine's lock is released.
+    /// Log entries of commands, which are written after the engine is unlocked.
     pub notes: Vec<CommandEntry>,
-    /// Dead letters to log as well.
+    /// Dead letters to log after the engine is unlocked.
     stays: Vec<Stay>,
     event: Output,
     touched: Vec<(Arc<Outbox>, bool)>,
@@ -89,11 +89,11 @@ pub struct Hub {
     pub(super) config: Config,
     pub(super) memory: Arc<Memory>,
     fingerprints: Fingerprints,
-    /// Values still to be dropped; see [`Hub::discard`].
+    /// Large values that the timer thread will free; see [`Hub::discard`].
     pub(super) discarded: LeafMutex<Vec<Box<dyn Any + Send>>>,
     pub(super) admission: Admission,
     pub(super) gate: Option<Gate>,
-    /// The TLS settings of new connections.
+    /// The TLS settings for new connections.
     #[cfg(feature = "tls")]
     pub(super) tls: LeafMutex<Option<Arc<ServerConfig>>>,
     pub(super) unauthenticated: Arc<AtomicUsize>,
@@ -103,8 +103,8 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Creates an empty queue, or the one described by the log in `storage`. `secret` seeds the engine's random
-    /// choices.
+    /// Creates an empty queue, or restores the queue from the log in `storage`. `secret` seeds the engine's hash
+    /// functions.
     pub fn new(
         mut config: Config,
         mut clock: Clock,
@@ -142,7 +142,7 @@ impl Hub {
         }
         let alarm = Alarm::new();
         if core.engine.has_deferred() {
-            // Commands interrupted by a crash are completed even if nobody connects.
+            // Complete the commands that a crash interrupted, even if no client connects.
             alarm.advance(clock.now());
         }
         Ok(Hub {
@@ -166,8 +166,9 @@ impl Hub {
         })
     }
 
-    /// Locks the engine, runs what is due, runs `work` at a time that never goes back, and delivers the resulting
-    /// events. If `work` calls several verbs, it must call [`Core::deliver_events`] after each but the last.
+    /// Locks the engine, processes due deadlines, calls `work`, and delivers the resulting events. The time passed to
+    /// `work` never decreases. If `work` calls several engine operations, [`Core::deliver_events`] must be called
+    /// between them.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
         self.check_resident();
         let asked = self.config.slow.map(|_| Instant::now());
@@ -184,7 +185,7 @@ impl Hub {
         core.engine.grant_steps((self.config.turn_steps / scratch.sharers.max(1)).max(1));
         let result = work(&mut core, scratch, now);
         core.deliver_events(self, scratch, None);
-        // Nobody else advances a manual clock.
+        // With a manual clock, no later turn would continue the work.
         while self.clock.is_manual() && core.engine.has_deferred() {
             core.engine.grant_steps(self.config.turn_steps);
             core.engine.go_on(now);
@@ -206,7 +207,7 @@ impl Hub {
         let next = next.min(self.next_give_back(now));
         let released = core.engine.take_released();
         if next <= now {
-            // Otherwise the timer thread would get the lock again before any other thread.
+            // Without a fair unlock, the timer thread would usually lock the engine again before any other thread.
             core.unlock_fair();
         } else {
             drop(core);
@@ -222,7 +223,7 @@ impl Hub {
         result
     }
 
-    /// Runs what is due and continues what earlier turns have left, some of each.
+    /// Processes due deadlines, then continues deferred work, each within its share of the steps.
     fn tick(&self, core: &mut Core, scratch: &mut TurnScratch, now: Time) {
         let steps = (self.config.turn_steps / OTHERS / scratch.sharers.max(1)).max(1);
         if core.next_tick() <= now {
@@ -236,7 +237,7 @@ impl Hub {
                     break all;
                 }
             };
-            // A manual clock moves from deadline to deadline.
+            // A manual clock advances from one deadline to the next.
             if all && !self.clock.is_manual() {
                 core.rests_until = now + TICK_REST;
             }
@@ -266,7 +267,7 @@ impl Hub {
         }
     }
 
-    /// Writes the changes of some turns to the log, and releases the replies that are durable.
+    /// Writes pending changes to the log, and releases the replies that have become durable.
     pub fn commit(&self, spare: &mut Output) {
         if let Some(log) = &self.log {
             log.commit(self, true, spare);
@@ -277,10 +278,10 @@ impl Hub {
         self.log.as_ref()
     }
 
-    /// Advances a manual clock; everything due on the way happens at its own time.
+    /// Advances a manual clock by `span`, and processes each deadline at its own time.
     pub fn pass(&self, span: Span) {
         let mut scratch = TurnScratch::default();
-        // NEVER is a sentinel: stop one nanosecond short of it.
+        // `Time::NEVER` is reserved, so stop one nanosecond before it.
         let target = (self.clock.now() + span).min(Time::NEVER - Span::from_nanos(1));
         loop {
             let next = self.core.lock().engine.next_deadline();
@@ -293,7 +294,7 @@ impl Hub {
         }
     }
 
-    /// Limits for the decoder, which depend on the memory left.
+    /// Returns the limits for decoding requests, which depend on the available memory.
     pub fn limits(&self) -> DecodeLimits {
         let Config { max_job_size, protocols, .. } = &self.config;
         let (room, max_packet) = (self.memory.room(), protocols.max_packet);
@@ -302,28 +303,28 @@ impl Hub {
         DecodeLimits { max_job_size, room, max_packet, fingerprints, extensions }
     }
 
-    /// Starts drain mode: new jobs are refused.
+    /// Starts drain mode, in which new jobs are refused.
     pub fn drain(&self) {
         self.core.lock().engine.drain();
         if self.config.ends_when_drained {
-            // There may be no jobs left.
+            // The queue may be empty already.
             self.turn(&mut TurnScratch::default(), |core, _, _| core.request_stop(true));
         }
     }
 
-    /// Sets the name of a client in the access file.
+    /// Records the user name of a client, which is a name in the access file.
     #[cfg(feature = "tls")]
     pub fn identify(&self, client: ClientId, user: Option<&str>) {
         self.core.lock().registry.identify(client, user);
     }
 
-    /// Starts the shutdown: listeners and timer stop.
+    /// Starts the shutdown: the listeners and the timer thread will stop.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.alarm.stop();
     }
 
-    /// Closes every connection, even if other `Arc`s keep the hub alive.
+    /// Closes every connection. Other references may keep the hub itself alive.
     pub fn close(&self) {
         self.core.lock().outboxes.clear();
     }
@@ -332,12 +333,12 @@ impl Hub {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Locks the engine and gives access to it outside a turn; for tests and for programs that embed a server.
+    /// Calls `work` with the engine locked, without the other steps of a turn. For tests and embedding programs.
     pub fn with_engine<R>(&self, work: impl FnOnce(&mut Engine, Time) -> R) -> R {
         work(&mut self.core.lock().engine, self.clock.now())
     }
 
-    /// Connections accepted since the start.
+    /// Returns the number of connections accepted since startup.
     pub fn total_connections(&self) -> u64 {
         self.core.lock().engine.total_connections()
     }
@@ -349,7 +350,7 @@ impl Peers for Vec<Option<Arc<Outbox>>> {
     }
 }
 
-/// The number of jobs that the history may remember.
+/// Returns the maximum number of jobs in the history.
 fn history_of(config: &Config) -> usize {
     match config.max_memory {
         0..LEAST_FOR_HISTORY => 0,
@@ -379,18 +380,17 @@ impl Core {
         }
     }
 
-    /// Returns `true` if there is no job and no work left.
+    /// Returns `true` if no job is ready, delayed or reserved.
     fn is_empty(&self) -> bool {
         let jobs = self.engine.stats().jobs;
         jobs.ready + jobs.delayed + jobs.reserved == 0
     }
 
-    /// The queue, for work in a turn that no client requested.
     pub fn engine(&mut self) -> &mut Engine {
         &mut self.engine
     }
 
-    /// Handles a client's request to stop the server.
+    /// Stops the server, after draining the queue if `graceful` is `true`.
     pub fn request_stop(&mut self, graceful: bool) {
         if graceful {
             self.engine.drain();
@@ -400,13 +400,13 @@ impl Core {
         }
     }
 
-    /// The time of the next tick, when something is due and the engine may tick.
+    /// Returns the time at which deadlines must be processed next.
     fn next_tick(&self) -> Time {
         self.engine.next_deadline().max(self.rests_until)
     }
 
-    /// Registers a new client behind `outbox`.
-    /// Its address, and its name in the access file if that is known, are for others to see.
+    /// Registers a new client. Other clients can see `address` and `user`, which is the client's name in the access
+    /// file.
     pub fn connect(
         &mut self,
         outbox: Arc<Outbox>,
@@ -429,7 +429,7 @@ impl Core {
         client
     }
 
-    /// Removes a client; `operation` is its command that must still be completed.
+    /// Removes a client. The engine completes `operation`, the unfinished command of the client.
     pub fn disconnect(&mut self, client: ClientId, operation: Option<LongCommand>, now: Time) {
         if let Some(operation) = operation {
             self.engine.complete_alone(operation);
@@ -439,7 +439,7 @@ impl Core {
         self.outboxes[client.0 as usize] = None;
     }
 
-    /// Returns everything that a single command of `client` may access; the engine gets the available log space first.
+    /// Returns the context for executing a command of `client`. Updates the log space available to the engine.
     pub fn context<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> Context<'a> {
         self.refresh_room();
         let Core { engine, counters, registry, journal, outboxes, .. } = self;
@@ -462,7 +462,7 @@ impl Core {
         }
     }
 
-    /// Maximum size of the log records of a request in bytes; zero without a log.
+    /// Returns the maximum size of the log records of a request in bytes, or 0 without a log.
     pub fn log_size(&mut self, request: &Request, client: ClientId) -> u64 {
         match &self.journal {
             Some(_) => request.log_size().max(request.adoption_size(&mut self.engine, client)),
@@ -470,7 +470,7 @@ impl Core {
         }
     }
 
-    /// Returns `true` if a command may be executed, `false` if it must wait for space in the log; see
+    /// Returns `true` if `request` can be executed now, or `false` if there is not enough space in the log; see
     /// [`Space::admits`](super::space::Space::admits).
     pub fn admits(
         &mut self,
@@ -486,34 +486,34 @@ impl Core {
         }
     }
 
-    /// Updates the log space that the engine may use.
+    /// Updates the log space that the engine can use.
     pub fn refresh_room(&mut self) {
         if let Some(journal) = &self.journal {
             self.engine.set_log_room(journal.engine_room());
         }
     }
 
-    /// Charges `steps` beyond what the engine counted. Returns `true` if the turn is over.
+    /// Subtracts `steps` from the turn's remaining steps. Returns `true` if none are left.
     pub fn spend(&mut self, steps: u64) -> bool {
         self.engine.take_steps(steps);
         self.engine.steps().are_used_up()
     }
 
-    /// The log positions that replies depend on, with a log.
+    /// Returns the log positions that replies depend on. All are zero without a log.
     pub fn required(&self) -> Required {
         self.journal.as_ref().map_or(Required::default(), Journal::required)
     }
 
-    /// Writes the engine's changes to the journal.
+    /// Appends the engine's changes to the journal.
     pub fn record(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.append(&mut self.engine);
         }
     }
 
-    /// Writes the changes of a verb to the journal, and its events to the outputs of the clients concerned; called
-    /// after every verb. `own`: the client that gave the command, and its replies so far, after which its own events
-    /// are appended.
+    /// Appends the engine's changes to the journal, and delivers the engine's events. Call this after every engine
+    /// operation. `own` is the client that sent the command, with its replies so far; events for that client are
+    /// appended to these replies.
     #[inline]
     pub fn deliver_events(&mut self, hub: &Hub, scratch: &mut TurnScratch, own: Option<(ClientId, &mut Output)>) {
         self.record();
@@ -537,7 +537,7 @@ impl Core {
                 }
                 own => own,
             };
-            // `None` after the server's end, when a manual clock may still be moved.
+            // A manual clock can advance after the server has stopped and removed all outboxes.
             let Some(Some(outbox)) = self.outboxes.get(event.client().0 as usize) else { continue };
             if let (Event::Outcome { job, logged: true, .. }, Some(log), Some(journal)) =
                 (&event, &hub.log, &self.journal)

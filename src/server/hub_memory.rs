@@ -1,43 +1,42 @@
-//! Memory state shared by all threads: the account, what connections may take of it, and returning memory to the
-//! system.
+//! Memory that all threads share.
 //!
-//! Owns the limits that depend on the memory left, and the queue of values that take long to free. Must not close
-//! connections: the pool does.
+//! Owns the limits that depend on the available memory, the queue of values that are slow to free, and the return of
+//! memory to the system. Must not close connections; the pool does.
 
 use super::delivery::EventLimits;
 use super::hub::Hub;
 use crate::engine::{Span, Time};
 
-/// A client that receives events may have this many times the usual output waiting before it is dropped: events cannot
-/// be held back until it reads.
+/// Unread events can exceed the usual output limit by this factor before a client is dropped, because events cannot
+/// wait until the client reads.
 const EVENTS_FACTOR: usize = 16;
 
-/// Events in bytes that it may have waiting when all memory is taken.
+/// Limit of unread events, in bytes, when all memory is used.
 const MIN_EVENTS: usize = 16 << 10;
 
-/// Events in bytes when unread replies exceed their share of memory, and the client's socket is already full.
+/// Limit of unread events, in bytes, when unread replies exceed their share of memory and the client's socket is full.
 const MIN_STUCK_EVENTS: usize = 4 << 10;
 
-/// Values dropped between two turns of the timer thread, since each may take long.
+/// Number of values freed between two turns of the timer thread, because freeing a value may be slow.
 const DROPPED: usize = 16;
 
-/// How long after clients have freed much memory the allocator returns it to the system, and the delay if this is
-/// urgent.
+/// Delay between the freeing of much memory by clients and its return to the system. `GIVE_BACK_SOON` applies if the
+/// return is urgent.
 const GIVE_BACK: Span = Span::from_secs(1);
 const GIVE_BACK_SOON: Span = Span::from_millis(20);
 
 impl Hub {
-    /// Bytes of unread replies at which the server stops reading from a client.
+    /// Returns the number of unread reply bytes above which the server stops reading from a client.
     pub fn max_output(&self) -> usize {
         self.config.max_output.min(self.memory.allowance())
     }
 
-    /// Maximum number of bytes of events that a client may have waiting, regardless of available memory.
+    /// Returns the maximum number of unread event bytes of a client, regardless of the available memory.
     pub fn max_event_bytes(&self) -> usize {
         self.config.max_output.saturating_mul(EVENTS_FACTOR)
     }
 
-    /// Returns the unread bytes at which a client that receives events is dropped.
+    /// Returns the limits of unread event bytes above which a client is dropped.
     pub fn event_limits(&self) -> EventLimits {
         let most = self.max_event_bytes();
         let reading = if self.memory.is_full() { most.min(MIN_EVENTS) } else { most };
@@ -45,14 +44,14 @@ impl Hub {
         EventLimits { reading, stuck }
     }
 
-    /// Checks the size of the process if the account has grown.
+    /// Checks the size of the process if the memory account has grown.
     pub fn check_resident(&self) {
         if let Some(resident) = self.config.resident.filter(|_| self.memory.needs_resident()) {
             self.memory.set_resident(resident());
         }
     }
 
-    /// When the timer should call [`Hub::give_back`], if clients have freed much memory.
+    /// Returns the time for the next [`Hub::give_back`], or [`Time::NEVER`] if clients have not freed much memory.
     pub fn next_give_back(&self, now: Time) -> Time {
         match self.memory.has_freed_much() {
             true if self.memory.must_give_back() => now + GIVE_BACK_SOON,
@@ -61,12 +60,12 @@ impl Hub {
         }
     }
 
-    /// Schedules [`Hub::give_back`] on the timer thread; called outside a turn.
+    /// Schedules [`Hub::give_back`] on the timer thread. Only needed outside of a turn.
     pub fn give_back_soon(&self) {
         self.alarm.advance(self.next_give_back(self.clock.now()));
     }
 
-    /// Makes the allocator return memory to the system if clients have freed much. Takes a few milliseconds.
+    /// Makes the allocator return memory to the system if clients have freed much memory. Takes a few milliseconds.
     pub fn give_back(&self) {
         if self.memory.has_freed_much() {
             self.memory.gave_back();
@@ -75,7 +74,8 @@ impl Hub {
         }
     }
 
-    /// Drops a large value on the timer thread. With a manual clock there is no timer thread, and it is dropped here.
+    /// Frees a large value on the timer thread. With a manual clock there is no timer thread, so the value is freed
+    /// here.
     pub fn discard(&self, thing: impl Send + 'static) {
         if self.clock.is_manual() {
             return;
@@ -84,7 +84,7 @@ impl Hub {
         self.alarm.advance(Time::default());
     }
 
-    /// Drops some of the values collected by [`Hub::discard`]; may take long. If there are more, sets the alarm again.
+    /// Frees some of the values passed to [`Hub::discard`], which may be slow. Sets the alarm again if values are left.
     pub fn clear_discarded(&self) {
         let mut discarded = self.discarded.lock();
         let count = discarded.len().min(DROPPED);

@@ -1,9 +1,9 @@
-//! Idle connections of one pool thread: which ones to close, and when to check.
+//! Idle connections of one pool thread.
 //!
-//! Owns the time when each was last active. Connections are checked in batches, each of them [`CHECKS`] times per idle
-//! timeout, so that a million connections cause no stall. A command only sets a flag; the next check reads the clock.
-//! So a connection is closed late, by up to the time between four checks, and never early. Must not know sockets or the
-//! engine: the thread reports their state.
+//! Owns the time of the last activity of each connection, and the order of checks. Connections are checked in batches,
+//! [`CHECKS`] times per idle timeout, so that a million connections cause no stall. Commands only set a flag, and the
+//! next check reads the clock, so a connection is never closed early, and at most four check intervals late. Must not
+//! access sockets or the engine: the thread reports the state of its connections.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use std::time::Duration;
 use super::clock::Clock;
 use crate::engine::{Span, Time};
 
-/// Number of checks per connection and timeout.
+/// Number of checks of each connection per idle timeout.
 const CHECKS: u64 = 12;
 
-/// Number of connections checked per batch.
+/// Number of connections that are checked per batch.
 const BATCH: usize = 256;
 
-/// Number of connections closed per batch; each takes about 40 µs.
+/// Maximum number of connections closed per batch. Closing a connection takes about 40 µs.
 pub const MAX_CLOSED: usize = 16;
 
 /// Minimum time between two batches.
@@ -25,21 +25,22 @@ const MIN_INTERVAL: Span = Span::from_millis(1);
 
 #[derive(Clone, Copy, Debug)]
 struct IdleState {
-    /// When the connection was last known to be active.
+    /// The time at which the connection was last known to be active.
     since: Time,
     unread: usize,
-    /// The client has sent something since the last check.
+    /// The client has sent or received something since the last check.
     is_active: bool,
-    /// The client was engaged at the last check, or may have become so since; its timeout starts when that ends.
+    /// The client was engaged at the last check, or may have become engaged since then. The idle timeout starts when
+    /// the client is no longer engaged.
     engaged: bool,
 }
 
-/// The result of a detailed check of a connection that may have been idle for too long.
+/// The activity of a client whose connection may have been idle for too long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientActivity {
-    /// The client is waiting, sleeping or holding a job, or something that the server owes it is not ready to be sent.
+    /// The client is waiting, sleeping or holding a job, or a reply to the client is not ready to be sent.
     Engaged,
-    /// This many bytes of replies are unread.
+    /// The client has not read this many bytes of replies.
     Unread(usize),
 }
 
@@ -49,12 +50,12 @@ pub struct Idle {
     connections: Vec<IdleState>,
     cursor: usize,
     next: Time,
-    /// The time of the last turn seen.
+    /// The last `turn` passed to [`Idle::now`].
     last_turn: Time,
 }
 
 impl Idle {
-    /// Enforces the idle `timeout`. Returns `None` without an idle timeout or with a manual clock.
+    /// Creates the state for an idle `timeout` in seconds. Returns `None` without a timeout or with a manual clock.
     pub fn new(timeout: Option<u32>, clock: &Clock) -> Option<Idle> {
         let timeout = Span::from_secs(timeout.filter(|_| !clock.is_manual())?.into());
         Some(Idle { timeout, connections: Vec::new(), cursor: 0, next: clock.now(), last_turn: Time::default() })
@@ -72,14 +73,15 @@ impl Idle {
         self.connections[number] = new;
     }
 
-    /// Records that the client has sent or read something.
+    /// Records that the client has sent or received something.
     pub fn mark_active(&mut self, number: usize) {
         if let Some(state) = self.connections.get_mut(number) {
             state.is_active = true;
         }
     }
 
-    /// Returns the time of the thread's last turn, if there was one since the last call, to save reading the clock.
+    /// Returns the current time. Uses the time of the thread's last turn, if that turn is new, to avoid reading the
+    /// clock.
     pub fn now(&mut self, turn: Time, clock: &Clock) -> Time {
         if turn == self.last_turn {
             return clock.now();
@@ -88,12 +90,12 @@ impl Idle {
         turn
     }
 
-    /// Time until the next batch, or `None` if there is no connection.
+    /// Returns the time until the next batch, or `None` if a batch is due.
     pub fn wait(&self, now: Time) -> Option<Duration> {
         (now < self.next).then(|| Duration::from_nanos(self.next.since(now).nanos()))
     }
 
-    /// Returns the numbers of the next batch, some of which may be unused.
+    /// Returns the numbers of the connections in the next batch. Some numbers may be unused.
     pub fn next_batch(&mut self, now: Time) -> Range<usize> {
         let count = self.connections.len();
         let batches = count.div_ceil(BATCH).max(1) as u64;
@@ -103,27 +105,27 @@ impl Idle {
         start..self.cursor
     }
 
-    /// Schedules the next batch soon, starting with this connection: there are more connections to close than one batch
-    /// handles.
+    /// Schedules the next batch soon, starting with this connection, because one batch closes at most [`MAX_CLOSED`]
+    /// connections.
     pub fn resume_at(&mut self, number: usize, now: Time) {
         self.cursor = number;
         self.next = now + MIN_INTERVAL;
     }
 
-    /// Returns `true` if this connection needs a detailed check. `busy`: the thread has work to do for it.
+    /// Returns `true` if this connection needs a detailed check. `busy` is `true` if the thread has work for the
+    /// connection.
     pub fn needs_check(&mut self, number: usize, busy: bool, now: Time) -> bool {
         let state = &mut self.connections[number];
         if std::mem::take(&mut state.is_active) || busy {
             state.since = now;
-            // Only a client that sent something can have started to wait; the next check determines whether this one
-            // has.
+            // A client that was active may have started to wait for a job. The next check detects such a wait.
             state.engaged = true;
             return false;
         }
         state.engaged || now.since(state.since) >= self.timeout
     }
 
-    /// Evaluates a detailed check. Returns `true` if the connection must be closed.
+    /// Processes the result of a detailed check. Returns `true` if the connection must be closed.
     pub fn is_timed_out(&mut self, number: usize, found: ClientActivity, now: Time) -> bool {
         let state = &mut self.connections[number];
         let was_engaged = std::mem::replace(&mut state.engaged, found == ClientActivity::Engaged);
@@ -134,7 +136,8 @@ impl Idle {
                 false
             }
             ClientActivity::Unread(unread) => {
-                // Fewer than before, or none before: another client's command may have caused them.
+                // Fewer unread bytes mean that the client reads. If there were none before, another client's command
+                // may have produced them.
                 let before = std::mem::replace(&mut state.unread, unread);
                 let goes_on = was_engaged || unread < before || (before == 0 && unread > 0);
                 if goes_on {

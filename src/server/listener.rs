@@ -1,7 +1,7 @@
-//! Listener threads, one per listening address, each in a blocking accept.
+//! Listener threads, one per listening address, which block in `accept`.
 //!
-//! Owns the distribution of connections to pool threads, in turn, and the reply to those that are rejected. When files
-//! or memory run out it waits; it never spins and never ends.
+//! Owns the distribution of connections to pool threads, and the replies to rejected clients. If file descriptors or
+//! memory run out, a listener thread waits and tries again. Must not serve connections.
 
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -18,33 +18,33 @@ use super::hub::Hub;
 use super::socket::{Listener, PeerAddress, Stream};
 use crate::protocol::Wire;
 
-/// How long to wait when the system has no memory for another connection, or no file even to reject it.
+/// Pause when the system has no memory for a connection, or no file descriptor even to reject it.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How often, and at what interval, to check whether the number of unauthenticated clients has fallen.
+/// Number of checks for a decrease of unauthenticated clients, and the interval between checks.
 const ROOM_TRIES: u32 = 200;
 const ROOM_STEP: Duration = Duration::from_millis(1);
 
 /// Minimum time between two log lines about connections rejected for the same reason.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// The pool as seen by listeners.
+/// The pool threads to which listeners pass connections.
 #[derive(Debug)]
 pub struct Threads {
     pub arrivals: Vec<Arc<Arrivals>>,
-    /// Number of connections, for distribution in turn.
+    /// The number of distributed connections, for round-robin distribution.
     pub next: AtomicUsize,
 }
 
-/// A listener and the resources of its thread.
+/// The state of a listener thread.
 struct Acceptor<'a> {
     listener: &'a Listener,
     wire: Wire,
     hub: &'a Hub,
     threads: &'a Threads,
-    /// A file kept open, to be closed when rejecting a connection needs a file descriptor.
+    /// A spare file descriptor. It is closed to accept a connection when no other descriptor is free.
     spare: Option<OwnedFd>,
-    /// When each kind of rejection was last logged.
+    /// The time at which each kind of rejection was last logged.
     logged: [Option<Instant>; Refusal::ALL.len()],
 }
 
@@ -110,8 +110,8 @@ impl Acceptor<'_> {
         }
     }
 
-    /// Waits briefly until a client has authenticated: of many clients that connect at the same time, most authenticate
-    /// quickly.
+    /// Returns `true` if there is room for another unauthenticated client. Waits briefly for room, because most clients
+    /// authenticate quickly.
     fn has_room_for_unauthenticated(&self) -> bool {
         for _ in 0..ROOM_TRIES {
             if self.hub.unauthenticated.load(Ordering::Relaxed) < MAX_UNAUTHENTICATED || self.hub.is_stopping() {
@@ -122,7 +122,7 @@ impl Acceptor<'_> {
         false
     }
 
-    /// Accepts a connection in place of the spare file, so that it gets a reply.
+    /// Closes the spare file descriptor to accept a connection, so that the client gets a reply.
     fn accept_on_spare(&mut self) {
         self.spare = None;
         if let Ok((stream, peer)) = self.listener.accept() {
@@ -131,7 +131,7 @@ impl Acceptor<'_> {
             }
             self.spare = self.listener.duplicate().ok();
             if self.spare.is_some() {
-                // Another connection has just ended.
+                // A file descriptor has become free.
                 return self.admit(stream, peer);
             }
             self.reject(&stream, peer, Refusal::Files);
@@ -139,8 +139,8 @@ impl Acceptor<'_> {
         self.spare = self.listener.duplicate().ok();
     }
 
-    /// Sends the reason, as far as the socket accepts it immediately. Reads pending input first: closing with unread
-    /// bytes would reset the connection and lose the reply.
+    /// Sends the reason for the rejection, if the socket accepts the data immediately. Reads pending input first,
+    /// because closing a socket with unread input resets the connection and loses the reply.
     fn reject(&mut self, stream: &Stream, peer: PeerAddress, refusal: Refusal) {
         let mut scrap = [0; 4096];
         let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);

@@ -1,7 +1,7 @@
-//! The log: one line per event, to stderr or to the `logfile`.
+//! The log: one line per event, to stderr or to a target in `logfile`.
 //!
-//! Owns the format of a line: time stamp, level, text. Under journald, which adds time stamps itself, a line is the
-//! level in journald's notation and the text. If the log is not read, lines are dropped and counted, so that no thread
+//! Owns the format of a line: time, level and text. Under journald, which adds the time, a line contains only the level
+//! in journald's notation and the text. If nobody reads the log, lines are dropped and counted, so that no thread
 //! blocks. Must not decide what is logged.
 
 use std::io::{self, Write};
@@ -17,17 +17,17 @@ use super::logfile::{self, severity, text_line, timestamp, Elsewhere, Target};
 use crate::shared::json::{self, Members};
 use crate::shared::lock_order::{Mutex, LOG_LINES};
 
-/// How many milliseconds stderr may be blocked, as a full pipe is, before lines are dropped. After that, lines are
-/// dropped without waiting until stderr accepts one, since threads that serve clients or handle signals write here.
+/// Time in milliseconds that a thread waits for a blocked stderr, such as a full pipe, before a line is dropped. After
+/// that, lines are dropped immediately until stderr accepts data, because threads that serve clients write log lines.
 const PATIENCE: u16 = 250;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogForm {
-    /// Time stamp, level, text, and fields as `key=value`.
+    /// Time, level, text, and fields as `key=value`.
     Text,
     /// A JSON object with `time`, `level`, `text` and the fields.
     Json,
-    /// journald's format: the level in its notation, text and fields.
+    /// The format of journald: the level in journald's notation, text and fields.
     Journal,
 }
 
@@ -38,11 +38,12 @@ enum Logger {
 
 struct Stderr {
     form: LogForm,
-    /// Lines dropped since the last one that was written.
+    /// The number of lines dropped since the last line was written.
     lost: Mutex<u64, LOG_LINES>,
 }
 
-/// Returns the log level: warnings and one-time events (0), connections (1), every command (2).
+/// Returns the log level for the number of `-V` options: 0 logs warnings and rare events, 1 connections, 2 every
+/// command.
 pub fn level(verbosity: u32) -> LevelFilter {
     match verbosity {
         0 => LevelFilter::Info,
@@ -51,21 +52,21 @@ pub fn level(verbosity: u32) -> LevelFilter {
     }
 }
 
-/// Sends the program's log to stderr or to another target.
+/// Starts to log to `elsewhere`, or to stderr if `elsewhere` is `None`.
 pub fn start(level: LevelFilter, form: LogForm, elsewhere: Option<Target>) -> io::Result<()> {
     let form = if form == LogForm::Text && is_journal() { LogForm::Journal } else { form };
     let logger = match elsewhere {
         Some(target) => Logger::Elsewhere(logfile::open(target)?),
         None => Logger::Stderr(Stderr { form, lost: Mutex::new(0) }),
     };
-    // Fails only if there is already a logger.
+    // Fails only if the process already has a logger.
     if log::set_logger(Box::leak(Box::new(logger))).is_ok() {
         log::set_max_level(level);
     }
     Ok(())
 }
 
-/// Returns `true` if stderr is the stream that journald passed to the process, and has not been redirected since.
+/// Returns `true` if stderr is the stream that journald passed to the process.
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let Ok(stderr) = nix::sys::stat::fstat(io::stderr()) else { return false };
@@ -73,7 +74,7 @@ fn is_journal() -> bool {
 }
 
 impl Log for Logger {
-    /// Logs only lines of the program itself, not those of libraries.
+    /// Returns `true` for records of the program itself, and `false` for records of libraries.
     fn enabled(&self, metadata: &Metadata) -> bool {
         metadata.target().starts_with("beanpole")
     }
@@ -99,7 +100,7 @@ impl Stderr {
         }
         let mut lines = line(record, self.form, now);
         if *lost > 0 {
-            // In one write, since a second one may not fit.
+            // Write once, because a second write may not fit into the pipe.
             let notice = format!("lines of this log that were lost, since nobody read them: {lost}");
             let mut warning = Record::builder();
             warning.level(Level::Warn);
@@ -111,14 +112,14 @@ impl Stderr {
     }
 }
 
-/// Waits up to `patience` milliseconds until stderr accepts a line, and returns `true` if it does. Errors are left to
-/// the write.
+/// Waits up to `patience` milliseconds until stderr accepts a line. Also returns `true` on an error, which the
+/// subsequent write reports.
 fn is_writable(patience: u16) -> bool {
     let stderr = std::io::stderr();
     let mut file = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
     loop {
         match poll(&mut file, PollTimeout::from(patience)) {
-            // A signal does not mean that stderr is writable.
+            // A signal interrupted the wait.
             Err(Errno::EINTR) => {}
             ready => return ready != Ok(0),
         }
@@ -144,14 +145,14 @@ fn line(record: &Record, form: LogForm, now: SystemTime) -> String {
     }
 }
 
-/// Formats the message of a record, followed by its fields.
+/// Formats the text of a record, followed by the fields.
 fn text(record: &Record) -> String {
     let mut text = record.args().to_string();
     let _ = record.key_values().visit(&mut Words(&mut text));
     text
 }
 
-/// Fields as ` key=value`; values with spaces or without a type are quoted.
+/// Appends fields as ` key=value`. Values with spaces or control characters are quoted.
 struct Words<'a>(&'a mut String);
 
 impl<'kvs> VisitSource<'kvs> for Words<'_> {
@@ -163,7 +164,7 @@ impl<'kvs> VisitSource<'kvs> for Words<'_> {
     }
 }
 
-/// Fields as members of a JSON object.
+/// Appends fields as members of a JSON object.
 struct Fields<'m, 'a>(&'m mut Members<'a>);
 
 impl<'kvs> VisitSource<'kvs> for Fields<'_, '_> {

@@ -1,6 +1,6 @@
-//! The log's threads: syncers, the thread that maintains segments, and the writer for what pool threads do not write.
+//! The threads of the log: syncers, the segment thread and the writer.
 //!
-//! Owns the work of one round of each. `durability` decides when a round starts.
+//! Owns one round of work of each thread. Must not decide when a round begins; the module `durability` does.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use super::segments;
 use crate::binlog::SyncMode;
 use crate::protocol::Output;
 
-/// The syncer's longest pause after each sync: clients answered by that sync send new commands, which share the next
-/// one. It ends when all of them have done so, which is checked this many times.
+/// Maximum pause after a sync, and the number of checks during the pause. Clients that received replies after the sync
+/// send new commands, which can share the next sync. The pause ends when enough replies wait for a sync.
 const GATHER: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 8;
 
-/// The main function of such a thread.
 pub type Run = fn(&Hub, &Durability);
 
-/// Returns the log's threads: their names and functions. With `-f0`, the syncer also writes.
+/// Returns the names and main functions of the log's threads. With `-f0` there is no writer, because the syncers also
+/// write.
 pub fn threads(log: &Durability) -> Vec<(&'static str, Run)> {
     let writer = (log.wal().mode() != SyncMode::Always).then_some(("writer", run_writer as Run));
     let syncers = std::iter::repeat_n(("syncer", run_syncer as Run), log.wal().syncs_at_once());
     syncers.chain([("segments", segments::run as Run)]).chain(writer).collect()
 }
 
-/// A syncer thread: runs until [`Durability::stop`].
+/// Runs a syncer thread until [`Durability::stop`].
 fn run_syncer(hub: &Hub, log: &Durability) {
     let mut spare = Output::new();
     while log.wait_to_sync() {
@@ -40,7 +40,8 @@ fn run_syncer(hub: &Hub, log: &Durability) {
     }
 }
 
-/// The writer thread: writes when a pool thread would have to wait for the disk. Runs until [`Durability::stop`].
+/// Runs the writer thread until [`Durability::stop`]. The writer writes when a pool thread would have to wait for the
+/// disk.
 fn run_writer(hub: &Hub, log: &Durability) {
     let mut spare = Output::new();
     while log.wait_to_write() {

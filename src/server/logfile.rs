@@ -1,6 +1,6 @@
 //! Log targets other than stderr: a file that can be reopened, and syslog.
 //!
-//! Owns these targets, and the time stamp and level of a line. Must not decide what is logged.
+//! Owns the log targets, and the time and level of a line. Must not decide what is logged.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,17 +15,17 @@ use crate::engine::push_moment;
 use crate::shared::files;
 use crate::shared::lock_order::{Mutex, LOG_LINES};
 
-/// The datagram socket on which the system's log daemon listens.
+/// The socket of the system's syslog daemon.
 const SYSLOG: &str = "/dev/log";
 
-/// The facility of daemons (RFC 5424, 6.2.1).
+/// The syslog facility for daemons (RFC 5424, section 6.2.1).
 const DAEMONS: u8 = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// A file. If root creates it, the user with this ID becomes its owner.
+    /// A log file. If root creates the file, the user with this ID becomes the owner.
     File(PathBuf, Option<u32>),
-    /// The syslog, under this program name.
+    /// Syslog, with this program name.
     Syslog(String),
     Nowhere,
 }
@@ -40,7 +40,7 @@ enum Place {
 #[derive(Debug)]
 pub struct Elsewhere(Mutex<Place, LOG_LINES>);
 
-/// The program's log, set once.
+/// The log target, which is set once.
 static LOG: OnceLock<Elsewhere> = OnceLock::new();
 
 pub fn open(target: Target) -> io::Result<&'static Elsewhere> {
@@ -52,7 +52,7 @@ pub fn open(target: Target) -> io::Result<&'static Elsewhere> {
     Ok(LOG.get_or_init(|| Elsewhere(Mutex::new(place))))
 }
 
-/// Reopens the file after it was renamed; the old one stays open on failure.
+/// Reopens the log file, which may have been renamed. On failure, the old file stays open.
 pub fn reopen() -> io::Result<()> {
     if let Some(Place::File { path, file }) = LOG.get().map(|log| log.0.lock()).as_deref_mut() {
         *file = open_file(path, None)?;
@@ -76,7 +76,7 @@ impl Elsewhere {
                 let line = format!("<{}>{name}[{}]: {text}", DAEMONS << 3 | severity(level), std::process::id());
                 let sent = socket.as_ref().is_some_and(|socket| socket.send(line.as_bytes()).is_ok());
                 if !sent {
-                    // syslog was restarted or has just been started. If its socket is full, the line is lost.
+                    // The syslog daemon may have been restarted. If its socket is full, the line is lost.
                     *socket = connect().ok();
                     let _ = socket.as_ref().map(|socket| socket.send(line.as_bytes()));
                 }
@@ -86,12 +86,12 @@ impl Elsewhere {
     }
 }
 
-/// Formats a line of text with time stamp and level.
+/// Formats a line with time and level.
 pub(super) fn text_line(level: Level, text: &str, now: SystemTime) -> String {
     format!("{} {level:5} {text}\n", timestamp(now))
 }
 
-/// Formats a time as in RFC 3339, with milliseconds; a time before 1970 as the start of 1970.
+/// Formats a time according to RFC 3339, with milliseconds. Times before 1970 are shown as the start of 1970.
 pub(super) fn timestamp(now: SystemTime) -> String {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut moment = Vec::with_capacity(24);

@@ -1,7 +1,7 @@
-//! The server's memory account: the memory of connections, and how much more is available.
+//! The server's memory account.
 //!
-//! Owns the limits. The engine counts its own memory; connections add unprocessed input and unread output. The sum is
-//! at most `--max-memory`. Must not know connections: each one asks for itself.
+//! Owns the memory limits. The engine counts its own memory, and connections charge unprocessed input and unread
+//! output. The sum is at most `--max-memory`. Must not depend on connections; each connection requests its own memory.
 //!
 //! Promises: P21.
 
@@ -9,114 +9,116 @@ use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use crate::settings::config::CONNECTION_COST;
 
-/// Reciprocal of the share of memory reserved for replies and for commands that free memory, and its maximum.
+/// The reserve for replies and for commands that free memory is 1/`KEPT` of the memory limit, but at most `KEPT_MOST`
+/// bytes.
 const KEPT: u64 = 16;
 const KEPT_MOST: u64 = 64 << 20;
 
-/// Reciprocal of the share of memory for buffers, not counting bodies that are being received: these only need to fit.
+/// Buffers can use 1/`BUFFERS` of the memory limit. Bodies that are being received do not count as buffers.
 const BUFFERS: u64 = 4;
 
-/// Reciprocal of the share of the remaining buffer space that one connection may take: a few connections can take
-/// nearly all of it, but each finds some left.
+/// One connection can use 1/`SHARE` of the remaining buffer space. A few connections can use most of the space, but
+/// there is always some left for others.
 const SHARE: u64 = 8;
 
-/// Bytes that a connection may always read at a time, since a command that frees memory has to be read first.
+/// Number of bytes that can be read even without free memory, because a command that frees memory must be read first.
 pub const LEAST_READ: usize = 4 * 1024;
 
-/// When the account has grown by this much, the server checks whether the system has more memory: the limits of a
-/// process are not always known.
+/// Growth of the account, in bytes, after which the server checks whether the system has more memory. The check is
+/// necessary because the limits of a process are not always known.
 const TRIAL: u64 = 2 << 20;
 
-/// After the system ran out, clients must have freed this much before memory is used again.
+/// Number of bytes that clients must free before memory is used again after the system ran out of memory.
 const LEAST_TRIAL: u64 = 128 * 1024;
 
-/// Freed bytes that are worth an allocator walk through its heaps, if they are half of the peak.
+/// Number of freed bytes above which the allocator returns memory to the system, if they are at least half of the peak.
 const MUCH: u64 = 8 << 20;
 
-/// Freed bytes that are worth it in any case: a walk that returns more would block other threads for too long.
+/// Number of freed bytes above which memory is always returned. Returning more at once would block other threads for
+/// too long.
 const MOST: u64 = 32 << 20;
 
-/// Bytes by which the process may exceed the account: the program itself, its threads, and fragmentation. Beyond that
-/// there is no room, even if the account has some.
+/// Number of bytes by which the process may exceed the memory limit: the program, its threads, and fragmentation. A
+/// larger process gets no more memory, even if the account is below the limit.
 const BEYOND: u64 = 24 << 20;
 
-/// The size of the process is checked when the account has grown by this many bytes.
+/// Growth of the account, in bytes, after which the size of the process is checked.
 const RESIDENT_STEP: u64 = 4 << 20;
 
-/// Turns between two attempts while the system is out of memory.
+/// Number of turns between two attempts to get memory while the system has none.
 const TURNS_BETWEEN: u64 = 64;
 
-/// Memory is short if less than this is available to new requests.
+/// Memory is short if less than this many bytes are available to new requests.
 const LEAST_ROOM: u64 = 128 * 1024;
 
-/// Bytes that must be available for a new connection after an attempt has failed.
+/// Number of bytes that must be available for a new connection while memory is exhausted.
 const CONNECTION_TRIAL: usize = 1 << 20;
 
-/// Upper limit of the spare memory that must be available as well: a quarter of what is in use, because some tables
-/// double.
+/// The system must have spare memory for tables that double their size: `SPARE` bytes, plus a quarter of the memory in
+/// the account, but at most `SPARE_MOST` bytes.
 const SPARE: u64 = 4 << 20;
 const SPARE_MOST: u64 = 256 << 20;
 
 #[derive(Debug, Default)]
 pub struct Memory {
     max: u64,
-    /// Memory held by the engine, as of the last turn.
+    /// Bytes used by the engine after the last turn.
     engine: AtomicU64,
-    /// Bytes of it that only replies still reference.
+    /// Bytes of `engine` that only unsent replies reference.
     shared: AtomicU64,
-    /// Memory held by connections, not counting bodies that are being received.
+    /// Bytes used by connections, excluding bodies that are being received.
     buffers: AtomicU64,
-    /// The received parts of these bodies.
+    /// Received bytes of incomplete bodies.
     uploads: AtomicU64,
-    /// Bytes of `buffers` whose connections were dropped and which are about to be freed.
+    /// Bytes of `buffers` that will be freed soon because their connections were dropped.
     leaving: AtomicU64,
-    /// The peak since the allocator last returned free memory.
+    /// The peak of the account since the allocator last returned memory.
     peak: AtomicU64,
-    /// The system had memory up to this size of the account.
+    /// The size of the account for which the system is known to have memory.
     tried: AtomicU64,
-    /// The system is out of memory.
+    /// The last attempt to get memory failed.
     exhausted: AtomicBool,
-    /// Turns since the system was last asked.
+    /// Number of calls of [`Memory::is_due`].
     turns: AtomicU64,
-    /// The size of the account at which the size of the process must be checked.
+    /// The size of the account at which the process size must be checked.
     check_at: AtomicU64,
-    /// The process is too large, even if the account has room.
+    /// The process is too large, even if the account is below the limit.
     too_large: AtomicBool,
 }
 
 impl Memory {
-    /// Creates an account of at most `max` bytes.
+    /// Creates an account with a limit of `max` bytes.
     pub fn new(max: u64) -> Memory {
         Memory { max, ..Memory::default() }
     }
 
-    /// Bytes of `max` reserved for commands that free memory.
+    /// Returns the part of `max` bytes that is reserved for commands that free memory.
     pub fn kept(max: u64) -> u64 {
         (max / KEPT).min(KEPT_MOST)
     }
 
-    /// Sets the memory held by the engine after a turn, and the part that only replies still reference.
+    /// Sets the bytes used by the engine, and the part that only unsent replies reference.
     pub fn set_engine(&self, bytes: u64, shared: u64) {
         self.engine.store(bytes, Ordering::Relaxed);
         self.shared.store(shared, Ordering::Relaxed);
     }
 
-    /// Replaces a charge of `before` bytes by `after`.
+    /// Changes the charge of a connection from `before` to `after` bytes.
     pub fn charge(&self, before: u64, after: u64) {
         change(&self.buffers, before, after);
     }
 
-    /// Replaces `before` bytes by `after` in the part that belongs to dropped connections.
+    /// Changes the part of a charge that belongs to dropped connections from `before` to `after` bytes.
     pub fn leave(&self, before: u64, after: u64) {
         change(&self.leaving, before, after);
     }
 
-    /// Replaces a charge for a body that is being received.
+    /// Changes the charge for an incomplete body from `before` to `after` bytes.
     pub fn charge_upload(&self, before: u64, after: u64) {
         change(&self.uploads, before, after);
     }
 
-    /// Bytes that connections buffer in both directions.
+    /// Returns the bytes used by connections, including incomplete bodies.
     pub fn buffers(&self) -> u64 {
         self.buffers.load(Ordering::Relaxed) + self.uploads.load(Ordering::Relaxed)
     }
@@ -125,18 +127,18 @@ impl Memory {
         self.engine.load(Ordering::Relaxed) + self.buffers()
     }
 
-    /// Bytes about to be freed, for which no connection needs to be dropped.
+    /// Returns the bytes that will be freed soon because their connections were dropped.
     fn leaving(&self) -> u64 {
         self.leaving.load(Ordering::Relaxed)
     }
 
-    /// Unprocessed and unread bytes of connections that stay.
+    /// Returns the bytes of unprocessed input and unread output, excluding dropped connections.
     pub fn waiting(&self) -> u64 {
         let waiting = self.buffers.load(Ordering::Relaxed) + self.shared.load(Ordering::Relaxed);
         waiting.saturating_sub(self.leaving())
     }
 
-    /// Bytes available to new requests.
+    /// Returns the number of bytes available to new requests.
     pub fn room(&self) -> u64 {
         if self.is_exhausted() {
             return 0;
@@ -144,7 +146,7 @@ impl Memory {
         (self.max - Memory::kept(self.max)).saturating_sub(self.taken())
     }
 
-    /// Maximum number of buffered bytes at which one connection is still read.
+    /// Returns the number of buffered bytes up to which one connection is still read.
     pub fn allowance(&self) -> usize {
         if self.is_exhausted() {
             return 0;
@@ -153,40 +155,39 @@ impl Memory {
         usize::try_from(left / SHARE).unwrap_or(usize::MAX)
     }
 
-    /// Returns `true` if all memory is taken, including the reserve for replies.
+    /// Returns `true` if all memory is used, including the reserve.
     pub fn is_full(&self) -> bool {
         self.taken() >= self.max
     }
 
-    /// Returns `true` if so little is left that clients that do not read must be dropped.
+    /// Returns `true` if memory is so short that clients that do not read must be dropped.
     pub fn is_tight(&self) -> bool {
         let kept = Memory::kept(self.max);
         let taken = self.taken().saturating_sub(self.leaving());
         self.has_burden() && (self.is_crowded() || taken + LEAST_ROOM > self.max - kept || self.is_exhausted())
     }
 
-    /// Returns `true` if unread and unprocessed bytes exceed their share.
+    /// Returns `true` if unread and unprocessed bytes exceed their share of the memory.
     pub fn is_crowded(&self) -> bool {
         self.waiting() > self.max / BUFFERS
     }
 
-    /// `true` if what connections hold, including bodies that are being received, exceeds the share for buffers.
+    /// Returns `true` if the bytes used by connections, including incomplete bodies, exceed the share for buffers.
     pub fn is_overburdened(&self) -> bool {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > self.max / BUFFERS
     }
 
-    /// Returns `true` if connections use enough memory that some may be dropped in a shortage.
+    /// Returns `true` if connections use so much memory that some can be dropped in a shortage.
     pub fn has_burden(&self) -> bool {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > Memory::kept(self.max) / 2
     }
 
-    /// Returns `true` if the system was out of memory at the last attempt, or the process was too large at the last
-    /// check.
+    /// Returns `true` if the system was out of memory or the process was too large at the last check.
     pub fn is_exhausted(&self) -> bool {
         self.exhausted.load(Ordering::Relaxed) || self.too_large.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if the caller should check the size of the process and call [`Memory::set_resident`].
+    /// Returns `true` if the caller should call [`Memory::set_resident`] with the current process size.
     pub fn needs_resident(&self) -> bool {
         let taken = self.taken();
         let at = self.check_at.load(Ordering::Relaxed);
@@ -204,12 +205,12 @@ impl Memory {
         self.check_at.store(self.taken() + RESIDENT_STEP, Ordering::Relaxed);
     }
 
-    /// Returns `true` in every n-th turn: the rate at which the system is asked again while it is out of memory.
+    /// Returns `true` in one of [`TURNS_BETWEEN`] calls, which limits the rate of attempts to get memory.
     fn is_due(&self) -> bool {
         self.turns.fetch_add(1, Ordering::Relaxed) % TURNS_BETWEEN == 0
     }
 
-    /// Bytes freed since the allocator last returned free memory.
+    /// Returns the number of bytes freed since the allocator last returned memory.
     fn freed(&self) -> u64 {
         let taken = self.taken();
         let peak = self.peak.load(Ordering::Relaxed);
@@ -219,34 +220,34 @@ impl Memory {
         peak.saturating_sub(taken)
     }
 
-    /// Returns `true` if that is enough, compared with the peak, for the allocator to return it.
+    /// Returns `true` if clients have freed enough memory that the allocator should return it to the system.
     pub fn has_freed_much(&self) -> bool {
         let freed = self.freed();
         self.must_give_back() || freed > MUCH && freed > self.taken()
     }
 
-    /// Returns `true` if that is urgent: more at a time would block other threads for too long, or it helps
-    /// immediately.
+    /// Returns `true` if memory must be returned soon, because a larger amount would block other threads for too long,
+    /// or because the process is too large.
     pub fn must_give_back(&self) -> bool {
         let freed = self.freed();
         freed > MOST || freed > LEAST_TRIAL && self.too_large.load(Ordering::Relaxed)
     }
 
-    /// Restarts the count after the allocator has returned memory.
+    /// Restarts the count of freed bytes after the allocator has returned memory.
     pub fn gave_back(&self) {
         self.peak.store(self.taken(), Ordering::Relaxed);
     }
 
-    /// Returns `true` if there is memory for another connection. Also while memory is short, since a worker must
-    /// connect to free some.
+    /// Returns `true` if there is memory for another connection. A connection can be accepted even while memory is
+    /// short, because a worker must connect to free memory.
     pub fn has_for_connection(&self) -> bool {
         let mut trial: Vec<u8> = Vec::new();
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())
     }
 
-    /// Checks whether the system has more memory if the account has grown since the last check or there was none. One
-    /// caller at a time. Requires as much as clients may take until the next check, plus a reserve for the program
-    /// itself, which grows with the account because of the allocator's overhead.
+    /// Checks whether the system has more memory, if the account has grown since the last check or the last check
+    /// failed. Must not be called concurrently. The system must have the memory that clients can use until the next
+    /// check, and spare memory for the program.
     pub fn try_system(&self) {
         let taken = self.taken();
         let tried = self.tried.load(Ordering::Relaxed);
@@ -255,7 +256,7 @@ impl Memory {
             self.exhausted.store(false, Ordering::Relaxed);
             return;
         }
-        // The system may have memory again although clients have freed nothing.
+        // The system may have memory again even if clients have freed none.
         if self.exhausted.load(Ordering::Relaxed) && !self.is_due() {
             return;
         }
@@ -267,7 +268,7 @@ impl Memory {
     }
 }
 
-/// Replaces `before` bytes by `after` in a sum.
+/// Changes one part of a sum from `before` to `after`.
 fn change(sum: &AtomicU64, before: u64, after: u64) {
     if before != after {
         sum.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
@@ -313,7 +314,7 @@ mod tests {
         memory.set_engine(40 << 20, 0);
         assert!(memory.needs_resident() && !memory.has_freed_much());
         memory.set_resident(46 << 20);
-        // Most of it is freed and leaves holes; the same amount is allocated again.
+        // Most memory is freed, which leaves holes, and the same amount is allocated again.
         memory.set_engine(10 << 20, 0);
         assert!(!memory.needs_resident() && memory.has_freed_much());
         memory.gave_back();

@@ -1,6 +1,6 @@
 //! Messages from other threads to a pool thread.
 //!
-//! Owns the kinds of messages. `handle` sends them, and `pool` acts on them.
+//! Owns the kinds of messages. Must not send or process them.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use crossbeam_channel::Sender;
 
 use crate::access::AccessTable;
 
-/// A message from another thread to a pool thread.
 #[derive(Debug)]
 pub enum Message {
-    /// Check this connection again. The connection may have ended and its number may be reused, which is harmless.
+    /// Check this connection again. The connection may have ended and its number may have been reused, which is
+    /// harmless.
     Resume(usize),
     /// Apply a new access file.
     Renew(Arc<AccessTable>),
-    /// Reply here when everything that arrived before has been processed.
+    /// Reply when all earlier input and messages have been processed.
     Quiesce(Sender<()>),
     /// Send pending output, then end.
     Stop,

@@ -1,9 +1,9 @@
-//! The server: the only room with sockets, threads, locks and a clock.
+//! The server: sockets, threads, locks and a clock around the engine.
 //!
-//! Owns the steps from a configuration to a running server. One listener thread per address hands each connection to
-//! one of a fixed number of pool threads; a pool thread waits until one of its connections has input, then
-//! reads, executes the commands under the engine's lock and writes the replies; one timer thread runs what is due. Must
-//! not know commands or rules of the queue.
+//! Owns startup, from a configuration to a running server. One listener thread per address hands each connection to one
+//! of a fixed number of pool threads. A pool thread waits for input on its connections, executes the commands under the
+//! engine's lock, and writes the replies. A timer thread processes deadlines. Must not implement commands or queue
+//! rules.
 
 mod admission;
 mod alarm;
@@ -78,11 +78,11 @@ use crate::protocol::Wire;
 use crate::settings::config::{Address, Config};
 use crate::shared::lock_order::{Mutex, SERVER};
 
-/// Why a server could not be started.
+/// An error that prevented a server from starting.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct StartError {
-    /// The exit code that beanstalkd uses for it.
+    /// The exit code that beanstalkd uses for this error.
     pub code: u8,
     message: String,
 }
@@ -95,11 +95,10 @@ impl std::fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// The exit status if another attempt may succeed with the same settings; EX_TEMPFAIL in sysexits(3).
+/// The exit code for errors after which a later start with the same settings may succeed; EX_TEMPFAIL in sysexits(3).
 const NOT_YET: u8 = 75;
 
 impl StartError {
-    /// Creates an error about an address of this protocol.
     fn address(name: &str, wire: Wire, error: &io::Error) -> StartError {
         let is_unix = name.starts_with("unix:");
         let another = match wire {
@@ -125,7 +124,6 @@ impl StartError {
         StartError { code, message: format!("cannot keep a binlog in {name} (-b): {error}") }
     }
 
-    /// Creates an error about a setting or the contents of a file.
     fn settings(message: String) -> StartError {
         StartError { code: 1, message }
     }
@@ -135,8 +133,8 @@ impl StartError {
     }
 }
 
-/// A running server. It stops, in order, when it is dropped; sooner if [`Server::stop`] is called, or if a client of
-/// Gearman shuts it down, which `allow_shutdown` in [`Config::protocols`] must permit. The embedding program continues.
+/// A running server. Dropping the server stops it like [`Server::stop`]. A Gearman client can also stop the server if
+/// `allow_shutdown` in [`Config::protocols`] is set. The program that contains the server continues to run.
 ///
 /// ```
 /// use beanpole::{Client, Server};
@@ -154,7 +152,8 @@ pub struct Server {
     hub: Arc<Hub>,
     places: Vec<Place>,
     running: Arc<Mutex<Running, SERVER>>,
-    /// The thread that stops the server when a client requests it, if clients may.
+    /// Stops the server when a client requests a shutdown or when a drained queue becomes empty. `None` if the
+    /// configuration does not allow this.
     stopper: Option<JoinHandle<()>>,
 }
 
@@ -165,7 +164,7 @@ struct Place {
     wire: Wire,
 }
 
-/// Moves the time of a server that was started by [`Server::with_manual_clock`].
+/// Controls the time of a server that was started with [`Server::with_manual_clock`].
 ///
 /// ```
 /// use beanpole::{Client, Config, Server};
@@ -183,7 +182,8 @@ struct Place {
 pub struct ManualClock(Arc<Hub>);
 
 impl ManualClock {
-    /// Advances the time. Everything that is due meanwhile has happened, each at its own time, when this returns.
+    /// Advances the server's time by `time`. Before this function returns, the server processes every deadline up to
+    /// the new time, in order.
     pub fn advance(&self, time: Duration) {
         self.0.pass(Span::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
     }
@@ -200,30 +200,32 @@ impl Server {
         Server::with(Config { listen: vec![Address::Unix(path.into())], ..Config::embedded() })
     }
 
-    /// Starts a server with this configuration.
+    /// Starts a server with the given configuration.
     pub fn with(config: Config) -> Result<Server, StartError> {
         Server::launch(config, Clock::system(), Vec::new(), None)
     }
 
-    /// Starts a server with a log in `storage` instead of the configured directory; for tests with a failing disk.
+    /// Starts a server that keeps its log in `storage` instead of the configured directory. In a cluster, the queue
+    /// continues at the cluster's time.
     #[doc(hidden)]
     pub fn with_storage(config: Config, storage: Arc<dyn Storage>) -> Result<Server, StartError> {
         let clock = config.role.as_ref().map_or_else(Clock::system, |board| Clock::starting_at(board.queue_time()));
         Server::launch(config, clock, Vec::new(), Some(storage))
     }
 
-    /// Starts a server on inherited listeners, or on those in `config` if none were inherited.
+    /// Starts a server that serves beanstalk clients on the `inherited` listeners, or on the addresses in `config` if
+    /// `inherited` is empty.
     #[doc(hidden)]
     pub fn with_inherited(config: Config, inherited: Vec<Listener>) -> Result<Server, StartError> {
         Server::launch(config, Clock::system(), inherited, None)
     }
 
-    /// Starts a server whose time stands still until [`ManualClock::advance`] moves it, so that testing a delay of an
-    /// hour takes no time.
+    /// Starts a server whose time only changes when [`ManualClock::advance`] is called, so testing a delay of an hour
+    /// takes no time.
     ///
-    /// A client that waits on such a server waits until a job is put or another thread advances the clock: the timeout
-    /// of [`Client::reserve`](crate::Client::reserve) does not expire by itself. A single-threaded test uses `Some(0)`,
-    /// or advances the clock from a second thread.
+    /// Timeouts on this server do not expire by themselves: [`Client::reserve`](crate::Client::reserve) returns when a
+    /// job is put or when another thread advances the clock. A single-threaded test uses `Some(0)` as the timeout, or
+    /// advances the clock from a second thread.
     pub fn with_manual_clock(config: Config) -> Result<(Server, ManualClock), StartError> {
         let server = Server::launch(config, Clock::manual(), Vec::new(), None)?;
         let clock = ManualClock(server.hub.clone());
@@ -243,7 +245,7 @@ impl Server {
         host::settle(config.user.as_deref(), folder.as_deref())
             .map_err(|(code, message)| StartError { code, message })?;
         let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
-        // After switching the user, who must be able to read the file again later.
+        // Opened after the user switch, because a reload will read the file as the new user.
         let gate = config.access.as_deref().map(Gate::open).transpose().map_err(StartError::settings)?;
         #[cfg(feature = "tls")]
         let tls = config.tls.as_ref().map(tls::load).transpose().map_err(StartError::settings)?;
@@ -282,14 +284,14 @@ impl Server {
         Ok(server)
     }
 
-    /// Checks whether a server with this configuration could start later: its TCP addresses are free, and its user can
-    /// read its files.
+    /// Checks that a server with this configuration could start later: its TCP addresses can be bound and its files can
+    /// be read.
     #[doc(hidden)]
     pub fn try_start(config: &Config) -> Result<(), StartError> {
         let mut config = config.clone();
         http::prepare(&mut config)?;
         let places = [&mut config.listen, &mut config.gearman, &mut config.workq, &mut config.http];
-        // The file of a socket would be made and removed.
+        // Binding a Unix socket would create and remove its file.
         places.into_iter().for_each(|places| places.retain(|address| !matches!(address, Address::Unix(_))));
         for (name, bound, wire) in bind_all(&config, true)? {
             http::check(wire, &name, bound.address(), &config)?;
@@ -310,22 +312,23 @@ impl Server {
         Ok(())
     }
 
-    /// The address of the first TCP listener. Panics if the server listens on Unix sockets only.
+    /// Returns the address of the first TCP listener for beanstalk clients. Panics if there is no such listener.
     pub fn address(&self) -> SocketAddr {
         self.address_of(Wire::Beanstalk).expect("a server that listens on TCP")
     }
 
-    /// The address of the first TCP listener for this protocol, if there is one.
+    /// Returns the address of the first TCP listener for the protocol `wire`, or `None` if there is no such listener.
     pub fn address_of(&self, wire: Wire) -> Option<SocketAddr> {
         self.places.iter().filter(|place| place.wire == wire).find_map(|place| place.address)
     }
 
-    /// The address of the first TCP listener for any protocol, if there is one.
+    /// Returns the address of the first TCP listener of any protocol, or `None` if the server listens on Unix sockets
+    /// only.
     pub fn first_address(&self) -> Option<SocketAddr> {
         self.places.iter().find_map(|place| place.address)
     }
 
-    /// The names of all listeners, for messages.
+    /// Returns the names of all listeners, for messages.
     pub fn names(&self) -> Vec<String> {
         let name = |Place { name, wire, .. }: &Place| match wire {
             Wire::Beanstalk => name.clone(),
@@ -340,15 +343,18 @@ impl Server {
         self.places.iter().map(name).collect()
     }
 
-    /// Refuses new jobs permanently and keeps serving everything else; with [`Config::ends_when_drained`], until no job
-    /// is left.
+    /// Starts drain mode: the server refuses new jobs permanently and continues to serve everything else. With
+    /// [`Config::ends_when_drained`], the server stops when no ready, delayed or reserved jobs are left.
     pub fn drain(&self) {
         self.hub.drain();
     }
 
-    /// Reloads the tube, access and certificate files that are configured. Existing connections keep their certificate.
-    /// Clients whose name, proof or right no longer exists are disconnected; all others get their new rights soon
-    /// afterwards. The error is one line; on error nothing changes, except for tubes listed before the one it names.
+    /// Reloads the configured tube, access and certificate files. Existing connections keep their certificate. Clients
+    /// that the new access file does not admit are disconnected; all other clients get their new rights soon
+    /// afterwards.
+    ///
+    /// Returns a one-line error message on failure. If the certificate or access file is invalid, nothing changes. If
+    /// the tube file is invalid, the other files have been applied, and possibly some of the tube settings.
     pub fn reload(&self) -> Result<(), String> {
         #[cfg(feature = "tls")]
         let tls = self.hub.config.tls.as_ref().map(tls::load).transpose()?;
@@ -366,30 +372,31 @@ impl Server {
         }
     }
 
-    /// Stops the server, unless it has stopped already: accepts no more connections, sends the replies that are due to
-    /// clients that read them, for at most a second, and closes all connections. Returns when that is done.
+    /// Stops the server, if it has not stopped yet. Closes the listeners, sends pending replies for at most one second,
+    /// and closes all connections. Returns when the server has stopped.
     pub fn stop(&self) {
         self.running.lock().stop();
     }
 
-    /// Returns `true` if the server has stopped, for example because a client shut it down.
+    /// Returns `true` if the server has stopped, for example because a client requested a shutdown.
     pub fn is_stopped(&self) -> bool {
         self.hub.shutdown.is_stopped()
     }
 
-    /// Waits until the server has stopped: until a client shuts it down, or another thread calls [`Server::stop`].
+    /// Waits until the server has stopped, because a client requested a shutdown or another thread called
+    /// [`Server::stop`].
     pub fn wait(&self) {
         self.hub.shutdown.wait();
     }
 
-    /// Returns when `connections` connections have been accepted since the start, and everything that clients sent
-    /// before this call is processed. For tests with a manual clock: then time advances after a command, not before it.
+    /// Waits until the server has accepted `connections` connections since startup and has processed all input that
+    /// clients sent before this call. A test with a manual clock calls this function before it advances the clock.
     #[doc(hidden)]
     pub fn quiesce(&self, connections: u64) {
         self.running.lock().quiesce(connections);
     }
 
-    /// Panics if an invariant of the queue is violated. Slow.
+    /// Checks the invariants of the queue, and panics if an invariant is violated. Scans all jobs.
     #[doc(hidden)]
     #[cfg(any(test, feature = "test-support"))]
     pub fn check(&self) {
@@ -406,7 +413,7 @@ impl Drop for Server {
     }
 }
 
-/// Binds all addresses, those for beanstalk clients only if `beanstalk` is set.
+/// Binds all configured addresses. Skips the addresses for beanstalk clients if `beanstalk` is `false`.
 fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire)>, StartError> {
     let doors = [
         (Wire::Beanstalk, if beanstalk { &config.listen[..] } else { &[] }, config.port),
@@ -425,7 +432,7 @@ fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire
     Ok(all)
 }
 
-/// Binds an address, and returns its name as well.
+/// Binds `address`, with `port_otherwise` as the default port. Also returns the name of the address for messages.
 fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io::Result<Bound>) {
     match address {
         Address::Unix(path) => (format!("unix:{}", path.display()), Bound::unix(path, config.socket_mode)),
@@ -441,10 +448,10 @@ fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io:
     }
 }
 
-/// Binds the first usable address of a name.
+/// Binds the first usable address of a host name.
 fn bind_first(name: (&str, u16)) -> io::Result<Bound> {
     let mut failed = None;
-    // A name server that cannot be reached at boot is treated like an address that is not assigned yet.
+    // If the name server cannot be reached during boot, a later start may succeed.
     let addresses = name.to_socket_addrs().map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))?;
     for address in addresses {
         match Bound::tcp(address) {

@@ -1,43 +1,43 @@
-//! Slow HTTP connections of one pool thread: which ones to close, and when to check.
+//! Slow HTTP connections of one pool thread.
 //!
-//! Owns the limits. There are few such connections, so each check covers all of them. Must not know sockets: the thread
-//! reports the state of each.
+//! Owns the time limits of HTTP connections. There are so few of them that every check covers all. Must not access
+//! sockets: the thread reports the state of each connection.
 
 use std::time::{Duration, Instant};
 
-/// Time limit for the first byte of the first request, and for a request's head from its first byte.
+/// Time limit for the first byte of a new connection, and for the rest of a request head.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// Time limit for anything else as a whole: receiving a body, sending a reply, waiting for the next request.
+/// Time limit for receiving a body, for sending a reply, and for the pause before the next request.
 const REST: Duration = Duration::from_secs(60);
 
-/// A long reply gets an extra second for each of this many bytes.
+/// Number of unread reply bytes that extend the time limit by one second.
 const LEAST_RATE: usize = 16 * 1024;
 
-/// How long a new connection without a request is protected from eviction when other requests never end.
+/// Time for which a new connection without a request is protected from eviction.
 const FRESH: Duration = Duration::from_secs(1);
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AwaitedPart {
-    /// The server, which has work to do for it.
+    /// The server, which has work for the connection.
     Server,
-    /// The rest of a head.
+    /// The rest of a request head.
     Head,
-    /// The rest of a body.
+    /// The rest of a request body.
     Body,
-    /// Its next request, or the client, which has this many bytes of replies left to read.
+    /// The client, which must read this many bytes of replies, or send the next request if the number is 0.
     Client(usize),
 }
 
 #[derive(Clone, Copy, Debug)]
 struct HttpConnection {
     number: usize,
-    /// Number of requests made, and the current state.
+    /// The number of requests and the awaited part, as of the last check.
     seen: (u64, AwaitedPart),
-    /// Since when it has waited for the same thing, and the limit. Progress within a body or a reply does not count: it
-    /// could go on forever.
+    /// The start of the current wait, and its time limit `most`. Progress within a body or a reply does not start a new
+    /// wait, because a slow client could continue forever.
     since: Instant,
     most: Duration,
 }
@@ -46,7 +46,7 @@ impl HttpConnection {
     fn update(&mut self, seen: (u64, AwaitedPart), now: Instant) {
         let before = std::mem::replace(&mut self.seen, seen);
         let is_same = match (before.1, seen.1) {
-            // Less of the same reply is left.
+            // The client has read a part of the same reply.
             (AwaitedPart::Client(more), AwaitedPart::Client(less)) => less > 0 && less <= more || less == more,
             (one, other) => one == other,
         };
@@ -77,7 +77,7 @@ pub struct HttpConnections {
 impl HttpConnections {
     pub fn enter(&mut self, number: usize) {
         self.all.push(HttpConnection { number, seen: (0, AwaitedPart::Client(0)), since: Instant::now(), most: HEAD });
-        // There may be one too many now.
+        // Check soon, because the limit may be exceeded now.
         self.checked = None;
     }
 
@@ -89,10 +89,10 @@ impl HttpConnections {
         self.all.retain(|connection| connection.number != number);
     }
 
-    /// Returns the connections in the order in which they are closed: those past their limit, marked `true`, then those
-    /// that can make room for others: connections waiting for their next request, longest wait first, and finally new
-    /// ones. Also returns how long the thread may sleep until the next check. `ask` returns the number of requests and
-    /// the state of a connection.
+    /// Returns the connections that can be closed, in the order in which to close them. Connections past their time
+    /// limit are marked `true` and precede the others. Among the others, the connection that has waited longest for its
+    /// next request is the first, and new connections are the last. Also returns the time until the next check. `ask`
+    /// returns the number of requests and the awaited part of a connection.
     pub fn check(
         &mut self,
         now: Instant,
@@ -110,7 +110,7 @@ impl HttpConnections {
         let is_over = |connection: &HttpConnection| now.saturating_duration_since(connection.since) >= connection.most;
         let rank = |connection: &HttpConnection| match connection.seen.1 {
             AwaitedPart::Client(0) if now.saturating_duration_since(connection.since) >= FRESH => 0,
-            // It is new, or was answered since the last check.
+            // The connection is new, or was answered since the last check.
             AwaitedPart::Client(0) if connection.seen.0 == 0 => 3,
             AwaitedPart::Client(0) => 2,
             _ => 1,
@@ -124,7 +124,7 @@ impl HttpConnections {
 mod tests {
     use super::*;
 
-    /// Returns the numbers of connections past their limit.
+    /// Returns the numbers of the connections past their time limit.
     fn over(connections: &mut HttpConnections, now: Instant, ask: impl Fn(usize) -> (u64, AwaitedPart)) -> Vec<usize> {
         connections.check(now, ask).0.into_iter().filter(|(_, is_over)| *is_over).map(|(number, _)| number).collect()
     }
@@ -151,12 +151,12 @@ mod tests {
             found.sort_by_key(|number| expected.iter().position(|other| other == number));
             assert_eq!(found, expected, "after {seconds} s");
         }
-        // The limit restarts with each request, not with each part of a reply.
+        // The time limit restarts with each request, but not with each part of a reply.
         let reads = |left| move |_| (2, AwaitedPart::Client(left));
         assert_eq!(over(&mut connections, at(62), reads(5)), []);
         assert_eq!(over(&mut connections, at(121), reads(1)), []);
         assert_eq!(over(&mut connections, at(122), reads(1)).len(), 5);
-        // A longer reply has a longer limit.
+        // A longer reply has a longer time limit.
         assert_eq!(over(&mut connections, at(123), |_| (3, AwaitedPart::Client(10 * LEAST_RATE))), []);
         assert_eq!(over(&mut connections, at(192), |_| (3, AwaitedPart::Client(LEAST_RATE))), []);
         assert_eq!(over(&mut connections, at(193), |_| (3, AwaitedPart::Client(LEAST_RATE))).len(), 5);

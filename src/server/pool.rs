@@ -1,7 +1,8 @@
-//! The pool: a fixed number of threads, each serving its own connections for life, or until a spare thread takes over.
+//! The pool: a fixed number of threads that serve all connections. A connection stays with one thread, unless the disk
+//! blocks that thread and a spare thread takes over.
 //!
-//! Owns polling the connections. Readiness is edge-triggered and registered once, so that neither a waiting client, nor
-//! one that does not read, nor an urgent byte costs a system call or makes a thread spin.
+//! Owns polling of the connections. Each socket is registered once, with edge-triggered readiness, so idle clients,
+//! clients that do not read, and urgent data cost no system calls. Must not interpret requests.
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,76 +34,76 @@ use super::tls::TlsSession;
 use crate::access::AccessTable;
 use crate::protocol::{Output, Wire};
 
-/// The token of the waker; that of a connection is the number of its file.
+/// The token of the waker. The token of a connection is its file descriptor.
 const WAKER: Token = Token(usize::MAX);
 
-/// No connection has this number.
+/// Stands for "no connection" in `PoolThread::numbers`.
 const VACANT: u32 = u32::MAX;
 
 /// Maximum number of readiness events per poll.
 pub(super) const EVENTS: usize = 256;
 
-/// Turns of connections with more work after which their changes are written to the log, unless the thread was idle
-/// before.
+/// Number of queued turns after which changes are written to the log. A thread without queued turns writes immediately.
 const TURNS: u32 = 8;
 
 /// With more active connections than this, turns become shorter.
 const CROWD: usize = 32;
 
-/// Interval of checks for connections to drop while memory is short, and how long a connection may have neither sent
-/// nor read before it is dropped.
+/// Interval between searches for connections to drop while memory is short. Connections that have neither sent nor
+/// received anything for `INACTIVE` can be dropped.
 const DROP_INTERVAL: Duration = Duration::from_millis(20);
 const INACTIVE: Duration = Duration::from_secs(1);
 
-/// How long memory may be short before connections that do send or read are dropped as well.
+/// Duration of a memory shortage after which active connections can be dropped as well.
 const MAX_SHORTAGE: Duration = Duration::from_secs(5);
 
-/// Connections notified of a new access file before others have their turn.
+/// Number of connections to which a new access file is applied before other work continues.
 const RENEWALS: usize = 1024;
 
-/// Connections dropped at a time before others are served.
+/// Maximum number of connections dropped in one batch.
 const DROPPED: usize = 64;
 
-/// Connections with less than this are never dropped: some always use more.
+/// Connections that use at most this many bytes are not dropped.
 const MIN_DROPPED: u64 = 4 * 1024;
 
-/// Time limit for sending replies when the server stops.
+/// Time limit for sending pending replies when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Interval of checks whether all replies have been sent.
+/// Interval between checks for unsent replies when the server stops.
 const STOP_STEP: Duration = Duration::from_millis(20);
 
 pub struct PoolThread {
     hub: Arc<Hub>,
-    /// The number of the thread in the pool.
+    /// The index of the thread in the pool.
     number: usize,
     poll: Poll,
     pub(super) owner: Arc<ThreadHandle>,
     pub(super) inbox: Receiver<Message>,
     arrivals: Arc<Arrivals>,
     pub(super) connections: Slab<Connection>,
-    /// The number of each connection, by the number of its file, which the poller reports; [`VACANT`] without one.
+    /// The key in `connections` for each file descriptor, or [`VACANT`].
     numbers: Vec<u32>,
-    /// Connections with more work, in the order of their turns.
+    /// The keys of connections with queued work, in the order in which they are served.
     pub(super) again: VecDeque<usize>,
-    /// Number of turns since changes were last written to the log.
+    /// The number of turns since changes were last written to the log.
     turns: u32,
     scratch: ThreadScratch,
-    /// When connections to drop were last searched.
+    /// The time of the last search for connections to drop.
     relieved: Option<Instant>,
-    /// Since when memory has been short.
+    /// The time since which memory has been short.
     tight_since: Option<Instant>,
-    /// Callers waiting until this thread has nothing to do.
+    /// Senders to notify when this thread becomes idle.
     quiescing: Vec<Sender<()>>,
-    /// `None` if clients may be idle indefinitely.
+    /// `None` if there is no idle timeout.
     idle: Option<Idle>,
     http: HttpConnections,
     probation: Probation<Arc<Outbox>>,
-    /// The new access file, and the number of the next connection to notify.
+    /// The new access file, and the key of the next connection to which the file applies.
     renewal: Option<(Arc<AccessTable>, usize)>,
 }
 
-/// Creates the outbox of a new connection, with TLS if its address says so. `None` if TLS is not available.
+/// Creates the outbox of a new connection, with TLS if the peer's address requires TLS. Returns `None` if TLS is not
+/// available.
 #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "only TLS depends on the protocol"))]
 fn outbox(
     stream: Stream,
@@ -124,7 +125,7 @@ fn outbox(
 }
 
 impl PoolThread {
-    /// Creates a thread's state, for [`PoolThread::run`], and the handle to it.
+    /// Creates the state of a pool thread, and the handle through which other threads send messages to it.
     pub fn new(hub: Arc<Hub>, number: usize) -> io::Result<(PoolThread, Arc<ThreadHandle>)> {
         let poll = Poll::new()?;
         let (sender, inbox) = unbounded();
@@ -154,13 +155,13 @@ impl PoolThread {
         Ok((thread, owner))
     }
 
-    /// Where listeners leave connections for this thread.
+    /// Returns the queue in which listeners put new connections for this thread.
     pub fn arrivals(&self) -> Arc<Arrivals> {
         self.arrivals.clone()
     }
 
-    /// Serves connections until [`Message::Stop`], or until the spare thread has taken over. Between two polls, only
-    /// one connection with more work gets a turn, so a client with one command waits for at most one turn of others.
+    /// Serves connections until [`Message::Stop`], or until the spare thread takes over. Between two polls, only one
+    /// queued connection gets a turn, so a client with a single command waits for at most one such turn.
     pub fn run(mut self: Box<Self>, relief: &Relief<PoolThread>) {
         let (mut events, mut spare) = (Events::with_capacity(EVENTS), Output::new());
         loop {
@@ -181,7 +182,7 @@ impl PoolThread {
             self.wait(&mut events, wait);
             self.owner.is_awake();
             if rests && events.is_empty() {
-                // The receiver may have gone.
+                // The receiver may have been dropped.
                 for waiting in self.quiescing.drain(..) {
                     let _ = waiting.send(());
                 }
@@ -192,8 +193,7 @@ impl PoolThread {
         }
     }
 
-    /// Writes the changes of some turns to the log. Returns `None` if this took long and the spare thread has taken
-    /// over.
+    /// Writes pending changes to the log. Returns `None` if the write was slow and the spare thread has taken over.
     fn commit(self: Box<Self>, relief: &Relief<PoolThread>, spare: &mut Output) -> Option<Box<Self>> {
         if !self.hub.log().is_some_and(Durability::is_due) {
             self.hub.commit(spare);
@@ -205,12 +205,11 @@ impl PoolThread {
         relief.take_back(number)
     }
 
-    /// Serves the connections with events, the messages of other threads, and the next connection with more work.
-    /// Breaks on [`Message::Stop`]. `has_messages`: there may be messages without an event of the waker, which others
-    /// omit while this thread is awake.
+    /// Serves the connections in `events`, handles messages of other threads, and serves the next queued connection.
+    /// Returns `Break` on [`Message::Stop`]. `has_messages` is `true` if the inbox may contain messages without an
+    /// event of the waker, because senders do not wake a thread that is awake.
     pub(super) fn serve(&mut self, events: &Events, mut has_messages: bool) -> ControlFlow<()> {
-        // The more connections have input, the shorter their turns, so that the last one does not wait for all requests
-        // of the others.
+        // The more connections are active, the shorter their turns, which limits the delay of the last connection.
         let count = events.iter().count();
         self.scratch.turn.sharers = (count / CROWD) as u64;
         for event in events {
@@ -233,7 +232,8 @@ impl PoolThread {
                 self.on_ready(number, readiness, count > CROWD);
             }
         }
-        // Only the messages that are there now: other connections must be served, and replies need a write to the log.
+        // Handle only the messages that have already arrived, because connections must be served and replies need a
+        // write to the log.
         let messages = if has_messages { self.inbox.len() } else { 0 };
         self.scratch.turn.sharers = (messages / CROWD) as u64;
         for _ in 0..messages.min(CROWD) {
@@ -258,13 +258,13 @@ impl PoolThread {
         ControlFlow::Continue(())
     }
 
-    /// While memory is short, drops connections of this thread: first unauthenticated ones, then those that use most.
-    /// Only inactive connections are dropped, unless the shortage lasts and connections exceed their share. Returns
-    /// when to check again.
+    /// Drops connections of this thread while memory is short: unauthenticated connections first, then those that use
+    /// the most memory. Active connections are only dropped if the shortage persists and connections use more than
+    /// their share. Returns the time until the next check.
     fn drop_heavy(&mut self) -> Option<Duration> {
         if !self.hub.memory.is_tight() {
             self.tight_since = None;
-            // Another thread may cause the shortage with lighter connections than ours.
+            // Other threads can cause a shortage while this thread sleeps.
             return self.hub.memory.has_burden().then_some(INACTIVE);
         }
         let memory = self.hub.memory.clone();
@@ -275,7 +275,7 @@ impl PoolThread {
         let tight_since = *self.tight_since.get_or_insert(now);
         let is_over = now.duration_since(tight_since) >= MAX_SHORTAGE && memory.is_overburdened();
         let heavy = self.heavy(now, if is_over { Duration::ZERO } else { INACTIVE });
-        // Active connections are dropped one at a time: one may be enough.
+        // Active connections are dropped one at a time, because one may be enough.
         for &(_, bytes, still, number) in heavy.iter().take(if is_over { 1 } else { DROPPED }) {
             if !memory.is_tight() {
                 break;
@@ -288,14 +288,15 @@ impl PoolThread {
             self.hub.process.dropped.fetch_add(1, Ordering::Relaxed);
             self.close(number);
         }
-        // Others have their turns before more of very many are dropped.
+        // If many connections must be dropped, other connections are served between the batches.
         let has_more = !is_over && heavy.len() > DROPPED && memory.is_tight();
         self.relieved = (!has_more).then_some(now);
         Some(if has_more { Duration::ZERO } else { DROP_INTERVAL })
     }
 
-    /// Returns the connections that use much memory and have been inactive for this long, in the order in which they
-    /// are dropped: whether each is unauthenticated, its bytes, its time of inactivity, and its number.
+    /// Returns the connections that use much memory and have been inactive for at least `patience`, in the order in
+    /// which they are dropped. An entry contains `true` for an unauthenticated client, the memory in bytes, the time of
+    /// inactivity, and the key of the connection.
     fn heavy(&self, now: Instant, patience: Duration) -> Vec<(bool, u64, Duration, usize)> {
         let mut heavy = Vec::new();
         for (number, connection) in &self.connections {
@@ -309,8 +310,8 @@ impl PoolThread {
         heavy
     }
 
-    /// Closes connections that failed to authenticate in time, and releases delayed replies. Returns when to check
-    /// again.
+    /// Closes connections that did not authenticate in time, and sends delayed replies. Returns the time until the next
+    /// check.
     fn close_unauthenticated(&mut self) -> Option<Duration> {
         while let Some((until, number)) = self.probation.overdue() {
             if self.connections.get(number).is_some_and(|connection| connection.must_authenticate_by(until)) {
@@ -325,7 +326,8 @@ impl PoolThread {
         self.probation.wait()
     }
 
-    /// Notifies some connections of a new access file, and closes those without a name in it. Returns when to continue.
+    /// Applies a new access file to a batch of connections, and closes those that it does not admit. Returns the time
+    /// until the next batch.
     fn renew(&mut self) -> Option<Duration> {
         let (table, from) = self.renewal.take()?;
         let end = from.saturating_add(RENEWALS);
@@ -350,14 +352,14 @@ impl PoolThread {
         }
     }
 
-    /// Returns the number of the connection with this token, and takes it from the arrivals if it is new. `None` if it
-    /// is gone.
+    /// Returns the key of the connection with this token, and accepts the connection if it is new. Returns `None` if
+    /// the connection has ended.
     fn number_of(&mut self, token: Token) -> Option<usize> {
         loop {
             if let Some(number) = self.numbers.get(token.0).filter(|number| **number != VACANT) {
                 return Some(*number as usize);
             }
-            // Earlier arrivals are taken first; the poller reports them as well.
+            // Earlier arrivals are accepted first. The poller reports them as well.
             loop {
                 let (arrival, is_it) = self.arrivals.take(token)?;
                 self.adopt(arrival);
@@ -374,7 +376,7 @@ impl PoolThread {
         let number = entry.key();
         let file = stream.as_raw_fd() as usize;
         let is_tls = matches!(peer, PeerAddress::Tls(_));
-        // With TLS, the end of the handshake identifies the client.
+        // With TLS, the client is identified at the end of the handshake.
         let gate = self.hub.gate.as_ref().filter(|_| !is_tls);
         let access = gate.map(|gate| Box::new(gate.client(&stream, Vec::new(), false)));
         let user = access.as_ref().and_then(|access| access.name());
@@ -406,8 +408,8 @@ impl PoolThread {
         self.numbers[file] = number as u32;
     }
 
-    /// Handles readiness of a connection. In a crowd, a connection that is not known as light joins the queue of those
-    /// with more work, so that a light connection waits for only one of them.
+    /// Handles readiness of a connection. If many connections are active, a connection that is not known to be light
+    /// joins the queue, so that light connections are served first.
     fn on_ready(&mut self, number: usize, readiness: Readiness, in_crowd: bool) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         connection.set_ready(readiness);
@@ -433,7 +435,7 @@ impl PoolThread {
         }
         match next {
             Next::Wait => {}
-            // Only once: an event that arrives while the connection is in the queue must not give it additional turns.
+            // A queued connection is not added again, so that events do not give it additional turns.
             Next::Again => {
                 if !std::mem::replace(&mut connection.queued, true) {
                     self.again.push_back(number);
@@ -446,7 +448,7 @@ impl PoolThread {
         }
     }
 
-    /// Closes connections that were idle for too long, a batch at a time. Returns how long the thread may sleep.
+    /// Closes a batch of connections that exceeded the idle timeout. Returns the time until the next batch.
     fn close_idle(&mut self) -> Option<Duration> {
         let idle = self.idle.as_mut()?;
         let now = idle.now(self.scratch.turn.now, &self.hub.clock);
@@ -488,10 +490,11 @@ impl PoolThread {
         wait
     }
 
-    /// Closes HTTP connections that are too slow, or whose places others need. Returns how long the thread may sleep.
+    /// Closes HTTP connections that are too slow, and idle HTTP connections if there are too many. Returns the time
+    /// until the next check.
     fn close_http(&mut self) -> Option<Duration> {
         if self.http.is_empty() {
-            // This also saves reading the clock.
+            // Also saves a reading of the clock.
             return None;
         }
         let connections = &self.connections;
@@ -532,7 +535,7 @@ impl PoolThread {
         self.hub.admission.leave(&peer, is_http);
     }
 
-    /// Sends pending output to clients that read it, for a bounded time.
+    /// Sends pending output for a limited time, then closes all connections.
     fn stop(mut self: Box<Self>, events: &mut Events) {
         self.hub.commit(&mut self.scratch.turn.out);
         let end = Instant::now() + STOP_TIMEOUT;
@@ -549,8 +552,8 @@ impl PoolThread {
             if self.connections.is_empty() || left.is_zero() {
                 return;
             }
-            // Not for all the remaining time: another thread may be sending a connection's last output, without
-            // notification.
+            // Wake up regularly, because a thread that sends the last output of a connection does not notify this
+            // thread.
             self.wait(events, Some(left.min(STOP_STEP)));
         }
     }
@@ -566,11 +569,12 @@ mod tests {
     use crate::protocol::Host;
     use crate::settings::config::Config;
 
-    /// More than the process of all unit tests uses, since the size of the process counts as well.
+    /// More than the memory of the whole test process, because the process size is limited as well.
     const MAX: u64 = 2 << 30;
     const CLIENTS: usize = 270;
 
-    /// Creates a thread of an in-memory queue, and the client ends of `count` beanstalk connections.
+    /// Returns a pool thread with an in-memory queue and `count` beanstalk connections, and the clients' ends of the
+    /// connections.
     fn thread_with_clients(count: usize) -> (PoolThread, Vec<UnixStream>) {
         let config = Config { max_memory: MAX, ..Config::embedded() };
         let hub = Arc::new(Hub::new(config, Clock::system(), None, None, 0).expect("a queue in memory"));
@@ -594,7 +598,7 @@ mod tests {
         assert_eq!(client.write(commands).expect("room in the socket"), commands.len());
     }
 
-    /// Returns how many bytes the client has received.
+    /// Returns the number of bytes that the client has received.
     fn heard(client: &mut UnixStream) -> usize {
         client.read(&mut [0; 4096]).unwrap_or(0)
     }
@@ -613,12 +617,12 @@ mod tests {
         assert_eq!(heard(&mut bystander), 11);
         let served = clients.iter_mut().map(heard).filter(|bytes| *bytes > 0).count();
         assert_eq!(served, 1);
-        // Each of them gets a turn.
+        // Every client gets a turn.
         clients.iter().for_each(|_| assert!(thread.round()));
         assert!(clients.iter_mut().map(heard).filter(|bytes| *bytes > 0).count() >= 198);
     }
 
-    /// Returns the number of ready jobs as reported to a client.
+    /// Returns the number of ready jobs in `tube` that `stats-tube` reports to the client.
     fn ready_jobs(thread: &mut PoolThread, client: &mut UnixStream, tube: &str) -> u64 {
         say(client, format!("stats-tube {tube}\r\n").as_bytes());
         while thread.round() {}
@@ -657,7 +661,7 @@ mod tests {
     #[test]
     fn only_as_many_clients_are_dropped_as_necessary() {
         let (mut thread, mut clients) = thread_with_clients(CLIENTS);
-        // The clients request more than their sockets accept, and read none of it.
+        // The clients request more data than their sockets accept, and read nothing.
         clients.iter_mut().for_each(|client| say(client, &b"stats\r\n".repeat(200)));
         while thread.round() {}
         let memory = thread.hub.memory.clone();
@@ -672,7 +676,7 @@ mod tests {
         assert!(!memory.is_tight(), "{} of {}", memory.waiting(), MAX / 4);
         thread.drop_heavy();
         assert_eq!(thread.connections.len(), CLIENTS, "there is memory enough");
-        // Other connections use the memory that the heaviest third of the clients would need.
+        // Charge enough memory that dropping the heaviest third of the clients is necessary and sufficient.
         let third: u64 = before[CLIENTS / 3 * 2..].iter().sum();
         let others = MAX / 4 - memory.buffers() + third;
         memory.charge(0, others);
@@ -683,7 +687,7 @@ mod tests {
         }
         assert_eq!(checks, (CLIENTS / 3).div_ceil(DROPPED), "checks without a pause between them");
         assert_eq!(heavy(&thread), before[..CLIENTS / 3 * 2], "the lighter ones stay");
-        // Memory stays charged until it is freed.
+        // Memory of dropped connections stays charged until it is freed.
         assert!(memory.buffers() > MAX / 4);
         while memory.buffers() > MAX / 4 {
             thread.hub.clear_discarded();
@@ -692,8 +696,8 @@ mod tests {
         drop(clients);
     }
 
-    /// Creates a thread whose clients request more than their sockets accept and read nothing, while other connections
-    /// use so much memory that one client must be dropped.
+    /// Returns a thread whose clients request more data than their sockets accept and read nothing. The memory account
+    /// is so full that one client must be dropped.
     fn crowded_thread() -> (PoolThread, Vec<UnixStream>) {
         let (mut thread, mut clients) = thread_with_clients(10);
         clients.iter_mut().for_each(|client| say(client, &b"stats\r\n".repeat(200)));

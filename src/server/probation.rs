@@ -1,8 +1,7 @@
-//! Authentication deadlines and delayed replies.
+//! Authentication deadlines and delayed replies of one pool thread.
 //!
-//! Owns what one pool thread has to do about them, and when: a client that has not authenticated in time is
-//! disconnected, and the reply to a wrong token is delayed, so that guessing is slow. All entries of a list wait
-//! equally long, so the lists stay sorted.
+//! Owns the deadlines of unauthenticated clients, and the delays of replies to wrong tokens, which slow down guessing.
+//! All entries of a list have the same delay, so the lists stay sorted. Must not close connections.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,9 +10,10 @@ use super::gate::{AUTH_TIMEOUT, FAILED_AUTH_DELAY};
 
 #[derive(Debug)]
 pub struct Probation<T> {
-    /// The deadline of each unauthenticated connection. The connection may have ended and its number may be reused.
+    /// The deadline and the number of each unauthenticated connection. The connection may have ended, and its number
+    /// may be reused.
     unauthenticated: VecDeque<(Instant, usize)>,
-    /// Outboxes, and until when each holds back its last reply.
+    /// The outboxes whose last reply is delayed, each with the end of the delay.
     delayed: VecDeque<(Instant, T)>,
 }
 
@@ -24,29 +24,29 @@ impl<T> Default for Probation<T> {
 }
 
 impl<T> Probation<T> {
-    /// Adds a connection whose client must authenticate, and returns its deadline.
+    /// Adds an unauthenticated connection, and returns the deadline for authentication.
     pub fn enter(&mut self, number: usize) -> Instant {
         let until = Instant::now() + AUTH_TIMEOUT;
         self.unauthenticated.push_back((until, number));
         until
     }
 
-    /// Delays the reply that is pending in `outbox`.
+    /// Delays the pending reply in `outbox`.
     pub fn delay(&mut self, outbox: T) {
         self.delayed.push_back((Instant::now() + FAILED_AUTH_DELAY, outbox));
     }
 
-    /// Returns the next connection past its deadline, and the deadline.
+    /// Returns the deadline and the number of the next connection whose deadline has passed.
     pub fn overdue(&mut self) -> Option<(Instant, usize)> {
         pop_due(&mut self.unauthenticated)
     }
 
-    /// Returns the next outbox whose reply may be sent.
+    /// Returns the next outbox whose delayed reply can be sent.
     pub fn next_released(&mut self) -> Option<T> {
         pop_due(&mut self.delayed).map(|(_, outbox)| outbox)
     }
 
-    /// Time until the next deadline, or `None` if there is none.
+    /// Returns the time until the next deadline, or `None` if there is no deadline.
     pub fn wait(&self) -> Option<Duration> {
         let unauthenticated = self.unauthenticated.front().map(|(at, _)| *at);
         let delayed = self.delayed.front().map(|(at, _)| *at);

@@ -1,6 +1,6 @@
-//! Opening the log when the server starts.
+//! Recovery of the queue from the log at startup.
 //!
-//! Owns the reports to the operator. The recovery itself belongs to the log.
+//! Owns the reports to the operator. Must not decode the log; the module `binlog` does.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::engine::{Engine, Time};
 /// The interval between progress reports.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Restores the queue, reporting progress if it takes long, and what was found.
+/// Restores the queue. Logs the progress if the recovery takes long, and the result.
 pub fn open(
     storage: Arc<dyn Storage>,
     settings: BinlogSettings,

@@ -1,19 +1,18 @@
-//! Relief of pool threads that the disk blocks: a spare thread takes over their connections.
+//! Relief of pool threads that the disk blocks.
 //!
-//! Owns the state of each pool thread while that thread writes to the log and syncs it. If this takes long, the spare
-//! thread continues with the state, and the blocked thread becomes the spare one. Must not know what the state
-//! contains.
+//! Owns the state of every pool thread that is writing to the log. If the write takes long, a spare thread continues
+//! with the state, and the blocked thread becomes the new spare thread. Must not depend on the contents of the state.
 
 use std::time::{Duration, Instant};
 
 use super::durability::{Bell, Durability};
 use crate::shared::lock_order::LeafMutex;
 
-/// Interval of checks while threads write. A sync is known to be slow before the second check.
+/// Interval between checks for blocked threads. A slow sync is detected before the second check.
 const CHECK: Duration = Duration::from_millis(10);
 
 pub struct Relief<T> {
-    /// The state of each thread that writes to the log.
+    /// The states of threads that are writing to the log, indexed by thread number.
     lent: LeafMutex<Vec<Option<Box<T>>>>,
     check: Bell,
 }
@@ -25,12 +24,12 @@ impl<T> std::fmt::Debug for Relief<T> {
 }
 
 impl<T> Relief<T> {
-    /// Relieves that many threads, numbered from zero.
+    /// Creates the relief for `threads` threads, which are numbered from 0.
     pub fn new(threads: usize) -> Relief<T> {
         Relief { lent: LeafMutex::new((0..threads).map(|_| None).collect()), check: Bell::default() }
     }
 
-    /// Lends the state of a thread that is about to write.
+    /// Makes the state of a thread available to the spare thread. Call before writing to the log.
     pub fn lend(&self, thread: usize, state: Box<T>) {
         self.lent.lock()[thread] = Some(state);
         if !self.check.is_armed() {
@@ -38,12 +37,12 @@ impl<T> Relief<T> {
         }
     }
 
-    /// Takes back the state of a thread that has written. `None` if the spare thread has taken over.
+    /// Returns the state of a thread after a write, or `None` if the spare thread has taken over.
     pub fn take_back(&self, thread: usize) -> Option<Box<T>> {
         self.lent.lock()[thread].take()
     }
 
-    /// Waits until the disk blocks a thread, and returns its state. `None` if the server stops.
+    /// Waits until the disk blocks a thread, and returns the state of that thread. Returns `None` if the server stops.
     pub fn wait(&self, log: &Durability) -> Option<Box<T>> {
         while self.check.wait(|| true) {
             let mut lent = self.lent.lock();
@@ -52,7 +51,7 @@ impl<T> Relief<T> {
                 return state.take();
             }
             drop(lent);
-            // The thread may lend nothing more before the disk blocks it.
+            // Check again, because the disk may block the thread later in the same write.
             self.check.ring_by(Instant::now() + CHECK);
         }
         None

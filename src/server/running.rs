@@ -1,7 +1,7 @@
-//! The running server: listeners, threads, and their shutdown.
+//! The threads and listeners of a running server.
 //!
-//! Owns the order of starting and stopping. When a client that may do so requests a shutdown, a separate thread stops
-//! the server, since the thread that executed the command cannot wait for its own end.
+//! Owns the order of startup and shutdown. When a client requests a shutdown, a separate thread stops the server,
+//! because a pool thread cannot wait for its own end. Must not serve connections.
 
 use std::io;
 use std::sync::atomic::AtomicUsize;
@@ -25,18 +25,17 @@ use crate::protocol::Wire;
 use crate::shared::lock_order::{Mutex, SERVER};
 use crossbeam_channel::unbounded;
 
-/// Stack size of each thread in bytes: the deepest call needs a fraction of it.
+/// Stack size of each thread in bytes, several times the need of the deepest call.
 const STACK: usize = 256 * 1024;
 
-/// How long [`Running::quiesce`] waits for connections that a busy machine delays, or that never arrive.
+/// Time limit of [`Running::quiesce`] for connections that are delayed or never arrive.
 const QUIESCE: Duration = Duration::from_secs(300);
 
-/// The threads and listeners of a server.
 #[derive(Debug)]
 pub struct Running {
     hub: Arc<Hub>,
     listeners: Vec<(Arc<Listener>, Wire)>,
-    /// The listeners for beanstalk clients were inherited.
+    /// `true` if the listeners for beanstalk clients were inherited.
     inherited: bool,
     owners: Vec<Arc<ThreadHandle>>,
     relief: Arc<Relief<PoolThread>>,
@@ -62,8 +61,8 @@ impl Running {
         }
     }
 
-    /// Starts all threads, those of the listeners last, since connections need a pool. After an error, some threads are
-    /// running and must be stopped.
+    /// Starts all threads. The threads of the listeners start last, because they need the pool. After an error, the
+    /// threads that are running must be stopped.
     pub fn start(&mut self) -> io::Result<()> {
         for number in 0..self.hub.config.threads.max(1) {
             let (thread, owner) = PoolThread::new(self.hub.clone(), number)?;
@@ -91,7 +90,7 @@ impl Running {
         Ok(())
     }
 
-    /// Starts a thread that runs `state`, or waits as the spare one for a thread that the disk blocks.
+    /// Starts a pool thread that runs `state`, or a spare thread if `state` is `None`.
     fn start_in_pool(&mut self, name: String, mut state: Option<Box<PoolThread>>) -> io::Result<()> {
         let (hub, relief) = (self.hub.clone(), self.relief.clone());
         let run = move || {
@@ -103,13 +102,13 @@ impl Running {
         Ok(())
     }
 
-    /// Distributes a new access file to all threads.
+    /// Sends a new access file to all pool threads.
     pub fn renew(&self, table: &Arc<AccessTable>) {
         self.owners.iter().for_each(|owner| owner.send(Message::Renew(table.clone())));
     }
 
-    /// Returns when `connections` connections have been accepted since the start, and no pool thread has anything to
-    /// do. The last action of one thread may create work for another, hence the second round.
+    /// Waits until `connections` connections have been accepted since startup and no pool thread has work. Asks all
+    /// threads twice, because the last action of one thread can create work for another thread.
     pub fn quiesce(&self, connections: u64) {
         let end = Instant::now() + QUIESCE;
         while self.hub.total_connections() < connections && !self.hub.is_stopping() && Instant::now() < end {
@@ -119,19 +118,19 @@ impl Running {
             let (sender, quiet) = unbounded();
             self.owners.iter().for_each(|owner| owner.send(Message::Quiesce(sender.clone())));
             drop(sender);
-            // The iteration ends when all threads have replied or ended.
+            // The iteration ends when every thread has replied or exited.
             quiet.iter().for_each(drop);
         }
     }
 
-    /// Shuts down cleanly: accepts no more connections, then sends the replies that are due to clients that read them,
-    /// for at most a second. Calling it again does nothing.
+    /// Stops the server: accepts no more connections, sends pending replies for at most one second, and waits for all
+    /// threads. Does nothing if the server has stopped already.
     pub fn stop(&mut self) {
         self.hub.stop();
         for (thread, listener) in self.listener_threads.drain(..).zip(&self.listeners) {
             let (listener, wire) = listener;
             let inherited = self.inherited && *wire == Wire::Beanstalk;
-            // Repeatedly, since another server on the same inherited socket may accept the connection.
+            // Wake the thread repeatedly, because another server may accept the connection to an inherited socket.
             while !thread.is_finished() {
                 listener.wake(inherited);
                 std::thread::sleep(Duration::from_millis(1));
@@ -144,7 +143,7 @@ impl Running {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        // After the pool: its last replies may be waiting for the log, and its last changes must be brought there.
+        // The log's threads stop after the pool threads, whose last replies and changes depend on the log.
         if let Some(log) = self.hub.log() {
             log.stop();
             let threads = self.log_threads.len();
@@ -160,7 +159,7 @@ impl Running {
     }
 }
 
-/// Starts the thread that stops the server when a client requests it.
+/// Starts the thread that stops the server when a client requests a shutdown.
 pub fn stop_on_request(hub: Arc<Hub>, running: Arc<Mutex<Running, SERVER>>) -> io::Result<JoinHandle<()>> {
     spawn("stopper".to_owned(), move || {
         if hub.shutdown.wait_for_request() {

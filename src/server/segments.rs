@@ -1,6 +1,6 @@
-//! The thread that creates and removes segments, retries a failed disk, and compacts.
+//! The segment thread, which creates and removes segments, retries a failed disk, and compacts the log.
 //!
-//! Owns the order of work in a round. `space` selects the next task, and the log executes it.
+//! Owns the order of work in a round. Must not select the tasks; the module `space` does.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use super::hub::Hub;
 use super::space::{SpaceTask, CHECK, RETRY};
 use crate::protocol::Output;
 
-/// Minimum time between two rounds of work that is not urgent, so that other threads get the locks.
+/// Pause between two rounds of work that is not urgent, so that other threads can take the locks.
 const PORTION: Duration = Duration::from_millis(1);
 
-/// The segment thread: creates and removes segments, retries a failed disk, and compacts until [`Durability::stop`].
+/// Runs the segment thread until [`Durability::stop`].
 pub fn run(hub: &Hub, log: &Durability) {
     let (space, wal) = (log.space(), log.wal());
     let mut spare = Output::new();
@@ -50,8 +50,8 @@ pub fn run(hub: &Hub, log: &Durability) {
     }
 }
 
-/// Bytes of space created at once for several waiting commands. All of it must fit into one segment; with a larger
-/// amount, an almost empty segment would count as full.
+/// Returns the maximum number of bytes of space that are created at once for several commands. A larger amount might
+/// not fit into a segment, and an almost empty segment would count as full.
 pub fn portion(hub: &Hub) -> u64 {
     hub.config.log.segment_size / 4
 }

@@ -1,10 +1,9 @@
-//! The state of a shutdown: requested and completed.
+//! The state of a shutdown.
 //!
-//! Owns both flags, and waiting for them. Must not stop anything.
+//! Owns the flags for a requested and a completed shutdown, and waiting for them. Must not stop anything.
 
 use crate::shared::lock_order::{Condvar, LeafMutex};
 
-/// The state of a shutdown: requested, complete.
 #[derive(Debug, Default)]
 pub struct Shutdown {
     state: LeafMutex<ShutdownState>,
@@ -13,13 +12,12 @@ pub struct Shutdown {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ShutdownState {
-    /// A client has requested the shutdown.
+    /// A client has requested a shutdown.
     requested: bool,
     stopped: bool,
 }
 
 impl Shutdown {
-    /// Requests the shutdown on behalf of a client.
     pub fn request(&self) {
         self.state.lock().requested = true;
         self.changed.notify_all();
@@ -36,7 +34,8 @@ impl Shutdown {
         }
     }
 
-    /// Waits until a client requests the shutdown, or until it completes for another reason; `true` in the first case.
+    /// Waits until a client requests a shutdown or the server has stopped. Returns `true` if the server has not stopped
+    /// yet.
     pub fn wait_for_request(&self) -> bool {
         let mut state = self.state.lock();
         while !state.requested && !state.stopped {

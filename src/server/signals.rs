@@ -1,8 +1,8 @@
-//! Signals, which control a running server from outside its sockets.
+//! Signals that control a running server.
 //!
-//! Owns their meaning. TERM and INT stop the server in order. HUP reopens the log and reloads files; if none are
-//! configured, it ends a server that was started by hand, and a service ignores it. USR1 makes the server refuse new
-//! jobs permanently.
+//! Owns the meaning of signals. SIGTERM and SIGINT stop the server. SIGHUP reopens the log and reloads files; if there
+//! is nothing to reload, SIGHUP stops a server without a service manager. SIGUSR1 makes the server refuse new jobs.
+//! Must not access the server.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,26 +15,26 @@ use signal_hook::iterator::Signals;
 /// The action that a signal requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SignalAction {
-    /// Enter drain mode: refuse new jobs, continue with existing ones (SIGUSR1).
+    /// Refuse new jobs, and keep serving existing jobs (SIGUSR1).
     Drain,
-    /// Reopen the log if it is a file, and reload the access files; otherwise stop.
+    /// Reopen the log and reload files, or stop if there is nothing to reload (SIGHUP).
     HangUp,
     /// Shut down cleanly (SIGTERM, SIGINT).
     Stop,
 }
 
-/// Starts to catch signals, so that none sent during startup is lost. A server that `reopens` its log on a hang-up does
-/// so even if it was started with that signal ignored, as its default action does not apply.
+/// Starts to catch signals, so that no signal during startup is lost. With `reopens`, SIGHUP is caught even if the
+/// process was started with SIGHUP ignored.
 pub fn catch(reopens: bool) -> io::Result<Signals> {
-    // Exceeding a file size limit is an error of the write, and must not end the process.
+    // Exceeding the file size limit must fail the write instead of ending the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     let wanted = |signal: &i32| !is_ignored(*signal) || *signal == SIGHUP && reopens;
     let optional = [SIGINT, SIGHUP].into_iter().filter(wanted);
     Signals::new([SIGTERM, SIGUSR1].into_iter().chain(optional))
 }
 
-/// Remembers whether a signal asked this process to stop. For a process that is about to replace itself: its successor
-/// does not see signals that were already delivered.
+/// Records whether a signal has requested the end of this process. Needed before a process replaces itself, because the
+/// new process does not receive signals that were already delivered.
 #[derive(Debug, Default)]
 pub struct StopRequests {
     received: Arc<AtomicBool>,
@@ -42,25 +42,27 @@ pub struct StopRequests {
 }
 
 impl StopRequests {
-    /// Starts to remember SIGTERM and SIGINT; use together with [`catch`].
+    /// Starts to record SIGTERM and SIGINT. Use together with [`catch`].
     pub fn watch() -> io::Result<StopRequests> {
         let requests = StopRequests::default();
         for signal in [SIGTERM, SIGINT].into_iter().filter(|signal| !is_ignored(*signal)) {
-            // Both run in the signal handler, so no signal is lost between them and the check.
+            // Both actions run in the signal handler, so no signal is lost between them and
+            // [`StopRequests::last_check`].
             signal_hook::flag::register(signal, requests.received.clone())?;
             signal_hook::flag::register_conditional_default(signal, requests.replacing.clone())?;
         }
         Ok(requests)
     }
 
-    /// Returns `true` if a signal asked this process to stop. If not, a later signal ends it immediately.
+    /// Returns `true` if a signal has requested the end of this process. After this call, a signal ends the process
+    /// immediately.
     pub fn last_check(&self) -> bool {
         self.replacing.store(true, Ordering::SeqCst);
         self.received.load(Ordering::SeqCst)
     }
 }
 
-/// Returns `true` if this process was started with this signal ignored: under nohup, or in the background of a script.
+/// Returns `true` if this process was started with the signal ignored, for example by nohup.
 #[allow(unsafe_code)]
 fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<sigaction>::zeroed();
@@ -70,12 +72,12 @@ fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// Returns `true` if this signal ends a server without reloadable files.
+/// Returns `true` if the signal ends a server that has no files to reload.
 pub fn is_end(signal: i32) -> bool {
     matches!(signal, SIGTERM | SIGINT | SIGHUP)
 }
 
-/// Waits for the next signal, or until the handle is closed, which also means [`SignalAction::Stop`].
+/// Waits for the next signal. Returns [`SignalAction::Stop`] if the signal handle is closed.
 pub fn next(signals: &mut Signals) -> SignalAction {
     match signals.forever().next() {
         Some(SIGUSR1) => SignalAction::Drain,

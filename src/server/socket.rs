@@ -1,7 +1,7 @@
-//! Streams and listeners over TCP or Unix sockets.
+//! Streams and listeners over TCP and Unix sockets.
 //!
-//! Owns the differences between the two, binding of addresses, and Unix socket files: a file that a running server
-//! listens on is never removed, ours is removed at the end. Must not know protocols.
+//! Owns the differences between TCP and Unix sockets, and the files of Unix sockets. A socket file is removed when its
+//! listener is closed, and never while another server listens on the file. Must not depend on protocols.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -26,16 +26,15 @@ use crate::settings::config::Keepalive;
 use crate::shared::files::{self, FileEntry, FilePlace};
 use crate::shared::system;
 
-/// Length of the accept queue, which the kernel reduces to its own limit.
+/// Length of the accept queue. The kernel may apply a lower limit.
 const BACKLOG: i32 = 1024;
 
-/// How often to retry while another process binds a socket in the same directory. Another server holds the lock only
-/// briefly; a lock held for longer has another purpose.
+/// Number of attempts to lock a directory, and the interval between attempts. A server locks the directory of its
+/// socket file only briefly.
 const TURN_TRIES: u32 = 100;
 const TURN_STEP: Duration = Duration::from_millis(10);
 
-/// A non-blocking connection. Reads and writes need no exclusive access: the owner reads, any thread with a reply
-/// writes.
+/// A non-blocking connection. One thread reads while any thread may write, so no method needs exclusive access.
 #[derive(Debug)]
 pub enum Stream {
     Tcp(mio::net::TcpStream),
@@ -44,7 +43,7 @@ pub enum Stream {
 
 impl Stream {
     pub fn read(&self, buffers: &mut [IoSliceMut]) -> io::Result<usize> {
-        // The kernel handles a single buffer faster than a list of one.
+        // The kernel handles a single buffer faster than a list with one buffer.
         match (self, buffers) {
             (Stream::Tcp(stream), [one]) => (&mut &*stream).read(one),
             (Stream::Unix(stream), [one]) => (&mut &*stream).read(one),
@@ -62,7 +61,8 @@ impl Stream {
         }
     }
 
-    /// Bytes in the kernel's send buffer: not acknowledged over TCP, not read from a Unix socket. 0 if unknown.
+    /// Returns the number of sent bytes that the peer has not acknowledged (TCP) or not read (Unix), or 0 if the number
+    /// is unknown.
     #[allow(unsafe_code)]
     pub fn unsent(&self) -> usize {
         let mut count: nix::libc::c_int = 0;
@@ -82,13 +82,14 @@ impl Stream {
         }
     }
 
-    /// Removes the stream from `registry`: others may keep it open for a while, and its token may be reused.
+    /// Deregisters the stream from `registry`, because other references may keep the stream open while its token is
+    /// reused.
     pub fn deregister(&self, registry: &Registry) -> io::Result<()> {
         SourceFd(&self.as_raw_fd()).deregister(registry)
     }
 
-    /// Registers the stream with `registry` under `token`, edge-triggered; including urgent data, since a read stops at
-    /// the urgent mark although more data follows.
+    /// Registers the stream with `registry` for edge-triggered events. Urgent data is included, because a read stops at
+    /// the urgent mark even if more data follows.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         let both = Interest::READABLE | Interest::WRITABLE;
         let interest = system::URGENT.map_or(both, |urgent| both | urgent);
@@ -123,7 +124,8 @@ pub enum PeerAddress {
 }
 
 impl PeerAddress {
-    /// The peer's IP address over TCP; an IPv4 address is the same on IPv4 and IPv6 listeners.
+    /// Returns the peer's IP address, or `None` for a Unix socket. IPv4 addresses on IPv6 listeners are returned as
+    /// IPv4.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
             PeerAddress::Tcp(address) | PeerAddress::Tls(address) => Some(address.ip().to_canonical()),
@@ -131,7 +133,7 @@ impl PeerAddress {
         }
     }
 
-    /// Returns `true` if the peer is certainly on this machine: at a Unix socket or a loopback address.
+    /// Returns `true` if the peer uses a Unix socket or a loopback address.
     pub fn is_local(&self) -> bool {
         self.ip().is_none_or(|address| address.is_loopback())
     }
@@ -146,59 +148,61 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// A blocking listener; uses `mio` types, whose `accept` makes the connection non-blocking in the same call.
+/// A blocking listener. The `accept` methods of the mio types create non-blocking connections with a single system
+/// call.
 #[derive(Debug)]
 pub enum Listener {
-    /// A TCP socket; `true` if its connections speak TLS.
+    /// A TCP socket. The flag is `true` if the clients use TLS.
     Tcp(TcpListener, bool),
-    /// A Unix socket, with its file if it must be removed at the end.
+    /// A Unix socket, and the socket file to remove at the end.
     Unix(UnixListener, Option<SocketFile>),
 }
 
-/// A socket file that this process created. Removed on drop, unless another file has replaced it.
+/// A socket file that this process created. Dropping this value removes the file, unless another file has replaced the
+/// socket file.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
     entry: FileEntry,
 }
 
-/// A bound address. Over TCP nobody can connect before [`Bound::listen`]; a Unix socket listens immediately, so that no
-/// other server considers it dead, and its clients wait until they are accepted.
+/// A bound address. A TCP address accepts no connections before [`Bound::listen`]. A Unix socket listens immediately,
+/// because another server would otherwise consider the socket dead.
 #[derive(Debug)]
 pub struct Bound {
     socket: Socket,
-    /// The file to remove at the end.
+    /// The socket file to remove at the end.
     file: Option<SocketFile>,
     tls: bool,
 }
 
 impl Bound {
-    /// Binds a TCP address; clients cannot connect before [`Bound::listen`].
+    /// Binds a TCP address. Clients cannot connect before [`Bound::listen`].
     pub fn tcp(address: SocketAddr) -> io::Result<Bound> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
         if address.is_ipv6() {
-            // Allows "::" and "0.0.0.0" at the same time.
+            // Allow separate listeners on "::" and "0.0.0.0".
             socket.set_only_v6(true)?;
         }
         socket.bind(&address.into())?;
         Ok(Bound { socket, file: None, tls: false })
     }
 
-    /// The TCP address that is bound.
+    /// Returns the bound TCP address, or `None` for a Unix socket.
     pub fn address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok().and_then(|address| address.as_socket())
     }
 
-    /// Makes the clients of this listener speak TLS.
     pub fn with_tls(self) -> Bound {
         Bound { tls: true, ..self }
     }
 
-    /// Binds a path with this mode. Replaces a socket file that nobody listens on.
+    /// Binds a Unix socket at `path` with the file mode `mode`. Replaces a socket file on which no server listens.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
         let place = FilePlace::find(path)?;
-        // If two servers find the same dead socket, the second must see the socket of the first.
+        // If two servers find the same dead socket, the lock ensures that the second server finds the socket of the
+        // first.
         let _turn = turn_in(&place, path);
         if let Some(found) = place.status()? {
             if SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
@@ -218,7 +222,7 @@ impl Bound {
         Ok(Bound { socket, file: Some(file), tls: false })
     }
 
-    /// Starts listening: clients can connect.
+    /// Starts to listen. TCP clients can connect afterwards.
     pub fn listen(self, keepalive: &Keepalive) -> io::Result<Listener> {
         if self.file.is_some() {
             return Ok(Listener::unix(self.socket, self.file));
@@ -231,17 +235,17 @@ impl Bound {
 }
 
 impl Listener {
-    /// Wraps a listening TCP socket in blocking mode.
+    /// Creates a listener from a listening TCP socket in blocking mode.
     pub fn tcp(socket: Socket) -> Listener {
         Listener::Tcp(TcpListener::from_std(socket.into()), false)
     }
 
-    /// Wraps a listening Unix socket in blocking mode.
+    /// Creates a listener from a listening Unix socket in blocking mode.
     pub fn unix(socket: Socket, file: Option<SocketFile>) -> Listener {
         Listener::Unix(UnixListener::from_std(socket.into()), file)
     }
 
-    /// Sets the options that accepted connections inherit.
+    /// Sets the socket options that accepted connections inherit.
     pub fn prepare(&self, keepalive: &Keepalive) -> io::Result<()> {
         let Listener::Tcp(listener, _) = self else { return Ok(()) };
         let socket = SockRef::from(listener);
@@ -252,11 +256,12 @@ impl Listener {
         let [idle, interval] = [keepalive.idle, keepalive.interval].map(|secs| Duration::from_secs(secs.into()));
         let probes = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(keepalive.count);
         socket.set_tcp_keepalive(&probes)?;
-        // Keepalive probes are sent only to silent peers. This covers peers that have not acknowledged data.
+        // Keepalive probes detect dead peers only on idle connections. This timeout detects peers that do not
+        // acknowledge data.
         system::limit_unacknowledged(&socket, idle + interval * keepalive.count)
     }
 
-    /// Waits for a connection, and returns it with its peer.
+    /// Waits for a connection. Returns the stream and the peer's address.
     pub fn accept(&self) -> io::Result<(Stream, PeerAddress)> {
         match self {
             Listener::Tcp(listener, tls) => {
@@ -269,9 +274,9 @@ impl Listener {
         }
     }
 
-    /// Ends a blocked [`Listener::accept`]; the caller makes sure that nothing is accepted afterwards. An inherited
-    /// socket must not be shut down, since its owner keeps it for the next server: in that case, connects to it
-    /// instead.
+    /// Ends a blocked [`Listener::accept`]. The caller must ensure that no connection is accepted afterwards. An
+    /// inherited socket must stay usable for the next server, so this function connects to the socket instead of
+    /// shutting it down.
     pub fn wake(&self, inherited: bool) {
         let result = match self {
             Listener::Tcp(listener, _) if inherited => call_tcp(listener),
@@ -281,13 +286,13 @@ impl Listener {
         };
         match result {
             Ok(()) => {}
-            // It is already shut down, and its thread has not noticed yet.
+            // The socket is shut down already, and the listener thread has not noticed yet.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
             Err(error) => log::debug!("waking {}: {error}", self.name()),
         }
     }
 
-    /// Returns another descriptor of the same listener.
+    /// Returns a duplicate of the listener's file descriptor.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
         match self {
             Listener::Tcp(listener, _) => listener.as_fd().try_clone_to_owned(),
@@ -302,7 +307,7 @@ impl Listener {
         }
     }
 
-    /// Returns the name for messages: `127.0.0.1:11300`, `unix:/run/beanpole.sock`.
+    /// Returns the name for messages, such as `127.0.0.1:11300` or `unix:/run/beanpole.sock`.
     pub fn name(&self) -> String {
         match self {
             Listener::Tcp(listener, tls) => {
@@ -339,12 +344,12 @@ fn call_unix(listener: &UnixListener) -> io::Result<()> {
     call(Socket::new(Domain::UNIX, Type::STREAM, None)?, &SockRef::from(listener).local_addr()?)
 }
 
-/// Connects without blocking: if the accept queue is full, accept returns anyway.
+/// Connects without blocking. If the accept queue is full, the connection is not needed.
 fn call(socket: Socket, address: &SockAddr) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     match socket.connect(address) {
         Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => {
-            // Closed too early, the connection would never be accepted.
+            // A connection that is closed too early is never accepted.
             std::thread::sleep(Duration::from_millis(20));
             Ok(())
         }
@@ -352,8 +357,8 @@ fn call(socket: Socket, address: &SockAddr) -> io::Result<()> {
     }
 }
 
-/// Waits for the lock for binding sockets in this directory. Returns `None` if it is not available: an unlimited wait
-/// would block startup in a script that has locked the directory itself.
+/// Locks the directory of `path` for binding a socket. Returns `None` if the lock is not available after some attempts.
+/// Waiting longer could block startup forever if a script has locked the directory and waits for the server.
 fn turn_in(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
     let mut file = place.open_folder().ok()?;
     for _ in 0..TURN_TRIES {
@@ -369,18 +374,18 @@ fn turn_in(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
     None
 }
 
-/// Calls `bind`, which creates the socket file at `path`, and sets the mode of that file.
+/// Calls `bind`, which must create the socket file at `path`, and sets the mode of that file.
 fn bind_with_mode(path: &Path, mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     if geteuid().is_root() {
-        // Another file may be at `path` afterwards.
+        // Setting the mode of `path` afterwards could change another file.
         return files::with_mode(mode, bind);
     }
     bind()?;
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
-/// Returns `true` if somebody listens on a socket file. Only a refused connection shows that nobody does: a busy
-/// server, or one that denies access, is alive. Never blocks.
+/// Returns `true` if a server listens on the socket file at `path`, even if the server is too busy to accept a
+/// connection. Never blocks.
 fn is_alive(path: &Path) -> io::Result<bool> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -437,7 +442,7 @@ mod tests {
         assert_eq!(stream.unsent(), 0);
     }
 
-    /// Another user, who owns the directory, replaces the socket file by a link as soon as it exists.
+    /// Another user, who owns the directory, replaces the socket file with a link immediately after its creation.
     #[test]
     fn root_sets_the_mode_of_no_other_file() {
         if !geteuid().is_root() {

@@ -1,8 +1,8 @@
-//! Space in the log: commands that wait for it, and when it is created.
+//! Log space: commands that wait for space, and the creation of space.
 //!
 //! Owns the queue of connections whose next command needs more space than the log has on disk, and the next task of the
-//! thread that creates segments. Such a connection is not read while its pool thread serves others, so a disk that is
-//! slow to create a file blocks no other client. Must not know commands or calculate space.
+//! segment thread. A waiting connection is not read while its pool thread serves other connections, so a slow disk does
+//! not block other clients. Must not depend on commands.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,24 +13,25 @@ use crate::binlog::Journal;
 use crate::shared::atomic::{AtomicU64, Ordering};
 use crate::shared::lock_order::{Condvar, LeafMutex};
 
-/// The interval at which a failing or full disk is retried.
+/// Interval at which a failing or full disk is retried.
 pub const RETRY: Duration = Duration::from_millis(250);
 
-/// The interval at which the thread checks that all segments still exist.
+/// Interval at which the segment thread checks that all segments exist.
 pub const CHECK: Duration = Duration::from_millis(500);
 
-/// How long space is reserved for a connection that waited for it: it may be busy with a client that does not read.
+/// Time for which space is reserved for connections that waited for it. A connection can leave the space unused if its
+/// client does not read replies.
 const RESERVED_FOR: Duration = Duration::from_millis(100);
 
-/// How often one command waits if its space is used up by work that cannot wait, such as compaction; then it is
-/// executed, and refused if there is no space.
+/// Maximum number of times that a command waits while other work, such as compaction, uses up the space. After that,
+/// the command is executed, or refused if there is no space.
 const WAITS: u8 = 64;
 
 /// The space that a connection waits for, or has waited for and not used yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpaceRequest {
     bytes: u64,
-    /// How often it has waited for the same command.
+    /// The number of times that the same command has waited.
     waits: u8,
 }
 
@@ -38,14 +39,15 @@ pub struct SpaceRequest {
 pub struct Space {
     pub(super) state: LeafMutex<SpaceState>,
     changed: Condvar,
-    /// Bytes reserved for connections that may continue and have not done so. Changed with `state` locked.
+    /// Bytes reserved for connections that can continue but have not used the space yet. Only changed while `state` is
+    /// locked.
     pub(super) reserved: AtomicU64,
 }
 
 #[derive(Default)]
 pub struct SpaceState {
     pub waiting: VecDeque<SpaceWaiter>,
-    /// Until then, no other connection may continue.
+    /// The time until which reserved space is kept for connections that can continue.
     reserved_until: Option<Instant>,
     maintain: bool,
     stop: bool,
@@ -65,12 +67,12 @@ pub enum SpaceTask {
 }
 
 impl Space {
-    /// Returns `true` if a command that needs `bytes` in the log may be executed; if not, call [`Space::wait`].
-    /// `first`: it is the first of its turn. Call with the engine locked.
+    /// Returns `true` if a command that needs `bytes` of log space can be executed. Otherwise, the caller must call
+    /// [`Space::wait`]. `first` is `true` for the first command of a turn. Call with the engine locked.
     pub fn admits(&self, request: &mut SpaceRequest, journal: &Journal, bytes: u64, first: bool) -> bool {
         let waited = request.waits > 0;
         let reserved = if waited { 0 } else { self.reserved.load(Ordering::Relaxed) };
-        // A command that creates work waits if compaction is behind, but only once.
+        // The first command of a turn also waits if compaction is behind, but only once.
         let lacks = journal.is_short(bytes + reserved) || (first && !waited && journal.is_behind());
         if !waited && !lacks {
             return true;
@@ -81,16 +83,16 @@ impl Space {
         admits
     }
 
-    /// Makes `outbox` wait for `bytes` of space. Call with the engine locked.
+    /// Makes `outbox` wait for `bytes` of log space. Call with the engine locked.
     pub fn wait(&self, request: &mut SpaceRequest, bytes: u64, outbox: &Arc<Outbox>) {
-        // The outbox comes first, because it may continue as soon as it is in the queue.
+        // The outbox must be updated before the queue, because another thread can resume any outbox in the queue.
         outbox.await_space();
         *request = SpaceRequest { bytes, waits: request.waits.max(1) };
         self.state.lock().waiting.push_back(SpaceWaiter { bytes, outbox: outbox.clone() });
         self.changed.notify_one();
     }
 
-    /// Forgets a connection that has ended.
+    /// Cancels the request of a connection that has ended.
     pub fn cancel(&self, request: SpaceRequest, outbox: &Arc<Outbox>) {
         if request.bytes > 0 {
             let mut state = self.state.lock();
@@ -104,7 +106,7 @@ impl Space {
         }
     }
 
-    /// Returns bytes that were reserved and not used.
+    /// Returns reserved bytes that were not used.
     fn give_back(&self, bytes: u64) {
         if bytes == 0 {
             return;
@@ -117,7 +119,7 @@ impl Space {
         }
     }
 
-    /// Schedules work that is not urgent.
+    /// Requests maintenance of the segments, which is not urgent.
     pub fn maintain(&self) {
         if !std::mem::replace(&mut self.state.lock().maintain, true) {
             self.changed.notify_one();
@@ -129,8 +131,8 @@ impl Space {
         self.changed.notify_one();
     }
 
-    /// Lets the first `count` waiting connections continue. Each checks itself whether there is space; if the disk
-    /// is full or fails, their commands are refused.
+    /// Resumes the first `count` waiting connections. Each connection checks for space itself; if the disk is full or
+    /// failing, its command is refused.
     pub fn resume(&self, count: usize) {
         let mut state = self.state.lock();
         let count = count.min(state.waiting.len());
@@ -143,8 +145,8 @@ impl Space {
         some.into_iter().for_each(|waiting| waiting.outbox.has_space());
     }
 
-    /// Waits for the next task. `retry`: the disk must be retried soon. Space is created for as many waiting commands
-    /// as fit into a segment, so that they need not wait for space for all.
+    /// Waits for the next task. `retry` is `true` if the disk must be retried soon. A task creates at most `portion`
+    /// bytes for several commands, so that the first commands do not wait for the space of all commands.
     pub fn next(&self, retry: bool, portion: u64) -> SpaceTask {
         let mut state = self.state.lock();
         loop {
@@ -170,14 +172,14 @@ impl Space {
         }
     }
 
-    /// Pauses for `length`, unless there is urgent work.
+    /// Waits for `length`, or until there is urgent work.
     pub fn pause(&self, length: Duration) {
         let end = Instant::now() + length;
         let mut state = self.state.lock();
         while !state.stop && !self.is_urgent(&state) && !self.changed.wait_until(&mut state, end) {}
     }
 
-    /// Returns `true` if space must be created now: a connection waits, and all reserved space has been used.
+    /// Returns `true` if space must be created now, because a connection waits and no reserved space is left.
     fn is_urgent(&self, state: &SpaceState) -> bool {
         let is_over = || state.reserved_until.is_none_or(|until| until <= Instant::now());
         !state.waiting.is_empty() && (self.reserved.load(Ordering::Relaxed) == 0 || is_over())

@@ -1,6 +1,6 @@
-//! systemd's interface: inherited sockets and readiness notifications.
+//! The interface to systemd: inherited sockets and readiness notifications.
 //!
-//! Owns the environment variables LISTEN_PID, LISTEN_FDS and NOTIFY_SOCKET. Without them, nothing happens here.
+//! Owns the environment variables LISTEN_PID, LISTEN_FDS and NOTIFY_SOCKET. Does nothing if they are not set.
 
 use std::env;
 use std::io;
@@ -17,10 +17,10 @@ use crate::shared::system;
 /// The first inherited file descriptor.
 const FIRST: RawFd = 3;
 
-/// How long the service manager's socket may be full before a notification is dropped.
+/// Time limit for sending a notification to the service manager.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Returns the sockets inherited by this process; empty if there are none.
+/// Returns the inherited sockets of this process, or an empty list if there are none.
 pub fn inherited() -> io::Result<Vec<Listener>> {
     let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
     if number("LISTEN_PID") != Some(std::process::id()) {
@@ -69,7 +69,7 @@ pub fn notify(state: &str) {
     };
     let sent = address.and_then(|address| {
         let socket = UnixDatagram::unbound()?;
-        // Signals are not handled while this call blocks.
+        // The thread that handles signals must not block for long.
         socket.set_write_timeout(Some(PATIENCE))?;
         socket.send_to_addr(state.as_bytes(), &address)
     });

@@ -1,19 +1,21 @@
-//! The timer thread: sleeps until the engine's next deadline, then runs a tick.
+//! The timer thread, which sleeps until the engine's next deadline.
 //!
-//! Owns the frequency of its turns, and returns free memory to the system. Must not know what is due.
+//! Owns the rate of the thread's turns, and the return of free memory to the system. Must not depend on the work that
+//! is due.
 
 use std::time::{Duration, Instant};
 
 use super::hub::{Hub, TurnScratch};
 
-/// Pause between two turns that continue earlier work: on a machine with few CPUs, clients and pool threads need them
-/// too.
+/// Pause between two turns that continue deferred work, so that clients and pool threads get CPU time even on a machine
+/// with few CPUs.
 const REST: Duration = Duration::from_micros(50);
 
-/// Minimum time between two checks whether the allocator should return memory.
+/// Minimum time between two checks for memory to return to the system.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// After an urgent return of memory, the pause is this many times its duration: it blocks threads that allocate.
+/// Length of the pause after an urgent return of memory, as a multiple of the time that the return took. A return
+/// blocks threads that allocate memory.
 const SHARE: u32 = 20;
 
 pub fn run(hub: &Hub) {
@@ -23,7 +25,7 @@ pub fn run(hub: &Hub) {
     while hub.alarm.wait(&hub.clock) {
         let unfinished = hub.turn(&mut scratch, |core, _, _| core.engine().has_deferred());
         if let Some(log) = hub.log() {
-            // A sync may take long, and no spare thread takes over this one.
+            // The timer thread never syncs, because no spare thread would take over during a slow sync.
             log.commit(hub, false, &mut scratch.out);
         }
         hub.clear_discarded();

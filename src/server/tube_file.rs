@@ -1,7 +1,7 @@
-//! The `--tubes` file: tube settings for installations that keep configuration in files.
+//! The `--tubes` file, which contains tube settings.
 //!
-//! Owns its format, one line per tube, and how it is applied. Tubes that are not in the file keep their settings. Must
-//! not define the meaning of a setting.
+//! Owns the format of the file, one line per tube, and the application of the settings. Tubes that are not in the file
+//! keep their settings. Must not define the meaning of a setting.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use crate::protocol::beanstalk::{read_settings, SETTINGS_OVERHEAD};
 use crate::protocol::text::{is_tube_name, unquote_name};
 use crate::shared::files;
 
-/// The name of a tube, and its settings.
+/// The name and the settings of a tube.
 pub type TubeLine = (Box<[u8]>, TubeSettings);
 
-/// Reads the file. The error is one line.
+/// Reads the file. Returns a one-line message on failure.
 pub fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
     let fail = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
     let text = files::read(path).map_err(|error| fail(&error))?;
@@ -41,8 +41,8 @@ pub fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
     Ok(tubes)
 }
 
-/// Reads the file and applies the settings. The error is one line; then nothing has changed, or only the tubes before
-/// the one that it names.
+/// Reads the file and applies the settings. Returns a one-line message on failure. If the message names a tube, the
+/// settings of earlier tubes have been applied.
 pub fn apply(path: &Path, hub: &Hub) -> Result<(), String> {
     let mut scratch = TurnScratch::default();
     for (name, settings) in read(path)? {

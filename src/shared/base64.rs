@@ -1,10 +1,10 @@
-//! Base64, in which JSON carries bytes that are not text.
+//! Base64 with padding and the standard alphabet of RFC 4648.
 //!
-//! Owns the standard alphabet of RFC 4648, with padding. Pure.
+//! Owns encoding and decoding. Must not perform I/O.
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Appends bytes in base64, four letters for three.
+/// Appends `bytes` in base64, four characters for every three bytes.
 pub fn push(out: &mut Vec<u8>, bytes: &[u8]) {
     for three in bytes.chunks(3) {
         let whole = three.iter().fold(0_u32, |whole, byte| whole << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
@@ -22,7 +22,7 @@ pub fn encode(bytes: &[u8]) -> String {
     out.into_iter().map(char::from).collect()
 }
 
-/// Decodes padded base64; returns `None` if it is malformed.
+/// Decodes padded base64. Returns `None` if the text is malformed.
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let padding = text.iter().rev().take_while(|letter| **letter == b'=').count();
     if text.len() % 4 != 0 || padding > 2 {

@@ -1,10 +1,9 @@
-//! Files outside of the binlog. The program creates log files, process ID files, port files, socket files, and the
-//! directory of the binlog; it reads files of settings, also while it serves.
+//! Files other than the binlog: log files, PID files, port files, socket files, the binlog directory, and files with
+//! settings.
 //!
-//! Owns one rule: what runs as root acts only on the entry that the administrator named. The directory of that entry
-//! may belong to another user, who can replace the entry at any time. Therefore each path is resolved once, to an open
-//! directory; links are followed only in directories that nobody but root can change; and owners, modes and contents
-//! are changed through open files. Must not know what the files contain.
+//! Owns the protection of a root process against users who can replace entries of their own directories at any time.
+//! Every path is resolved once, to an open directory. Links are followed only in directories that only root can change.
+//! Owners, modes and contents are changed through open files. Must not depend on the contents of the files.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,19 +21,19 @@ use nix::unistd::{fchown, geteuid, unlinkat, Uid, UnlinkatFlags};
 use super::lock_order::LeafMutex;
 use super::system::{is_proc, O_PATH};
 
-/// Links that are followed on the way to one entry, as in the kernel.
+/// Maximum number of links that are followed to resolve a path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// An entry of an open directory, whether the entry exists or not.
+/// A name in an open directory, with or without an existing file.
 #[derive(Debug)]
 pub struct FilePlace {
     folder: OwnedFd,
     name: OsString,
-    /// Following a link here gains this process nothing: it is not root, or only root can change the directory.
+    /// Links can be followed safely: the process is not root, or only root can change the directory.
     is_safe: bool,
 }
 
-/// A file at its path, identified by its inode, because another file may replace it.
+/// The file at a path, identified by inode, because another file may get the same path.
 #[derive(Debug)]
 pub struct FileEntry {
     place: FilePlace,
@@ -43,7 +42,7 @@ pub struct FileEntry {
 }
 
 impl FilePlace {
-    /// Opens the directory of `path`. If the entry is a link, it is not followed.
+    /// Opens the directory of `path`. Does not follow a link at the end of `path`.
     pub fn find(path: &Path) -> io::Result<FilePlace> {
         FilePlace::resolve(path, false)
     }
@@ -61,7 +60,7 @@ impl FilePlace {
         loop {
             let is_safe = is_only_root_s(&fstat(&folder)?);
             let name = rest.pop().ok_or(Errno::EISDIR)?;
-            // Links to open files, such as /dev/stdout, have no path that could be walked.
+            // Links in /proc to open files, such as /dev/stdout, have no path that could be resolved.
             let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
             match readlinkat(&folder, name.as_os_str()) {
                 _ if is_last => return Ok(FilePlace { folder, name, is_safe }),
@@ -80,7 +79,7 @@ impl FilePlace {
         }
     }
 
-    /// Returns what the entry is now, without following a link, or `None` if it does not exist.
+    /// Returns the status of the file, without following a link, or `None` if the file does not exist.
     pub fn status(&self) -> io::Result<Option<FileStat>> {
         match fstatat(&self.folder, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(status) => Ok(Some(status)),
@@ -89,17 +88,17 @@ impl FilePlace {
         }
     }
 
-    /// Removes the entry, which is not a directory.
+    /// Removes the file, which must not be a directory.
     pub fn remove(&self) -> io::Result<()> {
         Ok(unlinkat(&self.folder, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir)?)
     }
 
-    /// Opens the directory itself, for locking or syncing.
+    /// Opens the directory of the file, for locking or syncing.
     pub fn open_folder(&self) -> io::Result<File> {
         Ok(File::from(openat(&self.folder, ".", OFlag::O_RDONLY | FOLDER, Mode::empty())?))
     }
 
-    /// Identifies the file that is currently at this place.
+    /// Identifies the file that currently has this name.
     pub fn into_entry(self) -> io::Result<FileEntry> {
         let status = self.status()?.ok_or(Errno::ENOENT)?;
         Ok(self.entry_of(&status))
@@ -114,8 +113,8 @@ impl FilePlace {
         openat(&self.folder, name.as_os_str(), flags, Mode::from_bits_truncate(0o666)).map(File::from)
     }
 
-    /// Opens a file that exists. Where others can place files, it must be one that root could not reach otherwise than
-    /// by this name: a second name is refused like a link, and so is anything that may block.
+    /// Opens an existing file. In a directory that other users can change, only a regular file with a single name is
+    /// accepted. A link or a second name could lead to a file that only root can access, and a pipe could block.
     fn open_existing(&self, flags: OFlag) -> io::Result<File> {
         let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
         if self.is_safe {
@@ -133,13 +132,13 @@ impl FilePlace {
         }
     }
 
-    /// Atomically replaces the entry with a new file with these bytes.
+    /// Atomically replaces the file with a new file that contains `bytes`.
     pub fn replace(self, bytes: &[u8]) -> io::Result<FileEntry> {
         let mut fresh = self.name.clone();
         fresh.push(format!(".{}", std::process::id()));
         let unlink = || unlinkat(&self.folder, fresh.as_os_str(), UnlinkatFlags::NoRemoveDir);
         let file = match self.create(&fresh, OFlag::O_WRONLY) {
-            // Left behind by an earlier process with this ID.
+            // An earlier process with the same ID has left this file behind.
             Err(Errno::EEXIST) => unlink().and_then(|()| self.create(&fresh, OFlag::O_WRONLY)),
             created => created,
         };
@@ -154,8 +153,8 @@ impl FilePlace {
         written.map(|()| self.entry_of(&status))
     }
 
-    /// Creates a directory for its owner alone, who is this user or `owner`, and syncs its entry. Returns `false` if
-    /// something exists already.
+    /// Creates a directory that only its owner can access, and syncs the parent directory. The owner is `owner` if
+    /// given, or else the current user. Returns `false` if the name exists already.
     pub fn make_folder(&self, owner: Option<(u32, u32)>) -> io::Result<bool> {
         match mkdirat(&self.folder, self.name.as_os_str(), Mode::S_IRWXU) {
             Ok(()) => {}
@@ -164,7 +163,7 @@ impl FilePlace {
         }
         if let Some((user, group)) = owner {
             let made = openat(&self.folder, self.name.as_os_str(), FOLDER | OFlag::O_RDONLY, Mode::empty())?;
-            // Another directory may have replaced it; one that does not belong to root needs no new owner.
+            // Another user may have replaced the directory. Only a directory that belongs to root needs a new owner.
             if Uid::from_raw(fstat(&made)?.st_uid) == geteuid() {
                 fchown(&made, Some(user.into()), Some(group.into()))?;
             }
@@ -175,7 +174,7 @@ impl FilePlace {
         Ok(true)
     }
 
-    /// Opens the file at `path`, and creates it if it does not exist. Returns whether it was created, and its entry.
+    /// Opens the file at `path`, or creates the file if it does not exist. The flag is `true` if the file was created.
     pub fn open(path: &Path, flags: OFlag) -> io::Result<(File, bool, FileEntry)> {
         let place = FilePlace::resolve(path, true)?;
         let (file, is_new) = match place.create(&place.name, flags) {
@@ -189,7 +188,7 @@ impl FilePlace {
 }
 
 impl FileEntry {
-    /// Removes the file, unless another file has taken its place.
+    /// Removes the file, unless another file has replaced it.
     pub fn remove(&self) -> io::Result<()> {
         match self.place.status()? {
             Some(now) if (now.st_dev, now.st_ino) == (self.device, self.inode) => self.place.remove(),
@@ -198,11 +197,11 @@ impl FileEntry {
     }
 }
 
-/// The largest file that is read as a whole, in bytes.
+/// Maximum size of a file with settings, in bytes.
 const MOST: u64 = 64 << 20;
 
-/// Reads a file of settings. It must be a regular file: a pipe without a writer would block the caller, who handles
-/// signals as well.
+/// Reads a file with settings, which must be a regular file. A pipe without a writer would block the thread that
+/// handles signals.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     if !file.metadata()?.is_file() {
@@ -216,7 +215,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a log file for appending. A file that root creates belongs to `owner`, who must be able to open it again.
+/// Opens a log file for appending. A file created by root gets the owner `owner`, who must be able to reopen the file.
 pub fn open_log(path: &Path, owner: Option<u32>) -> io::Result<File> {
     let (file, is_new, _) = FilePlace::open(path, OFlag::O_WRONLY | OFlag::O_APPEND)?;
     match owner {
@@ -226,9 +225,10 @@ pub fn open_log(path: &Path, owner: Option<u32>) -> io::Result<File> {
     Ok(file)
 }
 
-/// Calls `bind`, which creates a socket file with this mode. Meanwhile, the umask of all threads differs.
+/// Calls `bind` to create a socket file with the mode `mode`. During the call, the umask of the whole process is
+/// changed.
 pub fn with_mode(mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    // Two threads at once could leave the umask of one of them behind.
+    // Two concurrent calls could restore the wrong umask.
     static TURN: LeafMutex<()> = LeafMutex::new(());
     let _turn = TURN.lock();
     let before = umask(Mode::from_bits_truncate((!mode & 0o777) as mode_t));
@@ -237,8 +237,7 @@ pub fn with_mode(mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result
     bound
 }
 
-/// Logs a warning if users other than the owner and the group can read this file, which contains a secret. A group may
-/// exist for this purpose.
+/// Logs a warning if users other than the owner and the group can read a file that contains a secret.
 pub fn check_secret(path: &Path) {
     let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.mode());
     if Mode::from_bits_truncate(mode as mode_t).contains(Mode::S_IROTH) {
@@ -247,10 +246,10 @@ pub fn check_secret(path: &Path) {
     }
 }
 
-/// Flags for a directory that is not a link.
+/// Flags for opening a directory that is not a link.
 const FOLDER: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// Returns `true` if only root can change the contents of this directory.
+/// Returns `true` if only root can change the entries of this directory.
 fn is_only_root_s(folder: &FileStat) -> bool {
     folder.st_uid == 0 && !Mode::from_bits_truncate(folder.st_mode).intersects(Mode::S_IWGRP | Mode::S_IWOTH)
 }
@@ -259,7 +258,7 @@ fn kind(status: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT
 }
 
-/// Returns where a path starts.
+/// Returns the directory in which the resolution of `path` starts.
 fn start_of(path: &Path) -> &'static str {
     if path.is_absolute() {
         "/"
@@ -268,7 +267,7 @@ fn start_of(path: &Path) -> &'static str {
     }
 }
 
-/// Returns the names of the entries on the path, the last one first.
+/// Returns the components of `path`, last component first.
 fn parts(path: &Path) -> Vec<OsString> {
     let named = path.components().rev().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     named.map(|part| part.as_os_str().to_owned()).collect()

@@ -1,7 +1,7 @@
-//! JSON: writing objects, and reading.
+//! JSON: writing objects and reading documents.
 //!
-//! Owns the quoting; bytes that are not text are in base64. Malformed input never causes a panic, and nesting is
-//! bounded. Must not know what a key means.
+//! Owns the quoting of text and the limits of input. Bytes that are not UTF-8 are encoded in base64. Malformed input
+//! never causes a panic, and the nesting is limited. Must not depend on the meaning of keys.
 
 use std::borrow::Cow;
 
@@ -15,14 +15,14 @@ use crate::shared::base64;
 /// Maximum depth of nested lists and objects.
 const DEPTH: usize = 16;
 
-/// Returns `true` for characters that control a terminal, reorder the surrounding text, break a line or are invisible.
+/// Returns `true` for control characters, line separators, invisible characters, and characters that reorder text.
 pub fn is_hostile(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{61c}' | '\u{feff}')
         || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
 }
 
-/// Appends a quoted text. Bytes that are not UTF-8 are replaced, and hostile characters are escaped.
+/// Appends `text` in quotes. Replaces invalid UTF-8, and escapes hostile characters.
 fn quote(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for letter in String::from_utf8_lossy(text).chars() {
@@ -40,7 +40,7 @@ fn quote(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
 }
 
-/// Returns an object with the members that `fill` writes.
+/// Returns a JSON object with the members that `fill` writes.
 pub fn object(fill: impl FnOnce(&mut Members)) -> String {
     let mut out = Vec::new();
     let mut members = Members::begin(&mut out);
@@ -49,14 +49,14 @@ pub fn object(fill: impl FnOnce(&mut Members)) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Writes the members of one object, with its braces.
+/// A writer for the members of a JSON object.
 pub struct Members<'a> {
     out: &'a mut Vec<u8>,
     first: bool,
 }
 
 impl<'a> Members<'a> {
-    /// Begins an object after the existing bytes.
+    /// Starts an object at the end of `out`.
     pub fn begin(out: &'a mut Vec<u8>) -> Members<'a> {
         out.push(b'{');
         Members { out, first: true }
@@ -79,7 +79,7 @@ impl<'a> Members<'a> {
         quote(self.out, text);
     }
 
-    /// Appends a value that is JSON already.
+    /// Appends a member whose value is valid JSON already.
     pub fn raw(&mut self, key: &str, json: &str) {
         self.key(key);
         self.out.extend_from_slice(json.as_bytes());
@@ -89,7 +89,7 @@ impl<'a> Members<'a> {
         self.raw(key, if value { "true" } else { "false" });
     }
 
-    /// Appends bytes: as text under `key` if they are UTF-8, and otherwise under `key-base64`.
+    /// Appends a member with bytes: as text under `key` if the bytes are UTF-8, or else in base64 under `key-base64`.
     pub fn bytes(&mut self, key: &str, bytes: &[u8]) {
         match std::str::from_utf8(bytes) {
             Ok(_) => self.text(key, bytes),
@@ -102,10 +102,10 @@ impl<'a> Members<'a> {
     }
 }
 
-/// A value that is borrowed from the bytes that were read.
+/// A JSON value that borrows from the input.
 type Read<'a> = Value<&'a str, Cow<'a, str>>;
 
-/// Reads one value in UTF-8. The error says what is wrong.
+/// Reads one JSON value. Returns a message if the input is malformed.
 fn read(bytes: &[u8]) -> Result<Read<'_>, String> {
     std::str::from_utf8(bytes).map_err(|_| "no JSON: it is not UTF-8")?;
     let mut lexer = SliceLexer::new(bytes);
@@ -113,11 +113,11 @@ fn read(bytes: &[u8]) -> Result<Read<'_>, String> {
     value.map_err(|error| format!("no JSON: {error}"))
 }
 
-/// The response of a program, whose parts are accessed by path.
+/// A JSON document whose parts are accessed by path.
 pub struct Document<'a>(Read<'a>);
 
 impl<'a> Document<'a> {
-    /// Reads the document; malformed input has no parts.
+    /// Reads a document. Malformed input results in a document without parts.
     pub fn read(bytes: &'a [u8]) -> Document<'a> {
         Document(read(bytes).unwrap_or(Value::Null))
     }
@@ -127,12 +127,12 @@ impl<'a> Document<'a> {
     }
 }
 
-/// A part of a document; null if it does not exist, in which case it has no parts either.
+/// A part of a document. A missing part is equivalent to `null`.
 #[derive(Clone, Copy)]
 pub struct Part<'d>(&'d Read<'d>);
 
 impl<'d> Part<'d> {
-    /// Returns the member of an object with this name.
+    /// Returns the member `name` of an object.
     pub fn get(self, name: &str) -> Part<'d> {
         Part(match self.0 {
             Value::Object(members) => find(members, name).unwrap_or(&Value::Null),
@@ -140,13 +140,13 @@ impl<'d> Part<'d> {
         })
     }
 
-    /// Returns the elements of an array; none if the part is not an array.
+    /// Returns the elements of an array, or no elements for any other value.
     pub fn elements(self) -> impl ExactSizeIterator<Item = Part<'d>> {
         let Value::Array(elements) = self.0 else { return [].iter().map(Part) };
         elements.iter().map(Part)
     }
 
-    /// Returns the element at this index of an array.
+    /// Returns the array element with the index `place`.
     pub fn at(self, place: usize) -> Part<'d> {
         self.elements().nth(place).unwrap_or(Part(&Value::Null))
     }
@@ -158,12 +158,12 @@ impl<'d> Part<'d> {
         }
     }
 
-    /// Returns the bytes of a base64 text, or `None` if the part is not one.
+    /// Returns the bytes of a base64 text, or an empty vector for any other value.
     pub fn bytes(self) -> Vec<u8> {
         self.text().and_then(|text| base64::decode(text.as_bytes())).unwrap_or_default()
     }
 
-    /// Returns a whole number, which may be written as text.
+    /// Returns a nonnegative integer, which may be written as text.
     pub fn number(self) -> Option<u64> {
         match self.0 {
             Value::Number((number, _)) => number.parse().ok(),
@@ -180,7 +180,7 @@ fn find<'v, 'a>(members: &'v [(Cow<'a, str>, Read<'a>)], key: &str) -> Option<&'
     members.iter().find(|(found, _)| found == key).map(|(_, value)| value)
 }
 
-/// The reason why an object cannot be read.
+/// A message about an object that cannot be read.
 struct Malformed(String);
 
 impl<E: Into<hifijson::Error>> From<E> for Malformed {
@@ -189,22 +189,22 @@ impl<E: Into<hifijson::Error>> From<E> for Malformed {
     }
 }
 
-/// How to treat members that were not requested.
+/// The treatment of unknown members of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strays {
-    /// The first one ends the parsing.
+    /// An unknown member is an error.
     Refused,
-    /// They are read to their end and dropped, one at a time.
+    /// Unknown members are parsed and dropped.
     Ignored,
 }
 
-/// A parsed object. Its members are texts, numbers, booleans and nulls, at most as many as were requested.
+/// A parsed object. Contains only requested members, whose values are text, numbers, booleans or null.
 #[derive(Debug, Default)]
 pub struct Object<'a>(Vec<(Cow<'a, str>, Read<'a>)>);
 
 impl<'a> Object<'a> {
-    /// Parses an object in UTF-8, and keeps only the members in `known`. The error says what is wrong. Lists, nested
-    /// objects and duplicate keys are refused at once, so that the object is never larger than the texts in `bytes`.
+    /// Parses an object, and keeps only the members in `known`. Lists, nested objects and duplicate keys are rejected
+    /// immediately, so the result is never larger than the text in `bytes`. Returns a message if the input is rejected.
     pub fn parse(bytes: &'a [u8], known: &[&str], strays: Strays) -> Result<Object<'a>, String> {
         std::str::from_utf8(bytes).map_err(|_| "no JSON: it is not UTF-8")?;
         let mut members = Vec::new();
@@ -217,7 +217,7 @@ impl<'a> Object<'a> {
         read.map(|()| Object(members)).map_err(|Malformed(text)| text)
     }
 
-    /// Returns a member that is a text, or an error if it is something else.
+    /// Returns the text of a member, or an error if the value is not text.
     pub fn text(&self, key: &str) -> Result<Option<&str>, ()> {
         match find(&self.0, key) {
             None => Ok(None),
@@ -226,7 +226,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Like `text`, but takes the text out of the object, so that a long one need not be copied.
+    /// Like [`Object::text`], but moves the text out of the object to avoid a copy.
     pub fn take_text(&mut self, key: &str) -> Result<Option<Cow<'a, str>>, ()> {
         match self.0.iter_mut().find(|(found, _)| found == key) {
             None => Ok(None),
@@ -235,7 +235,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Returns a member that is a nonnegative whole number, or an error if it is something else.
+    /// Returns a member that is a nonnegative integer, or an error for any other value.
     pub fn number(&self, key: &str) -> Result<Option<u64>, ()> {
         match find(&self.0, key) {
             None => Ok(None),
@@ -245,7 +245,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// The number of characters shown of an unknown key.
+/// Maximum number of characters of an unknown key in a message.
 const SHOWN_KEY: usize = 100;
 
 fn read_member<'a>(
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_list_ends_the_reading_where_it_begins() {
-        // Nothing after the list is read; otherwise, there would be another error.
+        // The input after the list would cause a different error, so it has not been read.
         let text = format!("{{\"a\":[{}", "0,".repeat(500_000));
         for (known, expected) in [(&["a"][..], "a: neither lists"), (&[], "unknown in the body: a")] {
             let error = Object::parse(text.as_bytes(), known, Strays::Refused).expect_err("a list");

@@ -1,7 +1,7 @@
-//! The time until which a server may reply, if another server can take over.
+//! The lease: the time until which a server of a cluster may reply.
 //!
-//! Owns that time. Every thread checks it immediately before it writes a reply to a socket, so that a process that was
-//! suspended, or a late thread, sends nothing. Must not know who grants the lease.
+//! Owns the end of the lease. Every thread checks the lease immediately before it writes a reply to a socket, so that a
+//! process that was suspended sends nothing. Must not depend on who grants the lease.
 //!
 //! Promises: P33.
 
@@ -11,23 +11,22 @@ use std::time::Duration;
 use super::system;
 use crate::shared::atomic::{AtomicU64, Ordering};
 
-/// A time of the clock that never stops: unlike `Instant`, it also counts while the machine is suspended, like the
-/// clocks of the other servers.
+/// A time of the boot clock. Unlike `Instant`, the boot clock also counts while the machine is suspended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// Returns the current time of that clock.
+    /// Returns the current time of the boot clock.
     pub fn now() -> Moment {
         Moment(system::boot_time().as_nanos() as u64)
     }
 
-    /// Returns the duration since an earlier time; zero if `earlier` is later.
+    /// Returns the duration since `earlier`, or zero if `earlier` is later.
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns the milliseconds since the machine was started.
+    /// Returns the number of milliseconds since the machine was started.
     pub fn millis(self) -> u64 {
         self.0 / 1_000_000
     }
@@ -44,27 +43,27 @@ impl Add<Duration> for Moment {
 /// The time until which a server may reply to its clients.
 #[derive(Debug)]
 pub struct Lease {
-    /// The nanoseconds of a [`Moment`]; 0 if the lease has ended permanently.
+    /// The end of the lease, in nanoseconds as in [`Moment`], or 0 if the lease was ended permanently.
     until: AtomicU64,
 }
 
-/// The lease of a single server, which never ends.
+/// The value of `until` for a lease that never expires.
 const ENDLESS: u64 = u64::MAX;
 
 impl Default for Lease {
-    /// Creates a lease without an end, for a single server.
+    /// Creates a lease that never expires, for a single server.
     fn default() -> Lease {
         Lease { until: AtomicU64::new(ENDLESS) }
     }
 }
 
 impl Lease {
-    /// Creates a lease that ends at this time unless it is extended.
+    /// Creates a lease that expires at `until`, unless the lease is extended.
     pub fn new(until: Moment) -> Lease {
         Lease { until: AtomicU64::new(until.0) }
     }
 
-    /// Returns `true` if the server must not reply any more.
+    /// Returns `true` if the server may no longer reply.
     pub fn is_over(&self) -> bool {
         match self.until.load(Ordering::Acquire) {
             ENDLESS => false,
@@ -72,14 +71,14 @@ impl Lease {
         }
     }
 
-    /// Extends the lease to at least this time, unless it has ended.
+    /// Extends the lease to at least `until`, unless the lease has expired.
     pub fn extend(&self, until: Moment) {
         let now = Moment::now();
         let later = |old: u64| (now.0 < old && old < until.0).then_some(until.0);
         let _ = self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
     }
 
-    /// Ends the lease permanently: it cannot be extended any more.
+    /// Ends the lease permanently. Later extensions have no effect.
     pub fn end(&self) {
         self.until.store(0, Ordering::Release);
     }

@@ -1,59 +1,59 @@
-//! Locks that are taken in one order only, which debug builds assert.
+//! Locks that must be acquired in a fixed order.
 //!
-//! Owns the ranks. A thread that holds a lock may take locks of higher ranks only, so no two threads can wait for each
-//! other, and never two of one rank. Release builds compile to plain parking_lot locks. Must not know what the locks
-//! guard.
+//! Owns the ranks of the locks. A thread that holds a lock may only acquire locks of higher ranks, so no deadlock is
+//! possible. Debug builds check the order, and release builds are as fast as plain parking_lot locks. Must not depend
+//! on the data that the locks protect.
 
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
-/// Starting and stopping a server (`Running`).
+/// Startup and shutdown of a server (`Running`).
 pub const SERVER: u8 = 1;
 
-/// Creating segments in advance, removing them, or retrying a failed disk (`Wal`).
+/// Creation and removal of segments, and retries of a failed disk (`Wal`).
 pub const MAINTENANCE: u8 = 2;
 
 /// One sync at a time (`Wal`).
 pub const SYNCING: u8 = 3;
 
-/// Open files, and the bytes that are not durable yet (`Wal`).
+/// The open files, and the bytes that are not durable yet (`Wal`).
 pub const WRITER: u8 = 4;
 
-/// The queue and everything that changes with it (`Hub`).
+/// The engine and the journal (`Hub`).
 pub const ENGINE: u8 = 5;
 
 /// The output of one connection (`Outbox`).
 pub const OUTPUT: u8 = 6;
 
-/// The time at which a thread of the log wakes up (`Bell`).
+/// The wake-up time of a thread (`Bell`).
 pub const WAKE_UP: u8 = 7;
 
 /// The queue of replies that wait for the log (`Durability`).
 pub const HELD_REPLIES: u8 = 8;
 
-/// Reporting the state of this server to the others (`Active`).
+/// Reports of the state of this server to the cluster (`Active`).
 pub const REPORTING: u8 = 9;
 
-/// The position of the next entry of the shared log (`Shipper`).
+/// The position of the next entry in the shared log (`Shipper`).
 pub const SHIPPING: u8 = 10;
 
 /// A connection to etcd (`Etcd`).
 pub const GATEWAY: u8 = 11;
 
-/// The destination of log lines, which may be written under any lock except a leaf.
+/// The log target. Log lines can be written while any lock except a leaf is held.
 pub const LOG_LINES: u8 = 12;
 
-/// The highest rank: a thread that holds such a lock acquires no other.
+/// The highest rank. A thread that holds such a lock must not acquire another lock.
 const LEAF: u8 = 13;
 
-/// A lock that is released before another one is acquired.
+/// A lock under which no other lock is acquired.
 pub type LeafMutex<T> = Mutex<T, LEAF>;
 
-/// A lock of the given rank.
+/// A mutex of the given rank.
 #[derive(Debug, Default)]
 pub struct Mutex<T, const RANK: u8>(parking_lot::Mutex<T>);
 
-/// Access to what a [`Mutex`] guards, until it is dropped.
+/// Access to the data of a [`Mutex`]. Dropping this value releases the lock.
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
     guard: parking_lot::MutexGuard<'a, T>,
@@ -65,20 +65,20 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
         Mutex(parking_lot::Mutex::new(value))
     }
 
-    /// Waits for the lock. Debug builds panic if the thread holds one of this rank or a higher one.
+    /// Waits for the lock. Debug builds panic if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let rank = HeldRank::take(RANK);
         MutexGuard { guard: self.0.lock(), rank }
     }
 
-    /// Like `lock`, but waits at most `time`.
+    /// Like [`Mutex::lock`], but returns `None` if the lock is not available within `time`.
     pub fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, T>> {
         let rank = HeldRank::take(RANK);
         Some(MutexGuard { guard: self.0.try_lock_for(time)?, rank })
     }
 
-    /// Takes the lock if no other thread has it.
+    /// Like [`Mutex::lock`], but returns `None` if another thread holds the lock.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.try_lock_for(Duration::ZERO)
     }
@@ -89,7 +89,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
 }
 
 impl<T> MutexGuard<'_, T> {
-    /// Gives the lock to the thread that has waited longest, if one waits.
+    /// Passes the lock directly to the thread that has waited longest, if there is one.
     pub fn unlock_fair(self) {
         parking_lot::MutexGuard::unlock_fair(self.guard);
         drop(self.rank);
@@ -112,8 +112,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Threads that wait for a change of what a [`Mutex`] guards. A waiting thread takes no other lock, so it keeps the
-/// rank.
+/// A condition variable for a [`Mutex`]. A waiting thread acquires no other lock, so it keeps the rank of the mutex.
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
 
@@ -130,13 +129,13 @@ impl Condvar {
         self.0.wait(&mut guard.guard);
     }
 
-    /// Waits until `at` at the latest. Returns `true` if the time has come.
+    /// Waits for a notification, at most until `at`. Returns `true` on timeout.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, at: Instant) -> bool {
         self.0.wait_until(&mut guard.guard, at).timed_out()
     }
 }
 
-/// The record that this thread holds a lock.
+/// Records that the current thread holds a lock, until this value is dropped.
 #[derive(Debug)]
 struct HeldRank {
     #[cfg(debug_assertions)]

@@ -1,16 +1,16 @@
-//! The state and size of the log, as a server reports them.
+//! The state and size of the log, as reported by a server.
 //!
-//! Plain data, which the log fills in and protocols show. Must not do anything.
+//! Owns plain data that the log provides and protocols show. Must not contain logic.
 
-/// The state of the log, as `stats` and the log of events show it.
+/// The state of the log, as shown by `stats`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Health {
-    /// All acknowledged changes are stored as promised.
+    /// All acknowledged changes are as durable as the sync mode requires.
     #[default]
     Ok,
-    /// No space for another segment: new jobs are refused once the remaining space is used; deletes are still durable.
+    /// The disk is full. New jobs are refused when the remaining log space is used up. Deletes are still durable.
     Full,
-    /// The disk refuses writes or syncs: nothing is durable until it accepts them again.
+    /// The disk refuses writes or syncs. Changes are not durable until the disk accepts writes again.
     Failing,
 }
 
@@ -35,15 +35,15 @@ pub struct LogFigures {
     pub migrated: u64,
     /// The number of records appended since the start.
     pub written: u64,
-    /// The number of regions that could not be read at startup.
+    /// The number of unreadable regions that were skipped at startup.
     pub skipped: u64,
-    /// The number of segments that others removed while the server ran.
+    /// The number of segments that disappeared while the server was running.
     pub lost: u64,
     /// The size of a full segment in bytes.
     pub segment_size: u64,
     /// The total size of the segments on disk in bytes.
     pub disk: u64,
-    /// How many of these bytes the live jobs need.
+    /// The part of `disk` that the live jobs need, in bytes.
     pub live: u64,
     pub health: Health,
 }

@@ -1,17 +1,15 @@
-//! The machine's limits for this process: files, memory, CPUs.
+//! Limits of the machine and the process: files, memory and CPUs.
 //!
-//! Owns the queries to the operating system on which the defaults of the limits depend.
+//! Owns the queries to the operating system. Must not choose the default limits of the server.
 
 use nix::sys::resource::{getrlimit, setrlimit, Resource, RLIM_INFINITY};
 
 use super::system;
 
-/// The usable part of a 32-bit address space of 4 GiB, in bytes: the kernel reserves one or two GiB, and the rest has
-/// gaps.
+/// Usable bytes of a 32-bit address space. The kernel reserves one or two of the 4 GiB, and the rest has gaps.
 const ADDRESS_SPACE: Option<u64> = if usize::BITS < 64 { Some(2 << 30) } else { None };
 
-/// Raises the limit of open files as far as possible. If this is not allowed, the old limit bounds the number of
-/// connections.
+/// Raises the limit of open files to the hard limit. On failure, the old limit stays in effect.
 pub fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         if soft < hard {
@@ -20,37 +18,37 @@ pub fn raise_file_limit() {
     }
 }
 
-/// Returns the number of a user of this system.
+/// Returns the ID of the user with this name.
 pub fn user_number(name: &str) -> Option<u32> {
     nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
 }
 
-/// Returns the number of a group.
+/// Returns the ID of the group with this name.
 pub fn group_number(name: &str) -> Option<u32> {
     nix::unistd::Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
 }
 
-/// Returns how many files this process may have open.
+/// Returns the maximum number of open files of this process.
 pub fn file_limit() -> usize {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
 }
 
-/// Returns the memory in bytes that this process may use: the minimum of the machine's memory, the limits of its
-/// control groups, its own limits of address space and data, and what a pointer can reach. `u64::MAX` if nothing is
-/// known.
+/// Returns the memory that this process can use, in bytes. This is the minimum of the machine's memory, the limits of
+/// the control groups, the process limits for address space and data, and the range of a pointer. Returns `u64::MAX` if
+/// no limit is known.
 pub fn memory() -> u64 {
     let limits = [system::ADDRESS_SPACE, Resource::RLIMIT_DATA].into_iter().filter_map(resource_limit);
     let of_system = system::group_memory_limits().into_iter().chain(system::machine_memory());
     of_system.chain(limits).chain(ADDRESS_SPACE).min().unwrap_or(u64::MAX)
 }
 
-/// Returns `true` if the address space of this process is limited, where reserved memory counts as well.
+/// Returns `true` if the address space of this process is limited. Reserved memory then counts even if it is unused.
 pub fn is_address_space_limited() -> bool {
     ADDRESS_SPACE.is_some() || resource_limit(system::ADDRESS_SPACE).is_some()
 }
 
 fn resource_limit(resource: Resource) -> Option<u64> {
-    // A limit has 32 bits or a sign on some systems.
+    // On some systems, a limit is a 32-bit or a signed number.
     #[allow(clippy::unnecessary_cast)]
     getrlimit(resource).ok().map(|(soft, _)| soft).filter(|soft| *soft != RLIM_INFINITY).map(|soft| soft as u64)
 }

@@ -1,6 +1,7 @@
-//! Modules that several others use: text formats, files, locks, the machine, and the role of a server in a cluster.
+//! Modules that several other modules use: text formats, files, locks, limits of the machine, and the role in a
+//! cluster.
 //!
-//! Owns its files. Imports no other module.
+//! Owns the list of these modules. Must not import modules outside of this directory.
 
 pub mod atomic;
 pub mod base64;

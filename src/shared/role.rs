@@ -1,22 +1,22 @@
-//! What one of several servers reports about its role.
+//! The role of a server in a cluster, and statistics of the shared log.
 //!
-//! Owns the role, and the last figures of the shared log. Threads that use the shared log record them, and threads that
-//! serve clients read them, without waiting for each other. Must not know how the role is determined.
+//! Owns the last recorded role and statistics. Threads that use the shared log record them, and threads that serve
+//! clients read them. Must not determine the role.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::lease::Moment;
 use super::lock_order::LeafMutex;
 
-/// The current role of one of several servers.
+/// The role of a server in a cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Role {
-    /// It follows the active server and serves no queue.
+    /// The server follows the active server and serves no queue.
     #[default]
     Standby,
-    /// It runs the queue and serves clients.
+    /// The server runs the queue and serves clients.
     Active,
-    /// It was active, and finishes pending work.
+    /// The server was active, and is finishing pending work.
     Closing,
 }
 
@@ -31,43 +31,44 @@ impl Role {
     }
 }
 
-/// The role, and the state of the shared log.
+/// The role of a server, and statistics of the shared log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RoleFigures {
     /// The current role of this server.
     pub role: Role,
-    /// The epoch of the active server, as far as this one knows.
+    /// The last known epoch of the active server.
     pub epoch: u64,
-    /// The last entry that this server knows to be in the shared log and in its own directory.
+    /// The number of the last entry that is known to be in the shared log and in this server's directory.
     pub entry: u64,
-    /// The number of entries that this server has appended.
+    /// The number of entries that this server has appended to the shared log.
     pub written: u64,
-    /// The size of these entries in bytes.
+    /// The size of the appended entries in bytes.
     pub bytes: u64,
-    /// The number of appends whose outcome was unknown at first.
+    /// The number of appends whose outcome was initially unknown.
     pub retries: u64,
     /// The last known size of the shared log in bytes.
     pub used: u64,
-    /// The quota of the shared log in bytes; 0 if it is unknown.
+    /// The quota of the shared log in bytes, or 0 if the quota is unknown.
     pub quota: u64,
     /// The number of failed renewals of the lease.
     pub failed_renewals: u64,
-    /// When the copy of a standby last had all entries of the shared log.
+    /// The time at which a standby's copy last contained all entries of the shared log.
     pub complete: Option<Moment>,
-    /// The queue's time minus the milliseconds since this machine was started, if the active server's heartbeats have
-    /// shown it. A server that takes over continues from this time, whatever its wall clock says.
+    /// The queue's time minus the time since this machine was started, in milliseconds. `None` if the time of the
+    /// active server is unknown. A server that takes over continues at the queue's time, regardless of its own wall
+    /// clock.
     pub clock: Option<i64>,
 }
 
 impl RoleFigures {
-    /// Returns the age of a standby's copy; zero on the active server.
+    /// Returns the age of a standby's copy, or zero on the active server.
     pub fn lag(&self) -> Duration {
         let complete = self.complete.filter(|_| self.role == Role::Standby);
         complete.map_or(Duration::ZERO, |complete| Moment::now().since(complete))
     }
 }
 
-/// Where the figures are recorded; its lock is a leaf.
+/// The current [`RoleFigures`], which several threads share.
 #[derive(Debug, Default)]
 pub struct RoleBoard(LeafMutex<RoleFigures>);
 
@@ -77,24 +78,24 @@ impl RoleBoard {
         *self.0.lock()
     }
 
-    /// Returns the queue's time in milliseconds since 1970: that of the previously active server, or else the wall
-    /// clock's.
+    /// Returns the queue's time in milliseconds since 1970. Without a time from another server, this is the wall-clock
+    /// time.
     pub fn queue_time(&self) -> u64 {
         self.figures().clock.map_or_else(wall_clock, |clock| Moment::now().millis().saturating_add_signed(clock))
     }
 
-    /// Returns by how many milliseconds the queue's time is ahead of this server's clock.
+    /// Returns the difference between the queue's time and this server's wall clock, in milliseconds.
     pub fn ahead(&self) -> i64 {
         (self.queue_time() as i64).saturating_sub(wall_clock() as i64)
     }
 
-    /// Records changes of the figures.
+    /// Calls `change` with the recorded figures.
     pub fn note(&self, change: impl FnOnce(&mut RoleFigures)) {
         change(&mut self.0.lock());
     }
 }
 
-/// Returns the time of the wall clock in milliseconds since 1970.
+/// Returns the wall-clock time in milliseconds since 1970.
 fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }

@@ -1,18 +1,18 @@
 //! `memcpy` and `memmove` for static programs on x86-64.
 //!
-//! Owns these two symbols, in place of musl's: musl copies with `rep movsq`, which takes 20 to 40 cycles to start, and
-//! a command makes some dozen short copies. Must not be linked where the C library has faster ones.
+//! Owns replacements for musl's functions. musl copies with `rep movsq`, which takes 20 to 40 cycles to start, while a
+//! command makes dozens of short copies. Must not be linked with a C library that has faster functions.
 
 use std::arch::global_asm;
 
-/// The names that the linker looks for.
+/// The symbols that the linker looks for.
 #[cfg(target_env = "musl")]
 macro_rules! names {
     () => {
         ".globl memcpy, memmove\n.type memcpy, @function\n.type memmove, @function\nmemcpy: memmove:"
     };
 }
-/// With another C library, only the tests call it.
+/// With other C libraries, only the tests call this function.
 #[cfg(not(target_env = "musl"))]
 macro_rules! names {
     () => {
@@ -20,10 +20,10 @@ macro_rules! names {
     };
 }
 
-// rdi: destination, rsi: source, rdx: length; returns the destination in rax. Up to 128 bytes, everything is loaded
-// before anything is stored, from both ends, so the lengths between powers of two and overlaps need no loops. Above,
-// the ends are loaded first and stored last, and the loop between them stores to aligned addresses, in the direction
-// that reads before it overwrites.
+// rdi is the destination, rsi the source, and rdx the length. Returns the destination in rax. Up to 128 bytes, all
+// bytes are loaded from both ends before any are stored, so overlaps and lengths between powers of two need no loop.
+// For longer copies, the ends are loaded first and stored last, and a loop between them stores to aligned addresses, in
+// the direction that reads bytes before overwriting them.
 global_asm!(
     ".pushsection .text.beanpole_copy, \"ax\", @progbits",
     ".p2align 6",
@@ -58,7 +58,7 @@ global_asm!(
     "22:",
     "test edx, edx",
     "jz 23f",
-    // The first, the middle and the last byte, which cover 1 to 3 bytes.
+    // Copy the first, the middle and the last byte, which are all bytes for lengths from 1 to 3.
     "movzx ecx, byte ptr [rsi]",
     "movzx r8d, byte ptr [rsi + rdx - 1]",
     "shr edx, 1",
@@ -102,7 +102,7 @@ global_asm!(
     "sub rcx, rsi",
     "cmp rcx, rdx",
     "jb 50f",
-    // Forward: the last 64 bytes are in xmm5, xmm6, xmm7, xmm1.
+    // Copy forward. The last 64 bytes are in xmm5, xmm6, xmm7 and xmm1.
     "cmp rdx, 4096",
     "jae 60f",
     "41:",
@@ -128,7 +128,8 @@ global_asm!(
     "movups [r9 + 48], xmm1",
     "movups [rdi], xmm0",
     "ret",
-    // Backward, because the destination begins within the source: the first 64 bytes are in xmm0, xmm2, xmm3, xmm4.
+    // Copy backward, because the destination begins within the source. The first 64 bytes are in xmm0, xmm2, xmm3 and
+    // xmm4.
     "50:",
     "lea r9, [rdi + 64]",
     "lea r8, [rdi + rdx - 1]",
@@ -152,7 +153,7 @@ global_asm!(
     "movups [rdi + 48], xmm4",
     "movups [rdi + rdx - 16], xmm1",
     "ret",
-    // A large copy without overlap: the startup time is worth it.
+    // For a large copy without overlap, `rep movsq` is faster despite its startup time.
     "60:",
     "mov r8, rsi",
     "sub r8, rdi",

@@ -1,8 +1,9 @@
-//! An allocator for static programs, in place of musl's, with which queues with bodies of some hundred bytes take twice
-//! the CPU time, because it maps and unmaps memory so often.
+//! An allocator for static programs. musl's allocator maps and unmaps memory so often that queues with bodies of
+//! several hundred bytes use twice the CPU time.
 //!
-//! Owns the choice between two kinds of pieces: large ones are mapped separately and return to the system when they are
-//! freed; small ones come from dlmalloc, whose segments return when they are unused. Must not allocate through itself.
+//! Owns the choice between two kinds of blocks. Large blocks are mapped separately, and return to the system when
+//! freed. Small blocks are allocated by dlmalloc, whose segments return when unused. Must not allocate memory for its
+//! own use.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -12,34 +13,34 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dlmalloc::{Allocator, Dlmalloc};
 use nix::libc;
 
-/// The size in bytes above which a piece is mapped separately. Bodies of the default size limit are smaller; growing
-/// tables and buffers are mostly larger.
+/// The size in bytes from which a block is mapped separately. Bodies of the default size limit are smaller, and growing
+/// tables and buffers are usually larger.
 const LARGE: usize = 128 * 1024;
 
-/// The size of a segment in bytes: the maximum that one piece in use keeps from the system. Smaller ones would be
-/// mapped and unmapped too often.
+/// The segment size in bytes, which is also the most memory that one live block can keep from being returned to the
+/// system. Smaller segments would be mapped and unmapped too often.
 const SEGMENT: usize = 1 << 20;
 
-/// Unused bytes after each segment, so that it is not adjacent to the next: dlmalloc joins adjacent segments, and
-/// returns only whole ones.
+/// The number of unused bytes after each segment. Without a gap, dlmalloc would merge adjacent segments, and return
+/// them only together.
 const GAP: usize = 64 * 1024;
 
-/// The largest page size; mapped pieces are aligned to the smallest, which is 4096.
+/// The largest page size, and the smallest page size, to which mapped blocks are aligned, in bytes.
 const PAGE: usize = 64 * 1024;
 const ALIGNED: usize = 4096;
 
-/// All pieces of the program.
+/// The heap that the whole program uses.
 pub struct ProgramHeap(Mutex<Dlmalloc<Segments>>);
 
 impl ProgramHeap {
-    /// Creates a heap that maps nothing before it is used.
+    /// Creates a heap that maps no memory until it is used.
     pub const fn new() -> ProgramHeap {
         let mut small = Dlmalloc::new_with_allocator(Segments { mapped: Cell::new(0) });
         assert!(small.set_granularity(SEGMENT));
         ProgramHeap(Mutex::new(small))
     }
 
-    /// Returns every unused segment to the system.
+    /// Returns all unused segments to the system.
     #[allow(unsafe_code)]
     pub fn give_back(&self) {
         // SAFETY: the call touches free memory, and no other thread is in the heap.
@@ -49,7 +50,7 @@ impl ProgramHeap {
     }
 
     fn small(&self) -> MutexGuard<'_, Dlmalloc<Segments>> {
-        // No code under the lock panics. The standard library's lock does not allocate.
+        // Code under the lock does not panic, and the standard library's lock does not allocate.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -58,8 +59,9 @@ fn is_large(layout: Layout) -> bool {
     layout.size() >= LARGE && layout.align() <= ALIGNED
 }
 
-// The functions are not inlined, because there are hundreds of calls. SAFETY: the layout determines the kind of a
-// piece, and callers pass the same layout when they free it. Each kind is freed by its source, dlmalloc under the lock.
+// The functions are not inlined, because they are called in hundreds of places. SAFETY: the layout determines the kind
+// of a block, and callers free a block with the layout used for allocating it. Each block is freed by its own
+// allocator, dlmalloc under the lock.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for ProgramHeap {
     #[inline(never)]
@@ -73,7 +75,7 @@ unsafe impl GlobalAlloc for ProgramHeap {
     #[inline(never)]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {
-            // The system's pages are zeroed.
+            // New pages from the system are zeroed.
             return map(layout.size());
         }
         unsafe { self.small().calloc(layout.size(), layout.align()) }
@@ -105,7 +107,7 @@ unsafe impl GlobalAlloc for ProgramHeap {
     }
 }
 
-/// The source of dlmalloc's segments.
+/// Maps and unmaps the segments of dlmalloc.
 pub struct Segments {
     /// The total size of the segments in bytes.
     mapped: Cell<usize>,
@@ -151,7 +153,7 @@ unsafe impl Allocator for Segments {
 #[allow(unsafe_code)]
 fn map(size: usize) -> *mut u8 {
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping at any address.
+    // SAFETY: the call creates a new mapping at an unused address.
     let place = unsafe { libc::mmap(null_mut(), size, access, kind, -1, 0) };
     if place == libc::MAP_FAILED {
         null_mut()
@@ -162,7 +164,7 @@ fn map(size: usize) -> *mut u8 {
 
 #[allow(unsafe_code)]
 fn unmap(place: *mut u8, size: usize) {
-    // SAFETY: it was mapped here with this size, and is not used any more. If the system refuses, it leaks.
+    // SAFETY: the block was mapped with this size and is no longer used. If the system refuses, the memory leaks.
     unsafe {
         libc::munmap(place.cast(), size);
     }
@@ -171,7 +173,7 @@ fn unmap(place: *mut u8, size: usize) {
 #[allow(unsafe_code)]
 fn remap(place: *mut u8, size: usize, wanted: usize, may_move: bool) -> *mut u8 {
     let flags = if may_move { libc::MREMAP_MAYMOVE } else { 0 };
-    // SAFETY: it was mapped here with this size; nothing uses the old address any more.
+    // SAFETY: the block was mapped with this size, and the old address is no longer used.
     let moved = unsafe { libc::mremap(place.cast(), size, wanted, flags) };
     if moved == libc::MAP_FAILED {
         null_mut()

@@ -1,7 +1,7 @@
 //! The identity of a connection's client.
 //!
-//! Owns the transition from an unauthenticated client to a named one, and the consequences of a wrong token. Which
-//! commands are allowed is decided elsewhere.
+//! Owns the change from an unauthenticated to a named client, and the consequences of a wrong token. Must not decide
+//! which commands are allowed.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -14,7 +14,6 @@ use crate::server::gate::Unauthenticated;
 use crate::server::hub::Hub;
 
 impl Connection {
-    /// Sets the client's rights under the access file.
     pub fn set_access(&mut self, access: Box<ClientAccess>) {
         if let Some(name) = access.name() {
             log::debug!("{}: is {name}", self.client.0);
@@ -32,17 +31,17 @@ impl Connection {
         self.probation.is_some()
     }
 
-    /// Returns `true` if the client had to authenticate by `until` and did not.
+    /// Returns `true` if the client has not authenticated and its deadline is `until`.
     pub fn must_authenticate_by(&self, until: Instant) -> bool {
         self.probation.as_ref().is_some_and(|probation| probation.0 == until)
     }
 
-    /// Applies a new access file. Returns `false` if the connection must be closed.
+    /// Applies a new access file. Returns `false` if the file does not admit the client.
     pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
         self.access.as_mut().is_none_or(|access| access.renew(table))
     }
 
-    /// Returns the outbox if its last reply is delayed until [`Outbox::release`].
+    /// Returns the outbox if its last reply must be delayed until [`Outbox::release`] is called.
     pub fn take_delayed(&mut self) -> Option<Arc<Outbox>> {
         std::mem::take(&mut self.is_reply_delayed).then(|| self.outbox.clone())
     }
@@ -51,7 +50,7 @@ impl Connection {
         self.access.as_ref().is_some_and(|access| access.name().is_none())
     }
 
-    /// Checks whether a client has authenticated or tried to.
+    /// Handles a successful or failed authentication in the last turn.
     pub(super) fn notice_access(&mut self, hub: &Hub) {
         let Some(access) = &self.access else { return };
         if self.probation.is_some() && access.name().is_some() {

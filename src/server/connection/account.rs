@@ -1,7 +1,7 @@
-//! The memory charged for a connection's input, and the end of a connection.
+//! The memory charged for the input of a connection, and the end of the connection.
 //!
-//! Owns the number of bytes read and not yet processed; pending output belongs to the outbox. Must not close
-//! connections.
+//! Owns the count of unprocessed input bytes. The outbox charges pending output. Must not decide when to close a
+//! connection.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -13,32 +13,31 @@ use crate::engine::LongCommand;
 use crate::protocol::Request;
 use crate::server::space::SpaceRequest;
 
-/// A connection with more than this charged to it is freed on another thread when it ends.
+/// A connection to which more than this many bytes are charged is freed on another thread.
 const DISCARDED: u64 = 1 << 20;
 
-/// Maximum number of reads of input that nobody will process.
+/// Maximum number of reads that discard pending input before a connection is closed.
 const LAST_READS: usize = 16;
 
-/// Input that a connection keeps while its thread serves others.
+/// Input that a connection keeps while its thread serves other connections.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    /// Bytes that are not a complete request yet, or that follow an unfinished request.
+    /// Bytes of an incomplete request, or bytes that follow an unfinished request.
     pub(super) rest: Box<[u8]>,
-    /// Requests that follow an unfinished request.
+    /// Decoded requests. The first request may have been executed in part.
     pub(super) pending: VecDeque<Request>,
-    /// Bytes charged to the memory account for input: unfinished requests and a partially received body.
+    /// Bytes charged to the memory account: `ahead` for unprocessed input, and `uploading` for an incomplete body.
     ahead: u64,
     uploading: u64,
-    /// When the client last sent something, if input is charged to the account.
+    /// The time of the last input from the client. Only recorded while input is charged.
     pub(super) last_received: Option<Instant>,
-    /// `true` if the client has sent something since the last charge.
+    /// `true` if the client has sent input since the last charge.
     pub(super) received: bool,
-    /// Log space that the next command waits for.
+    /// The log space that the next command waits for.
     pub(super) space_request: SpaceRequest,
 }
 
 impl Backlog {
-    /// Bytes charged to the memory account.
     fn charged(&self) -> u64 {
         self.ahead + self.uploading
     }
@@ -64,13 +63,13 @@ impl Connection {
         self.backlog.as_ref().is_some_and(|backlog| !backlog.rest.is_empty())
     }
 
-    /// Takes the command in progress that is completed even after the client has disconnected, if there is one.
+    /// Takes the unfinished command that must be completed even if the client disconnects.
     pub fn take_operation(&mut self) -> Option<LongCommand> {
         self.backlog.as_mut()?.pending.pop_front()?.into_operation()
     }
 
-    /// Drains and discards pending input. Closing a TCP connection with unread bytes resets it, and data that the peer
-    /// has not received yet would be lost.
+    /// Reads and discards pending input before the connection closes. Closing a TCP connection with unread input would
+    /// reset the connection, and the peer could lose replies.
     pub fn discard(&self, thread: &mut ThreadScratch) {
         if self.ended {
             return;
@@ -83,11 +82,11 @@ impl Connection {
         }
     }
 
-    /// Ends the connection: deregisters it from the poller and returns its charges.
+    /// Frees the connection: deregisters the socket from the poller, and returns the memory charges.
     pub fn free(self, hub: &Hub, registry: &mio::Registry) {
         self.outbox.close_tls();
-        // The client is gone, so no other thread can get a new reference to the outbox. If this is the last reference,
-        // the socket closes here, which also deregisters it.
+        // The client has been removed, so no other thread can get a new reference to the outbox. Dropping the last
+        // reference closes the socket, which also deregisters it.
         let is_heavy = self.outbox.leave();
         if is_heavy || Arc::strong_count(&self.outbox) > 1 {
             let _ = self.outbox.stream().deregister(registry);
@@ -105,11 +104,11 @@ impl Connection {
         if is_heavy {
             hub.discard(self.outbox);
         }
-        // The turn in which the client disconnected still counted this memory as used, and there may be no other turn.
+        // The turn that removed the client counted this memory as used, and there may be no later turn.
         hub.give_back_soon();
     }
 
-    /// Charges `ahead` bytes of unprocessed input, including a partially received body.
+    /// Sets the charge for unprocessed input to `ahead` bytes, plus the received bytes of an incomplete body.
     #[inline]
     pub(super) fn charge(&mut self, ahead: u64, hub: &Hub) {
         let uploading = self.dialogue.uploading();
@@ -118,7 +117,7 @@ impl Connection {
         }
     }
 
-    #[inline(never)] // few requests are charged to the account
+    #[inline(never)] // Few requests need a charge.
     fn replace_charge(&mut self, ahead: u64, uploading: u64, hub: &Hub) {
         let backlog = self.backlog();
         hub.memory.charge(backlog.ahead, ahead);
@@ -129,7 +128,7 @@ impl Connection {
         }
     }
 
-    /// Returns the memory that the connection uses above the base amount, and the time of its last activity.
+    /// Returns the memory that the connection uses above its base charge, in bytes, and the time of its last activity.
     pub fn burden(&self) -> (u64, Option<Instant>) {
         let (unread, stuck) = self.outbox.burden();
         let Some(backlog) = &self.backlog else { return (unread, stuck) };

@@ -1,6 +1,7 @@
 //! Reading from a TLS peer.
 //!
-//! Owns the path of decrypted data to its destination, and the identity of the client after the handshake.
+//! Owns copying decrypted data to its destination, and identifying the client after the handshake. Must not decide
+//! which clients are allowed.
 
 use std::io::ErrorKind;
 
@@ -10,7 +11,7 @@ use crate::server::hub::Hub;
 use crate::server::tls;
 
 impl Connection {
-    /// Reads once from a TLS peer and returns the number of bytes, at least 1.
+    /// Reads once from a TLS peer. Returns the number of bytes read, or 1 if no bytes were read.
     pub(super) fn read_tls(&mut self, input: &mut Input, most: usize, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let outbox = self.outbox.clone();
         let Some(session) = outbox.tls() else { return 0 };
@@ -56,7 +57,7 @@ impl Connection {
         }
     }
 
-    /// Handles the end of the handshake; `names` are the names in the peer's certificate.
+    /// Identifies the client after the handshake. `names` are the names in the peer's certificate.
     fn finish_handshake(&mut self, names: Vec<String>, hub: &Hub) {
         if let Some(gate) = &hub.gate {
             let proofs = names.into_iter().map(|name| Proof::Certificate(name.into())).collect();

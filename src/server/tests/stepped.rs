@@ -1,7 +1,7 @@
-//! A server without threads and with a manual clock: the caller takes each step, so that runs are reproducible.
+//! A server without threads and with a manual clock. The caller takes every step, so that runs are reproducible.
 //!
-//! Owns only the order of the steps: engine, connections, outputs, the pool thread's rounds and the log are the real
-//! ones. Must not listen on an address.
+//! Owns the order of the steps. The engine, the connections and the log are those of a real server. Must not listen on
+//! an address.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -26,7 +26,7 @@ use crate::protocol::{Output, Wire};
 use crate::settings::config::Config;
 use crate::shared::atomic::{AtomicU64, Ordering};
 
-/// A server whose steps are controlled by the caller.
+/// A server whose caller takes every step.
 pub struct Stepped {
     hub: Arc<Hub>,
     pool: PoolThread,
@@ -34,7 +34,7 @@ pub struct Stepped {
 }
 
 impl PoolThread {
-    /// Polls once and serves. Returns `false` if there was nothing to do.
+    /// Polls once and serves connections. Returns `false` if there was nothing to do.
     pub fn round(&mut self) -> bool {
         let mut events = Events::with_capacity(EVENTS);
         self.owner.is_awake();
@@ -46,8 +46,9 @@ impl PoolThread {
 }
 
 impl Stepped {
-    /// Starts a server at `now`, with a log if `storage` is given. `whole`: each turn finishes what it starts, and time
-    /// advances from deadline to deadline; otherwise turns have budgets and leave the rest to the next turn.
+    /// Starts a server at the time `now`, with a log if `storage` is given. With `whole`, every turn finishes all due
+    /// work, and the time advances from deadline to deadline. Without `whole`, turns have limited steps, and unfinished
+    /// work continues in the next turn.
     pub fn start(
         config: Config,
         storage: Option<Arc<dyn Storage>>,
@@ -62,7 +63,8 @@ impl Stepped {
         Ok(Stepped { hub, pool, scratch: TurnScratch::default() })
     }
 
-    /// Creates a connection, which the server accepts in its next round. Returns the non-blocking client end.
+    /// Creates a connection, which the server accepts in its next round. Returns the client's socket in non-blocking
+    /// mode.
     pub fn connect(&mut self, wire: Wire) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -75,14 +77,13 @@ impl Stepped {
         Ok(theirs)
     }
 
-    /// Runs one round of the pool thread, which serves connections with input. Returns `false` if there was nothing to
-    /// do.
+    /// Runs one round of the pool thread. Returns `false` if there was nothing to do.
     pub fn round(&mut self) -> bool {
         self.pool.round()
     }
 
-    /// Returns `true` if a client has sent commands after one that waits; their order relative to another client's
-    /// commands is undefined.
+    /// Returns `true` if a client has sent commands after a command that is waiting. The order between these commands
+    /// and the commands of other clients is undefined.
     pub fn has_commands_behind(&self) -> bool {
         let waits = |connection: &Connection| {
             let state = connection.outbox.write_state(usize::MAX, connection.closing, true);
@@ -92,19 +93,19 @@ impl Stepped {
         self.pool.connections.iter().any(|(_, connection)| sent(connection) && waits(connection))
     }
 
-    /// Runs the end of a round: writes changes to the log if the disk is fast.
+    /// Runs the end of a pool thread's round, which writes changes to the log if the disk is fast.
     pub fn commit(&mut self) {
         self.hub.commit(&mut self.scratch.out);
     }
 
-    /// Runs the timer thread's round. Returns `false` if the engine has nothing left to do at this time.
+    /// Runs one round of the timer thread. Returns `false` if the engine has no deferred work.
     pub fn timer(&mut self) -> bool {
         let left = self.hub.turn(&mut self.scratch, |core, _, _| core.engine().has_deferred());
         self.hub.clear_discarded();
         left
     }
 
-    /// Advances the time; with `whole` turns, everything due meanwhile happens at its own time.
+    /// Advances the time by `span`. With `whole` turns, every deadline is processed at its own time.
     pub fn pass(&mut self, span: Span) {
         if self.hub.clock.is_manual() {
             return self.hub.pass(span);
@@ -112,19 +113,19 @@ impl Stepped {
         self.hub.clock.set(self.hub.clock.now() + span);
     }
 
-    /// Returns the time, which changes only in [`Stepped::pass`].
+    /// Returns the current time, which only [`Stepped::pass`] changes.
     pub fn now(&self) -> Time {
         self.hub.clock.now()
     }
 
-    /// Runs the syncer thread: writes and syncs the log, then releases the replies that were waiting for it.
+    /// Runs one round of the syncer thread, which writes and syncs the log and releases durable replies.
     pub fn sync(&mut self) {
         if let Some(log) = self.hub.log() {
             log.sync(&*self.hub, &mut Output::new());
         }
     }
 
-    /// Runs the writer thread: writes without a sync.
+    /// Runs one round of the writer thread, which writes without a sync.
     pub fn write(&mut self) {
         if let Some(log) = self.hub.log() {
             log.wal().write(&*self.hub);
@@ -139,7 +140,7 @@ impl Stepped {
         }
     }
 
-    /// Creates the requested space, or maintains the segments if no command waits.
+    /// Creates the requested log space, or maintains the segments if no command waits for space.
     fn make_segments(&self, log: &Durability) {
         let (space, wal, hub) = (log.space(), log.wal(), &*self.hub);
         space.reserved.store(0, Ordering::Relaxed);
@@ -162,14 +163,14 @@ impl Stepped {
         self.hub.log().is_some_and(|log| !log.space().state.lock().waiting.is_empty())
     }
 
-    /// Closes the log as at the end of a server.
+    /// Closes the log as a stopping server does.
     pub fn close(&mut self) {
         if let Some(log) = self.hub.log() {
             log.close(&*self.hub, self.hub.clock.now());
         }
     }
 
-    /// Starts drain mode: new jobs are refused.
+    /// Starts drain mode, in which new jobs are refused.
     pub fn drain(&self) {
         self.hub.drain();
     }
@@ -179,17 +180,17 @@ impl Stepped {
         self.hub.with_engine(|engine, _| engine.undrain());
     }
 
-    /// The write-ahead log; `None` without a log.
+    /// Returns the write-ahead log, or `None` if jobs are kept in memory only.
     pub fn wal(&self) -> Option<&Wal> {
         self.hub.log().map(|log| log.wal())
     }
 
-    /// Gives read access to the engine.
+    /// Calls `look` with read access to the engine.
     pub fn look<R>(&self, look: impl FnOnce(&Engine) -> R) -> R {
         self.hub.with_engine(|engine, _| look(engine))
     }
 
-    /// Gives access to the journal and the engine; only with a log.
+    /// Calls `work` with the journal and the engine. Panics without a log.
     pub fn with_journal<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R {
         self.hub.with(work)
     }
@@ -208,15 +209,15 @@ mod tests {
     use super::*;
     use crate::engine::State;
 
-    /// More jobs than a single turn handles.
+    /// More jobs than a single turn can flush.
     const JOBS: usize = 400;
 
     fn rounds(server: &mut Stepped) {
         while server.round() || server.timer() {}
     }
 
-    /// Starts a flush and passes its connection to `end` after one turn. Returns how many jobs and connections are
-    /// left.
+    /// Starts a flush, and passes the client's connection to `end` after one turn. Returns the number of jobs and the
+    /// number of connections that are left.
     fn left(end: impl FnOnce(UnixStream) -> Option<UnixStream>) -> (usize, usize) {
         let config = Config { turn_steps: 64, ..Config::default() };
         let mut server = Stepped::start(config, None, Time::from_nanos(1 << 60), false).expect("a server");

@@ -1,6 +1,7 @@
-//! The TLS settings shared by all connections: the server's certificate and key, and the trusted authorities.
+//! TLS settings: the server's certificate and key, and the trusted authorities.
 //!
-//! Owns the choice of versions and cipher suites, and the contents of certificates. Must not read files: `pem` does.
+//! Owns the choice of TLS versions and cipher suites, and the interpretation of certificates. Must not parse PEM files;
+//! the module `pem` does.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,7 +16,7 @@ use crate::shared::pem;
 
 pub use rustls::ServerConfig;
 
-/// Loads the settings of new connections. The error is one line.
+/// Loads the settings for new connections. Returns a one-line message on failure.
 pub fn load(paths: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
     let chain = pem::certificates(&paths.certificate)?;
     if let Some(reason) = chain.first().and_then(|leaf| validity_problem(leaf)) {
@@ -40,14 +41,14 @@ pub fn load(paths: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
     let config = builder.with_single_cert(chain, key);
     let mut config = config.map_err(|error| pem::mismatch(&paths.certificate, &paths.key, &error))?;
     config.ignore_client_order = true;
-    // No session resumption: connections of a queue are few and long.
+    // Session resumption is disabled, because clients of a queue open few connections and keep them open.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 
-/// Cost of a cipher suite on this machine; cheaper suites are preferred. Many clients would choose AES-256, whose
-/// handshake uses SHA-384, for which processors have no instructions. All suites are strong.
+/// Returns the relative cost of a cipher suite on this machine. Cheaper suites are preferred over the client's
+/// preference, which is often AES-256 with SHA-384, for which processors have no instructions. All suites are secure.
 fn cost(suite: CipherSuite) -> u8 {
     use CipherSuite::*;
     match suite {
@@ -71,7 +72,7 @@ fn has_aes() -> bool {
     return false;
 }
 
-/// Returns the names in lower case: the DNS names among its alternative names, otherwise its common name.
+/// Returns the DNS names in a certificate, in lower case, or the common names if there are no DNS names.
 pub fn names(der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Vec::new() };
     let alternatives = certificate.subject_alternative_name().ok().flatten();
@@ -87,7 +88,7 @@ pub fn names(der: &[u8]) -> Vec<String> {
     common.map(str::to_ascii_lowercase).collect()
 }
 
-/// Returns why the certificate is not valid at this time, if it is not.
+/// Returns the reason why a certificate is not valid at this time, or `None` if the certificate is valid.
 pub fn validity_problem(der: &[u8]) -> Option<&'static str> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());

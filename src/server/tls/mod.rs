@@ -1,7 +1,7 @@
-//! TLS between sockets and the rest of the server; only with the cargo feature `tls`.
+//! TLS for connections; only with the Cargo feature `tls`.
 //!
-//! Owns the server's certificate files, and encryption and decryption of the data. Must not know protocols or rights:
-//! it reports the names in a client's certificate.
+//! Owns the certificate files, and the encryption and decryption of data. Must not depend on protocols or access
+//! rights.
 
 mod files;
 mod session;
@@ -18,7 +18,7 @@ use crate::shared::lock_order::LeafMutex;
 /// Minimum time between two log lines about failed handshakes.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// When a failure was last logged, and how many were not logged since.
+/// The time at which a failed handshake was last logged, and the number of failed handshakes since then.
 static LOGGED: LeafMutex<(Option<Instant>, u64)> = LeafMutex::new((None, 0));
 
 pub fn log_failure(peer: &impl Display, error: &io::Error) {

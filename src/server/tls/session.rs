@@ -1,8 +1,8 @@
 //! One TLS connection.
 //!
-//! Owns the encryption state, and records that are partly received or not sent yet. An idle session keeps no buffers:
-//! records are decoded and built in those of the thread. Every call decodes all complete records, so a thread that only
-//! sends never receives input.
+//! Owns the encryption state, and records that are partly received or partly sent. An idle session has no buffers,
+//! because records are processed in buffers of the thread. Every read decodes all complete records, so sending never
+//! produces input. Must not interpret the plaintext.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -18,20 +18,20 @@ use crate::protocol::Output;
 use crate::server::socket::Stream;
 use crate::shared::lease::Lease;
 
-/// Bytes charged for a session in addition to its connection.
+/// Number of bytes charged for a session in addition to the connection.
 pub const SESSION_COST: u64 = 4096;
 
-/// Bytes charged for a handshake in addition to what the peer has sent: keys, hashes, and the reply being built.
+/// Number of bytes charged during a handshake in addition to the received data: keys, hashes, and the reply.
 const HANDSHAKE_COST: u64 = 4096;
 
-/// Bytes encrypted before they are written to the socket: a few full records.
+/// Number of bytes encrypted before a write to the socket, which fill several records.
 const SEAL: usize = 64 * 1024;
 
-/// Maximum bytes per read: several full records.
+/// Maximum number of bytes per read, which can contain several records.
 const READ: usize = 64 * 1024;
 
-/// Maximum bytes of pending replies of the TLS layer itself; a peer that requests more and reads nothing is
-/// disconnected.
+/// Maximum number of unsent bytes that the TLS layer has produced for a peer that does not read. Above that, the peer
+/// is disconnected.
 const MAX_PENDING: usize = 64 * 1024;
 
 thread_local! {
@@ -41,31 +41,31 @@ thread_local! {
 #[derive(Default)]
 struct Buffers {
     sealed: Vec<u8>,
-    /// Plaintext that is not contiguous in the output.
+    /// A contiguous copy of plaintext that consists of several chunks.
     open: Vec<u8>,
 }
 
-/// Returns how many of these bytes belong together.
+/// Returns the number of bytes at the start of the plaintext that belong together.
 pub type Unit = fn(&[u8]) -> usize;
 
 pub struct TlsSession {
     connection: Box<UnbufferedServerConnection>,
-    /// The beginning of a record or of handshake messages.
+    /// An incomplete record, or incomplete handshake messages.
     incoming: Vec<u8>,
-    /// Bytes that the encryption state holds for the peer: during the handshake at most what the peer has sent, then
-    /// its certificates.
+    /// Bytes that the encryption state stores for the peer: during the handshake the received data, and afterwards the
+    /// peer's certificates.
     held: u64,
     /// Encrypted bytes that the socket has not accepted.
     outgoing: Vec<u8>,
-    /// Bytes of output contained in `outgoing`. They count as unsent until all of it is sent.
+    /// The number of plaintext bytes in `outgoing`. The plaintext counts as unsent until all of `outgoing` is sent.
     unconfirmed: usize,
-    /// Returns how many bytes belong together and go into records of their own.
+    /// Determines the bytes that belong together and get separate records.
     unit: Unit,
-    /// Bytes of the current unit still to be encrypted.
+    /// The number of bytes of the current unit that are not encrypted yet.
     left: usize,
-    /// Nothing is written after the lease has expired.
+    /// Nothing is written after this lease has expired.
     lease: Arc<Lease>,
-    /// The session has failed in both directions.
+    /// The session has failed, and can neither send nor receive.
     broken: bool,
 }
 
@@ -73,19 +73,19 @@ pub struct TlsSession {
 pub struct Arrived {
     pub count: usize,
     pub more: bool,
-    /// The peer will send nothing more.
+    /// The peer will send no more data.
     pub ended: bool,
 }
 
 impl fmt::Debug for TlsSession {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        // Keys are omitted.
+        // Keys must not be printed.
         out.debug_struct("TlsSession").field("outgoing", &self.outgoing.len()).finish_non_exhaustive()
     }
 }
 
 impl TlsSession {
-    /// Creates the session of a connection that has just been accepted.
+    /// Creates the session of a newly accepted connection.
     pub fn new(config: Arc<ServerConfig>, lease: Arc<Lease>, unit: Unit) -> Result<TlsSession, Error> {
         let connection = Box::new(UnbufferedServerConnection::new(config)?);
         let (incoming, held, outgoing, unconfirmed, left, broken) = Default::default();
@@ -97,19 +97,19 @@ impl TlsSession {
         self.connection.is_handshaking()
     }
 
-    /// Bytes of memory in addition to [`SESSION_COST`].
+    /// Returns the memory used in addition to [`SESSION_COST`], in bytes.
     pub fn footprint(&self) -> u64 {
         let handshake = if self.is_handshaking() { HANDSHAKE_COST } else { 0 };
         (self.incoming.capacity() + self.outgoing.capacity()) as u64 + self.held + handshake
     }
 
-    /// Returns the names in the peer's certificate, if it has sent one.
+    /// Returns the names in the peer's certificate, or an empty list without a certificate.
     pub fn names(&self) -> Vec<String> {
         self.connection.peer_certificates().and_then(|chain| chain.first()).map_or(Vec::new(), |leaf| names(leaf))
     }
 
-    /// Reads once, about `most` bytes, and passes the plaintext to `take`. Replies of the TLS layer are sent as far as
-    /// the socket accepts them.
+    /// Reads about `most` bytes once, and passes the plaintext to `take`. Sends replies of the TLS layer until the
+    /// socket is full.
     pub fn read(&mut self, stream: &Stream, most: usize, take: &mut dyn FnMut(&[u8])) -> io::Result<Arrived> {
         BUFFERS.with_borrow_mut(|buffers| {
             let buffer = &mut buffers.sealed;
@@ -131,7 +131,7 @@ impl TlsSession {
                     false => self.certificates(),
                 };
             }
-            // Also reports the error to the peer.
+            // After an error, this sends the alert to the peer.
             let sent = self.push(stream);
             let ended = decrypted?;
             match sent {
@@ -145,13 +145,13 @@ impl TlsSession {
         })
     }
 
-    /// Bytes of the certificates sent by the peer.
+    /// Returns the size of the peer's certificates in bytes.
     fn certificates(&self) -> u64 {
         let chain = self.connection.peer_certificates().unwrap_or_default();
         chain.iter().map(|certificate| (certificate.len() + size_of_val(certificate)) as u64).sum()
     }
 
-    /// Decodes all complete records. Returns `true` if the peer has announced that it will send no more.
+    /// Decodes all complete records. Returns `true` if the peer will send no more data.
     fn decrypt(&mut self, bytes: &mut [u8], take: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
         let (mut from, mut ended) = (0, false);
         let mut failed = None;
@@ -168,14 +168,14 @@ impl TlsSession {
                 }
                 Ok(ConnectionState::EncodeTlsData(mut answer)) => {
                     encode(&mut self.outgoing, |out| answer.encode(out))?;
-                    // The same bytes would fail again after the alert.
+                    // After the alert, the same bytes would fail again.
                     more = failed.is_none();
                 }
                 Ok(ConnectionState::TransmitTlsData(transmit)) => transmit.done(),
                 Ok(ConnectionState::PeerClosed) => ended = true,
                 Ok(ConnectionState::Closed) => (ended, more) = (true, false),
                 Ok(_) => more = false,
-                // Once more, to send the alert about it.
+                // Try once more, which creates the alert about the error.
                 Err(error) if failed.is_none() => failed = Some(error),
                 Err(_) => more = false,
             }
@@ -193,7 +193,7 @@ impl TlsSession {
         Ok(ended)
     }
 
-    /// Encrypts and sends until nothing is left or an error occurs, possibly that the socket is full.
+    /// Encrypts and sends until all output is sent or an error occurs. A full socket is a `WouldBlock` error.
     pub fn send(&mut self, stream: &Stream, output: &mut Output) -> io::Result<()> {
         if self.broken {
             return Err(ErrorKind::BrokenPipe.into());
@@ -214,7 +214,7 @@ impl TlsSession {
                 };
                 let count = self.seal(bytes, sealed)?;
                 self.unconfirmed = bytes.len();
-                // Earlier records of the TLS layer were sent first, and their buffer is empty now.
+                // Records of the TLS layer in `outgoing` must be sent before the new data.
                 let sent = if self.outgoing.is_empty() { write(stream, &self.lease, &sealed[..count])? } else { 0 };
                 self.outgoing.extend_from_slice(&sealed[sent..count]);
                 Ok::<(), io::Error>(())
@@ -222,7 +222,7 @@ impl TlsSession {
         }
     }
 
-    /// Encrypts `bytes` into the buffer and returns the number of bytes added.
+    /// Encrypts `bytes` into `sealed`, and returns the size of the encrypted data.
     fn seal(&mut self, mut bytes: &[u8], sealed: &mut Vec<u8>) -> io::Result<usize> {
         let mut end = 0;
         while !bytes.is_empty() {
@@ -237,7 +237,7 @@ impl TlsSession {
         Ok(end)
     }
 
-    /// Encrypts one unit, or part of it, after what is already in the buffer.
+    /// Encrypts a unit or part of a unit into `sealed` at offset `from`. Returns the size of the encrypted data.
     fn seal_unit(&mut self, bytes: &[u8], from: usize, sealed: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             let UnbufferedStatus { state, .. } = self.connection.process_tls_records(&mut self.incoming);
@@ -257,7 +257,7 @@ impl TlsSession {
         }
     }
 
-    /// Sends bytes that are already encrypted.
+    /// Sends the bytes in `outgoing`, which are already encrypted.
     pub fn push(&mut self, stream: &Stream) -> io::Result<()> {
         if self.outgoing.is_empty() {
             return Ok(());
@@ -271,7 +271,7 @@ impl TlsSession {
         Err(ErrorKind::WouldBlock.into())
     }
 
-    /// Sends the closing alert, if the socket accepts it immediately.
+    /// Sends the close alert, if the socket accepts it immediately.
     pub fn close(&mut self, stream: &Stream) {
         if self.broken || !self.outgoing.is_empty() {
             return;
@@ -286,7 +286,7 @@ impl TlsSession {
     }
 }
 
-/// Copies the first bytes of an output that consists of several pieces.
+/// Copies up to [`SEAL`] bytes of an output that consists of several chunks.
 fn gather(output: &Output, open: &mut Vec<u8>) {
     open.clear();
     for chunk in output.chunks() {
@@ -309,7 +309,7 @@ fn encode(to: &mut Vec<u8>, mut put: impl FnMut(&mut [u8]) -> Result<usize, Enco
     Ok(())
 }
 
-/// Writes until everything is sent or the socket is full, and returns the number of bytes. Fails when the lease has
+/// Writes until all bytes are sent or the socket is full, and returns the number of bytes sent. Fails if the lease has
 /// expired.
 fn write(stream: &Stream, lease: &Lease, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;

@@ -1,6 +1,6 @@
-//! Linux. Kernels may lack newer system calls, and /proc may be missing.
+//! System calls and constants of Linux.
 //!
-//! Owns Linux's own system calls and constants.
+//! Owns fallbacks for older kernels and for systems without /proc. Must define the same names as `other.rs`.
 
 use std::fs::File;
 use std::io;
@@ -26,36 +26,36 @@ pub use proc::*;
 
 /// Opens a directory only to access its entries.
 pub const O_PATH: OFlag = OFlag::O_PATH;
-/// Allows files of more than 2 GiB where a pointer has 32 bits.
+/// Allows files of more than 2 GiB on 32-bit systems.
 pub const O_LARGEFILE: OFlag = OFlag::O_LARGEFILE;
-/// The limit of a process's address space.
+/// The resource limit for a process's address space.
 pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_AS;
-/// Urgent data: a read stops at the urgent mark although more data follows.
+/// The poller's interest in urgent data. A read stops at the urgent mark even if more data follows.
 pub const URGENT: Option<Interest> = Some(Interest::PRIORITY);
 
-/// The number of a peer's groups that are requested first, and the maximum.
+/// The initial and maximum buffer sizes, in groups, for a peer's group list.
 const GROUPS: usize = 32;
 const MAX_GROUPS: usize = 65_536;
 
 /// Returns the time of a clock that also counts while the machine is suspended.
 pub fn boot_time() -> Duration {
-    // Since Linux 2.6.39.
+    // Available since Linux 2.6.39.
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Returns `true` if this is a directory of /proc.
+/// Returns `true` if the directory is in /proc.
 pub fn is_proc(folder: impl AsFd) -> nix::Result<bool> {
     Ok(fstatfs(folder)?.filesystem_type() == PROC_SUPER_MAGIC)
 }
 
-/// Creates a file without a name, in memory.
+/// Creates an unnamed file in memory.
 pub fn nameless_file() -> io::Result<File> {
     Ok(memfd_create(c"beanpole", MFdFlags::MFD_CLOEXEC)?.into())
 }
 
-/// Returns the user of the process that connected a Unix socket, and its groups at that time.
+/// Returns the user of the process that connected a Unix socket, and the groups of that process at that time.
 pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
-    // Process, user and group.
+    // The IDs of the process, the user and the group.
     let mut process = [0; 3];
     super::option(&socket, libc::SO_PEERCRED, &mut process)?;
     let [_, user, group] = process;
@@ -67,23 +67,23 @@ pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
         groups.resize(MAX_GROUPS, 0);
         super::option(&socket, libc::SO_PEERGROUPS, &mut groups)
     });
-    // Kernels before 4.13 report only the first group.
+    // Kernels before 4.13 report only the primary group.
     groups.truncate(count.unwrap_or(0));
     groups.push(group);
     Ok((user, groups))
 }
 
-/// Closes a connection whose peer has not acknowledged data for this long.
+/// Closes the connection if the peer does not acknowledge data for `time`.
 pub fn limit_unacknowledged(socket: &SockRef, time: Duration) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(time))
 }
 
-/// Returns the address of a Unix socket that has no file.
+/// Returns the address of a Unix socket without a file.
 pub fn abstract_address(name: &[u8]) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
-/// Drops all groups but this one.
+/// Makes `group` the only supplementary group of this process.
 pub fn set_groups(group: Gid) -> nix::Result<()> {
     setgroups(&[group])
 }
@@ -93,19 +93,19 @@ pub fn forbid_privileges() -> nix::Result<()> {
     nix::sys::prctl::set_no_new_privs()
 }
 
-/// Drops the capabilities that the process may have started with; root's are lost with its user ID.
+/// Drops the capabilities with which this process was started. Root loses its capabilities when the user ID changes.
 #[allow(unsafe_code)]
 pub fn drop_capabilities() -> nix::Result<()> {
-    /// Version 3 of the kernel's interface, current thread.
+    /// Version 3 of the kernel's interface, and 0 for the current thread.
     const HEADER: [u32; 2] = [0x2008_0522, 0];
-    /// Effective, permitted and inheritable sets, two words of 32 bits each.
+    /// Empty effective, permitted and inheritable sets, with two 32-bit words each.
     const NONE: [u32; 6] = [0; 6];
     let mut present = NONE;
     // SAFETY: the calls access only the memory they are given, which is valid and large enough until they return.
     let result = unsafe {
         // Kernels before 4.3 have no ambient capabilities.
         libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-        // A service manager that has dropped them all may also have forbidden the system call.
+        // A service manager that dropped all capabilities may also block capset(2).
         if libc::syscall(libc::SYS_capget, HEADER.as_ptr(), present.as_mut_ptr()) == 0 && present == NONE {
             return Ok(());
         }
@@ -114,10 +114,10 @@ pub fn drop_capabilities() -> nix::Result<()> {
     Errno::result(result).map(drop)
 }
 
-/// Opens a file that becomes readable when this process ends; since Linux 5.3.
+/// Opens a file descriptor that becomes readable when the process ends. Requires Linux 5.3.
 #[allow(unsafe_code)]
 pub fn end_of(process: Pid) -> Option<OwnedFd> {
-    // SAFETY: a system call that takes two numbers and creates a file that nothing else uses.
+    // SAFETY: the system call takes two numbers and returns a new file descriptor, which nothing else uses.
     unsafe {
         let file: c_long = libc::syscall(libc::SYS_pidfd_open, process.as_raw(), 0);
         RawFd::try_from(file).ok().filter(|file| *file >= 0).map(|file| OwnedFd::from_raw_fd(file))

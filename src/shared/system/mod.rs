@@ -1,8 +1,8 @@
 //! The differences between operating systems.
 //!
-//! Owns Linux features, including /proc, and their replacements on other Unix systems: `linux.rs` and `other.rs` have
-//! the same names. Syncs do not differ: `File::sync_all` and `File::sync_data` use F_FULLFSYNC on macOS. Must not know
-//! its callers.
+//! Owns Linux features, including /proc, and replacements for other Unix systems. `linux.rs` and `other.rs` define the
+//! same names. Syncs need no replacement, because `File::sync_all` and `File::sync_data` use F_FULLFSYNC on macOS. Must
+//! not depend on the callers.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -15,18 +15,18 @@ mod kernel;
 
 pub use kernel::*;
 
-/// Returns `true` if this file is a socket that listens.
+/// Returns `true` if the file is a listening socket.
 pub fn is_listener(file: impl AsFd) -> bool {
     let mut listens = [0];
     option(file, libc::SO_ACCEPTCONN, &mut listens).is_ok() && listens != [0]
 }
 
-/// Reads a socket option that is a list of numbers, and returns how many there are.
+/// Reads a socket option that is a list of numbers. Returns the number of values read.
 #[allow(unsafe_code)]
 fn option(socket: impl AsFd, name: libc::c_int, numbers: &mut [u32]) -> io::Result<usize> {
     let socket = socket.as_fd().as_raw_fd();
     let mut length = size_of_val(numbers) as libc::socklen_t;
-    // SAFETY: the descriptor is open as long as it is borrowed, and the kernel writes at most `length` bytes.
+    // SAFETY: the descriptor is borrowed and therefore open, and the kernel writes at most `length` bytes.
     let result = unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, name, numbers.as_mut_ptr().cast(), &mut length) };
     if result == 0 {
         Ok(length as usize / size_of::<u32>())

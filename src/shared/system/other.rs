@@ -1,7 +1,7 @@
-//! Unix systems other than Linux. Type-checked for macOS and FreeBSD.
+//! Unix systems other than Linux; type-checked for macOS and FreeBSD.
 //!
-//! Owns replacements for Linux features; without a replacement, a function does nothing or returns that the value is
-//! unknown.
+//! Owns replacements for Linux features. A function without a replacement does nothing, or returns that the value is
+//! unknown. Must define the same names as `linux.rs`.
 
 use std::fs::{self, File};
 use std::io;
@@ -38,7 +38,7 @@ pub fn is_proc(_folder: impl AsFd) -> nix::Result<bool> {
     Ok(false)
 }
 
-/// Creates a file in the temporary directory and removes its name.
+/// Creates a temporary file and removes its name.
 pub fn nameless_file() -> io::Result<File> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -51,7 +51,7 @@ pub fn nameless_file() -> io::Result<File> {
 #[allow(unsafe_code)]
 pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
     let (mut user, mut group) = (0, 0);
-    // SAFETY: the descriptor is open as long as it is borrowed, and the call writes two numbers.
+    // SAFETY: the descriptor is borrowed and therefore open, and the call writes two numbers.
     Errno::result(unsafe { libc::getpeereid(socket.as_fd().as_raw_fd(), &mut user, &mut group) })?;
     Ok((user, vec![group]))
 }
@@ -101,7 +101,7 @@ pub fn machine_memory() -> Option<u64> {
     Some(number(libc::_SC_PHYS_PAGES)? * number(libc::_SC_PAGESIZE)?)
 }
 
-/// Unknown, as on systems without procfs.
+/// Returns 0, which means unknown, as on Linux without /proc.
 pub fn resident_memory() -> u64 {
     0
 }

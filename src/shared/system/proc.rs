@@ -1,6 +1,6 @@
-//! The information about this process and its machine in /proc.
+//! Information about the process and the machine in /proc.
 //!
-//! Owns the formats of those files. Without /proc, most of it is unknown.
+//! Owns the formats of the files in /proc. Without /proc, most values are unknown.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,33 +8,33 @@ use std::path::{Path, PathBuf};
 use nix::sys::sysinfo::sysinfo;
 use nix::unistd::{sysconf, SysconfVar};
 
-/// Returns a path of the running program that is valid even if its file was replaced or removed.
+/// Returns a path of the running program that stays valid if the program's file is replaced or removed.
 pub fn own_program() -> PathBuf {
     "/proc/self/exe".into()
 }
 
-/// Returns the number of open files of this process; zero if it is unknown. Since Linux 6.2, it is the size of the
-/// directory; with older kernels, the directory is read.
+/// Returns the number of open files of this process, or 0 if the number is unknown. Since Linux 6.2, it is the size of
+/// the directory /proc/self/fd; older kernels require reading the directory.
 pub fn open_files() -> u64 {
     const FOLDER: &str = "/proc/self/fd";
     let size = fs::metadata(FOLDER).map_or(0, |folder| folder.len());
     if size > 0 {
         return size;
     }
-    // One of them is the directory itself.
+    // One entry is the open directory itself.
     fs::read_dir(FOLDER).map_or(0, |files| files.count().saturating_sub(1) as u64)
 }
 
-/// Returns the memory limits of the control groups that this process is in.
+/// Returns the memory limits of the control groups of this process, in bytes.
 pub fn group_memory_limits() -> Vec<u64> {
     let own_groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let files = group_limit_files(&own_groups, &mounts);
-    // "max" is not a number, and so not a limit.
+    // The value "max" is not a number, and means that there is no limit.
     files.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok()).collect()
 }
 
-/// Returns the memory of the machine in bytes; from the kernel itself where /proc is not mounted.
+/// Returns the memory of the machine in bytes, from sysinfo(2) if /proc is not mounted.
 pub fn machine_memory() -> Option<u64> {
     let known = fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_total(&text));
     known.or_else(|| sysinfo().ok().map(|info| info.ram_total()))
@@ -45,13 +45,13 @@ fn meminfo_total(text: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Returns the files that limit the memory of the groups in `/proc/self/cgroup`, and of all groups above them, as far
-/// as the mounts in `/proc/self/mountinfo` show them. In a container, the mount may begin at the container's own group,
-/// whose path is then not part of the files' names.
+/// Returns the files with the memory limits of the control groups in `/proc/self/cgroup` and of their parent groups, as
+/// far as the mounts in `/proc/self/mountinfo` make them visible. In a container, the root of the mount may be the
+/// container's own group, whose path is then not part of the file names.
 fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     if mounts.is_empty() {
-        // Without /proc, the files are where containers usually have them.
+        // Without /proc, use the paths that are common in containers.
         files.extend(["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"].map(PathBuf::from));
     }
     for line in groups.lines() {
@@ -65,7 +65,7 @@ fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
         let mounted = mounts.lines().filter_map(mount).filter(|mount| mount.kind == kind);
         for mount in mounted.filter(|mount| kind == "cgroup2" || has_word(mount.options, "memory")) {
             let below = Path::new(path).strip_prefix(mount.root).unwrap_or(Path::new(""));
-            // A group outside of a container's own hierarchy is shown with "..".
+            // A path with ".." is outside of the container's own hierarchy.
             let below = if below.iter().any(|name| name == "..") { Path::new("") } else { below };
             files.extend(below.ancestors().map(|group| Path::new(mount.point).join(group).join(file)));
         }
@@ -75,12 +75,12 @@ fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
 
 /// A line of `/proc/self/mountinfo`; see proc_pid_mountinfo(5).
 struct Mount<'a> {
-    /// The directory of the file system that is mounted.
+    /// The mounted directory within the file system.
     root: &'a str,
-    /// The directory where it is mounted.
+    /// The path of the mount point.
     point: &'a str,
     kind: &'a str,
-    /// Options of the file system; in version 1 of control groups, they name the controllers.
+    /// Options of the file system. With version 1 of control groups, they name the controllers.
     options: &'a str,
 }
 
@@ -96,7 +96,7 @@ fn has_word(list: &str, word: &str) -> bool {
     list.split(',').any(|one| one == word)
 }
 
-/// Returns the resident memory of this process in bytes; zero without procfs.
+/// Returns the resident memory of this process in bytes, or 0 without /proc.
 pub fn resident_memory() -> u64 {
     let page_size = || sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|size| u64::try_from(size).ok());
     let pages = || fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse::<u64>().ok();
@@ -140,13 +140,13 @@ mod tests {
 
     #[test]
     fn a_container_s_own_group_is_found_where_it_is_mounted() {
-        // The mount begins at the group itself, as with Docker and version 1.
+        // The group itself is mounted, as Docker does with version 1 of control groups.
         let mounts = "9 8 0:30 /docker/12 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
         let own = "/sys/fs/cgroup/memory/memory.limit_in_bytes";
         assert_eq!(names("5:memory:/docker/12\n", mounts), [own]);
         let below = "/sys/fs/cgroup/memory/sub/memory.limit_in_bytes";
         assert_eq!(names("5:memory:/docker/12/sub\n", mounts), [below, own]);
-        // The path is another container's, or the host's.
+        // The path belongs to another container or to the host.
         assert_eq!(names("5:memory:/elsewhere\n", mounts), [own]);
         assert_eq!(names("0::/../other\n", VERSION_2), ["/sys/fs/cgroup/memory.max"]);
     }

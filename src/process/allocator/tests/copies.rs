@@ -1,20 +1,20 @@
 //! Tests of the memory copies for static programs.
 //!
-//! Owns a definition of a copy, byte by byte.
+//! Owns a byte-by-byte definition of a copy.
 
 extern "C" {
     fn beanpole_copy(to: *mut u8, from: *const u8, length: usize) -> *mut u8;
 }
 
-/// The longest tested copy; longer ones differ only in the number of iterations.
+/// The longest tested copy in bytes. Longer copies only take more iterations.
 const MOST: usize = 4096 + 64;
 
-/// Returns the value of a byte before the copy.
+/// Returns the initial value of the byte at `place`.
 fn byte(place: usize) -> u8 {
     (place ^ ((place >> 8) * 7)) as u8
 }
 
-/// Copies within a buffer, and compares every byte with the definition.
+/// Copies `length` bytes within `buffer`, and compares the result with the definition.
 fn copy(buffer: &mut [u8], to: usize, from: usize, length: usize) {
     let buffer = &mut buffer[..to.max(from) + length + 32];
     buffer.iter_mut().enumerate().for_each(|(place, it)| *it = byte(place));
@@ -33,7 +33,7 @@ fn copy(buffer: &mut [u8], to: usize, from: usize, length: usize) {
 fn each_length_is_copied_at_each_alignment() {
     let mut buffer = vec![0; 3 * MOST];
     for length in 0..=MOST {
-        // Short copies at all alignments of both sides, each long one at one of them.
+        // Short copies use all alignments of source and destination. Long copies use a single alignment.
         let pairs = if length < 300 { 0..256 } else { length % 256..length % 256 + 1 };
         for (to, from) in pairs.map(|pair| (pair / 16, pair % 16)) {
             copy(&mut buffer, 32 + to, 32 + 32 + length + from, length);

@@ -1,6 +1,6 @@
 //! Tests of the heap for static programs.
 //!
-//! Owns random sequences of allocations.
+//! Owns sequences of allocations of many sizes. Must not depend on the allocator of the test program.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn filled(piece: *const u8, size: usize, byte: u8) -> bool {
     unsafe { std::slice::from_raw_parts(piece, size) }.iter().all(|found| *found == byte)
 }
 
-/// Pieces of all sizes around the bound keep their contents, however they grow and shrink, and do not overlap.
+/// Blocks of all sizes keep their contents when resized, and do not overlap.
 #[test]
 fn allocations_keep_their_contents() {
     let heap = ProgramHeap::new();
@@ -49,11 +49,11 @@ fn freed_memory_returns_to_the_system() {
     let layout = Layout::from_size_align(1000, 8).unwrap();
     let pieces: Vec<_> = (0..50_000).map(|_| unsafe { heap.alloc(layout) }).collect();
     assert!(heap.small().allocator().mapped.get() >= 50_000 * 1000);
-    // One piece in the middle stays, and with it only its segment.
+    // A single block in the middle stays allocated, which keeps one segment.
     let kept = pieces[pieces.len() / 2];
     pieces.iter().filter(|piece| **piece != kept).for_each(|piece| unsafe { heap.dealloc(*piece, layout) });
     heap.give_back();
-    // In addition to that segment, dlmalloc keeps the one that it allocates from.
+    // dlmalloc also keeps the segment from which it allocates.
     assert!(heap.small().allocator().mapped.get() <= 2 * SEGMENT);
     unsafe { heap.dealloc(kept, layout) };
     heap.give_back();
