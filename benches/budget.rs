@@ -1,13 +1,12 @@
-//! What a request, a job and a connection may cost, held against a table in the tree.
+//! Checks the costs of requests, jobs and connections against a table in the repository.
 //!
-//! Owns the workloads of `make budget` and the comparison with `benches/budget.txt`. Counts and never times:
-//! instructions outside the kernel come from callgrind, as the difference of a short and a long run of the same work,
-//! so the start of the program and its first allocations cancel out. Memory is the growth of the resident set.
-//! Only the static program is timed, relative to the dynamic one in runs that alternate: callgrind counts a copy as
-//! one instruction. Must not judge anything else that depends on how busy the machine is.
+//! Owns the workloads of `make budget` and the comparison with `benches/budget.txt`. The instructions of an operation
+//! are the difference between a short and a long run under callgrind. The startup costs therefore cancel out. Memory is
+//! the growth of the resident set. Must not depend on the load of the machine: only the static program is timed,
+//! relative to the dynamic one, because callgrind counts a copy as one instruction.
 //!
-//! `make budget`, or `cargo bench --bench budget -- PROGRAM [STATIC]` with the paths of optimized programs; `--update`
-//! after them writes the measured values into the table. Needs valgrind and Linux.
+//! Run `make budget`, or `cargo bench --bench budget -- PROGRAM [STATIC]` with the paths of optimized programs. The
+//! option `--update` writes the measured values into the table. Needs valgrind and Linux.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,32 +16,33 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitCode, Stdio};
 use std::{env, fs};
 
-/// The table, relative to the root of the package.
+/// The path of the table, relative to the root of the package.
 const TABLE: &str = "benches/budget.txt";
 
-/// How far a value may be above its row of the table, in percent, before it exceeds the budget.
+/// Maximum percentage by which a value can exceed the table.
 const TOLERANCE: f64 = 2.0;
 
-/// The same with another compiler than that of the table, which generates other code.
+/// Maximum percentage if the compiler differs from that of the table and therefore generates different code.
 const OTHER_COMPILER: f64 = 10.0;
 
-/// The same for times, which vary: slow copies would take 28 % more at least.
+/// Maximum percentage for times. A slow memcpy(3) would add at least 28 %.
 const TIMED_TOLERANCE: f64 = 15.0;
 
-/// Operations of the short and of the long run.
+/// The numbers of operations in a short and in a long run.
 const RUNS: [usize; 2] = [1_000, 5_000];
 
-/// Runs of each program that is timed, of which the shortest counts. A program that seems slow is run up to the second
-/// number of times, since another one on the machine may have slowed it down.
+/// The minimum and the maximum number of timed runs of each program. The fastest run counts. More runs than the minimum
+/// are made if the program seems slow, because other programs can have delayed it.
 const TIMED_RUNS: [usize; 2] = [9, 45];
 
-/// Operations of a timed run.
+/// Number of operations in a timed run.
 const TIMED: usize = 20_000;
 
-/// A static program is as fast as the dynamic one if it takes this many percent of its time; less is noise.
+/// Maximum processor time of the static program, in percent of the dynamic program's time, that does not require more
+/// runs.
 const PARITY: u64 = 103;
 
-/// The numbers of jobs and connections whose memory is measured.
+/// The number of jobs whose memory is measured.
 const JOBS: usize = 200_000;
 const CONNECTIONS: usize = 2_000;
 
@@ -71,10 +71,11 @@ fn size(program: &Path) -> u64 {
     fs::metadata(program).expect("the program exists").len() / 1024
 }
 
-/// All values by their names in the table, in its order.
+/// Measures all values. Returns them with their names in the order of the table.
 fn measure(program: &Path) -> Vec<(&'static str, u64)> {
     let each = |log, work: Work| {
-        // With a log, a run sometimes contains additional work of the segments thread.
+        // With a log, some runs include additional work of the segments thread. The minimum of several runs excludes
+        // it.
         let times = if log { 3 } else { 1 };
         let least = |operations| (0..times).map(|_| instructions(program, log, work, operations)).min().unwrap_or(0);
         let [short, long] = RUNS.map(least);
@@ -94,7 +95,7 @@ fn measure(program: &Path) -> Vec<(&'static str, u64)> {
 /// Executes a number of operations over one connection.
 type Work = fn(&mut Client, usize);
 
-/// The name of a row of the table, whether the server has a log, and what the client does.
+/// For each row of the table: the name, whether the server has a log, and the operations.
 const WORKLOADS: [(&str, bool, Work); 7] = [
     ("instructions of a put", false, |client, count| puts(client, count, 1)),
     ("instructions of a put, pipelined 64", false, |client, count| puts(client, count, 64)),
@@ -105,13 +106,13 @@ const WORKLOADS: [(&str, bool, Work); 7] = [
     ("instructions of put, reserve and delete with a log", true, cycles),
 ];
 
-/// The rows of the static program: its processor time, in percent of that of the dynamic one.
+/// The rows for the static program, with its processor time in percent of the dynamic program's time.
 const STATIC: [(&str, Work); 2] = [
     ("% of time for puts in the static program, pipelined 64", |client, count| puts(client, count, 64)),
     ("% of time for puts and a drain in the static program", drain),
 ];
 
-/// The processor time of `program` for some work, in percent of that of `other`.
+/// Returns the processor time of `program` for `work` in percent of the processor time of `other`.
 fn relative_time(program: &Path, other: &Path, work: Work) -> u64 {
     let mut least = [u64::MAX; 2];
     for run in 1..=TIMED_RUNS[1] {
@@ -138,7 +139,7 @@ fn put(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Puts `count` jobs, `depth` at a time.
+/// Puts `count` jobs in batches of `depth` jobs.
 fn puts(client: &mut Client, count: usize, depth: usize) {
     let mut left = count;
     while left > 0 {
@@ -153,7 +154,7 @@ fn puts(client: &mut Client, count: usize, depth: usize) {
     }
 }
 
-/// Reserves and deletes each job as soon as it is put.
+/// Puts, reserves and deletes one job at a time.
 fn cycles(client: &mut Client, count: usize) {
     for _ in 0..count {
         puts(client, 1, 1);
@@ -164,7 +165,7 @@ fn cycles(client: &mut Client, count: usize) {
     }
 }
 
-/// Puts all jobs first, then reserves and deletes them, 64 commands at a time.
+/// Puts all jobs first, then reserves and deletes them in batches of 64 commands.
 fn drain(client: &mut Client, count: usize) {
     puts(client, count, 64);
     let mut left = count;
@@ -182,7 +183,7 @@ fn drain(client: &mut Client, count: usize) {
     }
 }
 
-/// Hands each job to a worker that waits for it on another connection.
+/// Puts each job for a worker that waits on another connection.
 fn relay(client: &mut Client, count: usize) {
     let mut worker = client.another();
     for _ in 0..count {
@@ -194,7 +195,7 @@ fn relay(client: &mut Client, count: usize) {
     }
 }
 
-/// Returns the number of instructions that the whole program executes for `operations`.
+/// Returns the number of instructions in user mode that the program executes for `operations`, including its start.
 fn instructions(program: &Path, log: bool, work: Work, operations: usize) -> u64 {
     let folder = log.then(|| env::temp_dir().join(format!("beanpole-budget.{}", std::process::id())));
     let mut command = Command::new("valgrind");
@@ -231,7 +232,7 @@ fn bytes_per_connection(program: &Path) -> u64 {
     (server.resident() - before) / CONNECTIONS as u64
 }
 
-/// A server with one pool thread on a port that the system chose.
+/// A server with one pool thread, on a port chosen by the system.
 struct Server {
     child: Child,
     stderr: BufReader<ChildStderr>,
@@ -260,14 +261,14 @@ impl Server {
         Client::connect(&self.address)
     }
 
-    /// Returns the size of the resident set in bytes.
+    /// Returns the resident memory in bytes.
     fn resident(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the server runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux reports it");
         line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1024
     }
 
-    /// The processor time of all threads, in nanoseconds.
+    /// Returns the processor time of all threads in nanoseconds.
     fn nanos(&self) -> u64 {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the server runs");
         let files = threads.map(|thread| thread.expect("a folder").path().join("schedstat"));
@@ -275,7 +276,7 @@ impl Server {
         files.filter_map(|file| first(fs::read_to_string(file).ok()?)).sum()
     }
 
-    /// Stops the server as a service manager does, and returns the rest of its log.
+    /// Stops the server with SIGTERM and returns the rest of its log.
     fn stop(mut self) -> String {
         let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("the server runs");
@@ -327,7 +328,7 @@ impl Client {
         self.line("USING default");
     }
 
-    /// Returns the ID of the job that `reserve` returns.
+    /// Reads the reply to `reserve` and returns the ID of the job.
     fn job(&mut self) -> u64 {
         let line = self.reply();
         let mut words = line.split_whitespace();
@@ -357,7 +358,7 @@ fn written(measured: &[(&str, u64)]) -> String {
     text
 }
 
-/// Prints each row with its budget. Fails if one exceeds it, or is missing from the table.
+/// Prints each value with its budget. Fails if a value exceeds its budget or is missing from the table.
 fn compare(measured: &[(&str, u64)], table: &str) -> ExitCode {
     let same = table.lines().any(|line| line.strip_prefix("# ") == Some(compiler().as_str()));
     let tolerance = if same { TOLERANCE } else { OTHER_COMPILER };

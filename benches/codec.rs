@@ -1,6 +1,6 @@
-//! The beanstalk codec alone: bytes to requests, and replies to bytes.
+//! Benchmarks of the beanstalk codec: decoding requests and encoding replies.
 //!
-//! `cargo bench --bench codec`. Requests are decoded from batches of 64, as a pipelining client sends them.
+//! Run `cargo bench --bench codec`. Requests are decoded in batches of 64, as a pipelining client sends them.
 
 mod rounds;
 
@@ -14,13 +14,11 @@ use beanpole::internals::protocol::{
 };
 use rounds::Cases;
 
-/// Requests in a batch.
 const BATCH: usize = 64;
 
-/// Batches in a round.
 const BATCHES: usize = 2000;
 
-/// Facts about no process.
+/// Statistics that belong to no process.
 struct NoHost(Facts);
 
 impl Host for NoHost {
@@ -71,7 +69,7 @@ const INTAKE: DecodeLimits = DecodeLimits {
     extensions: Extensions::ALL,
 };
 
-/// Complete requests, one batch at a time.
+/// Decodes batches of complete requests.
 fn decode(cases: &mut Cases, name: &str, request: Vec<u8>) {
     let batches = cases.count(BATCHES);
     let prepare = move || (Decoder::default(), request.repeat(BATCH));
@@ -85,7 +83,7 @@ fn decode(cases: &mut Cases, name: &str, request: Vec<u8>) {
     });
 }
 
-/// A put that arrives in pieces of 1,000 bytes, with its body read into its final buffer.
+/// Decodes a put that arrives in pieces of 1,000 bytes, with its body read into its final buffer.
 fn cut(cases: &mut Cases) {
     let turns = cases.count(BATCHES);
     let prepare = || (Decoder::default(), put(60_000));
@@ -110,7 +108,7 @@ fn cut(cases: &mut Cases) {
     });
 }
 
-/// Requests that cost the engine almost nothing, and their replies.
+/// Executes cheap requests and encodes their replies.
 fn answer(cases: &mut Cases, name: &str, length: usize, command: impl Fn() -> Command + 'static) {
     let batches = cases.count(BATCHES);
     let prepare = move || {

@@ -1,6 +1,7 @@
-//! The engine alone: the cost of a verb without sockets, locks or a protocol, and what it depends on.
+//! Benchmarks of the engine without sockets, locks and protocols.
 //!
-//! `cargo bench --bench engine`. Bodies have 64 bytes; an operation is one verb unless it says otherwise.
+//! Run `cargo bench --bench engine`. Bodies have 64 bytes. An operation is one call of the engine unless the name of
+//! the case says otherwise.
 
 mod rounds;
 
@@ -11,24 +12,23 @@ use beanpole::internals::engine::{
 };
 use rounds::Cases;
 
-/// Verbs in one round.
 const VERBS: usize = 100_000;
 
-/// Jobs in a full queue.
+/// Number of jobs in a large queue.
 const MANY: usize = 1_000_000;
 
-/// A queue and two of its clients.
+/// A queue with a producer and a worker.
 struct World {
     engine: Engine,
     producer: ClientId,
     worker: ClientId,
     now: Time,
-    /// Jobs for the measured verb.
+    /// IDs of the jobs for the measured operation.
     ids: Vec<JobId>,
 }
 
 impl World {
-    /// Kicks this many jobs. Returns how many there were.
+    /// Kicks up to `jobs` jobs. Returns the number of kicked jobs.
     fn kick(&mut self, jobs: usize) -> u64 {
         let mut kick = Kick::new(jobs as u64);
         let _ = self.engine.kick(self.producer, &mut kick, self.now);
@@ -43,7 +43,7 @@ impl World {
         World { engine, producer, worker, now: Time::from_nanos(1 << 60), ids: Vec::new() }
     }
 
-    /// Creates a queue with this many ready jobs.
+    /// Creates a queue with `jobs` ready jobs.
     fn with(jobs: usize) -> World {
         let mut world = World::new();
         world.fill(jobs);
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// Puts jobs with delays of 1 ms to 5 s, in no order.
+    /// Puts jobs with delays between 1 ms and 5 s in random order.
     fn fill_delayed(&mut self, jobs: usize) {
         for turn in 0..jobs {
             self.put(0, Span::from_millis((turn * 7919 % 5000 + 1) as u64));
@@ -70,7 +70,7 @@ impl World {
     }
 
     fn put(&mut self, pri: u32, delay: Span) -> JobId {
-        // A little time passes before each one.
+        // Advances the clock slightly before each job.
         self.now = self.now + Span::from_nanos(1000);
         let body = Body::from([7u8; 64].as_slice());
         let job = NewJob { pri, delay, ttr: Span::from_secs(600), body };
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// A reserve that waits, a put that ends the wait, and a deletion.
+    /// Executes a reserve that waits, a put that ends the wait, and a delete.
     fn hand_off(&mut self) {
         assert!(matches!(self.engine.reserve(self.worker, None, self.now), Reserve::Waiting));
         let id = self.put(0, Span::ZERO);
@@ -113,7 +113,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Verbs in a queue with this many ready jobs.
+/// Measures operations in a queue with `jobs` ready jobs.
 fn depth(cases: &mut Cases, jobs: usize) {
     let verbs = cases.count(VERBS);
     let name = |verb: &str| format!("{verb}, {jobs} ready jobs beside");
@@ -164,7 +164,7 @@ fn depth(cases: &mut Cases, jobs: usize) {
     });
 }
 
-/// Delays and waiting.
+/// Measures delays and waiting clients.
 fn timed(cases: &mut Cases) {
     let verbs = cases.count(VERBS);
     let delayed = move |jobs: usize| {
@@ -218,7 +218,7 @@ fn timed(cases: &mut Cases) {
     });
 }
 
-/// Tubes with settings.
+/// Measures tubes with settings.
 fn settings(cases: &mut Cases) {
     let (waiting, verbs) = (cases.count(100_000), cases.count(VERBS));
     let limited = move || {
@@ -231,7 +231,7 @@ fn settings(cases: &mut Cases) {
     cases.add(&name, verbs, limited, move |world| (0..verbs).for_each(|_| world.cycle()));
 }
 
-/// Tubes that are watched, or that only exist.
+/// Measures tubes that are watched, and tubes that only exist.
 fn tubes(cases: &mut Cases) {
     let (watched, many) = (cases.count(1000), cases.count(33_000));
     cases.add("watch", many, World::new, move |world| world.watch(many));

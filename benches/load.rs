@@ -1,7 +1,7 @@
-//! The load benchmark: beanpole and beanstalkd, alternately, over real sockets, with every reply verified.
+//! The load benchmark: runs beanpole and beanstalkd alternately over real sockets and verifies every reply.
 //!
-//! `cargo bench --bench load -- --quick`, or `--help`. Each scenario runs several times on fresh servers, one after the
-//! other, and what the servers used is read from /proc. Owns the order of runs; the catalogue has the scenarios.
+//! Run `cargo bench --bench load -- --quick` or `--help`. Each scenario runs several times on new servers. The resource
+//! usage of a server is read from /proc. Owns the choice of servers; the catalogue contains the scenarios.
 
 use std::process::ExitCode;
 
@@ -56,7 +56,7 @@ use args::Args;
 use process::{Program, ECHO};
 use runner::Sides;
 
-/// The server under test, built like this program.
+/// The path of the server under test, which has the same build profile as this program.
 const OURS: &str = env!("CARGO_BIN_EXE_beanpole");
 
 fn main() -> ExitCode {

@@ -1,8 +1,9 @@
-//! Draws the figures of a run of the load benchmark, and writes them as CSV next to the picture: `cargo bench --bench
-//! picture -- RESULTS PICTURE`; or publishes them: `cargo bench --bench picture -- MEASURED RESULTS COMMIT`.
+//! Draws the results of the load benchmark as a picture and writes the values as CSV: `cargo bench --bench picture --
+//! RESULTS PICTURE`. With three arguments, publishes the results: `cargo bench --bench picture -- MEASURED RESULTS
+//! COMMIT`.
 //!
-//! `make bench` draws the figures that it has just measured, and `make picture` those of RESULTS.md, for the README;
-//! `make results` publishes. Owns the files; `picture/` has the drawing and the tables.
+//! `make bench` draws the new results, `make picture` draws those of RESULTS.md for the README, and `make results`
+//! publishes the new results. Owns the files; `picture/` contains the drawing and the tables.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +15,7 @@ mod drawing;
 mod publish;
 
 fn main() -> ExitCode {
-    // cargo adds --bench.
+    // cargo adds the argument `--bench`.
     let paths: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let done = match paths.as_slice() {
         [results, picture] => draw(results, picture),

@@ -1,9 +1,8 @@
-//! The cost of TLS: memory of an idle connection, processor time of an operation compared with a plain one, and of a
+//! Measures the costs of TLS: the memory of an idle connection, and the processor time of an operation and of a
 //! handshake.
 //!
-//! `cargo bench --features tls --bench tls`; needs openssl, which makes the certificate. The server is a separate
-//! process, whose processor time and heap are read from /proc; clients are threads here. Prints a line for each figure
-//! with its bound.
+//! Run `cargo bench --features tls --bench tls`. Requires openssl. The server is a separate process, and the clients
+//! are threads of this program. Prints each value with its limit.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,17 +16,16 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{crypto, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-/// Connections that exchange operations.
 const CONNECTIONS: usize = 50;
 
-/// Operations on each connection.
+/// Number of operations per connection.
 const OPERATIONS: usize = 4000;
 
-/// Idle connections.
+/// Number of idle connections.
 const IDLE: usize = 1000;
 
-/// Successive handshakes, and the number of repetitions, of which the best counts, because other programs use the
-/// machine too.
+/// Number of consecutive handshakes. They are repeated `ROUNDS` times, and the fastest round counts, because other
+/// programs use the machine.
 const HANDSHAKES: usize = 500;
 const ROUNDS: usize = 4;
 
@@ -59,7 +57,7 @@ impl Server {
         Server { child, plain: plain.to_owned(), secure }
     }
 
-    /// Returns the processor time so far.
+    /// Returns the processor time used since the start.
     fn cpu(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/schedstat", self.child.id()));
         let nanos = |text: String| text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);
@@ -69,7 +67,7 @@ impl Server {
         Duration::from_nanos(sum.max(stat.map_or(0, nanos)))
     }
 
-    /// Returns the anonymous memory in bytes.
+    /// Returns the anonymous resident memory in bytes.
     fn anonymous(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a process");
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line");
@@ -77,12 +75,12 @@ impl Server {
     }
 }
 
-/// Creates a certificate for localhost with elliptic curves, as is usual today.
+/// Creates a self-signed elliptic-curve certificate for localhost.
 fn make_certificate(folder: &Path) {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
         .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
-        // By default, openssl makes a self-signed certificate an authority, and clients refuse that.
+        // By default, openssl marks a self-signed certificate as an authority. Clients refuse such server certificates.
         .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout"])
         .arg(folder.join("key.pem"))
         .arg("-out")
@@ -121,7 +119,7 @@ fn ask(link: &mut (impl Read + Write + ?Sized), line: &[u8], expected: &[u8]) {
     assert_eq!(answer, expected);
 }
 
-/// Returns the processor time of the server for one operation, a request of 64 bytes with a reply.
+/// Returns the server's processor time for one operation, which is a request of 64 bytes with a reply.
 fn operation(server: &Server, address: &str, config: Option<&Arc<ClientConfig>>) -> Duration {
     let line = format!("watch {}\r\n", "x".repeat(56));
     let links: Vec<_> = (0..CONNECTIONS).map(|_| connect(address, config)).collect();
@@ -138,7 +136,7 @@ fn operation(server: &Server, address: &str, config: Option<&Arc<ClientConfig>>)
     (server.cpu() - before) / (CONNECTIONS * OPERATIONS) as u32
 }
 
-/// Returns the bytes of one of very many connections that have sent one request.
+/// Returns the memory in bytes per idle connection. Each connection has sent one request.
 fn idle(server: &Server, address: &str, config: Option<&Arc<ClientConfig>>) -> u64 {
     let first: Vec<_> = (0..IDLE).map(|_| connect(address, config)).collect();
     let before = server.anonymous();
@@ -169,7 +167,7 @@ fn main() {
         ((server.cpu() - before) / count, begin.elapsed() / count)
     });
     let (least, whole) = rounds.min().expect("a round");
-    // Of that, the cost of any connection.
+    // Measures the cost of a connection without TLS, which is subtracted.
     let before = server.cpu();
     for _ in 0..HANDSHAKES {
         ask(&mut *connect(&server.plain, None), b"list-tube-used\r\n", b"USING default\r\n");

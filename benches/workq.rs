@@ -1,7 +1,7 @@
-//! The Workq benchmark: beanpole alone, over real sockets, with every reply verified.
+//! The Workq benchmark: runs beanpole over real sockets and verifies every reply.
 //!
-//! `cargo bench --bench workq -- --quick`, or `--help`. It uses the parts of the load benchmark. Owns which program is
-//! measured; the catalogue has the scenarios.
+//! Run `cargo bench --bench workq -- --quick` or `--help`. Uses the modules of the load benchmark. Owns the choice of
+//! the server; the catalogue contains the scenarios.
 
 use std::process::ExitCode;
 
@@ -37,7 +37,7 @@ use args::Args;
 use process::Program;
 use runner::Sides;
 
-/// The server under test, built like this program.
+/// The path of the server under test, which has the same build profile as this program.
 const OURS: &str = env!("CARGO_BIN_EXE_beanpole");
 
 fn main() -> ExitCode {

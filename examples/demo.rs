@@ -1,7 +1,7 @@
 //! A producer and workers that generate traffic: `make demo` runs them with a server.
 //!
-//! Owns a small fictitious workload: mails, thumbnails and reports, of which some are delayed and some fail. It uses
-//! the server as any client does, and exits when the server does. Its only argument is the server's address.
+//! Owns a small fictitious workload of mails, thumbnails and reports. Some jobs are delayed and some fail. The only
+//! argument is the address of the server. The program exits when the server does.
 
 use std::process::ExitCode;
 use std::thread;
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use beanpole::{Client, ClientError};
 
-/// For each tube: its name, the pause between two puts and the duration of a job in milliseconds, and the number of
-/// jobs of which one fails.
+/// For each tube: the name, the pause between two puts in milliseconds, the duration of a job in milliseconds, and the
+/// number of jobs of which one fails.
 const WORK: [(&str, u64, u64, u64); 3] = [("mail", 12, 9, 200), ("thumbnails", 40, 45, 60), ("reports", 400, 250, 25)];
 
 fn main() -> ExitCode {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Puts jobs until the server exits. Every twentieth job is delayed, and 100 of every 500 jobs arrive in a burst.
+/// Puts jobs until the server exits. Every twentieth job is delayed, and 100 of every 500 jobs are put in a burst.
 fn produce(address: &str, tube: &str, rest: u64) -> Result<(), ClientError> {
     let mut client = Client::connect(address)?;
     client.use_tube(tube)?;

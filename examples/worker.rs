@@ -1,4 +1,5 @@
-//! Sends mails. A job has 5 tries, 10, 20, 40 and 80 seconds apart. Then, the server moves it to the tube `mail-dead`.
+//! Sends mails. A job has 5 attempts, 10, 20, 40 and 80 seconds apart. Then the server moves the job to the tube
+//! `mail-dead`.
 
 use std::env;
 use std::error::Error;
@@ -12,7 +13,7 @@ fn send(address: &[u8], touch: impl FnOnce() -> Result<(), ClientError>) -> Resu
     if !address.contains('@') {
         return Err(format!("not an address: {address}").into());
     }
-    touch()?; // Restarts the time to run. Long work calls this at least once a minute.
+    touch()?; // Restarts the time to run. During long work, call this at least once a minute.
     println!("sent to {address}");
     Ok(())
 }

@@ -1,14 +1,15 @@
-//! The build script: how the release program is linked on Linux.
+//! The build script, which sets linker options for the release program on Linux.
 //!
-//! Owns the linker script that discards the unwind tables, 7 % of the file: a panic aborts the release program, so
-//! nothing unwinds. Packs the relocations of static programs, 3 % of the file. Must not affect other profiles, which
-//! unwind.
+//! Discards the unwind tables, which are 7 % of the file and unused, because the release program aborts on a
+//! panic. Packs the relocations of static programs, which saves 3 % of the file. Must not affect other profiles,
+//! which unwind.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// GNU ld and lld insert this into their own scripts. The C library's start and end files refer to their own tables.
+/// A linker script that GNU ld and lld insert into their own scripts. The unwind tables of the C library's
+/// startup files are kept, because these files refer to them.
 const SCRIPT: &str = "SECTIONS
 {
   /DISCARD/ : { *(EXCLUDE_FILE(*crtbegin*.o *crtend*.o) .eh_frame) *(.gcc_except_table .gcc_except_table.*) }
@@ -16,11 +17,11 @@ const SCRIPT: &str = "SECTIONS
 INSERT AFTER .text;
 ";
 
-/// The first version of Rust whose musl, 1.2.5, reads packed relocations.
+/// The minor version of the first Rust release whose musl (1.2.5) supports packed relocations.
 const PACKS_FROM: u32 = 93;
 
-/// Returns `true` if the program relocates itself by the musl that comes with such a compiler. The C library of a
-/// dynamic program is that of whatever machine it runs on.
+/// Returns `true` if the program is linked statically with the musl of such a Rust release. A dynamic program
+/// would use the C library of the target machine.
 fn packs_relocations() -> bool {
     let is = |name, value| env::var(name).is_ok_and(|found| found == value);
     let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
@@ -35,7 +36,8 @@ fn packs_relocations() -> bool {
 fn main() {
     println!("cargo:rerun-if-changed=pkg/link.rs");
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    // `PROFILE` is also `release` in profiles that inherit from it. The folder is PROFILE/build/PACKAGE/out.
+    // `PROFILE` is also `release` in profiles that inherit from `release`. The directory is
+    // PROFILE/build/PACKAGE/out.
     let is_release = folder.ancestors().nth(3).and_then(Path::file_name).is_some_and(|name| name == "release");
     let is_linux = env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "linux");
     if is_release && is_linux {

@@ -1,6 +1,7 @@
-//! Access control: the access file, rights by command and protocol, tokens, and what is shown to whom.
+//! Tests access control: the access file, rights by command and protocol, tokens, and what each client is shown.
 //!
-//! One module each. The servers run in the test's own process, unless signals or the command line matter.
+//! Each subject has its own module. Servers run inside the test process, unless a test needs signals or the command
+//! line.
 
 mod daemon;
 
@@ -21,10 +22,9 @@ mod access {
 
     use super::daemon::{wait_until, Folder, PATIENCE};
 
-    /// The token of a client that may do everything.
     const OPERATOR: &str = "the operator's token";
 
-    /// A server with an access file, on a Unix socket for each protocol.
+    /// A server with an access file, which listens on a separate Unix socket for each protocol.
     struct Guarded {
         server: Server,
         folder: Folder,
@@ -34,18 +34,18 @@ mod access {
         hmac_sha256::Hash::hash(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Returns a proof of the user that runs this test.
+    /// Returns the access file's identifier for the user that runs the test.
     fn user() -> String {
         format!("user:{}", nix::unistd::getuid())
     }
 
     impl Guarded {
-        /// Starts a server with these lines and that of the operator.
+        /// Starts a server whose access file contains `lines` and a line for the operator.
         fn start(lines: &str) -> Guarded {
             Guarded::start_by(lines, |config| Server::with(config).expect("a server"))
         }
 
-        /// Starts the server with a clock that stands still, so that no delayed job becomes ready during the test.
+        /// Like `start`, but with a manual clock, which keeps delayed jobs from becoming ready.
         fn start_frozen(lines: &str) -> Guarded {
             Guarded::start_by(lines, |config| Server::with_manual_clock(config).expect("a server").0)
         }
@@ -66,7 +66,7 @@ mod access {
             Guarded { server: start(config), folder }
         }
 
-        /// Makes the server read other lines.
+        /// Replaces the access file's lines and makes the server reload the file.
         fn change(&self, lines: &str) {
             write_file(&self.folder, lines);
             self.server.reload().expect("a file that is right");
@@ -92,7 +92,6 @@ mod access {
         std::fs::write(folder.file("access"), text).expect("a file");
     }
 
-    /// One end of a connection.
     struct Talk<S = UnixStream>(BufReader<S>);
 
     impl Talk {
@@ -118,7 +117,7 @@ mod access {
             self.0.get_mut().write_all(bytes).expect("a peer that reads");
         }
 
-        /// Reads a line without its end; empty at the end of the stream.
+        /// Reads a line and returns it without the line ending, or an empty string at the end of the stream.
         fn line(&mut self) -> String {
             let mut line = String::new();
             self.0.read_line(&mut line).expect("a line");
@@ -131,13 +130,12 @@ mod access {
             bytes
         }
 
-        /// Sends a line and returns the first line of the reply.
         fn ask(&mut self, line: &str) -> String {
             self.send(format!("{line}\r\n").as_bytes());
             self.line()
         }
 
-        /// Sends a line and returns the body of a reply that begins with `OK` and its length.
+        /// Sends a command, expects the reply `OK <bytes>`, and returns the reply's body.
         fn body(&mut self, line: &str) -> String {
             let answer = self.ask(line);
             let size = answer.strip_prefix("OK ").unwrap_or_else(|| panic!("{line}: {answer}"));
@@ -145,12 +143,11 @@ mod access {
             String::from_utf8(body).expect("text")
         }
 
-        /// Waits until the server has closed all connections but this one, which may take some time.
+        /// Waits until the server has closed all other connections, which happens asynchronously.
         fn wait_until_alone(&mut self) {
             wait_until("all others are gone", || self.body("stats").contains("\ncurrent-connections: 1\n"));
         }
 
-        /// Reads the rest of the stream.
         fn rest(mut self) -> String {
             let mut rest = String::new();
             self.0.read_to_string(&mut rest).expect("the end");
@@ -163,7 +160,8 @@ mod access {
     }
 
     impl PeekOne for UnixStream {
-        /// Returns the number of available bytes, if any arrive in time.
+        /// Returns the number of bytes available for reading (0 or 1), or `None` if no byte arrives before the read
+        /// timeout.
         fn peek_one(&self) -> Option<usize> {
             let mut byte = [0];
             nix::sys::socket::recv(

@@ -1,8 +1,8 @@
-//! What one client may do to the others: every attack that we know, on the real program, with a bystander beside it.
+//! Attacks the real program with one or more hostile clients and checks that other clients are not affected.
 //!
-//! `make hostile` runs it; `make hostile ROW=T3` runs one row and `ROW="T3 M1"` two. `rows` has the table of attacks.
-//! What a row asserts is bytes: answers, order, memory, that others are served and nothing is lost. Times are shown,
-//! beside those of beanstalkd where it knows the commands, and judged in the rows about time, if a limit is given.
+//! `make hostile` runs all attacks, `make hostile ROW=T3` one, and `ROW="T3 M1"` two. `rows` contains the table of
+//! attacks. Each row asserts replies, order and memory. Round-trip times are only printed, next to those of beanstalkd
+//! if it supports the commands. Only the rows whose code begins with T compare times with a limit, if one is given.
 
 #[path = "attacks/access.rs"]
 mod access;
@@ -13,7 +13,7 @@ mod bursts;
 #[path = "attacks/bystander.rs"]
 mod bystander;
 mod daemon;
-#[allow(dead_code)] // of its faults, only slowness is needed
+#[allow(dead_code)] // the tests here use only the disk's slowness
 #[path = "durability/disk.rs"]
 mod disk;
 #[path = "attacks/floods.rs"]
@@ -52,16 +52,15 @@ use trial::{Seen, Trial};
 
 const USAGE: &str = "usage: attacks --program=PATH [--peer=PATH] [--limit-ms=N] [ROW...]";
 
-/// Descriptors that the largest crowd needs.
+/// The number of file descriptors that the attack with the most connections needs.
 const FILES: u64 = 5000;
 
-/// The command-line arguments.
 #[derive(Default)]
 struct Plan {
     program: PathBuf,
-    /// The path of beanstalkd.
+    /// The path of beanstalkd's executable.
     peer: Option<PathBuf>,
-    /// The maximum duration of a round trip.
+    /// The maximum round-trip time of the bystander. `None` disables the check.
     limit: Option<Duration>,
     rows: Vec<&'static Row>,
 }
@@ -76,7 +75,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> std::result::Result<Plan, St
         } else if let Some(number) = word.strip_prefix("--limit-ms=") {
             plan.limit = Some(Duration::from_millis(number.parse().map_err(|_| USAGE.to_owned())?));
         } else {
-            // `T11` stands for `T11a` and `T11b`, but `T1` does not.
+            // `T11` selects `T11a` and `T11b`, but `T1` does not select them.
             let asked = |row: &&Row| row.code.trim_end_matches(char::is_lowercase) == word || row.code == word;
             let found: Vec<_> = ROWS.iter().filter(asked).collect();
             if found.is_empty() {
@@ -96,7 +95,8 @@ fn plan(arguments: impl Iterator<Item = String>) -> std::result::Result<Plan, St
     }
 }
 
-/// Attacks one program. A panic is one problem more, and earlier results stay.
+/// Runs one attack against one program. A panic is recorded as a problem, and the measurements made before the panic
+/// are kept.
 fn attack(row: &Row, program: PathBuf, ours: bool) -> Seen {
     let began = Instant::now();
     let mut trial = Trial::new(program, ours);
@@ -126,7 +126,8 @@ fn main() -> ExitCode {
         let ours = attack(row, plan.program.clone(), true);
         let peer = plan.peer.clone().filter(|_| row.peer).map(|peer| attack(row, peer, false));
         let mut result = Result { row, ours, peer };
-        // Rows about memory close thousands of connections at a time, which takes the kernel longer than the limit.
+        // Rows about memory close thousands of connections at once. The kernel alone needs longer than the limit for
+        // that work.
         if let Some(limit) = plan.limit.filter(|_| row.code.starts_with('T')) {
             result.judge(limit);
         }

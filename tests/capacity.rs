@@ -1,9 +1,9 @@
-//! How much there may be of everything: waiting workers, silent connections, reservations, tubes.
+//! Tests large numbers of waiting workers, silent connections, reservations and tubes.
 //!
-//! Owns the server's promises about numbers: waiting workers are served in order, a connection that does nothing costs
-//! a little memory and no time, every time to run ends, and cost depends on the work, not on what else exists. Figures
-//! are printed; asserted is only what holds on any machine, however busy: cost is processor time, and compared with
-//! that of the same work elsewhere. One case runs at a time, so that the figures mean something.
+//! Workers must be served in the order of their requests, silent connections must cost no processor time, and the cost
+//! of a command must not grow with the number of other objects. The tests compare processor time with that of the same
+//! work in a small server, because absolute times depend on the machine. A mutex runs one test at a time to keep the
+//! measurements comparable.
 
 mod daemon;
 
@@ -20,19 +20,18 @@ use daemon::{wait_until, Daemon};
 use nix::time::{clock_gettime, ClockId};
 use wire::{allow_files, at_rest, figure, put, served, stat, Wire};
 
-/// Workers that wait for a job.
 const WAITING: usize = 5000;
 
-/// Connections that have never said anything.
+/// Number of connections that never send anything.
 const IDLE: usize = 10_000;
 
-/// Files that this process keeps for everything else.
+/// File descriptors that the test process needs in addition to the connections.
 const SPARE: usize = 300;
 
-/// Tubes that have nothing to do with the work that is measured.
+/// Number of tubes that the measured commands do not use.
 const OTHER_TUBES: usize = 20_000;
 
-/// Seconds to run that no test lasts.
+/// Time to run, in seconds, that is longer than any test.
 const LONG: u32 = 36_000;
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -40,7 +39,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// So many connections, or as many of them as this process may have open.
+/// Returns `wanted`, or the largest number of connections that the open-file limit allows.
 fn affordable(wanted: usize) -> usize {
     let files = allow_files((wanted + SPARE) as u64) as usize;
     let count = wanted.min(files.saturating_sub(SPARE));
@@ -50,7 +49,7 @@ fn affordable(wanted: usize) -> usize {
     count
 }
 
-/// The value below which so many per mille of the sorted values are.
+/// Returns the quantile of sorted values at `share` per mille.
 fn per_mille(sorted: &[Duration], share: usize) -> Duration {
     sorted[(sorted.len() - 1) * share / 1000]
 }
@@ -64,7 +63,7 @@ fn waiting_workers_are_served_in_the_order_of_their_reserves() {
     let mut workers: Vec<Wire> = (0..count).map(|_| Wire::to(&daemon)).collect();
     for (number, worker) in workers.iter_mut().enumerate() {
         worker.send("reserve\r\n");
-        // The next one asks when this one waits, so that there is one order.
+        // Waits until the server has registered the worker, which determines the order of the workers.
         wait_until("a worker waits", || figure(&mut observer, "stats-tube default", "current-waiting") > number as u64);
     }
     let mut producer = Wire::to(&daemon);
@@ -77,7 +76,7 @@ fn waiting_workers_are_served_in_the_order_of_their_reserves() {
     }
     let all = cpu_micros(&mut observer) - before;
     println!("beside {count} waiting workers a new producer's first job cost {first:.0} µs, all jobs {all:.0} µs");
-    // As much as a few of the others at most, with some for the questions.
+    // The first job can cost as much as 100 average jobs, plus 5 ms for the statistics commands.
     assert!(first < 100.0 * all / count as f64 + 5000.0, "{first:.0} µs for the first of {count}, {all:.0} for all");
     for (worker, number) in workers.iter_mut().zip(1..) {
         assert_eq!(worker.job(), (number, number.to_string().into_bytes()));
@@ -109,18 +108,20 @@ fn silent_connections_cost_memory_but_no_time() {
         "put, reserve or delete: {few:.2} µs, beside {count} silent connections {many:.2} µs: x {:.2}",
         many / few
     );
-    // Work that grew with their number would cost many times as much; a busy machine does not.
+    // The factor of 4 tolerates a busy machine. A cost proportional to the number of connections would exceed it many
+    // times.
     assert!(many <= 4.0 * few);
     at_rest(&daemon);
-    // They all still mean what they said.
+    // The connections still work.
     let mut producer = Wire::to(&daemon);
     (0..workers.len()).for_each(|_| assert!(producer.put(b"x", LONG) > 0));
-    // First come, first served, though they came in no order that a client can know: one for each.
+    // Each worker gets one job. The workers sent `reserve` concurrently, which leaves the order of the jobs undefined.
     workers.iter_mut().for_each(|worker| assert_eq!(worker.job().1, b"x"));
     drop(workers);
 }
 
-/// One holder and one that waits for what the holder loses, in a tube of their own. Returns how late each job came.
+/// Lets jobs reserved by one client expire while another client waits for them. Returns the delay between the end of
+/// each job's time to run and its next reservation.
 fn hold_and_lose(daemon: &Daemon, number: usize, jobs: usize) -> Vec<Duration> {
     std::thread::sleep(Duration::from_millis(10) * number as u32);
     let (mut holder, mut other) = (Wire::to(daemon), Wire::to(daemon));
@@ -132,13 +133,12 @@ fn hold_and_lose(daemon: &Daemon, number: usize, jobs: usize) -> Vec<Duration> {
     for job in 0..jobs {
         let ttr = 1 + job as u32 % 3;
         let id = holder.put(job.to_string().as_bytes(), ttr);
-        // The time to run starts when the server reads this; it cannot be earlier.
+        // The server starts the time to run after this moment. The computed deadline is therefore a lower bound.
         deadlines.push(Instant::now() + Duration::from_secs(ttr.into()));
         holder.send(format!("reserve-job {id}\r\n"));
         assert_eq!(holder.job().0, id);
     }
     let mut late = Vec::new();
-    // It deletes each job before the time to run has ended again, or, on a machine that is so busy, afterwards.
     other.send("reserve\r\n");
     for _ in 0..jobs {
         let (id, body) = other.job();
@@ -173,7 +173,7 @@ fn every_time_to_run_ends() {
     at_rest(&daemon);
 }
 
-/// Sends commands in pieces and reads one line for each.
+/// Sends the commands in chunks and reads `lines` reply lines.
 fn all(client: &mut Wire, commands: impl Iterator<Item = String>, lines: usize) {
     let commands: Vec<String> = commands.collect();
     for piece in commands.chunks(500) {
@@ -185,13 +185,14 @@ fn all(client: &mut Wire, commands: impl Iterator<Item = String>, lines: usize) 
     }
 }
 
-/// Processor time of the server so far, in microseconds, which is finer than the kernel's ticks.
+/// Returns the server's total processor time in microseconds. The statistics are more precise than the kernel's clock
+/// ticks.
 fn cpu_micros(client: &mut Client) -> f64 {
     let mut seconds = |key| client.figure("stats", key).expect("statistics").parse::<f64>().expect("seconds");
     (seconds("rusage-utime") + seconds("rusage-stime")) * 1e6
 }
 
-/// Puts, reserves and deletes jobs in bunches; returns the server's processor time for one of these commands, in µs.
+/// Puts, reserves and deletes jobs in batches. Returns the server's processor time for one command in microseconds.
 fn cost(client: &mut Wire, observer: &mut Client) -> f64 {
     const BUNCH: usize = 50;
     const BUNCHES: usize = 60;
@@ -207,8 +208,8 @@ fn cost(client: &mut Wire, observer: &mut Client) -> f64 {
     (cpu_micros(observer) - before) / (3 * BUNCH * BUNCHES) as f64
 }
 
-/// Returns the least [`cost`] of several rounds in a tube of each of two servers. They take turns, so that the machine
-/// is as busy for the one as for the other.
+/// Returns the minimum [`cost`] of several rounds for each of two servers. The rounds alternate between the servers,
+/// which exposes both to the same load of the machine.
 fn costs(daemons: [&Daemon; 2], tube: &str) -> [f64; 2] {
     let mut clients = daemons.map(|daemon| {
         let mut client = Wire::to(daemon);
@@ -221,7 +222,6 @@ fn costs(daemons: [&Daemon; 2], tube: &str) -> [f64; 2] {
     for round in 0..7 {
         for (costs, (client, observer)) in costs.iter_mut().zip(&mut clients) {
             let cost = cost(client, observer);
-            // The first round warms up caches and the allocator.
             if round > 0 {
                 costs.push(cost);
             }
@@ -239,12 +239,14 @@ fn work_costs_the_same_beside_many_other_tubes() {
     assert!(stat(&many, "current-tubes") > OTHER_TUBES as u64);
     let [few, many] = costs([&few, &many], "active");
     println!("put, reserve or delete: {few:.2} µs, beside {OTHER_TUBES} other tubes {many:.2} µs: x {:.2}", many / few);
-    // Work that grew with their number would cost many times as much; a busy machine does not.
+    // The factor of 4 tolerates a busy machine. A cost proportional to the number of reservations would exceed it many
+    // times.
     assert!(many <= 4.0 * few);
 }
 
-/// Creates tubes in ten pieces and compares the first three with the last three, by their medians. If each tube cost
-/// more the more there are, the last would take almost six times as long.
+/// Creates tubes in ten batches and compares the median cost of the first three batches with the median of the last
+/// three. If the cost of a tube were proportional to the number of tubes, the last batches would take almost six times
+/// as long.
 fn creates(what: &str, lines: usize, command: impl Fn(usize) -> String) {
     let daemon = Daemon::start(&["-t", "1"]);
     let (mut client, mut observer) = (Wire::to(&daemon), daemon.client());
@@ -270,16 +272,17 @@ fn creates(what: &str, lines: usize, command: impl Fn(usize) -> String) {
 fn creating_tubes_costs_the_same_however_many_there_are() {
     let _alone = alone();
     creates("watch", 1, |number| format!("watch t{number}\r\n"));
-    // A tube that is used no longer stays while a job is in it.
+    // After the next `use` command, only the job keeps the tube alive.
     creates("use, with a put,", 2, |number| format!("use t{number}\r\nput 0 0 60 0\r\n\r\n"));
 }
 
-/// Processor time of this thread so far.
+/// Returns the processor time that the current thread has used.
 fn own_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock that every Linux has").into()
 }
 
-/// What it costs that many clients who wait for one outcome go away, in this order.
+/// Returns the processor time needed to disconnect many clients that wait for the same outcome. `order` rearranges the
+/// clients before they disconnect.
 fn leaving(order: impl Fn(&mut Vec<ClientId>)) -> Duration {
     let mut engine = Engine::new(Limits::NONE);
     let now = Time::from_nanos(1);

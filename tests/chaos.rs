@@ -1,8 +1,9 @@
-//! The real program, treated badly on purpose: after each misfortune it must be as healthy as before.
+//! Stresses the real program with floods, huge bodies, full disks and broken networks, and checks that the server
+//! recovers.
 //!
-//! Owns the misfortunes and what health is: somebody new is served, descriptors and threads are as many as before,
-//! memory is at most three tenths above, and no processor time goes by while nobody says anything. For `make chaos`.
-//! What needs root and is not to be had is named and left out.
+//! After each disturbance, the server must serve new clients, have as many threads and descriptors as before, use at
+//! most 30 % more memory, and be idle. `make chaos` runs the tests. A test that needs root or a missing tool prints a
+//! message and is skipped.
 
 #[path = "daemon/mod.rs"]
 mod daemon;
@@ -16,19 +17,19 @@ use std::time::{Duration, Instant};
 use daemon::{wait_until, Daemon, Folder};
 use nix::sys::signal::Signal;
 
-/// Memory that may stay with the allocator, in bytes; and on the server's account, for tables that have grown.
+/// Bytes of memory that the allocator can retain after a disturbance.
 const SLACK: u64 = 16 << 20;
 const TABLES: u64 = 64 << 10;
 
-/// Connections of the flood, if there are descriptors for both of their ends.
+/// Number of connections in the flood, if the descriptor limit allows that many.
 const FLOOD: usize = 50_000;
 
-/// What is compared before and after.
+/// Resources of the server that are compared before and after a disturbance.
 struct Health {
     files: usize,
     threads: u64,
     rss: u64,
-    /// What the server says that its clients take.
+    /// The server's statistic `current-memory`, in bytes.
     account: u64,
 }
 
@@ -41,7 +42,7 @@ fn health(server: &Daemon) -> Health {
     }
 }
 
-/// None if the server has no descriptor to tell it.
+/// Returns the statistic `current-memory`, or `None` if the server has no descriptor for another connection.
 fn account(server: &Daemon) -> Option<u64> {
     server.client().figure("stats", "current-memory").ok()?.parse().ok()
 }
@@ -57,7 +58,7 @@ fn serves(server: &Daemon) {
     client.delete(id).expect("a job of ours");
 }
 
-/// Does something bad, and checks that everything is as before.
+/// Runs `misfortune`, and checks that the server's resource usage returns to its previous values.
 fn survives(server: &Daemon, what: &str, misfortune: impl FnOnce()) {
     serves(server);
     let before = health(server);
@@ -86,7 +87,7 @@ fn survives(server: &Daemon, what: &str, misfortune: impl FnOnce()) {
     );
 }
 
-/// Sends what the server takes, for it may close.
+/// Sends bytes and ignores errors, because the server can close the connection.
 fn send_all(stream: &mut TcpStream, bytes: &[u8]) {
     let _ = stream.write_all(bytes);
 }
@@ -117,7 +118,7 @@ fn drain(server: &Daemon) {
     });
 }
 
-/// As many connections as this machine lets both sides have.
+/// Opens as many connections as the limits of both processes allow, and sends an incomplete command on each.
 fn flood(server: &Daemon) {
     let mut streams = Vec::new();
     while streams.len() < FLOOD {
@@ -127,7 +128,6 @@ fn flood(server: &Daemon) {
         }
     }
     println!("{} of {FLOOD} connections", streams.len());
-    // Refused clients get a reply; the rest send half a command.
     streams.iter_mut().for_each(|stream| send_all(stream, b"put 0 0"));
 }
 
@@ -139,7 +139,7 @@ fn slow_loris(server: &Daemon) {
     serves(server);
 }
 
-/// So many clients at once, each with a body of so many MiB.
+/// Sends bodies of `size` MiB from `clients` clients in parallel.
 fn large_bodies(server: &Daemon, clients: usize, size: usize) {
     let threads: Vec<_> = (0..clients)
         .map(|_| {
@@ -150,7 +150,7 @@ fn large_bodies(server: &Daemon, clients: usize, size: usize) {
                 (0..size).for_each(|_| send_all(&mut stream, &piece));
                 send_all(&mut stream, b"\r\n");
                 let mut answer = [0; 100];
-                // Taken, refused, or dropped since memory is short: each is an end.
+                // An empty reply means that the server dropped the connection for lack of memory.
                 stream.read(&mut answer).map_or(String::new(), |count| String::from_utf8_lossy(&answer[..count]).into())
             })
         })
@@ -163,7 +163,7 @@ fn large_bodies(server: &Daemon, clients: usize, size: usize) {
     drain(server);
 }
 
-/// Comes last: only root could raise the limit again.
+/// Must be called last, because only root can raise the limit again.
 fn few_descriptors(server: &Daemon) {
     let few = server.open_files() + 8;
     if !server.limit(&format!("--nofile={few}:")) {
@@ -172,7 +172,7 @@ fn few_descriptors(server: &Daemon) {
     let streams: Vec<TcpStream> = (0..40).map(|_| server.tcp()).collect();
     for mut stream in &streams {
         stream.set_read_timeout(Some(Duration::from_millis(20))).expect("an option");
-        // It is served, told why not, or reset.
+        // The server can reply, refuse the connection or reset it.
         let _ = stream.read(&mut [0; 100]);
     }
     drop(streams);
@@ -198,7 +198,6 @@ fn run(line: &str) -> bool {
     Command::new(words[0]).args(&words[1..]).output().is_ok_and(|output| output.status.success())
 }
 
-/// A file system that is full, and then is not.
 #[test]
 #[ignore = "see make chaos"]
 fn a_full_file_system_takes_deletes_and_then_jobs_again() {
@@ -225,7 +224,7 @@ fn a_full_file_system_takes_deletes_and_then_jobs_again() {
     assert!(run(&format!("umount {path}")), "the file system is busy");
 }
 
-/// Two clients with bodies that only one of them can have room for, after one alone had.
+/// The memory limit has room for only one of the two bodies.
 #[test]
 #[ignore = "see make chaos"]
 fn bodies_of_a_gibibyte_leave_nothing_behind() {
@@ -247,8 +246,8 @@ fn bodies_of_a_gibibyte_leave_nothing_behind() {
     survives(&server, "two bodies of 1 GiB at once", || large_bodies(&server, 2, SIZE >> 20));
 }
 
-/// How this test is run: in a network of its own that drops packets, at random if the kernel can, else those that are
-/// too many for a narrow link.
+/// Shell commands that run the test in a separate network namespace with packet loss. Without the kernel's `netem`
+/// module, a rate limit drops packets instead.
 const LOSSY: &str = "ip link set lo mtu 1500 up && { tc qdisc add dev lo root netem loss 10% 2>/dev/null || \
                      tc qdisc add dev lo root tbf rate 20mbit burst 16k limit 16k; } && exec \"$0\" \"$@\"";
 
@@ -289,7 +288,7 @@ fn beside_lost_packets() {
     assert_ne!(dropped, "0", "nothing got lost: {shown}");
 }
 
-/// Puts jobs, and gets each of them once.
+/// Puts jobs, then reserves and deletes each of them.
 fn carry(server: &Daemon, tube: &str) {
     let mut client = server.client();
     client.use_tube(tube).expect("an answer");
@@ -304,14 +303,13 @@ fn carry(server: &Daemon, tube: &str) {
     }
 }
 
-/// The library by which a program sees another time.
+/// Returns the path of libfaketime, a library that presents a false time of day to a program.
 fn faketime() -> Option<String> {
     let folders =
         fs::read_dir("/usr/lib").ok()?.filter_map(|entry| Some(entry.ok()?.path().join("faketime/libfaketime.so.1")));
     folders.filter(|path| path.exists()).find_map(|path| path.to_str().map(str::to_owned))
 }
 
-/// The time of day is set far ahead and back; no deadline depends on it, not even at a start after kill -9.
 // Promises: P11.
 #[test]
 #[ignore = "see make chaos"]
@@ -348,7 +346,7 @@ fn a_clock_that_is_set_moves_no_deadline() {
             assert!((1800..=3600).contains(&left(&server)), "{} s are left", left(&server));
         });
     }
-    // That it saw the other time, its log tells.
+    // The log's timestamps show that the server used the false time.
     server.signal(Signal::SIGUSR1);
     server.wait_log("2001-01-01T");
     server.signal(Signal::SIGKILL);

@@ -1,7 +1,4 @@
-//! The program from its users' perspective: options, addresses, signals, service managers, the log; always the real
-//! binary.
-//!
-//! One module for each subject. Conversations test the protocol.
+//! Tests the real program's command line, addresses, signals, service managers and log.
 
 mod daemon;
 
@@ -30,11 +27,11 @@ mod cli {
     use super::daemon;
     use daemon::Ended;
 
-    /// The exit code for an address or an inherited socket that cannot be used.
+    /// Exit code for an address or an inherited socket that cannot be used.
     const NO_ADDRESS: i32 = 111;
 
     impl Ended {
-        /// Checks that it failed with this code and with one line on stderr that contains all of these words.
+        /// Checks that the program exited with `code` and printed one line on stderr that contains all of `words`.
         fn failed(&self, code: i32, words: &[&str]) {
             assert_eq!(self.code, code, "{self:?}");
             assert_eq!(self.out, "", "{self:?}");
@@ -45,14 +42,14 @@ mod cli {
         }
     }
 
-    /// Returns a local address that no other test uses, so that its ports are free.
+    /// Returns a loopback address that no other test uses.
     fn own_host() -> String {
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let [_, _, high, low] = std::process::id().to_be_bytes();
         format!("127.{}.{high}.{low}", 100 + NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Returns a port of 127.0.0.1 that is in use as long as the listener lives.
+    /// Returns a listener on 127.0.0.1 and its address, which remains occupied until the listener is dropped.
     fn taken() -> (TcpListener, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("a bound listener");
@@ -71,7 +68,6 @@ mod cli {
         root
     }
 
-    /// Reads everything until the peer closes or resets the connection.
     fn read_all(stream: &mut impl Read) -> Vec<u8> {
         let mut bytes = Vec::new();
         match stream.read_to_end(&mut bytes) {

@@ -1,7 +1,9 @@
-//! Several servers and one shared log: who may write, what survives, and what a copy holds.
+//! Tests several servers that share one log: which server can write, which entries survive, and which files a standby
+//! copies.
 //!
-//! Owns schedules on a shared log in memory that loses answers, delays requests and shows old ends, and whole nodes
-//! that follow, claim and are fenced. The real program with a real etcd is in `tests/cluster/run`.
+//! Random schedules run on a shared log in memory that loses replies, delays requests and returns stale positions.
+//! Other tests run whole nodes that follow the log, become active and are fenced. `tests/cluster/run` tests the real
+//! program with a real etcd.
 
 mod daemon;
 
@@ -27,10 +29,9 @@ use beanpole::internals::cluster::{
     merge, Active, EntryKind, Fail, Faults, Head, MemoryLog, Node, Seq, Services, SharedLog, Step,
 };
 
-/// Schedules by default; `BEANPOLE_SCHEDULES` sets another number.
+/// The default number of schedules. The variable `BEANPOLE_SCHEDULES` sets another number.
 const SCHEDULES: u64 = 20_000;
 
-/// The number of steps of one schedule.
 const STEPS: u64 = 60;
 
 struct Random(u64);
@@ -44,18 +45,17 @@ impl Random {
     }
 }
 
-/// A writer of a schedule: what it believes, and what it was promised.
+/// A simulated server: its view of the log and the appends that the log confirmed to it.
 struct Writer {
     epoch: u64,
     end: Seq,
     head: Head,
     active: bool,
     confirmed: BTreeMap<Seq, Head>,
-    /// Entries after the end that may be in progress.
     ahead: VecDeque<Head>,
 }
 
-/// The maximum number of entries in progress.
+/// Maximum number of unconfirmed entries of one writer.
 const WINDOW: usize = 4;
 
 impl Writer {
@@ -70,7 +70,7 @@ impl Writer {
         (*found == seq).then(|| Head::open(entry).expect("a whole entry").0)
     }
 
-    /// Restarts: reads on, and claims what it believes to be the end.
+    /// Simulates a restart: reads the log up to the end known to this writer and claims it.
     fn claim(&mut self, log: &MemoryLog) {
         self.active = false;
         self.ahead.clear();
@@ -89,7 +89,7 @@ impl Writer {
         }
     }
 
-    /// One attempt to append one of the next entries, several of which may be in progress, as in the program.
+    /// Tries to append one of the next entries. Like the program, the writer can have several unconfirmed entries.
     fn append(&mut self, log: &MemoryLog, random: &mut Random) {
         if self.ahead.is_empty() || (self.ahead.len() < WINDOW && random.below(2) == 0) {
             let number = self.head.number + 1;
@@ -104,7 +104,7 @@ impl Writer {
             Err(Fail::Conflict) if place > 0 => false,
             Err(_) => match Writer::head_at(log, seq) {
                 Some(found) if found == head => true,
-                // Its lease ends, and nothing was promised.
+                // Gives up like a server whose lease has expired, without confirming the entry.
                 Some(_) => return self.active = false,
                 None => false,
             },
@@ -118,7 +118,6 @@ impl Writer {
     }
 }
 
-/// Runs one schedule. Returns the number of confirmed appends.
 fn schedule(seed: u64) -> usize {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut part = |most| random.below(most) as u8;
@@ -146,7 +145,8 @@ fn schedule(seed: u64) -> usize {
             assert_eq!(entries.get(seq), Some(head), "seed {seed}: what was confirmed is not there");
         }
     }
-    // Between two claims, only the first claimer writes: a fenced writer does not return.
+    // Between two claims, all entries must come from the server that made the first claim. A fenced server must not
+    // write.
     let mut writer = 0;
     for (seq, head) in &entries {
         match head.kind {
@@ -188,7 +188,7 @@ fn node(log: &Arc<MemoryLog>, folder: &Folder, name: &str) -> Node {
     Node::new(log.clone(), &folder.0, name, "127.0.0.1:11300", &Services::new()).expect("a node")
 }
 
-/// Looks until the node is active.
+/// Polls the node until it is active.
 fn activate(node: &mut Node) -> Active {
     for _ in 0..1000 {
         match node.poll().expect("a log in memory") {
@@ -206,7 +206,7 @@ fn files(folder: &Folder) -> BTreeMap<String, Vec<u8>> {
     segments.map(|(name, path)| (name, std::fs::read(path).expect("a file"))).collect()
 }
 
-/// Returns the last entry of the copy, as the directory records it.
+/// Returns the sequence number of the last entry in the copy, according to the file `journal.position`.
 fn position(folder: &Folder) -> Option<Seq> {
     std::fs::read_to_string(folder.0.join("journal.position")).ok()?.lines().next()?.parse().ok()
 }
@@ -241,7 +241,7 @@ fn a_slow_response_is_no_silence_of_the_active_server() {
     let _active = activate(&mut node(&log, &first, "a"));
     let mut standby = node(&log, &second, "b");
     assert!(matches!(standby.poll().expect("a log in memory"), Step::Standby(_)));
-    // The active server renews its lease throughout.
+    // The standby must not claim the log, because the active server keeps renewing its lease.
     log.delay_answers(Duration::from_secs(3));
     assert!(matches!(standby.poll().expect("a log in memory"), Step::Standby(_)));
 }
@@ -254,7 +254,7 @@ fn what_was_never_shared_is_gone_when_a_server_comes_back() {
     file.write_at(0, b"shared").expect("a write");
     file.sync().expect("a sync");
     file.write_at(10, b"not shared").expect("a write");
-    // As if the process had ended here, which releases the lock.
+    // Simulates the end of the process, which releases the lock.
     active.lease.end();
     drop((active, file));
     let copy = Folder::new();
@@ -331,7 +331,7 @@ fn a_standby_behind_a_slow_network_catches_up_with_large_bodies() {
     let active = activate(&mut node(&log, &first, "a"));
     let file = active.storage.create("segment.0000000001", 20_000_000).expect("a file");
     for number in 0..40 {
-        // Two of these do not fit into a response.
+        // The size limit of a response has room for only one write of this size.
         file.write_at(number * 400_000, &[7; 400_000]).expect("a write");
         file.sync().expect("a sync");
     }
@@ -359,13 +359,12 @@ fn an_interrupted_import_is_repeated_and_no_other_server_becomes_active() {
     for folder in [&first, &third] {
         std::fs::write(folder.0.join("segment.0000000007"), [3; 1000]).expect("a file");
     }
-    // Server a has claimed, and ended before its binlog was imported.
+    // Simulates server a, which ended after it claimed the log and before it imported its binlog.
     let claim = Head { kind: EntryKind::Claim, epoch: 0, writer: 9, number: 0 };
     let epoch = log.claim(0, 0, b"a 127.0.0.1:11300", &claim.seal(b"")).expect("a log in memory");
     let import = Head { kind: EntryKind::Import, epoch, writer: 9, number: 1 };
     log.append(epoch, 1, &import.seal(b"")).expect("a log in memory");
     let _ = node(&log, &second, "b").poll().expect("a log in memory");
-    // After a restart, it has everything.
     let (mut other, mut stranger) = (node(&log, &second, "b"), node(&log, &third, "c"));
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end {
@@ -380,7 +379,7 @@ fn an_interrupted_import_is_repeated_and_no_other_server_becomes_active() {
     assert_eq!(files(&third), BTreeMap::from([("segment.0000000007".to_owned(), vec![3; 1000])]));
 }
 
-/// Returns a log that was restored from a backup with these entries.
+/// Returns a log restored from a backup that contains `entries`.
 fn restored(entries: &[(Seq, Vec<u8>)], note: &[u8]) -> Arc<MemoryLog> {
     let copy = MemoryLog::new(Faults::default(), 9);
     let mut epoch = 0;
@@ -393,7 +392,7 @@ fn restored(entries: &[(Seq, Vec<u8>)], note: &[u8]) -> Arc<MemoryLog> {
     Arc::new(copy)
 }
 
-/// Appends entries until the log has this one.
+/// Appends entries until the log contains the entry `end`.
 fn write_until(active: &Active, log: &MemoryLog, end: Seq) {
     let file = active.storage.create("segment.0000000009", 64).expect("a file");
     while log.entries().last().is_some_and(|(seq, _)| *seq < end) {
@@ -416,12 +415,12 @@ fn a_journal_that_was_wiped_or_restored_is_refused_and_the_old_copies_stay() {
     let end = log.entries().last().expect("entries").0;
     active.watch(|| {}, || {}).expect("threads");
     wait_until("the active server notes how far it is", || position(&first) == Some(end));
-    // As if the process had ended here.
+    // Simulates the end of the process.
     active.lease.end();
     let mut standby = node(&log, &second, "b");
     while let Ok(Step::Standby(true)) = standby.poll() {}
     standby.save().expect("a position");
-    // The active server ends without shutting down, and the other one cleanly.
+    // Simulates a crash of the active server and a clean stop of the standby.
     drop((file, active, standby));
     let kept = files(&second);
     assert!(kept["segment.0000000001"].starts_with(&[7; 20]));
@@ -445,14 +444,14 @@ fn a_journal_that_was_wiped_or_restored_is_refused_and_the_old_copies_stay() {
                 assert_eq!(files(&copy), kept, "{what}");
             }
         }
-        // The copy still follows its own journal.
+        // The copy still belongs to the original journal.
         let mut back = node(&log, &copy, "b");
         assert!(matches!(back.poll(), Ok(Step::Standby(_))));
         assert_eq!(files(&copy), kept);
     }
 }
 
-/// Changes a file of a copy on disk.
+/// A modification of one file in a copy, which returns `false` if it does not apply to the file.
 type Damage = fn(&mut Vec<u8>) -> bool;
 
 #[test]

@@ -1,4 +1,5 @@
-//! Every golden conversation: in this process on a virtual clock, in other pieces, and over real sockets.
+//! Plays every recorded conversation against this implementation: on a virtual clock, in different chunk sizes, and
+//! over real sockets.
 
 mod script;
 #[path = "script/within.rs"]
@@ -15,14 +16,14 @@ use beanpole::{Address, Config, Server};
 use script::{load, run, Connection, Conversation, Sockets, Step, What, Wire};
 use within::{speech, Pieces, Within};
 
-/// How long to listen for bytes that must not come.
+/// Time to wait for output in steps where the server must stay silent.
 const QUIET: Duration = Duration::from_millis(40);
 
-/// The time at which conversations with absolute times begin: 2033-05-18T03:33:20Z, and up to a second later over
-/// sockets.
+/// Start time of conversations that contain absolute times: 2033-05-18T03:33:20Z. Over sockets, the start is up to one
+/// second later.
 const BEGIN: Duration = Duration::from_secs(2_000_000_000);
 
-/// Returns the conversations of beanstalk, of the protocols with their own directory, and of released versions.
+/// Returns the conversations in all directories, including those of released versions.
 fn all(host: &str) -> Vec<Conversation> {
     let folders = ["", "/extensions", "/gearman", "/workq"].map(|folder| format!("tests/conversations{folder}").into());
     let released = std::fs::read_dir("tests/released").expect("a folder");
@@ -37,10 +38,10 @@ fn check(failures: Vec<String>) {
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Returns the configuration for the options of a conversation.
 fn config(conversation: &Conversation) -> Config {
     let mut options = conversation.options.clone();
-    // The program accepts no less than 1M, which would require a long conversation.
+    // The program's minimum is 1M, and exhausting 1M would require a long conversation. The tests therefore set smaller
+    // limits directly.
     let memory = options.iter().position(|word| word == "--max-memory").map(|at| {
         let size = options.drain(at..at + 2).next_back();
         size.and_then(|size| size.parse().ok()).expect("a number of bytes")
@@ -85,7 +86,7 @@ fn in_large_pieces() {
     check(run_within(&merged(within::HOST), Pieces::AsSent));
 }
 
-/// Returns all conversations with merged input: what a client sends before another one acts is sent at once.
+/// Returns all conversations with consecutive input of a client merged into one send.
 fn merged(host: &str) -> Vec<Conversation> {
     let mut conversations = all(host);
     let mut merged = 0;
@@ -106,13 +107,13 @@ fn belong_together(one: &Step, next: &Step) -> bool {
 }
 
 fn sent_at_once(steps: &[Step]) -> Vec<Step> {
-    // Earlier steps may depend on what other clients sent.
+    // Steps before the first send remain separate, because they can depend on input of other clients.
     let first = steps.iter().position(|step| matches!(step.what, What::Send(_))).unwrap_or(steps.len());
     let (mut pieces, mut sent, mut got) = (steps[..first].to_vec(), Vec::new(), Vec::new());
     for (place, step) in steps.iter().enumerate().skip(first) {
         match &step.what {
             What::Send(bytes) => sent.extend_from_slice(bytes),
-            // What is sent after it may be answered already.
+            // Input sent after the expected silence is now part of the same send, which can cause a reply earlier.
             What::Silence if place + 1 < steps.len() => {}
             _ => got.push(step.clone()),
         }
@@ -156,7 +157,7 @@ fn over_sockets(conversations: &[Conversation]) {
     check(failures);
 }
 
-/// Every other one over TCP, the rest over Unix sockets.
+/// Alternates between TCP and Unix sockets.
 fn over_socket(conversation: &Conversation) -> Result<(), String> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -175,13 +176,12 @@ fn over_socket(conversation: &Conversation) -> Result<(), String> {
     let (server, clock, before) = loop {
         let before = now();
         let (server, clock) = Server::with_manual_clock(config.clone()).expect("a server");
-        // Its clock stands at a time in between, which may be long on a busy machine.
+        // Retries on a busy machine: if the start took too long, the clock's value is unknown.
         if now() - before < Duration::from_millis(500) {
             break (server, clock, before);
         }
     };
     if !conversation.is_all(Wire::Beanstalk) {
-        // Later by the time that it took, which is not a whole second.
         clock.advance(BEGIN - before);
     }
     let connect = |wire| match number % 2 {
@@ -198,10 +198,10 @@ fn over_socket(conversation: &Conversation) -> Result<(), String> {
     result
 }
 
-/// The line of examples/CLIENTS.md above the test vectors.
+/// The line of examples/CLIENTS.md that precedes the generated test vectors.
 const VECTORS: &str = "<!-- What follows is generated from tests/conversations/extensions/vectors.txt. -->\n";
 
-/// Formats the test vectors for a page: the title, the comments below it, and the steps.
+/// Formats the test vectors as Markdown: the title, the comments below the title, and the steps.
 fn page_of(vectors: &str) -> String {
     let mut page = String::new();
     for conversation in vectors.split("\n== ").skip(1) {

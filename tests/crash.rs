@@ -1,10 +1,9 @@
-//! The log on a disk that forgets, tears, fills up and fails.
+//! Tests the log on a simulated disk that loses, tears and refuses writes.
 //!
-//! Owns the promise of the log: what was acknowledged is there, job by job and field by field, whatever happened to the
-//! process, the power or the disk; and the bound of what the log takes on the disk. Everything runs in memory and
-//! follows from seeds, so each failure can be repeated. `disk` is the disk, `driver` the server (`options` has its
-//! verbs for jobs with options, `tagged_lives` those for jobs with tags), `model` and `snapshots` what must come back,
-//! `lines` the log lines for operators.
+//! Acknowledged changes must survive any failure of the process, the power or the disk, and the log must stay within
+//! its size bound. Everything runs in memory and is derived from seeds, which makes failures reproducible. `disk`
+//! simulates the disk and `driver` the server. `options` adds jobs with options, and `tagged_lives` adds jobs with
+//! tags. `model` and `snapshots` predict the recovered state. `lines` checks the log messages for operators.
 
 #[path = "crash/disk.rs"]
 mod disk;
@@ -23,7 +22,7 @@ mod random;
 #[path = "crash/reference.rs"]
 mod reference;
 #[path = "crash/snapshots.rs"]
-#[allow(dead_code)] // what only the simulation does
+#[allow(dead_code)] // parts that only the simulation in tests/sim.rs uses
 mod snapshots;
 #[path = "crash/takeovers.rs"]
 mod takeovers;

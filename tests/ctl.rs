@@ -1,8 +1,8 @@
-//! The subcommands from their users' perspective: the real program with the real server, and with beanstalkd if it is
-//! installed.
+//! Tests the subcommands of the real program against a real beanpole and, if installed, beanstalkd.
 //!
-//! Owns the two servers. `BEANSTALKD` names the other one, as in `make compat`; otherwise, the paths of Debian and of
-//! `make compat` are tried. Without it, its half is skipped, with a message.
+//! Owns the start of both servers. The variable `BEANSTALKD` names the executable of beanstalkd. Without the variable,
+//! the tests try the paths of Debian and of `make compat`. If no executable exists, the tests with beanstalkd are
+//! skipped with a message.
 
 mod daemon;
 
@@ -20,7 +20,7 @@ mod ctl {
 }
 
 mod support {
-    //! The servers, and the program as a shell would call it.
+    //! Starts servers and runs the program as a shell would.
 
     use std::io::{BufRead, BufReader, Write};
     use std::net::{SocketAddr, TcpListener};
@@ -29,10 +29,9 @@ mod support {
 
     use super::daemon::{command, run_command, Daemon, Ended};
 
-    /// Possible paths of beanstalkd.
+    /// Paths where beanstalkd is searched for.
     const PLACES: [&str; 2] = ["/usr/bin/beanstalkd", "target/compat/beanstalkd/usr/bin/beanstalkd"];
 
-    /// A running server.
     pub struct Server {
         pub daemon: Daemon,
     }
@@ -42,7 +41,7 @@ mod support {
             Server { daemon: Daemon::start(arguments) }
         }
 
-        /// Returns `None`, with a message, if it is not installed.
+        /// Starts beanstalkd. Returns `None` and prints a message if beanstalkd is not installed.
         pub fn beanstalkd(arguments: &[&str]) -> Option<Server> {
             let told = std::env::var("BEANSTALKD").ok();
             let found = PLACES.iter().map(|path| (*path).to_owned()).find(|path| Path::new(path).exists());
@@ -60,41 +59,39 @@ mod support {
             self.daemon.address()
         }
 
-        /// Returns a command line for it.
+        /// Returns a command that runs a subcommand against this server.
         pub fn command(&self, arguments: &[&str]) -> Command {
             ctl(&self.address().to_string(), arguments)
         }
 
-        /// Runs a subcommand that ends by itself.
+        /// Runs a subcommand and waits for its exit.
         pub fn run(&self, arguments: &[&str]) -> Ended {
             run_command(self.command(arguments))
         }
 
-        /// Like `run`, with these bytes on stdin.
         pub fn feed(&self, arguments: &[&str], input: &[u8]) -> Ended {
             feed(self.command(arguments), input)
         }
 
-        /// Runs a subcommand that must succeed. Returns its output.
         pub fn ok(&self, arguments: &[&str]) -> String {
             let ended = self.run(arguments);
             assert_eq!(ended.code, 0, "{arguments:?}: {}{}", ended.out, ended.err);
             ended.out
         }
 
-        /// Returns a figure of the server, a tube or a job.
+        /// Returns a value from the output of a statistics command.
         pub fn figure(&self, command: &str, key: &str) -> String {
             self.daemon.client().figure(command, key).unwrap_or_else(|error| panic!("{command} {key}: {error}"))
         }
 
         pub fn count(&self, tube: &str, state: &str) -> u64 {
             let figure = self.daemon.client().figure(&format!("stats-tube {tube}"), &format!("current-jobs-{state}"));
-            // Without a job, the tube may not exist.
+            // A tube without jobs can have been deleted.
             figure.map_or(0, |text| text.parse().expect("a number"))
         }
     }
 
-    /// Returns the program with a subcommand, without any settings of this machine.
+    /// Returns a command that runs a subcommand, unaffected by environment variables and settings of the machine.
     pub fn ctl(server: &str, arguments: &[&str]) -> Command {
         let mut command = command(arguments);
         for name in ["BEANSTALKD_URL", "BEANSTALKD_HOST", "BEANSTALKD_PORT"] {
@@ -104,9 +101,8 @@ mod support {
         command
     }
 
-    /// Runs a command with these bytes on its stdin.
     pub fn feed(mut command: Command, input: &[u8]) -> Ended {
-        // The program must not hold the writing end.
+        // The child must not inherit the writing end, because it would never see the end of its input.
         let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
         let mut writer = std::fs::File::from(writer);
         command.stdin(reader);
@@ -117,13 +113,13 @@ mod support {
         ended
     }
 
-    /// Calls `each` with every available server.
     pub fn with_both(mut each: impl FnMut(&Server)) {
         each(&Server::beanpole(&[]));
         Server::beanstalkd(&[]).iter().for_each(each);
     }
 
-    /// Starts a fake server that sends `reply` to each line, or nothing, for one connection after the other.
+    /// Starts a fake server and returns its address. `reply` computes the reply to each line; `None` sends nothing.
+    /// Connections are served one at a time.
     pub fn pretender(reply: impl Fn(&str) -> Option<&'static str> + Send + 'static) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -136,7 +132,7 @@ mod support {
                         if stream.get_mut().write_all(reply.as_bytes()).is_err() {
                             break;
                         }
-                        // An incomplete reply ends with the connection.
+                        // Closes the connection after an incomplete reply.
                         if !reply.ends_with("\r\n") {
                             break;
                         }

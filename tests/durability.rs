@@ -1,12 +1,12 @@
-//! Acknowledged changes survive any fault of the process, the disk or the directory.
+//! Tests that acknowledged changes survive faults of the process, the disk and the directory.
 //!
-//! Owns the promises of the binlog as a user meets them: the real program and real files, killed, filled up, damaged
-//! and taken away, and a server inside this process on a disk that is slow or fails. The crash tests over a simulated
-//! disk, which are far more thorough about bytes, are elsewhere; here are the kernel, the sockets and the threads.
+//! The tests run the real program on real files, and kill the program, fill the disk, and damage or remove files. Other
+//! tests run a server inside the test process on a disk that is slow or fails. Must not repeat the byte-level tests in
+//! `tests/crash.rs`.
 //!
-//! `BEANPOLE_KILLS=N` gives the loop of kills so many rounds for each kind of sync; `BEANPOLE_RECOVERY=1` measures how
-//! long a million jobs take to come back; `BEANSTALKD=/path/to/it` names the original, unless it is in one of the usual
-//! places.
+//! `BEANPOLE_KILLS=N` sets the number of rounds of the kill tests for each sync mode. `BEANPOLE_RECOVERY=1` measures
+//! the time to recover a million jobs. `BEANSTALKD=PATH` names the executable of beanstalkd if it is not in one of the
+//! usual places.
 
 mod daemon;
 

@@ -1,6 +1,7 @@
-//! The library as other programs use it: a queue inside the process, its client, and the manual clock.
+//! Tests the library as other programs use it: an embedded queue, its client, and the manual clock.
 //!
-//! Owns the promises of the crate's front page. Conversations test the replies.
+//! Owns the tests of the promises in the crate's documentation. Must not test replies in detail; `tests/conversations`
+//! does.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +11,7 @@ use std::time::Duration;
 use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Client, ClientError, Config, JobState, JobTotals, PutResult, PutTags, Server, WaitResult};
 
-/// Returns the path of a socket that no other test uses; nothing exists there yet.
+/// Returns a path for a socket that no other test uses.
 fn socket(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("beanpole-embedding-{name}-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
@@ -63,7 +64,7 @@ fn the_client_has_all_commands() {
     server.check();
 }
 
-/// Names come from users: none may end its command and begin another one, or add an argument.
+/// Names can come from users. A name must not be able to end its command or add arguments.
 #[test]
 fn nothing_in_a_name_becomes_another_command() {
     let server = Server::start().unwrap();
@@ -104,7 +105,7 @@ fn nothing_in_a_name_becomes_another_command() {
     is_invalid(client.authenticate(format!("token\r\ndelete {kept}").as_bytes()));
     is_invalid(client.text(&format!("stats\r\ndelete {kept}")).map(drop));
     is_invalid(client.figure(&format!("stats\ndelete {kept}"), "pid").map(drop));
-    // Nothing was sent, so each reply still belongs to its command.
+    // The client rejected the name before sending anything. Replies therefore still match their commands.
     assert_eq!(client.peek(kept).unwrap().body, b"kept");
     assert_eq!(client.delete_batch(&[]).unwrap(), 0);
     assert_eq!(client.figure("stats", "cmd-delete").unwrap(), "0");
@@ -133,7 +134,7 @@ fn the_client_has_all_extensions() {
     );
     assert_eq!(client.put_tagged(b"three", 5, 0, 60, &PutTags::default()).unwrap(), PutResult::New(3));
     assert_eq!(client.watch_weighted("mail", 9999).unwrap(), 2);
-    // Of the two with the bound, one is reserved at a time.
+    // Two of the jobs share a concurrency limit of 1.
     let jobs = client.reserve_batch(10, Some(1)).unwrap();
     let mut ids: Vec<u64> = jobs.iter().map(|job| job.id).collect();
     ids.sort_unstable();
@@ -193,7 +194,7 @@ fn the_client_reports_failures() {
 
 #[test]
 fn a_server_that_is_dropped_lets_go_of_clients_and_port() {
-    // An address that no other test uses, so that the port stays free.
+    // The address is unique to this process, which keeps other tests from using the port.
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let host = Some(format!("127.90.{high}.{low}"));
     let config = |port| Config::embedded().with(|config| config.listen = vec![Address::Tcp(host.clone(), port)]);
@@ -205,14 +206,14 @@ fn a_server_that_is_dropped_lets_go_of_clients_and_port() {
     assert!(matches!(client.reserve(Some(0)), Err(ClientError::Io(_))));
     let refused = Client::connect(address).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-    // Its own connections are in TIME_WAIT, which does not prevent this.
+    // Connections of the first server in the state TIME_WAIT must not prevent the second server from using the port.
     let server = Server::with(config(Some(address.port()))).unwrap();
     assert_eq!(Client::connect(address).unwrap().reserve(Some(0)).unwrap(), None, "nothing is left of the first queue");
     drop(server);
     drop(TcpListener::bind(address).unwrap());
 }
 
-/// A client that shuts down one server ends neither the program nor another server in it.
+/// Two servers run in the process, and a client sends `shutdown` to one of them.
 #[test]
 fn a_client_shuts_down_its_server_only() {
     for command in [&b"shutdown\n"[..], b"shutdown graceful\n"] {
@@ -234,7 +235,7 @@ fn a_client_shuts_down_its_server_only() {
         assert_eq!(TcpStream::connect(gearman).unwrap_err().kind(), ErrorKind::ConnectionRefused);
         assert_eq!(Client::connect(other.address()).unwrap().put(b"x", 0, 0, 60).unwrap(), 1);
         assert!(!other.is_stopped());
-        // A second call changes nothing.
+        // A second call has no effect.
         server.stop();
     }
 }
@@ -277,14 +278,13 @@ fn a_unix_socket_is_gone_with_its_server() {
 #[test]
 fn what_cannot_be_had_is_an_error_with_the_program_s_code() {
     let code = |config| Server::with(config).map(|server| server.names()).unwrap_err().code;
-    // An address for documentation (RFC 5737), which no machine has.
+    // A documentation address (RFC 5737) that no machine uses.
     let elsewhere = Address::Tcp(Some("192.0.2.1".to_owned()), None);
     assert_eq!(code(Config::embedded().with(|config| config.listen = vec![elsewhere])), 75);
     assert_eq!(code(Config::embedded().with(|config| config.user = Some("no-such-user".to_owned()))), 33);
     assert_eq!(code(Config::embedded().with(|config| config.log_folder = Some("/proc/nothing/log".into()))), 10);
 }
 
-/// Years of waiting, in whatever time the machine takes for it.
 #[test]
 fn a_clock_moved_by_hand_passes_delays_times_to_run_and_pauses() {
     let (server, clock) = Server::with_manual_clock(Config::embedded()).unwrap();
@@ -305,13 +305,13 @@ fn a_clock_moved_by_hand_passes_delays_times_to_run_and_pauses() {
     assert_eq!(other.reserve(Some(0)).unwrap().expect("a job whose worker was late").id, id);
     is_refused(other.delete(id + 1), "NOT_FOUND");
     assert_eq!(client.figure(&format!("stats-job {id}"), "timeouts").unwrap(), "1");
-    // The last second is for the warning.
+    // During the last second before a deadline, waiting clients receive DEADLINE_SOON.
     clock.advance(hour() - Duration::from_millis(500));
     is_refused(other.reserve(Some(60)), "DEADLINE_SOON");
     clock.advance(hour() * 24 * 365);
     server.check();
     assert_eq!(client.figure("stats", "current-jobs-ready").unwrap(), "1");
-    // The clock of a server that is gone may still be advanced.
+    // Advancing the clock of a dropped server is allowed.
     drop(server);
     clock.advance(hour());
 }
@@ -326,7 +326,8 @@ fn a_clock_moved_by_hand_passes_each_moment_on_its_way() {
     while other.figure("stats", "current-waiting").unwrap() != "1" {
         std::thread::yield_now();
     }
-    // The job is ready after 10 seconds, reserved at once, and lost again after 15.
+    // The delay ends after 10 seconds. The time to run of the waiting client's reservation ends later than these 20
+    // seconds.
     clock.advance(Duration::from_secs(20));
     assert_eq!(client.line().unwrap(), format!("RESERVED {id} 1"));
     let mut figure = |key: &str| other.figure(&format!("stats-job {id}"), key).unwrap();
@@ -374,7 +375,7 @@ fn very_many_jobs_are_cleared_a_turn_at_a_time() {
     server.check();
 }
 
-/// Without a weight, `watch` sets the weight to 1, also that of a watched tube.
+/// `watch` without a weight resets the weight of a watched tube to 1.
 #[test]
 fn a_tube_that_is_watched_again_has_the_usual_weight() {
     const JOBS: usize = 40;
@@ -387,7 +388,7 @@ fn a_tube_that_is_watched_again_has_the_usual_weight() {
     let mut told = String::new();
     stream.read_to_string(&mut told).expect("answers");
     assert_eq!(told.matches("RESERVED ").count(), JOBS, "{told}");
-    // With a weight of 9999, forty consecutive jobs of t would be expected.
+    // With the previous weight of 9999, all forty jobs would come from one tube.
     let count = |body: &str| told.lines().filter(|line| *line == body).count();
     assert!(count("x") > 0 && count("y") > 0, "{told}");
 }

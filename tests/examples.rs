@@ -1,7 +1,7 @@
-//! Runs the examples of `examples/` as their users do: fixtures, producers, workers and adapters in several languages.
+//! Runs the examples in `examples/` as their users do: fixtures, producers, workers and adapters in several languages.
 //!
-//! Owns the promise that they work. An example whose language or library is missing is reported and skipped, unless
-//! the variable `EXAMPLES_TOOLS` names a directory with all of them, as tests/compat/examples prepares it.
+//! An example whose language or library is missing is skipped with a message, unless the variable `EXAMPLES_TOOLS`
+//! names a directory with all dependencies. `tests/compat/examples` prepares the directory.
 
 mod daemon;
 
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use beanpole::Client;
 use daemon::{wait_until, Daemon, Folder, PROGRAM};
 
-/// Returns where tests/compat/examples has put libraries, if it runs this test.
+/// Returns the directory of libraries that `tests/compat/examples` prepared, if it runs the test.
 fn tools() -> Option<PathBuf> {
     std::env::var_os("EXAMPLES_TOOLS").map(PathBuf::from)
 }
@@ -20,21 +20,19 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
 }
 
-/// Returns a command in the directory of an example, with this program first in the path and everything downloaded
-/// before.
+/// Returns a command that runs in the directory of an example and finds this program first in the PATH.
 fn command(folder: &str, words: &[&str]) -> Command {
     let mut path = vec![Path::new(PROGRAM).parent().expect("a directory").to_owned()];
     path.extend(tools().map(|tools| tools.join("venv/bin")));
     path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     let path = std::env::join_paths(path).expect("a path");
-    // The path of this process decides where the program is looked up.
+    // `Command` looks up programs in the PATH of the test process. env(1) uses the changed PATH instead.
     let mut command = Command::new("env");
     command.arg(format!("PATH={}", path.to_str().expect("text"))).args(words).current_dir(example(folder));
     command.env("BEANPOLE", PROGRAM).env("PYTHONDONTWRITEBYTECODE", "1");
     command
 }
 
-/// Returns `true` if a command succeeds, that is, if what it needs is installed.
 fn is_installed(name: &str, words: &[&str]) -> bool {
     let run = command("", words).output().expect("env");
     if !run.status.success() {
@@ -52,7 +50,7 @@ fn passes(command: &mut Command) -> Output {
     run
 }
 
-/// A worker, which is killed when dropped.
+/// A worker process, killed when dropped.
 struct Worker(Child);
 
 impl Drop for Worker {
@@ -83,8 +81,8 @@ fn suites_of_other_languages_have_a_queue_of_their_own() {
     }
 }
 
-/// Runs a producer and a worker as examples/README.md describes them: one job per key, a failure with its reason and
-/// back-off, the dead letter after the last try, a job that took too long, and a server that is restarted.
+/// Tests a producer and a worker as examples/README.md describes them: deduplication by key, retries with backoff, dead
+/// letters, expired reservations, and a restart of the server.
 fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
     let folder = Folder::new();
     let log = folder.file("worker");
@@ -105,7 +103,7 @@ fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
         client.figure("stats-tube mail", "settings").is_ok_and(|settings| settings.contains("try:5:10"))
     });
 
-    // The worker takes jobs of no other tube.
+    // Waits until the worker watches only the tube `mail`.
     wait_until(&format!("{name}: a worker"), || client.figure("stats-tube mail", "current-waiting").unwrap() == "1");
     assert_eq!(client.figure("stats-tube default", "current-waiting").unwrap(), "0", "{name}");
 
@@ -113,7 +111,7 @@ fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
     wait_until(&format!("{name}: job 1 is done"), || client.peek(1).is_err());
     assert_eq!(put("welcome-7", "alice@example.org"), "1", "{name}: the key outlives the job");
 
-    // However slow this machine is, the second try does not begin before the job has been inspected.
+    // The long backoff keeps the second attempt from starting before the test has inspected the job.
     client.set_tube("mail", "try:5:3600 dead:mail-dead").unwrap();
     assert_eq!(put("welcome-8", "nobody"), "2", "{name}");
     wait_until(&format!("{name}: job 2 fails"), || reads(&mut client, 2, "fails") == "1");
@@ -143,7 +141,7 @@ fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
     wait_until(&format!("{name}: the worker connects again"), || client.peek(id).is_err());
 }
 
-/// A worker that was too slow says so, and works on.
+/// Suspends the worker until its reservation expires. The worker must report the loss and continue.
 fn loses_a_job(name: &str, client: &mut Client, worker: &Worker, log: &Path) {
     let signal = |signal: &str| passes(Command::new("kill").args([signal, &worker.0.id().to_string()]));
     wait_until(&format!("{name}: it waits"), || client.figure("stats-tube mail", "current-waiting").unwrap() == "1");
@@ -201,14 +199,14 @@ fn the_worker_of_the_readme_retries() {
 
 #[test]
 fn a_rust_worker_retries_too() {
-    // `cargo test` builds the examples, but `cargo test --test examples` does not.
+    // `cargo test --test examples` does not build the examples; `cargo test` does.
     let folder = Path::new(PROGRAM).parent().expect("a directory").join("examples");
     let built = |name: &str| folder.join(name);
     assert!(built("worker").is_file(), "missing examples: run cargo build --examples");
     work("rust", &|| Command::new(built("producer")), Command::new(built("worker")));
 }
 
-/// Needs the module go-beanstalk, which tests/compat/examples fetches if it can.
+/// Requires the Go module go-beanstalk, which `tests/compat/examples` downloads.
 #[test]
 fn a_go_worker_retries_too() {
     let Some(module) = tools().map(|tools| tools.join("go")).filter(|module| module.join("go.sum").is_file()) else {
@@ -230,7 +228,7 @@ fn a_go_worker_retries_too() {
     work("go", &|| run("put"), run("work"));
 }
 
-/// Runs the suite of an adapter if what it needs is installed.
+/// Runs the test suite of an adapter if all required commands succeed.
 fn adapter(folder: &str, needs: &[&[&str]], suite: &[&str]) {
     if needs.iter().all(|words| is_installed(folder, words)) {
         passes(&mut command(folder, suite));
@@ -290,7 +288,7 @@ fn a_makefile_has_a_queue() {
     assert!(!folder.file(".queue/port").exists());
     assert!(client.figure("stats", "pid").is_err());
     make("queue-stop");
-    // After a reboot, the number may belong to another process.
+    // Simulates a reboot, after which the recorded process ID can belong to another program.
     let mut other = Command::new("sleep").arg("60").spawn().unwrap();
     std::fs::write(folder.file(".queue/pid"), other.id().to_string()).unwrap();
     assert!(make("queue-start").contains("listens"));

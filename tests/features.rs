@@ -1,14 +1,13 @@
-//! Every tag of `put` and every setting of a tube, in each part of the project that must support it.
+//! Checks that each part of the project supports every tag of `put` and every tube setting.
 //!
-//! Owns the list of these parts. A tag or setting that is missing from one of them fails, unless the list says why it
-//! is not needed there. Searches the sources as text; the parts have their own tests.
+//! Owns the list of parts and their exceptions. Only searches source text; the behavior has its own tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use beanpole::internals::protocol::beanstalk::{SETTINGS, TAGS};
 
-/// What a part must contain: the words of tags or of settings as clients write them, or the fields that store them.
+/// The words that a part must contain: tags or settings as clients write them, or the fields that store them.
 enum Needs {
     Tags,
     Settings,
@@ -17,7 +16,7 @@ enum Needs {
 
 use Needs::{Fields, Settings, Tags};
 
-/// A part, its location, what it must contain, and what it may lack.
+/// A part of the project, its files, the required words, and the words that it can omit.
 struct Part {
     name: &'static str,
     paths: &'static [&'static str],
@@ -27,7 +26,8 @@ struct Part {
 
 #[rustfmt::skip]
 const PARTS: &[Part] = &[
-    // `limit` is also a command, which worlds use; `err` belongs to exports. The model has no calendar.
+    // In the simulated worlds, `limit` would also match a command name. `err` occurs only in exports. The model does
+    // not support calendar schedules.
     Part { name: "conversations", paths: &["tests/conversations"], needs: &[Tags, Settings], lacks: &[] },
     Part { name: "simulated worlds", paths: &["tests/sim"], needs: &[Tags, Settings], lacks: &["err", "limit", "cron"] },
     Part { name: "model", paths: &["src/engine/tests"], needs: &[Fields], lacks: &[] },
@@ -36,7 +36,7 @@ const PARTS: &[Part] = &[
     Part { name: "HTTP", paths: &["tests/http"], needs: &[Tags, Settings], lacks: &["err"] },
     Part { name: "page", paths: &["src/protocol/http/page.html"], needs: &[Settings], lacks: &[] },
     Part { name: "memory account", paths: &["tests/memory.rs", "tests/memory"], needs: &[Tags], lacks: &["try", "ttl", "err", "tub", "con"] },
-    // Clients that know no tags. Every job of Workq has a time to live of its own.
+    // These client libraries do not support tags. Every Workq job has its own time to live.
     Part { name: "greenstalk", paths: &["tests/compat/settings_greenstalk.py"], needs: &[Settings], lacks: &["limit"] },
     Part { name: "beaneater", paths: &["tests/compat/settings_beaneater.rb"], needs: &[Settings], lacks: &["limit"] },
     Part { name: "Pheanstalk", paths: &["tests/compat/settings_pheanstalk.php"], needs: &[Settings], lacks: &["limit"] },
@@ -45,7 +45,7 @@ const PARTS: &[Part] = &[
     Part { name: "first screen of the README", paths: &["README.md"], needs: &[Settings], lacks: &[] },
 ];
 
-/// The fields of the engine that store a tag or a setting.
+/// Tags and settings with the engine field that stores each of them.
 const FIELDS: [(&str, &str); 14] = [
     ("con", "concurrency"),
     ("idp", "key"),
@@ -73,7 +73,7 @@ fn text_of(path: &Path) -> String {
     paths.iter().map(|path| text_of(path)).collect()
 }
 
-/// Returns `true` if the text contains a command with this word, and a value after a colon.
+/// Returns `true` if the text contains `word:` followed by a value.
 fn has_word(text: &str, word: &str) -> bool {
     let word = format!("{word}:");
     let is_start = |before: Option<char>| before.is_none_or(|before| !before.is_ascii_alphanumeric() && before != '-');

@@ -1,7 +1,7 @@
-//! Runs what fuzzers have found and start from: each file of the corpus goes to its target.
+//! Runs each file of the fuzzing corpus through its fuzz target.
 //!
-//! Owns nothing but the link. `tests/fuzz/targets.rs` has the targets, which panic on an error; `tests/fuzz/cargo-fuzz`
-//! is the package through which cargo-fuzz calls the same functions (`make fuzz`).
+//! `tests/fuzz/targets.rs` contains the targets, which panic on an error. `tests/fuzz/cargo-fuzz` contains the package
+//! that runs the same targets under cargo-fuzz (`make fuzz`).
 
 #[path = "fuzz/calls.rs"]
 mod calls;
@@ -13,7 +13,7 @@ mod files;
 mod targets;
 
 #[path = "crash/disk.rs"]
-#[allow(dead_code)] // what only the tests of the log do
+#[allow(dead_code)] // parts that only tests/crash.rs uses
 mod disk;
 #[path = "crash/format.rs"]
 #[allow(dead_code)]
@@ -27,7 +27,7 @@ mod reference;
 use std::fs;
 use std::path::Path;
 
-/// The minimum number of files of a corpus: a directory that is not found must not count as one without errors.
+/// Minimum number of files in a corpus. Detects a missing directory.
 const LEAST: usize = 3;
 
 #[test]
@@ -41,7 +41,7 @@ fn every_file_of_the_corpus_passes_its_target() {
         files.sort();
         assert!(files.len() >= LEAST, "{name} has {} files", files.len());
         for file in files {
-            // The name of the file precedes the messages of a target.
+            // If the target fails, the last printed line names the file.
             println!("{}", file.display());
             target(&fs::read(&file).expect("a file"));
         }

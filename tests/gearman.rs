@@ -1,11 +1,7 @@
-//! Gearman beyond single conversations: times that a conversation cannot name, long lists, and clients that send
-//! anything.
-//!
-//! Nearly everything is on a virtual clock inside this process, with all invariants of the queue checked at every step;
-//! what only a process shows is tried with the program.
+//! Gearman tests that conversations cannot express: long times, long lists, and random input.
 
 mod daemon;
-#[allow(dead_code, unused_imports)] // files of conversations are not read here
+#[allow(dead_code, unused_imports)] // the tests do not read conversation files
 mod script;
 #[allow(dead_code)]
 #[path = "script/within.rs"]

@@ -1,8 +1,8 @@
-//! Clients that behave badly, by malice or by accident, and a system that has run out of something.
+//! Tests clients that misbehave deliberately or accidentally, and systems that run out of resources.
 //!
-//! Owns what the server promises about them: its processor comes to rest, its memory stays bounded, no reply is
-//! wrong, no job is lost, and everyone else is served as if nothing had happened. Every case runs against the real
-//! program over loopback. The cases are grouped by what the client does; `wire` has what they share.
+//! The server must become idle, use bounded memory, send correct replies, lose no jobs, and serve all other clients
+//! normally. All tests run the real program over loopback connections. Each kind of misbehavior has its own module, and
+//! `wire` contains shared helpers.
 
 mod daemon;
 

@@ -1,7 +1,7 @@
-//! HTTP: guards, framing, the API, metrics, and their cost for others.
+//! Tests HTTP: access checks, framing, the API, metrics, and the cost for other clients.
 //!
-//! Owns the library's server and the real program under correct, wrong and hostile requests. `make browser` tests the
-//! page in a browser.
+//! The tests send correct, wrong and hostile requests to an embedded server and to the real program. `make browser`
+//! tests the page in a browser.
 
 #[path = "http/api.rs"]
 mod api;

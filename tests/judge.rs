@@ -1,7 +1,7 @@
-//! Runs the tests of the judge: hand-written histories with one violation each, and correct ones.
+//! Runs the judge's own tests on handwritten histories, which are correct or contain exactly one violation.
 //!
-//! Owns the promise that the judge of `make judge` neither misses nor invents violations. Must not start a
-//! beanpole. It is skipped without Python, which `make test` does not require otherwise.
+//! The judge (`make judge`) must neither miss nor invent violations. Must not start a server. Without Python, the tests
+//! are skipped, because `make test` does not require Python.
 
 use std::process::Command;
 

@@ -1,8 +1,6 @@
-//! The Makefile from the perspective of newcomers and packagers: a missing program is reported in one line, and unusual
-//! paths work.
+//! Tests the Makefile for newcomers and packagers: a missing tool is reported in one line, and unusual paths work.
 //!
-//! Owns the promise that `pkg/toolchain` says what to do, and that `install` and `uninstall` mirror each other.
-//! Compiles nothing.
+//! Also checks that `make uninstall` removes exactly what `make install` installed. Must not compile anything.
 
 mod daemon;
 
@@ -18,7 +16,8 @@ fn script(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Returns the output of `pkg/toolchain` with these programs in the PATH, in addition to the usual ones.
+/// Runs `pkg/toolchain` with fake `cargo` and `tools` in addition to the programs in `path`. Returns the success and
+/// the output.
 fn toolchain(cargo: &str, tools: &[(&str, &str)], path: &str) -> (bool, String) {
     let folder = Folder::new();
     tools.iter().for_each(|(name, text)| script(&folder.file(name), text));
@@ -76,7 +75,7 @@ fn what_is_installed_is_uninstalled_wherever_that_is() {
     let program = odd.join("beanpole");
     assert!(Command::new("cp").arg(PROGRAM).arg(&program).status().expect("cp").success());
     let root = odd.join("root");
-    // make interprets a dollar sign.
+    // make expands dollar signs.
     let escaped = |path: &Path| path.display().to_string().replace('$', "$$");
     let arguments = |word: &str| {
         vec![
@@ -124,9 +123,8 @@ fn a_debian_package_is_built_in_its_own_folder() {
     assert_eq!(String::from_utf8_lossy(&run.stdout), shown, "{}", String::from_utf8_lossy(&run.stderr));
 }
 
-/// The advice names the server's actual path.
-/// Files outside the stage have the time of the checkout and modes that depend on the umask, which differ between two
-/// builds of one commit.
+/// Files outside the staging directory have the modification time of the checkout and modes that depend on the umask.
+/// Two builds of the same commit would differ.
 #[test]
 fn packages_contain_only_files_with_the_time_of_the_commit() {
     let settings = fs::read_to_string("pkg/nfpm.yaml").unwrap();

@@ -1,6 +1,7 @@
-//! Memory of the real program: everything that it reads, unfinished and held by many connections, is on its account.
+//! Tests that the memory account includes everything the real program reads, including incomplete input on many
+//! connections.
 //!
-//! A new protocol needs its inputs in [`inputs`]. Those of TLS are in `tests/tls/memory.rs`.
+//! A new protocol must add its input to [`inputs`]. `tests/tls/memory.rs` covers TLS.
 
 mod daemon;
 
@@ -14,21 +15,21 @@ use beanpole::internals::protocol::Wire;
 use daemon::{wait_until, Daemon, Folder, Signal, PATIENCE};
 use growth::Growth;
 
-/// Something unfinished that a client sends.
+/// Input that many clients send at once.
 struct Input {
     name: &'static str,
     bytes: Vec<u8>,
     connections: usize,
-    /// The server keeps received bytes, so the account must show at least half of them.
+    /// The server retains the received bytes, and the account must show at least half of them.
     is_kept: bool,
 }
 
-/// Returns a text without its end.
+/// Describes an incomplete input, which the server must retain.
 fn half(name: &'static str, connections: usize, bytes: impl Into<Vec<u8>>) -> Input {
     Input { name, bytes: bytes.into(), connections, is_kept: true }
 }
 
-/// Returns a complete text, which is answered or refused.
+/// Describes a complete input, which the server answers or refuses.
 fn whole(name: &'static str, connections: usize, bytes: impl Into<Vec<u8>>) -> Input {
     Input { name, bytes: bytes.into(), connections, is_kept: false }
 }
@@ -37,12 +38,12 @@ fn joined(head: &str, filling: &str, count: usize) -> Vec<u8> {
     format!("{head}{}", filling.repeat(count)).into_bytes()
 }
 
-/// Returns a packet that announces more than it contains.
+/// Returns a packet whose header announces `announced` bytes of data.
 fn packet(kind: u32, announced: u32, data: &[u8]) -> Vec<u8> {
     [&b"\0REQ"[..], &kind.to_be_bytes(), &announced.to_be_bytes(), data].concat()
 }
 
-/// Returns everything that the server reads from clients of a protocol.
+/// Returns one example of each kind of input in a protocol.
 fn inputs(wire: Wire) -> Vec<Input> {
     const ID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c4";
     let filling = vec![b'x'; 500_000];
@@ -92,13 +93,12 @@ fn inputs(wire: Wire) -> Vec<Input> {
     }
 }
 
-/// Serves all protocols on two threads.
+/// Starts a server with all protocols and two threads.
 fn start() -> Daemon {
     let places = ["--gearman=127.0.0.1:0", "--workq=127.0.0.1:0", "--http=127.0.0.1:0", "--http-admin"];
     Daemon::start(&[&["-t", "2", "--max-memory", "256M", "--max-job-size", "1M"], &places[..]].concat())
 }
 
-/// Connects to the address of this protocol.
 fn connect(daemon: &Daemon, wire: Wire) -> TcpStream {
     let sign = match wire {
         Wire::Beanstalk => return daemon.tcp(),
@@ -114,10 +114,10 @@ fn connect(daemon: &Daemon, wire: Wire) -> TcpStream {
     stream
 }
 
-/// Returns `true` if all sent bytes have been read.
+/// Returns `true` if the peer's kernel has acknowledged all sent bytes.
 fn has_read(stream: &TcpStream) -> bool {
     let mut unsent = 0;
-    // SAFETY: the descriptor is open, and the kernel writes one number.
+    // SAFETY: the descriptor is open, and the kernel writes one integer to `unsent`.
     #[allow(unsafe_code)]
     let asked = unsafe { nix::libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(stream), nix::libc::TIOCOUTQ, &mut unsent) };
     asked == 0 && unsent == 0
@@ -134,7 +134,7 @@ fn every_input_is_on_the_account_as_it_comes() {
             let growth = Growth::begin(&daemon);
             let streams: Vec<TcpStream> = (0..input.connections).map(|_| connect(&daemon, wire)).collect();
             for mut stream in &streams {
-                // A refused connection may be closed before everything was sent.
+                // The server can refuse the input and close the connection before the write completes.
                 let sent = stream.write_all(&input.bytes);
                 assert!(sent.is_ok() || !input.is_kept, "{what}: {sent:?}");
             }
@@ -165,7 +165,7 @@ fn an_access_file_that_is_read_again_takes_no_more() {
     std::fs::write(&path, &right).expect("a file");
     let daemon = Daemon::start(&["-t", "2", "--access", path.to_str().expect("a name")]);
     let growth = Growth::begin(&daemon);
-    // Invalid from some line on, like an incomplete file, and long.
+    // A truncated file, followed by many invalid lines.
     let wrong = right.clone() + &"half a line\n".repeat(100_000);
     for round in 1..=10 {
         for (text, answer) in [(&wrong, "keeping the previous"), (&right, "configuration files reloaded")] {

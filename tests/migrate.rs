@@ -11,7 +11,7 @@ use daemon::{wait_until, Daemon, Folder, Signal, PROGRAM};
 
 const BEANSTALKD: &str = "/usr/bin/beanstalkd";
 
-/// Returns the commands of a section, block by block.
+/// Returns the code blocks of a section.
 fn commands(section: &str) -> Vec<String> {
     let page = std::fs::read_to_string("man/beanpole-migrate.7").expect("the page");
     let text = page.split(&format!(".Sh {section}\n")).nth(1).expect("the section").split("\n.Sh ").next().unwrap();
@@ -23,12 +23,12 @@ fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// A block; its last command continues until [`Run`] is dropped.
+/// A running code block. Its last command runs until the value is dropped.
 struct Run(Child);
 
 impl Run {
     fn new(block: &str, variables: &[(&str, String)]) -> Run {
-        // The program is called by its name.
+        // Lets the commands find the program by its name.
         let path = format!("{}:{}", Path::new(PROGRAM).parent().unwrap().display(), std::env::var("PATH").unwrap());
         let mut command = Command::new("sh");
         let block = block.trim().trim_end_matches('&');
@@ -77,7 +77,7 @@ fn in_place_every_job_is_kept_and_the_way_back_has_them_as_they_were() {
     let variables = |pid: u32| [("DIR", dir.clone()), ("PORT", address.port().to_string()), ("OLD", pid.to_string())];
     let block = &commands("FROM BEANSTALKD, IN PLACE")[0];
     let ours = Run::new(block, &variables(old.pid()));
-    // The commands wait until it is gone, and so until its parent, this test, has waited for it.
+    // The commands wait until the old process no longer exists. The test must reap its child for that.
     wait_until("the old one has ended", || !old.runs());
     let mut moved = client(address);
     assert_eq!(moved.peek(id).unwrap().body, b"hello");
@@ -118,7 +118,6 @@ fn side_by_side_the_old_one_takes_no_more_jobs() {
 }
 
 impl Run {
-    /// Waits for its end.
     fn wait(mut self) -> Run {
         assert!(self.0.wait().expect("a shell").success());
         self

@@ -1,8 +1,8 @@
-//! Clients of all three protocols at once on one real server, who say many things in one breath about the same few
-//! jobs.
+//! Runs clients of all three protocols concurrently against one real server. The clients send batches of random
+//! commands for the same few jobs.
 //!
-//! Nothing is known of their answers, but: the queue is in order after each step, and in the end everyone is still
-//! served, whichever thread that is up to, and let go of.
+//! The replies are not checked. The queue's invariants must hold after each step, and in the end the server must serve
+//! new clients and close all connections.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,25 +12,24 @@ use std::time::Duration;
 use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Client, Config, Server};
 
-/// Runs; the variable `BEANPOLE_WILD` asks for more.
+/// The default number of runs. The variable `BEANPOLE_WILD` sets another number.
 const RUNS: u64 = 60;
 
-/// Things that clients do in a run.
 const STEPS: u64 = 300;
 
-/// Commands in one breath, at most.
+/// Maximum number of commands in one batch.
 const BREATH: u64 = 12;
 
-/// As many clients as these, in turn.
+/// The protocols of the clients, used in rotation.
 const WIRES: [Wire; 3] = [Wire::Beanstalk, Wire::Gearman, Wire::Workq];
 const CLIENTS: usize = 9;
 
 const TUBES: [&str; 3] = ["f", "g", "h"];
 
-/// Longer than any server needs to close a connection.
+/// Time limit for closing a connection, longer than any server needs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Chance that can be repeated: splitmix64.
+/// A reproducible random number generator (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -45,7 +44,7 @@ impl Random {
         TUBES[self.below(3) as usize]
     }
 
-    /// The number of a job that may be there.
+    /// Returns the ID of a recent job, which can be deleted.
     fn job(&mut self, step: u64) -> u64 {
         step.saturating_sub(self.below(12)).max(1)
     }
@@ -121,7 +120,7 @@ fn workq(random: &mut Random) -> Vec<u8> {
     (text + "\r\n").into_bytes()
 }
 
-/// One client, whose answers somebody reads until the server closes.
+/// A client with a thread that reads and discards all replies.
 struct Talker {
     stream: TcpStream,
     reader: JoinHandle<()>,
@@ -143,9 +142,9 @@ impl Talker {
         Talker { stream, reader }
     }
 
-    /// Says that it will say no more, and waits until the server has let it go.
+    /// Shuts down the connection and waits until the server closes it.
     fn end(self, how: Shutdown) {
-        // It may be closed already.
+        // The connection can be closed already.
         let _ = self.stream.shutdown(how);
         self.reader.join().expect("a connection that ends");
     }
@@ -175,7 +174,7 @@ fn run(seed: u64, host: &str) {
                 _ => unreachable!("operators are not among them"),
             });
         }
-        // The server closes where a protocol says so.
+        // The server closes the connection after some protocol errors.
         let gone = talkers[number].stream.write_all(&breath).is_err();
         match random.below(12) {
             0 | 1 => clock.advance(Duration::from_millis(random.below(1500))),

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use daemon::{Daemon, Folder, PROGRAM};
 
-/// The service's part of a restore: the server in `$PID` stops. The test starts it.
+/// A shell function that replaces systemctl(1): `stop` stops the server in `$PID`. The test starts the server again.
 const SYSTEMCTL: &str = r#"systemctl() {
     if [ "$1" = stop ]; then
         kill -TERM "$PID"
@@ -16,7 +16,7 @@ const SYSTEMCTL: &str = r#"systemctl() {
 }
 "#;
 
-/// Returns the commands of the section, block by block, in another root.
+/// Returns the code blocks of the section, with all paths moved below `root`.
 fn commands(root: &Folder) -> Vec<String> {
     let page = std::fs::read_to_string("man/beanpole-operate.7").expect("the page");
     let text = page.split(".Sh BACKUP AND RESTORE\n").nth(1).expect("the section").split("\n.Sh ").next().unwrap();
@@ -53,7 +53,7 @@ fn the_backup_of_the_manual_page_is_restored_by_its_commands() {
     let daemon = serve(&folder);
     let mut client = daemon.client();
     let kept: Vec<u64> = (0..3).map(|_| client.put(b"kept", 0, 0, 60).expect("a job")).collect();
-    // Older backups, the last of which are kept.
+    // Creates older backups. The commands must delete all but the newest.
     let copies = copies.join("beanpole");
     for day in 1..=20 {
         std::fs::create_dir_all(copies.join(format!("2001-01-{day:02}T000000"))).expect("a folder");
@@ -71,7 +71,6 @@ fn the_backup_of_the_manual_page_is_restored_by_its_commands() {
     let found = kept.iter().filter(|id| client.peek(**id).is_ok_and(|job| job.body == b"kept")).count();
     assert_eq!(found, 3, "the jobs are those of the backup");
     assert!(client.peek(later).is_err());
-    // Jobs that were put after the backup are not lost.
     let before = serve(&root.file("beanpole.before"));
     assert_eq!(before.client().peek(later).expect("a job").body, b"later");
 }

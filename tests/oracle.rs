@@ -1,11 +1,11 @@
-//! The golden conversations with the original daemons, whose behavior they describe.
+//! Plays the recorded conversations against the original daemons, whose behavior they describe.
 //!
-//! `cargo test --test oracle -- /usr/bin/beanstalkd`, or `-- /usr/sbin/gearmand`: which conversations there are goes by
-//! the program's name. Each has a fresh daemon, on a Unix socket or a port of its own. One that the daemon does not
-//! satisfy must be listed in the `differences.txt` of its folder with the reason; one that is listed and is satisfied
-//! anyway fails, so that the list stays true. A reason that begins with "Sometimes" allows both. Here real time
-//! passes, and ages are in whole seconds: what is not as it should be is tried again when nothing else runs, and must
-//! then be right twice.
+//! Run `cargo test --test oracle -- /usr/bin/beanstalkd` or `-- /usr/sbin/gearmand`. The program's name selects the
+//! conversations. Each conversation gets a new daemon on its own Unix socket or port. Expected failures are listed with
+//! their reasons in `differences.txt`. A listed conversation that passes is an error, unless the reason begins with
+//! "Sometimes".
+//! The tests use real time, and ages are reported in whole seconds. A failed conversation is therefore repeated without
+//! parallel load and must pass twice.
 
 mod script;
 
@@ -20,19 +20,18 @@ use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use script::{load, run, Connection, Conversation, Sockets, Wire};
 
-/// The number of parallel conversations, which mostly sleep.
+/// Number of conversations played in parallel. Most of the time, they wait.
 const THREADS: usize = 16;
 
-/// The host name that gearmand uses in its handles.
+/// Host name in the handles of gearmand's jobs.
 const HOST: &str = "h";
 
-/// A separate daemon for one conversation, which ends with it.
+/// A daemon for one conversation, killed when dropped.
 struct Daemon {
     child: Child,
     door: Door,
 }
 
-/// Where it listens.
 enum Door {
     Socket(PathBuf),
     Port(SocketAddr),
@@ -60,7 +59,7 @@ impl Daemon {
         }
     }
 
-    /// Returns `None` if the daemon ends at once because its port was taken meanwhile.
+    /// Starts the daemon. Returns `None` if the daemon exits because another process has taken its port.
     fn begin(mut command: Command, door: Door) -> Option<Daemon> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let mut daemon = Daemon { child: child.expect("the daemon starts"), door };
@@ -72,13 +71,12 @@ impl Daemon {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Another program may listen there.
+        // Another process can have answered on the port. Check that the daemon still runs.
         let ended = daemon.child.try_wait().expect("our own child").is_some();
         (!ended).then_some(daemon)
     }
 }
 
-/// Returns the protocol of the daemon.
 fn wire(program: &str) -> Wire {
     if program.ends_with("gearmand") {
         Wire::Gearman
@@ -97,9 +95,10 @@ fn beanstalkd(program: &str, folder: &Path, number: usize, max_job_size: Option<
     (command, Door::Socket(socket))
 }
 
-/// It is started with one wakeup per job, which is beanpole's default.
+/// Returns a command that starts gearmand with the conversation's settings. By default, each job wakes one worker, as
+/// in beanpole.
 fn gearmand(program: &str, folder: &Path, number: usize, conversation: &Conversation) -> (Command, Door) {
-    // A separate address for each: another daemon that starts meanwhile must not get the same port.
+    // Each daemon gets its own address, which keeps parallel daemons from getting the same port.
     let host = Ipv4Addr::new(127, 77, (number / 250) as u8, (number % 250) as u8 + 1);
     let free = TcpListener::bind((host, 0)).and_then(|listener| listener.local_addr()).expect("a free port");
     let mut command = Command::new(program);
@@ -122,7 +121,7 @@ fn gearmand(program: &str, folder: &Path, number: usize, conversation: &Conversa
             _ => {}
         }
     }
-    // Functions take turns, as they always do in beanpole and in gearmand 2.0.
+    // Serves functions in round-robin order, like beanpole and gearmand 2.0.
     command.args(["-R", "-w", wakeup]);
     (command, Door::Port(free))
 }
@@ -137,7 +136,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Gearman conversations are played twice: the second time, the input arrives byte by byte.
+/// Plays a conversation. Gearman conversations are repeated with the input sent byte by byte.
 fn converse(program: &str, folder: &Path, number: usize, conversation: &Conversation) -> Result<(), String> {
     converse_in(program, folder, number, conversation, false)?;
     match wire(program) {
@@ -165,11 +164,12 @@ fn converse_in(
     run(conversation, &mut world)
 }
 
-/// Returns the error if the daemon did that, and the list has this reason for a difference.
+/// Compares a result with the list of expected differences. Returns an error if a conversation failed unexpectedly or
+/// passed although it is listed.
 fn judge(conversation: &Conversation, result: Result<(), String>, reason: Option<&String>) -> Result<(), String> {
     let Conversation { title, place, .. } = conversation;
     match (result, reason) {
-        // A daemon whose reply depends on chance is not judged.
+        // Results that depend on chance are ignored.
         (_, Some(reason)) if reason.starts_with("Sometimes") => Ok(()),
         (Ok(()), None) | (Err(_), Some(_)) => Ok(()),
         (Ok(()), Some(_)) => Err(format!("{title} ({place}): a listed difference is none")),

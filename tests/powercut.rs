@@ -1,14 +1,8 @@
-//! Cuts the power under the real program, again and again, and compares the recovered queue with the replies that its
-//! clients received.
-//!
-//! `make powercut` runs it, with the words `SEED=` and `RESTARTS=`; without a program it does nothing. A history is the
-//! program under a shim (`shim.rs`) that writes down each call which touches the log; what the clients send and receive
-//! stands in the same record. It is cut at many places: a simulated disk (`disk.rs`) has what might be left, the
-//! program is started on that, and its queue is read back (`look.rs`) and judged (`check.rs`, with the switches). Some
-//! cuts are kills. The next generation continues on what some of them leave, and its recovery is cut as well.
+//! Cuts the power under the real program repeatedly, and compares the recovered queue with the replies that clients
+//! received.
 
 mod daemon;
-#[allow(dead_code)] // of its kinds of chance, not all are needed
+#[allow(dead_code)] // parts of the random generator that are not needed here
 #[path = "crash/random.rs"]
 mod random;
 
@@ -60,23 +54,21 @@ use restart::{Cut, Starter};
 const USAGE: &str = "usage: powercut --program=PATH [--seed=N] [--restarts=N] [--only=KIND] [--also=CHECK,...|all] \
                      [--trace=PATH --cut=CUT]";
 
-/// The default number of restarts.
 const RESTARTS: u64 = 4000;
 
-/// Cuts of one generation of a history, and generations.
+/// The number of cuts in one generation of a history, and the number of generations.
 const CUTS: usize = 12;
 const GENERATIONS: usize = 3;
 
-/// The command-line arguments.
 #[derive(Default)]
 struct Plan {
     program: PathBuf,
     seed: u64,
     restarts: u64,
     only: Option<String>,
-    /// Checks that count although they are disabled, or all.
+    /// Checks that count as failures although they are disabled by default.
     also: Vec<Check>,
-    /// A kept trace, and a cut of it.
+    /// A recorded trace and a cut in the trace to repeat.
     again: Option<(PathBuf, Cut)>,
 }
 
@@ -106,8 +98,8 @@ fn plan(arguments: impl Iterator<Item = String>) -> Option<Plan> {
     plan.program.is_file().then_some(plan)
 }
 
-/// The working directory: in memory if possible, because the test simulates what a disk would lose. Removed when
-/// dropped.
+/// The working directory, removed when dropped. It is on a file system in memory if possible, because `disk.rs`
+/// simulates the losses.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -126,7 +118,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Compiles the shim.
+/// Compiles the shim into a shared library.
 fn shim(folder: &Path) -> io::Result<PathBuf> {
     let (source, target) =
         (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/powercut/shim.rs"), folder.join("shim.so"));
@@ -141,7 +133,7 @@ fn shim(folder: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Returns the cuts of one generation. The next generation continues after the last one.
+/// Returns the cuts of one generation. The next generation continues after the last cut.
 fn choose(events: &[trace::Event], random: &mut Random, kind: Kind) -> Vec<Cut> {
     let count = if kind == Kind::Handles { CUTS / 3 } else { CUTS };
     let mut cuts: Vec<Cut> = Vec::new();
@@ -150,14 +142,14 @@ fn choose(events: &[trace::Event], random: &mut Random, kind: Kind) -> Vec<Cut> 
         cuts.push(Cut { count, end, seed: random.next() >> 32 });
     }
     if kind == Kind::Failing {
-        // What a failed sync has lost can still be read after a kill, and no later sync reports it, so it cannot be
-        // detected.
+        // After a kill, data that a failed sync lost can still be read from the page cache. No later sync reports the
+        // loss.
         cuts.last_mut().expect("a cut").end = End::PowerCut;
     }
     cuts
 }
 
-/// Plays one history, generation by generation, with all its cuts. Returns the number of restarts.
+/// Runs all generations of one history with all cuts. Returns the number of restarts.
 fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report>) -> io::Result<u64> {
     let mut history = History::new(seed, &plan.program, shim, folder.to_owned());
     if plan.only.as_ref().is_some_and(|only| only != history.plan.kind.name()) {
@@ -174,7 +166,7 @@ fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report
         let recorded = history.record(last);
         let told = !history.problems.is_empty();
         report().live(&mut history, generation);
-        // A client that got no reply has reported it.
+        // A client that got no reply has already recorded a problem. Ignore the error that it caused.
         let recorded = if told && recorded.is_err() { None } else { recorded? };
         let Some(path) = recorded else { break };
         let events = trace::read(&path)?;
@@ -194,7 +186,7 @@ fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report
     Ok(restarts)
 }
 
-/// Plays one history per CPU at a time, and one more, because each of them sometimes waits.
+/// Runs one history per CPU in parallel, plus one more to use idle time.
 fn run_all(plan: &Plan, shim: &Path, scratch: &Path) -> Report {
     let report = Mutex::new(Report::new(&plan.also));
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -218,7 +210,7 @@ fn run_all(plan: &Plan, shim: &Path, scratch: &Path) -> Report {
     report.into_inner().expect("nobody panics with it")
 }
 
-/// Repeats one restart.
+/// Repeats the restart after one cut of a recorded trace.
 fn again(plan: &Plan, path: &Path, cut: Cut, folder: &Path) -> io::Result<bool> {
     let events = trace::read(path)?;
     let problems = Starter { program: &plan.program, folder: folder.join("restarted") }.restart(&events, cut)?;

@@ -1,6 +1,6 @@
-//! Holds the numbered promises together: the manual page, the table in ARCHITECTURE.md, the code and the tests.
+//! Compares the numbered promises in the manual page, the table in ARCHITECTURE.md, the code and the tests.
 //!
-//! Owns the comparison of the four. Must not check whether a promise holds: the cited tests do.
+//! Owns only the comparison. Must not check whether a promise holds; the cited tests do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,14 +11,13 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// One row of the table in ARCHITECTURE.md.
 #[derive(Debug)]
 struct Promise {
     number: String,
     title: String,
-    /// Paths below `src`.
+    /// Paths of source files, relative to `src`.
     enforced: BTreeSet<String>,
-    /// Names of functions, or a path below `tests`.
+    /// Names of test functions, or paths relative to `tests`.
     tests: BTreeSet<String>,
     targets: Vec<String>,
     rules: Vec<String>,
@@ -50,7 +49,7 @@ fn table() -> Vec<Promise> {
     .collect()
 }
 
-/// Calls `look` with every Rust file below `folder`.
+/// Calls `look` with the path and text of every Rust file below `folder`.
 fn each_source(folder: &Path, look: &mut impl FnMut(&str, &str)) {
     for entry in fs::read_dir(folder).expect("a folder of the repository") {
         let path = entry.expect("an entry").path();
@@ -62,18 +61,18 @@ fn each_source(folder: &Path, look: &mut impl FnMut(&str, &str)) {
     }
 }
 
-/// The numbers after `Promises:` in a comment.
+/// Returns the promise numbers in a `Promises:` comment.
 fn cited(line: &str) -> Option<Vec<String>> {
     let numbers = line.trim().strip_prefix("//")?.trim_start_matches('!').trim().strip_prefix("Promises: ")?;
     Some(words(numbers.strip_suffix('.')?, ","))
 }
 
-/// The name of the function that starts in `line`.
+/// Returns the name of the function that is declared in `line`.
 fn function(line: &str) -> Option<&str> {
     line.trim().strip_prefix("fn ")?.split('(').next()
 }
 
-/// The files and the test functions that cite each promise.
+/// The source files and test functions that cite each promise.
 #[derive(Default)]
 struct Citations {
     files: BTreeMap<String, BTreeSet<String>>,

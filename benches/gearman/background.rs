@@ -1,8 +1,8 @@
-//! A long queue of background jobs: the cost of a job, and whether depth makes anything slower.
+//! Measures the costs of background jobs, and the effect of the length of the queue.
 //!
-//! Owns two loads: [`Submits`] and [`Drain`], both in batches over one connection. The rates at a depth are those of a
-//! thirtieth of all jobs. They are reported as processor time of the server, which varies less on a noisy machine than
-//! rates.
+//! Owns the loads [`Submits`] and [`Drain`], which use batches on one connection. The rate at a queue length is
+//! measured for one thirtieth of all jobs. The reported value is the server's processor time, which varies less than
+//! the rate.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -14,13 +14,12 @@ use super::stats::Histogram;
 use super::verify::{data, number, result, unique, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// Requests in a batch.
 const BATCH: usize = 64;
 
-/// A peer may take long.
+/// Time limit of each load, which permits a slow peer.
 const ALL: Duration = Duration::from_secs(600);
 
-/// Submits batch after batch.
+/// Submits jobs in batches.
 #[derive(Debug, Default)]
 struct Submits {
     ledger: Ledger,
@@ -53,7 +52,8 @@ impl Load for Submits {
     }
 }
 
-/// Grabs a batch, then completes it and grabs the next in one write. The jobs must arrive in order.
+/// Grabs a batch of jobs, then completes the batch and grabs the next one in a single write. The jobs must arrive in
+/// order.
 #[derive(Debug)]
 struct Drain {
     ledger: Ledger,
@@ -92,7 +92,7 @@ impl Load for Drain {
     }
 }
 
-/// Returns the resident memory once it is constant, or after two seconds.
+/// Returns the resident memory in bytes when it is constant, or after two seconds.
 fn settled(server: &Server) -> f64 {
     let start = Instant::now();
     let mut last = server.rss();
@@ -106,7 +106,7 @@ fn settled(server: &Server) -> f64 {
     }
 }
 
-/// A load that runs up to a number of its jobs.
+/// A load that can be limited to a part of its jobs.
 trait Stretch: Load {
     fn limit(&mut self) -> &mut usize;
 }
@@ -123,7 +123,8 @@ impl Stretch for Drain {
     }
 }
 
-/// Runs to the end of `range`. Returns jobs per second and the processor time of each job in it, in microseconds.
+/// Runs the load to the end of `range`. For the jobs in the range, returns the rate per second and the processor time
+/// of a job in microseconds.
 fn stretch(
     server: &Server,
     driver: &mut Driver,
@@ -148,7 +149,8 @@ fn stretch(
     Ok([work.rate, work.cpu])
 }
 
-/// The three depths: few jobs, a third of them, and all.
+/// Returns the ranges of jobs that are measured: with a short queue, at a third of the full length, and at the full
+/// length.
 fn stretches(count: usize) -> [Range<usize>; 3] {
     let part = count / 30;
     [0..part, count / 3 - part..count / 3, count - part..count]
@@ -164,7 +166,7 @@ fn submit(server: &Server, count: usize, unique: bool) -> Result<(Ledger, [[f64;
     Ok((load.ledger, told))
 }
 
-/// Returns the results at the depths in the same order; the deepest is measured first.
+/// Drains the queue. Returns the results in the order of [`stretches`], although the full queue is measured first.
 fn drain(server: &Server, ledger: Ledger) -> Result<[[f64; 2]; 3], String> {
     let mut driver = Driver::connect(server.address, 1)?;
     let count = ledger.len();
@@ -179,7 +181,7 @@ fn drain(server: &Server, ledger: Ledger) -> Result<[[f64; 2]; 3], String> {
 /// Submits and drains jobs with or without unique IDs.
 pub fn deep(bench: Bench, jobs: usize, unique: bool) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
-    // A server that has been used a little, like any other.
+    // Warms up the server.
     let (little, _) = submit(&server, 30 * BATCH, unique)?;
     drain(&server, little)?;
     let before = settled(&server);

@@ -1,20 +1,19 @@
-//! The table of scenarios of the Gearman benchmark: names, descriptions and goals.
+//! The scenarios of the Gearman benchmark with their names, descriptions and goals.
 //!
-//! Owns what is run and its goals; data has 64 bytes. How a scenario works is in the module that it names. The goals
-//! are ratios to Debian's gearmand.
+//! Owns the list of scenarios; the modules implement them. The data of a job has 64 bytes. Goals are ratios to Debian's
+//! gearmand.
 
 use super::scenario::{goals, row, Kind, Scenario, NONE, NO_GOALS};
 use super::{background, foreground, serial, wake};
 
-/// The name of this benchmark.
 pub const BENCH: &str = "gearman";
 
-/// The variable that names the server to compare with, and its usual path.
+/// The environment variable that names the peer, and the default path of the peer.
 pub const PEER: Option<[&str; 2]> = Some(["GEARMAND", "/usr/sbin/gearmand"]);
 
 use Kind::{Full, Quick};
 
-/// The table; see the module's documentation.
+/// All scenarios, in the order in which they run.
 #[rustfmt::skip]
 pub const SCENARIOS: &[Scenario] = &[
     row("serial", Quick, goals(5.0, NONE), "foreground job, 1 client, 1 worker, strictly in turn", serial::serial),

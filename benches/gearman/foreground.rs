@@ -1,7 +1,7 @@
-//! Clients that wait for their results, and workers that sleep when there is nothing to do.
+//! Measures clients that wait for results, and workers that sleep while there are no jobs.
 //!
-//! Owns the load [`Foreground`]: each client submits a job, waits for its result, and submits the next. A worker grabs
-//! until there is no job, sleeps, and is woken. An operation is a job, from its submission to its result.
+//! Owns the load [`Foreground`]. Each client submits a job, waits for the result, and repeats. Each worker grabs jobs
+//! until none is left, sleeps, and is woken. An operation is a job, from its submission to its result.
 
 use std::time::Instant;
 
@@ -12,14 +12,13 @@ use super::stats::Histogram;
 use super::verify::{data, number, result, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// The maximum number of jobs of one measurement.
 const MAX_JOBS: usize = 3_000_000;
 
-/// The load; see the module's documentation. Clients have the first connection numbers.
+/// Clients and workers on separate connections. The clients use the lowest connection numbers.
 #[derive(Debug)]
 pub struct Foreground {
     ledger: Ledger,
-    /// For each client: the number of its job, whether it has a handle yet, and when it was submitted.
+    /// For each client: the number of the current job, whether its handle is known, and the time of the submission.
     clients: Vec<(usize, bool, Instant)>,
     stopping: bool,
     done: u64,
@@ -86,7 +85,7 @@ impl Timed for Foreground {
     }
 }
 
-/// Runs this many clients and workers.
+/// Measures the given numbers of clients and workers.
 pub fn relay(bench: Bench, clients: usize, workers: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     run(bench, &server, clients, workers).map(Outcome::of)

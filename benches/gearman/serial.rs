@@ -1,7 +1,7 @@
-//! One client and one worker that take strict turns, each with blocking reads, like the client libraries.
+//! Measures one client and one worker that alternate with blocking reads, like client libraries.
 //!
-//! Owns the steps of the cycle: PRE_SLEEP, SUBMIT_JOB, NOOP, GRAB_JOB, JOB_ASSIGN, WORK_COMPLETE, GRAB_JOB, NO_JOB.
-//! Nothing is sent before the last reply has arrived, so a cycle takes four round trips.
+//! Owns the steps of a cycle: PRE_SLEEP, SUBMIT_JOB, NOOP, GRAB_JOB, JOB_ASSIGN, WORK_COMPLETE, GRAB_JOB, NO_JOB. Each
+//! request is sent after the previous reply. A cycle therefore takes four round trips.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use super::stats::Histogram;
 use super::verify::{data, number, result, Ledger};
 use super::wire::{next, unexpected, Out, Reply};
 
-/// One side of the conversation.
+/// A connection of the client or of the worker.
 struct Line {
     stream: TcpStream,
     input: Vec<u8>,
@@ -34,7 +34,7 @@ impl Line {
         sent.map_err(|error| error.to_string())
     }
 
-    /// Checks the next reply.
+    /// Reads the next reply and passes it to `judge`.
     fn expect<T>(&mut self, judge: impl FnOnce(Reply, &mut Out) -> Result<T, String>) -> Result<T, String> {
         loop {
             let mut rest = self.input.as_slice();
@@ -58,7 +58,6 @@ impl Line {
     }
 }
 
-/// Runs one cycle.
 fn cycle(client: &mut Line, worker: &mut Line, ledger: &mut Ledger) -> Result<(), String> {
     let job = ledger.next();
     client.out.submit(&data(job));
@@ -90,7 +89,7 @@ fn cycle(client: &mut Line, worker: &mut Line, ledger: &mut Ledger) -> Result<()
     worker.send()
 }
 
-/// Runs cycles for as long as the scale says.
+/// Runs cycles for the duration of the measurement.
 pub fn serial(bench: Bench) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let connect = || Line::connect(server.address).map_err(|error| error.to_string());

@@ -1,23 +1,21 @@
-//! Verifies the server's replies.
+//! Verifies the replies of the server.
 //!
-//! Owns the data of all jobs, each of which contains a number, the results, which are derived from the data, and the
-//! ledger of handles by number and of jobs that were taken. A job that arrives twice, a result of another job, or one
-//! changed byte ends the benchmark.
+//! Owns the data of jobs, which contain a number, the results, which are computed from the data, and the ledger of
+//! handles and assigned jobs. A job that is assigned twice, a wrong result or a changed byte aborts the benchmark.
 
-/// Bytes of data that contain the number.
+/// The size of the number at the beginning of the data, in bytes.
 const NUMBER: usize = 8;
 
-/// Bytes of data.
+/// The size of the data of a job, in bytes.
 pub const LENGTH: usize = 64;
 
-/// Returns the data of a job.
 pub fn data(number: usize) -> [u8; LENGTH] {
     let mut data = std::array::from_fn(|place| b'a' + (place % 26) as u8);
     data[..NUMBER].copy_from_slice(&(number as u64).to_le_bytes());
     data
 }
 
-/// Returns the number of the job with this data.
+/// Returns the number of the job with this data, or an error if the data was changed.
 pub fn number(bytes: &[u8]) -> Result<usize, String> {
     let number = bytes.first_chunk::<NUMBER>().map_or(0, |number| u64::from_le_bytes(*number) as usize);
     match bytes == data(number) {
@@ -26,48 +24,45 @@ pub fn number(bytes: &[u8]) -> Result<usize, String> {
     }
 }
 
-/// Returns a worker's result for some data.
+/// Returns the result that a worker computes from the data.
 pub fn result(data: &[u8]) -> Vec<u8> {
     data.iter().rev().copied().collect()
 }
 
-/// Returns the unique ID of a job, which is as long as libgearman's.
+/// Returns the unique ID of a job, which has the same length as those of libgearman.
 pub fn unique(number: usize) -> String {
     format!("{:08x}-4c1f-4b6e-9d21-{number:012x}", number.wrapping_mul(0x9e37_79b9) as u32)
 }
 
-/// Returns the number after the last colon of a handle.
 fn handle_number(handle: &[u8]) -> Option<u64> {
     let digits = handle.rsplit(|byte| *byte == b':').next()?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// The jobs of one server, by number.
+/// The jobs of one server, indexed by job number.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// The number in the handle, once it is known, and whether the job was assigned.
+    /// For each job, the number in its handle, or 0 if it is unknown, and `true` if the job was assigned.
     jobs: Vec<(u64, bool)>,
     taken: usize,
 }
 
 impl Ledger {
-    /// Returns a new job's number.
+    /// Adds a job and returns its number.
     pub fn next(&mut self) -> usize {
         self.jobs.push((0, false));
         self.jobs.len() - 1
     }
 
-    /// Returns the number of jobs so far.
     pub fn len(&self) -> usize {
         self.jobs.len()
     }
 
-    /// Returns the number of assigned jobs.
     pub fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Enters the handle of a job.
+    /// Records the handle of a job.
     pub fn has_handle(&mut self, number: usize, handle: &[u8]) -> Result<(), String> {
         let told = handle_number(handle).ok_or_else(|| format!("a handle is {}", handle.escape_ascii()))?;
         let known = std::mem::replace(&mut self.jobs[number].0, told);
@@ -80,7 +75,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Enters the assignment of a job.
+    /// Records the assignment of a job.
     pub fn assigned(&mut self, number: usize, handle: &[u8]) -> Result<(), String> {
         if number >= self.jobs.len() || std::mem::replace(&mut self.jobs[number].1, true) {
             return Err(format!("job number {number} was never submitted, or is given out twice"));

@@ -1,7 +1,7 @@
-//! Many sleeping workers, and one job at a time: the cost of waking one of them.
+//! Measures the costs of waking one of many sleeping workers.
 //!
-//! Owns the load [`Wake`]. The next job is submitted when the last one is done and every woken worker has gone back to
-//! sleep.
+//! Owns the load [`Wake`]. Each job is submitted after the previous job is complete and all woken workers are asleep
+//! again.
 
 use std::time::Instant;
 
@@ -11,16 +11,15 @@ use super::stats::Histogram;
 use super::verify::{data, number, result, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// The maximum number of jobs of one measurement.
 const MAX_JOBS: usize = 3_000_000;
 
-/// Connection 0 submits; the others work.
+/// Connection 0 submits jobs. All other connections are workers.
 #[derive(Debug, Default)]
 struct Wake {
     ledger: Ledger,
     awake: usize,
     noops: u64,
-    /// The last job was created.
+    /// `true` if the server has acknowledged the current job.
     created: bool,
     stopping: bool,
     poke: bool,
@@ -84,7 +83,7 @@ impl Timed for Wake {
     }
 }
 
-/// Runs this many workers.
+/// Measures the given number of workers.
 pub fn wake(bench: Bench, workers: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, 1 + workers)?;

@@ -1,15 +1,15 @@
-//! The Gearman protocol from a client's and a worker's side, optimized for speed.
+//! The client side of the Gearman protocol, optimized for speed.
 //!
-//! Owns the form of requests and the recognition of replies. Independent of the server's own codec, so that a mistake
-//! there is not hidden here. Must not know which reply is correct; the load does.
+//! Owns the encoding of requests and the parsing of replies. Shares no code with the server, which keeps errors in the
+//! server's codec detectable. Must not check replies; the loads do.
 
-/// A request that is always allowed: an ECHO_REQ without data.
+/// An ECHO_REQ without data, which the server answers in any state.
 pub const QUESTION: &[u8] = b"\0REQ\0\0\0\x10\0\0\0\0";
 
-/// The length of the reply to it.
+/// The size of the reply to [`QUESTION`] in bytes.
 pub const ANSWER: usize = HEAD;
 
-/// The size of a packet's header.
+/// The size of a packet's header in bytes.
 const HEAD: usize = 12;
 
 const CAN_DO: u32 = 1;
@@ -23,32 +23,29 @@ const JOB_ASSIGN: u32 = 11;
 const WORK_COMPLETE: u32 = 13;
 const SUBMIT_JOB_BG: u32 = 18;
 
-/// The only function.
+/// The name of the function used in all scenarios.
 const FUNCTION: &[u8] = b"work";
 
-/// A complete reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply<'a> {
-    /// A job was submitted; its handle.
+    /// The handle of a submitted job.
     Created(&'a [u8]),
-    /// A job was assigned: its handle and data.
+    /// The handle and the data of an assigned job.
     Assigned(&'a [u8], &'a [u8]),
-    /// There is no job.
+    /// The reply to a grab if the queue is empty.
     NoJob,
-    /// There is a job.
+    /// The notification of a sleeping worker.
     Noop,
-    /// A job is done: its handle and result.
+    /// The handle and the result of a completed job.
     Complete(&'a [u8], &'a [u8]),
-    /// Any other reply: its type and body.
+    /// The type and the body of any other packet.
     Other((u32, &'a [u8])),
 }
 
-/// Requests that will be sent to one connection, and the number of expected replies.
+/// The encoded requests for one connection, and the number of expected replies.
 #[derive(Debug, Default)]
 pub struct Out {
-    /// The requests.
     pub bytes: Vec<u8>,
-    /// The replies.
     pub replies: usize,
 }
 
@@ -61,42 +58,40 @@ impl Out {
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
     }
 
-    /// Registers the function, which has no reply.
+    /// Registers the function. The server sends no reply.
     pub fn can_do(&mut self) {
         self.packet(CAN_DO, &[FUNCTION]);
     }
 
-    /// Submits a foreground job, which has two replies.
+    /// Submits a foreground job. The server sends two replies.
     pub fn submit(&mut self, data: &[u8]) {
         self.packet(SUBMIT_JOB, &[FUNCTION, b"\0\0", data]);
         self.replies += 2;
     }
 
-    /// Submits a background job.
     pub fn submit_background(&mut self, unique: &[u8], data: &[u8]) {
         self.packet(SUBMIT_JOB_BG, &[FUNCTION, b"\0", unique, b"\0", data]);
         self.replies += 1;
     }
 
-    /// Requests a job.
     pub fn grab(&mut self) {
         self.packet(GRAB_JOB, &[]);
         self.replies += 1;
     }
 
-    /// Reports that a job is done, which has no reply.
+    /// Reports a completed job. The server sends no reply.
     pub fn complete(&mut self, handle: &[u8], result: &[u8]) {
         self.packet(WORK_COMPLETE, &[handle, b"\0", result]);
     }
 
-    /// Goes to sleep; the reply comes when there is a job.
+    /// Enters the sleep state. The server replies when a job is available.
     pub fn sleep(&mut self) {
         self.packet(PRE_SLEEP, &[]);
         self.replies += 1;
     }
 }
 
-/// Takes the next complete reply from the front of `input`, or returns `None` if it is incomplete.
+/// Removes the next complete reply from the beginning of `input`. Returns `None` if the reply is incomplete.
 pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     let bytes = *input;
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
@@ -124,7 +119,7 @@ pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     Ok(Some(reply.unwrap_or(Reply::Other((word(4), body)))))
 }
 
-/// Returns the message about an unexpected reply.
+/// Returns an error message for an unexpected reply.
 pub fn unexpected(reply: Reply) -> String {
     match reply {
         Reply::Other((kind, body)) => format!("the server answered {kind}: {}", body.escape_ascii()),

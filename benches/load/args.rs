@@ -1,6 +1,6 @@
 //! The command line of the benchmark.
 //!
-//! Owns the options and their names. Must not run anything.
+//! Owns the options and their help. Must not run anything.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,35 +9,34 @@ use super::catalogue::{BENCH, PEER, SCENARIOS};
 use super::measure::Scale;
 use super::scenario::{Kind, Scenario};
 
-/// What to run.
+/// The options of a run.
 #[derive(Debug)]
 pub struct Args {
-    /// Short runs of few scenarios.
+    /// Reduces the durations and the number of scenarios.
     pub quick: bool,
-    /// Everything on one CPU.
+    /// Runs the server and the client on one CPU.
     pub pin: bool,
-    /// Repetitions.
+    /// The number of repetitions of each scenario.
     pub runs: usize,
-    /// The server to compare with, if there is one.
+    /// The path of the peer, if any.
     pub peer: Option<PathBuf>,
-    /// The server under test.
+    /// The path of the server under test.
     pub ours: PathBuf,
-    /// The scenarios, if not the default ones.
+    /// The names of the scenarios to run. Empty for the default scenarios.
     pub names: Vec<String>,
-    /// Earlier results to compare the ratios with.
+    /// A file of earlier results, whose ratios are compared with the new ones.
     pub compare: Option<PathBuf>,
 }
 
-/// The command-line arguments.
+/// The action that the command line requests.
 #[derive(Debug)]
 pub enum Wish {
-    /// Run the benchmark.
     Run(Args),
-    /// Print this text.
+    /// Print a text, such as the help.
     Print(String),
 }
 
-/// Parses a command line without the program's name. The error is one line.
+/// Parses the arguments after the program's name. Returns a one-line error message for invalid arguments.
 pub fn parse(arguments: &[String], ours: &str) -> Result<Wish, String> {
     let mut options = getopts::Options::new();
     options.optflag("", "quick", "at most a minute: short runs of the most telling scenarios");
@@ -53,7 +52,7 @@ pub fn parse(arguments: &[String], ours: &str) -> Result<Wish, String> {
     options.optflag("", "bench", "ignored; cargo says it");
     options.optflag("h", "help", "print this");
     let matches = options.parse(arguments).map_err(|fail| fail.to_string())?;
-    // Without any argument, it was started as a test, which it is not.
+    // `cargo test` starts benchmarks without arguments.
     if matches.opt_present("help") || arguments.is_empty() {
         return Ok(Wish::Print(options.usage(&format!("Usage: cargo bench --bench {BENCH} -- [OPTIONS]"))));
     }
@@ -91,7 +90,7 @@ fn list() -> String {
 }
 
 impl Args {
-    /// Returns the scenarios to run, in the order of the catalogue.
+    /// Returns the selected scenarios in the order of the catalogue.
     pub fn scenarios(&self) -> impl Iterator<Item = &'static Scenario> + '_ {
         SCENARIOS.iter().filter(|row| match self.names.as_slice() {
             [] => row.kind == Kind::Quick || !self.quick,
@@ -99,7 +98,7 @@ impl Args {
         })
     }
 
-    /// Returns how much to do in each.
+    /// Returns the durations and sizes of the measurements.
     pub fn scale(&self) -> Scale {
         let millis = Duration::from_millis;
         match self.quick {

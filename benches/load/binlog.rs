@@ -1,6 +1,6 @@
-//! Durable queues: puts with a binlog, a restart, and the size of the log.
+//! Measures queues with a binlog: puts, a restart, and the size of the log.
 //!
-//! Owns the directories. A server without `-b` is omitted from these scenarios.
+//! Owns the log directories. Servers without the option `-b` are skipped.
 
 use super::driver::{Driver, Until};
 use super::measure::{measure, Bench, Goal, Outcome};
@@ -8,11 +8,10 @@ use super::process::Folder;
 use super::put::{fill, Puts};
 use super::verify::Bodies;
 
-/// The maximum number of puts of one measurement.
 const MAX_JOBS: usize = 2_000_000;
 
-/// Puts on this many connections, in batches of this size, with the binlog synced by the server's default or at every
-/// write.
+/// Puts jobs in batches on several connections. With `every`, each write is synced; otherwise, the server uses its
+/// default.
 pub fn puts(bench: Bench, connections: usize, batch: usize, every: bool) -> Result<Outcome, String> {
     let folder = Folder::new();
     let path = folder.path();
@@ -29,7 +28,7 @@ pub fn puts(bench: Bench, connections: usize, batch: usize, every: bool) -> Resu
     Ok(Outcome::of(work).and("worst put, ms", work.longest / 1000.0, goal))
 }
 
-/// A log with this many jobs: its size per job, and the duration of a start.
+/// Measures the size of a log per job, and the duration of a restart.
 pub fn restart(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let folder = Folder::new();
     let path = folder.path();
@@ -42,7 +41,7 @@ pub fn restart(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&arguments)?;
     let seconds = server.started_in.as_secs_f64();
     let mut driver = Driver::connect(server.address, 1)?;
-    // The last job exists: the server has read the log to its end before it listened.
+    // The existence of the last job shows that the server read the whole log before it listened.
     driver.ask(0..1, |_, out| out.delete(count as u64))?;
     let outcome = Outcome::default().and("restart, s", seconds, Goal::RatioAtMost(0.25));
     Ok(outcome.and("log bytes for a job of 64 bytes", bytes, Goal::AtMost(130.0)))

@@ -1,16 +1,15 @@
-//! The table of scenarios: names, descriptions and goals.
+//! The scenarios of the load benchmark with their names, descriptions and goals.
 //!
-//! Owns what is run and its goals; bodies have 64 bytes unless it says otherwise. How a scenario works is in the module
-//! that it names. The goals are ratios to Debian's beanstalkd, with server and client pinned to one CPU.
+//! Owns the list of scenarios; the modules implement them. Bodies have 64 bytes unless the description says otherwise.
+//! Goals are ratios to Debian's beanstalkd, with the server and the client on one CPU.
 
 use super::relay::{relay, Shape};
 use super::scenario::{goals, row, Goals, Kind, Scenario, NONE, NO_GOALS};
 use super::{binlog, churn, cycle, drain, extended, memory, mixed, paced, put};
 
-/// The name of this benchmark.
 pub const BENCH: &str = "load";
 
-/// The variable that names the server to compare with, and its usual path.
+/// The environment variable that names the peer, and the default path of the peer.
 pub const PEER: Option<[&str; 2]> = Some(["BEANSTALKD", "/usr/bin/beanstalkd"]);
 
 const fn times(cpu: f64, p50: f64, p99: f64) -> Goals {
@@ -31,7 +30,7 @@ const fn watching(producers: usize, workers: usize, tubes: usize) -> Shape {
 
 use Kind::{Alone, Binlog, Echo, Full, Quick};
 
-/// The table; see the module's documentation.
+/// All scenarios, in the order in which they run.
 #[rustfmt::skip]
 pub const SCENARIOS: &[Scenario] = &[
     row("put-1", Quick, goals(1.12, 0.85), "put, one at a time, 1 connection", |b| put::puts(b, 1, 1)),

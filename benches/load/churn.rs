@@ -1,7 +1,6 @@
-//! Clients that connect, put one job and disconnect.
+//! Measures clients that connect, put one job and disconnect.
 //!
-//! Owns connections that live for one job. Their source addresses vary within 127/8, so that the ports in TIME_WAIT do
-//! not run out, however often it is repeated.
+//! Source addresses vary within 127.0.0.0/8. Otherwise, ports in the state TIME_WAIT would run out.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,13 +16,11 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{next, Out, Reply};
 
-/// The number of simultaneous clients.
 const CLIENTS: usize = 32;
 
-/// Connections from one source address.
+/// Number of connections per source address.
 const PER_ADDRESS: usize = 4096;
 
-/// The maximum number of connections of one measurement.
 const MAX_CONNECTIONS: usize = 60_000;
 
 struct Churn<'a> {
@@ -37,7 +34,7 @@ struct Churn<'a> {
     times: Histogram,
 }
 
-/// Returns the next source address, in a range that nothing else uses.
+/// Returns the next source address, from a range that nothing else uses.
 fn source() -> SocketAddr {
     static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
     let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed) / PER_ADDRESS;
@@ -45,12 +42,12 @@ fn source() -> SocketAddr {
 }
 
 impl Churn<'_> {
-    /// Connects a new client, which puts a job.
+    /// Connects a new client and sends a put.
     fn open(&mut self, place: usize) -> std::io::Result<()> {
         let now = Instant::now();
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.bind(&source().into())?;
-        // On loopback, this does not wait.
+        // A connection over the loopback interface is established immediately.
         socket.connect(&self.server.address.into())?;
         socket.set_nonblocking(true)?;
         let mut stream = mio::net::TcpStream::from_std(socket.into());
@@ -63,7 +60,7 @@ impl Churn<'_> {
         Ok(())
     }
 
-    /// Reads a client's reply and disconnects it.
+    /// Reads the reply of a client and disconnects the client.
     fn close(&mut self, place: usize) -> Result<(), String> {
         let Some((mut stream, number, since)) = self.clients[place].take() else { return Ok(()) };
         let mut buffer = [0; 64];
@@ -78,7 +75,7 @@ impl Churn<'_> {
         Ok(())
     }
 
-    /// Runs until this many connections are done or this much time has passed.
+    /// Runs until `count` connections are complete or `time` has passed.
     fn run(&mut self, count: usize, time: Duration) -> Result<(), String> {
         let (start, end) = (Instant::now(), self.done + count as u64);
         let mut events = Events::with_capacity(CLIENTS);
@@ -97,7 +94,7 @@ impl Churn<'_> {
     }
 }
 
-/// An operation is a connection with one job.
+/// Measures connections, each with one job.
 pub fn churn(bench: Bench) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut churn = Churn {

@@ -1,7 +1,7 @@
-//! Clients that put, reserve and delete in turn, one request at a time: the cost of a command, and what it depends on.
+//! Measures clients that put, reserve and delete jobs one request at a time, for different contents of the queue.
 //!
-//! Owns the load [`Cycle`]. Other contents of the queue (tubes, jobs, reservations of the same connection) are created
-//! first; how much slower they make our own server is a separate figure.
+//! Owns the load [`Cycle`]. Scenarios first create other tubes, jobs or reservations. The slowdown compared with an
+//! empty queue is reported separately.
 
 use std::time::Instant;
 
@@ -13,25 +13,22 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// The maximum number of commands of one measurement.
 const MAX_COMMANDS: usize = 10_000_000;
 
-/// Each connection puts a job, reserves one, which may be another connection's, and deletes it.
+/// Each connection puts a job, reserves a job of any connection, and deletes it.
 #[derive(Debug)]
 pub struct Cycle {
-    /// The jobs.
     pub ledger: Ledger,
-    /// Connections stop after a deletion.
+    /// `true` to stop each connection after its next delete.
     pub stopping: bool,
     bodies: Bodies,
-    /// For each connection: the number of its put, and when it sent its last request.
+    /// For each connection: the number of its job, and the time of its last request.
     lines: Vec<(usize, Instant)>,
     done: u64,
     times: Histogram,
 }
 
 impl Cycle {
-    /// Creates the load for this many connections.
     pub fn new(connections: usize, bodies: Bodies) -> Cycle {
         Cycle {
             ledger: Ledger::default(),
@@ -83,7 +80,7 @@ impl Timed for Cycle {
     }
 }
 
-/// Runs a cycle that has not begun yet to its end.
+/// Measures a load that has not started yet.
 fn run(bench: Bench, server: &Server, connections: usize, load: &mut Cycle) -> Result<super::measure::Work, String> {
     let mut driver = Driver::connect(server.address, connections)?;
     run_on(bench, server, &mut driver, load)
@@ -102,13 +99,13 @@ fn run_on(
     Ok(work)
 }
 
-/// This many connections, and bodies of this many bytes.
+/// Measures a number of connections, with bodies of `length` bytes.
 pub fn plain(bench: Bench, connections: usize, length: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(length))).map(Outcome::of)
 }
 
-/// Puts a job into each of this many separate tubes.
+/// Puts a job into each of `tubes` separate tubes.
 pub fn fill_tubes(server: &Server, tubes: usize) -> Result<(), String> {
     let mut driver = Driver::connect(server.address, 1)?;
     let bodies = Bodies::new(64);
@@ -127,7 +124,7 @@ pub fn fill_tubes(server: &Server, tubes: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// With this many other tubes that contain a job each.
+/// Measures the load while `tubes` other tubes contain one job each.
 pub fn beside_tubes(bench: Bench, connections: usize, tubes: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let alone = run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(64)))?;
@@ -136,14 +133,14 @@ pub fn beside_tubes(bench: Bench, connections: usize, tubes: usize) -> Result<Ou
     Ok(Outcome::of(work).and("CPU, relative to one tube", work.cpu / alone.cpu, goal(bench, 1.1)))
 }
 
-/// In a tube with this many ready jobs, of one priority or of many.
+/// Measures the load in a tube with `jobs` other ready jobs, of one priority or of many.
 pub fn deep(bench: Bench, connections: usize, jobs: usize, mixed: bool) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let alone = run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(64)))?;
     let server = bench.program.start(&[])?;
     let jobs = bench.scale.count(jobs);
     let filled = if mixed {
-        // A stride that visits every priority, in no order.
+        // The stride visits all priorities in an irregular order.
         fill_mixed(&server, jobs, (0..1009).map(|turn| Bodies::with(64, turn * 389 % 1009 * 1000, 0)).collect())?
     } else {
         fill(&server, jobs, Bodies::new(64))?
@@ -154,7 +151,7 @@ pub fn deep(bench: Bench, connections: usize, jobs: usize, mixed: bool) -> Resul
     Ok(Outcome::of(work).and("CPU, relative to an empty queue", work.cpu / alone.cpu, goal(bench, 1.2)))
 }
 
-/// On one connection that holds this many reserved jobs throughout.
+/// Measures one connection that holds `jobs` other reserved jobs.
 pub fn holding(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let jobs = bench.scale.count(jobs);
@@ -168,7 +165,7 @@ pub fn holding(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     run_on(bench, &server, &mut driver, &mut load).map(Outcome::of)
 }
 
-/// Returns a goal that compares a server with itself, which applies to ours only.
+/// Returns a goal for comparing the server under test with itself.
 fn goal(bench: Bench, at_most: f64) -> Goal {
     if bench.ours {
         Goal::AtMost(at_most)

@@ -1,7 +1,6 @@
-//! A worker that empties a long queue as fast as it can: it deletes a batch and reserves the next in one write.
+//! Measures a worker that drains a long queue in batches.
 //!
-//! Owns the load [`Drain`]. Every job must arrive once, with the body and ID with which it was put, in the order of
-//! insertion.
+//! Owns the load [`Drain`]. Every job must arrive exactly once, in the order of insertion, with its body and ID.
 
 use std::time::Instant;
 
@@ -13,13 +12,13 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// The load; see the module's documentation.
+/// Deletes a batch of jobs and reserves the next batch in a single write.
 #[derive(Debug)]
 pub struct Drain {
     bodies: Bodies,
     ledger: Ledger,
     batch: usize,
-    /// Held jobs, which the next write deletes.
+    /// IDs of reserved jobs, which the next write deletes.
     held: Vec<u64>,
     /// The number of outstanding replies to the last write.
     missing: usize,
@@ -29,7 +28,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Creates the load that drains what was put.
+    /// Creates a load that drains the jobs of `puts`.
     pub fn new(puts: Puts, batch: usize) -> Drain {
         Drain {
             bodies: Bodies::new(64),
@@ -98,7 +97,7 @@ pub fn empty(server: &Server, puts: Puts, batch: usize) -> Result<Work, String> 
     measure_all(server, &mut driver, &mut load, commands)
 }
 
-/// Fills a queue with this many jobs and measures how fast it is drained.
+/// Fills a queue with `jobs` jobs and measures the time to drain it.
 pub fn drain(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let filled = fill(&server, bench.scale.count(jobs), Bodies::new(64))?;

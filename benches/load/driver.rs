@@ -1,8 +1,8 @@
-//! Many connections in one thread: the client side of every scenario.
+//! The client side of all scenarios, which runs many connections in one thread.
 //!
-//! Owns sockets, their readiness, buffers, and the count of outstanding replies. A single connection uses blocking
-//! reads, like a client library; several are non-blocking and multiplexed. A [`Load`] decides what is requested and
-//! checks every reply. Must not know what is measured.
+//! Owns the sockets, the buffers and the number of outstanding replies. A single connection uses blocking reads, like a
+//! client library. Several connections are nonblocking and multiplexed. A [`Load`] creates the requests and checks
+//! every reply. Must not depend on the measurement.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -12,40 +12,41 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::wire::{self, Out, Reply};
 
-/// A server that sends nothing for this long is stuck.
+/// Maximum time without a reply before the server counts as hanging.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Bytes read at a time.
+/// Maximum number of bytes in one read.
 const BUFFER: usize = 256 * 1024;
 
-/// Connections that are opened before the server must have accepted them: far fewer than any server's backlog.
+/// Number of connections opened before waiting until the server has accepted them. Must be less than the server's
+/// backlog.
 const CONNECT_GROUP: usize = 100;
 
-/// A load on a server.
+/// The requests of all connections.
 pub trait Load {
-    /// Sends what a connection requests first, or when it is poked.
+    /// Appends the first requests of a connection, or the next requests of a poked connection.
     fn start(&mut self, connection: usize, now: Instant, out: &mut Out);
 
-    /// Checks a reply and continues.
+    /// Checks a reply and appends the next requests.
     fn reply(&mut self, connection: usize, now: Instant, reply: Reply, out: &mut Out) -> Result<(), String>;
 
-    /// Returns another connection that has something to request because of the last reply.
+    /// Returns the index of another connection that can send requests because of the last reply.
     fn poke(&mut self) -> Option<usize> {
         None
     }
 
-    /// Returns the number of operations so far.
+    /// Returns the number of completed operations.
     fn operations(&self) -> u64 {
         0
     }
 }
 
-/// When to stop.
+/// The condition for the end of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
-    /// After this many operations or this much time.
+    /// A number of operations is complete or a time has passed.
     Work(u64, Duration),
-    /// When at most this many replies are outstanding, those of waiting workers.
+    /// At most this number of replies is outstanding. Waiting workers account for them.
     Quiet(usize),
 }
 
@@ -58,15 +59,15 @@ enum Stream {
 #[derive(Debug)]
 struct Connection {
     stream: Stream,
-    /// An incomplete reply.
+    /// The beginning of an incomplete reply.
     rest: Vec<u8>,
-    /// Requests that the socket did not accept.
+    /// Requests that the socket has not accepted.
     unsent: Vec<u8>,
     /// The number of outstanding replies.
     expected: usize,
 }
 
-/// The driver; see the module's documentation.
+/// A set of connections to one server.
 #[derive(Debug)]
 pub struct Driver {
     poll: Poll,
@@ -99,7 +100,6 @@ impl Stream {
 }
 
 impl Driver {
-    /// Opens `count` connections.
     pub fn connect(address: SocketAddr, count: usize) -> Result<Driver, String> {
         let mut driver = Driver {
             poll: Poll::new().map_err(text)?,
@@ -121,7 +121,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Opens this many more connections. Not for a driver of one connection.
+    /// Opens `count` more connections. The driver must already have at least two.
     pub fn add(&mut self, count: usize) -> Result<(), String> {
         for number in 1..=count {
             let mut stream = std::net::TcpStream::connect(self.address).map_err(text)?;
@@ -139,17 +139,16 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns the number of connections.
     pub fn len(&self) -> usize {
         self.connections.len()
     }
 
-    /// Returns `true` if at most this many replies are outstanding.
+    /// Returns `true` if at most `waiting` replies are outstanding.
     pub fn is_quiet(&self, waiting: usize) -> bool {
         self.expected <= waiting
     }
 
-    /// Starts connections; see [`Load::start`].
+    /// Calls [`Load::start`] for the connections in `which`.
     pub fn start(&mut self, load: &mut impl Load, which: std::ops::Range<usize>) -> Result<(), String> {
         for connection in which {
             load.start(connection, Instant::now(), &mut self.out);
@@ -158,13 +157,14 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends one request on every connection of a range, and waits for all replies, which must not be errors.
+    /// Sends one request on each connection in `which` and waits for all replies. Returns an error if a reply is an
+    /// error.
     pub fn ask(&mut self, which: std::ops::Range<usize>, ask: impl FnMut(usize, &mut Out)) -> Result<(), String> {
         let waiting = self.expected;
         let mut polite = Polite { ask };
         for connection in which {
             self.start(&mut polite, connection..connection + 1)?;
-            // Few at a time, so that no server's socket buffers fill up.
+            // Sends only a few requests at a time, to avoid filling the server's socket buffers.
             if connection % CONNECT_GROUP == 0 {
                 self.run(&mut polite, Until::Quiet(waiting))?;
             }
@@ -172,7 +172,7 @@ impl Driver {
         self.run(&mut polite, Until::Quiet(waiting))
     }
 
-    /// Runs until it is time to stop.
+    /// Runs the load until the condition is met.
     pub fn run(&mut self, load: &mut impl Load, until: Until) -> Result<(), String> {
         let start = Instant::now();
         let mut last = (start, 0);
@@ -198,7 +198,7 @@ impl Driver {
         }
     }
 
-    /// Waits for replies once and handles them. Returns the time.
+    /// Waits for replies once and handles them. Returns the current time.
     pub fn turn(&mut self, load: &mut impl Load, timeout: Option<Duration>) -> Result<Instant, String> {
         if let [Connection { stream: Stream::Blocking(_), .. }] = self.connections[..] {
             self.receive(0, load)?;
@@ -222,7 +222,7 @@ impl Driver {
         Ok(Instant::now())
     }
 
-    /// Reads available replies, has the load check them, and sends what follows.
+    /// Reads available replies, passes them to the load, and sends the next requests.
     fn receive(&mut self, number: usize, load: &mut impl Load) -> Result<(), String> {
         loop {
             let connection = &mut self.connections[number];
@@ -267,7 +267,7 @@ impl Driver {
         }
     }
 
-    /// Sends requests, after those that could not be sent before.
+    /// Sends pending requests.
     fn send(&mut self, number: usize) -> Result<(), String> {
         let connection = &mut self.connections[number];
         connection.expected += self.out.replies;
@@ -306,7 +306,7 @@ fn settle(stream: &mut std::net::TcpStream) -> io::Result<()> {
     stream.read_exact(&mut answer)
 }
 
-/// Sends one request and accepts any reply but an error.
+/// Sends a single request and accepts all replies except errors.
 struct Polite<F> {
     ask: F,
 }

@@ -1,8 +1,7 @@
-//! The physical limit: a server that only reads and writes.
+//! A server that only reads and writes, which shows the minimum costs of the sockets.
 //!
-//! Owns a single-threaded echo server on `mio`: it counts bytes, answers each complete request with one fixed reply,
-//! all that it read at a time with one write, and inspects only the greeting. No queue server can be cheaper on the
-//! same sockets.
+//! Owns a single-threaded echo server on `mio`. It counts bytes and answers all requests of a read with one write. Only
+//! the greeting is parsed.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Ipv4Addr;
@@ -10,15 +9,15 @@ use std::net::Ipv4Addr;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
-/// The reply to every request, which is as long as a queue's reply to a put.
+/// The reply to every request. Its length is that of a queue's reply to a put.
 const REPLY: &[u8] = b"INSERTED 1000000\r\n";
 
-/// The request by which a client checks that it is served, and its reply.
+/// The request that checks whether the server is ready, and its reply.
 const GREETING: (&[u8], &[u8]) = (b"list-tube-used\r\n", b"USING default\r\n");
 
 const LISTENER: Token = Token(usize::MAX);
 
-/// Serves until standard input ends. Prints its address first.
+/// Prints the address, then serves until the end of standard input.
 pub fn run(request_length: usize) -> io::Result<()> {
     std::thread::spawn(|| {
         let _ = io::stdin().read(&mut [0]);

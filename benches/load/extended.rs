@@ -1,7 +1,6 @@
-//! Extensions: batches, keys, bounds, and operators' commands for long tubes.
+//! Measures extensions: batches, keys, concurrency limits, and operators' commands on long tubes.
 //!
-//! Owns the load [`Taking`]. Each figure is compared with what the same server does without the extension, in the same
-//! run.
+//! Owns the load [`Taking`]. Each value is compared with that of the same server without the extension in the same run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -18,36 +17,34 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// The number of jobs in a batch.
 const BATCH: usize = 100;
 
-/// The maximum number of puts of one measurement.
 const MAX_JOBS: usize = 2_000_000;
 
-/// The unique key of a job; its name has this many bytes.
+/// A tag with the unique key of a job. The characters `#` are replaced with the job's number.
 const KEY: &str = " idp:k##########";
 const KEY_LENGTH: f64 = 11.0;
 
-/// How a worker drains a queue.
+/// The commands that a worker uses to drain a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TakeMode {
     /// One command at a time.
     Single,
-    /// The worker deletes a hundred jobs and reserves the next in one write.
+    /// Deletes a hundred jobs and reserves the next hundred with separate commands in one write.
     Pipelined,
-    /// The same with one command each.
+    /// Deletes a hundred jobs and reserves the next hundred with two batch commands.
     Batched,
-    /// The worker knows the IDs in advance: each job is reserved and deleted in turn, a hundred in one write.
+    /// Reserves and deletes a hundred jobs by their IDs, with separate commands in one write.
     InTurn,
 }
 
-/// One worker that drains a queue; an operation is a job.
+/// A worker that drains a queue. An operation is a job.
 #[derive(Debug)]
 struct Taking {
     mode: TakeMode,
     bodies: Bodies,
     ledger: Ledger,
-    /// Held jobs.
+    /// IDs of the reserved jobs.
     held: Vec<u64>,
     /// The number of outstanding replies.
     missing: usize,
@@ -152,7 +149,7 @@ impl Timed for Taking {
     }
 }
 
-/// Fills a queue and has a worker drain it.
+/// Fills a queue and measures a worker that drains it.
 fn take(server: &Server, mode: TakeMode, jobs: usize, tags: &str) -> Result<Work, String> {
     let puts = fill(server, jobs, Bodies::tagged(64, tags))?;
     let mut driver = Driver::connect(server.address, 1)?;
@@ -161,7 +158,7 @@ fn take(server: &Server, mode: TakeMode, jobs: usize, tags: &str) -> Result<Work
     measure_all(server, &mut driver, &mut load, jobs)
 }
 
-/// Batches, compared with the same jobs taken by single commands.
+/// Compares batch commands with single commands.
 pub fn batches(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let count = bench.scale.count(jobs);
@@ -184,7 +181,7 @@ pub fn batches(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     ))
 }
 
-/// Jobs of which one may be reserved at a time.
+/// Measures jobs of which only one can be reserved at a time.
 pub fn blocked(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let count = bench.scale.count(jobs);
@@ -194,7 +191,7 @@ pub fn blocked(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     Ok(outcome.and("CPU, relative to jobs without a limit", bound.cpu / free.cpu, Goal::None))
 }
 
-/// The memory of a key without its name, for a live job and for one that has ended.
+/// Measures the memory of a key without its name, for an existing job and for an ended one.
 pub fn keys(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let count = bench.scale.count(jobs);
     let resident = |tags: &str| -> Result<(Server, f64), String> {
@@ -218,7 +215,7 @@ pub fn keys(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     ))
 }
 
-/// Durable puts, with keys and without.
+/// Measures durable puts with and without keys.
 pub fn durable(bench: Bench, connections: usize, batch: usize) -> Result<Outcome, String> {
     let puts = |tags: &str| -> Result<Work, String> {
         let folder = Folder::new();
@@ -238,7 +235,8 @@ pub fn durable(bench: Bench, connections: usize, batch: usize) -> Result<Outcome
     Ok(outcome.and("CPU, relative to plain puts", keyed.cpu / plain.cpu, Goal::None))
 }
 
-/// Returns the longest wait of a bystander in ms while an operator runs a command on a long tube.
+/// Runs an operator's command on a long tube. Returns the command's result and the longest wait of another client in
+/// milliseconds.
 fn beside(server: &Server, ask: impl FnOnce(&mut Client) -> u64 + Send) -> Result<(u64, f64), String> {
     let mut driver = Driver::connect(server.address, 1)?;
     driver.ask(0..1, |_, out| ["use b", "watch b", "ignore default"].iter().for_each(|line| out.line(line)))?;
@@ -264,7 +262,7 @@ fn beside(server: &Server, ask: impl FnOnce(&mut Client) -> u64 + Send) -> Resul
     Ok((asked, load.times().longest() / 1000.0))
 }
 
-/// All pages of a long tube, and then its end.
+/// Lists all pages of a long tube, and then clears the tube.
 pub fn operators(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let count = bench.scale.count(jobs) as u64;

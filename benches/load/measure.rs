@@ -1,6 +1,6 @@
-//! One measurement: a span of work, and what the server used for it.
+//! Measures the rate, the latencies and the server's resource usage of a span of work.
 //!
-//! Owns the record of a run. Must not know which scenario is measured.
+//! Owns the result of a run. Must not depend on the scenario.
 
 use std::time::{Duration, Instant};
 
@@ -11,30 +11,29 @@ use super::driver::{Driver, Load, Until, PATIENCE};
 use super::process::{Program, Server, Usage};
 use super::stats::Histogram;
 
-/// The parameters of one run of one scenario.
+/// The parameters of one run of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Bench<'a> {
     /// The server to start.
     pub program: &'a Program,
-    /// `true` for the server under test, which has more goals than the peer.
+    /// `true` for the server under test, which has additional goals.
     pub ours: bool,
-    /// How much to do.
     pub scale: Scale,
 }
 
-/// How much to do.
+/// The durations and sizes of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// How long to measure.
+    /// The duration of the measurement.
     pub time: Duration,
-    /// How long to warm up before that.
+    /// The duration of the warm-up before the measurement.
     pub warm_up: Duration,
-    /// Numbers of jobs, connections and tubes are divided by this.
+    /// The divisor for the numbers of jobs, connections and tubes.
     pub divide: usize,
 }
 
 impl Scale {
-    /// Returns a number of jobs, reduced in a quick run.
+    /// Divides a number by [`Scale::divide`].
     pub fn count(&self, whole: usize) -> usize {
         whole / self.divide
     }
@@ -45,94 +44,88 @@ impl Scale {
 pub struct Work {
     /// Operations per second.
     pub rate: f64,
-    /// Operations per second of processor time that server and client used together. With both on one CPU and no waits
-    /// for a clock or a disk, this is the rate without any other program on that CPU.
+    /// Operations per second of processor time of the server and the client together. If both use one CPU without
+    /// waiting for a clock or a disk, this value is the rate on an otherwise idle CPU.
     pub busy_rate: f64,
     /// Processor time of the server per operation, in microseconds.
     pub cpu: f64,
-    /// Percentiles of the duration of a request, in microseconds: 50, 99, 99.9.
+    /// The percentiles 50, 99 and 99.9 of the duration of a request, in microseconds.
     pub times: [f64; 3],
-    /// The longest duration, in microseconds.
+    /// The longest duration of a request, in microseconds.
     pub longest: f64,
     /// Context switches of the server per operation.
     pub switches: f64,
-    /// The resident bytes of the server at the end.
+    /// Resident memory of the server at the end, in bytes.
     pub rss: f64,
-    /// The threads of the server.
+    /// The number of threads of the server.
     pub threads: f64,
 }
 
-/// The goal of a figure.
+/// The goal for a measured value.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Goal {
-    /// None; the figure is for information.
+    /// No goal. The value is only shown.
     None,
-    /// At most this, whatever the peer's figure is.
+    /// A maximum that does not depend on the peer.
     AtMost(f64),
-    /// At least this, whatever the peer's figure is.
+    /// A minimum that does not depend on the peer.
     AtLeast(f64),
-    /// At most this many times the peer's figure.
+    /// A maximum ratio to the peer's value.
     RatioAtMost(f64),
-    /// At least this many times the peer's figure.
+    /// A minimum ratio to the peer's value.
     RatioAtLeast(f64),
 }
 
-/// A figure that is not a rate of work.
+/// A measured value other than those in [`Work`].
 #[derive(Clone, Copy, Debug)]
 pub struct Value {
-    /// Its name, with its unit.
+    /// The name of the value with its unit.
     pub name: &'static str,
-    /// Its value.
     pub amount: f64,
-    /// Its goal.
     pub goal: Goal,
 }
 
-/// The result of one run of one scenario.
+/// The result of one run of a scenario.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// The work, if it was measured.
     pub work: Option<Work>,
-    /// Other figures.
     pub values: Vec<Value>,
 }
 
 impl Outcome {
-    /// Creates a result that consists of work only.
+    /// Creates a result without additional values.
     pub fn of(work: Work) -> Outcome {
         Outcome { work: Some(work), values: Vec::new() }
     }
 
-    /// Adds a figure.
+    /// Adds a value and its goal.
     pub fn and(mut self, name: &'static str, amount: f64, goal: Goal) -> Outcome {
         self.values.push(Value { name, amount, goal });
         self
     }
 }
 
-/// A load that records durations.
+/// A load that records the durations of requests.
 pub trait Timed: Load {
-    /// The durations of requests.
     fn times(&mut self) -> &mut Histogram;
 }
 
-/// A span of work that is being measured.
+/// A span of work that is in progress.
 #[derive(Debug)]
 pub struct Span<'a> {
     server: &'a Server,
     usage: Usage,
-    /// The client's own processor time.
+    /// Processor time of the client at the start, in nanoseconds.
     own: u64,
     start: Instant,
 }
 
 impl<'a> Span<'a> {
-    /// Starts a span now.
     pub fn start(server: &'a Server) -> Span<'a> {
         Span { server, usage: server.usage(), own: own_cpu(), start: Instant::now() }
     }
 
-    /// Ends the span after this many operations.
+    /// Ends the span and returns its result. `operations` is the number of completed operations.
     pub fn end(self, operations: u64, times: &Histogram) -> Work {
         let seconds = self.start.elapsed().as_secs_f64();
         let own = own_cpu() - self.own;
@@ -157,7 +150,7 @@ fn own_cpu() -> u64 {
     (usage.user_time() + usage.system_time()).num_microseconds() as u64 * 1000
 }
 
-/// Warms up, then measures until `count` operations are done or the time of the scale is over.
+/// Warms up, then measures until `count` operations are complete or the time of the scale has passed.
 pub fn measure<L: Timed>(
     server: &Server,
     driver: &mut Driver,
@@ -174,7 +167,7 @@ pub fn measure<L: Timed>(
     Ok(span.end(done, load.times()))
 }
 
-/// Measures until everything is done, within reasonable time.
+/// Measures until `count` operations are complete, with a generous time limit.
 pub fn measure_all<L: Timed>(server: &Server, driver: &mut Driver, load: &mut L, count: usize) -> Result<Work, String> {
     let before = load.operations();
     let span = Span::start(server);

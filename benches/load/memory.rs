@@ -1,6 +1,7 @@
-//! The memory of jobs, tubes, connections, and the program itself.
+//! Measures the memory of jobs, tubes, connections, and the program itself.
 //!
-//! Owns the comparison of resident memory before and after, with numbers so large that pages do not matter.
+//! Owns the comparison of resident memory before and after an operation. The numbers of objects are so large that the
+//! size of a page does not matter.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +14,13 @@ use super::put::fill;
 use super::verify::Bodies;
 use super::wire::{unexpected, Out, Reply};
 
-/// How long a server may take to return memory.
+/// Maximum time to wait for constant memory.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// How long an idle server is observed.
+/// Duration of the observation of an idle server.
 const WATCH: Duration = Duration::from_secs(2);
 
-/// Returns the resident memory once it is constant, or after [`SETTLE`].
+/// Returns the resident memory in bytes when it is constant, or after [`SETTLE`].
 pub fn settled(server: &Server) -> f64 {
     let start = Instant::now();
     let mut last = server.rss();
@@ -33,10 +34,10 @@ pub fn settled(server: &Server) -> f64 {
     }
 }
 
-/// Ready jobs, and what remains of them after their deletion.
+/// Measures ready jobs, and the memory that remains after their deletion.
 pub fn jobs(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
-    // A server that has been used a little, like any other.
+    // Warms up the server.
     let little = fill(&server, 64, Bodies::new(64))?;
     empty(&server, little, 64)?;
     let before = settled(&server);
@@ -52,7 +53,7 @@ pub fn jobs(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     Ok(outcome.and("RSS after all jobs are deleted, relative to before", after / before, Goal::AtMost(1.5)))
 }
 
-/// Tubes that contain a job each.
+/// Measures tubes that contain one job each.
 pub fn tubes(bench: Bench, tubes: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     fill_tubes(&server, 1)?;
@@ -63,7 +64,7 @@ pub fn tubes(bench: Bench, tubes: usize) -> Result<Outcome, String> {
     Ok(Outcome::default().and("bytes for a tube with one job", each, Goal::AtMost(500.0)))
 }
 
-/// Idle connections, and connections that wait for a job. Each has received a reply before.
+/// Measures idle connections, and connections that wait for a job. Each connection has received a reply before.
 pub fn connections(bench: Bench, count: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, 2)?;
@@ -94,7 +95,7 @@ impl Load for Waiting {
     }
 }
 
-/// The program itself.
+/// Measures the memory of the program without clients.
 pub fn size(bench: Bench) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let rss = settled(&server) / 1e6;
@@ -108,7 +109,7 @@ pub fn size(bench: Bench) -> Result<Outcome, String> {
     Ok(outcome.and("startup until listening, ms", start, Goal::None))
 }
 
-/// Many delayed jobs and many waiting workers, without any activity.
+/// Measures an inactive server with many delayed jobs and many waiting workers.
 pub fn idle(bench: Bench, jobs: usize, workers: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     fill(&server, bench.scale.count(jobs), Bodies::with(64, 0, 3600))?;

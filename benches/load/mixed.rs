@@ -1,7 +1,7 @@
-//! Interactive clients next to bulk producers, none of which may starve.
+//! Measures interactive clients while other clients put jobs in bulk. Both kinds must make progress.
 //!
-//! Owns the mixture of two loads on one server: fifty clients that put, reserve and delete one at a time, and two
-//! producers that fill another tube in large batches.
+//! Owns the combination of two loads: fifty clients that put, reserve and delete one job at a time, and two producers
+//! that fill another tube in large batches.
 
 use std::time::Instant;
 
@@ -12,13 +12,12 @@ use super::put::Puts;
 use super::verify::Bodies;
 use super::wire::{Out, Reply};
 
-/// Clients that do one thing at a time.
+/// Number of clients that send one command at a time.
 const INTERACTIVE: usize = 50;
 
-/// The number of producers.
+/// Number of bulk producers.
 const BULK: usize = 2;
 
-/// Jobs that a producer puts at a time.
 const BATCH: usize = 256;
 
 struct Mixture {
@@ -46,7 +45,7 @@ impl Load for Mixture {
     }
 }
 
-/// The work is the interactive clients'; the producers' rate is a separate figure.
+/// Returns the work of the interactive clients, with the producers' rate as an additional value.
 pub fn mixed(bench: Bench) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, INTERACTIVE + BULK)?;

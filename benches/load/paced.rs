@@ -1,8 +1,7 @@
-//! Work at a fixed pace: hand-offs at a fixed rate, and delayed jobs that become due.
+//! Measures jobs at a fixed rate, and delayed jobs that become due.
 //!
-//! Owns the pacing, which is in real time and never waits for the server: a server that falls behind is late with
-//! everything that follows. Sleeps are short and end before the next job is due, so that the client's own lateness is
-//! small.
+//! Owns the pacing, which does not wait for the server: a slow server is late with all later jobs. Sleeps are short and
+//! end before the next job is due, to minimize the client's own lateness.
 
 use std::time::{Duration, Instant};
 
@@ -13,19 +12,20 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// Jobs per second of a paced hand-off.
+/// Jobs per second in the scenario of waiting workers.
 const RATE: u32 = 1000;
 
-/// Jobs per second while delayed jobs are put.
+/// Jobs put per second in the scenario of delayed jobs.
 const DELAYED_RATE: usize = 200_000;
 
-/// The longest delay in seconds; jobs have all delays from one second to this.
+/// The longest delay in seconds. The delays of the jobs range from one second to this.
 const DELAYS: usize = 5;
 
-/// How long an overdue delayed job may take to arrive.
+/// Time limit for the delivery of an overdue job.
 const LATE: Duration = Duration::from_secs(20);
 
-/// Jobs at [`RATE`] from one producer, handed to this many waiting workers. Times are from the put to the worker.
+/// Puts jobs at [`RATE`] from one producer for `workers` waiting workers. Measures the time from the put to the
+/// delivery.
 pub fn hand_off(bench: Bench, workers: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let shape = Shape::new(1, workers);
@@ -42,12 +42,12 @@ pub fn hand_off(bench: Bench, workers: usize) -> Result<Outcome, String> {
     Ok(Outcome::of(work))
 }
 
-/// Puts this many jobs at the pace, and handles the replies in between.
+/// Puts `jobs` jobs at the fixed rate and handles replies between the puts.
 fn pace(driver: &mut Driver, load: &mut Relay, jobs: u32, idle: usize) -> Result<(), String> {
     let start = Instant::now();
     for number in 0..jobs {
         let due = start + Duration::from_secs(1) * number / RATE;
-        // Jobs in progress first; on an idle machine, this takes a fraction of the pause.
+        // Handles jobs in progress first, which takes only a part of the pause on an idle machine.
         while load.is_busy() && Instant::now() < due {
             driver.turn(load, Some(Duration::from_millis(1)))?;
         }
@@ -57,13 +57,13 @@ fn pace(driver: &mut Driver, load: &mut Relay, jobs: u32, idle: usize) -> Result
     driver.run(load, Until::Quiet(idle))
 }
 
-/// One producer of delayed jobs, and workers that take them when they are due.
+/// A producer of delayed jobs, and workers that reserve the jobs when they become due.
 struct Delayed {
     bodies: Vec<Bodies>,
     ledger: Ledger,
-    /// The number of the next put that will be answered.
+    /// The number of answered puts.
     answered: usize,
-    /// The size of the next batch of puts.
+    /// The number of puts in the next batch.
     batch: usize,
     sent: Vec<Instant>,
     done: u64,
@@ -72,7 +72,7 @@ struct Delayed {
 }
 
 impl Delayed {
-    /// Returns the delay of a job in seconds; each batch has all delays.
+    /// Returns the delay of a job in seconds. Each batch contains all delays.
     fn delay(number: usize) -> usize {
         number % DELAYS + 1
     }
@@ -116,7 +116,8 @@ impl Load for Delayed {
     }
 }
 
-/// This many jobs, delayed by 1 to 5 seconds and put within one, for 50 workers. Times are how late a job arrives.
+/// Puts `jobs` jobs within one second with delays of 1 to 5 seconds, for 50 workers. Measures the lateness of the
+/// deliveries.
 pub fn delayed(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     const WORKERS: usize = 50;
     let server = bench.program.start(&[])?;

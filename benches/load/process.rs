@@ -1,7 +1,7 @@
-//! Servers as child processes, and the kernel's figures about them.
+//! Runs servers as child processes and reads the kernel's statistics about them.
 //!
-//! Owns the start on a free port of 127.0.0.1, the end (by its own process ID, when a [`Server`] is dropped), its
-//! directory for a binlog, and the reading of /proc. Must not speak any protocol.
+//! Owns the start of a server on a free port of 127.0.0.1, its end when a [`Server`] is dropped, its binlog directory,
+//! and the parsing of /proc. Must not depend on a protocol.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,58 +16,55 @@ use nix::unistd::Pid;
 
 use super::wire::QUESTION;
 
-/// How long a server may take until it listens; a long binlog is read first.
+/// Time limit for the start of a server, which can include reading a long binlog.
 const START: Duration = Duration::from_secs(60);
 
 /// The option that makes this program an echo server.
 pub const ECHO: &str = "--echo-server";
 
-/// What is measured.
+/// A program to measure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Program {
-    /// A server that gets its port by `-p` and its address by `-l`.
+    /// A server with the options `-p` for the port and `-l` for the address.
     Queue(PathBuf),
-    /// The same, using another protocol's port, which this option opens.
+    /// Like `Queue`, but with another protocol. The string is the option that opens the protocol's port.
     Door(PathBuf, &'static str),
-    /// gearmand.
     Gearmand(PathBuf),
-    /// This program itself: it answers each request of this many bytes with a fixed reply.
+    /// An echo server run by this program, for requests of this many bytes.
     Echo(usize),
 }
 
-/// A running server.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
-    /// The address of the server.
     pub address: SocketAddr,
-    /// The time from its start to its first reply.
+    /// The time from the start to the first reply.
     pub started_in: Duration,
 }
 
-/// What a server has used since it was started.
+/// The resources that a server has used since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
-    /// Processor time in nanoseconds, including the kernel's.
+    /// Processor time in user and kernel mode, in nanoseconds.
     pub cpu: u64,
-    /// The number of times that a thread gave up or lost its processor.
+    /// The number of voluntary and involuntary context switches.
     pub switches: u64,
 }
 
 impl Program {
-    /// Starts it with these arguments in addition to its address.
+    /// Starts the program with `arguments` and an address.
     pub fn start(&self, arguments: &[&str]) -> Result<Server, String> {
         match self {
             Program::Echo(length) => start_echo(*length),
             Program::Queue(path) | Program::Door(path, _) | Program::Gearmand(path) => {
-                // Another program may take the port between the search for a free one and its use.
+                // Retries, because another program can take the free port before the server uses it.
                 let mut attempts = (0..3).map(|_| self.start_queue(path, arguments));
                 attempts.find(Result::is_ok).unwrap_or_else(|| self.start_queue(path, arguments))
             }
         }
     }
 
-    /// Returns `true` if it stores jobs in a directory with `-b`.
+    /// Returns `true` if the program stores jobs in a directory given with `-b`.
     pub fn has_binlog(&self) -> bool {
         let folder = Folder::new();
         self.start(&["-b", &folder.path()]).is_ok()
@@ -88,7 +85,6 @@ impl Program {
         wait_for(command.args(arguments), address)
     }
 
-    /// Returns the output of `-v`.
     pub fn version(&self) -> String {
         match self {
             Program::Echo(_) => "echo".to_owned(),
@@ -108,7 +104,7 @@ fn start_echo(length: usize) -> Result<Server, String> {
     let start = Instant::now();
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(own);
-    // It ends when its standard input does, so it cannot outlive this program.
+    // The child process exits at the end of its standard input and therefore cannot outlive this program.
     command.arg(ECHO).arg(length.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|error| error.to_string())?;
     let mut line = String::new();
@@ -123,7 +119,7 @@ fn free_port() -> Result<SocketAddr, String> {
     free.map_err(|error| error.to_string())
 }
 
-/// Starts a program and waits until it answers at this address.
+/// Starts a program and waits until it replies at `address`.
 fn wait_for(command: &mut Command, address: SocketAddr) -> Result<Server, String> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let start = Instant::now();
@@ -142,7 +138,8 @@ fn wait_for(command: &mut Command, address: SocketAddr) -> Result<Server, String
     Ok(server)
 }
 
-/// Returns `true` if a server answers there: one server reads its binlog before it listens, another one after.
+/// Returns `true` if a server replies at the address. A successful connection is not enough, because a server can
+/// listen before it reads its binlog.
 fn answers(address: SocketAddr) -> bool {
     let Ok(mut stream) = TcpStream::connect(address) else { return false };
     let _ = stream.set_read_timeout(Some(START));
@@ -150,8 +147,8 @@ fn answers(address: SocketAddr) -> bool {
 }
 
 impl Server {
-    /// Returns what it has used so far. `schedstat` counts nanoseconds where `stat` (utime + stime) has ticks of 10 ms,
-    /// so it is preferred where it exists.
+    /// Returns the resources used since the start. Prefers `schedstat`, which counts nanoseconds, over `stat`, which
+    /// counts ticks of 10 ms.
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         let mut exact = true;
@@ -165,28 +162,27 @@ impl Server {
         }
         if !exact || usage.cpu == 0 {
             let stat = fs::read_to_string(self.file("stat")).unwrap_or_default();
-            // The second field is the name in parentheses, which may contain anything.
+            // The second field is the name in parentheses, which can contain spaces and parentheses.
             let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
             let ticks: u64 = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-            // A tick is a hundredth of a second on every Linux system.
+            // A tick is 10 ms on every Linux system.
             usage.cpu = ticks * 10_000_000;
         }
         usage
     }
 
-    /// Returns the resident bytes, by the exact count of `smaps_rollup` if possible.
+    /// Returns the resident memory in bytes, using the exact value of `smaps_rollup` if possible.
     pub fn rss(&self) -> u64 {
         let exact = fs::read_to_string(self.file("smaps_rollup")).map_or(0, |text| value(&text, "Rss"));
         let rss = if exact > 0 { exact } else { value(&self.status(), "VmRSS") };
         rss * 1024
     }
 
-    /// Returns the number of threads.
     pub fn threads(&self) -> u64 {
         value(&self.status(), "Threads")
     }
 
-    /// Stops it as an administrator would, so that it can finish its work.
+    /// Stops the server with SIGTERM and waits for its exit.
     pub fn terminate(mut self) {
         let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
         let end = Instant::now() + Duration::from_secs(5);
@@ -206,7 +202,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process can have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -227,7 +223,7 @@ fn value(text: &str, name: &str) -> u64 {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Creates one, on a disk if the build directory is on one: what is kept in memory needs no sync.
+    /// Creates a directory next to the build directory, because syncs of a file system in memory would cost nothing.
     pub fn new() -> Folder {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -238,12 +234,11 @@ impl Folder {
         Folder(folder)
     }
 
-    /// Returns its path.
     pub fn path(&self) -> String {
         self.0.display().to_string()
     }
 
-    /// Returns the bytes that its files use on the disk.
+    /// Returns the disk space that the files use, in bytes.
     pub fn bytes(&self) -> u64 {
         use std::os::unix::fs::MetadataExt;
         let files = fs::read_dir(&self.0).into_iter().flatten().flatten();

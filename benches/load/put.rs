@@ -1,6 +1,6 @@
-//! Producers: puts one at a time, puts in batches, and filling a queue before something else is measured.
+//! Measures producers, and fills queues for other measurements.
 //!
-//! Owns the load [`Puts`]. Every returned ID is entered into the ledger.
+//! Owns the load [`Puts`], which records every returned ID in the ledger.
 
 use std::time::Instant;
 
@@ -11,26 +11,24 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// The maximum number of jobs put by one measurement, which bounds its memory.
+/// Maximum number of jobs put by one measurement, which bounds the memory.
 const MAX_JOBS: usize = 3_000_000;
 
-/// Each connection puts a batch, waits for all replies, and puts the next.
+/// Each connection puts a batch, waits for all replies, and repeats.
 #[derive(Debug)]
 pub struct Puts {
-    /// Bodies of the same size, which batches use in turn.
+    /// Bodies of equal size, used in rotation for the batches.
     pub bodies: Vec<Bodies>,
-    /// Puts in a batch.
     pub batch: usize,
-    /// Batches begin until this many jobs are put.
+    /// The number of jobs after which no new batch begins.
     pub limit: usize,
-    /// The jobs.
     pub ledger: Ledger,
     lines: Vec<Line>,
     done: u64,
     times: Histogram,
 }
 
-/// What a connection waits for.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     next: usize,
@@ -39,7 +37,7 @@ struct Line {
 }
 
 impl Puts {
-    /// Creates the load for `connections`, which are numbered from zero.
+    /// Creates a load for connections numbered from 0.
     pub fn new(connections: usize, batch: usize, bodies: Bodies) -> Puts {
         Puts {
             bodies: vec![bodies],
@@ -93,7 +91,7 @@ pub fn fill(server: &Server, count: usize, bodies: Bodies) -> Result<Puts, Strin
     fill_mixed(server, count, vec![bodies])
 }
 
-/// The same with bodies that are used in turn.
+/// Like [`fill`], with several bodies used in rotation.
 pub fn fill_mixed(server: &Server, count: usize, mut bodies: Vec<Bodies>) -> Result<Puts, String> {
     let mut driver = Driver::connect(server.address, 1)?;
     let mut puts = Puts::new(1, 64, bodies.remove(0));
@@ -107,12 +105,12 @@ pub fn fill_mixed(server: &Server, count: usize, mut bodies: Vec<Bodies>) -> Res
     Ok(puts)
 }
 
-/// Puts on this many connections, in batches of this size.
+/// Measures puts in batches of `batch` jobs on several connections.
 pub fn puts(bench: Bench, connections: usize, batch: usize) -> Result<Outcome, String> {
     puts_of(bench, connections, batch, 64)
 }
 
-/// The same with bodies of this many bytes.
+/// Like [`puts`], with bodies of `size` bytes.
 pub fn puts_of(bench: Bench, connections: usize, batch: usize, size: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, connections)?;
@@ -127,7 +125,7 @@ pub fn puts_of(bench: Bench, connections: usize, batch: usize, size: usize) -> R
     Ok(Outcome::of(work))
 }
 
-/// Fills a queue with very many jobs, and measures the slowest batch.
+/// Fills a queue with very many jobs and measures the slowest batch.
 pub fn load(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, 1)?;

@@ -1,8 +1,8 @@
-//! Jobs that pass through: producers on one side, waiting workers on the other.
+//! Measures jobs that pass from producers to waiting workers.
 //!
-//! Owns the load [`Relay`]. A producer puts its next job when its last one is acknowledged and deleted, so that there
-//! are never more jobs than producers and most workers wait; or it may have a few more in progress, so that jobs wait
-//! instead. An operation is a job from put to deletion.
+//! Owns the load [`Relay`]. A producer puts its next job when its previous job was acknowledged and deleted. Most
+//! workers therefore wait. If a producer can have several jobs in progress, jobs wait instead. An operation is a job,
+//! from its put to its delete.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -13,46 +13,45 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// The maximum number of jobs of one measurement.
 const MAX_JOBS: usize = 3_000_000;
 
 /// The roles of the connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// The number of producers, which use the first connections.
+    /// The number of producers, which use the lowest connection numbers.
     pub producers: usize,
-    /// The number of workers, which use the others.
+    /// The number of workers, which use the remaining connections.
     pub workers: usize,
-    /// The number of jobs of one producer that may be in progress. With one, workers wait; with more, jobs do.
+    /// Maximum number of jobs in progress per producer. With 1, workers wait; with more, jobs wait.
     pub ahead: usize,
-    /// Workers delete and reserve in one write.
+    /// `true` if workers delete a job and reserve the next one in a single write.
     pub joined: bool,
-    /// The number of tubes that every worker watches in addition to the default one; producers share them. 0: only the
-    /// default tube.
+    /// The number of tubes that every worker watches besides the default tube. The producers share these tubes. 0
+    /// selects the default tube.
     pub tubes: usize,
 }
 
 impl Shape {
-    /// Producers and workers of the default tube.
+    /// Returns a shape with one job in progress per producer, in the default tube.
     pub const fn new(producers: usize, workers: usize) -> Shape {
         Shape { producers, workers, ahead: 1, joined: false, tubes: 0 }
     }
 }
 
-/// The load; see the module's documentation.
+/// The load of producers and workers.
 #[derive(Debug)]
 pub struct Relay {
     shape: Shape,
-    /// Producers stop.
+    /// `true` to stop the producers.
     pub stopping: bool,
-    /// Producers continue by themselves; otherwise, they are poked.
+    /// `true` if producers continue by themselves, `false` if they must be poked.
     pub closed_loop: bool,
     bodies: Bodies,
     ledger: Ledger,
-    /// For each job: its producer, and when it was put.
+    /// For each job: its producer, and the time of its put.
     puts: Vec<(usize, Instant)>,
     producers: Vec<Producer>,
-    /// For each worker: the job that it holds.
+    /// For each worker: the number of the job that it holds.
     workers: Vec<usize>,
     pokes: VecDeque<usize>,
     done: u64,
@@ -61,16 +60,15 @@ pub struct Relay {
 
 #[derive(Clone, Debug, Default)]
 struct Producer {
-    /// Its jobs that are not acknowledged yet, in the order of their puts.
+    /// Numbers of unacknowledged jobs, in the order of their puts.
     unanswered: VecDeque<usize>,
-    /// The number of its jobs that are not deleted yet.
+    /// The number of jobs that have not been deleted.
     under_way: usize,
-    /// It will be poked.
+    /// `true` if the producer will be poked.
     poked: bool,
 }
 
 impl Relay {
-    /// Creates the load, without any put.
     pub fn new(shape: Shape, bodies: Bodies) -> Relay {
         Relay {
             shape,
@@ -92,7 +90,7 @@ impl Relay {
         self.ledger.len() as u64 > self.done
     }
 
-    /// Lets a producer continue, if it may.
+    /// Lets a producer put its next job, if permitted.
     fn next_put(&mut self, number: usize) {
         let producer = &mut self.producers[number];
         let may = producer.unanswered.is_empty() && producer.under_way < self.shape.ahead && !producer.poked;
@@ -170,11 +168,11 @@ impl Timed for Relay {
     }
 }
 
-/// Opens the connections, uses and watches tubes, and lets the workers wait.
+/// Opens the connections, uses and watches tubes, and makes the workers wait.
 pub fn connect(bench: Bench, server: &super::process::Server, load: &mut Relay) -> Result<Driver, String> {
     let Shape { producers, workers, tubes, .. } = load.shape;
     let tubes = bench.scale.count(tubes);
-    // A single one would use blocking reads; there is always a worker, too.
+    // The driver would use blocking reads for a single connection, but there is at least one producer and one worker.
     let mut driver = Driver::connect(server.address, producers + workers)?;
     if tubes > 0 {
         driver.ask(0..producers, |producer, out| out.line(&format!("use tube-{}", producer * 7 % tubes)))?;
@@ -183,7 +181,7 @@ pub fn connect(bench: Bench, server: &super::process::Server, load: &mut Relay) 
         })?;
     }
     driver.start(load, producers..producers + workers)?;
-    // A command after all the reserves: when it is answered, all workers wait.
+    // The reply shows that the server has processed all reserves.
     driver.ask(0..1, |_, out| out.line("watch default"))?;
     Ok(driver)
 }

@@ -1,31 +1,30 @@
-//! Results as Markdown: a table of work and a table of other figures.
+//! Formats results as Markdown: a table of work and a table of other values.
 //!
-//! Owns medians over runs, ratios, and the judgement of goals. A ratio is the median of the ratios of adjacent runs, so
-//! that a machine that is slow for a while affects both sides.
+//! Owns the medians, the ratios, and the verdicts on goals. A ratio is the median of the ratios of adjacent runs,
+//! because temporary slowness of the machine then affects both servers.
 
 use super::measure::{Goal, Outcome, Value, Work};
 use super::scenario::Scenario;
 use super::stats::{median, megabytes, rate, short};
 
-/// Ratios that are worse than before by more than this are reported.
+/// Factor by which a ratio must be worse than before to be reported.
 const WORSE: f64 = 1.15;
 
 /// All runs of one scenario.
 pub struct Results {
-    /// The scenario.
     pub scenario: &'static Scenario,
-    /// The peer's results, by run.
+    /// The peer's results by run.
     pub peer: Vec<Outcome>,
-    /// Our results, by run.
+    /// The results of the server under test by run.
     pub ours: Vec<Outcome>,
-    /// Server and client share one CPU and wait for nothing else: rates are judged by processor time, which other
-    /// programs on that CPU do not change.
+    /// `true` if the server and the client share one CPU and wait for nothing else. The goals then use processor time,
+    /// which does not depend on other programs.
     pub shared_cpu: bool,
-    /// Errors.
+    /// Error messages.
     pub problems: Vec<String>,
 }
 
-/// Columns of the table of work. [`compare`] relies on names and order.
+/// The header of the table of work. [`compare`] depends on the names and the order of the columns.
 const WORK_HEAD: &str = "| scenario | what | peer ops/s | ours | × | × by CPU | peer CPU µs/op | ours | × | goal | \
     peer p50 / p99 / p99.9 µs | ours | peer RSS | ours | peer switches/op | ours | threads |\n\
     |---|---|--:|--:|--:|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|\n";
@@ -37,7 +36,7 @@ impl Results {
         outcomes.iter().filter_map(|outcome| outcome.work.as_ref()).map(figure).collect()
     }
 
-    /// Returns the medians of both sides, and the paired ratio of ours to the peer's.
+    /// Returns the medians of the peer and of the server under test, and the median ratio of paired runs.
     fn figure(&self, figure: impl Fn(&Work) -> f64 + Copy) -> [f64; 3] {
         paired(&Results::works(&self.peer, figure), &Results::works(&self.ours, figure))
     }
@@ -50,7 +49,7 @@ impl Results {
         paired(&all(&self.peer), &all(&self.ours))
     }
 
-    /// Returns the row in the table of work, if there is one.
+    /// Returns the row in the table of work, if work was measured.
     fn work_row(&self) -> Option<String> {
         self.ours.first().or(self.peer.first())?.work?;
         let [rates, cpu] = [self.figure(|work| work.rate), self.figure(|work| work.cpu)];
@@ -79,7 +78,7 @@ impl Results {
         ))
     }
 
-    /// Returns the goals of the ratios, each with a tick or a cross.
+    /// Returns the goals for the ratios with a check mark or a cross.
     fn judgement(&self, rates: f64, cpu: f64) -> String {
         let goals = self.scenario.goals;
         let time = |share: usize| self.figure(|work| work.times[share])[2];
@@ -97,7 +96,7 @@ impl Results {
         words.collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns the rows in the table of other figures.
+    /// Returns the rows in the table of other values.
     fn value_rows(&self) -> String {
         let values = self.ours.first().or(self.peer.first()).map_or([].as_slice(), |outcome| &outcome.values);
         let row = |value: &Value| {
@@ -118,13 +117,12 @@ impl Results {
     }
 }
 
-/// Returns both medians, and the median of the ratios of pairs.
+/// Returns both medians, and the median ratio of paired runs.
 fn paired(peer: &[f64], ours: &[f64]) -> [f64; 3] {
     let ratios = peer.iter().zip(ours).map(|(peer, ours)| ours / peer);
     [median(peer.iter().copied()), median(ours.iter().copied()), median(ratios)]
 }
 
-/// Returns both tables.
 pub fn tables(all: &[Results]) -> String {
     let mut text = String::new();
     let rows: String = all.iter().filter_map(Results::work_row).collect();
@@ -140,7 +138,7 @@ pub fn tables(all: &[Results]) -> String {
     text
 }
 
-/// Returns what became worse since the results in `before`, which contain such tables.
+/// Returns messages about ratios that became worse than in `before`, the text of earlier results.
 pub fn compare(all: &[Results], before: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     for results in all {

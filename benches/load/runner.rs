@@ -1,6 +1,6 @@
-//! The runs: each scenario several times on fresh servers, the two programs in turn.
+//! Runs the scenarios several times on new servers, alternating between the two programs.
 //!
-//! Owns the order of runs and their durations. Must not know what a scenario does.
+//! Owns the order and the durations of the runs. Must not depend on the scenarios.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -12,26 +12,25 @@ use super::process::Program;
 use super::report::{self, Results};
 use super::scenario::{Kind, Scenario};
 
-/// After this, a quick run begins no other scenario.
+/// Time after which a quick run starts no more scenarios.
 const QUICK: Duration = Duration::from_secs(52);
 
-/// After this, a scenario is not repeated any more: in a quick run, and in a full one.
+/// Time after which a scenario is not repeated, in a quick run and in a full run.
 const SHARE: [Duration; 2] = [Duration::from_millis(2500), Duration::from_secs(180)];
 
-/// The text for a server without a binlog.
+/// The message for a server without a binlog.
 const NO_BINLOG: &str = "no binlog";
 
-/// The programs that are measured.
 pub struct Sides {
     /// The program under test.
     pub ours: Program,
     /// The program to compare with.
     pub peer: Option<Program>,
-    /// The program to compare with where only the wire matters.
+    /// The echo server, for scenarios that measure only the socket operations.
     pub echo: Option<Program>,
 }
 
-/// The end of `main` of the benchmark of this name, whose server under test is `ours`.
+/// Parses the arguments of the benchmark `name` and calls `run`. `ours` is the path of the server under test.
 pub fn main(name: &str, ours: &str, run: impl FnOnce(&Args)) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match args::parse(&arguments, ours) {
@@ -45,7 +44,7 @@ pub fn main(name: &str, ours: &str, run: impl FnOnce(&Args)) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs the requested scenarios, and prints their tables.
+/// Runs the selected scenarios and prints the tables.
 pub fn run(args: &Args, sides: &Sides) {
     beanpole::internals::machine::raise_file_limit();
     let pinned = args.pin && pin();
@@ -69,7 +68,7 @@ pub fn run(args: &Args, sides: &Sides) {
     }
 }
 
-/// Runs one scenario repeatedly, the two servers in turn.
+/// Runs one scenario repeatedly, alternating between the servers.
 fn repeat(scenario: &'static Scenario, args: &Args, sides: &Sides) -> Results {
     let mut results = Results { scenario, peer: Vec::new(), ours: Vec::new(), shared_cpu: false, problems: Vec::new() };
     let peer = if scenario.kind == Kind::Echo { &sides.echo } else { &sides.peer };
@@ -96,7 +95,7 @@ fn repeat(scenario: &'static Scenario, args: &Args, sides: &Sides) -> Results {
                 }
             }
         }
-        // The other one begins next time.
+        // Alternates which server runs first.
         sides.reverse();
         if start.elapsed() > SHARE[usize::from(!args.quick)] {
             break;
@@ -105,7 +104,7 @@ fn repeat(scenario: &'static Scenario, args: &Args, sides: &Sides) -> Results {
     results
 }
 
-/// Keeps this program and its child processes on one CPU.
+/// Restricts this process and its children to one CPU. Returns `false` on failure.
 fn pin() -> bool {
     let own = std::process::id().to_string();
     let taskset = Command::new("taskset").args(["-c", "-p", "0", &own]).stdout(Stdio::null()).status();

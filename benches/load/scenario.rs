@@ -1,63 +1,61 @@
-//! A scenario: its name, description and goals, and how it is run.
+//! The representation of scenarios in a catalogue.
 //!
-//! Owns the form of the rows in a catalogue. Must not know any of them.
+//! Must not depend on particular scenarios.
 
 use super::measure::{Bench, Outcome};
 
-/// One row.
+/// One scenario of a catalogue.
 pub struct Scenario {
-    /// Short and stable: results are compared by it.
+    /// A short name, which must not change, because results are compared by name.
     pub name: &'static str,
-    /// A description; an operation is a command unless it says otherwise.
+    /// A description. An operation is a command unless the description says otherwise.
     pub about: &'static str,
-    /// The goals of the ratios to the peer.
     pub goals: Goals,
-    /// What it is compared with, what it needs, and whether a quick run includes it.
+    /// The peer, the requirements, and whether the scenario is part of a quick run.
     pub kind: Kind,
-    /// Runs it once.
+    /// Runs the scenario once.
     pub run: fn(Bench) -> Result<Outcome, String>,
 }
 
-/// Goals of the ratios to the peer; NaN is no goal.
+/// Goals for the ratios of the server under test to the peer. NaN disables a goal.
 #[derive(Clone, Copy, Debug)]
 pub struct Goals {
-    /// Minimum operations per second.
+    /// Minimum ratio of operations per second.
     pub rate: f64,
-    /// Maximum processor time per operation.
+    /// Maximum ratio of processor time per operation.
     pub cpu: f64,
-    /// Maximum median duration.
+    /// Maximum ratio of the median durations.
     pub p50: f64,
-    /// Maximum 99th percentile of the duration.
+    /// Maximum ratio of the 99th percentiles of the durations.
     pub p99: f64,
 }
 
-/// The kind of a scenario; see [`Scenario::kind`].
+/// The kind of a scenario, see [`Scenario::kind`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Short; part of a quick run as well.
+    /// A short scenario that is part of quick runs.
     Quick,
-    /// Part of a full run only.
+    /// Part of full runs only.
     Full,
-    /// The peer is the echo server, whose requests are as long as puts of this many bytes.
+    /// The peer is the echo server, with requests of the length of puts with bodies of this many bytes.
     Echo,
-    /// Needs `-b`.
+    /// Requires servers with the option `-b`.
     Binlog,
-    /// About something that the peer does not have.
+    /// The peer does not support the measured feature.
     Alone,
 }
 
-/// No goal.
+/// Disables a goal.
 pub const NONE: f64 = f64::NAN;
 
-/// Returns goals of the rate and the processor time.
+/// Returns goals for the rate and the processor time.
 pub const fn goals(rate: f64, cpu: f64) -> Goals {
     Goals { rate, cpu, p50: NONE, p99: NONE }
 }
 
-/// No goals.
 pub const NO_GOALS: Goals = goals(NONE, NONE);
 
-/// Returns a row of the table.
+/// Returns a scenario.
 pub const fn row(
     name: &'static str,
     kind: Kind,

@@ -1,16 +1,16 @@
-//! Figures: distributions, medians, and their formatting.
+//! Statistics: distributions, medians, and the formatting of numbers.
 //!
-//! Owns the arithmetic. Must not know where figures come from.
+//! Must not depend on the measurements.
 
 use std::time::Duration;
 
-/// Steps per doubling: a percentile is accurate to 1.6 %.
+/// Number of buckets per doubling, which limits the error of a percentile to 1.6 %.
 const STEPS: usize = 64;
 
-/// Doublings above single steps of 1 ns; 2^40 ns are 18 minutes.
+/// Number of doublings above the buckets of 1 ns. 2^40 ns are 18 minutes.
 const DOUBLINGS: usize = 40;
 
-/// A distribution of durations.
+/// A histogram of durations with logarithmic buckets.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -25,7 +25,6 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Adds a duration.
     pub fn add(&mut self, time: Duration) {
         let nanos = time.as_nanos() as u64;
         let shift = (64 - nanos.leading_zeros() as usize).saturating_sub(7);
@@ -35,14 +34,13 @@ impl Histogram {
         self.longest = self.longest.max(nanos);
     }
 
-    /// Removes all durations.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         self.all = 0;
         self.longest = 0;
     }
 
-    /// Returns the time in microseconds that this share of all durations did not exceed.
+    /// Returns the duration, in microseconds, that a `share` of all durations does not exceed.
     pub fn percentile(&self, share: f64) -> f64 {
         let rank = (self.all as f64 * share).ceil() as u64;
         let mut seen = 0;
@@ -57,13 +55,12 @@ impl Histogram {
         0.0
     }
 
-    /// Returns the longest duration in microseconds.
     pub fn longest(&self) -> f64 {
         self.longest as f64 / 1000.0
     }
 }
 
-/// Returns the median: the middle value, or the mean of the two in the middle; NaN if there is none.
+/// Returns the median, or NaN if there are no values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -74,7 +71,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// Formats a number with three significant digits, or a dash for NaN.
+/// Formats a number with three significant digits, or NaN as a dash.
 pub fn short(value: f64) -> String {
     match value.abs() {
         _ if !value.is_finite() => "–".to_owned(),
@@ -85,7 +82,7 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// Formats a number per second: 950, 14.2k, 2.31M.
+/// Formats a rate, for example 950, 14.2k or 2.31M.
 pub fn rate(value: f64) -> String {
     match value {
         _ if !value.is_finite() => "–".to_owned(),
@@ -96,7 +93,7 @@ pub fn rate(value: f64) -> String {
     }
 }
 
-/// Formats bytes in megabytes.
+/// Formats a number of bytes in megabytes.
 pub fn megabytes(bytes: f64) -> String {
     format!("{} MB", short(bytes / 1e6))
 }

@@ -1,41 +1,41 @@
-//! Verifies the server's replies.
+//! Verifies the replies of the server.
 //!
-//! Owns the bodies of all jobs, each of which contains a number, and the ledger of IDs by number and of jobs that were
-//! taken. A job that arrives twice, under another ID, or with one changed byte ends the benchmark.
+//! Owns the bodies of jobs, which contain a number, and the ledger of IDs and delivered jobs. A job that is delivered
+//! twice, a wrong ID or a changed byte aborts the benchmark.
 
-/// Bytes of a body that contain its number.
+/// The size of the number at the beginning of a body, in bytes.
 const NUMBER: usize = 8;
 
-/// Marks a number whose job was handed out.
+/// A bit that marks a job as delivered.
 const TAKEN: u64 = 1 << 63;
 
-/// Puts of one size into the used tube.
+/// Encodes puts with bodies of one size.
 #[derive(Debug)]
 pub struct Bodies {
-    /// A complete put, with a body of number zero.
+    /// A complete put whose body contains the number 0.
     template: Vec<u8>,
-    /// The offset of the body.
+    /// The offset of the body in the template.
     head: usize,
     length: usize,
-    /// The offset of the number in a tag, in digits.
+    /// The offset of the decimal number in a tag, if any.
     digits: Option<usize>,
 }
 
-/// The placeholder of the job's number in a tag.
+/// The placeholder for the job's number in a tag.
 const DIGITS: &str = "##########";
 
 impl Bodies {
-    /// Bodies of `length` bytes, at least 8, in jobs without urgency.
+    /// Creates bodies of `length` bytes, at least 8, for jobs with priority 0.
     pub fn new(length: usize) -> Bodies {
         Bodies::with(length, 0, 0)
     }
 
-    /// The same with a priority and a delay in seconds.
+    /// Like [`Bodies::new`], with a priority and a delay in seconds.
     pub fn with(length: usize, pri: u32, delay: u32) -> Bodies {
         Bodies::of(length, &format!("put {pri} {delay} 600 {length}"))
     }
 
-    /// The same with tags, each of which is preceded by a space; ten `#` in one become the number.
+    /// Like [`Bodies::new`], with tags. Each tag follows a space, and ten `#` are replaced with the job's number.
     pub fn tagged(length: usize, tags: &str) -> Bodies {
         Bodies::of(length, &format!("put 0 0 600 {length}{tags}"))
     }
@@ -56,7 +56,7 @@ impl Bodies {
         self.template.len()
     }
 
-    /// Appends a put of job number `number`.
+    /// Appends a put of job `number` to `out`.
     pub fn put(&self, number: usize, out: &mut super::wire::Out) {
         let at = out.bytes.len() + self.head;
         out.bytes.extend_from_slice(&self.template);
@@ -71,7 +71,7 @@ impl Bodies {
         out.replies += 1;
     }
 
-    /// Returns the number in a body, if the rest of it is unchanged.
+    /// Returns the number in a body, or an error if the body was changed.
     pub fn number(&self, body: &[u8]) -> Result<usize, String> {
         let filler = &self.template[self.head + NUMBER..self.head + self.length];
         match body.split_first_chunk::<NUMBER>() {
@@ -81,50 +81,49 @@ impl Bodies {
     }
 }
 
-/// The jobs of one server, by number.
+/// The jobs of one server, indexed by job number.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// The ID, once it is known, and [`TAKEN`].
+    /// For each job, its ID or 0 if it is unknown, and the bit [`TAKEN`].
     ids: Vec<u64>,
-    /// Jobs taken.
+    /// The number of delivered jobs.
     taken: usize,
-    /// IDs mean nothing; the replies do not come from a queue.
+    /// `true` for the echo server, whose replies contain meaningless IDs.
     echo: bool,
 }
 
 impl Ledger {
-    /// Creates a ledger for a server that only echoes.
+    /// Creates a ledger for the echo server.
     pub fn of_echo() -> Ledger {
         Ledger { echo: true, ..Ledger::default() }
     }
 
-    /// Reserves memory for this many jobs, so that growing the ledger does not count as a slow reply.
+    /// Reserves memory for `count` jobs. Growing the ledger during a measurement would delay requests.
     pub fn expect(&mut self, count: usize) {
         self.ids.reserve_exact(count);
     }
 
-    /// Returns a new job's number.
+    /// Adds a job and returns its number.
     pub fn next(&mut self) -> usize {
         self.ids.push(0);
         self.ids.len() - 1
     }
 
-    /// Returns the number of jobs so far.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Returns the ID of a job, once the server has reported it.
+    /// Returns the ID of a job, or 0 if it is unknown.
     pub fn id(&self, number: usize) -> u64 {
         self.ids[number] & !TAKEN
     }
 
-    /// Returns the number of jobs that were handed out.
+    /// Returns the number of delivered jobs.
     pub fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Enters the ID of a job.
+    /// Records the ID of a job.
     pub fn inserted(&mut self, number: usize, id: u64) -> Result<(), String> {
         let entry = &mut self.ids[number];
         let known = *entry & !TAKEN;
@@ -132,14 +131,14 @@ impl Ledger {
             return Err(format!("job number {number} was given out as {known} and inserted as {id}"));
         }
         *entry |= id;
-        // A cheap check for an ID that was assigned twice; taking all jobs finds the rest.
+        // Cheaply detects most duplicate IDs. Draining the queue detects the others.
         if !self.echo && number > 0 && self.ids[number - 1] & !TAKEN == id {
             return Err(format!("id {id} was given twice"));
         }
         Ok(())
     }
 
-    /// Enters that the server has handed out the job under this ID.
+    /// Records the delivery of a job with this ID.
     pub fn reserved(&mut self, number: usize, id: u64) -> Result<(), String> {
         let entry = self.ids.get_mut(number).ok_or_else(|| format!("job number {number} was never put"))?;
         let known = *entry & !TAKEN;

@@ -1,58 +1,50 @@
-//! The beanstalk protocol from a client's side, optimized for speed.
+//! The client side of the beanstalk protocol, optimized for speed.
 //!
-//! Owns the form of requests and the recognition of replies. Independent of the server's own codec, so that a mistake
-//! there is not hidden here. Must not know which reply is correct; the load does.
+//! Owns the encoding of requests and the parsing of replies. Shares no code with the server, which keeps errors in the
+//! server's codec detectable. Must not check replies; the loads do.
 
-/// A request that is always allowed.
+/// A request that the server answers in any state.
 pub const QUESTION: &[u8] = b"list-tube-used\r\n";
 
-/// The length of the reply to it.
+/// The size of the reply to [`QUESTION`] in bytes.
 pub const ANSWER: usize = b"USING default\r\n".len();
 
-/// The longest line a server may send.
+/// Maximum length of a reply line in bytes.
 const MAX_LINE: usize = 1024;
 
-/// A complete reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply<'a> {
-    /// A job was put; its id.
+    /// The ID of a job that was put.
     Inserted(u64),
-    /// A job was handed out: its ID and body.
+    /// The ID and the body of a reserved job.
     Reserved(u64, &'a [u8]),
-    /// The job was deleted.
     Deleted,
-    /// The used tube.
     Using,
-    /// A watched tube.
     Watching,
-    /// Any other reply, without its CR LF.
+    /// Any other reply without CR LF.
     Other(&'a [u8]),
 }
 
-/// Requests that will be sent to one connection, and the number of expected replies.
+/// The encoded requests for one connection, and the number of expected replies.
 #[derive(Debug, Default)]
 pub struct Out {
-    /// The requests.
     pub bytes: Vec<u8>,
-    /// The replies.
     pub replies: usize,
 }
 
 impl Out {
-    /// Adds a request of one line, without its CR LF, that has one reply.
+    /// Adds a one-line request, given without CR LF, that has one reply.
     pub fn line(&mut self, line: &str) {
         self.bytes.extend_from_slice(line.as_bytes());
         self.bytes.extend_from_slice(b"\r\n");
         self.replies += 1;
     }
 
-    /// Requests a job.
     pub fn reserve(&mut self) {
         self.bytes.extend_from_slice(b"reserve\r\n");
         self.replies += 1;
     }
 
-    /// Deletes a job.
     pub fn delete(&mut self, id: u64) {
         self.bytes.extend_from_slice(b"delete ");
         self.bytes.extend_from_slice(itoa::Buffer::new().format(id).as_bytes());
@@ -61,7 +53,7 @@ impl Out {
     }
 }
 
-/// Takes the next complete reply from the front of `input`, or returns `None` if it is incomplete.
+/// Removes the next complete reply from the beginning of `input`. Returns `None` if the reply is incomplete.
 pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     let bytes = *input;
     let taken = match bytes.first() {
@@ -81,7 +73,7 @@ pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     }
 }
 
-/// Returns the number at `at` and the offset after it, or `None` if the input ends there.
+/// Parses the number at offset `at`. Returns it with the offset of the next byte, or `None` if the input ends there.
 fn digits(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number: u64 = 0;
     for (place, byte) in bytes.get(at..)?.iter().enumerate() {
@@ -119,7 +111,7 @@ fn reserved(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     }
 }
 
-/// Parses a line of any other kind. An incomplete `RESERVED` is left alone: its body may be long.
+/// Parses a line other than a number reply. Leaves an incomplete `RESERVED` in the input, because its body can be long.
 fn line(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     let window = &bytes[..bytes.len().min(MAX_LINE)];
     if bytes.starts_with(b"RESERVED ") {
@@ -136,7 +128,7 @@ fn line(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     Ok(Some((reply, length + 2)))
 }
 
-/// Returns the message about an unexpected reply.
+/// Returns an error message for an unexpected reply.
 pub fn unexpected(reply: Reply) -> String {
     match reply {
         Reply::Other(line) => format!("the server answered {}", String::from_utf8_lossy(line)),

@@ -1,11 +1,11 @@
-//! A picture of the most important figures: the cost of a request, and the memory of a job, compared with beanstalkd.
+//! Draws the costs of requests and the memory of a job, compared with beanstalkd.
 //!
-//! Owns the choice of figures and the layout. Reads the tables that the load benchmark prints, or those of RESULTS.md;
-//! must not measure anything.
+//! Owns the choice of values and the layout. Reads the tables of the load benchmark or of RESULTS.md. Must not measure
+//! anything.
 
 use std::fmt::Write;
 
-/// The rows of the picture that show processor time: a scenario, and its name here.
+/// The scenarios whose processor time is shown, with their labels.
 const COSTS: [(&str, &str); 7] = [
     ("put-50", "put"),
     ("prd-50", "put, reserve, delete"),
@@ -16,27 +16,28 @@ const COSTS: [(&str, &str); 7] = [
     ("logf0-64", "put with a log, synced"),
 ];
 
-/// The scenario and figure of a job's memory.
+/// The scenario and the value that show a job's memory.
 const MEMORY: (&str, &str) = ("mem-jobs", "bytes for a ready job of 64 bytes");
 
-/// Sizes in pixels: the picture, the column of names, the longest bar, a bar, and the distance of rows.
+/// Sizes in pixels: the width of the picture, the width of the labels, the longest bar, the height of a bar, and the
+/// distance between rows.
 const WIDTH: usize = 720;
 const NAMES: usize = 270;
 const LONGEST: usize = 390;
 const BAR: usize = 9;
 const ROW: usize = 28;
 
-/// Colors of the light form are in the elements' classes, those of the dark form follow; each is readable on its own.
+/// The style sheet. The colors for light backgrounds are followed by those for dark backgrounds.
 const STYLE: &str = "\
     .ground{fill:#fff}.text{fill:#1f2328}.faint{fill:#59636e}.theirs{fill:#9aa4af}.ours{fill:#1a7f37}\
     @media(prefers-color-scheme:dark){.ground{fill:#0d1117}.text{fill:#f0f6fc}.faint{fill:#9198a1}\
     .theirs{fill:#656c76}.ours{fill:#3fb950}}";
 
-/// A figure of the peer's and one of ours.
+/// The values of the peer and of the server under test.
 type Pair = (f64, f64);
 
-/// Draws the figures of `results` as SVG, or returns `None` if there is no figure of beanstalkd. A short run does not
-/// have all rows.
+/// Draws the values in `results` as SVG. Skips missing rows, because a quick run does not have all rows. Returns `None`
+/// without any value of beanstalkd.
 pub fn draw(results: &str) -> Option<String> {
     let costs: Vec<(&str, Pair)> =
         COSTS.iter().filter_map(|(scenario, words)| Some((*words, cost(results, scenario)?))).collect();
@@ -56,12 +57,12 @@ pub fn draw(results: &str) -> Option<String> {
     Some(frame(&rows, y))
 }
 
-/// Returns the cells of a row of a Markdown table.
+/// Splits a row of a Markdown table into its cells.
 fn cells(line: &str) -> Vec<&str> {
     line.trim().trim_matches('|').split('|').map(str::trim).collect()
 }
 
-/// Returns the server's processor time for an operation of a scenario: the column with that heading, and the next one.
+/// Returns the processor time of an operation in a scenario, for both servers.
 fn cost(results: &str, scenario: &str) -> Option<Pair> {
     let mut place = None;
     for line in results.lines().filter(|line| line.starts_with('|')) {
@@ -75,7 +76,7 @@ fn cost(results: &str, scenario: &str) -> Option<Pair> {
     None
 }
 
-/// Returns a figure of the other table.
+/// Returns a value from the table of other values, for both servers.
 fn value(results: &str, (scenario, figure): (&str, &str)) -> Option<Pair> {
     let rows = results.lines().filter(|line| line.starts_with('|')).map(cells);
     let mut found = rows.filter(|cells| cells[0] == scenario && cells.get(1) == Some(&figure));
@@ -87,13 +88,13 @@ fn pair(cells: &[&str], place: usize) -> Option<Pair> {
     Some((number(place)?, number(place + 1)?))
 }
 
-/// Writes a heading with its text at `y`. Returns where the rows below it begin.
+/// Draws a heading at `y`. Returns the position of the first row below.
 fn heading(text: &mut String, y: usize, words: &str) -> usize {
     let _ = writeln!(text, r#"<text class="faint" x="16" y="{y}">{words}</text>"#);
     y + 12
 }
 
-/// Draws the bars of both, one above the other, with their figures. Returns where the next row begins.
+/// Draws the bars of both servers with their values. Returns the position of the next row.
 fn row(text: &mut String, y: usize, words: &str, (theirs, ours): Pair, most: f64) -> usize {
     let _ = writeln!(text, r#"<text class="text" x="16" y="{}">{words}</text>"#, y + BAR + 4);
     for (class, figure, y) in [("theirs", theirs, y), ("ours", ours, y + BAR + 1)] {
@@ -109,7 +110,7 @@ fn row(text: &mut String, y: usize, words: &str, (theirs, ours): Pair, most: f64
     y + ROW
 }
 
-/// Returns the whole picture, with a legend above the rows, which end at `y`.
+/// Returns the complete picture with a legend. `y` is the end of the rows.
 fn frame(rows: &str, y: usize) -> String {
     let height = y + 4;
     let font = "font-family=\"system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif\" font-size=\"13\"";

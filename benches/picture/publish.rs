@@ -1,17 +1,17 @@
-//! The figures of a run of the load benchmark, as they are published.
+//! Publishes the results of the load benchmark.
 //!
-//! Owns the two tables of RESULTS.md that are measured, the commit above them, and the same figures as CSV. The text
-//! around the tables is left alone. Must not measure anything.
+//! Owns the measured tables in RESULTS.md, the line with the commit, and the CSV file. Must not change other text in
+//! RESULTS.md, and must not measure anything.
 
 use std::fmt::Write;
 
-/// The beginning of each table, in both files, and its number of columns in RESULTS.md.
+/// The beginning of each table's header, and the number of columns of the table in RESULTS.md.
 const TABLES: [(&str, usize); 2] = [("| scenario | what |", 10), ("| scenario | figure |", 6)];
 
-/// The beginning of the line that names the commit.
+/// The beginning of the line with the commit.
 const COMMIT: &str = "Measured at commit ";
 
-/// Returns `results` with the figures of `measured`, or `None` if either has no tables.
+/// Returns `results` with the tables of `measured`, or `None` if either text lacks the tables.
 pub fn published(results: &str, measured: &str, commit: &str) -> Option<String> {
     let mut text = results.to_owned();
     for (head, columns) in TABLES {
@@ -33,7 +33,7 @@ pub fn published(results: &str, measured: &str, commit: &str) -> Option<String> 
     })
 }
 
-/// Returns all figures of both servers, one a line.
+/// Returns the values of both servers as CSV.
 pub fn csv(measured: &str) -> Option<String> {
     let mut text = "scenario,figure,beanstalkd,beanpole\n".to_owned();
     for row in rows(measured, TABLES[0].0)? {
@@ -49,7 +49,7 @@ pub fn csv(measured: &str) -> Option<String> {
     Some(text)
 }
 
-/// `132000` for `132k`.
+/// Expands a number with a suffix, for example `132k` to `132000`.
 fn number(cell: &str) -> String {
     let factor = if cell.ends_with('M') { 1e6 } else { 1e3 };
     match cell.strip_suffix(['k', 'M']).and_then(|number| number.parse::<f64>().ok()) {
@@ -58,13 +58,13 @@ fn number(cell: &str) -> String {
     }
 }
 
-/// The rows of the table that begins with `head`, without its two lines of heading.
+/// Returns the rows of the table that begins with `head`, excluding the header.
 fn rows<'a>(text: &'a str, head: &str) -> Option<impl Iterator<Item = &'a str>> {
     let begin = text.lines().position(|line| line.starts_with(head))?;
     Some(text.lines().skip(begin + 2).take_while(|line| line.starts_with('|')))
 }
 
-/// The cells of a row.
+/// Splits a row into its cells.
 fn cells(line: &str) -> Vec<&str> {
     line.trim().trim_start_matches('|').trim_end_matches('|').split('|').map(str::trim).collect()
 }

@@ -1,49 +1,48 @@
-//! Measuring code without effects: nanoseconds, and instructions where valgrind is at hand, for each operation.
+//! Measures the nanoseconds of an operation and, with valgrind, the instructions.
 //!
-//! Owns rounds and medians. A case is prepared for every round, and neither this nor the cleanup is counted.
-//! Instructions are the difference of two runs under callgrind, one with the operations and one without, so they are
-//! the same on a busy machine; valgrind counts every repetition of a string instruction, so large copies look dearer
-//! than they are. Must not know what is measured.
+//! Owns the rounds and the medians. Each round prepares the case again, and neither the preparation nor the cleanup is
+//! measured. Instructions are the difference between two runs under callgrind, with and without the operations, and
+//! therefore do not depend on the load of the machine. valgrind counts each repetition of a string instruction, which
+//! overestimates large copies. Must not depend on the cases.
 //!
-//! `cargo bench --bench engine`, with `-- --instructions` under callgrind, with `-- --only WORDS` a part.
+//! Run `cargo bench --bench engine`. `-- --instructions` counts instructions, and `-- --only WORDS` selects cases.
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// The number of rounds, of which the median is reported.
+/// Number of rounds. The median is reported.
 const ROUNDS: usize = 7;
 
-/// Rounds end after this in any case, but never before the third.
+/// Time limit for the rounds of a case. At least three rounds always run.
 const LONG: Duration = Duration::from_secs(5);
 
-/// Under callgrind, which is some fifty times slower, sizes are divided by this.
+/// Divisor for sizes under callgrind, which is about fifty times slower.
 const DIVIDE: usize = 20;
 
-/// One round of one case.
+/// Runs one round of a case.
 type Round = Box<dyn Fn(Mode) -> Duration>;
 
-/// How a round is run.
+/// The part of a round to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// The whole round.
+    /// The preparation and the operations.
     Whole,
-    /// Only the preparation.
     Prepared,
 }
 
-/// The cases in order.
+/// The cases in the order of their execution.
 pub struct Cases {
     divide: usize,
     rows: Vec<(String, usize, Round)>,
 }
 
 impl Cases {
-    /// Returns a number of jobs, tubes or operations.
+    /// Divides a number of jobs, tubes or operations by the divisor of the run. Returns at least 1.
     pub fn count(&self, whole: usize) -> usize {
         (whole / self.divide).max(1)
     }
 
-    /// Adds a case: `work` executes `operations` on what `prepare` made.
+    /// Adds a case. `prepare` creates the state of a round, and `work` executes `operations` operations on the state.
     pub fn add<S: 'static>(
         &mut self,
         name: &str,
@@ -60,7 +59,7 @@ impl Cases {
             }
             let time = start.elapsed();
             if counting {
-                // Dropping would be counted, and depends on what was done.
+                // Dropping the state would be counted, and its cost depends on the operations.
                 std::mem::forget(state);
             }
             time
@@ -69,13 +68,13 @@ impl Cases {
     }
 }
 
-/// The whole of `main`.
+/// Runs the benchmark program: parses the arguments and measures the cases that `collect` adds.
 pub fn run(collect: impl Fn(&mut Cases)) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
     let after = |word: &str| arguments.iter().skip_while(|argument| *argument != word).nth(1);
     if arguments.is_empty() {
-        // Started as a test, which it is not.
+        // `cargo test` starts benchmarks without arguments.
         println!("cargo bench --bench engine (or codec) [-- --instructions] [-- --only WORDS]");
         return ExitCode::SUCCESS;
     }
@@ -120,7 +119,7 @@ fn count(name: &str, operations: usize) -> Option<f64> {
     Some((whole as f64 - prepared as f64) / operations as f64)
 }
 
-/// Returns the instructions that callgrind counts in this program with these arguments.
+/// Runs this program under callgrind and returns the number of instructions.
 fn instructions(arguments: &[&str]) -> Option<u64> {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);

@@ -1,20 +1,19 @@
-//! The table of scenarios of the Workq benchmark: names, descriptions and goals.
+//! The scenarios of the Workq benchmark with their names, descriptions and goals.
 //!
-//! Owns what is run and its goals; data has 100 bytes. The original cannot be built any more, so there is nothing to
-//! compare with: goals are figures.
+//! Owns the list of scenarios. The data of a job has 100 bytes. Goals are absolute, because the original Workq server
+//! can no longer be built.
 
 use super::jobs;
 use super::scenario::{row, Kind, Scenario, NO_GOALS};
 
-/// The name of this benchmark.
 pub const BENCH: &str = "workq";
 
-/// There is no server to compare with.
+/// There is no peer to compare with.
 pub const PEER: Option<[&str; 2]> = None;
 
 use Kind::Quick;
 
-/// The table; see the module's documentation.
+/// All scenarios, in the order in which they run.
 #[rustfmt::skip]
 pub const SCENARIOS: &[Scenario] = &[
     row("lease", Quick, NO_GOALS, "lease, one queue of 200,000 jobs, 50 connections", |b| jobs::shared(b, 200_000, false)),

@@ -1,7 +1,7 @@
-//! Workq jobs: added by one connection, leased and completed by one or many.
+//! Measures Workq jobs that one connection adds and one or many connections lease and complete.
 //!
-//! Owns the loads [`Adds`] and [`Leases`], and the ledger in which every job must arrive exactly once, with the ID and
-//! data with which it was added. A TIMEOUT while jobs are ready ends the benchmark.
+//! Owns the loads [`Each`] and [`Leases`]. Every job must arrive exactly once with its ID and data. A TIMEOUT while
+//! jobs are ready aborts the benchmark.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,12 @@ use super::process::Server;
 use super::stats::{median, Histogram};
 use super::wire::{unexpected, Out, Reply};
 
-/// Requests in a batch of adds.
 const BATCH: usize = 64;
 
-/// The time limit of each load.
+/// Time limit of each load.
 const ALL: Duration = Duration::from_secs(600);
 
-/// Bytes of data, and of a result.
+/// The size of a job's data and of a result, in bytes.
 const LENGTH: usize = 100;
 
 fn id(number: usize) -> String {
@@ -38,7 +37,7 @@ fn number(name: &[u8], bytes: &[u8]) -> Result<usize, String> {
     }
 }
 
-/// Sends the same command for one job after the other, in batches.
+/// Sends the same command for each job, in batches.
 struct Each<F> {
     say: F,
     next: usize,
@@ -77,7 +76,7 @@ fn each(server: &Server, count: usize, say: impl FnMut(usize, &mut Out)) -> Resu
     driver.run(&mut load, Until::Work(count as u64, ALL))
 }
 
-/// Every connection leases a job and, if `completes`, completes it, until none is left.
+/// Each connection leases jobs, and completes them if `completes` is `true`, until none is left.
 struct Leases {
     taken: Vec<bool>,
     asked: usize,
@@ -122,7 +121,7 @@ impl Load for Leases {
     }
 }
 
-/// Leases all of this many jobs on this many connections.
+/// Leases `jobs` jobs on the given number of connections.
 fn lease_all(server: &Server, jobs: usize, connections: usize, completes: bool) -> Result<Work, String> {
     each(server, jobs, |number, out| out.add(&id(number), &data(number)))?;
     let mut driver = Driver::connect(server.address, connections)?;
@@ -139,7 +138,7 @@ fn lease_all(server: &Server, jobs: usize, connections: usize, completes: bool) 
     }
 }
 
-/// The rate of 50 connections on one queue, and of one connection, in turn.
+/// Compares the rates of 50 connections and of one connection on one queue.
 pub fn shared(bench: Bench, jobs: usize, completes: bool) -> Result<Outcome, String> {
     let jobs = bench.scale.count(jobs);
     let run = |connections: usize| -> Result<Work, String> {
@@ -159,19 +158,19 @@ pub fn shared(bench: Bench, jobs: usize, completes: bool) -> Result<Outcome, Str
     Ok(outcome.and("server CPU µs a job, one connection", one.cpu, Goal::None))
 }
 
-/// One queue of very many jobs: no TIMEOUT, and no job twice.
+/// Checks a queue of very many jobs: no TIMEOUT, and no job twice.
 pub fn exact(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     lease_all(&server, bench.scale.count(jobs), 50, false).map(Outcome::of)
 }
 
-/// Returns the resident memory once it is constant.
+/// Returns the resident memory in bytes after a pause.
 fn settled(server: &Server) -> f64 {
     std::thread::sleep(Duration::from_millis(500));
     server.rss() as f64
 }
 
-/// Waiting jobs, and finished jobs with a result.
+/// Measures the memory of waiting jobs, and of finished jobs with results.
 pub fn memory(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let before = settled(&server);

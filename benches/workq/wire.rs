@@ -1,34 +1,30 @@
-//! The Workq protocol from a client's side, optimized for speed.
+//! The client side of the Workq protocol, optimized for speed.
 //!
-//! Owns the form of requests and the recognition of replies. Independent of the server's own codec, so that a mistake
-//! there is not hidden here. Must not know which reply is correct; the load does.
+//! Owns the encoding of requests and the parsing of replies. Shares no code with the server, which keeps errors in the
+//! server's codec detectable. Must not check replies; the loads do.
 
-/// A request that is always allowed.
+/// A request that the server answers in any state.
 pub const QUESTION: &[u8] = b"?\r\n";
 
-/// The length of the reply to it.
+/// The size of the reply to [`QUESTION`] in bytes.
 pub const ANSWER: usize = b"-CLIENT-ERROR Unknown command\r\n".len();
 
-/// A line and the bytes after it.
+/// A line and the remaining input.
 type Cut<'a> = (&'a [u8], &'a [u8]);
 
-/// A complete reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply<'a> {
-    /// The command succeeded.
     Ok,
-    /// A job was leased: its ID and data.
+    /// The ID and the data of a leased job.
     Leased(&'a [u8], &'a [u8]),
-    /// Any other reply, without its CR LF.
+    /// Any other reply without CR LF.
     Other(&'a [u8]),
 }
 
-/// Requests that will be sent to one connection, and the number of expected replies.
+/// The encoded requests for one connection, and the number of expected replies.
 #[derive(Debug, Default)]
 pub struct Out {
-    /// The requests.
     pub bytes: Vec<u8>,
-    /// The replies.
     pub replies: usize,
 }
 
@@ -42,22 +38,18 @@ impl Out {
         self.replies += 1;
     }
 
-    /// Adds a job.
     pub fn add(&mut self, id: &str, data: &[u8]) {
         self.line(&format!("add {id} work 600000 3600000 {}", data.len()), Some(data));
     }
 
-    /// Requests a job.
     pub fn lease(&mut self) {
         self.line("lease work 20000", None);
     }
 
-    /// Reports that a job is done.
     pub fn complete(&mut self, id: &str, result: &[u8]) {
         self.line(&format!("complete {id} {}", result.len()), Some(result));
     }
 
-    /// Deletes a job.
     pub fn delete(&mut self, id: &str) {
         self.line(&format!("delete {id}"), None);
     }
@@ -68,7 +60,7 @@ fn line(bytes: &[u8]) -> Option<Cut<'_>> {
     Some((&bytes[..end], &bytes[end + 2..]))
 }
 
-/// Takes the next complete reply from the front of `input`, or returns `None` if it is incomplete.
+/// Removes the next complete reply from the beginning of `input`. Returns `None` if the reply is incomplete.
 pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     let Some((head, rest)) = line(input) else { return Ok(None) };
     let (reply, rest) = match head {
@@ -98,7 +90,7 @@ fn leased(bytes: &[u8]) -> Result<Option<(Reply<'_>, &[u8])>, String> {
     }
 }
 
-/// Returns the message about an unexpected reply.
+/// Returns an error message for an unexpected reply.
 pub fn unexpected(reply: Reply) -> String {
     match reply {
         Reply::Other(line) => format!("the server answered {}", line.escape_ascii()),

@@ -35,7 +35,7 @@ kombu.transport.TRANSPORT_ALIASES["beanpole"] = "beanpole_transport:Transport"
 
 
 def tube_of(queue):
-    """Returns the name of a tube as the protocol writes it; celery@host needs quotes."""
+    """Returns the name of a tube in the syntax of the protocol. For example, celery@host needs quotes."""
     if re.fullmatch(r"[\w+/;.$()][\w+/;.$()-]*", queue, re.ASCII):
         return queue
     return '"' + re.sub(r'(["\\])', r"\\\1", queue) + '"'
@@ -51,13 +51,15 @@ def delay_of(headers):
 
 
 def tags_of(headers):
-    """Returns the tags of a job. A retry is not a duplicate of the task that asked for it, so it has no key."""
+    """Returns the tags of a job. A retry gets no `idp` tag, because the server would treat the retry as a duplicate
+    of the original task."""
     tags = headers.get("tags", "").split()
     return "".join(f" {tag}" for tag in tags if not (headers.get("retries") and tag.startswith("idp:")))
 
 
 def priority_of(properties):
-    """Returns the priority of a job: 0 is the most urgent for the server, and 9 for Celery."""
+    """Converts the priority of a task to that of a job. The most urgent priority is 0 for the server and 9 for
+    Celery."""
     return 65536 + 9 - min(max(int(properties.get("priority") or 0), 0), 9)
 
 
@@ -87,7 +89,7 @@ class Channel(virtual.Channel):
         server = connection.client
         self.queue = greenstalk.Client((server.hostname or "127.0.0.1", server.port or 11300))
         self.watched = {"default"}
-        # Commands of other threads: a pool acknowledges tasks while this channel waits for a job.
+        # Commands of other threads. The pool acknowledges tasks while this channel waits for a job.
         self.finished = deque()
         self.touched = monotonic()
 
@@ -95,10 +97,10 @@ class Channel(virtual.Channel):
         self.finished.append((command, reply))
 
     def catch_up(self):
-        """Sends what other threads have left, and extends the time of running tasks."""
+        """Sends the commands of other threads, and touches the jobs of running tasks."""
         while self.finished:
             command, reply = self.finished.popleft()
-            # The job is buried after its last try, and not found if it has been lost to another worker.
+            # After its last attempt, the job is buried. If another worker has reserved it, the job is not found.
             with suppress(greenstalk.NotFoundError, greenstalk.BuriedError):
                 self.queue._send_cmd(command.encode(), reply)
         if monotonic() - self.touched > self.ttr / 3:
@@ -123,7 +125,7 @@ class Channel(virtual.Channel):
         self.catch_up()
         if not self._consumers or not self.qos.can_consume():
             raise Empty()
-        # Acknowledgments wait for the end of this command.
+        # Acknowledgments are delayed until this command ends.
         message = self.reserve(self._active_queues, 1)
         (callback or self.connection._deliver)(message, message["queue"])
 
@@ -157,7 +159,7 @@ class Transport(virtual.Transport):
     Channel = Channel
     default_port = 11300
     driver_type = driver_name = "beanpole"
-    # Reserving waits for jobs; this is the pause while the worker may not fetch more.
+    # Reserving waits for jobs. Pause only while the worker cannot fetch more jobs.
     polling_interval = 0.05
     connection_errors = virtual.Transport.connection_errors + (OSError,)
     channel_errors = virtual.Transport.channel_errors + (greenstalk.BeanstalkdError,)

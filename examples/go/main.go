@@ -72,7 +72,7 @@ func send(address string, touch func() error) error {
 	if !strings.Contains(address, "@") {
 		return fmt.Errorf("not an address: %s", address)
 	}
-	// Restarts the time to run. Long work calls this at least once a minute.
+	// Restarts the time to run. During long work, call this at least once a minute.
 	if err := touch(); err != nil {
 		return err
 	}

@@ -1,10 +1,10 @@
-// Sends mails. A job has 5 tries, 10, 20, 40 and 80 seconds apart. Then, the server moves it to the tube mail-dead.
+// Sends mails. A job has 5 attempts, 10, 20, 40 and 80 seconds apart. Then the server moves the job to mail-dead.
 import { setTimeout } from 'node:timers/promises';
 import { Client } from './client.mjs';
 
 async function send(address, touch) {
   if (!address.includes('@')) throw new RangeError(`not an address: ${address}`);
-  await touch(); // Restarts the time to run. Long work calls this at least once a minute.
+  await touch(); // Restarts the time to run. During long work, call this at least once a minute.
   console.log(`sent to ${address}`);
 }
 

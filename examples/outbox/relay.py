@@ -29,7 +29,7 @@ TAKE = """
 
 
 def relay(database, queue):
-    """Moves one batch of jobs. Returns their number."""
+    """Moves one batch of jobs. Returns the number of jobs."""
     with database, database.cursor() as rows:
         rows.execute(TAKE)
         jobs = sorted(rows)
@@ -39,7 +39,7 @@ def relay(database, queue):
 
 
 def wait(listener, seconds=60):
-    """Waits for a NOTIFY. Rows that another relay had locked when it crashed are found after the timeout."""
+    """Waits for a NOTIFY. The timeout also finds rows that were locked by a crashed relay."""
     select.select([listener], [], [], seconds)
     listener.poll()
     listener.notifies.clear()

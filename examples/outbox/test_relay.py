@@ -1,4 +1,4 @@
-"""Runs the relay with real servers, and crashes it at every point between its first put and its commit."""
+"""Runs the relay with real servers and crashes the relay at every point between its first put and its commit."""
 import glob
 import os
 import pathlib
@@ -62,7 +62,7 @@ class RelayTest(unittest.TestCase):
                 cursor.execute("INSERT INTO outbox (tube, body) VALUES ('mail', %s)", [body])
 
     def crash(self, puts):
-        """Runs the relay in a process that dies after this many puts, before it commits."""
+        """Runs the relay in a process that dies after `puts` puts, before the commit."""
         pid = os.fork()
         if pid == 0:
             class Crashing(relay.Client):
@@ -80,7 +80,7 @@ class RelayTest(unittest.TestCase):
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 7)
 
     def relay_all(self):
-        """Relays until the table is empty. PostgreSQL unlocks the rows of a dead relay soon, but not at once."""
+        """Runs the relay until the table is empty. PostgreSQL unlocks the rows of a dead relay only after a while."""
         end = time.monotonic() + 300
         with relay.Client() as queue:
             while self.rows():
@@ -93,7 +93,7 @@ class RelayTest(unittest.TestCase):
             return cursor.fetchone()[0]
 
     def take_all(self):
-        """Completes all jobs of the tube, and returns their bodies."""
+        """Completes all jobs of the tube and returns their bodies."""
         bodies = []
         with relay.Client(watch="mail") as queue:
             while queue.stats()["current-jobs-ready"]:

@@ -1,5 +1,5 @@
 <?php
-// Sends mails. A job has 5 tries, 10, 20, 40 and 80 seconds apart. Then, the server moves it to the tube mail-dead.
+// Sends mails. A job has 5 attempts, 10, 20, 40 and 80 seconds apart. Then the server moves the job to mail-dead.
 require __DIR__ . '/client.php';
 
 use Pheanstalk\Exception\ConnectionException;
@@ -9,7 +9,7 @@ use Pheanstalk\Exception\SocketException;
 function send(string $address, callable $touch): void
 {
     str_contains($address, '@') || throw new InvalidArgumentException("not an address: $address");
-    $touch(); // Restarts the time to run. Long work calls this at least once a minute.
+    $touch(); // Restarts the time to run. During long work, call this at least once a minute.
     echo "sent to $address\n";
 }
 

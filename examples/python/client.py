@@ -11,7 +11,7 @@ class Client(greenstalk.Client):
         super().__init__((HOST, int(PORT)), **options)
 
     def put_tagged(self, body, tags, priority=65536, delay=0, ttr=60):
-        """Returns the job's ID. With `idp`, it is the ID of the earlier job that has the same key."""
+        """Puts a job and returns its ID. With the tag `idp`, returns the ID of an existing job with the same key."""
         body = body.encode()
         line = f"put {priority} {delay} {ttr} {len(body)} {tags}\r\n"
         return int(self._send_cmd(line.encode() + body, b"INSERTED")[0])
@@ -20,7 +20,7 @@ class Client(greenstalk.Client):
         self._send_cmd(f"set-tube {tube} {settings}".encode(), b"SET")
 
     def fail(self, job, reason, priority=65536):
-        """Reports a failed try. Returns the delay before the next try, or None if that was the last one."""
+        """Reports a failed attempt. Returns the delay before the next attempt, or None after the last attempt."""
         reason = reason.encode()[:4096]
         try:
             return self._int_cmd(b"fail %d %d %d\r\n%b" % (job.id, priority, len(reason), reason), b"RELEASED")

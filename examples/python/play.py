@@ -33,7 +33,7 @@ def load(path=VECTORS):
         elif step:
             client, mark, text = step.groups()
             if mark == "|":
-                # A line of a body, which belongs to the line above; `*` stands for lines that this server does not have.
+                # The line belongs to the body of the reply above. `*` stands for lines that this server does not have.
                 steps[-1][2] += b"" if text == "*" else unescape(text) + b"\n"
             else:
                 end = b"" if mark == "::" else b"\r\n"
@@ -46,7 +46,7 @@ def load(path=VECTORS):
 
 
 def play(steps, listener):
-    """Returns None, or the first difference."""
+    """Returns the first difference, or None if there is none."""
     clients = {}
     try:
         for client, what, wanted in steps:
@@ -65,7 +65,7 @@ def play(steps, listener):
 
 
 def receive(connection, wanted):
-    """Returns these bytes, or those up to the first difference or the end of the connection."""
+    """Reads `wanted`. Stops at the first difference or at the end of the connection, and returns the bytes read."""
     got = b""
     while len(got) < len(wanted) and wanted.startswith(got):
         piece = connection.recv(len(wanted) - len(got))

@@ -16,7 +16,7 @@ VECTORS = play.load()
 
 class ClientTest(unittest.TestCase):
     def play(self, title):
-        """Starts the server's part of a vector, and returns a client of it."""
+        """Starts the server's part of a vector. Returns a client connected to it."""
         listener = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(listener.close)
         self.difference = "not finished"
@@ -79,7 +79,8 @@ class ClientTest(unittest.TestCase):
             text = file.read()
         for title, steps in VECTORS.items():
             source = text.split(f"\n== {title}\n")[1].split("\n== ")[0]
-            # Here, time does not pass, clients are not synchronized while they wait, and every reply must be complete.
+            # These vectors need a clock, synchronized clients or incomplete replies, which this program does not
+            # support.
             if re.search(r"^\+|^\w+\.$|\|\*|<n>|<any>", source, re.MULTILINE):
                 continue
             options = re.search(r"^options: (.*)$", source, re.MULTILINE)

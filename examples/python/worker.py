@@ -1,4 +1,5 @@
-"""Sends mails. A job has 5 tries, 10, 20, 40 and 80 seconds apart. Then, the server moves it to the tube mail-dead."""
+"""Sends mails. A job has 5 attempts, 10, 20, 40 and 80 seconds apart. Then the server moves the job to the tube
+mail-dead."""
 import sys
 import time
 
@@ -10,7 +11,7 @@ from client import Client
 def send(address, touch):
     if "@" not in address:
         raise ValueError(f"not an address: {address}")
-    touch()  # Restarts the time to run. Long work calls this at least once a minute.
+    touch()  # Restarts the time to run. During long work, call this at least once a minute.
     print(f"sent to {address}", flush=True)
 
 

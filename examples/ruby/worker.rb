@@ -1,9 +1,9 @@
-# Sends mails. A job has 5 tries, 10, 20, 40 and 80 seconds apart. Then, the server moves it to the tube mail-dead.
+# Sends mails. A job has 5 attempts, 10, 20, 40 and 80 seconds apart. Then the server moves the job to mail-dead.
 require_relative "client"
 
 def deliver(job)
   raise ArgumentError, "not an address: #{job.body}" unless job.body.include?("@")
-  job.touch # Restarts the time to run. Long work calls this at least once a minute.
+  job.touch # Restarts the time to run. During long work, call this at least once a minute.
   puts "sent to #{job.body}"
 end
 

@@ -1,4 +1,5 @@
-//! Each right and each command of each protocol: allowed, or refused without an effect.
+//! Tests each command of the text protocols with each right: the command is executed, or it is refused and has no
+//! effect.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +9,11 @@ use super::{user, Guarded, Talk};
 
 const RIGHTS: [&str; 4] = ["put", "take", "look", "admin"];
 
-/// The tube of all commands.
 pub const TUBE: &str = "t";
 
-/// The name of a tube to which no client has a right.
 pub const OTHER: &str = "o";
 
-/// The rights of each command, one of which is sufficient.
+/// For each command, the rights that allow it. One of them is sufficient.
 const BEANSTALK: [(&str, &[&str]); 50] = [
     ("put", &["put"]),
     ("peek", &["look"]),
@@ -25,7 +24,7 @@ const BEANSTALK: [(&str, &[&str]); 50] = [
     ("reserve-with-abort", &["take"]),
     ("reserve-job", &["take"]),
     ("reserve", &["take"]),
-    // For a job that another client has put.
+    // Applies to a job that another client put.
     ("delete", &["admin"]),
     ("release", &["take"]),
     ("bury", &["take"]),
@@ -63,16 +62,15 @@ const BEANSTALK: [(&str, &[&str]); 50] = [
     ("set-tube", &["admin"]),
     ("fail", &["take"]),
     ("delete-batch", &["admin"]),
-    // These need the right for every tube.
+    // Require the right on all tubes.
     ("drain", &[]),
     ("undrain", &[]),
-    // To a tube to which no client has a right.
+    // The destination is a tube to which the client has no right.
     ("move-job", &[]),
     ("move-tube", &[]),
 ];
 
-/// Returns the figures of the whole server that no command of the client under test may change, once that client and
-/// earlier ones are gone.
+/// Returns the server statistics that a refused command must not change, once all other connections are closed.
 fn figures(operator: &mut Talk) -> Vec<String> {
     operator.wait_until_alone();
     let passing = ["cmd-stats:", "rusage", "uptime", "current-connections", "total-connections", "current-workers"];
@@ -83,14 +81,13 @@ fn figures(operator: &mut Talk) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// Returns the ID of a new job.
 fn new_job(operator: &mut Talk) -> u64 {
     assert_eq!(operator.ask(&format!("use {TUBE}")), format!("USING {TUBE}"));
     operator.send(b"put 0 0 60 1\r\nx\r\n");
     operator.line().strip_prefix("INSERTED ").expect("an id").parse().expect("a number")
 }
 
-/// Tries all commands with one right after the other. `one` executes a command, and returns whether it was refused.
+/// Tries all commands with one right at a time. `one` executes a command and returns `true` if the server refused it.
 pub fn walk(rows: &[(&str, &[&str])], mut one: impl FnMut(&Guarded, &str, u64) -> bool) {
     let guarded = Guarded::start_frozen("");
     for right in RIGHTS {
@@ -141,7 +138,7 @@ fn of_beanstalk() {
             "move-tube" => format!("move-tube {TUBE} {OTHER} ready 1"),
             _ => command.to_owned(),
         };
-        // What the command needs in order to be executed at all; it may be refused.
+        // Prepares the connection for the command. The preparation itself can be refused.
         client.ask(&format!("use {TUBE}"));
         if command.starts_with("reserve") && client.ask(&format!("watch {TUBE}")) != "FORBIDDEN" {
             assert_eq!(client.ask("ignore default"), "WATCHING 1");
@@ -201,7 +198,7 @@ fn a_job_is_made_a_dead_letter_only_of_a_tube_that_the_client_may_take_from() {
     assert_eq!(client.ask("bury 1 0 from:mine"), "BURIED");
 }
 
-/// Returns the reply to a packet, up to the reply to a following echo.
+/// Sends a packet and an echo request. Returns the bytes received before the echo reply.
 fn packets(client: &mut Talk, kind: u32, arguments: &[&str], data: &str) -> Vec<u8> {
     let mut body = arguments.join("\0");
     if !data.is_empty() {
@@ -265,7 +262,7 @@ fn of_gearman_s_text() {
         ("verbose", &["open"]),
         ("status", &["look"]),
         ("prioritystatus", &["look"]),
-        // It shows the addresses of all clients.
+        // Shows the addresses of all clients.
         ("workers", &[]),
         ("show unique jobs", &["look"]),
         ("show jobs", &["look"]),
@@ -273,7 +270,7 @@ fn of_gearman_s_text() {
         ("create function", &["admin"]),
         ("drop function", &["admin"]),
         ("maxqueue", &["admin"]),
-        // It needs the right admin on every tube.
+        // Requires the right `admin` on all tubes.
         ("shutdown", &[]),
     ];
     let named: BTreeSet<&str> = rows.iter().map(|(name, _)| *name).collect();
@@ -375,7 +372,7 @@ fn the_client_that_has_reserved_a_job_may_finish_it() {
     assert_eq!(client.line(), "x");
     assert_eq!(client.ask(&format!("delete {other}")), "FORBIDDEN");
     assert_eq!(client.ask(&format!("delete {mine}")), "DELETED");
-    // No client has reserved it, so its holder is not a secret.
+    // The job is not reserved. The refusal therefore does not hide a holder.
     assert_eq!(client.ask(&format!("delete {mine}")), "NOT_FOUND");
 }
 
@@ -396,7 +393,7 @@ fn a_list_of_jobs_is_deleted_as_a_whole_or_not_at_all() {
     assert_eq!(client.ask(&format!("delete-batch {one} {held} {free} {two}")), "FORBIDDEN");
     assert_eq!(client.ask(&format!("delete-batch {one} {held} 99 {two}")), "DELETED_BATCH 3 1");
     assert!(guarded.operator().ask(&format!("peek {free}")).starts_with("FOUND "));
-    // More than one turn can check.
+    // Uses more jobs than the server checks in one turn.
     let ids: Vec<String> = (0..1000).map(|_| new_job(&mut guarded.operator()).to_string()).collect();
     assert_eq!(client.ask(&format!("delete-batch {} {free}", ids[1..].join(" "))), "FORBIDDEN");
     assert_eq!(client.ask(&format!("delete-batch {}", ids.join(" "))), "DELETED_BATCH 1000 0");

@@ -1,4 +1,4 @@
-//! HTTP: each right and each path, for Unix users and tokens, and what is shown to whom.
+//! Tests each HTTP path with each right, for Unix users and tokens, and the data that each client is shown.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -14,7 +14,7 @@ use super::shown::put;
 use super::{digest, user, Guarded, Talk, OPERATOR};
 use crate::daemon::{run, Folder, PATIENCE};
 
-/// The rights of each path, one of which is sufficient.
+/// For each path, the rights that allow it. One of them is sufficient.
 const ROWS: [(&str, &[&str]); 33] = [
     ("GET /", &["open"]),
     ("GET /healthz", &["open"]),
@@ -33,11 +33,11 @@ const ROWS: [(&str, &[&str]); 33] = [
     ("POST /api/tubes/{tube}/pause", &["admin"]),
     ("POST /api/tubes/{tube}/settings", &["admin"]),
     ("POST /api/tubes/{tube}/clear", &["admin"]),
-    // To a tube to which no client has a right.
+    // The destination is a tube to which the client has no right.
     ("POST /api/tubes/{tube}/move", &[]),
     ("GET /api/connections", &["look"]),
     ("GET /api/history", &["look"]),
-    // Look on every tube would be needed.
+    // Requires the right `look` on all tubes.
     ("GET /api/overview", &[]),
     ("GET /api/schedules", &["look"]),
     ("GET /api/failed", &["look"]),
@@ -59,7 +59,7 @@ struct Reply {
     body: String,
 }
 
-/// Reads the next reply of a connection.
+/// Reads the next reply from a connection.
 fn reply<S: std::io::Read + Write>(talk: &mut Talk<S>) -> Reply {
     let status = talk.line();
     let mut head = String::new();
@@ -75,7 +75,8 @@ fn reply<S: std::io::Read + Write>(talk: &mut Talk<S>) -> Reply {
     Reply { status: status.expect("a status"), head, body: String::from_utf8_lossy(&body).into_owned() }
 }
 
-/// Returns a request for a path, such as `GET /metrics`, with a body if it is a change, and a token if there is one.
+/// Returns a request, for example for `GET /metrics`. Adds `body` to requests that change something, and `token` unless
+/// it is empty.
 fn request(line: &str, token: &str, body: &str) -> String {
     let authorization = if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") };
     let head = format!("{line} HTTP/1.1\r\nHost: localhost\r\n{authorization}");
@@ -91,7 +92,7 @@ fn ask(talk: &mut Talk, line: &str, token: &str, body: &str) -> Reply {
     reply(talk)
 }
 
-/// Returns a body for a path.
+/// Returns a valid request body for a path.
 fn body(route: &str) -> String {
     match route.rsplit('/').next() {
         Some("put") => r#"{"body":"x"}"#.to_owned(),
@@ -120,7 +121,7 @@ fn each_path_with_each_right() {
     });
 }
 
-/// Returns a server with a client that may look at some tubes, and one that may put.
+/// Returns a server with two clients: one has the right `look` on some tubes, the other the right `put`.
 fn two() -> Guarded {
     Guarded::start(&format!(
         "eye token:sha256:{} look:mail*\nhand token:sha256:{} put:mail*",
@@ -181,7 +182,7 @@ fn a_body_is_read_only_from_an_authenticated_client() {
     let found = ask(&mut client, "POST /api/tubes/mail/put", "hand", &long);
     assert_eq!(found.status, 200, "the first request of a connection: {}", found.body);
     let mut client = guarded.connect("http");
-    // Also after a request with a valid token.
+    // A valid token must not authorize later requests on the same connection.
     assert_eq!(ask(&mut client, "GET /api/tubes", "eye", "").status, 200);
     assert_eq!(ask(&mut client, "POST /api/tubes/mail/put", "", "").status, 401);
     assert_eq!(ask(&mut client, "GET /api/tubes", "eye", "").status, 200);
@@ -190,7 +191,7 @@ fn a_body_is_read_only_from_an_authenticated_client() {
     let found = reply(&mut client);
     assert!(found.status == 401 && found.head.contains("Connection: close"), "{}", found.head);
     assert_eq!(client.rest(), "");
-    // A known client without the right is refused before the last byte, and the connection continues.
+    // A known client without the right is refused before the whole body has arrived, and the connection stays open.
     let mut client = guarded.connect("http");
     let whole = request("POST /api/tubes/push/put", "hand", &long);
     let (most, last) = whole.split_at(whole.len() - 1);
@@ -198,7 +199,7 @@ fn a_body_is_read_only_from_an_authenticated_client() {
     assert_eq!(reply(&mut client).status, 403);
     client.send(last.as_bytes());
     assert_eq!(ask(&mut client, "GET /healthz", "", "").status, 200);
-    // A client that waits for permission to send the body is refused at once.
+    // A request with `Expect: 100-continue` is refused immediately.
     let whole = request("POST /api/tubes/mail/put", "hand", &long);
     let (head, _) = whole.split_once("\r\n\r\n").expect("a head");
     let mut client = guarded.connect("http");
@@ -318,7 +319,7 @@ fn one_file_has_the_tokens() {
     let ended = run(&["-p", "0", "--http", "--access", &path("access"), "--http-token", &path("token")]);
     assert_eq!((ended.code, ended.err.lines().count()), (1, 1), "{ended:?}");
     assert!(ended.err.contains("--http-token cannot be used with --access"), "{ended:?}");
-    // With access control, remote clients may connect.
+    // With access control, the server can listen on a public address.
     let socket = folder.file("socket");
     let options = ["--http=0.0.0.0:0", "--access", &path("access")];
     let listen = format!("unix:{}", socket.display());

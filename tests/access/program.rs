@@ -1,4 +1,4 @@
-//! The option, the invalid file, the changing file, and the subcommand that checks it.
+//! Tests the option `--access`, invalid and changing access files, and the subcommand `check-access`.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{digest, user, Guarded, Talk};
 use crate::daemon::{run, Daemon, Folder, Signal, PATIENCE};
 
-/// Returns a directory with an access file.
+/// Returns a directory with an access file that contains `text`, and the file's path.
 fn folder(text: &str) -> (Folder, String) {
     let folder = Folder::new();
     fs::write(folder.file("access"), text).expect("a file");
@@ -37,7 +37,7 @@ fn a_hang_up_reloads_it() {
     let (mut me, mut you) = (connect(), connect());
     assert_eq!(me.ask("use x"), "FORBIDDEN");
     assert_eq!(you.ask("auth t"), "AUTHENTICATED");
-    // More rights for one client, another proof for the other.
+    // Grants one client more rights and changes the other client's token.
     fs::write(&path, format!("me {} take put\nyou token:sha256:{} all\n", user(), digest("u"))).expect("a file");
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("configuration files reloaded");
@@ -46,12 +46,12 @@ fn a_hang_up_reloads_it() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(me.ask("reserve-with-timeout 0"), "TIMED_OUT", "it never noticed");
-    // An invalid file changes nothing.
+    // The server must keep the old rights if the new file is invalid.
     fs::write(&path, "me user:0\n").expect("a file");
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("missing right");
-    // Fewer rights close a connection, also one that waits: the server has read both commands when it replies to the
-    // first.
+    // Losing a right closes the connection, even while the client waits for a job. The reply to `use` shows that the
+    // server has read both commands.
     assert_eq!(me.ask("use y\r\nreserve"), "USING y");
     fs::write(&path, format!("me {} take:a* put\n", user())).expect("a file");
     daemon.signal(Signal::SIGHUP);
@@ -59,7 +59,7 @@ fn a_hang_up_reloads_it() {
     assert_eq!(connect().ask("watch a"), "WATCHING 2");
 }
 
-/// A file that is being written changes nothing and blocks nothing.
+/// The file is a pipe here, which blocks a reader that waits for data.
 #[test]
 fn a_file_that_is_not_ready_leaves_the_old_one_in_force() {
     let (folder, path) = folder(&format!("me {} take put\n", user()));
@@ -77,7 +77,7 @@ fn a_file_that_is_not_ready_leaves_the_old_one_in_force() {
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("not a regular file");
     assert_eq!(me.ask("use x"), "USING x");
-    // A file can admit no client.
+    // A file without any client is valid.
     fs::remove_file(&path).expect("a pipe");
     fs::write(&path, "begin\nend\n").expect("a file");
     daemon.signal(Signal::SIGHUP);
@@ -130,7 +130,7 @@ fn check_access_shows_what_is_allowed_and_why() {
     assert!(ended.out.starts_with(&format!("{wrong}:1:2: missing proof")), "{ended:?}");
 }
 
-/// The keys of a client neither block nor use up those of clients with other tubes.
+/// Clients with rights to different tubes must not be able to block each other's keys.
 // Promises: P26.
 #[test]
 fn keys_are_those_of_a_tube() {
@@ -153,10 +153,10 @@ fn keys_are_those_of_a_tube() {
         assert_eq!(talk.ask("reserve-with-timeout 0"), reserved);
         talk.line();
     }
-    // Within one tube, they count as before.
+    // Within one tube, the concurrency limit still applies.
     assert_eq!(b.ask("put 0 0 60 1 con:k\r\nz"), "INSERTED 3");
     assert_eq!(b.ask("reserve-with-timeout 0"), "TIMED_OUT");
-    // In more tubes than a key can be in without access control.
+    // Without access control, the number of tubes for one key is limited.
     for tube in 0..100 {
         assert_eq!(b.ask(&format!("put 0 0 60 1 con:j tub:t{tube}\r\nx")), format!("INSERTED {}", 4 + tube));
     }

@@ -1,4 +1,4 @@
-//! Lists and figures show only what the client may see.
+//! Tests that lists and statistics show only tubes, jobs and clients that the client has a right to see.
 
 use super::{user, Guarded};
 
@@ -57,7 +57,7 @@ fn connections_that_concern_these_tubes() {
         assert_eq!(talk.ask("ignore default"), "WATCHING 1");
         assert_eq!(talk.ask(&format!("name {name}")), "NAMED");
     }
-    // The client may see the holder, but not the tube of its job.
+    // The client can see the holder, but not the tube of the holder's job.
     assert_eq!(own.ask("watch secret"), "WATCHING 2");
     put(&guarded, &["secret"]);
     own.send(b"reserve\r\n");
@@ -67,7 +67,7 @@ fn connections_that_concern_these_tubes() {
     assert!(list.contains("client: \"mailer\"") && list.contains("watches: \"mail\"\n"), "{list}");
     assert!(list.contains("state: working\n") && !list.contains("job:"), "{list}");
     assert!(!list.contains("secret") && !list.contains("spy"), "{list}");
-    // Nor that it exists.
+    // The list must not reveal that the other connection exists.
     assert_eq!(list.matches("- number:").count(), 1, "{list}");
     let all = guarded.operator().body("list-connections");
     assert!(all.contains("client: \"spy\"") && all.contains("job: 1\n  job-tube: secret\n"), "{all}");

@@ -1,11 +1,11 @@
-//! Subcommands with only the rights that the man page lists, and only for their tube.
+//! Tests each subcommand with only the rights that the man page lists, on only one tube.
 
 use std::process::Stdio;
 
 use super::{user, Guarded};
 use crate::daemon::{command, run_command, Ended};
 
-/// A command line for each row of the table in beanpole-ctl(1). Job 1 is ready, 2 is buried.
+/// The command lines to test, one for each row of the table in beanpole-ctl(1). Job 1 is ready, job 2 is buried.
 const LINES: [(&str, &[&str]); 24] = [
     ("stats", &["t", "-i", "1"]),
     ("tubes", &[]),
@@ -33,7 +33,7 @@ const LINES: [(&str, &[&str]); 24] = [
     ("work", &["t", "--once", "--", "true"]),
 ];
 
-/// Returns the table of the man page: subcommands and their rights.
+/// Returns each subcommand in the man page's table with its rights.
 fn table() -> Vec<(String, Vec<String>)> {
     let page = std::fs::read_to_string("man/beanpole-ctl.1").expect("the man page");
     let part = page.split("\n.Sh RIGHTS\n").nth(1).expect("the section");
@@ -87,7 +87,7 @@ fn subcommands_need_the_rights_that_the_manual_lists() {
             }
             running.join().expect("an end")
         });
-        // Jobs that are gone before the client asks for them cannot be waited for.
+        // The job can be deleted before `wait` begins, which is an error.
         let is_late = name == "wait" && ended.err.contains("does not exist");
         assert!(ended.code == 0 || is_late, "{name}: {ended:?}");
         let refused = Guarded::start(&line(if rights[0] == "admin" { "look" } else { "admin" }.to_owned()));

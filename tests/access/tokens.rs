@@ -1,4 +1,5 @@
-//! Names by token: right, wrong, long, empty, repeated, slow, in pieces, and where tokens are not accepted.
+//! Tests access tokens: correct, wrong, long, empty, repeated, slow and split tokens, and places that do not accept
+//! tokens.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,7 +10,7 @@ use beanpole::{Address, Client, Config, Server};
 use super::{digest, user, Guarded, OPERATOR};
 use crate::daemon::{Folder, PATIENCE};
 
-/// Returns a server that admits no client without a token.
+/// Starts a server that admits only clients with a token.
 fn guarded() -> Guarded {
     Guarded::start(&format!("web token:sha256:{} token:sha256:{} put:w*", digest("secret"), digest("second")))
 }
@@ -62,7 +63,7 @@ fn whatever_else_comes_first_is_refused_once_and_ends_the_connection() {
         let mut client = guarded.connect("beanstalk");
         client.send(first.as_bytes());
         if first.starts_with("put 0 0 60 9") {
-            // The rest of the line is never sent.
+            // The test never sends the rest of the line.
             drop(client);
             continue;
         }
@@ -86,7 +87,7 @@ fn a_wrong_token_is_counted_and_answered_late() {
         let stats = guarded.operator().body("stats");
         assert!(stats.contains(&format!("failed-auths: {}\n", number + 1)), "{stats}");
     }
-    // Meanwhile, the others do not wait.
+    // A slow client must not delay other clients.
     let mut late = guarded.connect("beanstalk");
     let begin = Instant::now();
     late.send(b"auth wrong\r\n");

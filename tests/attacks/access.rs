@@ -1,4 +1,4 @@
-//! Which clients are admitted when all places are taken, and which are dropped.
+//! Attacks on the connection limit: which clients are admitted, and which are dropped.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -11,10 +11,9 @@ use socket2::{Domain, Socket, Type};
 use crate::daemon::{Daemon, Folder};
 use crate::trial::Trial;
 
-/// How long a client waits for a reply.
 const ANSWER: Duration = Duration::from_secs(3);
 
-/// The reply to a client that asks which tube it uses.
+/// The server's reply to `list-tube-used`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
     Served,
@@ -23,7 +22,7 @@ enum Answer {
     Silence,
 }
 
-/// Connects from this local address.
+/// Connects from the local address `source`.
 fn connect_from(source: &str, daemon: &Daemon) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let source: IpAddr = source.parse().expect("an address");
@@ -34,7 +33,7 @@ fn connect_from(source: &str, daemon: &Daemon) -> TcpStream {
 }
 
 fn ask(stream: &mut TcpStream) -> Answer {
-    // The reply may arrive before the request is sent.
+    // The server can refuse the connection before the request is sent.
     let _ = stream.write_all(b"list-tube-used\r\n");
     let mut bytes = [0; 64];
     match stream.read(&mut bytes) {
@@ -47,7 +46,7 @@ fn ask(stream: &mut TcpStream) -> Answer {
     }
 }
 
-/// One address takes all places that it can get, and another is still admitted.
+/// One address opens as many connections as possible. Clients at other addresses must still be admitted.
 pub fn one_address(trial: &mut Trial) {
     let daemon = trial.start(&[], &["--max-connections", "100", "--max-connections-per-address", "10"]);
     let mut first: Vec<_> = (0..15).map(|_| connect_from("127.0.0.2", &daemon)).collect();
@@ -57,7 +56,7 @@ pub fn one_address(trial: &mut Trial) {
     let mut second: Vec<_> = (0..10).map(|_| connect_from("127.0.0.3", &daemon)).collect();
     let answers: Vec<Answer> = second.iter_mut().map(ask).collect();
     trial.same("another address", answers, vec![Answer::Served; 10]);
-    // A place that becomes free is taken again.
+    // After disconnections, the address can connect again.
     first.truncate(9);
     let end = Instant::now() + ANSWER;
     while ask(&mut connect_from("127.0.0.2", &daemon)) != Answer::Served {
@@ -69,14 +68,14 @@ pub fn one_address(trial: &mut Trial) {
     }
 }
 
-/// Runs the program where it has an address that is not a loopback address and that nothing else can reach.
+/// Shell commands that run the program in a network namespace with a non-loopback address.
 const APART: &str =
     "exec unshare -rn sh -c 'ip link set lo up && ip addr add 10.77.0.1/32 dev lo && exec \"$0\" \"$@\"' \"$0\" \"$@\"";
 
-/// That address.
+/// The non-loopback address in the network namespace, with the port.
 const ADDRESS: &str = "10.77.0.1:11300";
 
-/// Other clients have taken all places, and an operator is admitted through the Unix socket.
+/// Other clients use all connections. An operator must still be admitted through the Unix socket.
 pub fn operator(trial: &mut Trial) {
     let tools = ["unshare -rn ip link set lo up", "nsenter --version"];
     if !tools.iter().all(|tool| succeeds(tool)) {
@@ -92,7 +91,7 @@ pub fn operator(trial: &mut Trial) {
     let own = std::env::current_exe().expect("a program");
     let mut enter = Command::new("nsenter");
     enter.args(["--target", &daemon.pid().to_string(), "--user", "--net", "--preserve-credentials"]).arg(own);
-    // It ends when its standard input does.
+    // The child process exits at the end of its standard input.
     let mut crowd = enter.arg("--crowd").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a crowd");
     let mut line = String::new();
     BufReader::new(crowd.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
@@ -112,8 +111,8 @@ fn succeeds(line: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// The part of this program that runs next to the server: takes places, prints how many it got, and keeps them until
-/// its input ends.
+/// Entry point of the child process: opens connections, prints the number of admitted ones, and keeps them until the
+/// end of standard input.
 pub fn crowd() {
     let connect = |_| {
         let stream = TcpStream::connect(ADDRESS).expect("a connection");
@@ -125,7 +124,7 @@ pub fn crowd() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-/// Silent clients are dropped, unless they wait for a job or send something now and then.
+/// The server drops silent clients, but not those that wait for a job or send commands occasionally.
 pub fn idle(trial: &mut Trial) {
     let daemon = trial.start(&[], &["--idle-timeout", "1"]);
     let connect = || connect_from("127.0.0.1", &daemon);
@@ -147,7 +146,7 @@ pub fn idle(trial: &mut Trial) {
     trial.check(woken.is_ok() && &bytes == b"RESERVED", || format!("one that waits: {woken:?}"));
 }
 
-/// More clients than descriptors: each gets a reply.
+/// More clients connect than the server has descriptors. Each client must get a reply.
 pub fn few_files(trial: &mut Trial) {
     let daemon = trial.start_within("ulimit -n 20", &[], &["-t", "1"]);
     let mut clients: Vec<_> = (0..30).map(|_| connect_from("127.0.0.1", &daemon)).collect();

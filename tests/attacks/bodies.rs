@@ -1,4 +1,4 @@
-//! Announced bodies that do not arrive, or arrive in part, and results that nobody waits for.
+//! Attacks with announced bodies that do not arrive or arrive incompletely, and with results that no client collects.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,25 +10,25 @@ use crate::traffic::{connect_to, pieces, pipeline, Crowd};
 use crate::trial::{own_connection, Trial, MIB};
 use crate::wire::{put, Wire};
 
-/// The memory limit in these rows.
+/// The value of `--max-memory` for the attacked server.
 const MAX_MEMORY: &str = "64M";
 
-/// The announced sizes, on separate connections; together they are all available memory.
+/// Announced body sizes, in bytes. Their sum fills the available memory.
 const ANNOUNCED: [u32; 7] = [60_000_000, 5_000_000, 500_000, 50_000, 5000, 500, 50];
 
-/// Connections for each of these sizes.
+/// The number of connections that announce each size.
 const FOR_EACH: usize = 12;
 
-/// How long they stay.
+/// Time for which the attackers stay connected.
 const LENGTH: Duration = Duration::from_secs(1);
 
-/// Puts that announce bodies and send none of them.
+/// Sends puts that announce bodies, without the bodies.
 pub fn announced(trial: &mut Trial) {
     let daemon = trial.start(&["-z", "67108864"], &["-t", "1", "--max-memory", MAX_MEMORY]);
     announce(trial, &daemon, || daemon.tcp(), |size| format!("put 0 0 60 {size}\r\n").into_bytes());
 }
 
-/// Gearman packets that announce data and send none of it: a function, no unique name, and nothing more.
+/// Sends Gearman packets that announce a size and contain only the function and an empty unique name.
 pub fn announced_to_gearman(trial: &mut Trial) {
     const SUBMIT_JOB_BG: u32 = 18;
     let options = ["-t", "1", "--max-memory", MAX_MEMORY, "--gearman=127.0.0.1:0"];
@@ -39,7 +39,7 @@ pub fn announced_to_gearman(trial: &mut Trial) {
 
 fn announce(trial: &mut Trial, daemon: &Daemon, connect: impl Fn() -> TcpStream, head: impl Fn(u32) -> Vec<u8>) {
     trial.watch_memory(daemon, Some(64 * MIB), |trial| {
-        // A small body that arrives completely needs no memory of its own.
+        // A small body that arrives with its command does not need a separate buffer.
         trial.beside_trips(own_connection(daemon), cycle_in_parts, |_| {
             let mut attackers = Vec::new();
             for size in ANNOUNCED.into_iter().flat_map(|size| std::iter::repeat_n(size, FOR_EACH)) {
@@ -52,7 +52,7 @@ fn announce(trial: &mut Trial, daemon: &Daemon, connect: impl Fn() -> TcpStream,
     });
 }
 
-/// Very many puts of 60 KB, half of each of which arrives.
+/// Sends half of the 60 KB body of very many puts.
 pub fn half_sent(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
     trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
@@ -69,7 +69,7 @@ pub fn half_sent(trial: &mut Trial) {
     });
 }
 
-/// Large results of Workq jobs that nobody waits for. They stay until their time to live ends.
+/// Completes Workq jobs with large results that no client collects. The results stay until they expire.
 pub fn results(trial: &mut Trial) {
     const JOBS: usize = 40;
     const SIZE: usize = 1 << 20;
@@ -104,9 +104,9 @@ pub fn results(trial: &mut Trial) {
     });
 }
 
-/// Jobs that leave gaps into which the next, larger ones do not fit, up to the memory limit.
+/// Deletes jobs to leave gaps that are too small for the next, larger jobs, until the memory limit is reached.
 pub fn holes(trial: &mut Trial) {
-    // The size of the jobs, and of how many each first one stays.
+    // The sizes of the jobs, and for each size the number of jobs for each one kept.
     const PLAN: [(usize, usize); 4] = [(1100, 4), (4200, 2), (9000, 2), (60_000, 1)];
     let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
     trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
@@ -127,7 +127,7 @@ pub fn holes(trial: &mut Trial) {
     });
 }
 
-/// Puts jobs of this size until one is refused. Returns the IDs of the others.
+/// Puts jobs of the given size until the server refuses one. Returns the IDs of the accepted jobs.
 fn fill(daemon: &Daemon, size: usize) -> Vec<u64> {
     const ROUND: u64 = 500;
     let (stream, mut ids, mut refused) = (daemon.tcp(), Vec::new(), false);

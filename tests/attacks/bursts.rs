@@ -1,4 +1,4 @@
-//! One command, disconnection or deadline that moves very many jobs.
+//! Attacks in which one command, disconnection or deadline moves very many jobs.
 
 use std::time::{Duration, Instant};
 
@@ -7,16 +7,14 @@ use crate::traffic::{pieces, pipeline, reserve_all, tube_figure, wait_for_figure
 use crate::trial::Trial;
 use crate::wire::Wire;
 
-/// Jobs in one burst without a binlog.
 const MANY: u64 = 1_000_000;
 
-/// Jobs in one burst with a binlog.
+/// Number of jobs in a burst with a binlog, which is slower.
 const LOGGED: u64 = 400_000;
 
-/// Jobs whose time to run ends at once.
+/// Number of jobs whose times to run end at the same moment.
 const EXPIRING: u64 = 500_000;
 
-/// Kicks a tube full of delayed jobs.
 pub fn kick(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     kick_all(trial, &daemon, MANY);
@@ -27,7 +25,7 @@ pub fn kick(trial: &mut Trial) {
     trial.check(ids.is_sorted(), || "jobs of one priority came in another order than that of their ids".to_owned());
 }
 
-/// Like `kick`, with a binlog that is not synced; the server starts again afterwards.
+/// Like `kick`, but with a binlog in mode `-F`. Restarts the server afterwards.
 pub fn kick_with_a_binlog(trial: &mut Trial) {
     let folder = Folder::new();
     let path = folder.file("binlog");
@@ -56,7 +54,7 @@ fn kick_all(trial: &mut Trial, daemon: &Daemon, count: u64) {
     trial.same("delayed", tube_figure(daemon, "attack", "current-jobs-delayed"), 0);
 }
 
-/// Disconnects while holding very many jobs of three priorities.
+/// Disconnects a client that holds very many jobs of three priorities.
 pub fn hang_up_with_jobs(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     let jobs = Jobs { priority: |number| number % 3, ..Jobs::ready("attack", MANY) };
@@ -77,7 +75,7 @@ pub fn hang_up_with_jobs(trial: &mut Trial) {
     trial.check(ids.is_sorted_by_key(place), || "jobs came in another order than priority and id".to_owned());
 }
 
-/// Disconnects while watching very many tubes that no other client uses.
+/// Disconnects a client that watches very many tubes that no other client uses.
 pub fn hang_up_with_tubes(trial: &mut Trial) {
     const EACH: u64 = 90_000;
     let daemon = trial.start(&[], &["-t", "1"]);
@@ -93,7 +91,7 @@ pub fn hang_up_with_tubes(trial: &mut Trial) {
     });
 }
 
-/// Returns a connection that watches this many tubes, and not `default`.
+/// Returns a connection that watches `count` tubes, excluding `default`.
 pub fn watcher(daemon: &Daemon, prefix: &str, count: u64) -> std::net::TcpStream {
     let stream = daemon.tcp();
     let watches = pieces(count, |number| format!("watch {prefix}{number}\r\n").into_bytes());
@@ -102,14 +100,14 @@ pub fn watcher(daemon: &Daemon, prefix: &str, count: u64) -> std::net::TcpStream
     stream
 }
 
-/// Jobs whose times to run end together, while the client that holds them sends `touch` without end.
+/// Lets the times to run of very many jobs end together while their holder sends `touch` continuously.
 pub fn expiry_beside_touches(trial: &mut Trial) {
     const TTR: u64 = 5;
     let daemon = trial.start(&[], &["-t", "1"]);
     let held = Jobs::ready("held", 1).put(&daemon);
     let attacker = daemon.tcp();
     reserve_all(&attacker, "held", 1);
-    // A number of which the last are reserved before the first have expired.
+    // The server must reserve all these jobs before the first reservation expires.
     Jobs { ttr: TTR, ..Jobs::ready("attack", EXPIRING) }.put(&daemon);
     reserve_all(&attacker, "attack", EXPIRING);
     let reserved = tube_figure(&daemon, "attack", "current-jobs-reserved");

@@ -1,6 +1,6 @@
-//! A well-behaved client, and the duration of each of its round trips.
+//! A well-behaved client that measures the duration of its round trips during an attack.
 //!
-//! Owns the samples and their quantiles. Must not know the attack.
+//! Owns the samples and their quantiles. Must not depend on the attack.
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,25 +10,21 @@ use std::time::{Duration, Instant};
 
 use crate::wire::Wire;
 
-/// The pause between two round trips, so that the bystander leaves the processor to others.
+/// Pause between two round trips, which leaves processor time to other processes.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// What a bystander repeats on its connection.
+/// The commands that a bystander repeats on its connection.
 pub type RoundTrip = fn(&mut Wire);
 
-/// A summary of the round trips of one bystander.
+/// Round-trip times of one bystander.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// The median.
     pub p50: Duration,
-    /// The 99th percentile.
     pub p99: Duration,
-    /// The longest.
     pub worst: Duration,
 }
 
 impl Times {
-    /// Returns `None` if there are no samples.
     pub fn of(mut samples: Vec<Duration>) -> Option<Times> {
         samples.sort_unstable();
         let at = |part: usize| samples[(samples.len() - 1) * part / 100];
@@ -37,7 +33,7 @@ impl Times {
     }
 }
 
-/// A thread that makes round trips until it is stopped.
+/// A thread that repeats round trips until it is stopped.
 pub struct Bystander {
     samples: Arc<Mutex<Vec<Duration>>>,
     stop: Arc<AtomicBool>,
@@ -45,7 +41,6 @@ pub struct Bystander {
 }
 
 impl Bystander {
-    /// Starts round trips on this connection.
     pub fn start(stream: TcpStream, trip: RoundTrip) -> Bystander {
         let (samples, stop) = (Arc::<Mutex<Vec<Duration>>>::default(), Arc::<AtomicBool>::default());
         let thread = std::thread::spawn({
@@ -64,12 +59,13 @@ impl Bystander {
         Bystander { samples, stop, thread: Some(thread) }
     }
 
-    /// Returns the round trips that have ended since the last call.
+    /// Returns the round-trip times measured since the last call.
     pub fn take(&self) -> Vec<Duration> {
         std::mem::take(&mut *self.samples.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Stops after the current round trip. Returns the round trips since the last call, and the error if there was one.
+    /// Stops after the current round trip. Returns the times measured since the last `take`, and the error message if
+    /// the thread panicked.
     pub fn finish(mut self) -> (Vec<Duration>, Option<String>) {
         self.stop.store(true, Ordering::SeqCst);
         let ended = self.thread.take().expect("it runs once").join();
@@ -83,19 +79,18 @@ impl Drop for Bystander {
     }
 }
 
-/// Returns the message of a panic.
 pub fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a panic without words").to_owned()
 }
 
-/// Puts, reserves and deletes a job. The connection must use and watch one tube of its own.
+/// Puts, reserves and deletes a job. The connection must use and watch its own tube.
 pub fn cycle(wire: &mut Wire) {
     let id = wire.put(b"work", 60);
     finish_cycle(wire, id);
 }
 
-/// Like `cycle`, with a body that arrives after its line, so that the server must find memory before the body is there.
+/// Like `cycle`, but sends the body separately, which makes the server allocate a buffer before the body arrives.
 pub fn cycle_in_parts(wire: &mut Wire) {
     const SIZE: usize = 500_000;
     wire.send(format!("put 0 0 60 {SIZE}\r\n"));
@@ -113,7 +108,6 @@ fn finish_cycle(wire: &mut Wire, id: u64) {
     wire.ask(&format!("delete {id}"), "DELETED");
 }
 
-/// Uses and watches only this tube.
 pub fn use_only(wire: &mut Wire, tube: &str) {
     wire.ask(&format!("use {tube}"), &format!("USING {tube}"));
     wire.ask(&format!("watch {tube}"), "WATCHING 2");

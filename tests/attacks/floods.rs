@@ -1,4 +1,4 @@
-//! Clients that keep the server busy without a pause.
+//! Attacks that keep the server busy continuously.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,21 +10,18 @@ use crate::traffic::{connect_to, EndOnPanic};
 use crate::trial::{Trial, MIB};
 use crate::wire::Wire;
 
-/// How long a flood lasts.
 const LENGTH: Duration = Duration::from_millis(1500);
 
-/// Pairs of commands that are written by one call.
+/// Number of pairs of commands in one write.
 const PAIRS: usize = 500;
 
-/// Pieces that may wait for their replies; with more, a slow server would be busy for long after the flood.
+/// Maximum number of writes without a reply. A larger number would keep a slow server busy long after the attack.
 const AHEAD: usize = 4;
 
-/// One client that pipelines.
 pub fn one_flooder(trial: &mut Trial) {
     flood(trial, 1);
 }
 
-/// Several clients that pipeline.
 pub fn eight_flooders(trial: &mut Trial) {
     flood(trial, 8);
 }
@@ -48,7 +45,7 @@ fn flood(trial: &mut Trial, flooders: usize) {
     trial.check(least > 0, || "a flooder was not served at all".to_owned());
 }
 
-/// Returns a connection, and the job that it reserves and releases.
+/// Returns a connection and the ID of a job for it to reserve and release.
 fn flooder(daemon: &Daemon, number: usize) -> (TcpStream, u64) {
     let mut wire = Wire::to(daemon);
     wire.ask(&format!("use flood{number}"), &format!("USING flood{number}"));
@@ -56,7 +53,8 @@ fn flooder(daemon: &Daemon, number: usize) -> (TcpStream, u64) {
     (wire.stream().try_clone().expect("a connection"), id)
 }
 
-/// Sends without a pause until it is stopped, and reads all replies. Returns the number of answered pairs of commands.
+/// Sends commands continuously until `stop` is set, and reads all replies. Returns the number of completed reserve and
+/// release pairs.
 fn run_flooder(mut stream: &TcpStream, id: u64, stop: &AtomicBool) -> usize {
     let commands = format!("reserve-job {id}\r\nrelease {id} 0 0\r\n").repeat(PAIRS);
     let replies = format!("RESERVED {id} 1\r\nx\r\nRELEASED\r\n").repeat(PAIRS);
@@ -80,7 +78,7 @@ fn run_flooder(mut stream: &TcpStream, id: u64, stop: &AtomicBool) -> usize {
     })
 }
 
-/// Gearman jobs of 60 MB whose unique name is derived from their data.
+/// Submits Gearman jobs of 60 MB whose unique names the server must compute from the data.
 pub fn large_bodies_hashed(trial: &mut Trial) {
     const SUBMIT_JOB_BG: u32 = 18;
     const SIZE: usize = 60_000_000;

@@ -1,32 +1,32 @@
-//! A system without free memory: puts are refused, and everything else continues.
+//! Attacks that exhaust the system's memory. The server must refuse puts and keep executing other commands.
 
 use crate::daemon::wait_until;
 use crate::traffic::{pieces, pipeline, Jobs};
 use crate::trial::{last_words, Trial};
 use crate::wire::{figure, Wire};
 
-/// Address space in kilobytes: 400 MiB.
+/// Limits the address space to 400 MiB; ulimit(1) expects kilobytes.
 const LIMIT: &str = "ulimit -v 409600";
 
-/// Jobs that a worker reserves and does not delete.
+/// Number of jobs that a worker reserves and keeps.
 const HELD: u64 = 1000;
 
-/// Large jobs until none is accepted.
+/// Puts large jobs until the server refuses one.
 pub fn large_jobs(trial: &mut Trial) {
     fill(trial, &[], 8_000, &[b'x'; 60_000]);
 }
 
-/// Small jobs until none is accepted.
+/// Puts small jobs until the server refuses one.
 pub fn small_jobs(trial: &mut Trial) {
     fill(trial, &[], 3_000_000, &[b'x'; 100]);
 }
 
-/// Large jobs, with a memory limit that is higher than the system's.
+/// Like `large_jobs`, with `--max-memory` above the system's limit.
 pub fn large_jobs_with_a_limit(trial: &mut Trial) {
     fill(trial, &["--max-memory", "4G"], 8_000, &[b'x'; 60_000]);
 }
 
-/// Small jobs, with such a limit.
+/// Like `small_jobs`, with `--max-memory` above the system's limit.
 pub fn small_jobs_with_a_limit(trial: &mut Trial) {
     fill(trial, &["--max-memory", "4G"], 3_000_000, &[b'x'; 100]);
 }
@@ -37,7 +37,7 @@ fn fill(trial: &mut Trial, ours: &[&str], count: u64, body: &[u8]) {
     let jobs = Jobs { body, ..Jobs::ready("default", count) };
     let put = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| jobs.put_some(&daemon)));
     let Ok((_, refused)) = put else {
-        // If it ends, it does so shortly after its connections.
+        // A crash can follow the last reply after a short time.
         std::thread::sleep(std::time::Duration::from_millis(200));
         let state = if daemon.runs() { "runs" } else { "has died" };
         trial.check(false, || format!("a producer was cut off; the program {state}: {}", last_words(&daemon)));
@@ -45,7 +45,7 @@ fn fill(trial: &mut Trial, ours: &[&str], count: u64, body: &[u8]) {
     };
     trial.note(format!("{} jobs, then OUT_OF_MEMORY", count - refused));
     trial.check(refused > 0, || "nothing was refused".to_owned());
-    // The queue is full; workers and observers continue.
+    // Workers and observers must be served although memory is exhausted.
     let mut client = daemon.client();
     let ready = figure(&mut client, "stats", "current-jobs-ready");
     trial.same("ready", ready, count - refused);
@@ -60,7 +60,7 @@ fn fill(trial: &mut Trial, ours: &[&str], count: u64, body: &[u8]) {
         producer.send(crate::wire::put(body, 60));
         producer.line().starts_with("INSERTED")
     });
-    // A disconnection needs no memory.
+    // Disconnecting must not require memory.
     let stream = daemon.tcp();
     pipeline(&stream, pieces(HELD, |_| b"reserve-with-timeout 0\r\n".to_vec()), HELD * 2, |_| {});
     drop(stream);

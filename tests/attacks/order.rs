@@ -1,15 +1,16 @@
-//! Which client gets which job when several things happen at the same moment.
+//! Tests which client gets which job when several events happen at the same moment.
 
 use std::time::Duration;
 
 use crate::trial::Trial;
 use crate::wire::Wire;
 
-/// A client that holds two jobs disconnects while another waits: the urgent one is served.
+/// A client that holds two jobs disconnects while another client waits. The waiting client must get the more urgent
+/// job.
 pub fn after_a_hang_up(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     let (mut holder, mut waiter) = (Wire::to(&daemon), Wire::to(&daemon));
-    // The time to run of the less urgent one ends first.
+    // The less urgent job has the shorter time to run.
     holder.send("put 1 0 1000 6\r\nurgent\r\nput 9 0 10 4\r\ndull\r\nreserve\r\nreserve\r\n");
     holder.expect("INSERTED 1");
     holder.expect("INSERTED 2");
@@ -22,7 +23,7 @@ pub fn after_a_hang_up(trial: &mut Trial) {
     trial.same("served", String::from_utf8_lossy(&body).into_owned(), "urgent".to_owned());
 }
 
-/// A put and a release with the same delay in one packet: the first one is due first.
+/// A put and a release with the same delay arrive in one packet. The job of the first command must become ready first.
 pub fn two_delays_in_one_packet(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! One event on which very many jobs depend: dead letters, groups and schedules.
+//! Attacks with one event that affects very many jobs: dead letters, groups and schedules.
 
 use std::time::Duration;
 
@@ -7,13 +7,11 @@ use crate::traffic::{pieces, pipeline, reserve_all, tube_figure, wait_for_figure
 use crate::trial::Trial;
 use crate::wire::{stat, Wire};
 
-/// Jobs that depend on one event.
 const MANY: u64 = 1_000_000;
 
-/// Schedules that are due at the same time.
 const SCHEDULES: u64 = 100_000;
 
-/// Hangs up while it holds very many jobs, for which that was the last try.
+/// Disconnects a client that holds very many jobs in their last attempt.
 pub fn dead_letters(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     Wire::to(&daemon).ask("set-tube attack try:1 dead:dead", "SET");
@@ -30,7 +28,7 @@ pub fn dead_letters(trial: &mut Trial) {
     trial.same("left", tube_figure(&daemon, "attack", "current-jobs-reserved"), 0);
 }
 
-/// Deletes the last member of a group that very many jobs wait for.
+/// Deletes the last member of a group on which very many jobs wait.
 pub fn dependents(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     let member = put_each(&daemon, 1, "member", |_| "grp:g".to_owned());
@@ -45,7 +43,7 @@ pub fn dependents(trial: &mut Trial) {
     trial.check(ids.first() == Some(&first) && ids.is_sorted(), || "jobs were released in another order".to_owned());
 }
 
-/// Schedules that are due every second, all at once.
+/// Creates very many schedules that are due at the same time every second.
 pub fn schedules(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     put_each(&daemon, SCHEDULES, "attack", |number| format!("every:1 idp:s{number}"));
@@ -55,14 +53,14 @@ pub fn schedules(trial: &mut Trial) {
             std::thread::sleep(Duration::from_millis(20));
             runs(&daemon) >= 2 * SCHEDULES
         });
-        // Times at which all last copies still exist.
+        // Lets several runs occur while the jobs of the previous run still exist.
         std::thread::sleep(Duration::from_secs(3));
     });
     trial.same("ready", tube_figure(&daemon, "attack", "current-jobs-ready"), SCHEDULES);
     trial.same("schedules", stat(&daemon, "current-jobs-scheduled"), SCHEDULES);
 }
 
-/// Puts this many jobs with tags into a tube. Returns the first ID.
+/// Puts `count` jobs with tags into a tube. Returns the first ID.
 fn put_each(daemon: &Daemon, count: u64, tube: &str, tags: impl Fn(u64) -> String + Sync) -> u64 {
     let stream = daemon.tcp();
     let put = |number| format!("put 0 0 3600 1 tub:{tube} {}\r\nx\r\n", tags(number)).into_bytes();

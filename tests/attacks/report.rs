@@ -1,4 +1,4 @@
-//! The results as two tables, of times and of memory, with the failures below them.
+//! Prints the results as two tables, one for times and one for memory, followed by the failures.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::bystander::Times;
 use crate::rows::Row;
 use crate::trial::{Memory, Seen, MIB};
 
-/// One attack, and the results of each program.
+/// The results of one attack on each program.
 pub struct Result {
     pub row: &'static Row,
     pub ours: Seen,
@@ -14,19 +14,18 @@ pub struct Result {
 }
 
 impl Result {
-    /// Returns why the row failed.
     pub fn failed(&self) -> bool {
         !self.ours.problems.is_empty()
     }
 
-    /// Fails the row if the bystander's worst time is above a limit.
+    /// Fails the row if the worst round trip of the bystander exceeded `limit`.
     pub fn judge(&mut self, limit: Duration) {
         if let Some(times) = self.ours.during.filter(|times| times.worst > limit) {
             self.ours.problems.push(format!("the worst round trip took {} ms", millis(times.worst)));
         }
     }
 
-    /// Returns one line about a finished row.
+    /// Returns a one-line summary of the result.
     pub fn line(&self) -> String {
         let verdict = if self.failed() { "FAILED" } else { "ok" };
         let ours = self.ours.took.as_secs_f64();
@@ -53,7 +52,6 @@ fn memory(memory: Option<Memory>) -> String {
     })
 }
 
-/// Prints everything.
 pub fn print(results: &[Result]) {
     println!("\nA bystander's round trips (put, reserve, delete) in ms: median, 99 %, worst\n");
     println!("{:5} {:54} {:>20} {:>20} {:>20}", "", "", "without the attack", "beanpole", "beanstalkd");

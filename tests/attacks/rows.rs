@@ -1,16 +1,15 @@
-//! The table of attacks: what each does, what must hold, and whether beanstalkd can be attacked in the same way.
+//! The table of attacks: the code and description of each attack, and whether beanstalkd supports its commands.
 //!
-//! The letters: M is memory, T is time, O is order and admission. The numbers only distinguish rows.
+//! Codes begin with M for memory, T for time, or O for order and admission. The number has no meaning.
 
 use crate::trial::Trial;
 use crate::{access, bodies, bursts, floods, no_memory, order, related, scans, slow_disk, unread};
 
-/// One attack.
 pub struct Row {
     pub code: &'static str,
     pub attack: &'static str,
     pub holds: &'static str,
-    /// beanstalkd supports the commands, and finishes them within seconds.
+    /// `true` if beanstalkd supports the attack's commands and finishes them within seconds.
     pub peer: bool,
     pub run: fn(&mut Trial),
 }
@@ -24,7 +23,7 @@ const FULL: &str = "OUT_OF_MEMORY; it lives; workers reserve and delete, and the
 const SERVED: &str = "it is answered rightly; others are served meanwhile";
 const KICKED: &str = "KICKED with the count; all are ready, in order; others are served meanwhile";
 
-/// The table; see the module's documentation.
+/// All attacks, in the order in which they run.
 #[rustfmt::skip]
 pub const ROWS: &[Row] = &[
     row("M1", "800 clients pipeline peek-ready and read nothing", BOUNDED, true, unread::replies),

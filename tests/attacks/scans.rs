@@ -1,4 +1,4 @@
-//! One command that scans very many tubes, names or jobs.
+//! Attacks with one command that scans very many tubes, names or jobs.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use crate::traffic::{connect_to, list_tubes, pieces, pipeline, tube_figure, Jobs
 use crate::trial::Trial;
 use crate::wire::Wire;
 
-/// Requests a job from very many empty tubes, again and again.
+/// Reserves from very many empty tubes repeatedly.
 pub fn reserve_over_many_tubes(trial: &mut Trial) {
     const AT_ONCE: u64 = 200;
     let daemon = trial.start(&[], &["-t", "1"]);
     let attacker = watcher(&daemon, "t", 90_000);
-    // Without any ready job, the server would know immediately that there is none.
+    // If the whole server had no ready jobs, it would not search the tubes at all.
     Jobs::ready("elsewhere", 1).put(&daemon);
     trial.beside(&daemon, |_| {
         for _ in 0..4 {
@@ -25,7 +25,7 @@ pub fn reserve_over_many_tubes(trial: &mut Trial) {
     });
 }
 
-/// A Workq lease over names that no client has used.
+/// Leases from very many Workq names that do not exist.
 pub fn lease_over_new_names(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1", "--workq=127.0.0.1:0"]);
     let mut attacker = Wire::of(connect_to(&daemon, "Workq"));
@@ -40,7 +40,7 @@ pub fn lease_over_new_names(trial: &mut Trial) {
     wait_until("the tubes have gone", || crate::wire::stat(&daemon, "current-tubes") < 10);
 }
 
-/// A Workq client asks for one of very many scheduled jobs.
+/// Lists one of very many scheduled Workq jobs repeatedly.
 pub fn inspect_one_of_many(trial: &mut Trial) {
     const MANY: u64 = 1_000_000;
     let daemon = trial.start(&[], &["-t", "1", "--workq=127.0.0.1:0"]);
@@ -58,7 +58,7 @@ pub fn inspect_one_of_many(trial: &mut Trial) {
     trial.same("delayed", tube_figure(&daemon, "attack", "current-jobs-delayed"), MANY);
 }
 
-/// Lists very many tubes of long names.
+/// Lists very many tubes with long names.
 pub fn list_long_names(trial: &mut Trial) {
     const MANY: u64 = 300_000;
     let daemon = trial.start(&[], &["-t", "1"]);
@@ -75,7 +75,7 @@ pub fn list_long_names(trial: &mut Trial) {
     trial.check(known.contains("default") && known.contains("bystander"), || "the others are missing".to_owned());
 }
 
-/// A put that is handed to a client that watches very many tubes. Here, the put itself is timed.
+/// Puts a job for a waiting client that watches very many tubes. The duration of the put is measured.
 pub fn hand_over_to_a_watcher_of_many(trial: &mut Trial) {
     const ROUNDS: usize = 300;
     let daemon = trial.start(&[], &["-t", "1"]);
@@ -91,7 +91,7 @@ pub fn hand_over_to_a_watcher_of_many(trial: &mut Trial) {
 fn hand_over(producer: &mut Wire, worker: &mut Wire, rounds: usize) -> Vec<Duration> {
     let one = |_| {
         worker.send("reserve\r\n");
-        // The client waits before there is a job.
+        // Gives the client time to begin waiting before the put.
         std::thread::sleep(Duration::from_millis(2));
         let began = Instant::now();
         let id = producer.put(b"work", 60);

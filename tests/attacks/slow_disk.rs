@@ -1,4 +1,4 @@
-//! A binlog on a slow disk, and one body that is a large part of it.
+//! Attacks a server with a binlog on a slow disk, and writes one body that is larger than all segments.
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,23 +13,23 @@ use crate::disk::Disk;
 use crate::trial::{own_connection, Trial, MIB};
 use crate::wire::{StopAtEnd, Wire};
 
-/// The duration of each sync, and of creating a segment.
+/// Duration of each sync and of the creation of a segment, in milliseconds.
 const SLOW_MILLIS: u64 = 500;
 
-/// How long the disk is slow.
+/// Time for which the disk remains slow.
 const LENGTH: Duration = Duration::from_secs(3);
 
-/// Syncs that may be up to 50 ms late, with segments of the default size.
+/// Syncs a binlog with segments of the default size on a slow disk.
 pub fn syncs(trial: &mut Trial) {
     slow(trial, 10 << 20);
 }
 
-/// The same with segments so small that new ones are created all the time.
+/// Like `syncs`, but with segments so small that the server creates new ones continuously.
 pub fn segments(trial: &mut Trial) {
     slow(trial, 65_536);
 }
 
-/// The disk of the real program cannot be slowed down, so the server runs inside this process.
+/// Runs the server inside the test process, because the real program cannot use a simulated disk.
 fn slow(trial: &mut Trial, segment_size: u64) {
     let folder = Folder::new();
     let path = folder.file("binlog");
@@ -86,14 +86,14 @@ fn peek(wire: &mut Wire) {
     assert_eq!(wire.job(), (1, b"first".to_vec()));
 }
 
-/// One body that is larger than all segments of the default size together.
+/// Writes one body that is larger than all segments of the default size together.
 pub fn huge_body(trial: &mut Trial) {
     const SIZE: usize = 400_000_000;
     let folder = Folder::new();
     let path = folder.file("binlog");
     std::fs::create_dir(&path).expect("a folder for a binlog");
     let binlog = ["-b", path.to_str().expect("a plain path"), "-z", "1073741824"];
-    // beanstalkd stores a job in one file, and so needs a larger one.
+    // beanstalkd stores each job in a single file and therefore needs a larger segment size.
     let sized = [&binlog[..], if trial.ours { &[] } else { &["-s", "536870912"] }].concat();
     let daemon = trial.start(&sized, &["-t", "1"]);
     let start = daemon.rss();
@@ -101,7 +101,7 @@ pub fn huge_body(trial: &mut Trial) {
     let message = crate::wire::put(&vec![b'x'; SIZE], 3600);
     let mut bystander = own_connection(&daemon);
     assert_eq!(bystander.put(b"first", 3600), 1);
-    // Another producer waits for the disk, which writes in order, so its time is noted and not judged.
+    // Another producer must wait for the large write. The wait is recorded without a limit.
     let mut producer = Wire::to(&daemon);
     use_only(&mut producer, "producer");
     let producer = Bystander::start(producer.stream().try_clone().expect("a connection"), cycle);
@@ -116,7 +116,7 @@ pub fn huge_body(trial: &mut Trial) {
     let peak = daemon.peak_rss();
     trial.note(format!("{:.1} x its size in memory at most", (peak - start) as f64 / SIZE as f64));
     trial.check(reply.starts_with("INSERTED "), || format!("the reply: {reply}"));
-    // The body itself and its record on the way to the disk.
+    // The memory includes the body and a copy in the log's write buffer.
     trial.check(peak < start + 2 * SIZE as u64 + 32 * MIB, || format!("{} MiB at most", peak / MIB));
     let id = reply.split(' ').nth(1).unwrap_or_default();
     attacker.ask(&format!("delete {id}"), "DELETED");

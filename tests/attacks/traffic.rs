@@ -1,6 +1,6 @@
-//! Much traffic with few calls: commands in large pieces, and replies line by line.
+//! Helpers for attacks that need much traffic with few system calls.
 //!
-//! Owns what rows share: filling and draining tubes, one connection that pipelines, and many that send as much as the
+//! Owns functions to fill and drain tubes, a pipelining connection, and a set of connections that send as much as the
 //! server accepts.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -13,20 +13,20 @@ use socket2::{Domain, Socket, Type};
 use crate::daemon::{Daemon, PATIENCE};
 use crate::wire::figure;
 
-/// The minimum number of bytes of commands that are written by one call.
+/// Minimum number of bytes in one write.
 const PIECE: usize = 1 << 15;
 
-/// A crowd is done if the server has accepted nothing for this long.
+/// A set of connections stops sending when the server has accepted nothing for this time.
 const STALLED: Duration = Duration::from_millis(700);
 
-/// Returns the address of another protocol: `Gearman` or `Workq`.
+/// Returns the address of the listener for `protocol`, which is `Gearman` or `Workq`.
 pub fn address_of(daemon: &Daemon, protocol: &str) -> SocketAddr {
     let mark = format!(" ({protocol})");
     let address = daemon.names().iter().find_map(|name| name.strip_suffix(&*mark)?.parse().ok());
     address.expect("an address for this protocol")
 }
 
-/// Connects to this address.
+/// Connects to the listener for `protocol`.
 pub fn connect_to(daemon: &Daemon, protocol: &str) -> TcpStream {
     let stream = TcpStream::connect(address_of(daemon, protocol)).expect("a connection");
     stream.set_nodelay(true).expect("a connection");
@@ -34,11 +34,11 @@ pub fn connect_to(daemon: &Daemon, protocol: &str) -> TcpStream {
     stream
 }
 
-/// Jobs that differ only in their priority.
+/// Jobs that differ only in their priorities.
 pub struct Jobs<'a> {
     pub tube: &'a str,
     pub count: u64,
-    /// The priority of each job by its number.
+    /// Computes the priority from the index of the job.
     pub priority: fn(u64) -> u64,
     pub delay: u64,
     pub ttr: u64,
@@ -46,7 +46,7 @@ pub struct Jobs<'a> {
 }
 
 impl Jobs<'_> {
-    /// This many jobs with a body of one byte that are ready at once.
+    /// Describes `count` ready jobs with a body of one byte.
     pub fn ready(tube: &str, count: u64) -> Jobs<'_> {
         Jobs { tube, count, priority: |_| 0, delay: 0, ttr: 3600, body: b"x" }
     }
@@ -58,7 +58,7 @@ impl Jobs<'_> {
         first.expect("a job")
     }
 
-    /// Puts as many jobs as are accepted. Returns the first ID, and the number of OUT_OF_MEMORY replies.
+    /// Puts jobs and accepts OUT_OF_MEMORY replies. Returns the first ID and the number of refused jobs.
     pub fn put_some(&self, daemon: &Daemon) -> (Option<u64>, u64) {
         let stream = daemon.tcp();
         let one = |number| {
@@ -79,7 +79,7 @@ impl Jobs<'_> {
     }
 }
 
-/// Returns this many commands, in pieces that are worth a call.
+/// Concatenates `count` commands into pieces of at least [`PIECE`] bytes.
 pub fn pieces(count: u64, one: impl Fn(u64) -> Vec<u8>) -> impl Iterator<Item = Vec<u8>> {
     let mut next = 0;
     std::iter::from_fn(move || {
@@ -92,7 +92,7 @@ pub fn pieces(count: u64, one: impl Fn(u64) -> Vec<u8>) -> impl Iterator<Item = 
     })
 }
 
-/// Writes while reading this many lines of replies.
+/// Writes all pieces while reading `lines` reply lines.
 pub fn pipeline(
     stream: &TcpStream,
     pieces: impl Iterator<Item = Vec<u8>> + Send,
@@ -102,7 +102,7 @@ pub fn pipeline(
     let mut reader = BufReader::with_capacity(1 << 16, stream);
     std::thread::scope(|scope| {
         let end = EndOnPanic(stream);
-        // If it cannot write, the reader learns why.
+        // If a write fails, the reader reports the cause.
         scope.spawn(move || pieces.map(|piece| (&*stream).write_all(&piece)).all(|sent| sent.is_ok()));
         let mut line = Vec::new();
         for number in 0..lines {
@@ -116,7 +116,7 @@ pub fn pipeline(
     assert!(reader.buffer().is_empty(), "more replies than commands");
 }
 
-/// Closes a connection if its reader fails, so that its writer does not wait forever.
+/// Shuts down a connection if its reader panics, which ends a writer blocked on the connection.
 pub struct EndOnPanic<'a>(pub &'a TcpStream);
 
 impl Drop for EndOnPanic<'_> {
@@ -127,7 +127,7 @@ impl Drop for EndOnPanic<'_> {
     }
 }
 
-/// Reserves this many jobs of a tube on this connection; they exist already. Returns their IDs in order.
+/// Reserves `count` existing jobs of a tube. Returns their IDs in order.
 pub fn reserve_all(stream: &TcpStream, tube: &str, count: u64) -> Vec<u64> {
     let mut ids = Vec::with_capacity(count as usize);
     let setting = std::iter::once(format!("watch {tube}\r\nignore default\r\n").into_bytes());
@@ -142,12 +142,11 @@ pub fn reserve_all(stream: &TcpStream, tube: &str, count: u64) -> Vec<u64> {
     ids
 }
 
-/// Returns a figure of a tube.
 pub fn tube_figure(daemon: &Daemon, tube: &str, key: &str) -> u64 {
     figure(&mut daemon.client(), &format!("stats-tube {tube}"), key)
 }
 
-/// Waits until a figure of a tube has this value. Returns how long that took.
+/// Waits until a tube statistic has the wanted value. Returns the waiting time.
 pub fn wait_for_figure(daemon: &Daemon, tube: &str, key: &str, wanted: u64) -> Duration {
     let (began, mut client) = (Instant::now(), daemon.client());
     loop {
@@ -160,26 +159,25 @@ pub fn wait_for_figure(daemon: &Daemon, tube: &str, key: &str, wanted: u64) -> D
     }
 }
 
-/// Returns all tubes, by `list-tubes`.
 pub fn list_tubes(client: &mut Client) -> Vec<String> {
     let text = client.text("list-tubes").expect("a list");
     text.lines().filter_map(|line| line.strip_prefix("- ")).map(str::to_owned).collect()
 }
 
-/// Many connections that all send the same, as far as the server accepts it, and read nothing.
+/// A set of connections that send the same bytes as far as the server accepts them, and do not read.
 pub struct Crowd {
     members: Vec<(TcpStream, usize)>,
-    /// Connections that the server has closed.
+    /// The number of connections that the server has closed.
     pub ended: usize,
 }
 
 impl Crowd {
-    /// Connects, with a receive buffer of this many bytes if one is given.
+    /// Opens `count` connections. `receive_buffer` sets the size of their receive buffers in bytes.
     pub fn open(daemon: &Daemon, count: usize, receive_buffer: Option<usize>) -> Crowd {
         Crowd::open_at(daemon.address(), count, receive_buffer)
     }
 
-    /// Like `open`, to another address of the program.
+    /// Like `open`, for a given address.
     pub fn open_at(address: SocketAddr, count: usize, receive_buffer: Option<usize>) -> Crowd {
         let connect = |_| {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
@@ -194,8 +192,8 @@ impl Crowd {
         Crowd { members: (0..count).map(connect).collect(), ended: 0 }
     }
 
-    /// Sends the bytes on each connection, until all are sent or the server accepts nothing more. Returns the number of
-    /// bytes that it accepted.
+    /// Sends `bytes` on each connection until all bytes are sent or the server stops accepting them. Returns the number
+    /// of accepted bytes.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         self.members.iter_mut().for_each(|(_, sent)| *sent = 0);
         let mut progress = Instant::now();
@@ -228,7 +226,7 @@ impl Crowd {
         self.members.iter().map(|(_, sent)| sent).sum()
     }
 
-    /// Returns what each connection has received so far, up to a few bytes, without waiting.
+    /// Returns the received bytes of each connection without waiting.
     pub fn heard(&mut self) -> Vec<String> {
         let hear = |(stream, _): &mut (TcpStream, usize)| {
             let mut bytes = [0; 256];

@@ -1,7 +1,7 @@
-//! What a row works with: a program to attack, a bystander, and a place for results.
+//! The environment of one attack: the attacked program, a bystander, and the collected results.
 //!
-//! Owns the start of either program, the sampling of memory, and the bounds of all rows about memory. Figures are noted
-//! before they are judged, so that a row that fails still shows them.
+//! Owns the start of both programs, the sampling of memory, and the bounds of the rows about memory. Measurements are
+//! recorded before they are checked. The table therefore shows them even if a check fails.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -17,50 +17,48 @@ use crate::bystander::{cycle, message, use_only, Bystander, RoundTrip, Times};
 use crate::daemon::Daemon;
 use crate::wire::Wire;
 
-/// One mebibyte.
 pub const MIB: u64 = 1 << 20;
 
-/// Memory that a program may use beyond its `--max-memory`: itself, its threads, and the allocator's overhead.
+/// Memory, in bytes, that a program can use beyond `--max-memory` for code, thread stacks and the allocator's overhead.
 const BEYOND: u64 = 32 * MIB;
 
-/// Memory that may remain in use after the attackers have left.
+/// Memory, in bytes, that a program can retain after the attackers have disconnected.
 const REMAINS: u64 = 16 * MIB;
 
-/// How long a bystander is measured before the attack.
+/// Duration of the bystander's measurement before the attack.
 const BEFORE: Duration = Duration::from_millis(400);
 
-/// How long the program may take to execute what was sent.
+/// Time limit for the program to process the attackers' input.
 const TAKING: Duration = Duration::from_secs(10);
 
-/// How long it must be idle, except for a bystander.
+/// Time for which the program must be idle, except for work caused by the bystander.
 const WINDOW: Duration = Duration::from_millis(800);
 
-/// How long after the attack memory may take to be released, under light traffic.
+/// Time limit after the attack for the program to release memory under light traffic.
 const AFTERWARDS: Duration = Duration::from_secs(3);
 
-/// Resident memory in bytes from `/proc/PID/status`, which does not include the kernel's socket buffers.
+/// Resident memory, in bytes. Does not include the kernel's socket buffers.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Memory {
     pub start: u64,
     pub peak: u64,
-    /// `None` if the program has died.
+    /// `None` if the program has exited.
     pub after: Option<u64>,
 }
 
 /// The results of one program in one row.
 #[derive(Default)]
 pub struct Seen {
-    /// Round trips of the bystander before and during the attack.
+    /// Round-trip times of the bystander before the attack.
     pub before: Option<Times>,
     pub during: Option<Times>,
     pub memory: Option<Memory>,
     pub notes: Vec<String>,
-    /// What did not hold.
+    /// Descriptions of failed checks.
     pub problems: Vec<String>,
     pub took: Duration,
 }
 
-/// A trial; see the module's documentation.
 pub struct Trial {
     program: PathBuf,
     /// `false` for beanstalkd.
@@ -73,17 +71,17 @@ impl Trial {
         Trial { program, ours, seen: Seen::default() }
     }
 
-    /// Returns the program, for rows that start it differently.
+    /// Returns the program's path, for rows that start the program themselves.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Starts the program with options that both support, and with some that only beanpole supports.
+    /// Starts the program. Options in `both` are passed to either program, and those in `ours` only to beanpole.
     pub fn start(&self, both: &[&str], ours: &[&str]) -> Daemon {
         self.start_within("", both, ours)
     }
 
-    /// Like `start`, under limits in the shell's syntax.
+    /// Like `start`, with limits given as a shell command, for example `ulimit -n 20`.
     pub fn start_within(&self, limits: &str, both: &[&str], ours: &[&str]) -> Daemon {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{limits}\nexec \"$0\" \"$@\"")]).arg(&self.program).args(both);
@@ -97,29 +95,27 @@ impl Trial {
         Daemon::spawn_at(command, address)
     }
 
-    /// Notes a problem unless a condition holds.
+    /// Records a problem if `holds` is `false`.
     pub fn check(&mut self, holds: bool, problem: impl FnOnce() -> String) {
         if !holds {
             self.seen.problems.push(problem());
         }
     }
 
-    /// Notes a problem unless two values are equal.
     pub fn same<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, seen: T, expected: T) {
         self.check(seen == expected, || format!("{what}: {seen:?} and not {expected:?}"));
     }
 
-    /// Adds a note to the table.
     pub fn note(&mut self, note: String) {
         self.seen.notes.push(note);
     }
 
-    /// Attacks while a bystander puts, reserves and deletes jobs in its own tube.
+    /// Runs an attack while a bystander puts, reserves and deletes jobs in its own tube.
     pub fn beside<T>(&mut self, daemon: &Daemon, attack: impl FnOnce(&mut Trial) -> T) -> T {
         self.beside_trips(own_connection(daemon), cycle, attack)
     }
 
-    /// Attacks while a bystander makes these round trips.
+    /// Runs an attack while a bystander repeats `trip`.
     pub fn beside_trips<T>(&mut self, wire: Wire, trip: RoundTrip, attack: impl FnOnce(&mut Trial) -> T) -> T {
         let stream = wire.stream().try_clone().expect("a connection");
         let bystander = Bystander::start(stream, trip);
@@ -133,8 +129,8 @@ impl Trial {
         result
     }
 
-    /// Attacks while memory is sampled. The attackers are gone when `attack` returns. The program must observe its
-    /// `--max-memory`, and in any case release what it used for the attackers.
+    /// Runs an attack while sampling memory. The attackers must have disconnected when `attack` returns. The program
+    /// must stay within `max_memory` and release the attackers' memory.
     pub fn watch_memory(&mut self, daemon: &Daemon, max_memory: Option<u64>, attack: impl FnOnce(&mut Trial)) {
         let sampler = MemorySampler::start(daemon.pid());
         self.catching(attack);
@@ -146,7 +142,7 @@ impl Trial {
         memory.after = memory.after.filter(|_| daemon.runs());
         self.seen.memory = Some(memory);
         self.check(memory.after.is_some(), || format!("it has died: {}", last_words(daemon)));
-        // beanstalkd has no such option.
+        // beanstalkd has no memory limit.
         if let Some(limit) = max_memory.map(|limit| limit + BEYOND).filter(|_| self.ours) {
             let excess = || format!("it took {} MiB, more than {}", memory.peak / MIB, limit / MIB);
             self.check(memory.peak <= limit, excess);
@@ -155,15 +151,15 @@ impl Trial {
         self.check(after <= limit, || format!("it still has {} MiB, more than {}", after / MIB, limit / MIB));
     }
 
-    /// Turns a panic into a problem, so that earlier measurements are shown.
+    /// Records a panic as a problem, which keeps earlier measurements.
     fn catching(&mut self, work: impl FnOnce(&mut Trial)) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(self))) {
             self.seen.problems.push(message(&*panic));
         }
     }
 
-    /// Waits until the program has executed what was sent: until its memory is constant and its processor is mostly
-    /// idle. The kernel's buffers fill before the program's.
+    /// Waits until the program's memory is constant and its processor is mostly idle. Unread input in the kernel's
+    /// buffers does not count.
     pub fn wait_until_idle(&self, daemon: &Daemon) {
         let end = Instant::now() + TAKING;
         let state = || resident(daemon.pid()).map(|(rss, _)| (rss, daemon.cpu_time()));
@@ -179,7 +175,7 @@ impl Trial {
         }
     }
 
-    /// Puts, reserves and deletes jobs until memory has this value, but not for long.
+    /// Puts, reserves and deletes jobs until the memory falls to `wanted` bytes or the time limit ends.
     fn light_traffic(&mut self, daemon: &Daemon, wanted: u64) {
         let mut wire = Wire::to(daemon);
         use_only(&mut wire, "afterwards");
@@ -194,26 +190,24 @@ impl Trial {
     }
 }
 
-/// Returns the last line of the log, without the advice that a panic adds.
+/// Returns the last line of the log, excluding the backtrace advice of a panic.
 pub fn last_words(daemon: &Daemon) -> String {
     let log = daemon.log();
     log.lines().rfind(|line| !line.starts_with("note: ")).unwrap_or_default().to_owned()
 }
 
-/// Returns a connection that uses and watches its own tube.
 pub fn own_connection(daemon: &Daemon) -> Wire {
     let mut wire = Wire::to(daemon);
     use_only(&mut wire, "bystander");
     wire
 }
 
-/// Returns a local port that is free now.
+/// Returns a loopback address with a port that is currently free.
 pub fn free_port() -> SocketAddr {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     free.expect("a free port")
 }
 
-/// A thread that continuously samples the memory of a process.
 struct MemorySampler {
     start: u64,
     stop: Arc<AtomicBool>,
@@ -247,7 +241,7 @@ impl MemorySampler {
     }
 }
 
-/// Returns the resident bytes of a process, and their maximum so far, or `None` if it has ended.
+/// Returns the current and the maximum resident memory of a process in bytes, or `None` if the process has exited.
 fn resident(pid: u32) -> Option<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let value = |name: &str| -> Option<u64> {

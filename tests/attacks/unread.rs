@@ -1,4 +1,4 @@
-//! Many connections for each of which the server must hold something: replies, watched tubes, commands.
+//! Attacks with many connections for which the server must buffer data: replies, watched tubes or commands.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,19 +10,19 @@ use crate::traffic::{address_of, connect_to, Crowd};
 use crate::trial::{Trial, MIB};
 use crate::wire::Wire;
 
-/// The memory limit in these rows.
+/// The value of `--max-memory` for the attacked server.
 const MAX_MEMORY: &str = "64M";
 
-/// Address space in kilobytes: 600 MiB.
+/// Limits the address space to 600 MiB; ulimit(1) expects kilobytes.
 const LIMIT: &str = "ulimit -v 614400";
 
-/// Unread replies, with a memory limit.
+/// Leaves replies unread, with a memory limit.
 pub fn replies(trial: &mut Trial) {
     let daemon = trial.start_within(LIMIT, &[], &["-t", "1", "--max-memory", MAX_MEMORY]);
     unread_replies(trial, &daemon, 800, Some(64 * MIB));
 }
 
-/// Unread replies, without a limit: the memory must be released.
+/// Leaves replies unread without a memory limit. The server must release the memory afterwards.
 pub fn replies_without_a_limit(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     unread_replies(trial, &daemon, 300, None);
@@ -42,7 +42,7 @@ fn unread_replies(trial: &mut Trial, daemon: &Daemon, readers: usize, max_memory
     });
 }
 
-/// Very many watched tubes on each of several connections.
+/// Watches very many tubes on each of several connections.
 pub fn watch_lists(trial: &mut Trial) {
     const WATCHES: u64 = 99_990;
     const CONNECTIONS: u64 = 60;
@@ -72,7 +72,7 @@ fn watch_many(daemon: &Daemon, count: u64, refused: &mut u64) -> std::net::TcpSt
     stream
 }
 
-/// Connections that wait for a job and have sent many commands behind the wait.
+/// Sends many commands on connections that wait for a job.
 pub fn read_ahead(trial: &mut Trial) {
     const WAITING: usize = 1000;
     let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
@@ -103,7 +103,7 @@ fn packet(kind: u32, arguments: &[&[u8]]) -> Vec<u8> {
     [b"\0REQ".as_slice(), &kind.to_be_bytes(), &(data.len() as u32).to_be_bytes(), &data].concat()
 }
 
-/// Returns a worker of one function that has received its first job, and the job's handle.
+/// Returns a worker that has received its first job, and the handle of the job.
 fn worker_at(daemon: &Daemon, function: &[u8]) -> (TcpStream, Vec<u8>) {
     let mut worker = connect_to(daemon, "Gearman");
     worker.write_all(&[packet(CAN_DO, &[function]), packet(GRAB_JOB, &[])].concat()).expect("a connection");
@@ -116,7 +116,7 @@ fn worker_at(daemon: &Daemon, function: &[u8]) -> (TcpStream, Vec<u8>) {
     (worker, handle)
 }
 
-/// A worker's notifications to very many clients that wait for its job and read nothing, until all are dropped.
+/// Sends status updates to very many clients that wait for a job and do not read, until the server drops all of them.
 pub fn news(trial: &mut Trial) {
     const CLIENTS: usize = 3000;
     const LONGEST: Duration = Duration::from_secs(60);
@@ -139,7 +139,7 @@ pub fn news(trial: &mut Trial) {
     });
 }
 
-/// Large packets that are sent back to their senders, or to other clients, and that nobody reads.
+/// Sends large packets that the server echoes or forwards to clients that do not read.
 pub fn large_packets(trial: &mut Trial) {
     const EACH: usize = 20;
     let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY, "--gearman=127.0.0.1:0"]);
@@ -152,7 +152,7 @@ pub fn large_packets(trial: &mut Trial) {
                 let mut client = connect_to(&daemon, "Gearman");
                 client.write_all(&packet(SUBMIT_JOB, &[function.as_bytes(), b"", b"x"])).expect("a connection");
                 let (mut worker, handle) = worker_at(&daemon, function.as_bytes());
-                // Connections that exceed their limit are closed.
+                // The server closes connections that exceed their limit.
                 let _ = worker.write_all(&packet(WORK_DATA, &[&handle, &data]));
                 let mut echoed = connect_to(&daemon, "Gearman");
                 let _ = echoed.write_all(&packet(ECHO_REQ, &[&data]));

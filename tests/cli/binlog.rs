@@ -1,4 +1,4 @@
-//! The binlog's options: jobs outlive the program, and an unusable directory ends it with beanstalkd's exit code.
+//! Tests the binlog options: jobs survive a restart, and an unusable directory causes beanstalkd's exit code.
 
 use std::fs;
 use std::os::unix::fs::{chown, MetadataExt, PermissionsExt};
@@ -8,7 +8,7 @@ use super::daemon::{run, Daemon, Folder, Signal, PATIENCE};
 use super::is_root;
 use super::user::nobody;
 
-/// beanstalkd's exit code for a directory that is missing or in use.
+/// beanstalkd's exit code for a directory that is missing or locked.
 const NO_FOLDER: i32 = 10;
 
 fn stops(daemon: &Daemon) {
@@ -59,7 +59,7 @@ fn a_file_instead_of_a_directory_exits_with_10() {
     assert_eq!(fs::read(&file).unwrap(), b"precious");
 }
 
-/// The last directory of the path is created, for its owner alone.
+/// The server creates the last directory of the path with access for its owner only.
 #[test]
 fn a_missing_directory_is_created() {
     let folder = Folder::new();
@@ -96,14 +96,14 @@ fn a_directory_in_use_exits_with_10() {
         run(&["-p", "0", "-b", name(&folder)]).failed(NO_FOLDER, &[" ERROR ", name(&folder)]);
     }
     first.client().put(b"x", 0, 0, 60).unwrap();
-    // A crash does not prevent the next start either.
+    // A stale lock file after a crash must not prevent the next start.
     first.signal(Signal::SIGKILL);
     drop(first);
     let second = Daemon::start(&["-b", name(&folder)]);
     assert!(second.client().put(b"x", 0, 0, 60).unwrap() > 1);
 }
 
-/// The files belong to the user that continues them, after the next start as well.
+/// Files must belong to the user given by `-u`, including files of later starts.
 #[test]
 fn the_files_are_the_user_s() {
     if !is_root() {

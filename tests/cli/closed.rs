@@ -1,4 +1,4 @@
-//! A program that is started without some of its standard files, with and without /dev/null.
+//! Starts the program with closed standard streams, with and without /dev/null.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -8,17 +8,17 @@ use super::daemon::{shell, wait_until, Folder};
 use super::is_root;
 use beanpole::Client;
 
-/// Each of the three alone, and all of them.
+/// Shell redirections that close each standard stream alone, and all three together.
 const CLOSED: [&str; 4] = ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"];
 
-/// Waits until it serves, and stops it.
+/// Waits until the server accepts a client, then stops it.
 fn serves(mut child: Child, path: &Path) {
     wait_until("it listens or has ended", || {
         assert_eq!(child.try_wait().expect("a child of ours"), None, "it has ended");
         UnixStream::connect(path).is_ok()
     });
     let mut client = Client::connect_unix(path).expect("a connection");
-    // Its log must not arrive here.
+    // Log lines must not be sent to the client's socket, whose descriptor can be that of a closed stream.
     assert_eq!(client.put(b"x", 0, 0, 60).expect("a job"), 1);
     assert_eq!(client.reserve(Some(0)).expect("a reply").expect("the job").body, b"x");
     child.kill().expect("a child of ours");
@@ -39,7 +39,7 @@ fn closed_standard_files_are_no_hindrance() {
     }
 }
 
-/// As in a container without devices: an empty file system is mounted over /dev, for this process only.
+/// Simulates a container without devices: mounts an empty file system over /dev in a private namespace.
 #[test]
 fn closed_standard_files_are_no_hindrance_without_dev_null() {
     if !is_root() {

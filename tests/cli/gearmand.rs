@@ -1,4 +1,4 @@
-//! Started under the name gearmand: its options, its files, its signals.
+//! Tests the program under the name gearmand: options, files and signals.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,14 +11,15 @@ use nix::unistd::Pid;
 
 use super::daemon::{command, run_command, wait_until, Daemon, Folder, Signal, PATIENCE};
 
-/// Returns a command that runs the program under that name, without a file of options unless one is named.
+/// Returns a command that runs the program as gearmand. Without a `--config-file` argument, no configuration file is
+/// read.
 pub fn gearmand(arguments: &[&str]) -> Command {
     let mut program = command(&["--config-file=/dev/null"]);
     program.arg0("/usr/sbin/gearmand").args(arguments).env_remove("GEARMAND_PORT");
     program
 }
 
-/// A gearmand in the background, which is stopped when dropped.
+/// A gearmand process in the background, stopped when dropped.
 struct Background {
     folder: Folder,
     address: SocketAddr,
@@ -34,7 +35,7 @@ impl Background {
         program.arg("-P").arg(&pid_file).arg("-l").arg(&log).args(arguments);
         let ended = run_command(program);
         assert_eq!((ended.code, ended.out.as_str(), ended.err.as_str()), (0, "", ""), "{}", read(&folder, "log"));
-        // All of this is true as soon as the process that was started has exited.
+        // When the parent process exits, the daemon must have created the file and opened the port.
         let pid = read(&folder, "pid").trim().parse().expect("the number of a process");
         drop(TcpStream::connect(free).expect("it listens"));
         Background { folder, address: free, pid }
@@ -44,7 +45,7 @@ impl Background {
         kill(Pid::from_raw(self.pid), signal).expect("a process of ours");
     }
 
-    /// Waits for its end, after which its file is gone.
+    /// Waits until the daemon has removed its PID file, which is its last action.
     fn wait(&self) {
         wait_until("it has ended", || !self.folder.file("pid").exists());
     }
@@ -170,7 +171,7 @@ fn usr1_stops_it_when_no_job_is_left() {
     assert!(daemon.folder.file("pid").exists());
     stream.write_all(&packet(13, &[handle, b"\0"].concat())).expect("a connection");
     daemon.wait();
-    // With nothing to do, it ends at once.
+    // Without jobs, SIGUSR1 ends the server immediately.
     let daemon = Background::start(&[]);
     daemon.signal(Signal::SIGUSR1);
     daemon.wait();

@@ -1,4 +1,4 @@
-//! TCP addresses: which are listened on, which cannot be used, and the messages about them.
+//! Tests TCP listeners: default addresses, unusable addresses, and the error messages.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -8,18 +8,17 @@ use beanpole::Client;
 use super::daemon::{run, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::{is_root, own_host, taken, NO_ADDRESS};
 
-/// Returns `true` if the host means every address of the machine.
+/// Returns `true` for the wildcard address in the kernel's hexadecimal notation.
 fn is_any(host: &str) -> bool {
     host.bytes().all(|digit| digit == b'0')
 }
 
-/// Returns every address and port on which some program of this machine listens; the addresses in the kernel's
-/// notation.
+/// Returns all addresses and ports with a TCP listener on the machine, with addresses in the kernel's notation.
 fn listening() -> Vec<(String, u16)> {
     let mut found = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
         let text = fs::read_to_string(table).unwrap_or_default();
-        // 0A: listening. There may be thousands of other lines.
+        // State 0A is LISTEN. Skip thousands of other lines.
         for line in text.lines().filter(|line| line.contains(" 0A ")) {
             let (host, port) = line.split_whitespace().nth(1).and_then(|it| it.split_once(':')).expect("an address");
             found.push((host.to_owned(), u16::from_str_radix(port, 16).expect("a port")));
@@ -36,7 +35,7 @@ fn the_default_is_this_machine_only() {
     assert_eq!(address.ip(), Ipv4Addr::LOCALHOST);
     assert_ne!(address.port(), 0);
     let localhost = format!("{:08X}", u32::from(Ipv4Addr::LOCALHOST).to_be());
-    // Other tests' own addresses may have the same port.
+    // A parallel test can use the same port on its own address.
     let listening = listening();
     assert!(listening.contains(&(localhost, address.port())), "{listening:?}");
     assert!(!listening.iter().any(|(host, port)| *port == address.port() && is_any(host)), "{listening:?}");
@@ -96,7 +95,7 @@ fn all_addresses_of_both_kinds_can_be_given_together() {
         println!("skipped: no IPv6");
         return;
     }
-    // Below the ephemeral ports, so that no other test gets it meanwhile.
+    // The ports are below the ephemeral range, which the kernel uses for other tests.
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     let taken: Vec<u16> = listening().into_iter().map(|(_, port)| port).collect();
     let port = (first..first + 1000).find(|port| !taken.contains(port)).expect("a free port");
@@ -137,7 +136,7 @@ fn a_privileged_port_exits_with_111_and_advice() {
     ended.failed(NO_ADDRESS, &[" ERROR ", ":80", "below 1024", "-u USER"]);
 }
 
-/// The address of a server that has just stopped can be used immediately, although connections linger in the kernel.
+/// Old connections in the state TIME_WAIT must not prevent a restart on the same address.
 #[test]
 fn a_restart_finds_its_address_free() {
     let host = own_host();
@@ -147,12 +146,12 @@ fn a_restart_finds_its_address_free() {
         client.put(b"x", 0, 0, 60).unwrap();
         daemon.signal(Signal::SIGTERM);
         assert_eq!(daemon.wait(PATIENCE), 0);
-        // The server has closed first, so the lingering end of the connection is its own.
+        // The server closes first. Its side of the connection therefore remains in TIME_WAIT.
         drop(client);
     }
 }
 
-/// More clients connect than there are descriptors, and disconnect; the next ones are served like the first.
+/// More clients connect than the server has descriptors. After they disconnect, the server must serve new clients.
 #[test]
 fn a_server_with_few_open_files_serves_again_once_some_are_free() {
     for files in ["16", "20"] {
@@ -161,7 +160,7 @@ fn a_server_with_few_open_files_serves_again_once_some_are_free() {
         for _ in 0..3 {
             let crowd: Vec<_> = (0..40).map(|_| daemon.tcp()).collect();
             drop(crowd);
-            // Refused clients get a reply or are disconnected.
+            // Until then, the server refuses or closes new connections.
             wait_until("somebody is served", || {
                 Client::connect(daemon.address()).is_ok_and(|mut client| client.put(b"x", 0, 0, 60).is_ok())
             });

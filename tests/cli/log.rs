@@ -1,4 +1,4 @@
-//! The log: the form of its lines, and which lines there are.
+//! Tests the program's log: the format of lines and the logged events.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use super::daemon::{command, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::read_all;
 
-/// A group may exist just to protect the token.
+/// A file that only a group can read causes no warning, because the group can exist to protect the token.
 #[test]
 fn a_token_that_all_users_can_read_is_reported() {
     let folder = Folder::new();
@@ -28,7 +28,7 @@ fn a_token_that_all_users_can_read_is_reported() {
     }
 }
 
-/// Returns the log of a server that does a bit of everything and stops, and the address of one of its clients.
+/// Runs a server that executes various commands and stops. Returns the log and the address of a client.
 fn lived(arguments: &[&str]) -> (String, String) {
     let daemon = Daemon::start(arguments);
     let mut client = daemon.client();
@@ -56,7 +56,7 @@ fn level(line: &str) -> &str {
 
 #[test]
 fn a_line_is_a_time_a_level_and_a_text() {
-    // To the millisecond, like the log.
+    // Log timestamps are truncated to milliseconds.
     let before = SystemTime::now() - Duration::from_millis(1);
     let (log, _) = lived(&["-VV", "-c"]);
     let after = SystemTime::now();
@@ -112,7 +112,7 @@ fn twice_verbose_is_commands_too() {
     }
 }
 
-/// A later notification of a waiting client has its own line.
+/// A reply sent later to a waiting client is logged on a separate line.
 #[test]
 fn twice_verbose_includes_later_replies_to_waiting_clients() {
     let daemon = Daemon::start(&["-VV"]);
@@ -157,7 +157,7 @@ fn only_slow_commands_are_logged() {
     let folder = Folder::new();
     let path = folder.file("");
     let path = path.to_str().expect("text");
-    // Everything counts as slow.
+    // With `--slow 0`, every command counts as slow.
     let (log, _) = lived(&["--slow", "0", "-b", path, "-f0"]);
     let slow =
         |with: &str| log.lines().any(|line| level(line) == "WARN" && line.contains(" slow ") && line.contains(with));
@@ -175,7 +175,7 @@ fn connections_of_unix_sockets_have_lines() {
     assert!(log.contains(": connected from unix\n"), "{log}");
 }
 
-/// Clients decide how often that happens.
+/// Clients determine the number of dead letters, and a message for each would fill the log.
 #[test]
 fn dead_letters_that_stay_are_reported_once_a_second() {
     const JOBS: usize = 500;
@@ -196,7 +196,7 @@ fn dead_letters_that_stay_are_reported_once_a_second() {
     let lines = log.matches("cannot take it").count();
     assert!((1..=1 + begun.elapsed().as_secs() as usize).contains(&lines), "{lines} lines: {log}");
     assert!(log.contains("job 2: buried"), "{log}");
-    // Each has its own reply, so each is in its own turn.
+    // Each command must run in a separate turn. The client therefore waits for each reply.
     std::thread::sleep(Duration::from_secs(1));
     client.put(b"x", 0, 0, 60).unwrap();
     client.reserve(Some(0)).unwrap().expect("the job");
@@ -206,13 +206,13 @@ fn dead_letters_that_stay_are_reported_once_a_second() {
     assert_eq!(others.sum::<usize>() + log.matches("cannot take it").count(), JOBS + 1, "{log}");
 }
 
-/// systemd sets the variable to the stream that it created; it adds timestamps itself and reads levels in its own
-/// notation.
+/// systemd sets JOURNAL_STREAM to the device and inode of the stream. The journal adds timestamps and parses log
+/// levels.
 #[test]
 fn the_journal_gets_lines_without_time_and_with_its_levels() {
     let script = "export JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2); exec \"$0\" \"$@\"";
     let daemon = Daemon::spawn(shell(script, &["-p", "0", "-VVc"]));
-    // It stays until the end: otherwise, its disconnection might be the last line.
+    // The client stays connected, because its disconnection would add another line.
     let mut client = daemon.client();
     client.put(b"x", 0, 0, 60).unwrap();
     daemon.signal(Signal::SIGTERM);
@@ -228,7 +228,7 @@ fn the_journal_gets_lines_without_time_and_with_its_levels() {
     assert!(log.contains("\n<7>"), "{log}");
 }
 
-/// If the variable is inherited from a parent that runs under systemd, it does not refer to this stderr.
+/// If JOURNAL_STREAM was inherited from a parent process, it does not describe the current stderr.
 #[test]
 fn another_stream_than_the_journal_s_gets_lines_with_time() {
     for stream in ["1:1", "", "x", "8:12:3"] {
@@ -245,7 +245,7 @@ fn a_log_that_cannot_be_written_is_no_reason_to_end() {
     let mut command = command(&["-VV", "-l", &format!("unix:{}", path.display())]);
     command.stderr(File::options().write(true).open("/dev/full").expect("a device that is full"));
     let mut child = command.spawn().expect("a program that starts");
-    // It must be stopped whatever happens here.
+    // Stops the daemon even if a check panics.
     let result = std::panic::catch_unwind(|| {
         wait_until("it serves", || path.exists() && Client::connect_unix(&path).is_ok());
         let mut client = Client::connect_unix(&path).expect("a connection");
@@ -262,7 +262,7 @@ struct Deaf {
     child: Child,
     folder: Folder,
     reader: UnixStream,
-    /// The number of bytes before its log.
+    /// The number of bytes in the socket before the server's first line.
     filled: usize,
 }
 
@@ -295,13 +295,12 @@ impl Deaf {
 
 impl Drop for Deaf {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process can have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Neither clients nor signals wait for the reader of the log.
 #[test]
 fn a_log_that_nobody_reads_blocks_no_client() {
     let mut server = Deaf::start(&["-V"]);

@@ -1,11 +1,11 @@
-//! Memory: limits of the system, below which the default of `--max-memory` must be.
+//! Tests that the default of `--max-memory` is below the memory limits of the system.
 
 use super::daemon::{shell, Daemon};
 
-/// 400 MiB, in the shell's unit.
+/// 400 MiB in kilobytes, the unit of `ulimit -v`.
 const LIMIT: u64 = 409_600;
 
-/// The default of `--max-memory` must not exceed this under that limit.
+/// Maximum for the default of `--max-memory` under [`LIMIT`], in bytes.
 const MOST: u64 = LIMIT * 1024 / 4 * 3;
 
 fn limited(option: char, arguments: &[&str]) -> Daemon {
@@ -25,7 +25,7 @@ fn a_limit_of_the_address_space_or_of_data_is_seen() {
     }
 }
 
-/// Under such a limit, a job is refused, and the server continues.
+/// The server must refuse a job before an allocation fails.
 #[test]
 fn jobs_are_refused_before_the_system_refuses_memory() {
     for (option, size) in [('v', 60_000), ('v', 500), ('d', 60_000)] {

@@ -1,4 +1,4 @@
-//! The command line: what is refused, with which exit code and message, and what only causes a warning.
+//! Tests invalid command lines with their exit codes and messages, and options that cause warnings.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -8,10 +8,9 @@ use beanpole::internals::options::OPTIONS;
 
 use super::daemon::{command, run, run_command, Daemon, Folder, Signal, PATIENCE};
 
-/// The exit code for bad usage.
 const BAD_USAGE: i32 = 5;
 
-/// Errors, and the words that their messages must contain.
+/// Invalid arguments, and words that the error message must contain.
 const REFUSED: [(&str, &[&str]); 44] = [
     ("-x", &["unknown flag: -x"]),
     ("-Vx", &["unknown flag: -x"]),
@@ -70,7 +69,7 @@ fn bad_usage_exits_with_5_and_one_line() {
     run(&[""]).failed(BAD_USAGE, &["unknown argument: "]);
 }
 
-/// A path is bytes; a path that is not text is used unchanged or refused, but never altered.
+/// A path can contain arbitrary bytes. The program must use it unchanged or refuse it.
 #[test]
 fn an_argument_that_is_not_utf_8_is_not_changed() {
     let folder = Folder::new();
@@ -105,7 +104,7 @@ fn the_version_goes_to_stdout() {
     }
 }
 
-/// The reader of the output may be gone, or the disk full, without a panic.
+/// A closed pipe or a full disk must not cause a panic when output is written.
 #[test]
 fn failed_output_does_not_change_the_exit_code() {
     let full = || File::options().write(true).open("/dev/full").expect("a device that is full");
@@ -168,7 +167,6 @@ fn the_number_of_threads_is_that_of_the_option() {
     assert_eq!(threads("5") - threads("2"), 3);
 }
 
-/// All the limits are accepted, and the server runs with them.
 #[test]
 fn limits_are_accepted() {
     let limits = ["--max-memory=50%", "--max-output=64K", "--max-tubes=2", "--max-watched=1", "--max-connections=9"];

@@ -1,5 +1,5 @@
-//! Root starts the program, which creates files in a directory of the user that it becomes: that user must not be able
-//! to redirect root to other files. Only root can run these tests.
+//! Tests that a server started by root cannot be redirected to other files by the user that it switches to. Requires
+//! root.
 
 use std::fs;
 use std::os::unix::fs::{chown, symlink, MetadataExt, PermissionsExt};
@@ -11,7 +11,7 @@ use super::gearmand::gearmand;
 use super::is_root;
 use super::user::{as_nobody, nobody};
 
-/// A directory of the user nobody, and root's directory with a file that only root may read.
+/// A directory owned by the user nobody, and a directory owned by root that contains a private file.
 struct Planted {
     theirs: Folder,
     ours: Folder,
@@ -32,7 +32,7 @@ impl Planted {
         self.ours.file("secret")
     }
 
-    /// Returns the ways to the file: a link, and a second name.
+    /// Returns a symbolic link and a hard link to the private file.
     fn ways(&self) -> [PathBuf; 2] {
         let (soft, hard) = (self.theirs.file("soft"), self.theirs.file("hard"));
         symlink(self.secret(), &soft).expect("a link");
@@ -40,7 +40,7 @@ impl Planted {
         [soft, hard]
     }
 
-    /// Returns a link to root's directory.
+    /// Returns a symbolic link to root's directory.
     fn detour(&self) -> PathBuf {
         let link = self.theirs.file("detour");
         symlink(self.ours.file(""), &link).expect("a link");
@@ -59,7 +59,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path that is text")
 }
 
-/// Returns a command that runs gearmand as this user, with these options.
+/// Returns a command that runs gearmand as the user nobody with `options`.
 fn gearmand_as_nobody(options: &[&str]) -> Command {
     let mut program = gearmand(&["-u", "nobody", "-L", "127.0.0.1", "-p", "0"]);
     program.args(options);
@@ -116,7 +116,7 @@ fn no_folder_for_the_binlog_is_made_in_root_s_folder() {
     planted.is_untouched();
 }
 
-/// The temporary name can be guessed.
+/// The server writes the port to a temporary file with a predictable name.
 #[test]
 fn the_port_file_is_no_file_of_root_s() {
     if !is_root() {
@@ -133,8 +133,7 @@ fn the_port_file_is_no_file_of_root_s() {
     planted.is_untouched();
 }
 
-/// The rule concerns links that others can place: all files can be in a directory of the user's, and root's own links
-/// are followed.
+/// Only links that other users can create are refused. Root's own links are followed.
 #[test]
 fn links_of_the_administrator_are_followed() {
     if !is_root() {
@@ -155,7 +154,7 @@ fn links_of_the_administrator_are_followed() {
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait(PATIENCE), 0);
     assert_eq!(fs::read_dir(planted.theirs.file("")).expect("a folder").count(), 1, "but the binlog, all is gone");
-    // The log's own link leads to a file that does not exist yet.
+    // The target of the log's link does not exist yet.
     let log = planted.ours.file("log");
     symlink(planted.theirs.file("log"), &log).expect("a link");
     let pid = planted.theirs.file("pid");
@@ -169,8 +168,8 @@ fn links_of_the_administrator_are_followed() {
     child.wait().expect("our child");
 }
 
-/// A power failure must not remove a new directory and its jobs. A parent directory that cannot be opened for syncing
-/// shows whether its entry is synced.
+/// Without a sync of the parent directory, a power failure can remove a new directory with its jobs. The test uses a
+/// parent that cannot be opened, which makes the attempt to sync visible.
 #[test]
 fn the_entry_of_a_new_folder_for_the_binlog_is_synced() {
     if !is_root() {

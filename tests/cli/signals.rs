@@ -1,4 +1,4 @@
-//! Draining, by SIGUSR1, and signals that change nothing.
+//! Tests draining with SIGUSR1, and signals without an effect.
 
 use beanpole::Client;
 
@@ -48,7 +48,7 @@ fn usr1_cannot_be_taken_back() {
 fn a_job_whose_body_is_on_its_way_is_refused_too() {
     let daemon = Daemon::start(&[]);
     let mut client = daemon.client();
-    // The reply to the command before it shows that the half has arrived.
+    // The reply to the first command shows that the incomplete put has arrived too.
     client.send(b"list-tube-used\r\nput 0 0 60 5\r\nhel").unwrap();
     assert_eq!(client.line().unwrap(), "USING default");
     drain(&daemon);
@@ -58,7 +58,7 @@ fn a_job_whose_body_is_on_its_way_is_refused_too() {
     assert_eq!(client.figure("stats", "total-jobs").unwrap(), "0");
 }
 
-/// A worker that waits while the server drains continues to wait, for delayed jobs and released ones.
+/// A waiting worker must still receive delayed and released jobs while the server drains.
 #[test]
 fn a_worker_waits_on_while_the_server_drains() {
     let daemon = Daemon::start(&[]);
@@ -71,7 +71,7 @@ fn a_worker_waits_on_while_the_server_drains() {
     assert_eq!(worker.line().unwrap(), "RESERVED 1 1");
 }
 
-/// nohup and background jobs of shells rely on this: a signal that was ignored at startup stays ignored.
+/// nohup and background jobs of shells rely on ignored signals remaining ignored.
 #[test]
 fn a_server_under_nohup_survives_the_end_of_its_terminal() {
     let daemon = Daemon::spawn(shell("trap '' HUP; exec \"$0\" \"$@\"", &["-p", "0"]));
@@ -91,7 +91,7 @@ fn a_lost_client_or_a_stop_and_continue_stops_nothing() {
         daemon.signal(signal);
     }
     for _ in 0..20 {
-        // Replies that nobody reads.
+        // Sends commands without reading the replies.
         daemon.client().send(b"stats\r\nstats\r\nstats\r\n").unwrap();
     }
     client.put(b"x", 0, 0, 60).unwrap();
@@ -115,7 +115,7 @@ fn a_file_of_tubes_is_read_at_the_start_and_at_a_hang_up() {
     std::fs::write(&file, "mail ttl:0\n").unwrap();
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("line 1: invalid settings: mail ttl:0; keeping the previous configuration");
-    // Nobody writes to the pipe, so reading it would end neither by itself nor by a signal.
+    // A FIFO without a writer blocks the reading server until the FIFO is opened for writing, even after a signal.
     std::fs::remove_file(&file).unwrap();
     nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
     daemon.signal(Signal::SIGHUP);
@@ -126,7 +126,6 @@ fn a_file_of_tubes_is_read_at_the_start_and_at_a_hang_up() {
     std::fs::write(&file, "mail ttl:0\n").unwrap();
     let ended = run(&["-p", "0", "--tubes", &name]);
     assert!(ended.code == 1 && ended.err.contains("line 1: invalid settings"), "{ended:?}");
-    // Without the file, the settings are those of the binlog.
     let daemon = Daemon::start(&["-b", &binlog]);
     assert_eq!(daemon.client().figure("stats-tube mail", "settings").unwrap(), "\"ttl:60\"");
 }

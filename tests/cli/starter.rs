@@ -1,4 +1,4 @@
-//! What ties a server to its parent process: the port file, the ready line, the end of the parent.
+//! Tests features for parent processes: the port file, the ready line, and the exit with the parent.
 
 use std::fs;
 use std::net::TcpListener;
@@ -22,7 +22,7 @@ fn the_port_file_exists_while_the_server_listens() {
     assert_eq!(fs::read_dir(folder.file("")).unwrap().count(), 0);
 }
 
-/// A second server may have replaced the file meanwhile, and the first one must not remove it.
+/// A server must not remove a port file that another server has replaced.
 #[test]
 fn the_port_file_of_another_stays() {
     let folder = Folder::new();
@@ -48,8 +48,7 @@ fn a_port_file_that_cannot_be_written_is_reported() {
     assert!(!path.exists());
 }
 
-/// The line is written when connections are accepted, and its reader sees the end of the file although the server
-/// continues.
+/// The server writes the line when it accepts connections, and then closes the stream while it continues to run.
 #[test]
 fn the_ready_line_has_the_addresses() {
     let folder = Folder::new();
@@ -59,18 +58,18 @@ fn the_ready_line_has_the_addresses() {
     let read = line.with_extension("read");
     wait_until("the line is read", || fs::read_to_string(&read).is_ok_and(|text| text.ends_with('\n')));
     assert_eq!(fs::read_to_string(&read).unwrap(), format!("{} {unix}\n", daemon.address()));
-    // The line may be read before the program has closed its end.
+    // The test can read the line before the server has closed its end.
     let fd = format!("/proc/{}/fd/7", daemon.pid());
     wait_until("it is closed", || !fs::exists(&fd).unwrap() || is_other(&daemon, &line));
     daemon.client().put(b"x", 0, 0, 60).unwrap();
 }
 
-/// Returns `true` if the number was used again for something else.
+/// Returns `true` if the server has reused the descriptor number for another file.
 fn is_other(daemon: &Daemon, path: &std::path::Path) -> bool {
     fs::read_link(format!("/proc/{}/fd/7", daemon.pid())).is_ok_and(|target| target != path)
 }
 
-/// Every language can read the standard output of a program that it starts.
+/// Standard output is the stream that programs in any language can read from a child process.
 #[test]
 fn the_ready_line_may_go_to_stdout() {
     let folder = Folder::new();
@@ -93,13 +92,12 @@ fn a_ready_file_that_is_none_ends_with_5() {
     run_command(command).failed(5, &["--ready-fd", "socket"]);
 }
 
-/// However the parent ends, the server stops cleanly.
 #[test]
 fn the_server_stops_when_its_parent_has_ended() {
     for signal in ["TERM", "KILL"] {
         let folder = Folder::new();
         let path = folder.file("port");
-        // A grandchild of the test, which removes a file at its end.
+        // The server is a grandchild of the test.
         let script = "\"$0\" \"$@\" & while :; do sleep 0.1; done";
         let arguments = ["-p0", "--exit-with-parent", "--port-file", path.to_str().unwrap()];
         let mut parent = shell(script, &arguments).stderr(Stdio::null()).spawn().unwrap();
@@ -118,7 +116,7 @@ fn the_server_stops_when_its_parent_has_ended() {
 fn the_server_stops_if_its_parent_has_ended_before_it_starts() {
     let folder = Folder::new();
     let path = folder.file("log");
-    // In its own session, the shell starts a child that becomes the server after the shell has ended.
+    // The shell starts a child in a new session. The child becomes the server after the shell has exited.
     let script =
         "setsid sh -c 'shell=$$; { while kill -0 $shell; do sleep 0.01; done; exec \"$0\" \"$@\"; } &' \"$0\" \"$@\"";
     let arguments = ["-p0", "--exit-with-parent", "-VV"];

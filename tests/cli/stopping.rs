@@ -1,4 +1,4 @@
-//! Stopping: cleanly, without waiting, and with the outstanding replies.
+//! Tests the stop of the server: clean, without delay, and with outstanding replies.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,14 +9,14 @@ use socket2::{Domain, Socket, Type};
 use super::daemon::{wait_until, Daemon, Signal, PATIENCE};
 use super::{is_socket, read_all};
 
-/// How long the server waits for clients that read their last replies slowly.
+/// Time that the server gives slow clients to read their last replies.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// A body that makes replies long.
+/// Size, in bytes, of a job body that makes replies long.
 const BODY: usize = 60_000;
 
-/// Returns the signals that stop it. A signal that is ignored where the tests run, as under nohup, is ignored by the
-/// program as well.
+/// Returns the signals that stop the server. If the test process ignores a signal, for example under nohup, so does the
+/// server, and the signal is omitted.
 pub fn ends() -> impl Iterator<Item = Signal> {
     let status = fs::read_to_string("/proc/self/status").expect("our own status");
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("the signals that are ignored");
@@ -25,7 +25,7 @@ pub fn ends() -> impl Iterator<Item = Signal> {
     ends.into_iter().filter(move |signal| mask >> (*signal as u32 - 1) & 1 == 0)
 }
 
-/// Checks that the server stops, whatever its clients do meanwhile: they are connected until it has.
+/// Checks that the server stops while clients are connected.
 fn stops(daemon: &Daemon, signal: Signal) {
     daemon.signal(signal);
     assert_eq!(daemon.wait(PATIENCE), 0, "after {signal}");
@@ -34,7 +34,7 @@ fn stops(daemon: &Daemon, signal: Signal) {
     assert!(!log.contains("panicked") && !log.contains(" WARN "), "after {signal}:\n{log}");
 }
 
-/// Puts a long job, and makes the server execute this many commands whose replies contain it, while nobody reads.
+/// Puts a long job and sends commands whose replies contain its body, without reading the replies.
 fn owe(daemon: &Daemon, stream: &mut impl Write, replies: usize, last: &str) {
     let mut other = daemon.client();
     assert_eq!(other.put(&vec![b'x'; BODY], 0, 0, 3600).unwrap(), 1);
@@ -42,11 +42,11 @@ fn owe(daemon: &Daemon, stream: &mut impl Write, replies: usize, last: &str) {
     stream.write_all(("peek 1\r\n".repeat(replies) + last).as_bytes()).unwrap();
     let mut peeked = || other.figure("stats", "cmd-peek").unwrap().parse::<usize>().unwrap();
     wait_until("the commands are carried out", || peeked() == replies);
-    // The job stays reserved, and is given to no waiting client, as long as this connection lives.
+    // Keeps the connection open to hold the reservation. Otherwise, a waiting client would get the job.
     std::mem::forget(other);
 }
 
-/// Returns the length of the outstanding replies.
+/// Returns the length of the outstanding replies in bytes.
 fn owed(replies: usize) -> usize {
     replies * (format!("FOUND 1 {BODY}\r\n").len() + BODY + 2)
 }
@@ -111,21 +111,20 @@ fn a_client_that_never_reads_is_not_waited_for_without_end() {
 fn a_client_that_never_reads_over_tcp_is_not_waited_for_without_end() {
     let daemon = Daemon::start(&["--max-output", "100M"]);
     let mut stream = daemon.tcp();
-    // More than the kernel accepts.
+    // The replies exceed the kernel's buffers.
     owe(&daemon, &mut stream, 400, "");
     stops(&daemon, Signal::SIGTERM);
 }
 
-/// Reads to the end, like [`read_all`], but starts only when a server that does not wait has checked its connections
-/// for the last time.
+/// Like [`read_all`], but starts to read only after a server that does not wait would have closed its connections.
 fn read_late(daemon: &Daemon, stream: &mut impl Read) -> Vec<u8> {
     wait_until("nobody is let in any more", || !daemon.path().exists());
     std::thread::sleep(Duration::from_millis(50));
     read_all(stream)
 }
 
-/// Checks that all outstanding bytes have arrived. Less is an error if it was read within the time that the server
-/// gives its clients; on a machine too busy for that, another try must decide.
+/// Returns `whole`. If the bytes are incomplete, the test fails if the server had time to send them, and a busy machine
+/// repeats it.
 fn is_whole(whole: bool, signalled: Instant) -> bool {
     let took = signalled.elapsed();
     assert!(whole || took >= LAST_WORDS, "replies are missing that were read in {took:?}");
@@ -147,19 +146,19 @@ fn arrive(last: &str) {
     });
 }
 
-/// Replies to commands before the signal arrive completely, although they did not fit into the socket.
+/// The server must send all outstanding replies that did not fit into the socket buffer.
 #[test]
 fn replies_on_their_way_arrive() {
     arrive("");
 }
 
-/// The same for a client that waits for a job behind them.
 #[test]
 fn replies_on_their_way_to_a_waiting_worker_arrive() {
     arrive("reserve\r\n");
 }
 
-/// The same over TCP, where closing with unread commands would discard what the peer has not received yet.
+/// With unread input, closing a TCP connection resets it and discards data that the peer has not received. The server
+/// must prevent the loss.
 #[test]
 fn replies_on_their_way_arrive_though_more_commands_do_not() {
     wait_until("replies are read in time", arrive_though_more_commands_do_not);
@@ -168,7 +167,7 @@ fn replies_on_their_way_arrive_though_more_commands_do_not() {
 fn arrive_though_more_commands_do_not() -> bool {
     let daemon = Daemon::start(&[]);
     let mut stream = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    // Small, so that the last replies are still in the kernel on the server's side when the server has sent them.
+    // With a small buffer, the last replies are still in the server's kernel when the server has sent them.
     stream.set_recv_buffer_size(4096).unwrap();
     stream.connect(&daemon.address().into()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -207,7 +206,7 @@ fn a_second_signal_while_stopping_changes_nothing() {
     assert!(!is_socket(daemon.path()));
 }
 
-/// A client that continues to send commands is not served any more, and does not delay the end.
+/// A client that keeps sending commands must not delay the stop.
 #[test]
 fn a_busy_client_does_not_delay_the_stop() {
     let daemon = Daemon::start(&[]);

@@ -1,5 +1,5 @@
-//! What systemd passes and is notified of. A shell replaces it: the sockets are its standard files, and it moves them
-//! to where systemd puts them.
+//! Tests socket activation, readiness notifications and the unit files. A shell replaces systemd: the sockets are the
+//! shell's standard streams, which the shell moves to the descriptors that systemd uses.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -14,10 +14,10 @@ use nix::sys::signal::{signal, SigHandler};
 use super::daemon::{command, run, run_command, shell, Daemon, Folder, Signal, PATIENCE};
 use super::{is_socket, NO_ADDRESS};
 
-/// One socket, from stdin.
+/// Passes one socket, received as stdin.
 const ONE: &str = "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" \"$@\"";
 
-/// A second one, from stdout.
+/// Passes two sockets, received as stdin and stdout.
 const TWO: &str = "exec 3<&0 4>&1 </dev/null >/dev/null; export LISTEN_PID=$$ LISTEN_FDS=2; exec \"$0\" \"$@\"";
 
 fn inherits(script: &str, arguments: &[&str], socket: impl Into<OwnedFd>) -> Command {
@@ -35,9 +35,8 @@ fn stops(daemon: &Daemon) {
 fn an_inherited_tcp_socket_is_served() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // Like systemd's.
+    // systemd passes non-blocking sockets.
     listener.set_nonblocking(true).unwrap();
-    // A client connects before the server starts.
     let mut early = Client::connect(address).unwrap();
     let daemon = Daemon::spawn(inherits(ONE, &[], listener));
     assert_eq!(daemon.names(), [address.to_string()]);
@@ -74,7 +73,7 @@ fn two_inherited_sockets_are_one_queue() {
     stops(&daemon);
 }
 
-/// The socket is systemd's: it continues to listen there for the next server, so the server must not shut it down.
+/// systemd keeps its sockets open for the next server. The server must not call shutdown(2) on them.
 #[test]
 fn inherited_sockets_listen_on_when_the_server_ends() {
     let folder = Folder::new();
@@ -89,7 +88,7 @@ fn inherited_sockets_listen_on_when_the_server_ends() {
         early[0].put(b"x", 0, 0, 60).unwrap();
         early[1].delete(1).unwrap();
         stops(&daemon);
-        // They connect while no server runs, and are served by the next one.
+        // The clients connect while no server runs. The next server must serve them.
         early = [
             Client::connect(address).expect("a TCP socket that listens on"),
             Client::connect_unix(&path).expect("a Unix socket that listens on"),
@@ -97,8 +96,8 @@ fn inherited_sockets_listen_on_when_the_server_ends() {
     }
 }
 
-/// While a new server takes over, two have the socket: each stops on request, whichever accepts clients
-/// meanwhile.
+/// During a handover, two servers share the socket. Each must stop on request, regardless of which server accepts
+/// clients.
 #[test]
 fn servers_that_share_a_socket_end_one_by_one() {
     let folder = Folder::new();
@@ -139,7 +138,7 @@ fn addresses_beside_inherited_sockets_are_ignored_with_a_warning() {
     assert_eq!(daemon.client().figure("stats", "max-job-size").unwrap(), "7");
 }
 
-/// The variables were meant for another process, for example a parent.
+/// LISTEN_PID names another process, for example a parent.
 #[test]
 fn sockets_for_another_process_are_ignored() {
     for pid in ["1", "$PPID", "", "x", "-1"] {
@@ -171,7 +170,7 @@ fn inherited_files_that_are_no_listeners_end_with_111() {
 #[test]
 fn counts_of_sockets_that_make_no_sense_end_with_111() {
     for count in ["0", "", "x", "-1", "1", "2147483647", "4294967295", "4294967296"] {
-        // None is open, whatever the variable says.
+        // The descriptors are closed, in contradiction to LISTEN_FDS.
         let script = format!("exec 3<&- 4<&-; export LISTEN_PID=$$ LISTEN_FDS={count}; exec \"$0\" \"$@\"");
         let ended = run_command(shell(&script, &["-p", "0", "-l", "127.0.0.1"]));
         assert_eq!(ended.code, NO_ADDRESS, "LISTEN_FDS={count}: {ended:?}");
@@ -201,7 +200,7 @@ fn tells(name: &str, socket: &UnixDatagram) {
     assert!(socket.recv(&mut [0; 8]).is_err(), "it has more to say");
 }
 
-/// `systemctl reload` sends this signal to a service without certificates or an access file.
+/// `systemctl reload` sends SIGHUP even to a service without certificates and access file.
 #[test]
 fn a_service_ignores_a_hangup_without_anything_to_read_again() {
     let folder = Folder::new();
@@ -209,8 +208,8 @@ fn a_service_ignores_a_hangup_without_anything_to_read_again() {
     let _manager = UnixDatagram::bind(&path).unwrap();
     let mut command = command(&["-p", "0"]);
     command.env("NOTIFY_SOCKET", &path);
-    // Under nohup, these tests ignore the signal, and so would the program.
-    // SAFETY: the call is allowed between fork and exec.
+    // Under nohup, the tests ignore SIGHUP, and so would the program. Restore the default action.
+    // SAFETY: the call is async-signal-safe and therefore allowed between fork and exec.
     #[allow(unsafe_code)]
     unsafe {
         command.pre_exec(|| signal(Signal::SIGHUP, SigHandler::SigDfl).map(drop).map_err(Into::into));
@@ -222,7 +221,8 @@ fn a_service_ignores_a_hangup_without_anything_to_read_again() {
     stops(&daemon);
 }
 
-/// An address of a documentation network, which no interface has, may appear later. The service tries again.
+/// The address belongs to a documentation network and is not assigned to any interface. The unit file restarts the
+/// service after this exit status, because the address can appear later.
 #[test]
 fn an_address_that_is_not_assigned_yet_has_its_own_status() {
     run(&["-l", "192.0.2.1", "-p", "0"]).failed(75, &["192.0.2.1", "no interface"]);
@@ -256,7 +256,7 @@ fn a_missing_notify_socket_is_no_reason_to_stop() {
     }
 }
 
-/// A service manager that does not listen delays neither the start nor the end for long.
+/// An unresponsive service manager must delay the start and the stop only briefly.
 #[test]
 fn readiness_is_not_reported_again_after_a_failure() {
     let folder = Folder::new();
@@ -271,7 +271,6 @@ fn readiness_is_not_reported_again_after_a_failure() {
     stops(&daemon);
 }
 
-/// A server that cannot start does not report that it is ready.
 #[test]
 fn a_server_that_failed_does_not_report_readiness() {
     let folder = Folder::new();
@@ -285,8 +284,9 @@ fn a_server_that_failed_does_not_report_readiness() {
     assert!(socket.recv(&mut [0; 8]).is_err(), "it said something");
 }
 
-/// systemd's own rating of the units, out of 10, times ten; most of it is that a server may use the network. In place
-/// of gearmand, other users may read logs and process ID files.
+/// Maximum exposure of each unit according to `systemd-analyze security`, multiplied by ten. Most of the exposure is
+/// the access to the network. The unit that replaces gearmand is more exposed, because other users can read its logs
+/// and PID files.
 const EXPOSURES: [(&str, &str); 3] = [
     ("beanpole.service", "--threshold=12"),
     ("beanstalkd.service", "--threshold=12"),
@@ -300,7 +300,7 @@ fn the_units_take_away_what_the_server_does_not_need() {
 
 fn judge_unit(name: &str, threshold: &str) {
     let unit = std::fs::read_to_string(format!("pkg/systemd/{name}")).expect("the unit");
-    // --access must be able to see users, and --max-memory the available memory.
+    // `--access` must be able to look up users, and `--max-memory` must be able to read the available memory.
     let stands = |text: &str| unit.lines().any(|line| line.starts_with(text));
     assert!(!stands("PrivateUsers=") && !stands("ProcSubset="), "{unit}");
     let folder = Folder::new();
@@ -309,7 +309,7 @@ fn judge_unit(name: &str, threshold: &str) {
     let judge = |threshold: &str| {
         let mut command = Command::new("systemd-analyze");
         let output = command.args(["security", "--offline=true", threshold]).arg(&file).output().ok()?;
-        // It supports this since version 250.
+        // systemd supports the check since version 250.
         let judged = String::from_utf8_lossy(&output.stdout).contains("Overall exposure level");
         judged.then(|| output.status.success())
     };

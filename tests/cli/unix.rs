@@ -1,4 +1,4 @@
-//! Unix sockets: dead socket files are replaced, live ones never are, and none remain.
+//! Tests Unix sockets: the server replaces stale socket files, never replaces live ones, and removes its own at exit.
 
 use std::fs;
 use std::os::unix::fs::{symlink, PermissionsExt};
@@ -26,8 +26,8 @@ fn serves(path: &Path) {
     client.put(b"x", 0, 0, 60).expect("a job");
 }
 
-/// Creates a socket file without a listener. There never was one: a dropped listener may live on for a moment, in a
-/// child of another test.
+/// Creates a socket file without a listener. The socket never listens, because a child process of another test could
+/// inherit a listener and keep it open.
 fn leave_behind(path: &Path) {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
     socket.bind(&SockAddr::unix(path).expect("a path")).expect("a free path");
@@ -41,7 +41,7 @@ fn a_unix_socket_works_and_its_port_option_is_idle() {
     serves(&folder.file("s"));
 }
 
-/// A script may hold the directory's lock while it starts the server.
+/// A script can hold the lock of the directory while it starts the server.
 #[test]
 fn a_directory_that_another_process_has_locked_is_used_anyway() {
     let folder = Folder::new();
@@ -62,7 +62,7 @@ fn a_socket_file_of_a_dead_server_is_replaced() {
     let daemon = start(&path);
     assert!(daemon.log().contains(&format!("removing the socket file {}", path.display())), "{}", daemon.log());
     serves(&path);
-    // Neither a clean end nor a crash prevents the next start.
+    // Neither a clean stop nor a crash must prevent the next start.
     daemon.signal(Signal::SIGKILL);
     drop(daemon);
     assert!(is_socket(&path));
@@ -84,7 +84,7 @@ fn a_living_server_keeps_its_socket() {
     assert_eq!(first.client().figure("stats", "total-jobs").unwrap(), "2");
 }
 
-/// A server that is stopped, or too busy to accept clients, is alive as well, and the check must not block.
+/// A stopped or overloaded server still owns its socket. The check must not wait for the server to accept a connection.
 #[test]
 fn a_busy_server_keeps_its_socket() {
     let folder = Folder::new();
@@ -105,7 +105,7 @@ fn a_busy_server_keeps_its_socket() {
     assert!(is_socket(&path));
 }
 
-/// A refused connection does not mean that there is no server.
+/// The test has no permission to connect, which does not mean that no server listens.
 #[test]
 fn a_living_server_of_another_user_keeps_its_socket() {
     if !is_root() {
@@ -120,7 +120,8 @@ fn a_living_server_of_another_user_keeps_its_socket() {
     serves(first.path());
 }
 
-/// A socket of another type belongs to another program: `-l unix:/dev/log` must not replace the system's log.
+/// A socket of another type belongs to another program. For example, `-l unix:/dev/log` must not replace the socket of
+/// syslog.
 #[test]
 fn a_socket_of_another_kind_is_left_alone() {
     let folder = Folder::new();
@@ -157,7 +158,7 @@ fn a_path_that_is_too_long_ends_with_111() {
     assert!(!path.exists());
 }
 
-/// The advice must fit: a directory without write permission has nothing to do with ports.
+/// The error message must not mention ports, which are unrelated to the permissions of a directory.
 #[test]
 fn a_path_that_may_not_be_written_ends_with_111() {
     if !is_root() {
@@ -183,7 +184,7 @@ fn the_socket_file_is_removed_with_the_server() {
     }
 }
 
-/// The file was removed, and another server was started there: the first one must not remove its file.
+/// Another server has created a new socket file at the same path. The first server must not remove it.
 #[test]
 fn the_socket_file_of_a_successor_stays() {
     let folder = Folder::new();
@@ -213,7 +214,7 @@ fn the_mode_of_the_socket_file_is_that_of_the_option() {
     assert_eq!(mode(&["--socket-mode=0660"]), 0o660);
 }
 
-/// The mode does not depend on the umask of the parent.
+/// The umask of the parent process must not affect the file mode.
 #[test]
 fn the_mode_of_the_socket_file_is_not_masked() {
     let folder = Folder::new();

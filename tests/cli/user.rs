@@ -1,4 +1,4 @@
-//! Changing the user, and running as an unprivileged one. Only root can run these tests.
+//! Tests switching to another user, and running as an unprivileged user. Requires root.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,16 +14,16 @@ use super::{is_root, NO_ADDRESS};
 const NO_SUCH_USER: i32 = 33;
 const CANNOT_BECOME: i32 = 34;
 
-/// Returns the unprivileged user.
 pub fn nobody() -> User {
     User::from_name("nobody").expect("a list of users").expect("the user nobody")
 }
 
-/// Returns a command that runs the program as nobody, in a directory that everyone can read. For root.
+/// Returns a command that runs the program as the user nobody, from a copy in a world-readable directory. Requires
+/// root.
 pub fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
     let copy = folder.file("beanpole");
-    // Using another program: a file that is open for writing anywhere, if only in a starting child of another test,
-    // cannot be executed.
+    // Uses cp(1), because executing a file fails while any process has the file open for writing. If this process
+    // copied the file, a child of another test could inherit the descriptor.
     assert!(Command::new("cp").arg(PROGRAM).arg(&copy).status().expect("cp").success());
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("our copy");
     fs::set_permissions(folder.file(""), fs::Permissions::from_mode(0o755)).expect("our folder");
@@ -33,13 +33,12 @@ pub fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs the program as nobody, until it ends.
 pub fn run_as_nobody(arguments: &[&str]) -> Ended {
     let folder = Folder::new();
     run_command(as_nobody(&folder, arguments))
 }
 
-/// Checks that the process is nobody, and nothing else, in every thread.
+/// Checks that every thread of the process has only the user and group IDs of nobody.
 fn is_nobody(daemon: &Daemon) {
     let (uid, gid) = (nobody().uid.to_string(), nobody().gid.to_string());
     for thread in fs::read_dir(format!("/proc/{}/task", daemon.pid())).expect("a running process") {
@@ -61,7 +60,7 @@ fn is_nobody(daemon: &Daemon) {
     }
 }
 
-/// Returns a line of the system's status of its process.
+/// Returns a line of `/proc/PID/status` for the server.
 fn status(daemon: &Daemon, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("a running process");
     status.lines().find_map(|line| line.strip_prefix(name)).expect("a line").trim().to_owned()
@@ -69,7 +68,7 @@ fn status(daemon: &Daemon, name: &str) -> String {
 
 #[test]
 fn it_can_gain_nothing_and_hides_its_files_from_others() {
-    // The parent may mask more.
+    // A stricter umask of the parent remains in force.
     for (before, after) in [("022", 0o027), ("0", 0o027), ("077", 0o077)] {
         let folder = Folder::new();
         let binlog = folder.file("jobs");
@@ -93,7 +92,7 @@ fn root_becomes_the_user_once_the_addresses_are_bound() {
     if !is_root() {
         return;
     }
-    // A directory in which only root may create a socket file, and a port that only root may use.
+    // Only root can create the socket file in the directory, and only root can use the port.
     let (folder, host) = (Folder::new(), super::own_host());
     let unix = format!("unix:{}", folder.file("s").display());
     let daemon = Daemon::start(&["-u", "nobody", "-l", &format!("{host}:81"), "-l", &unix]);
@@ -113,7 +112,7 @@ fn a_user_that_does_not_exist_ends_with_33() {
     run(&["-p0", "-u", ""]).failed(NO_SUCH_USER, &[" ERROR ", "no such user"]);
 }
 
-/// As with beanstalkd, the address comes first.
+/// Like beanstalkd, the program reports an invalid address before an unknown user.
 #[test]
 fn an_address_is_wrong_before_a_user_is() {
     let (_listener, address) = super::taken();
@@ -129,7 +128,7 @@ fn an_unprivileged_user_cannot_become_another_user() {
     run_as_nobody(&["-p", "0", "-u", "root"]).failed(CANNOT_BECOME, &[" ERROR ", "root", "permitted"]);
 }
 
-/// A service manager may have changed the user already; the option in a shared file of options must then not fail.
+/// The option can be in a shared configuration file although the service manager has already switched the user.
 #[test]
 fn becoming_the_same_user_works_without_root() {
     if !is_root() {
@@ -143,7 +142,7 @@ fn becoming_the_same_user_works_without_root() {
 
 #[test]
 fn capabilities_that_somebody_else_gave_are_given_up() {
-    // setpriv is a part of util-linux; where it cannot grant a capability, there is none to drop.
+    // setpriv(1) is a part of util-linux. Where setpriv cannot grant a capability, there is nothing to test.
     let give = ["--ambient-caps", "+net_bind_service", "--inh-caps", "+net_bind_service", "--clear-groups"];
     let mut try_it = Command::new("setpriv");
     if !is_root() || !try_it.args(give).arg("true").status().is_ok_and(|status| status.success()) {
@@ -158,7 +157,7 @@ fn capabilities_that_somebody_else_gave_are_given_up() {
     is_nobody(&Daemon::spawn(command));
 }
 
-/// Numbers need no list of users, as in a container without one.
+/// A numeric user must work without a user database, for example in a container.
 #[test]
 fn a_user_may_be_a_number() {
     if !is_root() {

@@ -1,8 +1,8 @@
-//! Clocks that a test sets while the program runs.
+//! A shared library for `LD_PRELOAD` that lets a test set the clocks of a running program.
 //!
-//! A library to be loaded before the C library (`LD_PRELOAD`), which the test compiles by itself: not part of any
-//! crate. Owns `clock_gettime`. `CLOCK_SHIM` is a file of two 64-bit numbers, in nanoseconds: how far the wall clock is
-//! ahead, and how long the machine was suspended, which `CLOCK_MONOTONIC` does not count.
+//! The test compiles this file separately; it is not part of any crate. Overrides `clock_gettime`. The file named by
+//! the variable `CLOCK_SHIM` contains two 64-bit numbers in nanoseconds: the offset of the wall clock, and the time for
+//! which the machine was suspended. `CLOCK_MONOTONIC` does not include suspended time.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::fs::File;
@@ -43,7 +43,6 @@ fn numbers() -> Option<&'static [AtomicI64; 2]> {
 }
 
 /// # Safety
-/// As of the C library's function.
 #[no_mangle]
 pub unsafe extern "C" fn clock_gettime(clock: c_int, time: *mut Time) -> c_int {
     let done = syscall(CLOCK_GETTIME, clock.into(), time) as c_int;

@@ -1,8 +1,8 @@
-"""What no cluster survives by itself: etcd is lost, wiped or restored from a backup. The queue must survive in the copies.
+"""Disasters that the cluster cannot handle by itself: etcd is lost, wiped or restored from a backup. The copies must
+preserve the queue.
 
-Owns the steps that beanpole-cluster(7) describes for this, with one, two and three servers. And a standby behind a slow
-network, which must catch up.
-"""
+Follows the steps of beanpole-cluster(7) with one, two and three servers. Also tests a standby behind a slow network,
+which must catch up."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ DISASTERS = ("lost", "wiped", "restored")
 
 
 def best_copy(world):
-    """The server whose directory is to be chosen, by the rules of "Going back"."""
+    """Sort key for choosing a server's directory according to the section "Going back" of the manual."""
     def rank(node):
         place = os.path.join(node.folder, "journal.aside")
         place = place if os.path.exists(place) else node.folder
@@ -37,7 +37,7 @@ def strike(world, kind, backup):
 
 
 def suffer(program, etcd, kind, names):
-    """One disaster; tells whether nothing was lost."""
+    """Runs one disaster. Returns `True` if nothing was lost."""
     world = World(program, etcd, names=names)
     try:
         load, backup = Load(world), os.path.join(world.folder, "backup-")
@@ -68,7 +68,7 @@ def suffer(program, etcd, kind, names):
 
 
 def slow(program, etcd):
-    """A standby behind 100 Mbit/s catches up with bodies of 1 MiB, and takes over."""
+    """A standby behind a network of 100 Mbit/s must catch up with bodies of 1 MiB and take over."""
     world = World(program, etcd, options=("-s", "8M", "-z", "2M"))
     try:
         active, standby = world.active(), world.standby()

@@ -1,8 +1,7 @@
-//! The responses of etcd's gateway to beanpole's requests, from memory: for tests of the whole program that need no
-//! etcd.
+//! An in-memory replacement for the gateway of etcd, which lets tests run the whole program without etcd.
 //!
-//! Owns keys with their versions and revisions, and a quota that a test can declare reached. It is one server, so it
-//! cannot disagree with itself; `tests/cluster/run` tests several servers.
+//! Owns keys with versions and revisions, and a quota that tests can declare exceeded. Simulates only one server;
+//! `tests/cluster/run` tests several etcd servers.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -29,34 +28,34 @@ struct Entry {
 pub struct Engine {
     keys: BTreeMap<Vec<u8>, Entry>,
     revision: u64,
-    /// The identifier of its cluster.
+    /// Identifier of the etcd cluster.
     id: u64,
-    /// It accepts nothing more until its space has been reclaimed.
+    /// `true` while the quota is exceeded: only requests that free space are accepted.
     pub is_full: bool,
-    /// It closes every connection without a response.
+    /// `true` to close every connection without a response.
     pub is_away: bool,
-    /// While it is full, it refuses transactions that only read, like etcd 3.5.1.
+    /// `true` to refuse read-only transactions as well while the quota is exceeded, like etcd 3.5.1.
     pub full_for_reads: bool,
-    /// The requested paths, except for transactions and ranges.
+    /// Paths of all requests except transactions and ranges.
     pub asked: Vec<String>,
-    /// By how many milliseconds the times in heartbeats are shown later than they were written.
+    /// Milliseconds that are added to the times in heartbeats when they are read.
     pub ahead: u64,
-    /// The length of the last append's request, without its head.
+    /// Body size of the last append request in bytes.
     pub appended_bytes: usize,
-    /// Appends of this entry wait, unless it is 0, and all entries whose appends have arrived so far.
+    /// Delays the responses to appends of this entry, unless it is 0. `arrived` lists all entries with append requests.
     pub held: u64,
     pub arrived: Vec<u64>,
-    /// The numbers of keys visited by ranges so far, and the largest number of keys deleted at once.
+    /// The number of keys visited by all ranges, and the largest number of keys deleted by one request.
     pub visited: usize,
     pub deleted: usize,
-    /// The user and password that it requires.
+    /// The required user and password, if any.
     pub login: Option<(String, String)>,
 }
 
-/// The token that it issues.
+/// The authentication token that the server issues.
 const TOKEN: &str = "let-me.in";
 
-/// A server that listens for as long as the test lasts.
+/// A server that listens until the test process exits.
 pub struct Served {
     pub address: SocketAddr,
     engine: Arc<Mutex<Engine>>,
@@ -82,13 +81,12 @@ impl Served {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the URL of a queue in it.
     pub fn url(&self) -> String {
         format!("etcd://{}/q", self.address)
     }
 }
 
-/// Answers one request after the other until the connection ends.
+/// Answers requests until the connection ends.
 fn serve(stream: TcpStream, engine: &Mutex<Engine>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     loop {
@@ -132,7 +130,7 @@ fn serve(stream: TcpStream, engine: &Mutex<Engine>) -> Option<()> {
     }
 }
 
-/// Returns the entry that a request appends, or `None` for other requests.
+/// Returns the number of the entry that a request appends, or `None` for other requests.
 fn appended(request: &Value) -> Option<u64> {
     let put = member(elements(request, "success").first()?, "request_put")?;
     let key = bytes(put, "key");
@@ -166,12 +164,12 @@ fn elements<'v, 'a>(value: &'v Value<'a>, name: &str) -> &'v [Value<'a>] {
 type Answer = Result<String, (u16, String)>;
 
 impl Engine {
-    /// Claims the journal for a server that does not exist, with this note.
+    /// Claims the journal for a nonexistent server. `note` is the server's name and address.
     pub fn claim(&mut self, note: &str) {
         self.revision += 1;
         let epoch = self.keys.entry(b"beanpole/q/epoch".to_vec()).or_default();
         let head = Head { kind: EntryKind::Claim, epoch: epoch.version, writer: 7, number: epoch.version };
-        // Words after the name and the address stay.
+        // Keep the words after the name and the address.
         let known = String::from_utf8_lossy(&epoch.value).into_owned();
         let journal = known.split(' ').nth(2).unwrap_or("7");
         epoch.value = format!("{note} {journal}").into_bytes();
@@ -184,17 +182,16 @@ impl Engine {
         self.keys.insert(format!("beanpole/q/log/{seq:016x}").into_bytes(), entry);
     }
 
-    /// Drops everything, like an etcd whose data directory was removed.
+    /// Simulates an etcd whose data directory was removed.
     pub fn wipe(&mut self) {
         self.keys.clear();
     }
 
-    /// Returns the number of entries of the journal.
     pub fn entries(&self) -> usize {
         self.keys.keys().filter(|key| key.starts_with(b"beanpole/q/log/")).count()
     }
 
-    /// Returns how often the active server has renewed its lease.
+    /// Returns the number of lease renewals by the active server.
     pub fn beats(&self) -> u64 {
         let beats = self.keys.iter().filter(|(key, _)| key.ends_with(b"/beat"));
         beats.map(|(_, entry)| entry.version).sum()
@@ -227,7 +224,7 @@ impl Engine {
                         Ok(format!(r#"{{"alarms":[{alarm}]}}"#))
                     }
                     "/v3/maintenance/alarm" => {
-                        // Without space, the alarm would be raised again; and it belongs to one server.
+                        // etcd clears an alarm only for the named member, and raises it again if no space was freed.
                         self.is_full &= text(request, "memberID") != "7"
                             || !self.asked.iter().any(|path| path == "/v3/maintenance/defragment");
                         Ok("{}".to_owned())
@@ -304,7 +301,7 @@ impl Engine {
 
     fn range(&mut self, request: &Value) -> String {
         let most = text(request, "limit").parse().unwrap_or(usize::MAX);
-        // Like etcd 3.4, it visits all keys of the range, whatever the limit is.
+        // Like etcd 3.4, visits all keys in the range regardless of the limit.
         let named = self.named(request);
         self.visited += named.len();
         let shown = named.into_iter().take(most).map(|key| {

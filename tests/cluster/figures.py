@@ -1,4 +1,4 @@
-"""What a shared queue costs, and how long a take-over lasts: figures without a fault."""
+"""Measures the cost of a shared queue and the duration of a takeover, without faults."""
 
 import os
 import select
@@ -12,21 +12,21 @@ import time
 from load import Client
 from world import World, free_port
 
-# Seconds of one measurement.
+# Duration of one measurement in seconds.
 SECONDS = 5
 
 PUT = b"put 0 0 60 64\r\n" + b"x" * 64 + b"\r\n"
 
 
 def cpu(process):
-    """Seconds of processor time that it has taken."""
+    """Returns the processor time that a process has used, in seconds."""
     with open(f"/proc/{process.pid}/stat") as file:
         words = file.read().rsplit(")", 1)[1].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def puts(port, connections):
-    """How many puts are acknowledged in a second, if each connection waits for its answer."""
+    """Returns the number of acknowledged puts per second when each connection waits for its reply."""
     links = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
     poll, by_file, count = select.epoll(), {}, 0
     for link in links:
@@ -89,7 +89,7 @@ def measure(program, etcd):
 
 
 def fill(port, count):
-    """Puts so many jobs, many in one breath."""
+    """Puts `jobs` jobs in large batches."""
     with socket.create_connection(("127.0.0.1", port)) as link:
         left, breath = count, 1000
         while left > 0:
@@ -102,7 +102,7 @@ def fill(port, count):
 
 
 def restart(program, etcd, count):
-    """A lone server whose journal was written by one put after the other, SIGKILL, and the time until it serves again."""
+    """Kills a single server whose journal was written by separate puts, and measures the time until it serves again."""
     world = World(program, etcd, options=(), names="a", etcds=1)
     try:
         node = world.nodes[0]
@@ -111,7 +111,7 @@ def restart(program, etcd, count):
             for _ in range(count):
                 link.sendall(PUT)
                 assert link.recv(4096).startswith(b"INSERTED")
-        # What is behind is merged twice a second.
+        # The server merges entries twice per second.
         time.sleep(2)
         before = cpu(world.servers[0])
         node.kill()
@@ -136,7 +136,8 @@ def position(world, name):
 
 
 def take_over(program, etcd, counts):
-    """SIGKILL to the active server of so many jobs: the time until another gives one out."""
+    """Kills the active server of queues of different sizes, and measures the time until another server delivers a
+    job."""
     for count in counts:
         world = World(program, etcd, options=())
         try:

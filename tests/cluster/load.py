@@ -1,4 +1,4 @@
-"""Clients of beanstalk, Gearman and Workq that remember what they were told, for as long as a fault lasts."""
+"""Clients of beanstalk, Gearman and Workq that record all replies during a fault."""
 
 import socket
 import struct
@@ -6,15 +6,15 @@ import threading
 import time
 import uuid
 
-# Seconds that a client waits for an answer before it tries the next server.
+# Time in seconds that a client waits for a reply before it tries the next server.
 PATIENCE = 3
 
-# Workq's time to run, in milliseconds: nobody notices that a worker is gone.
+# Time to run of Workq jobs in milliseconds. The server does not detect the death of a Workq worker.
 TTR = 2000
 
 
 class Client:
-    """A connection to the first server of the list that answers."""
+    """A connection to the first server in the list that responds."""
 
     def __init__(self, world, door):
         self.world, self.door, self.turn, self.link, self.node = world, door, 0, None, None
@@ -74,13 +74,13 @@ class Client:
 
 
 class Book:
-    """What was promised."""
+    """The acknowledged changes, and problems found by the clients."""
 
     def __init__(self):
         self.lock = threading.Lock()
-        # Bodies that were acknowledged, whose end was acknowledged, and whose end was asked for.
+        # Bodies of jobs whose put was acknowledged, whose deletion was acknowledged, and whose deletion was requested.
         self.put, self.deleted, self.unsure = set(), set(), set()
-        # When a put was acknowledged, and when anything at all was answered.
+        # Times at which puts were acknowledged, and times of all replies.
         self.moments, self.answers = [time.time()], []
         self.holders, self.problems, self.refused = {}, [], 0
 
@@ -94,7 +94,8 @@ class Book:
         self.answers.append(time.time())
 
     def taken(self, body, client):
-        """A worker has it: nobody may who was told that it is deleted, nor another one of the same server."""
+        """Records that a worker received a job. The job must not have been deleted, and no other worker of the same
+        server must hold it."""
         self.answered()
         with self.lock:
             if body in self.deleted:
@@ -117,13 +118,13 @@ class Book:
         self.answered()
 
     def stall(self):
-        """The longest time in which no put was acknowledged."""
+        """Returns the longest time without an acknowledged put, in seconds."""
         moments = sorted(self.moments + [time.time()])
         return max(later - earlier for earlier, later in zip(moments, moments[1:]))
 
 
 class Load:
-    """Producers and workers of each protocol."""
+    """Producers and workers of all protocols."""
 
     def __init__(self, world):
         self.world, self.stop, self.book = world, False, Book()
@@ -146,7 +147,7 @@ class Load:
                 step(client, f"{name}-{number}".encode())
             except (OSError, TimeoutError, IndexError, struct.error):
                 client.drop()
-            except Exception as problem:  # A thread that ends would test nothing.
+            except Exception as problem:  # A thread that exits silently would test nothing.
                 self.book.problems.append(f"{name}: {problem!r}")
                 return
             time.sleep(0.004)
@@ -171,7 +172,7 @@ class Load:
             self.book.ended(body)
 
     def submit(self, client, body):
-        # SUBMIT_JOB_BG; the answer is JOB_CREATED.
+        # SUBMIT_JOB_BG, answered by JOB_CREATED.
         client.packet(18, b"gearman", b"", body)
         kind, _ = client.hear()
         if kind == 8:
@@ -182,7 +183,7 @@ class Load:
             raise ValueError(kind)
 
     def grab(self, client, _):
-        # GRAB_JOB; the answer is NO_JOB or JOB_ASSIGN. WORK_COMPLETE is not acknowledged.
+        # GRAB_JOB, answered by NO_JOB or JOB_ASSIGN. WORK_COMPLETE is not acknowledged.
         client.packet(9)
         kind, words = client.hear()
         if kind == 11:
@@ -219,8 +220,8 @@ class Load:
 
 
 def drain(world):
-    """Every job that there is, of all tubes. An active server may still give way meanwhile, on a busy machine; then only a
-    job whose deletion was not confirmed may be found again."""
+    """Returns all jobs of all tubes. If the active server changes on a busy machine, a job whose deletion was not
+    confirmed can be returned twice."""
     client, found, gone, end = Client(world, "beanstalk"), [], set(), time.time() + 300
     while True:
         try:

@@ -1,6 +1,6 @@
-//! The real program as one of several servers, and the clocks that a test gives to it.
+//! Runs the real program as one of several servers, with clocks that a test can set.
 //!
-//! Owns its directory, its addresses and its process. Must not test anything itself.
+//! Owns the directory, the addresses and the process of a server. Must not contain tests.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -14,18 +14,17 @@ use std::time::Duration;
 use super::daemon::{command, wait_until, Daemon, Folder, PATIENCE};
 use super::engine::Served;
 
-/// One of several servers, with its own directory and addresses.
 pub struct Member {
     pub daemon: Daemon,
     pub beanstalk: SocketAddr,
     pub http: SocketAddr,
-    /// The socket on which it notifies systemd.
+    /// The socket that receives the server's systemd notifications.
     manager: UnixDatagram,
     pub folder: Folder,
 }
 
-/// Returns a free port of an address on which no other test listens. Otherwise, another test could take the port of a
-/// server that starts later.
+/// Returns an address and port that are free and not used by other tests. Servers that start later can use the port
+/// safely.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(1 << 8);
     let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -34,7 +33,7 @@ pub fn free_address() -> SocketAddr {
 }
 
 impl Member {
-    /// Starts the server, which listens for HTTP when this returns.
+    /// Starts a server and waits until it listens for HTTP.
     pub fn start(served: &Served, name: &str, more: &[&str]) -> Member {
         Member::start_in(served, name, more, Folder::new())
     }
@@ -77,7 +76,7 @@ impl Member {
         self.client().figure("stats", key).expect("a figure")
     }
 
-    /// Returns the status and the body of an HTTP response, as soon as there is one: the server may be restarting.
+    /// Returns the status and the body of an HTTP response. Retries while the server restarts.
     pub fn get(&self, path: &str) -> (u16, String) {
         let mut answer = String::new();
         wait_until("it answers over HTTP", || {
@@ -91,7 +90,7 @@ impl Member {
         (status, answer.split_once("\r\n\r\n").expect("a head").1.to_owned())
     }
 
-    /// Returns its notifications to systemd since the last call, up to this line.
+    /// Returns the systemd notifications received since the last call, up to the line `last`.
     pub fn told(&self, last: &str) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         let mut buffer = [0; 1000];
@@ -104,13 +103,13 @@ impl Member {
 }
 
 impl Member {
-    /// Starts this server again with these clocks.
+    /// Restarts the server with the given clocks.
     pub fn again(self, served: &Served, clocks: &Clocks) -> Member {
         clocks.start_in(served, "a", self.folder)
     }
 }
 
-/// Clocks of one server, which the test sets by `clock_shim.rs`.
+/// The clocks of one server, which `clock_shim.rs` reads.
 pub struct Clocks {
     folder: Folder,
     shim: PathBuf,
@@ -137,10 +136,10 @@ impl Clocks {
         Member::start_with(served, name, &[], folder, &environment)
     }
 
-    /// Sets how far the wall clock is ahead, and for how long the machine was suspended.
+    /// Sets the offset of the wall clock and the time for which the machine was suspended.
     pub fn set(&self, wall: Duration, suspended: Duration) {
         let bytes = [wall, suspended].map(|length| (length.as_nanos() as u64).to_ne_bytes()).concat();
-        // In place: the program has mapped this file.
+        // Overwrites the file in place, because the program has mapped it.
         OpenOptions::new().write(true).open(self.folder.file("clocks")).expect("a file").write_all(&bytes).expect("ok");
     }
 }

@@ -1,4 +1,4 @@
-//! The real program as one of several servers, with an etcd of this test: how it reports its role.
+//! Tests the real program as one of several servers, with a simulated etcd.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,13 +27,13 @@ fn a_machine_that_was_suspended_for_longer_than_its_lease_stops_answering() {
     assert!(member.daemon.log().contains("was stopped for 2."), "{}", member.daemon.log());
 }
 
-/// Without its etcd, a stopping server loses its lease on the way.
+/// While etcd is unreachable, the lease of the stopping server expires.
 #[test]
 fn a_server_stops_while_etcd_is_unreachable() {
     let served = Served::start();
     let member = Member::start(&served, "a", &[]);
     member.wait_active();
-    // A change that it cannot append any more.
+    // The server cannot append this change.
     served.engine().is_away = true;
     let mut stream = TcpStream::connect(member.beanstalk).expect("a server");
     stream.write_all(b"put 0 0 60 1\r\nx\r\n").expect("a command");
@@ -50,7 +50,7 @@ fn a_clock_that_jumps_before_a_take_over_ends_no_delay() {
     let second = clocks.start(&served, "b");
     let held = first.figure("journal-entry");
     wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
-    // Some heartbeats have been seen.
+    // Wait until the standby has seen several heartbeats.
     let (beats, seen) = (served.engine().beats(), 5);
     wait_until("beats", || served.engine().beats() >= beats + seen);
     first.daemon.signal(Signal::SIGKILL);
@@ -77,7 +77,7 @@ fn each_address_reports_the_role_and_only_the_active_server_is_ready() {
     assert!(first.get("/api/server").1.contains("\"role\":\"active\""));
     let metrics = first.get("/metrics").1;
     assert!(metrics.contains("\nbeanpole_active 1\n") && metrics.contains("\nbeanpole_epoch 1\n"), "{metrics}");
-    // The other one has no queue.
+    // The standby must not serve the queue.
     assert!(!second.serves());
     assert_eq!(second.get("/healthz").0, 200);
     let (status, reason) = second.get("/readyz");
@@ -111,14 +111,15 @@ fn a_promoted_server_takes_over_and_the_other_becomes_a_standby() {
     first.daemon.wait_log("b at ");
     let last = "STATUS=standing by; b is active, epoch 2";
     let mut told = first.told(last);
-    // It may see its own epoch as the last one for a moment.
+    // A server can briefly see its own epoch as the latest one.
     told.retain(|line| !line.ends_with("a is active, epoch 1"));
     let wanted = ["STATUS=closing, epoch 1", "READY=1", "STATUS=standing by", last];
     assert_eq!(told, wanted, "the service does not stop");
     for log in ["another server is to take over", "journal: released", "epoch 2"] {
         assert!(first.daemon.log().contains(log), "{}", first.daemon.log());
     }
-    // After a clean stop, it reports that it stops, and lets the other one in at once.
+    // A server that stops cleanly reports the stop and releases its lease, which lets the standby take over
+    // immediately.
     second.told("STATUS=active, epoch 2");
     second.daemon.signal(Signal::SIGTERM);
     assert_eq!(second.daemon.wait(PATIENCE), 0);
@@ -128,7 +129,6 @@ fn a_promoted_server_takes_over_and_the_other_becomes_a_standby() {
     assert_eq!(first.figure("epoch"), "3");
 }
 
-/// Only root can become another user.
 #[test]
 fn a_copy_belongs_to_the_user_that_the_server_becomes() {
     if !nix::unistd::geteuid().is_root() {
@@ -142,7 +142,7 @@ fn a_copy_belongs_to_the_user_that_the_server_becomes() {
     let second = Member::start(&served, "b", &["-u", "65534"]);
     wait_until("it is known", || run(&["cluster", "status", &served.url()]).out.contains("b\tstandby\t"));
     assert!(second.daemon.status("Uid").starts_with("65534\t65534"), "{}", second.daemon.status("Uid"));
-    // What it must do as that user: restart, and become active again.
+    // The new user must be able to restart the server and to become active again.
     for (number, (old, new, name)) in [(&first, &second, "b"), (&second, &first, "a")].into_iter().enumerate() {
         assert_eq!(run(&["cluster", "promote", &served.url(), name]).code, 0);
         new.wait_active();
@@ -166,7 +166,7 @@ fn a_relaying_standby_forwards_clients_to_the_active_server() {
     let mut client = second.client();
     let id = client.put(b"x", 0, 0, 60).expect("a job");
     assert_eq!(client.figure("stats", "pid").expect("a figure"), first.daemon.pid().to_string());
-    // A switch closes its connection, like all others; then it serves the queue itself, at the same address.
+    // The switch closes this connection like all others. The server then serves the queue at the same address.
     first.daemon.signal(Signal::SIGTERM);
     assert_eq!(first.daemon.wait(PATIENCE), 0);
     assert!(client.figure("stats", "pid").is_err());
@@ -232,7 +232,7 @@ fn a_server_that_takes_over_continues_the_queue_s_time() {
     let served = Served::start();
     let first = Member::start(&served, "a", &[]);
     first.wait_active();
-    // As far as the second one can see, the clock of the first one is an hour ahead.
+    // The first server's clock appears to be one hour ahead of the second server's clock.
     served.engine().ahead = 3_600_000;
     let second = Member::start(&served, "b", &[]);
     second.daemon.wait_log("s ahead of this server's clock");
@@ -264,7 +264,6 @@ fn a_failover_keeps_every_tag_and_setting() {
     assert_eq!(export(&second), before);
 }
 
-/// Sends a put of one byte without waiting for its reply.
 fn begin_put(member: &Member) -> TcpStream {
     let mut stream = TcpStream::connect(member.beanstalk).expect("the active server");
     stream.write_all(b"put 0 0 60 1\r\nx\r\n").expect("a command");
@@ -308,7 +307,7 @@ fn small_entries_are_merged_and_a_server_that_was_killed_reads_few() {
     first.wait_active();
     let mut client = first.client();
     let ids: Vec<u64> = (0..600).map(|_| client.put(b"x", 0, 0, 60).expect("a job")).collect();
-    // Two runs of 256 become one entry each.
+    // Each of two runs of 256 entries is merged into one entry.
     wait_until("they are merged", || served.engine().entries() < 200);
     first.daemon.signal(Signal::SIGKILL);
     let Member { folder, .. } = first;
@@ -322,7 +321,7 @@ fn small_entries_are_merged_and_a_server_that_was_killed_reads_few() {
 #[test]
 fn a_full_etcd_is_compacted_by_a_standby() {
     let served = Served::start();
-    // Another server has had it compacted already.
+    // Simulates a compaction requested by another server.
     served.engine().asked.push("/v3/kv/compaction".to_owned());
     served.engine().is_full = true;
     let member = Member::start(&served, "a", &[]);
@@ -382,7 +381,7 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     let ids: Vec<u64> = (0..100).map(|_| alone.client().put(&[b'x'; 5000], 0, 0, 60).expect("a job")).collect();
     alone.signal(Signal::SIGTERM);
     assert_eq!(alone.wait(PATIENCE), 0);
-    // Into the shared log ...
+    // Import the binlog into the shared log.
     let served = Served::start();
     let first = Member::start_in(&served, "a", &[], folder);
     first.wait_active();
@@ -392,7 +391,7 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     let second = Member::start(&served, "b", &[]);
     let held = first.figure("journal-entry");
     wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
-    // ... and out of it, by a server that was never active.
+    // Export the queue from a server that was never active.
     second.daemon.signal(Signal::SIGTERM);
     assert_eq!(second.daemon.wait(PATIENCE), 0);
     let copy = second.folder.file("jobs");
@@ -400,7 +399,8 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     let mut client = back.client();
     let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
     assert_eq!(found.map(|job| job.id).collect::<Vec<_>>(), ids[1..]);
-    // What it did alone is in no shared log, so it is not accepted as a copy any more.
+    // The shared log lacks the changes that the server made alone. The directory must therefore not be accepted as a
+    // copy.
     back.signal(Signal::SIGTERM);
     assert_eq!(back.wait(PATIENCE), 0);
     let Member { folder, .. } = second;
@@ -423,7 +423,7 @@ fn a_binlog_that_does_not_fit_into_etcd_is_refused_before_anything_is_written() 
     let member = Member::start_in(&served, "a", &["--journal", &url, "--node", "a"], folder);
     member.daemon.wait_log("etcd's quota leaves 750000; increase the quota");
     assert_eq!(served.engine().entries(), 0);
-    // A larger quota is all that it needs.
+    // Raising the quota is enough to recover.
     member.daemon.signal(Signal::SIGTERM);
     assert_eq!(member.daemon.wait(PATIENCE), 0);
     let Member { folder, .. } = member;
@@ -432,7 +432,7 @@ fn a_binlog_that_does_not_fit_into_etcd_is_refused_before_anything_is_written() 
     assert_eq!(member.figure("current-jobs-ready"), "20");
 }
 
-/// Besides errors of calls, the log can fail because its files have been moved.
+/// The log can also fail without an error from a system call, because its files have been moved.
 #[test]
 fn a_server_that_loses_its_directory_stops_answering_and_no_delete_comes_back() {
     let served = Served::start();
@@ -447,7 +447,7 @@ fn a_server_that_loses_its_directory_stops_answering_and_no_delete_comes_back() 
         match next.map(|id| client.delete(id)) {
             Some(Ok(())) => deleted.push(next),
             Some(Err(_)) => return true,
-            // The check of the directory runs twice a second.
+            // The server checks the directory only twice per second.
             None => return client.figure("stats", "pid").is_err(),
         }
         false
@@ -459,11 +459,11 @@ fn a_server_that_loses_its_directory_stops_answering_and_no_delete_comes_back() 
     let mut client = second.client();
     let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
     let left: Vec<u64> = found.map(|job| job.id).collect();
-    // The delete in progress may have been executed.
+    // The unanswered delete can have been executed or not.
     assert!(left == ids[deleted.len()..] || left == ids[deleted.len() + 1..], "{} {left:?}", deleted.len());
 }
 
-/// Returns the directory that beanpole-cluster(7) tells to choose when the queue is served without etcd.
+/// Returns the directory that beanpole-cluster(7) recommends for serving the queue without etcd.
 fn best_copy(members: &[Member]) -> PathBuf {
     let copies = members.iter().map(|member| {
         let jobs = member.folder.file("jobs");
@@ -505,7 +505,7 @@ fn a_queue_outlives_etcd_in_the_directory_that_the_manual_names() {
         client.delete(ids[0]).expect("a job");
         alone.signal(Signal::SIGTERM);
         assert_eq!(alone.wait(PATIENCE), 0);
-        // Shared again, with an etcd that was wiped.
+        // Shares the queue again, with an empty etcd.
         let served = Served::start();
         let Member { folder, .. } = members.swap_remove(0);
         let first = Member::start_in(&served, "a", &[], folder);
@@ -545,7 +545,7 @@ fn a_second_server_of_the_same_name_is_reported() {
 #[test]
 fn a_server_that_was_active_last_does_not_relay_to_itself() {
     let served = Served::start();
-    // Relays consider a listener of the test to be the address of this server.
+    // A listener of the test plays the role of this server for relays.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let first = Member::start(&served, "a", &["--advertise", &address]);
@@ -557,7 +557,7 @@ fn a_server_that_was_active_last_does_not_relay_to_itself() {
     again.daemon.wait_log("a at ");
     let mut client = TcpStream::connect(again.beanstalk).expect("a relay");
     client.set_read_timeout(Some(Duration::from_secs(3))).expect("a socket");
-    // Closed at once, unless the server is active by now.
+    // The server closes the connection immediately, unless it has become active.
     let _ = client.read(&mut [0]);
     listener.set_nonblocking(true).expect("a socket");
     assert!(listener.accept().is_err(), "it has relayed to itself");

@@ -1,4 +1,5 @@
-"""The faults, one function each, by their numbers. Each is done to a world under load, and asserts what only it can see."""
+"""The faults, with one function for each number. Each fault is applied to a cluster under load, and its function
+checks the specific effects."""
 
 import os
 import shutil
@@ -8,7 +9,7 @@ import time
 
 from load import Client
 
-# How long a row's faults last at length, and otherwise.
+# Durations in seconds of some faults in long runs and in normal runs.
 LONG = {"stopped": 30, "no quorum": 60}
 SHORT = {"stopped": 8, "no quorum": 10}
 
@@ -61,7 +62,7 @@ def row_5(world, book, lengths):
 
 
 def end_of(link, timeout):
-    """What comes before the connection ends."""
+    """Returns the bytes received before the connection closes."""
     link.settimeout(timeout)
     came = b""
     try:
@@ -74,7 +75,7 @@ def end_of(link, timeout):
 
 
 def cut_off(world, node, ways):
-    """Cuts these ways for 10 s: the server closes before the other one opens."""
+    """Cuts the given networks for 10 s. The server must stop serving before the other server becomes active."""
     other = next(one for one in world.nodes if one is not node)
     link = socket.create_connection(("127.0.0.1", node.port), timeout=15)
     begin = time.time()
@@ -119,7 +120,7 @@ def row_8(world, book, lengths):
     lines = [line.split("\t") for line in world.cluster("status").splitlines()[1:]]
     entries = {line[0]: int(line[2]) for line in lines}
     behind = max(entries.values()) - entries[other.name]
-    # It tells every 2 s how far it is.
+    # The standby reports its position every 2 s.
     assert behind < 1000, f"the copy is {behind} entries behind"
     return f"{behind} entries behind"
 
@@ -224,7 +225,7 @@ def row_14(world, book, lengths):
     switch = time.time() - begin
     world.replace_etcd(0)
     time.sleep(3)
-    # A new one with an empty folder in the place of the one that was active.
+    # Replaces the formerly active server with a new one that has an empty directory.
     world.cluster("retire", active.name)
     shutil.rmtree(active.folder)
     active.start()
@@ -253,7 +254,7 @@ def row_15(world, book, lengths):
     standby.signal(signal.SIGCONT)
     time.sleep(4)
     assert "made again from entry" in standby.log(), "nothing was purged that the standby needed"
-    # What it has made must be good.
+    # The files that `purge` has written must be usable.
     active = world.active()
     active.kill()
     time.sleep(4)
@@ -313,7 +314,7 @@ def row_20(world, book, lengths):
     other.start()
 
 
-# Of each row, the longest stall that is expected, in seconds.
+# For each fault, its function and the longest expected stall in seconds.
 ROWS = {1: (row_1, 4), 2: (row_2, 8), 3: (row_3, 5), 4: (row_4, 5), 5: (row_5, 6), 6: (row_6, 6), 7: (row_7, 6),
         8: (row_8, 1), 9: (row_9, 6), 10: (row_10, 65), 12: (row_12, 25), 13: (row_13, 6), 14: (row_14, 4),
         15: (row_15, 4), 17: (row_17, 5), 18: (row_18, 4), 19: (row_19, 4), 20: (row_20, 6)}

@@ -1,4 +1,4 @@
-"""One etcd that speaks TLS and demands a user and a password, with certificates that openssl makes here."""
+"""Tests a single etcd with TLS, a user and a password. openssl creates the certificates."""
 
 import json
 import os
@@ -19,7 +19,7 @@ def openssl(folder, *words):
 
 
 def make_certificates(folder):
-    """An authority, a certificate of 127.0.0.1, and an authority that signed nothing."""
+    """Creates an authority, a certificate for 127.0.0.1, and an authority that has not signed the certificate."""
     for name in ("ca", "other"):
         openssl(folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "3",
                 "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}")
@@ -62,7 +62,7 @@ class Etcd:
         raise SystemExit("etcd does not start")
 
     def demand_login(self):
-        """An administrator, and a user who may do to the queue's keys what he likes."""
+        """Creates an administrator, and a user with full access to the keys of the queue."""
         import base64
         encode = lambda text: base64.b64encode(text.encode()).decode()
         for user, role, password in (("root", "root", "very secret"), ("queue", "queue", "secret")):
@@ -81,7 +81,7 @@ def speak(port, text):
 
 
 def serve(program, url, folder, name):
-    """One beanpole; what it answers to a put, and its log."""
+    """Runs one beanpole. Returns its reply to a put, and its log."""
     port = free_port()
     log_path = os.path.join(folder, name + ".log")
     with open(log_path, "ab") as log:

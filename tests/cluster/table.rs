@@ -1,4 +1,4 @@
-//! What each event does to a server in each state: one cell after the other, with the real program.
+//! Tests the effect of each event on a server in each state with the real program, one combination at a time.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use super::member::{Clocks, Member};
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum State {
-    /// It has not read the journal yet, because etcd does not answer.
+    /// The server has not read the journal yet, because etcd does not answer.
     Joining,
-    /// It follows another server.
+    /// The server follows an active server.
     Standby,
     Active,
-    /// It has to stop and still has to release the journal, but etcd does not answer.
+    /// The server has to stop and release the journal, but etcd does not answer.
     Leaving,
 }
 
@@ -30,13 +30,13 @@ enum Event {
 const EVENTS: [Event; 6] =
     [Event::Stop, Event::EtcdSilent, Event::DirectoryLost, Event::Suspended, Event::OtherClaims, Event::EtcdWiped];
 
-/// The result of a cell.
+/// The expected result of an event in a state.
 enum Outcome {
-    /// The server exits with status 0 after it has logged this.
+    /// The server logs the message and exits with status 0.
     Exits(&'static str),
-    /// The server logs this and does not serve clients.
+    /// The server logs the message and does not serve clients.
     Refuses(&'static str),
-    /// The server logs this, and becomes active once etcd answers and no other server is active.
+    /// The server logs the message and becomes active when etcd answers and no other server is active.
     Serves(&'static str),
 }
 
@@ -56,18 +56,18 @@ fn expected(state: State, event: Event) -> Outcome {
         (State::Active, Stop) => Exits("journal: released"),
         (State::Active, EtcdSilent | OtherClaims) => Serves("no longer active"),
         (State::Active, Suspended) => Serves("was stopped for"),
-        // It creates a new directory, and etcd has everything.
+        // The server creates a new directory and copies everything from etcd.
         (State::Active, DirectoryLost) => Serves("this server stops being active"),
         (State::Active, EtcdWiped) => Refuses("etcd was wiped or restored"),
         (State::Leaving, Stop | EtcdSilent | DirectoryLost | Suspended | OtherClaims | EtcdWiped) => Exits("stopping"),
     }
 }
 
-/// Brings a server into a state. The second one is the server that it follows.
+/// Brings a server into `state`. Returns the server, and the server that it follows, if any.
 fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Member, Option<Member>) {
     match state {
         State::Joining if event == Event::EtcdWiped => {
-            // It has an older copy.
+            // The server has an outdated copy.
             let first = clocks.start(served, "a");
             first.wait_active();
             first.daemon.signal(Signal::SIGTERM);
@@ -127,7 +127,7 @@ fn let_happen(event: Event, served: &Served, clocks: &Clocks, member: &Member, o
         }
         Event::EtcdWiped => served.engine().wipe(),
     }
-    // Otherwise, the other server would continue.
+    // Otherwise, the other server would become active.
     if let (Some(other), false) = (other, event == Event::Stop) {
         other.daemon.signal(Signal::SIGKILL);
     }
@@ -141,7 +141,7 @@ fn check(state: State, event: Event) {
     let is_awaited = event == Event::EtcdSilent || event == Event::Suspended && state == State::Joining;
     match expected(state, event) {
         Outcome::Exits(log) => {
-            // A server that has to stop may reach etcd again.
+            // A server that has to stop can reach etcd again after these events.
             served.engine().is_away &= event == Event::EtcdSilent || event == Event::Stop;
             assert_eq!(member.daemon.wait(PATIENCE), 0, "{state:?}, {event:?}");
             member.daemon.wait_log(log);

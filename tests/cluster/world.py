@@ -1,8 +1,7 @@
-"""Three etcd servers, two beanpoles, and the networks between them, which a test can cut, slow down and make lossy.
+"""Three etcd servers, two beanpole servers, and networks between them that tests can cut, delay and make lossy.
 
-Everything listens on 127.0.0.1, on free ports, in a folder of its own. A network is a proxy: what it cannot show is what
-a kernel does to packets, so a packet that is lost is one that comes late, by the time in which TCP sends it again.
-"""
+All programs listen on free ports of 127.0.0.1 in their own directories. A network is simulated by a proxy. Because a
+proxy cannot drop packets, a lost packet is delayed by the time of a TCP retransmission."""
 
 import json
 import os
@@ -17,7 +16,7 @@ import time
 
 DOORS = ("beanstalk", "gearman", "workq")
 
-# A clock that a test can set, for programs that take the time from the C library.
+# A library that lets a test set the clock of programs that use the C library.
 CLOCK = """#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -39,10 +38,11 @@ def free_port():
 
 
 class Proxy:
-    """A way to one address, for one beanpole or its clients."""
+    """A network path to one address, for one beanpole or its clients."""
 
     def __init__(self, target):
-        # Nothing passes; no answer passes; the part of all packets that is lost; seconds that each takes, and each byte.
+        # `cut` stops all data, `mute` stops replies, and `loss` is the share of lost packets. `delay` is the latency of
+        # a packet and `slowness` the time per byte, both in seconds.
         self.cut, self.mute, self.loss, self.delay, self.slowness = False, False, 0.0, 0.0, 0.0
         self.target = target
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -55,7 +55,7 @@ class Proxy:
             threading.Thread(target=self.pass_on, args=(client,), daemon=True).start()
 
     def pass_on(self, client):
-        # As a network without a way: nothing comes back.
+        # Like a network without a route, returns nothing.
         while self.cut:
             time.sleep(0.02)
         try:
@@ -89,7 +89,7 @@ class Proxy:
 
 
 class Node:
-    """One beanpole with its folder, its own ways to etcd, and its clients' ways to it."""
+    """A beanpole with its directory, its networks to etcd, and the networks from its clients."""
 
     def __init__(self, world, name, shift=0):
         self.world, self.name, self.process, self.shift = world, name, None, shift
@@ -104,7 +104,7 @@ class Node:
         self.run(["--journal", f"etcd://{hosts}/q{self.world.query}", "--node", self.name])
 
     def run(self, options):
-        """Starts the program with its directory; without further options, it serves without etcd."""
+        """Starts the program on its directory. Without additional options, the server does not use etcd."""
         command = [self.world.program, *options, "-b", self.folder, "-p", str(self.port), *self.world.options]
         command += [f"--{door}=127.0.0.1:{self.ports[door]}" for door in DOORS[1:]]
         environment = dict(os.environ)
@@ -140,7 +140,7 @@ class Node:
 
 
 class World:
-    """The etcd servers, and beanpoles of these names."""
+    """Starts the etcd servers, and beanpoles with the given names."""
 
     def __init__(self, program, etcd, query="", shift=0, options=("-s", "1M"), etcds=3, names="ab"):
         self.program, self.etcd, self.query, self.options = program, etcd, query, list(options)
@@ -157,7 +157,7 @@ class World:
             self.active()
 
     def clock(self):
-        """The library that sets a clock."""
+        """Returns the path of the clock library and compiles it if necessary."""
         source, library = (os.path.join(self.folder, name) for name in ("clock.c", "clock.so"))
         if not os.path.exists(library):
             with open(source, "w") as file:
@@ -186,7 +186,7 @@ class World:
         return os.path.join(self.folder, f"e{number}.{self.born[number]}")
 
     def stop_all_etcds(self, meanwhile):
-        """Kills all etcd servers, and starts them again after `meanwhile` was done with the directory of each."""
+        """Kills all etcd servers, calls `meanwhile` with the directory of each, and starts the servers again."""
         for number in range(len(self.servers)):
             self.kill_etcd(number)
         for number in range(len(self.servers)):
@@ -196,9 +196,9 @@ class World:
         self.wait_for_etcd()
 
     def replace_etcd(self, number):
-        """A machine is lost with its disk, and another takes its place."""
+        """Simulates the loss of an etcd machine with its disk, and adds a new machine."""
         self.kill_etcd(number)
-        # It may have been the leader.
+        # Waits for an election, because the lost machine can have been the leader.
         time.sleep(3)
         other = (number + 1) % len(self.servers)
         members = self.ask_etcd(other, "/v3/cluster/member/list")["members"]
@@ -239,7 +239,7 @@ class World:
         return 0
 
     def cluster(self, *words):
-        """What `beanpole cluster` says; it asks etcd directly."""
+        """Returns the output of `beanpole cluster`, which connects to etcd directly."""
         done = self.try_cluster(*words)
         assert done.returncode == 0, f"{words}: {done.stderr}"
         return done.stdout
@@ -250,7 +250,7 @@ class World:
         return subprocess.run(command, capture_output=True, text=True)
 
     def promote(self, node):
-        """As soon as its copy has caught up."""
+        """Promotes a server as soon as its copy is up to date."""
         end = time.time() + 30
         while (done := self.try_cluster("promote", node.name)).returncode != 0:
             assert "entries behind" in done.stderr and time.time() < end, done.stderr

@@ -1,4 +1,4 @@
-"""What the Python scripts of this folder share: the address, checks, and a count of them."""
+"""Shared helpers of the Python scripts in this directory: the server's address, and checks with a counter."""
 
 import sys
 import threading
@@ -7,7 +7,7 @@ import time
 HOST = sys.argv[1]
 PORT = int(sys.argv[2])
 
-# Key, certificate and authority in files, for clients that speak TLS; else nothing.
+# The files of the key, the certificate and the authority, for clients that support TLS. Empty without TLS.
 TLS = sys.argv[3:6]
 
 _count = 0
@@ -45,14 +45,14 @@ def raises(kind, call, what, test=None):
 
 
 def timed(call):
-    """Runs call, gives back its result and the seconds that it took."""
+    """Calls a function. Returns the result and the duration in seconds."""
     start = time.monotonic()
     result = call()
     return result, time.monotonic() - start
 
 
 def later(seconds, call):
-    """Runs call in another thread after a while; join() the result."""
+    """Calls a function in another thread after a delay. Join the returned thread."""
     timer = threading.Timer(seconds, call)
     timer.daemon = True
     timer.start()
@@ -60,7 +60,7 @@ def later(seconds, call):
 
 
 def run(steps):
-    """Runs every step in order, each with a tube name of its own."""
+    """Runs all steps in order, each with its own tube."""
     for step in steps:
         name = step.__name__
         try:
@@ -74,7 +74,7 @@ def run(steps):
     print(f"{_count} checks")
 
 
-# Every key of `stats`, in the server's order. A server may have more of its own.
+# The keys of `stats` in the server's order. A server can append more keys.
 STATS_KEYS = """
 current-jobs-urgent current-jobs-ready current-jobs-reserved current-jobs-delayed current-jobs-buried
 cmd-put cmd-peek cmd-peek-ready cmd-peek-delayed cmd-peek-buried cmd-reserve cmd-reserve-with-timeout
@@ -95,5 +95,5 @@ total-jobs current-using current-watching current-waiting cmd-delete cmd-pause-t
 
 
 def of_tube(stats):
-    """The part of a tube's statistics that beanstalkd has; what else there is must stand behind it."""
+    """Returns the statistics of a tube that beanstalkd has. Additional statistics must follow them."""
     return dict(list(stats.items())[:len(STATS_TUBE_KEYS)])

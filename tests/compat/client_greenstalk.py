@@ -1,4 +1,5 @@
-"""greenstalk (PyPI). It drops the quotes of a value, so both ways of quoting names pass."""
+"""Tests greenstalk (PyPI). The library ignores quotation marks around values and therefore accepts quoted and
+unquoted names."""
 
 import socket
 import time

@@ -1,5 +1,5 @@
-"""pystalk (PyPI). It reads YAML with a real parser, and takes one recv() for a whole short reply: such a reply
-must leave the server in one piece. The last step hammers on that."""
+"""Tests pystalk (PyPI). The library parses YAML and reads each short reply with a single recv(). The server must
+therefore send short replies in one piece. The last step repeats that many times."""
 
 import time
 

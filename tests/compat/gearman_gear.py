@@ -1,5 +1,5 @@
-"""gear (PyPI), OpenStack's. It names itself with SET_CLIENT_ID, asks with GRAB_JOB_UNIQ right after it has registered a function,
-and reads the text protocol on the same connection."""
+"""Tests gear (PyPI), a library of OpenStack. It sends SET_CLIENT_ID, sends GRAB_JOB_UNIQ immediately after
+registering a function, and uses the text protocol on the same connection."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from checks import ok, same
 
 
 class Client(gear.Client):
-    """Remembers how jobs end, in order."""
+    """Records the outcomes of jobs in order."""
 
     def __init__(self):
         super().__init__("client")
@@ -67,7 +67,7 @@ def foreground(name):
 
 
 def sleeping(name):
-    """Worker first, so that it is woken."""
+    """Starts the worker first, because the submission must wake it."""
     c, w = Client(), worker("w", name)
     done = []
     thread = threading.Thread(target=lambda: done.append(w.getJob()), daemon=True)

@@ -16,7 +16,7 @@ from gear.tests import test_functional
 
 
 class Server:
-    """What the tests use of gear.Server, of a program that is started for each."""
+    """Implements the methods of gear.Server that the tests use, for a server process started by each test."""
 
     program = None
 
@@ -41,7 +41,7 @@ class Server:
 
     @property
     def normal_queue(self):
-        """As many things as there are jobs of normal priority that nobody has begun."""
+        """Has one element for each waiting job of normal priority, because the tests only use its length."""
         with socket.create_connection(("127.0.0.1", self.port), 10) as connection:
             connection.sendall(b"prioritystatus\n")
             text = b""
@@ -64,7 +64,7 @@ def main():
     suite = unittest.TestSuite()
     for case in (test_functional.TestFunctional, test_functional.TestFunctionalText):
         for test in unittest.defaultTestLoader.loadTestsFromTestCase(case):
-            # Only without TLS: with it, the tests are about gear's own server.
+            # With TLS, the tests would only check gear's own server.
             test.ssl = False
             suite.addTest(test)
     if sys.argv[1:] == ["list"]:
@@ -88,7 +88,7 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # gear's threads go on for ever.
+    # Exits without waiting for gear's threads, which never end.
     import os
 
     os._exit(code)

@@ -1,4 +1,5 @@
-"""python3-gearman (PyPI). Its workers send WORK_EXCEPTION and then WORK_FAIL, and take an ERROR for a broken connection."""
+"""Tests python3-gearman (PyPI). Its workers send WORK_EXCEPTION followed by WORK_FAIL, and close the connection after
+an ERROR packet."""
 
 import threading
 import time
@@ -74,7 +75,7 @@ def background(name):
 
 
 def exception_and_then_failure(name):
-    """The trap: the worker's second packet must not break its connection."""
+    """The worker's second packet must not cause an ERROR, which would close its connection."""
 
     def fail(worker, job):
         raise ValueError("why")

@@ -1,7 +1,8 @@
-//! The size of the log on the disk, whatever the history.
+//! Tests the size of the log on the disk under many kinds of load.
 //!
-//! Owns the bound: at most twice the size of the live jobs, and two segments. It is checked before every verb, in the
-//! log's own account and in the files, and the worst case is printed. `BEANPOLE_STEPS` makes histories longer.
+//! The bound is twice the size of the live jobs plus two segments. The tests check the bound before every operation,
+//! for the log's own statistics and for the files, and print the worst case. The variable `BEANPOLE_STEPS` makes the
+//! tests longer.
 
 use std::collections::VecDeque;
 
@@ -17,10 +18,9 @@ use crate::random::Random;
 use crate::verbs;
 use beanpole::internals::binlog::{JournalAccess, Wal};
 
-/// The number of steps, unless the environment sets another.
 const STEPS: u64 = 15_000;
 
-/// The number of verbs between two rounds of the syncer.
+/// The number of operations between two rounds of the syncer.
 const ROUND: u64 = 16;
 
 fn wished() -> u64 {
@@ -35,14 +35,14 @@ struct Watch {
     client: ClientId,
     segment: u64,
     steps: u64,
-    /// The largest observed (disk - 2 segments) / live, and bytes above the bound.
+    /// The largest observed value of (disk size - 2 segments) / live size.
     worst: f64,
     above: i64,
-    /// The same for the files: the next sync truncates a segment that was left.
+    /// Like `above`, for the total size of the files. A segment that was just completed is truncated by the next sync.
     files_above: i64,
-    /// The size of the largest record.
+    /// The size of the largest record in bytes.
     largest: usize,
-    /// Bytes written, according to the journal's position.
+    /// The journal position, in bytes, when the measurement started.
     start: u64,
 }
 
@@ -82,7 +82,7 @@ impl Watch {
         });
         self.steps += 1;
         if self.steps % ROUND == 0 {
-            // One round of the syncer, as when it is woken once.
+            // Runs one round of the syncer.
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
             self.wal.maintain(&self.access, true);
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
@@ -97,7 +97,7 @@ impl Watch {
         if stats.live > 0 {
             self.worst = self.worst.max((stats.disk as i64 - 2 * self.segment as i64) as f64 / stats.live as f64);
         }
-        // There may be too many files to add up their sizes every time.
+        // Adding up the sizes of very many files would make the test too slow.
         if stats.disk / self.segment < 64 || self.steps % 64 == 0 {
             self.files_above = self.files_above.max(above(self.disk.used("")));
         }
@@ -132,7 +132,7 @@ impl Watch {
             written
         );
         assert!(self.above <= 0, "{}: {} bytes above the bound", self.name, self.above);
-        // Space that a record left free because it did not fit.
+        // The end of a segment stays unused if the next record does not fit.
         let slack = self.largest as i64 + 100;
         assert!(self.files_above <= slack, "{}: {} bytes of files above the bound", self.name, self.files_above);
     }
@@ -193,7 +193,7 @@ fn any_mixture_of_sizes() {
     let mut random = Random::new(7);
     let mut ids = Vec::new();
     for round in 0..wished() {
-        // The queue fills, empties to the last job, and fills again.
+        // The queue fills, drains to the last job, and fills again.
         let wanted = [2000, 10, 300, 0][(round * 8 / wished()) as usize % 4];
         let length = random.pick(&[0, 10, 100, 1000, 20_000]);
         if ids.len() < wanted || (random.once_in(2) && ids.len() < wanted + 100) {
@@ -206,7 +206,8 @@ fn any_mixture_of_sizes() {
     watch.finish();
 }
 
-/// Jobs that fail often and then end with growing results; some are buried, leased and cancelled in between.
+/// Jobs fail often and finally complete with increasingly large results. Some jobs are buried, leased or canceled
+/// first.
 #[test]
 fn outcomes_of_growing_size_and_many_tries() {
     for segment in [4096, 65_536] {
@@ -253,7 +254,7 @@ fn outcomes_of_growing_size_and_many_tries() {
     }
 }
 
-/// Pauses are live data: they cost space when they begin, and nothing while they last.
+/// Pauses count as live data: they need space when they begin, but no more space later.
 #[test]
 fn very_many_paused_tubes() {
     const ROUNDS: usize = 500;

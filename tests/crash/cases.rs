@@ -1,6 +1,6 @@
-//! Histories that random runs find too rarely.
+//! Specific histories that random runs find too rarely.
 //!
-//! Owns one case for each mistake that was made, or nearly made, and that needs its own way to show.
+//! Contains one test for each past or potential defect that needs a particular sequence of events.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn is_paused(disk: &Disk, tube: &[u8]) -> bool {
     engine.tube_pause(tube).is_some()
 }
 
-/// Puts jobs that keep the first segment.
+/// Puts jobs that remain, which keeps the first segment from being removed.
 fn keep(life: &mut Life) {
     let client = life.first_client();
     for _ in 0..40 {
@@ -54,7 +54,7 @@ fn a_pause_ends_with_its_tube() {
         keep(&mut first);
         pause(&mut first, b"closed");
         if restart {
-            // No client uses the tube any more.
+            // No client uses the tube at this point.
             first.settle();
             first = life(&disk, 4096);
         } else {
@@ -79,7 +79,7 @@ fn a_pause_lasts_while_its_tube_holds_a_job() {
     assert!(is_paused(&disk.power_cut(2), b"open"));
 }
 
-/// Puts jobs, then deletes them from their own segments.
+/// Puts jobs, then deletes them from the segments that contain only these jobs.
 fn put_and_delete(life: &mut Life, count: u64) -> u64 {
     let client = life.first_client();
     let ids: Vec<u64> = (0..count).map(|_| life.put(client, b"t", 1, Span::ZERO).expect("room")).collect();
@@ -101,7 +101,7 @@ fn a_damaged_header_does_not_give_an_id_again() {
         let mut first = life(&disk, 512);
         let last = put_and_delete(&mut first, count);
         first.settle();
-        // In most cases, the current segment contains a delete.
+        // The current segment usually contains a delete.
         let current = format!("segment.{:010}", first.access.0.borrow().0.stats().current);
         let disk = disk.kill(1);
         let mut deletes = false;
@@ -127,7 +127,7 @@ fn segments_go_from_the_oldest_on() {
     }
 }
 
-/// Puts a job whose ID a worker may have received, though no disk has it yet.
+/// Puts a job that is not written to the disk yet. Returns the job's ID, which a worker can already have received.
 fn put_unseen(life: &mut Life) -> u64 {
     let client = life.first_client();
     life.put(client, b"t", 1, Span::ZERO).expect("room")
@@ -193,7 +193,7 @@ fn an_id_that_only_a_worker_has_seen_is_not_given_again_behind_a_segment_that_is
                 });
             }
             assert!(first.wal.write(&first.access) && first.wal.sync(&first.access));
-            // A delete ends with zero bytes, those of its ID.
+            // The last bytes of a delete record belong to the job ID and are zero.
             let end = disk.bytes("segment.0000000001").iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 8);
             nearly += u64::from((1024 - 17..=1024).contains(&end));
             let id = put_unseen(&mut first);
@@ -210,7 +210,7 @@ fn an_id_that_only_a_worker_has_seen_is_not_given_again_behind_a_segment_that_ha
         let mut first = Life::begin(disk.clone(), settings(512, mode), dawn(), 1).expect("a log");
         first.settle();
         keep(&mut first);
-        // All of this goes into one new segment.
+        // All of the following changes go to one new segment.
         disk.fail(Deed::Write, EIO, 1);
         assert!(!first.wal.write(&first.access));
         first.wal.maintain(&first.access, true);
@@ -238,7 +238,7 @@ fn a_job_that_was_released_for_later_comes_back_delayed() {
     assert_eq!(engine.any_job(job).expect("a job").state(), beanpole::internals::engine::State::Delayed);
 }
 
-/// In any mode, because the last record says that everything before it is durable.
+/// The last record states that everything before it is durable. Therefore, the server must sync in every mode.
 #[test]
 fn what_a_server_leaves_at_its_end_is_synced() {
     for mode in [SyncMode::Always, SyncMode::Every(60_000), SyncMode::Never] {
@@ -266,7 +266,7 @@ fn who_must_not_wait_writes_a_little_to_a_disk_that_is_quick() {
     put_one(&mut life, 10);
     assert_eq!((prompt(&life), life.wal.is_slow()), ((true, true), false));
     assert_eq!(life.wal.durable(), life.access.0.borrow().0.position());
-    // Large amounts are left to the log's own threads, and do not count as a slow disk.
+    // The log's threads write large amounts, whose duration does not make the disk count as slow.
     put_one(&mut life, 2 << 20);
     assert!(!life.wal.write_promptly(&life.access) && life.wal.write(&life.access));
     assert!(life.wal.durable() < life.access.0.borrow().0.position());
@@ -278,7 +278,7 @@ fn who_must_not_wait_writes_a_little_to_a_disk_that_is_quick() {
     }
     put_one(&mut life, 10);
     assert_eq!((prompt(&life), life.wal.is_slow()), ((false, false), true));
-    // Sometimes another thread writes, and finds that the disk is fast again.
+    // Some writes are left to the log's thread, which detects that the disk is fast again.
     disk.slow_down(Duration::ZERO);
     for _ in 0..10 {
         put_one(&mut life, 10);
@@ -316,7 +316,7 @@ fn a_log_says_that_the_disk_is_full_until_there_is_space() {
     let client = life.first_client();
     while life.put(client, b"default", 1, Span::ZERO).is_some() {}
     assert!(life.wal.is_full() && life.health() == Health::Full);
-    // The file is not filled with zeros again and again.
+    // The segment must not be filled with zeros again.
     let deeds = disk.deeds();
     life.wal.maintain(&life.access, false);
     assert_eq!(disk.deeds(), deeds);

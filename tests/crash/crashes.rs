@@ -1,6 +1,6 @@
-//! Crashes at any moment, after which every acknowledged job must exist.
+//! Crashes the server at every possible moment. Every acknowledged job must exist afterwards.
 //!
-//! Owns the number of crash points: `BEANPOLE_CRASHES` sets how many each kind of crash has.
+//! The variable `BEANPOLE_CRASHES` sets the number of crash points for each kind of crash.
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::internals::engine::Span;
@@ -10,17 +10,15 @@ use crate::driver::{dawn, settings, start, Life};
 use crate::model::Model;
 use crate::random::Random;
 
-/// The number of crash points of each kind, unless the environment sets another.
 const CRASHES: u64 = 500;
 
-/// How the server ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
-    /// Unsynced data may be lost.
+    /// A power failure, which can lose unsynced data.
     PowerCut,
-    /// Only unwritten data is lost.
+    /// A kill, which loses only unwritten data.
     Kill,
-    /// Either of them.
+    /// A power failure or a kill, chosen randomly.
     Any,
 }
 
@@ -36,8 +34,8 @@ fn after(disk: &Disk, end: End, seed: u64) -> Disk {
     }
 }
 
-/// Runs a server on `disk` until it crashes at `point`, and more servers after that. Each must find what the last one
-/// left. Returns the number of crashes.
+/// Runs a server on `disk` until it crashes at operation `point`, then runs more servers. Each server must recover the
+/// previous server's state. Returns the number of crashes.
 fn lives(seed: u64, how: BinlogSettings, end: End, steps: u64, point: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut disk = Disk::new(seed);
@@ -69,7 +67,7 @@ fn lives(seed: u64, how: BinlogSettings, end: End, steps: u64, point: u64) -> u6
         crashes += 1;
         disk = after(&disk, end, seed ^ point << 8 ^ generation);
         now = now + Span::from_millis(random.below(5000));
-        // The next server ends early, often while it opens the log.
+        // The next server crashes early, often while it opens the log.
         let next = random.pick(&[5, 30, 1000]);
         disk.crash_at(random.below(next));
     }
@@ -80,7 +78,7 @@ fn lives(seed: u64, how: BinlogSettings, end: End, steps: u64, point: u64) -> u6
     crashes + 1
 }
 
-/// Returns the number of disk operations of the first server of this seed.
+/// Returns the number of disk operations of the first server with this seed.
 fn deeds(seed: u64, how: BinlogSettings, steps: u64) -> u64 {
     let disk = Disk::new(seed);
     let mut life = Life::begin(disk.clone(), how, dawn(), seed).expect("an empty log");
@@ -89,9 +87,9 @@ fn deeds(seed: u64, how: BinlogSettings, steps: u64) -> u64 {
     disk.deeds()
 }
 
-/// Short histories, crashed at every disk operation.
+/// Crashes short histories at every disk operation.
 fn at_every_deed(mode: SyncMode, end: End) {
-    // All crash points where most is promised, and some of them elsewhere.
+    // Uses all crash points for the mode with the strongest guarantee, and a quarter of them for the others.
     let share = if (mode, end) == (SyncMode::Always, End::PowerCut) { 1 } else { 4 };
     let (wished, mut done) = (wished().div_ceil(share), 0);
     let mut seed = 1;
@@ -106,7 +104,7 @@ fn at_every_deed(mode: SyncMode, end: End) {
     println!("{mode:?}, {end:?}: {done} crash points in {} short histories", seed - 1);
 }
 
-/// Long histories, crashed anywhere.
+/// Crashes long histories at random operations.
 fn anywhere(mode: SyncMode, end: End) {
     let (wished, mut done) = (wished() / 20, 0);
     let mut seed = 1_000_000;

@@ -1,7 +1,7 @@
-//! Segments that are damaged while the server is down.
+//! Tests segments that are damaged while the server is down.
 //!
-//! Owns the promise: whatever is readable is kept, the rest is reported, the damaged file is set aside and never
-//! removed, and strict mode refuses all of it.
+//! The server must keep all readable records, report the others, and rename the damaged file instead of removing it.
+//! Strict mode must refuse to start.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn segments(disk: &Disk) -> Vec<(u64, Vec<u8>)> {
     names.iter().filter_map(read).collect()
 }
 
-/// Damages a used part of a segment. Returns its name.
+/// Damages a random used part of a random segment. Returns the segment's name.
 fn damage(disk: &Disk, random: &mut Random) -> String {
     let used: Vec<(u64, Vec<u8>)> =
         segments(disk).into_iter().filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0)).collect();
@@ -51,7 +51,7 @@ fn found(engine: &Engine) -> BTreeMap<u64, format::Job> {
 }
 
 impl format::Job {
-    /// Returns what another program should find, according to the engine.
+    /// Converts a job of the engine to the form that the independent reader in `format` produces.
     fn of(engine: &Engine, id: JobId) -> Option<format::Job> {
         let job = engine.any_job(id)?;
         let options = engine.stored_options(&job);
@@ -76,14 +76,14 @@ impl format::Job {
     }
 }
 
-/// Returns `true` if there was damage to report.
+/// Runs a server on a damaged log. Returns `true` if damage was reported.
 fn damaged_life(seed: u64) -> bool {
     let mut random = Random::new(seed);
     let how = settings(4096, SyncMode::Always);
     let mut life = Life::begin(Disk::new(seed), how, dawn(), seed).expect("an empty log");
     (0..300 + seed % 200).for_each(|_| life.step());
     life.settle();
-    // A log that was closed says that all of it is synced.
+    // The last record of a log that was closed cleanly states that everything is synced.
     if seed % 4 > 0 {
         life.wal.close(&life.access, life.now);
     }

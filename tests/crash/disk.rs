@@ -1,8 +1,8 @@
-//! A disk in memory that does what bad disks do.
+//! A simulated disk in memory that misbehaves like a faulty real disk.
 //!
-//! Owns, for each file, what is durable and what was only written; it forgets, tears, fills up and fails
-//! on command, always the same way for the same seed. Creating, renaming and removing are durable when they return, as
-//! the `Storage` trait has it. Must not know what the bytes mean.
+//! Owns the durable and the unsynced contents of each file. On request, the disk loses, tears, rejects or fails writes,
+//! always in the same way for the same seed. As the `Storage` trait requires, creating, renaming and removing files is
+//! durable immediately. Must not depend on the meaning of the bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::random::Random;
 
-/// What a disk can be asked to do.
+/// The kinds of disk operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Deed {
     Read,
@@ -27,16 +27,14 @@ pub enum Deed {
     Sync,
 }
 
-/// "No space left on device."
 pub const ENOSPC: i32 = 28;
 
-/// "Input/output error."
 pub const EIO: i32 = 5;
 
-/// A sector: what a real disk writes whole or not at all.
+/// The size of a sector in bytes. A real disk writes a sector completely or not at all.
 const SECTOR: usize = 512;
 
-/// A change of a file that may still be lost.
+/// A change to a file that is not durable yet.
 #[derive(Clone, Debug)]
 enum Change {
     Write(usize, Vec<u8>),
@@ -45,11 +43,11 @@ enum Change {
 
 #[derive(Clone, Debug, Default)]
 struct File {
-    /// Contents on the disk.
+    /// The contents that survive a power failure.
     durable: Vec<u8>,
-    /// Contents as programs see them.
+    /// The contents that programs read.
     current: Vec<u8>,
-    /// The changes that lead from `durable` to `current`.
+    /// The changes between `durable` and `current`, in order.
     pending: Vec<Change>,
 }
 
@@ -57,7 +55,7 @@ struct File {
 struct Fault {
     deed: Deed,
     error: i32,
-    /// The number of remaining failures.
+    /// The number of operations that still have to fail.
     times: u64,
 }
 
@@ -66,39 +64,37 @@ struct State {
     names: BTreeMap<String, u64>,
     files: HashMap<u64, File>,
     next: u64,
-    /// The file that was removed last.
+    /// The most recently removed file.
     removed: Option<(String, u64)>,
     /// The maximum total size of all files in bytes.
     capacity: u64,
     faults: Vec<Fault>,
-    /// The number of operations so far.
+    /// The number of operations performed.
     deeds: u64,
-    /// The number of the operation at which everything stops.
+    /// The number of the operation at which the disk stops.
     crash_at: u64,
     crashed: bool,
     random: Random,
-    /// The number of bytes read in total, and by the largest read.
+    /// The total number of bytes read, and the size of the largest read in bytes.
     reads: (u64, usize),
-    /// The time of the disk's own clock, and how much longer each write and sync takes.
+    /// The disk's own clock, and the additional time that each write and sync takes.
     clock: (Instant, Duration),
 }
 
-/// The disk; see the module's documentation. A clone is the same disk.
+/// A handle to the simulated disk. Clones refer to the same disk.
 #[derive(Clone, Debug)]
 pub struct Disk(Arc<Mutex<State>>);
 
-/// How much of the written and unsynced bytes a power cut leaves.
+/// The part of the unsynced changes that survives a power failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
-    /// Nothing.
     Nothing,
-    /// Everything.
     All,
-    /// The first changes, the last of which is torn anywhere.
+    /// The first changes, of which the last can be incomplete.
     Prefix,
-    /// Arbitrary sectors, in any order.
+    /// A random set of sectors.
     Sectors,
-    /// Arbitrary sectors, some of which are torn anywhere.
+    /// A random set of sectors, some of which are incomplete.
     Torn,
 }
 
@@ -126,7 +122,7 @@ impl File {
         pending.iter().for_each(|change| File::apply(&mut self.durable, change));
     }
 
-    /// Reduces this file to what a power cut leaves.
+    /// Reduces the file to the contents that survive a power failure.
     fn cut(&mut self, cut: Cut, random: &mut Random) {
         let pending = std::mem::take(&mut self.pending);
         let kept = match cut {
@@ -167,13 +163,12 @@ impl File {
 }
 
 impl Disk {
-    /// Returns the contents of a file, which must exist.
     pub fn bytes(&self, name: &str) -> Vec<u8> {
         let state = self.0.lock();
         state.files[&state.names[name]].current.clone()
     }
 
-    /// Creates an empty disk of unlimited size.
+    /// Creates an empty disk without a size limit.
     pub fn new(seed: u64) -> Disk {
         Disk(Arc::new(Mutex::new(State {
             names: BTreeMap::new(),
@@ -191,35 +186,33 @@ impl Disk {
         })))
     }
 
-    /// Returns the number of operations so far.
+    /// Returns the number of operations performed.
     pub fn deeds(&self) -> u64 {
         self.0.lock().deeds
     }
 
-    /// Like [`Disk::crash_at`], this many operations from now.
-    #[allow(dead_code)] // for long commands
+    /// Stops the disk like [`Disk::crash_at`], `deeds` operations from now.
+    #[allow(dead_code)] // used only by tests of long commands
     pub fn crash_in(&self, deeds: u64) {
         let mut state = self.0.lock();
         state.crash_at = state.deeds + deeds;
     }
 
-    /// Stops everything at the operation with this number: it is executed partly or not at all, and nothing is executed
-    /// after it.
+    /// Stops the disk at operation number `deed`. The operation is executed partly or not at all, and all later
+    /// operations fail.
     pub fn crash_at(&self, deed: u64) {
         self.0.lock().crash_at = deed;
     }
 
-    /// Stops everything now.
     pub fn stop(&self) {
         self.0.lock().crashed = true;
     }
 
-    /// Returns `true` if everything has stopped.
     pub fn has_crashed(&self) -> bool {
         self.0.lock().crashed
     }
 
-    /// Returns the disk after a power cut.
+    /// Returns a copy of the disk after a power failure.
     pub fn power_cut(&self, seed: u64) -> Disk {
         let mut state = self.0.lock().clone();
         let mut random = Random::new(seed);
@@ -234,8 +227,8 @@ impl Disk {
         Disk(Arc::new(Mutex::new(state)))
     }
 
-    /// Returns the disk with the file that was removed last, as if the removal had been lost.
-    #[allow(dead_code)] // for the crash tests
+    /// Returns a copy of the disk that contains the most recently removed file again, as if the removal had been lost.
+    #[allow(dead_code)] // used only by tests/crash.rs
     pub fn without_last_removal(&self) -> Disk {
         let mut state = self.0.lock().clone();
         if let Some((name, number)) = state.removed.take() {
@@ -244,31 +237,30 @@ impl Disk {
         Disk(Arc::new(Mutex::new(state)))
     }
 
-    /// Returns the disk after the process was killed: written bytes may still be unsynced.
+    /// Returns a copy of the disk after a kill of the process. Written bytes survive, but can still be unsynced.
     pub fn kill(&self, seed: u64) -> Disk {
         let mut state = self.0.lock().clone();
         state.revive(seed);
         Disk(Arc::new(Mutex::new(state)))
     }
 
-    /// Returns the number of bytes read in total, and by the largest read.
-    #[allow(dead_code)] // for the damaged folders
+    /// Returns the total number of bytes read, and the size of the largest read in bytes.
+    #[allow(dead_code)] // used only by tests of damaged directories
     pub fn reads(&self) -> (u64, usize) {
         self.0.lock().reads
     }
 
-    /// Fails an operation this many times from now on.
+    /// Makes the next `times` operations of this kind fail with `error`.
     pub fn fail(&self, deed: Deed, error: i32, times: u64) {
         self.0.lock().faults.push(Fault { deed, error, times });
     }
 
-    /// Makes each write and sync take this long from now on, by the disk's own clock, which nothing else advances.
-    #[allow(dead_code)] // for the simulation
+    /// Makes each later write and sync take `length` on the disk's own clock, which nothing else advances.
+    #[allow(dead_code)] // used only by the simulation
     pub fn slow_down(&self, length: Duration) {
         self.0.lock().clock.1 = length;
     }
 
-    /// Ends all failures.
     pub fn heal(&self) {
         self.0.lock().faults.clear();
     }
@@ -278,7 +270,7 @@ impl Disk {
         self.0.lock().capacity = capacity;
     }
 
-    /// Returns the total size of the files whose names have this prefix.
+    /// Returns the total size, in bytes, of the files whose names begin with `prefix`.
     pub fn used(&self, prefix: &str) -> u64 {
         let state = self.0.lock();
         let files = state.names.iter().filter(|(name, _)| name.starts_with(prefix));
@@ -290,7 +282,6 @@ impl Disk {
         self.0.lock().names.keys().cloned().collect()
     }
 
-    /// Changes the contents of a file.
     pub fn alter(&self, name: &str, alter: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.0.lock();
         let number = state.names[name];
@@ -300,7 +291,6 @@ impl Disk {
         file.durable.clone_from(&file.current);
     }
 
-    /// Creates a file.
     pub fn put_file(&self, name: &str, bytes: Vec<u8>) {
         let mut state = self.0.lock();
         let number = state.next;
@@ -322,8 +312,8 @@ impl State {
         self.random = Random::new(seed ^ 0xabcd);
     }
 
-    /// Counts an operation. Returns an error if the operation fails or everything has stopped; the flag is `true` if it
-    /// stops at this operation.
+    /// Counts an operation. Returns an error if the operation fails. The flag is `true` if the disk stops at this
+    /// operation.
     fn deed(&mut self, deed: Deed) -> Result<(), (io::Error, bool)> {
         let stops = !self.crashed && self.deeds >= self.crash_at;
         self.crashed |= stops;
@@ -358,7 +348,7 @@ impl State {
                     return Err(io::Error::from_raw_os_error(ENOSPC));
                 }
             }
-            // Stopped while it was being filled.
+            // Stopped while the new file was filled with zeros.
             Err((_, true)) if self.random.once_in(2) => bytes.truncate(self.random.below(size + 1) as usize),
             Err((error, _)) => return Err(error),
         }
@@ -405,7 +395,7 @@ impl State {
             }
             Err((error, _)) if self.crashed => Err(error),
             Err((error, _)) => {
-                // As on Linux: from now on, what could not be written counts as written.
+                // Like Linux after a failed sync, treats unwritten data as written.
                 let forget = self.random.once_in(2);
                 let Some(file) = self.files.get_mut(&number) else { return Err(missing()) };
                 file.pending.clear();
@@ -418,7 +408,6 @@ impl State {
     }
 }
 
-/// An open file.
 struct Handle {
     disk: Disk,
     number: u64,

@@ -1,7 +1,6 @@
-//! A queue with its log on a faulty disk, and random clients.
+//! A queue with a log on a faulty simulated disk, driven by random clients.
 //!
-//! Owns one run of a server: verbs, each followed by its records, and between them random operations of the syncer.
-//! Must not judge; the model does.
+//! Owns one run of a server: random operations of clients and of the syncer. Must not check results; `model` does.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -20,10 +19,9 @@ use crate::random::Random;
 use crate::snapshots::{Snapshot, Snapshots};
 use crate::verbs;
 
-/// The names of the tubes.
 pub const TUBES: [&[u8]; 4] = [b"default", b"a", b"mail.out", b"a-rather-long-name-of-a-tube-for-a-log-to-hold"];
 
-/// How the clients take jobs.
+/// The reserve policies of the clients, by index.
 pub const RESERVE_POLICIES: [ReservePolicy; 5] = [
     ReservePolicy::PerConnection,
     ReservePolicy::PerConnection,
@@ -32,7 +30,6 @@ pub const RESERVE_POLICIES: [ReservePolicy; 5] = [
     ReservePolicy::Lease,
 ];
 
-/// The maximum number of jobs.
 const MOST: usize = 40;
 
 /// The journal and the engine, which share one lock in the server.
@@ -52,12 +49,11 @@ fn connect(engine: &mut Engine, reserve_policy: ReservePolicy) -> ClientId {
     }
 }
 
-/// Creates an empty queue.
 pub fn engine() -> Engine {
     Engine::new(Limits { max_watched: 1000, max_losses: Some(2), largest_leased: 40, ..Limits::NONE })
 }
 
-/// Returns the size of the jobs in the log according to the manual.
+/// Returns the total size of the jobs in the log in bytes, computed according to the manual.
 fn live(engine: &Engine) -> u64 {
     let size = |job: JobView| {
         let options = engine.stored_options(&job).map_or(0, |options| {
@@ -84,7 +80,6 @@ fn live(engine: &Engine) -> u64 {
         + settings.sum::<u64>()
 }
 
-/// One run of a server.
 pub struct Life {
     pub disk: Disk,
     pub access: Access,
@@ -94,21 +89,21 @@ pub struct Life {
     pub random: Random,
     pub report: RecoveryReport,
     clients: Vec<ClientId>,
-    /// Jobs that are or were not in the log.
+    /// IDs of jobs that are or were excluded from the log.
     pub volatile: Vec<u64>,
     /// The size of the largest body in bytes.
     pub largest: u64,
     /// `true` if jobs have options.
     pub with_terms: bool,
-    /// `true` if only synced changes count, whatever the mode promises.
+    /// `true` to treat only synced changes as durable, even in modes that promise more.
     pub counts_syncs: bool,
-    /// `true` if only what a verb needs is synced.
+    /// `true` to sync only when an operation requires it.
     pub leaves_syncs: bool,
-    /// The queue after each turn, if they are recorded.
+    /// The state of the queue after each turn, if recording is enabled.
     pub snapshots: Option<Snapshots>,
 }
 
-/// Opens the log on this disk.
+/// Opens the log on `disk` and recovers the queue.
 pub fn start(
     disk: &Disk,
     settings: BinlogSettings,
@@ -121,7 +116,7 @@ pub fn start(
 }
 
 impl Life {
-    /// Opens the log on this disk, for random clients.
+    /// Recovers a queue from the disk and connects random clients.
     pub fn begin(disk: Disk, settings: BinlogSettings, now: Time, seed: u64) -> Result<Life, OpenError> {
         let (mut engine, journal, wal, report) = start(&disk, settings, now)?;
         let refused = journal.health() == Health::Failing;
@@ -147,7 +142,7 @@ impl Life {
         })
     }
 
-    /// Executes a random verb, and a random operation of the log.
+    /// Executes a random client operation and a random operation of the log.
     pub fn step(&mut self) {
         self.now = self.now + Span::from_millis(self.random.pick(&[0, 1, 20, 300, 2000]));
         self.tick();
@@ -155,7 +150,7 @@ impl Life {
         self.look_after();
     }
 
-    /// Runs everything that is due.
+    /// Handles all timers that are due.
     pub fn tick(&mut self) {
         loop {
             let put = self.turn(|engine, now| {
@@ -171,7 +166,8 @@ impl Life {
         }
     }
 
-    /// Executes one verb under the engine's lock, with its records. Returns the ID of the job that it put.
+    /// Executes one client operation under the engine's lock and appends its records. Returns the ID of a job that the
+    /// operation put.
     pub fn turn(&mut self, verb: impl FnOnce(&mut Engine, Time) -> Option<u64>) -> Option<u64> {
         if self.random.once_in(2) {
             self.wal.reserve(&self.access, 0);
@@ -190,20 +186,20 @@ impl Life {
         put
     }
 
-    /// Returns an existing job, or one that never existed.
+    /// Returns the ID of an existing job, or an ID that was never assigned.
     pub fn any(&mut self) -> JobId {
         let mut ids = self.model.ids();
         ids.extend_from_slice(&self.volatile);
         JobId(if ids.is_empty() { 1 } else { self.random.pick(&ids) })
     }
 
-    /// Returns a client that is not waiting.
+    /// Returns a random client that is not waiting.
     fn client(&mut self) -> ClientId {
         let place = self.random.below(3) as usize;
         self.client_at(place)
     }
 
-    /// Returns the client at this index of [`RESERVE_POLICIES`], which is not waiting.
+    /// Returns the client at this index of [`RESERVE_POLICIES`], after ending its wait.
     pub fn client_at(&mut self, place: usize) -> ClientId {
         let client = self.clients[place];
         self.access.0.borrow_mut().1.cancel_wait(client);
@@ -261,7 +257,7 @@ impl Life {
         }
     }
 
-    /// Puts a job. Returns its ID if it was accepted.
+    /// Puts a job. Returns its ID if the job was accepted.
     pub fn put(&mut self, client: ClientId, tube: &[u8], pri: u32, delay: Span) -> Option<u64> {
         let body = self.body();
         let ttr = Span::from_secs(self.random.pick(&[1, 2, 1000]));
@@ -272,7 +268,6 @@ impl Life {
         })
     }
 
-    /// Returns a body of random length.
     pub fn body(&mut self) -> Body {
         let length = match self.random.below(8) {
             0 => self.random.below(self.largest + 1),
@@ -282,7 +277,6 @@ impl Life {
         Body::from(self.random.bytes(length as usize))
     }
 
-    /// Returns one of the clients.
     pub fn first_client(&self) -> ClientId {
         self.clients[0]
     }
@@ -311,7 +305,7 @@ impl Life {
         self.clients[place] = connect(&mut self.access.0.borrow_mut().1, RESERVE_POLICIES[place]);
     }
 
-    /// Runs a part of what the syncer does.
+    /// Executes a random operation of the syncer.
     pub fn look_after(&mut self) {
         match self.random.below(10) {
             4..=6 if self.leaves_syncs => drop(self.wal.write(&self.access)),
@@ -326,19 +320,19 @@ impl Life {
         self.advance();
     }
 
-    /// Updates what is durable in the model.
+    /// Passes the current durable position to the model.
     fn advance(&mut self) {
         self.model.advance(if self.counts_syncs { self.wal.synced() } else { self.wal.durable() });
     }
 
-    /// Runs the syncer until it has nothing to do.
+    /// Runs the syncer until it is idle.
     pub fn settle(&mut self) {
         let mut idle = 0;
         for _ in 0..1000 {
             let more = self.wal.maintain(&self.access, true);
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
             let pending = self.access.with(|journal, _| journal.position()) > self.wal.written();
-            // Retired segments are removed in the round after the log is durable.
+            // A retired segment is removed one round after the log has become durable.
             idle += usize::from(!more && !pending);
             if idle == 2 || self.disk.has_crashed() || self.wal.is_failing() {
                 break;
@@ -347,18 +341,17 @@ impl Life {
         self.advance();
     }
 
-    /// Returns the health of the log.
     pub fn health(&self) -> Health {
         self.access.0.borrow().0.health()
     }
 }
 
-/// Returns settings with small segments.
+/// Returns the binlog settings for the tests.
 pub fn settings(segment_size: u64, mode: SyncMode) -> BinlogSettings {
     BinlogSettings::new(segment_size, mode)
 }
 
-/// Returns the time of the first start.
+/// The queue time at the first start.
 pub fn dawn() -> Time {
     Time::from_nanos(Duration::from_secs(1_700_000_000).as_nanos() as u64)
 }

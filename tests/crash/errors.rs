@@ -1,7 +1,7 @@
-//! A disk that fails while the server runs.
+//! Tests a disk that fails while the server runs.
 //!
-//! Owns the promise: no reply is broken by a power cut, whatever failed before; a full disk accepts deletes down to the
-//! last job; and when the disk recovers, everything resumes without intervention.
+//! A power failure must not break acknowledged changes, even after earlier disk errors. A full disk must accept deletes
+//! of all jobs. When the disk recovers, the server must resume without intervention.
 
 use beanpole::internals::binlog::{Health, SyncMode};
 use beanpole::internals::engine::{
@@ -17,7 +17,7 @@ use crate::random::Random;
 use crate::verbs;
 
 impl Life {
-    /// Checks what would be recovered after a power cut now.
+    /// Checks the state that would be recovered after a power failure now.
     fn check_cut(&mut self, seed: u64) {
         self.model.advance(self.wal.durable());
         let disk = self.disk.power_cut(seed);
@@ -37,7 +37,7 @@ impl Life {
         });
     }
 
-    /// Kicks all jobs of the client's tube, as the server does. Returns their number.
+    /// Kicks all jobs of the client's tube and returns their number.
     fn kick_all(&mut self, client: ClientId) -> u64 {
         let mut kick = Kick::new(u64::MAX);
         let mut progress = Progress::More;
@@ -107,7 +107,7 @@ fn a_full_disk_takes_deletes_to_the_last_job_and_jobs_again_when_there_is_space(
     }
 }
 
-/// Fills the disk with jobs that end by themselves, until there is no space for a result either.
+/// Fills the disk with jobs that expire, until even a result does not fit. Returns the jobs.
 fn fill_with_terms(life: &mut Life) -> Vec<JobId> {
     let (mut jobs, mut number) = (Vec::new(), 0);
     while number < 4000 {
@@ -128,7 +128,7 @@ fn fill_with_terms(life: &mut Life) -> Vec<JobId> {
 }
 
 impl Life {
-    /// Returns how often the job was reserved, lost and failed, and its state.
+    /// Describes the state of a job and its numbers of reservations, losses and failures.
     fn look(&self, job: JobId) -> String {
         let (_, engine) = &*self.access.0.borrow();
         let view = engine.any_job(job).expect("a job");
@@ -136,7 +136,7 @@ impl Life {
         format!("{:?} {:?} {fails} {:?} {:?}", view.state(), view.history(), engine.outcome(&view), engine.memory())
     }
 
-    /// All clients take all available jobs, and lose them.
+    /// Reserves all available jobs and lets all reservations expire.
     fn lose_all(&mut self) {
         let [leaser, sleeper] = [4, 3].map(|place| self.client_at(place));
         for _ in 0..3 {
@@ -171,7 +171,7 @@ fn what_ends_by_itself_ends_on_a_full_disk_and_spares_what_is_kept_for_deletes()
         life.check_cut(seed);
         life.lose_all();
         life.settle();
-        // Leases end first, then times to live.
+        // Leases end after 10 seconds, times to live after 100 more.
         for seconds in [10, 100] {
             life.now = life.now + Span::from_secs(seconds);
             life.tick();
@@ -192,7 +192,7 @@ fn what_ends_by_itself_ends_on_a_full_disk_and_spares_what_is_kept_for_deletes()
     }
 }
 
-/// Fails operations of the disk at random times, once or for a while.
+/// Makes random disk operations fail, once or repeatedly.
 fn misfortune(life: &mut Life, random: &mut Random) {
     let disk = life.disk.clone();
     match random.below(40) {
@@ -242,7 +242,8 @@ fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
         "seed {seed}: {used} bytes are used, and {} known of",
         stats.disk
     );
-    // A record may be as large as a segment here, and the pauses at the beginning of each segment take half of it.
+    // A record can be as large as a segment, and the pauses at the beginning of each segment can take half of its
+    // space.
     assert!(used <= 2 * stats.live + 5 * size, "seed {seed}: {used} bytes are used, {} are alive", stats.live);
     cuts + 1
 }
@@ -292,7 +293,7 @@ fn a_kick_of_all_jobs_on_a_disk_that_gets_full_spares_what_is_kept_for_deletes()
             life.put(client, b"later", 1, Span::from_secs(10_000)).expect("room");
             life.settle();
         }
-        // The disk is full, and the log has not noticed it yet.
+        // The log has not noticed that the disk is full.
         disk.set_capacity(disk.used(""));
         assert_eq!(life.health(), Health::Ok);
         assert!(life.kick_all(client) < size / 4, "seed {seed}: there is no room for all");
@@ -308,7 +309,7 @@ fn a_kick_of_all_jobs_on_a_disk_that_gets_full_spares_what_is_kept_for_deletes()
     }
 }
 
-/// The same states as while the server runs: what needs no space is executed, and the rest is refused.
+/// A server that starts on a full disk must execute commands that need no space and refuse the others.
 #[test]
 fn a_start_on_a_full_disk_takes_deletes_and_jobs_again_when_there_is_space() {
     for seed in 0..8 {
@@ -323,14 +324,14 @@ fn a_start_on_a_full_disk_takes_deletes_and_jobs_again_when_there_is_space() {
             life.settle();
         }
         assert_eq!(life.health(), Health::Full, "seed {seed}");
-        // A kill or a power cut, after which another program takes the free space.
+        // After the crash, another program uses the free space.
         let disk = if seed % 2 == 0 { disk.kill(seed) } else { disk.power_cut(seed) };
         disk.set_capacity(disk.used(""));
         let mut life = Life::begin(disk.clone(), how, life.now, seed).expect("a start on a full disk");
         assert_eq!(life.model.ids().len(), jobs.len());
         life.settle();
         let client = life.first_client();
-        // Prepared segments that were not used have been removed.
+        // The start removed unused prepared segments, which leaves space for some jobs.
         while let Some(job) = life.put(client, b"a", 1, Span::ZERO) {
             jobs.push(job);
             life.settle();
@@ -350,7 +351,7 @@ fn a_start_on_a_full_disk_takes_deletes_and_jobs_again_when_there_is_space() {
     }
 }
 
-/// Whatever the disk refuses at startup, the jobs exist.
+/// The server must serve existing jobs even if every write to the disk fails.
 #[test]
 fn a_start_on_a_disk_that_refuses_to_be_written_serves_what_there_is() {
     const EROFS: i32 = 30;

@@ -1,29 +1,28 @@
-//! The format of a segment, read by another program, which follows the manual page rather than the server's code.
+//! An independent reader of the segment format, written from the manual page instead of the server's code.
 //!
-//! Owns a second opinion on what can be read in damaged bytes, and records that the server would never write.
+//! Owns a second implementation of reading damaged segments, and creates records that the server would never write.
 
 use std::collections::BTreeMap;
 
-/// The size of a segment's header.
+/// The size of a segment's header in bytes.
 pub const HEADER: usize = 192;
 
-/// The size of one of its two copies.
+/// The size of one of the two copies in a header.
 const COPY: usize = 96;
 
-/// The size of a record before its payload, and before a payload of more than 64 bytes.
+/// The size of a record's prefix before a payload of up to 64 bytes.
 const PREFIX: usize = 9;
 const LONG_PREFIX: usize = 13;
 
-/// A record that was found.
 pub struct Found<'a> {
     pub kind: u8,
     pub payload: &'a [u8],
-    /// Its offset.
+    /// The offset in the segment, in bytes.
     pub at: usize,
     pub end: usize,
 }
 
-/// A log and one of its segments.
+/// The identifier of a log and the number of a segment.
 #[derive(Clone, Copy)]
 pub struct Segment {
     pub log: u64,
@@ -39,7 +38,7 @@ fn check(segment: Segment, at: usize, length: u32, rest: &[u8]) -> u32 {
     crc32fast::hash(&bytes)
 }
 
-/// Returns a record for an offset in a segment.
+/// Returns a record for offset `at` in a segment.
 pub fn record(segment: Segment, at: usize, kind: u8, payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u32;
     let mut rest = vec![kind];
@@ -51,13 +50,13 @@ pub fn record(segment: Segment, at: usize, kind: u8, payload: &[u8]) -> Vec<u8> 
     [&length.to_le_bytes(), &check.to_le_bytes(), &*rest, payload].concat()
 }
 
-/// Returns the header of a segment, with the end of the log before it, the oldest segment, the sync position, and the
-/// IDs after its two numbers, and no epoch.
+/// Returns a segment header without an epoch. `numbers` contains the header's fields after the segment's identity, in
+/// the order of the manual page.
 pub fn header(segment: Segment, numbers: [u64; 6]) -> Vec<u8> {
     epoch_header(segment, numbers, [0; 2])
 }
 
-/// Returns a header with the epoch of the process that started it, and the epoch of what precedes it.
+/// Returns a header with the epoch of the process that started the segment, and the epoch of the preceding data.
 pub fn epoch_header(segment: Segment, numbers: [u64; 6], epochs: [u64; 2]) -> Vec<u8> {
     let mut bytes = b"beanpole\x03\0\0\0".to_vec();
     for number in [segment.log, segment.number].into_iter().chain(numbers).chain(epochs) {
@@ -68,15 +67,14 @@ pub fn epoch_header(segment: Segment, numbers: [u64; 6], epochs: [u64; 2]) -> Ve
     bytes.repeat(2)
 }
 
-/// The contents of a header.
 #[derive(Clone, Copy)]
 pub struct Header {
     pub log: u64,
-    /// The end of the log before the segment: segment and offset.
+    /// The segment and the offset at which the log ended before this segment.
     pub before: (u64, u64),
-    /// The sync position.
+    /// The segment and the offset up to which the log is synced.
     pub synced: (u64, u64),
-    /// The segments before this one are not needed.
+    /// The number of the oldest segment that is needed.
     pub oldest: u64,
 }
 
@@ -88,7 +86,7 @@ fn read_header(bytes: &[u8]) -> Option<Header> {
     Some(Header { log: number(copy, 12), before: pair(28), oldest: number(copy, 44), synced: pair(52) })
 }
 
-/// Returns all records with a valid checksum, at any offset.
+/// Returns all records with valid checksums at any offset.
 pub fn records(segment: Segment, bytes: &[u8]) -> Vec<Found<'_>> {
     let mut found = Vec::new();
     let mut at = HEADER;
@@ -116,35 +114,33 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// The size of the extras without names.
+/// The size of a job's extra fields without names, in bytes.
 const TERMS: usize = 48;
 
 fn short(bytes: &[u8], at: usize) -> usize {
     u16::from_le_bytes([bytes[at], bytes[at + 1]]).into()
 }
 
-/// A job as another program finds it.
+/// A job as the independent reader sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Job {
-    /// The body as it was submitted.
+    /// The body as submitted by the client.
     pub body: Vec<u8>,
-    /// The completion letter, the kind of the unique name, and its bytes; `None` without extras.
+    /// The completion letter, the kind of the unique name, and the name itself, or `None` for a job without options.
     pub options: Option<(u8, u8, Vec<u8>)>,
-    /// The time to live, its end, and the scheduled time.
+    /// The time to live, the time at which it ends, and the scheduled time.
     pub times: Option<[u64; 3]>,
-    /// Maximum number of attempts, maximum number of failures, and failures.
+    /// The maximum number of attempts, the maximum number of failures, and the number of failures.
     pub limits: [u8; 3],
-    /// The reducer.
     pub reducer: Vec<u8>,
-    /// Done or failed, and the result.
+    /// `true` for a completed job or `false` for a failed one, and the result.
     pub outcome: Option<(bool, Vec<u8>)>,
-    /// The end of the lease.
+    /// The time at which the lease ends.
     pub leased: Option<u64>,
-    /// The number of reservations.
     pub reserves: u32,
 }
 
-/// Returns a number of variable length, and the bytes after it.
+/// Decodes a number of variable length. Returns it with the remaining bytes.
 fn variable(bytes: &[u8]) -> (u64, &[u8]) {
     let length = 1 + bytes.iter().position(|byte| byte & 0x80 == 0).expect("a last byte");
     let number = bytes[..length].iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f));
@@ -152,7 +148,7 @@ fn variable(bytes: &[u8]) -> (u64, &[u8]) {
 }
 
 impl Job {
-    /// Returns a job from a full record, and its ID.
+    /// Returns the ID and the job in a full record.
     fn full(kind: u8, payload: &[u8]) -> (u64, Job) {
         let (id, mut rest) = variable(&payload[8..]);
         for _ in 0..3 {
@@ -182,7 +178,7 @@ impl Job {
         (id, job)
     }
 
-    /// Returns a job from the rest of a payload, after the fields that every job has.
+    /// Decodes the part of a payload after the fields common to all jobs.
     fn read(kind: u8, rest: &[u8]) -> Job {
         if kind.is_ascii_uppercase() {
             return Job { body: rest.to_vec(), ..Job::default() };
@@ -209,7 +205,7 @@ impl Job {
         }
     }
 
-    /// Applies a record of another kind.
+    /// Applies a change record to the job.
     fn change(&mut self, kind: u8, payload: &[u8]) {
         if kind == b'W' && self.options.is_none() {
             self.options = Some((b'd', b'-', Vec::new()));
@@ -219,7 +215,7 @@ impl Job {
             return;
         }
         let count = || u32::from_le_bytes(payload[8..12].try_into().expect("four bytes"));
-        // A reason or a priority leaves the job in its state.
+        // Records of these kinds change only the reason or the priority.
         if !b"WU".contains(&kind) {
             self.leased = None;
         }
@@ -240,8 +236,8 @@ impl Job {
     }
 }
 
-/// Returns the jobs in these segments by ID, in order: up to the first gap that was not synced according to the log,
-/// and without segments that are not needed.
+/// Returns the jobs in the segments by ID. Reads up to the first gap that the log does not declare synced, and ignores
+/// unneeded segments.
 pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
     let headers = || segments.iter().filter_map(|(_, bytes)| read_header(bytes));
     let Some(log) = headers().next().map(|header| header.log) else { return BTreeMap::new() };
@@ -261,7 +257,7 @@ pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
     jobs
 }
 
-/// Visits each record before the end of the log, with its segment, kind and payload.
+/// Calls `visit` with the segment, the kind and the payload of each record before the end of the log.
 fn counted(log: u64, used: &[&(u64, Vec<u8>)], visit: &mut dyn FnMut(u64, u8, &[u8])) {
     let synced = used.iter().map(|(segment, bytes)| last_synced(Segment { log, number: *segment }, bytes)).max();
     let is_end = |gap: (u64, usize)| synced.unwrap_or_default() <= (gap.0, gap.1 as u64);
@@ -297,7 +293,7 @@ fn apply(kind: u8, payload: &[u8], jobs: &mut BTreeMap<u64, Job>) {
     }
 }
 
-/// Returns the last sync position in one segment.
+/// Returns the last sync position that a segment records.
 fn last_synced(segment: Segment, bytes: &[u8]) -> (u64, u64) {
     let header = read_header(bytes).map(|header| header.synced);
     let said = records(segment, bytes).into_iter().filter_map(|found| match found.kind {

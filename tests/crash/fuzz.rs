@@ -1,6 +1,6 @@
-//! Arbitrary bytes as a segment.
+//! Opens random bytes as segments.
 //!
-//! Owns the promise that no bytes in the directory can make the server panic, hang or use much memory.
+//! No contents of the directory must make the server panic, hang or use much memory.
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::engine::{Body, NewJob, Span};
@@ -14,7 +14,7 @@ fn rounds() -> u64 {
     crate::crashes::wished() / 2
 }
 
-/// Opens the directory, uses it a little, and opens it again.
+/// Opens the directory, executes some commands, and opens the directory again.
 fn open(disk: &Disk) {
     let how = settings(4096, SyncMode::Always);
     let Ok((mut engine, mut journal, wal, _)) = start(disk, how, dawn()) else { return };
@@ -43,7 +43,7 @@ fn random_bytes() {
             let number = random.pick(&[0, 1, 2, 3, 1 << 31, u64::MAX, u32::MAX as u64]);
             let length = random.below(6000) as usize;
             let mut bytes = random.bytes(length);
-            // Small numbers are more likely lengths.
+            // Lengths are usually small numbers.
             (0..length).step_by(3).for_each(|place| bytes[place] &= random.pick(&[0, 1, 0xff]));
             let name = if random.once_in(5) { format!("segment.{number}") } else { format!("segment.{number:010}") };
             disk.put_file(&name, bytes);
@@ -142,7 +142,7 @@ fn payload(kind: u8, random: &mut Random) -> Vec<u8> {
 }
 
 fn full(kind: u8, random: &mut Random) -> Vec<u8> {
-    // All but the last byte of a number have the top bit set; some are too long for any number.
+    // All bytes of a number except the last have the top bit set. Some numbers exceed the valid length.
     let number = |random: &mut Random, longest: u64| {
         let length = random.below(longest) as usize;
         let mut bytes: Vec<u8> = random.bytes(length).iter().map(|byte| byte | 0x80).collect();
@@ -180,7 +180,7 @@ fn full(kind: u8, random: &mut Random) -> Vec<u8> {
     payload
 }
 
-/// Appends random extras, mostly of the right form.
+/// Appends random job options, which are usually valid.
 fn options(over: bool, body: usize, random: &mut Random, payload: &mut Vec<u8>) {
     let kind = random.pick(b"-nbi");
     let dedup_key = match kind {
@@ -199,7 +199,7 @@ fn options(over: bool, body: usize, random: &mut Random, payload: &mut Vec<u8>) 
     let reducer = random.below(3) as usize;
     payload.extend((dedup_key as u16).to_le_bytes());
     payload.extend((reducer as u16).to_le_bytes());
-    // Few different ones, so that some are equal.
+    // Uses few different values, which makes duplicates likely.
     payload.extend(std::iter::repeat_n(random.next() as u8 & 1, dedup_key));
     payload.extend(random.bytes(reducer));
 }

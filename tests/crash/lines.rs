@@ -1,6 +1,6 @@
-//! What the log reports to an operator, line by line.
+//! Captures the warnings and errors that the server logs for operators.
 //!
-//! Owns the lines of one test: each test runs on its own thread, and sees what was logged there.
+//! Owns the captured lines of the current thread. Each test runs in its own thread and sees only its own lines.
 
 use std::cell::RefCell;
 
@@ -20,15 +20,15 @@ impl log::Log for Lines {
     fn flush(&self) {}
 }
 
-/// Starts to record warnings and errors, and drops those recorded so far.
+/// Starts to capture warnings and errors, and drops earlier lines.
 pub fn forget() {
-    // Another test may have been first.
+    // Another test can have installed the logger already.
     let _ = log::set_logger(&Lines);
     log::set_max_level(log::LevelFilter::Warn);
     LINES.take();
 }
 
-/// Returns the lines that were logged since.
+/// Returns the lines captured since the last call.
 pub fn told() -> Vec<String> {
     LINES.take()
 }

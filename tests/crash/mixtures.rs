@@ -1,9 +1,8 @@
-//! Files of a log that come from different times, or from two servers that continued from one copy, and damage
-//! anywhere in them.
+//! Tests log files from different times or from diverged servers, and damage at random places.
 //!
-//! Owns the promise about both: the jobs in a mixture are a state that the queue was once in, or the mixture is
-//! reported; one damaged byte costs at most the record that contains it, and no id is reused. `MIXTURES` is the number
-//! of samples of each test.
+//! The jobs in a mixture of files must form a state that the queue once had, or the server must report damage. One
+//! damaged byte must affect at most the record that contains it, and IDs must not be reused. The variable `MIXTURES`
+//! sets the number of samples.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,18 +15,17 @@ use crate::format::{records, Segment, HEADER};
 use crate::random::Random;
 use crate::tagged_lives;
 
-/// Segments by number.
 type Files = BTreeMap<u64, Vec<u8>>;
 
-/// Jobs by ID, each as text.
+/// The text form of each job, by ID.
 type Jobs = BTreeMap<u64, String>;
 
 const SIZE: u64 = 4096;
 
-/// All kinds of records except reserved IDs, which would need half a million jobs.
+/// All record kinds except reserved IDs, which would require half a million jobs.
 const KINDS: &[u8] = b"PJpjRLBKXAODZNCSGTUEMQWHFY";
 
-/// Bytes of the record of a clean stop.
+/// The size of the record of a clean stop in bytes.
 const CLOSED: usize = 25;
 
 pub fn samples(few: u64) -> u64 {
@@ -58,14 +56,15 @@ fn jobs(engine: &Engine) -> Jobs {
     told.collect()
 }
 
-/// Returns the jobs in these files, the reported problems, and the last ID that may have been assigned.
+/// Recovers a queue from the files. Returns the jobs, the reported problems, and the highest ID that can have been
+/// assigned.
 fn look(files: &Files) -> Result<(Jobs, Vec<String>, u64), OpenError> {
     let mut engine = engine();
     let found = inspect(&disk(files), &mut engine)?;
     Ok((jobs(&engine), found.report.problems, found.last_id))
 }
 
-/// All states of the queue, and its files at some moments.
+/// All past states of the queue, and its files at several moments.
 #[derive(Default)]
 struct Past {
     states: BTreeSet<Vec<(u64, String)>>,
@@ -73,7 +72,7 @@ struct Past {
 }
 
 impl Past {
-    /// Puts and deletes one job at a time, so that every record that changes the jobs leads to a state.
+    /// Puts and deletes jobs one at a time and records the state after each change.
     fn live(&mut self, disk: &Disk, steps: u64, seed: u64) {
         let mut life = Life::begin(disk.clone(), settings(SIZE, SyncMode::Always), dawn(), seed).expect("a log");
         let mut random = Random::new(seed);
@@ -97,7 +96,7 @@ impl Past {
         self.files.push(files(disk));
     }
 
-    /// Runs some servers, one after the other. Returns the final disk.
+    /// Runs several servers in sequence and records their states. Returns the final disk as well.
     fn of(seed: u64, disk: Disk) -> (Past, Disk) {
         let (mut past, mut disk) = (Past::default(), disk);
         for life in 0..4 {
@@ -112,7 +111,7 @@ impl Past {
     }
 }
 
-/// Takes each file from one of the moments at which it exists, or omits it.
+/// Builds a set of files by taking each file randomly from `one` or `other`, or omitting it.
 fn mixture(one: &Files, other: &Files, random: &mut Random) -> Files {
     let numbers: BTreeSet<u64> = one.keys().chain(other.keys()).copied().collect();
     let mut mixed = Files::new();
@@ -167,7 +166,7 @@ fn files_of_two_servers_that_continued_from_one_copy_are_refused_or_reported() {
     let (mut random, mut refused) = (Random::new(2), 0);
     for seed in 0..4 {
         let (before, common) = Past::of(100 * seed, Disk::new(seed));
-        // Both do the same at first, so that their files have similar sizes.
+        // The histories of both servers begin with the same operations, which makes their files similar in size.
         let [one, other] = [1, 2].map(|side| {
             let disk = common.kill(side);
             let mut past = Past::default();
@@ -191,16 +190,16 @@ fn files_of_two_servers_that_continued_from_one_copy_are_refused_or_reported() {
     assert!(refused > 0, "some of the mixtures are refused");
 }
 
-/// A log with all kinds of records, written by six servers, of which only the last was stopped cleanly.
+/// A log with all kinds of records, written by six servers in sequence. Only the last server stopped cleanly.
 struct Varied {
     files: Files,
     jobs: Jobs,
-    /// The last ID that was assigned.
+    /// The highest assigned ID.
     last: u64,
 }
 
 impl Varied {
-    /// Each server puts `more` jobs that stay.
+    /// Runs the servers. Each server leaves `more` additional jobs.
     fn new(size: u64, steps: u64, more: u64, seed: u64) -> Varied {
         let (mut disk, mut last) = (Disk::new(seed), 0);
         for life in 0..6 {
@@ -235,7 +234,7 @@ impl Varied {
         self.files.values().map(|bytes| bytes.len() as u64).sum()
     }
 
-    /// Opens damaged files with a bound on the number of bytes read, and checks that no ID is reused.
+    /// Recovers damaged files. Checks that the number of bytes read is bounded and that no ID is reused.
     fn look(&self, damaged: &Files, what: &str) -> Result<(Jobs, Vec<String>), OpenError> {
         let (disk, mut engine) = (disk(damaged), engine());
         let found = inspect(&disk, &mut engine);
@@ -248,7 +247,7 @@ impl Varied {
         Ok((jobs(&engine), found.report.problems))
     }
 
-    /// Returns the numbers of two segments, which are equal if there is only one.
+    /// Returns two random segment numbers in ascending order, which are equal if there is only one segment.
     fn two(&self, random: &mut Random) -> [u64; 2] {
         let numbers: Vec<u64> = self.files.keys().copied().collect();
         let first = random.below(numbers.len() as u64) as usize;
@@ -257,12 +256,12 @@ impl Varied {
     }
 }
 
-/// Returns the bytes up to the last one that is not zero.
+/// Returns the number of bytes up to the last nonzero byte.
 fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Directories of one segment, of several, and of twenty and more.
+/// Calls `each` with logs of one segment, of several segments, and of at least twenty segments.
 fn folders(mut each: impl FnMut(&Varied, &mut Random)) {
     let (mut random, mut kinds, mut counts) = (Random::new(3), BTreeSet::new(), BTreeSet::new());
     for (size, steps, more) in [(1 << 17, 8, 0), (1 << 17, 60, 0), (6000, 40, 0), (700, 40, 45)] {
@@ -304,7 +303,7 @@ fn a_damaged_byte_costs_one_record_at_most_and_is_reported() {
         let changed: BTreeSet<_> = ids.filter(|id| varied.jobs.get(id) != after.get(id)).collect();
         let told = format!("{told}: {problems:?}, {changed:?}");
         assert!(changed.len() <= 1, "{told}");
-        // Nothing is lost with the record of a clean stop, which is the last.
+        // Damage to the final clean-stop record loses no data and is not reported.
         let is_last = varied.files.keys().last() == Some(&number) && place + CLOSED >= end;
         assert!(!problems.is_empty() || is_last && changed.is_empty(), "{told}");
     });

@@ -1,13 +1,13 @@
-//! What the log must remember.
+//! Predicts the state that the log must recover.
 //!
-//! Owns, for each job, its durable state, and the changes that are not durable yet, of which a crash may keep any.
-//! After a crash, [`Model::compare`] checks that the recovered queue is one of those that may come back.
+//! Owns the durable state of each job, and the changes that are not durable yet. A crash can lose any of these changes.
+//! [`Model::compare`] checks that a recovered queue is in a permitted state.
 
 use std::collections::BTreeMap;
 
 use beanpole::internals::engine::{CompletionPolicy, DedupKey, Engine, History, JobExtras, JobId, State, Time};
 
-/// A job as the log has it.
+/// The state of a job as recorded in the log.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct View {
     tube: Vec<u8>,
@@ -15,17 +15,17 @@ pub struct View {
     delay: u64,
     ttr: u64,
     created: u64,
-    /// r, d, b, l or f: a reserved job comes back ready, unless it is leased.
+    /// r: ready, d: delayed, b: buried, l: leased, f: finished. A reserved job without a lease counts as ready.
     state: char,
-    /// Delayed or leased: when that ends. Buried: its position in the order.
+    /// The end of the delay or the lease in nanoseconds. For a buried job, its position among the buried jobs.
     due: u64,
-    /// Reserves, timeouts, releases, buries and kicks.
+    /// Numbers of reservations, timeouts, releases, buries and kicks.
     history: [u32; 5],
-    /// The body as it was submitted.
+    /// The body as submitted by the client.
     body: Vec<u8>,
     options: JobOptions,
     fails: u8,
-    /// For a finished job: done or not, and the result.
+    /// `true` for a completed job or `false` for a failed one, and the result. `None` until the job finishes.
     outcome: Option<(bool, Vec<u8>)>,
 }
 
@@ -33,7 +33,7 @@ pub struct View {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct JobOptions {
     completion: u8,
-    /// The kind of the key, and its bytes.
+    /// The kind and the bytes of the deduplication key.
     dedup_key: (u8, Vec<u8>),
     ttl: u64,
     expires: u64,
@@ -43,51 +43,51 @@ struct JobOptions {
     reducer: Option<Vec<u8>>,
 }
 
-/// A change of a job, and its position.
+/// A change to a job with its position in the log.
 #[derive(Clone, Debug)]
 struct Step {
-    /// The position after it.
+    /// The log position after the change.
     position: u64,
     change: Change,
-    /// It may be left out if space was short.
+    /// `true` if the log can omit the change when space is short.
     optional: bool,
 }
 
-/// A change of a job.
 #[derive(Clone, Debug)]
 enum Change {
     Put(View),
-    /// One of the counters, by its index in [`View::history`], and the state of the job afterwards.
+    /// The index of an incremented counter in [`View::history`], and the job's state afterwards.
     Count(usize, View),
-    /// The number of failures, and the outcome if there is one.
+    /// The number of failures, and the outcome if the job has finished.
     Outcome(u8, Option<(bool, Vec<u8>)>),
     Delete,
 }
 
 #[derive(Clone, Debug)]
 struct Job {
-    /// The durable state; usually there is only one possibility.
+    /// Possible durable states, usually only one.
     base: Vec<Option<View>>,
     /// Changes that are not durable yet.
     steps: Vec<Step>,
-    /// The job as it was last seen in the queue.
+    /// The state of the job after the last observed operation.
     last: Option<View>,
 }
 
-/// The pauses of tubes: their ends, by position.
+/// The ends of a tube's pauses by log position. `None` means that the tube is not paused.
 type Pauses = Vec<(u64, Option<Time>)>;
 
-/// The model; see the module's documentation.
+/// The predicted state of the whole queue.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     jobs: BTreeMap<u64, Job>,
     pauses: BTreeMap<Vec<u8>, Pauses>,
     safe: u64,
-    /// The largest ID that a client has received.
+    /// The highest ID that a client has received.
     last_id: u64,
-    /// The largest ID at the last look.
+    /// The highest ID after the last observed operation.
     newest: u64,
-    /// The disk has failed: what was not durable then is written again, and may be read twice, the second time in part.
+    /// `true` after a disk error: changes that were not durable are written again, and recovery can apply a part of
+    /// them twice.
     pub replays: bool,
 }
 
@@ -96,7 +96,7 @@ fn counters(history: History) -> [u32; 5] {
     [reserves, timeouts, releases, buries, kicks]
 }
 
-/// Returns the job with this ID as the log should have it, or `None` if the log must not have it.
+/// Returns the expected state of a job in the log, or `None` if the log must not contain the job.
 pub fn view(engine: &Engine, id: u64) -> Option<View> {
     let job = engine.any_job(JobId(id)).filter(|job| !job.is_volatile())?;
     let (state, due) = match job.state() {
@@ -125,7 +125,7 @@ pub fn view(engine: &Engine, id: u64) -> Option<View> {
     })
 }
 
-/// A job without extras is like a job with the default options.
+/// Returns the options of a job. A job without extras has the default options.
 fn options(completion: CompletionPolicy, extras: Option<&JobExtras>) -> JobOptions {
     let dedup_key = match extras.map_or(&DedupKey::None, |extras| &extras.dedup_key) {
         DedupKey::None => (b'-', Vec::new()),
@@ -146,7 +146,7 @@ fn options(completion: CompletionPolicy, extras: Option<&JobExtras>) -> JobOptio
 }
 
 impl View {
-    /// Returns the job as it is restored at `now`.
+    /// Returns the job's state after a recovery at time `now`.
     fn at(mut self, now: Time) -> View {
         if self.state == 'd' && self.due <= now.nanos() {
             (self.state, self.due) = ('r', 0);
@@ -155,7 +155,7 @@ impl View {
     }
 }
 
-/// Returns the job after a change. A job that does not exist or has ended does not change.
+/// Applies a change to a job. Changes to nonexistent or finished jobs have no effect.
 fn after(job: &Option<View>, change: &Change) -> Option<View> {
     let over = job.as_ref().is_some_and(|job| job.state == 'f');
     match change {
@@ -191,7 +191,7 @@ fn after(job: &Option<View>, change: &Change) -> Option<View> {
     }
 }
 
-/// Adds the states of a job after a change that may have happened.
+/// Adds the states that result if the change happened to the states in `ways`.
 fn maybe_after(ways: &mut Vec<Option<View>>, change: &Change) {
     let mut more: Vec<Option<View>> = ways.iter().map(|way| after(way, change)).collect();
     ways.append(&mut more);
@@ -211,7 +211,7 @@ impl Step {
 }
 
 impl Job {
-    /// Returns all states in which the job may come back.
+    /// Returns all states in which the job can be recovered.
     fn allowed(&self, replays: bool) -> Vec<Option<View>> {
         let mut ways = self.base.clone();
         for _ in 0..=usize::from(replays) {
@@ -220,7 +220,7 @@ impl Job {
         ways
     }
 
-    /// Returns the states that the job may have had when the log ended at a position.
+    /// Returns the states that the job can have if the log ends at `position`.
     fn at(&self, position: u64) -> Vec<Option<View>> {
         let mut ways = self.base.clone();
         for step in self.steps.iter().take_while(|step| step.position <= position) {
@@ -229,7 +229,7 @@ impl Job {
         ways
     }
 
-    /// Returns the states between two positions, after some of the changes of one turn.
+    /// Returns the states between two positions of one turn, in which only some changes were applied.
     fn within(&self, from: u64, to: u64) -> impl Iterator<Item = Option<View>> + '_ {
         let mut ways = self.at(from);
         let steps = self.steps.iter().filter(move |step| step.position > from && step.position <= to);
@@ -244,8 +244,8 @@ impl Job {
         let mut push = |change, optional| self.steps.push(Step { position, change, optional });
         match &now {
             None => {
-                // In the turn in which the job ended, its lease may have ended first, and the log may contain only
-                // that.
+                // If the job's lease expires in the turn in which the job finishes, the log can contain only the end of
+                // the lease.
                 if before.state == 'l' {
                     let mut lost = before.clone();
                     lost.history[1] += 1;
@@ -255,28 +255,28 @@ impl Job {
             }
             Some(view) => {
                 let changed = |place: &usize| view.history[*place] != before.history[*place];
-                // A buried job may have been lost before, and a lost job may be reserved again.
+                // A job can be lost before it is buried, and reserved again after it was lost.
                 let order = if view.state == 'b' { [2, 4, 1, 0, 3] } else { [3, 2, 4, 1, 0] };
                 let verdict = view.fails != before.fails || view.outcome.is_some() && before.outcome.is_none();
                 let lost = changed(&1);
-                // An outcome follows the end of other leases, and precedes the next reservation or burial of the job.
+                // An outcome is recorded after other leases have ended and before the job is reserved or buried again.
                 let (first, then): (Vec<usize>, Vec<usize>) = order
                     .into_iter()
                     .filter(changed)
                     .partition(|place| verdict && (*place == 1 || view.outcome.is_some()));
                 let mut step = view.clone();
                 let mut count = |place: usize, push: &mut dyn FnMut(Change, bool)| {
-                    // A job that was released or kicked and reserved in the same turn was ready in between.
+                    // A job that is released or kicked and reserved in one turn was ready in between.
                     if place == 2 && view.state == 'r' {
                         (step.state, step.due) = ('r', 0);
                     }
-                    // Changes that happen by themselves are given up first.
+                    // If space is short, the log first omits changes caused by timers.
                     let optional = short && (place < 2 || place == 3 && lost);
                     push(Change::Count(place, step.clone()), optional);
                 };
                 first.into_iter().for_each(|place| count(place, &mut push));
                 if verdict {
-                    // No worker reported it: it was the last attempt.
+                    // The job finished without a worker's report, because its last attempt failed.
                     let spent = view.fails == before.fails && view.outcome.as_ref().is_some_and(|it| !it.0);
                     let optional = short && (spent || changed(&3));
                     push(Change::Outcome(view.fails, view.outcome.clone()), optional);
@@ -289,7 +289,7 @@ impl Job {
 }
 
 impl Model {
-    /// Creates the model of a queue that was just opened, in which everything counts.
+    /// Creates the model of a recovered queue, whose state is completely durable.
     pub fn of(engine: &Engine, ids: impl Iterator<Item = u64>) -> Model {
         let job = |id| {
             let view = view(engine, id)?;
@@ -301,13 +301,13 @@ impl Model {
         Model { jobs, pauses: pauses.collect(), last_id, newest: last_id, ..Model::default() }
     }
 
-    /// Returns the jobs in the queue.
+    /// Returns the IDs of the existing jobs.
     pub fn ids(&self) -> Vec<u64> {
         self.jobs.iter().filter(|(_, job)| job.last.is_some()).map(|(id, _)| *id).collect()
     }
 
-    /// Observes a verb that was recorded up to `position`. `put` is the new job, if there is one. `short`: counters may
-    /// be given up.
+    /// Records the effects of an operation whose log records end at `position`. `put` is the ID of a new job, if any.
+    /// `short` permits the log to omit counters.
     pub fn observe(&mut self, engine: &Engine, put: Option<u64>, position: u64, short: bool) {
         for (id, job) in &mut self.jobs {
             if job.last.is_some() {
@@ -321,7 +321,7 @@ impl Model {
         self.observe_pauses(engine, position);
     }
 
-    /// The log has a job from now on: a new one, or one that was volatile until now.
+    /// Starts to track a job that is new or no longer volatile.
     fn observe_new(&mut self, engine: &Engine, id: u64, position: u64, short: bool) {
         let now = view(engine, id).expect("a job that was put");
         let mut first = now.clone();
@@ -337,7 +337,7 @@ impl Model {
         assert!(self.jobs.insert(id, job).is_none(), "the id {id} was given again");
     }
 
-    /// Observes which pauses have begun or ended.
+    /// Records which pauses have begun or ended.
     fn observe_pauses(&mut self, engine: &Engine, position: u64) {
         for (name, _) in engine.pauses() {
             self.pauses.entry(name.to_vec()).or_insert_with(|| vec![(0, None)]);
@@ -350,7 +350,7 @@ impl Model {
         }
     }
 
-    /// The log is durable up to this position.
+    /// Makes all changes up to log position `safe` durable.
     pub fn advance(&mut self, safe: u64) {
         assert!(safe >= self.safe, "safety was taken back");
         self.safe = safe;
@@ -364,7 +364,7 @@ impl Model {
         self.jobs.retain(|_, job| job.base.iter().any(Option::is_some) || job.last.is_some() || !job.steps.is_empty());
     }
 
-    /// Checks that `engine`, recovered at `now`, has an allowed state.
+    /// Checks that the engine, recovered at time `now`, is in a permitted state.
     pub fn compare(&self, engine: &Engine, now: Time) -> Result<(), String> {
         let mut found = 0;
         for (id, job) in &self.jobs {
@@ -383,12 +383,14 @@ impl Model {
             self.compare_prefix(engine, now)?;
         }
         self.compare_uniques(engine)?;
-        // A worker may have received the newest job before any disk had it. Its ID must not be assigned again either.
+        // A worker can have received the newest job before any disk contained it. The job's ID must still not be
+        // reused.
         self.compare_newest(engine)?;
         self.compare_pauses(engine, now)
     }
 
-    /// Checks that all jobs have the states of one moment: what survives is a prefix of the history.
+    /// Checks that the states of all jobs belong to the same moment, because recovery must restore a prefix of the
+    /// history.
     fn compare_prefix(&self, engine: &Engine, now: Time) -> Result<(), String> {
         let steps = || self.jobs.values().flat_map(|job| &job.steps);
         let mut moments: Vec<u64> = steps().map(|step| step.position).chain([self.safe]).collect();
@@ -401,7 +403,7 @@ impl Model {
                 .zip(&is)
                 .all(|(job, is)| job.at(moment).into_iter().any(|way| way.map(|view| view.at(now)) == *is))
         };
-        // A turn that changes several jobs may be cut anywhere.
+        // A crash can interrupt a turn between the changes to several jobs.
         let between = |pair: &[u64]| {
             self.jobs.values().zip(&is).all(|(job, is)| {
                 pair.iter().any(|&moment| job.at(moment).into_iter().any(|way| way.map(|view| view.at(now)) == *is))
@@ -414,7 +416,7 @@ impl Model {
         Err("it is no prefix of what happened".to_owned())
     }
 
-    /// Checks that no assigned ID will be assigned again.
+    /// Checks that no assigned ID can be assigned again.
     pub fn compare_newest(&self, engine: &Engine) -> Result<(), String> {
         let last = engine.last_id();
         (last >= self.newest)
@@ -422,7 +424,7 @@ impl Model {
             .ok_or_else(|| format!("a worker has seen {}, the last id is {last}", self.newest))
     }
 
-    /// Checks that each job is found by its unique key.
+    /// Checks that each job can be found by its unique key.
     fn compare_uniques(&self, engine: &Engine) -> Result<(), String> {
         let mut sharing = BTreeMap::<(u8, Vec<u8>), Vec<JobId>>::new();
         for (id, view) in self.jobs.keys().filter_map(|id| Some((*id, view(engine, *id)?))) {
@@ -430,13 +432,14 @@ impl Model {
         }
         for ((kind, dedup_key), ids) in sharing {
             let right = match kind {
-                // Two jobs have the same key only if the delete of one was lost by damage.
+                // Two jobs can share a key only if damage removed the delete of one of them.
                 b'i' => engine
                     .find_id(&dedup_key[..].try_into().expect("sixteen bytes"))
                     .is_some_and(|it| ids.contains(&it)),
                 b'n' => engine.find_name(&dedup_key, |_| true).is_some_and(|it| {
                     let tube = |id| engine.any_job(id).map(|job| engine.tube_of(&job));
-                    // Of several buried jobs, one is found. Damage may also leave two in one tube, one of them buried.
+                    // If several jobs share the key, any buried job can be found. Damage can also leave two jobs in one
+                    // tube, one of them buried.
                     it == ids[0] || ids.contains(&it) && (engine.is_buried(ids[0]) || tube(it) == tube(ids[0]))
                 }),
                 _ => true,
@@ -468,7 +471,6 @@ impl Model {
         Ok(())
     }
 
-    /// Returns `true` if all changes are durable.
     pub fn is_settled(&self) -> bool {
         self.jobs.values().all(|job| job.steps.is_empty())
     }

@@ -1,6 +1,6 @@
-//! Crashes while a tube is emptied or its jobs are moved to another one, which takes several turns.
+//! Crashes the server while a tube is flushed or its jobs are moved, which takes several turns.
 //!
-//! Owns the promise that such a command is executed for all jobs or for none.
+//! Such a command must affect all jobs of the tube or none.
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::engine::{Engine, Flush, JobView, MoveJobs, Progress, Span, State};
@@ -10,10 +10,9 @@ use crate::driver::{dawn, settings, Life};
 
 const JOBS: usize = 30;
 
-/// The number of moved jobs.
 const MOVED: usize = 20;
 
-/// Steps of a turn: so few that a command takes many turns.
+/// Step budget of a turn, small enough that a command takes many turns.
 const STEPS: u64 = 24;
 
 enum Command {
@@ -28,14 +27,14 @@ fn command(moves: bool) -> Command {
     }
 }
 
-/// Returns the numbers of jobs in the two tubes.
+/// Returns the numbers of jobs in the source and the destination tube.
 fn counts(life: &Life) -> [usize; 2] {
     let engine = &life.access.0.borrow().1;
     let of = |name: &[u8]| engine.jobs().filter(|job: &JobView| engine.tube_of(job) == name).count();
     [of(b"a"), of(b"b")]
 }
 
-/// Runs one turn of a few steps.
+/// Runs `work` for one turn with a small step budget.
 fn turn(life: &mut Life, mut work: impl FnMut(&mut Engine) -> Progress) -> Progress {
     let mut progress = Progress::More;
     life.wal.reserve(&life.access, 1000);
@@ -48,8 +47,8 @@ fn turn(life: &mut Life, mut work: impl FnMut(&mut Engine) -> Progress) -> Progr
     progress
 }
 
-/// Runs the command on a disk that crashes at the operation `point`, then starts the server twice. Returns whether the
-/// command had begun and was not complete at the crash, and whether the disk crashed.
+/// Runs a command on a disk that crashes at operation `point`, then starts the server twice. The first returned flag is
+/// `true` if the crash interrupted the command, and the second if the disk crashed.
 fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
     let told = format!("moves {moves}, segments of {size}, deed {point}");
     let mut life = Life::begin(Disk::new(point), settings(size, SyncMode::Always), dawn(), point).expect("a log");

@@ -1,25 +1,24 @@
-//! Random verbs for jobs with options, and for the workers that take them.
+//! Random operations with jobs that have options, and with the workers that process such jobs.
 //!
-//! Owns the second half of what happens in a [`Life`]: the requests of producers and workers of all protocols. Must not
-//! judge; the model does.
+//! Extends [`Life`] with the requests of producers and workers of all protocols. Must not check results; `model` does.
 
 use beanpole::internals::engine::{Body, CompletionPolicy, DedupKey, JobId, JobOptions, NewJob, Outcome, Report, Span};
 
 use crate::driver::{Life, RESERVE_POLICIES, TUBES};
 use crate::verbs;
 
-/// Names and bodies that jobs share; few, so that jobs are joined.
+/// Unique names and bodies. Few values make it likely that jobs are joined.
 const SHARED: [&[u8]; 3] = [b"one", b"two", b"a name that is rather long for the name of a job"];
 
-/// The index of the client that grabs, and of the one that leases.
+/// The index of the client that grabs jobs.
 const SLEEPER: usize = 3;
 const LEASER: usize = 4;
 
-/// The maximum number of jobs that are not in the log.
+/// The maximum number of jobs excluded from the log.
 const MOST_VOLATILE: usize = 10;
 
 impl Life {
-    /// Executes one verb for jobs with options.
+    /// Executes a random operation for jobs with options.
     pub fn verb_with_terms(&mut self, many: bool) {
         let job = self.any();
         match self.random.below(20) {
@@ -41,7 +40,7 @@ impl Life {
         engine.check();
     }
 
-    /// Executes a rare verb.
+    /// Executes an operation that is chosen rarely.
     fn rare(&mut self, job: JobId) {
         let place = self.random.below(RESERVE_POLICIES.len() as u64) as usize;
         match self.random.below(4) {
@@ -64,7 +63,8 @@ impl Life {
         }
     }
 
-    /// Submits a job whose submitters are notified: in the background or not, and joined if its unique name exists.
+    /// Submits a job in the foreground or in the background. The job is joined with an existing job of the same unique
+    /// name.
     fn submit_told(&mut self) {
         let shared = self.random.pick(&SHARED);
         let dedup_key = match self.random.below(3) {
@@ -89,10 +89,10 @@ impl Life {
         self.submit(options, body);
     }
 
-    /// Submits a job whose outcome is kept.
+    /// Submits a job whose outcome is retained.
     fn submit_kept(&mut self) {
         let mut id = [7; 16];
-        // Sometimes one that exists already.
+        // Reuses an existing ID occasionally.
         id[0] = self.random.below(100) as u8;
         let start = match self.random.below(4) {
             0 => Some(self.now + Span::from_millis(2500)),
@@ -130,7 +130,7 @@ impl Life {
         self.volatile.extend(volatile);
     }
 
-    /// Submits a job that a client waits for, and that ends with its outcome.
+    /// Submits a job for which a client waits. The job ends with its outcome.
     fn run(&mut self) {
         let (client, tube, body) = (self.client_at(1), self.random.pick(&TUBES), self.body());
         let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body };
@@ -177,7 +177,7 @@ impl Life {
         }
     }
 
-    /// Reports an outcome, by any client. Without space for it, nothing must have happened.
+    /// Reports an outcome from any client. If the log lacks space, the report must have no effect.
     fn complete(&mut self, job: JobId) {
         let outcome = self.outcome();
         let size = match &outcome {
@@ -191,7 +191,7 @@ impl Life {
         });
     }
 
-    /// Reports an outcome by the holder of the job.
+    /// Reports an outcome from the client that holds the job.
     fn finish(&mut self, job: JobId) {
         let outcome = self.outcome();
         let place = self.random.below(RESERVE_POLICIES.len() as u64) as usize;

@@ -1,6 +1,6 @@
-//! Histories of jobs with options that random runs find too rarely.
+//! Specific histories of jobs with options that random runs find too rarely.
 //!
-//! Owns one case for each mistake that was made, or nearly made, about outcomes, leases and joined jobs.
+//! Contains one test for each past or potential defect in outcomes, leases and joined jobs.
 
 use beanpole::internals::binlog::{Health, SyncMode};
 use beanpole::internals::engine::{
@@ -23,12 +23,12 @@ fn new(body: &[u8]) -> NewJob {
     NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(5), body: Body::from(body.to_vec()) }
 }
 
-/// Returns the options of a job whose outcome is kept.
+/// Returns the options of a job whose outcome is retained.
 pub fn kept(number: u8) -> JobOptions {
     JobOptions { completion: CompletionPolicy::Keep, dedup_key: DedupKey::Id([number; 16]), ..JobOptions::default() }
 }
 
-/// Returns the options of a job with this unique name.
+/// Returns the options of a job with a unique name.
 fn named(name: &[u8], durable: bool) -> JobOptions {
     JobOptions {
         completion: CompletionPolicy::Tell,
@@ -40,12 +40,12 @@ fn named(name: &[u8], durable: bool) -> JobOptions {
 }
 
 impl Life {
-    /// Submits a job for which there is space.
+    /// Submits a job, for which the log must have space.
     fn submit_plainly(&mut self, body: &[u8], options: JobOptions) -> JobId {
         self.try_submit(body, options).expect("room for a job")
     }
 
-    /// Submits a job.
+    /// Submits a job. Returns `None` if the log lacks space.
     pub fn try_submit(&mut self, body: &[u8], options: JobOptions) -> Option<JobId> {
         let client = self.first_client();
         let durable = options.durable;
@@ -58,7 +58,6 @@ impl Life {
         id
     }
 
-    /// Reports an outcome.
     pub fn say(&mut self, job: JobId, outcome: Outcome) -> Result<(), NotCompleted> {
         if let Outcome::Done(result) | Outcome::Failed(result) = &outcome {
             self.wal.reserve(&self.access, 100 + result.len() as u64);
@@ -71,12 +70,11 @@ impl Life {
         answer
     }
 
-    /// Writes and syncs everything.
     fn save(&mut self) {
         assert!(self.wal.write(&self.access) && self.wal.sync(&self.access));
     }
 
-    /// Returns the queue that is recovered after a power cut, which the model accepts.
+    /// Returns the queue recovered after a power failure now, and checks it against the model.
     fn cut(&mut self) -> Engine {
         self.model.advance(self.wal.durable());
         let disk = self.disk.power_cut(1);
@@ -106,7 +104,7 @@ fn an_outcome_that_is_read_twice_behind_other_records_is_there_once() {
     let mut life = life(&disk, 4096);
     let job = life.submit_plainly(b"body", kept(1));
     life.save();
-    // Reserved and finished in bytes whose sync fails: they are written again to another segment.
+    // The sync of the reservation and the outcome fails. Both records are written again to another segment.
     let client = life.first_client();
     life.turn(|engine, now| {
         engine.reserve_job(client, job, now).expect("a ready job");
@@ -117,7 +115,7 @@ fn an_outcome_that_is_read_twice_behind_other_records_is_there_once() {
     assert!(life.wal.write(&life.access) && !life.wal.sync(&life.access));
     life.wal.maintain(&life.access, true);
     assert_eq!(life.health(), Health::Ok);
-    // Before the job itself is written again.
+    // Crashes before the job itself is written to the new segment.
     let disk = life.disk.kill(1);
     let mut next = Life::begin(disk, settings(4096, SyncMode::Always), life.now, 1).expect("a log");
     {
@@ -180,7 +178,7 @@ fn a_volatile_job_is_logged_from_the_moment_at_which_it_is_joined() {
     assert_eq!(back.find_name(b"n", |_| true), Some(job));
     assert_eq!(back.any_job(job).expect("a job").state(), State::Ready);
     assert_eq!(back.any_job(job).expect("a job").history().reserves, 1);
-    // A job that is cancelled while a worker has it is gone at once, and another one of that name is another job.
+    // A leased job is removed immediately when it is canceled. A new job with the same name must be independent of it.
     life.turn(|engine, now| {
         assert!(engine.cancel(job, now));
         None

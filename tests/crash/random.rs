@@ -1,18 +1,16 @@
-//! Reproducible random numbers.
+//! A reproducible random number generator.
 //!
-//! Owns the only source of randomness of these tests: everything that a run does follows from its seed.
+//! Owns the only source of randomness in these tests, which makes each run reproducible from its seed.
 
 /// A splitmix64 generator.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Creates a generator. The same seed gives the same numbers.
     pub fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
     }
 
-    /// Returns any number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -21,22 +19,22 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `end`, which is not zero.
+    /// Returns a number in `0..end`. `end` must not be zero.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// Returns `true` once in `times` calls.
+    /// Returns `true` with probability 1/`times`.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// Returns one of these.
+    /// Returns a random element of `from`.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }
 
-    /// Returns this many bytes.
+    /// Returns `count` random bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(count + 8);
         while bytes.len() < count {

@@ -1,7 +1,7 @@
-//! How a start reads segments that were written by hand, one oddity at a time.
+//! Tests the recovery of handwritten segments with one anomaly each.
 //!
-//! Owns the cases that random runs rarely make: where damage begins and the log ends, IDs that only records mention,
-//! and files that belong to no log.
+//! Covers cases that random runs rarely produce: boundaries of damage and of the log, IDs that occur only in other
+//! records, and foreign files.
 
 use std::io;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::format::{header, record, Segment, HEADER};
 
 const LOG: u64 = 77;
 
-/// The number of IDs that are skipped if something is missing.
+/// The number of IDs that recovery skips if records are missing.
 const AHEAD: u64 = 4 << 20;
 
-/// The log does not continue after numbers further away than this.
+/// Maximum gap between consecutive record numbers of one log.
 const NEAR: u64 = 1 << 20;
 
-/// Returns the beginning of a segment after this many bytes of the previous one, if there is one. Everything before
-/// `synced` is synced.
+/// Returns a segment header. The previous segment ends after `before` bytes; 0 means that there is no previous segment.
+/// The log is synced up to `synced`.
 fn begin(number: u64, before: u64, synced: (u64, u64)) -> Vec<u8> {
     let place = if before == 0 { [0, 0] } else { [number - 1, before] };
     header(Segment { log: LOG, number }, [place[0], place[1], 1, synced.0, synced.1, 10])
@@ -32,7 +32,7 @@ fn push(bytes: &mut Vec<u8>, number: u64, kind: u8, payload: &[u8]) {
     bytes.extend_from_slice(&record);
 }
 
-/// Appends a job in the default tube.
+/// Appends a record that puts a job into the default tube.
 fn put(bytes: &mut Vec<u8>, number: u64, id: u64) {
     let mut payload = [0; 8].to_vec();
     let mut id = id;
@@ -115,14 +115,14 @@ fn what_is_used_behind_the_last_record_of_the_last_segment_is_its_end() {
 
 #[test]
 fn the_first_segment_of_all_lacks_none_before_it() {
-    // Whatever its header says is the oldest needed segment.
+    // The first segment is the oldest needed one, regardless of its header.
     for oldest in [0, 1] {
         let first = header(Segment { log: LOG, number: 1 }, [0, 0, oldest, 0, 0, 10]);
         assert!(look(&disk(&[(1, first)])).report.problems.is_empty(), "{oldest}");
     }
 }
 
-/// A disk on which one file cannot be read after its header, or whose files are shorter than it reports.
+/// A disk on which one file can be read only up to its header, or whose files are shorter than their reported sizes.
 struct Odd {
     disk: Disk,
     unreadable: String,
@@ -195,7 +195,8 @@ fn an_id_that_only_its_own_record_tells_is_not_given_again() {
     let mut bytes = begin(1, 0, (0, 0));
     put(&mut bytes, 1, GIVEN);
     assert_eq!(look(&disk(&[(1, bytes.clone())])).last_id, GIVEN);
-    // Unreadable records may have mentioned more IDs, except for the last record of a clean stop.
+    // Damaged records can have contained higher IDs. Recovery therefore skips IDs, unless only the clean-stop record is
+    // damaged.
     let end = bytes.len() as u64;
     synced(&mut bytes, 1, (1, end));
     bytes[20] ^= 1;
@@ -224,7 +225,7 @@ fn no_server_gives_ids_so_large() {
     }
 }
 
-/// Returns the number of the next segment that a server on this disk creates.
+/// Returns the number of the first segment that a server creates on this disk.
 fn goes_on_in(disk: &Disk) -> u64 {
     let before = disk.names();
     start(disk, settings(4096, SyncMode::Always), dawn()).expect("a log");
@@ -243,7 +244,7 @@ fn a_log_goes_on_behind_all_numbers_that_are_near() {
     assert_eq!(goes_on_in(&disk(&[(1, one())])), 2);
     assert_eq!(goes_on_in(&disk(&[(1, one()), (4, vec![0; 100])])), 5, "nothing was written to it");
     for (other, next) in [(3, 4), (NEAR + 1, NEAR + 2), (NEAR + 2, 3)] {
-        // Of two logs, the one with more segments counts.
+        // If the directory contains segments of two logs, the log with more segments wins.
         let mut second = begin(2, one().len() as u64, (0, 0));
         put(&mut second, 2, 2);
         let foreign = header(Segment { log: LOG + 1, number: other }, [0, 0, 1, 0, 0, 10]);
@@ -315,7 +316,7 @@ fn a_copy_is_as_long_as_what_could_be_read() {
     assert_eq!(copy.power_cut(1).bytes(&name(1)), first);
 }
 
-/// A disk from which a server removes two segments while the second is copied.
+/// A disk on which a server removes two segments while the second of them is copied.
 struct Shrinking(Disk);
 
 impl Storage for Shrinking {

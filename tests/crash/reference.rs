@@ -1,8 +1,8 @@
-//! Provides the engine's vocabulary two modules above the reference model, where the model expects it.
+//! Re-exports the engine's types two modules above the reference model, because the model imports them from there.
 
 pub use beanpole::internals::engine::*;
 
 #[path = "reference_runs.rs"]
 mod inner;
-#[allow(unused_imports)] // not every test program asks for all
+#[allow(unused_imports)] // not every test program uses all of the types
 pub use inner::{calls, comparing, model, script};

@@ -1,7 +1,7 @@
-//! The engine's reference model, the calls to it, and the random choice of calls.
+//! Includes the engine's reference model and the generator of random calls.
 
 #[path = "../../src/engine/tests/calls.rs"]
-#[allow(dead_code)] // what only the engine's own tests ask
+#[allow(dead_code)] // parts that only the engine's own tests use
 pub mod calls;
 #[path = "../../src/engine/tests/comparing.rs"]
 #[allow(dead_code)]

@@ -1,7 +1,8 @@
-//! The engine's random runs with a log: now and then the server ends, and what comes back is compared with the model.
+//! Runs the engine's random tests with a log, restarts the server occasionally, and compares the recovered queue with
+//! the model.
 //!
-//! Owns the ends: with everything synced, or killed with whatever was written by then. `BEANPOLE_SEEDS=5000 cargo test
-//! --release --test crash restarts` plays that many. Must not know the rules: the model does.
+//! Owns the restarts, which happen after a full sync or as a kill. `BEANPOLE_SEEDS=5000 cargo test --release --test
+//! crash restarts` runs 5000 seeds. Must not duplicate the engine's rules; the reference model implements them.
 
 use std::sync::Arc;
 
@@ -15,11 +16,11 @@ use crate::reference::comparing::{compare, step, Stage};
 use crate::reference::model::Model;
 use crate::reference::script::{Kind, Script};
 
-/// The number of runs, unless the environment sets another.
+/// The default number of runs.
 const SEEDS: u64 = 60;
 const STEPS: usize = 300;
 
-/// Space in the log for whatever one call writes.
+/// Bytes of log space reserved for each call.
 const ROOM: u64 = 16 * 1024;
 
 struct Server {
@@ -39,7 +40,7 @@ impl Server {
         Server { disk, access: Access((journal, engine).into()), wal }
     }
 
-    /// Writes, syncs and compacts everything.
+    /// Writes, syncs and compacts the log until it is idle.
     fn settle(&self) {
         for _ in 0..20 {
             self.wal.maintain(&self.access, true);
@@ -56,7 +57,7 @@ fn play(kind: Kind, seed: u64) -> Result<(), String> {
     let mut now = stage.start;
     let mut model = Model::new(stage.limits.clone());
     let mut server = Server::start(Disk::new(seed), &stage, now);
-    // The model when the log was last written.
+    // The state of the model at the last write of the log.
     let mut written = model.clone();
     for left in (0..STEPS).rev() {
         if random.once_in(40) {

@@ -1,8 +1,8 @@
-//! The whole queue after each turn, as the log should have it.
+//! Records the complete queue after each turn, in the form that the log must recover.
 //!
-//! Owns what of jobs with tags, keys that outlive their jobs and limits of tubes must come back. [`Snapshots::compare`]
-//! checks whether a queue that came back is as it was after one turn, or within one that the crash has cut. Unlike the
-//! model it knows nothing of single records, so a log that lacks room, which leaves some out, is none of its matters.
+//! Covers jobs with tags, keys of ended jobs, and tube limits. [`Snapshots::compare`] checks that a recovered queue
+//! equals the state after a turn, or a state within a turn that a crash interrupted. Must not be used with a log that
+//! lacks space, because the log then omits records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,52 +11,52 @@ use beanpole::internals::engine::{
     StoredTies, Time, TubeSettings,
 };
 
-/// A job as the log has it.
+/// The state of a job as recorded in the log.
 #[derive(Clone, PartialEq, Debug)]
 struct Standing {
-    /// What never changes: times, options and body.
+    /// The text form of the constant properties: times, options and body.
     fixed: String,
     tube: Vec<u8>,
     pri: u32,
     delay: u64,
     state: State,
-    /// Delayed or leased: when that ends. Buried: its position in the order.
+    /// The end of the delay or the lease. For a buried job, its position among the buried jobs.
     due: Time,
-    /// Reserves, timeouts, releases, buries and kicks.
+    /// Numbers of reservations, timeouts, releases, buries and kicks.
     history: [u32; 5],
     fails: u8,
     outcome: Option<(bool, Vec<u8>)>,
-    /// The groups that the job is a member of or waits for.
+    /// The text form of the groups that the job belongs to or waits for.
     ties: String,
 }
 
-/// The key, the name of its tube, and the ID of the job that had it.
+/// Maps each key of an ended job and its tube to the job's ID and the time at which the key expires.
 type EndedKeys = BTreeMap<(Vec<u8>, String), (u64, Time)>;
 
-/// A snapshot; see the module's documentation.
+/// The complete state of the queue after a turn.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Snapshot {
     position: u64,
     jobs: BTreeMap<u64, Standing>,
     keys: EndedKeys,
     settings: BTreeMap<Vec<u8>, TubeSettings>,
-    /// The number of ended members of each group.
+    /// The number of ended members in each group.
     groups: BTreeMap<Vec<u8>, u64>,
     last_id: u64,
 }
 
-/// All snapshots in order.
+/// Snapshots in the order of their log positions.
 #[derive(Default)]
 pub struct Snapshots(Vec<Snapshot>);
 
 fn standing(engine: &Engine, job: &JobView) -> Standing {
     let options = engine.stored_options(job);
     let fixed = options.map(|options| StoredOptions { outcome: None, order: 0, ties: StoredTies::None, ..options });
-    // The counts of a schedule change, and so does the time at which it is due.
+    // Exclude the run count and the next run of a schedule, because both change.
     let schedule = options.and_then(|options| options.schedule);
     let initial = schedule.map(|schedule| StoredSchedule { due: Time::NEVER, count: RunCount::default(), ..schedule });
     let fixed = fixed.map(|options| StoredOptions { schedule: initial, ..options });
-    // A job without tags may be tied to a group.
+    // The log stores options of a job without tags if the job belongs to a group.
     let fixed = fixed.filter(|options| *options != plain());
     let body = &job.body().bytes()[..engine.payload_len(job)];
     let history = match schedule.map(|schedule| schedule.count) {
@@ -83,7 +83,7 @@ fn standing(engine: &Engine, job: &JobView) -> Standing {
     }
 }
 
-/// Returns the options of a job without any.
+/// Returns the options of a job without tags.
 fn plain() -> StoredOptions<'static> {
     StoredOptions {
         schedule: None,
@@ -106,7 +106,7 @@ fn plain() -> StoredOptions<'static> {
 }
 
 impl Standing {
-    /// Returns the state as it is restored at `now`.
+    /// Returns the job's state after a recovery at time `now`.
     fn at(&self, now: Time) -> Standing {
         let mut standing = self.clone();
         if standing.state == State::Delayed && standing.due <= now {
@@ -115,8 +115,7 @@ impl Standing {
         standing
     }
 
-    /// Returns `true` if this is a possible state within a turn that begins with `before` and ends with `after`, of
-    /// which only a part was written.
+    /// Returns `true` if the job can have this state when a crash interrupts the turn between `before` and `after`.
     fn is_within(&self, before: Option<&Standing>, after: Option<&Standing>) -> bool {
         let ends = || before.into_iter().chain(after);
         let same = ends().all(|end| end.fixed == self.fixed);
@@ -128,7 +127,7 @@ impl Standing {
 }
 
 impl Snapshot {
-    /// Creates the snapshot of a queue whose changes are recorded up to this position.
+    /// Creates the snapshot of a queue whose log records end at `position`.
     pub fn of(engine: &Engine, position: u64) -> Snapshot {
         let jobs = engine.jobs().filter(|job| !job.is_volatile());
         let keys = engine.ended_keys().map(|ended| {
@@ -145,7 +144,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns the snapshot as it is restored at `now`, without what has ended by then.
+    /// Returns the snapshot after a recovery at time `now`, without expired jobs and keys.
     fn at(&self, now: Time) -> Snapshot {
         let mut snapshot = self.clone();
         snapshot.jobs.values_mut().for_each(|job| *job = job.at(now));
@@ -159,7 +158,7 @@ impl Snapshot {
     }
 }
 
-/// Explains why `found` is not between these two. Each job, key and limit may be as before or as after.
+/// Returns an error unless each job, key and limit in `found` equals its state in `before` or `after`.
 fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), String> {
     let ids: BTreeSet<u64> = [before, after, found].iter().flat_map(|it| it.jobs.keys().copied()).collect();
     for id in ids {
@@ -175,7 +174,7 @@ fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), 
         if is != old && is != new {
             return Err(format!("key {name:?} was {old:?}, became {new:?}, is {is:?}"));
         }
-        // What has ended still exists, or prevents others from being accepted.
+        // Missing keys are an error, unless the ended job still exists or the key still refuses duplicates.
         if let (None, Some((id, _)), None) = (old, new, is) {
             if before.jobs.contains_key(id) && !found.jobs.contains_key(id) {
                 return Err(format!("neither job {id} nor its key {name:?} is there"));
@@ -197,7 +196,6 @@ fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), 
     Ok(())
 }
 
-/// Returns the number of ended members of a group.
 fn ended(engine: &Engine, name: &[u8]) -> u64 {
     engine.group_stats(&name.into()).map_or(0, |group| group.ended)
 }
@@ -213,18 +211,17 @@ fn differences(safe: &Snapshot, found: &Snapshot) -> String {
 }
 
 impl Snapshots {
-    /// Adds a snapshot.
     pub fn push(&mut self, snapshot: Snapshot) {
         self.0.push(snapshot);
     }
 
-    /// Everything up to this position is durable, so no earlier queue can come back any more.
+    /// Removes snapshots that cannot be recovered, because everything up to `safe` is durable.
     pub fn advance(&mut self, safe: u64) {
         let first = self.0.iter().rposition(|snapshot| snapshot.position <= safe);
         self.0.drain(..first.unwrap_or(0));
     }
 
-    /// Checks that the queue recovered at `now` is allowed, if everything up to this position was durable.
+    /// Checks that the queue recovered at time `now` is permitted if everything up to `safe` was durable.
     pub fn compare(&self, engine: &Engine, safe: u64, now: Time) -> Result<(), String> {
         let found = Snapshot::of(engine, 0).at(now);
         let Some(first) = self.0.iter().rposition(|snapshot| snapshot.position <= safe) else { return Ok(()) };

@@ -1,7 +1,7 @@
-//! Jobs with tags, keys that outlive them, moves and limits, after a power cut.
+//! Tests tags, keys of ended jobs, moves and limits after a power failure.
 //!
-//! Owns the named cases: a duplicate's reply before the original is durable, a batch of which a half is deleted, an
-//! interrupted flush, a key that outlives its job, and all of them rewritten by compaction.
+//! Contains specific cases: the reply to a duplicate before the original is durable, a partly deleted batch, an
+//! interrupted flush, a key of an ended job, and compaction of all of these.
 
 use beanpole::internals::binlog::{JournalAccess, SyncMode};
 use beanpole::internals::engine::{
@@ -56,7 +56,7 @@ fn verb(life: &mut Life, verb: impl FnOnce(&mut Engine, Time)) {
     });
 }
 
-/// Returns the queue that a start finds after a power cut.
+/// Returns the queue recovered after a power failure.
 fn after_cut(disk: &Disk, now: Time) -> Engine {
     let (engine, _, _, report) = start(&disk.power_cut(1), settings(SEGMENT, SyncMode::Always), now).expect("a log");
     assert!(report.problems.is_empty(), "{:?}", report.problems);
@@ -91,7 +91,7 @@ fn tags_and_what_came_of_them_come_back() {
     let other = engine.connect();
     let job = engine.job_stats(first, life.now).expect("a job");
     assert_eq!((job.tube, job.pri, job.state, job.history.releases), (b"t".as_slice(), 7, State::Ready, 2));
-    // It has one try left, and its key and its bound.
+    // The recovered job has one attempt left and still has its key and its concurrency limit.
     engine.reserve_job(other, first, life.now).expect("a job");
     assert!(engine.reserve_job(other, second, life.now).is_none());
     assert!(engine.release(other, first, 7, Span::ZERO, life.now));
@@ -104,7 +104,7 @@ fn tags_and_what_came_of_them_come_back() {
     engine.check();
 }
 
-/// Clients received a reply for each failed try, so each counts after a restart.
+/// The server has reported each failed attempt to a client. All of them must therefore survive a restart.
 #[test]
 fn a_failed_try_counts_though_the_full_disk_has_room_for_one_change_alone() {
     let disk = Disk::new(1);
@@ -146,7 +146,7 @@ fn a_key_outlives_its_job_and_a_duplicate_s_answer_waits_for_the_original() {
     assert!(promised.put_count > before.put_count, "the answer promises the original");
     let client = life.first_client();
     verb(&mut life, |engine, now| assert!(engine.delete(client, id, now)));
-    // Whatever survives of the last write, the job or its key exists.
+    // Regardless of how much of the last write survives, the job or its key must exist.
     let torn = disk.power_cut(3);
     let (mut engine, ..) = start(&torn, settings(SEGMENT, SyncMode::Always), life.now).expect("a log");
     let other = engine.connect();
@@ -193,7 +193,7 @@ fn moves_and_limits_come_back() {
         let tags = Tags { tube: Some((*b"full").into()), ..Tags::default() };
         assert!(engine.put_tagged(other, new(1), tags, life.now).is_err());
         assert!(engine.tube_stats(b"free", life.now).is_none(), "a tube without a limit and jobs is gone");
-        // Everything once more, after compaction.
+        // Repeats the checks after compaction.
         for round in 0..400 {
             let id = put_new(&mut life, key(&format!("round{pass}-{round}"), if round < 40 { 1000 } else { 0 }));
             verb(&mut life, |engine, now| assert!(engine.delete(client, id, now)));
@@ -239,7 +239,7 @@ fn a_part_of_a_batch_or_of_a_flush_may_be_left_and_nothing_else() {
     }
 }
 
-/// Puts a job into a tube in which one try may fail, and fails it. `kept`: as a Workq job.
+/// Puts a job into a tube that permits one failed attempt, and fails the job. `kept` creates a Workq job.
 fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
     let client = life.first_client();
     let (completion, dedup_key) =
@@ -265,11 +265,11 @@ fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
     id
 }
 
-/// The log counts the bytes that it needs, origins of dead letters included; each turn and each start checks them.
+/// Each turn and each start checks that the log's space accounting includes the origins of dead letters.
 // Promises: P29.
 #[test]
 fn an_origin_goes_with_its_dead_letter() {
-    // Its time to live is over when it is kicked.
+    // The job's time to live has expired when the job is kicked.
     let disk = Disk::new(1);
     let mut life = begin(&disk, dawn());
     let id = dead_letter(&mut life, false, Span::from_secs(5));
@@ -278,7 +278,7 @@ fn an_origin_goes_with_its_dead_letter() {
         engine.kick_job(id, now);
     });
     assert!(life.access.with(|_, engine| engine.job(id).is_none()));
-    // A worker that had the job before reports its outcome.
+    // A worker that lost its reservation reports the outcome.
     let disk = Disk::new(2);
     let mut life = begin(&disk, dawn());
     let id = dead_letter(&mut life, true, Span::MAX);

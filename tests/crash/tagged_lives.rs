@@ -1,6 +1,6 @@
-//! Crashes at any moment of runs in which jobs have tags, move to other tubes and are flushed.
+//! Crashes the server at random moments while jobs with tags are put, moved and flushed.
 //!
-//! Owns the random verbs for that. `snapshots` decides what must come back; other runs have all other verbs.
+//! Owns the random operations for tags. `snapshots` checks the recovered state. Other runs cover all other operations.
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::internals::engine::{
@@ -14,10 +14,10 @@ use crate::driver::{dawn, settings, start, Life, TUBES};
 use crate::random::Random;
 use crate::snapshots::{Snapshot, Snapshots};
 
-/// Few keys, so that jobs are duplicates.
+/// Few different keys, which makes duplicates likely.
 const KEYS: [&[u8]; 3] = [b"k", b"0123456789abcdef0123456789abcdef", b"a key that is rather long for the key of a job"];
 
-/// Space in the log for any verb, in bytes: without space, the log may leave things out.
+/// Log space, in bytes, that is sufficient for any operation. With less space, the log would omit records.
 const ROOM: u64 = 4000;
 
 fn tags(random: &mut Random) -> Tags {
@@ -43,7 +43,7 @@ fn tags(random: &mut Random) -> Tags {
     }
 }
 
-/// Draws up to two groups, so that a job may be a member of one and wait for the other.
+/// Returns up to two random groups. With two, a job can belong to one and wait for the other.
 fn groups(random: &mut Random) -> Vec<GroupTag> {
     let count = random.pick(&[0, 0, 1, 2]);
     let names = KEYS.iter().take(count);
@@ -64,7 +64,7 @@ fn put(life: &mut Life) {
     });
 }
 
-/// Moves or removes jobs.
+/// Moves jobs to other tubes or removes them.
 fn operate(life: &mut Life, job: JobId) {
     let place = life.random.below(3) as usize;
     let client = life.client_at(place);
@@ -98,7 +98,7 @@ fn operate(life: &mut Life, job: JobId) {
     });
 }
 
-/// Executes one verb, with or without tags, and a random operation of the log.
+/// Executes a random client operation, with or without tags, and a random operation of the log.
 pub fn step(life: &mut Life) {
     life.now = life.now + Span::from_millis(life.random.pick(&[0, 1, 20, 300, 2000]));
     life.wal.reserve(&life.access, ROOM);
@@ -113,7 +113,7 @@ pub fn step(life: &mut Life) {
     life.look_after();
 }
 
-/// Checks that each key is refused or accepted according to the recovered jobs and ended keys.
+/// Checks that the queue accepts or refuses each key according to the recovered jobs and ended keys.
 fn answers(engine: &mut Engine, now: Time) {
     for (key, tube) in KEYS.iter().flat_map(|key| TUBES.map(|tube| (*key, tube))) {
         let named = DedupKey::Name(key.into());
@@ -148,7 +148,7 @@ fn begin(disk: &Disk, how: BinlogSettings, now: Time, seed: u64) -> Option<Life>
     }
 }
 
-/// Runs four servers, one after the other, each until its disk crashes. Returns the number of crashes.
+/// Runs four servers in sequence, each until its disk crashes. Returns the number of crashes.
 fn lives(seed: u64, how: BinlogSettings, power: bool, steps: u64, point: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut disk = Disk::new(seed);
@@ -191,7 +191,7 @@ fn lives(seed: u64, how: BinlogSettings, power: bool, steps: u64, point: u64) ->
 }
 
 fn everywhere(mode: SyncMode, power: bool) {
-    // Each of these runs takes as long as many of the short ones without tags.
+    // Each of these runs takes as long as many short runs without tags.
     let (wished, mut done, mut seed) = ((wished() / 20).max(60), 0, 1);
     while done < wished {
         let size = [700, 1500, 4096, 8192, 40_000][seed as usize % 5];

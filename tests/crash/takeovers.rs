@@ -1,8 +1,7 @@
-//! A disk that fails more than once, or at the wrong moment: a new segment must not remove anything.
+//! Tests disks that fail repeatedly or at a critical moment. The switch to a new segment must not lose data.
 //!
-//! Owns histories that random runs rarely find: a new segment that fails as well, a sync that fails after compaction,
-//! an end in the middle of the last sync, very many segments that are removed together on a full disk, and foreign
-//! files.
+//! Covers histories that random runs rarely find: a replacement segment that fails too, a failed sync after compaction,
+//! a stop during the last sync, the removal of very many segments on a full disk, and foreign files.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,14 +40,15 @@ fn bring(life: &Life) -> bool {
     life.wal.write(&life.access) && life.wal.sync(&life.access)
 }
 
-/// Returns the number of recovered jobs in strict mode.
+/// Returns the number of jobs recovered in strict mode.
 fn found(disk: &Disk, segment: u64, mode: SyncMode, life: &Life) -> usize {
     let how = settings(segment, mode).strictly();
     let (engine, ..) = start(disk, how, life.now).unwrap_or_else(|error| panic!("{error}"));
     engine.jobs().count()
 }
 
-/// A segment cannot be created; then its replacements fail `failures` times, with a delete before the last of them.
+/// The creation of a segment fails, then `failures` attempts to replace the segment fail. A job is deleted before the
+/// last attempt.
 fn fails_again(failures: u64) {
     const SEGMENT: u64 = 1 << 18;
     let disk = Disk::new(3);
@@ -69,7 +69,7 @@ fn fails_again(failures: u64) {
     }
     life.wal.maintain(&life.access, true);
     assert_eq!(life.health(), Health::Ok);
-    // Before compaction has rewritten the others.
+    // Compaction has not rewritten the other jobs yet.
     for disk in [disk.kill(1), disk.power_cut(1)] {
         assert_eq!(found(&disk, SEGMENT, SyncMode::Always, &life), ids.len() - 1, "{failures} failures");
     }
@@ -120,7 +120,7 @@ fn without_syncs_nothing_goes_while_its_copy_is_in_doubt() {
         life.wal.sync(&life.access);
         life.wal.maintain(&life.access, true);
     }
-    // In files that were synced long ago.
+    // The remaining jobs are in segments that were synced long ago.
     let kept: Vec<u64> = ids.iter().copied().filter(|id| id % 4 == 0 && *id < 190).collect();
     for id in ids.iter().copied().filter(|id| id % 4 != 0 && *id < 580) {
         delete(&mut life, id);
@@ -166,7 +166,7 @@ fn segments_that_go_at_once_find_space_for_that_on_a_full_disk() {
             });
         }
         life.settle();
-        // The oldest segment is emptied last.
+        // Deletes the jobs of the oldest segment last.
         for id in life.model.ids().into_iter().rev() {
             delete(&mut life, id);
             life.settle();
@@ -192,7 +192,7 @@ fn a_file_of_a_far_number_leads_nobody_astray() {
     assert_eq!(found(&disk.kill(1), 4096, SyncMode::Always, &life), count);
 }
 
-/// Two moments of a disk: the later one begins when a read starts at `border` or later.
+/// A disk that changes its contents from `early` to `late` when a read starts at offset `border` or later.
 struct Grows {
     early: Disk,
     late: Disk,
@@ -250,8 +250,8 @@ fn a_copy_of_a_segment_that_grows_meanwhile_has_no_gaps() {
     assert!(inspected.report.progress.jobs >= 103);
 }
 
-/// The contents of a segment that is no longer needed are in later ones. Without syncs before, these are not on the
-/// disk yet, nor is the record that it is not needed.
+/// The data of a removed segment has been copied to later segments. Without a sync before the removal, a power failure
+/// loses the copy.
 #[test]
 fn a_power_cut_in_a_start_that_has_removed_segments_loses_nothing() {
     let mut removed = 0;
@@ -273,7 +273,7 @@ fn a_power_cut_in_a_start_that_has_removed_segments_loses_nothing() {
             disk.crash_at(point);
             let _ = start(&disk, how, life.now);
             let after: Vec<String> = segments(&disk);
-            // Prepared segments, which are newer, are removed first.
+            // Unused prepared segments are removed first, although they are newer.
             if before.first() == after.first() && before.get(1).is_none_or(|second| after.contains(second)) {
                 continue;
             }

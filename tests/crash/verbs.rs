@@ -1,31 +1,29 @@
-//! Verbs that may take several turns, as one call: an engine without a step budget does everything at once.
+//! Executes operations that can take several turns in one call. An engine without a step budget completes them at once.
 //!
-//! Owns their arguments. Must not check their effects.
+//! Owns the arguments of the operations. Must not check their effects.
 
 use std::sync::Arc;
 
 use beanpole::internals::engine::{ClientId, Engine, JobId, Kick, Progress, Report, Reserve, Span, Time, WantedTubes};
 
-/// Kicks up to `bound` jobs. Returns their number.
+/// Kicks up to `bound` jobs. Returns the number of kicked jobs.
 pub fn kick(engine: &mut Engine, client: ClientId, bound: u64, now: Time) -> u64 {
     let mut kick = Kick::new(bound);
     let _ = engine.kick(client, &mut kick, now);
     kick.done
 }
 
-/// Requests a job from these tubes and no others.
+/// Leases a job from the named tubes only.
 pub fn lease<'a>(engine: &'a mut Engine, client: ClientId, names: &[&[u8]], wait: Span, now: Time) -> Reserve<'a> {
     let mut lease = WantedTubes::new(names.join(&b' ').into());
     assert_eq!(engine.watch_only(client, &mut lease, now), Ok(Progress::Done));
     engine.reserve(client, Some(wait), now)
 }
 
-/// Releases all jobs that the client holds.
 pub fn give_back(engine: &mut Engine, client: ClientId, now: Time) {
     assert_eq!(engine.give_back(client, None, &mut None, now), Progress::Done);
 }
 
-/// Reports something about a job, by its holder.
 pub fn report(engine: &mut Engine, client: ClientId, job: JobId, report: Report, now: Time) {
     let report = Arc::new(report);
     if engine.report(client, job, &report, now) {

@@ -1,4 +1,4 @@
-//! Whole queues: `put --lines`, `export`, `import`, between the two servers, and from a directory that is not in use.
+//! Tests whole queues: `put --lines`, `export` and `import` between both servers and from an unused directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,8 @@ use crate::daemon::everything::{self, fields};
 use crate::daemon::{Daemon, Folder, Signal, PATIENCE};
 use crate::support::{with_both, Server};
 
-/// Returns what must be equal before and after: everything about each job but its ID, age and counts.
+/// Returns the properties of each job that an import must preserve, with the number of jobs that have them. IDs, ages
+/// and counts are excluded.
 fn essence(export: &str) -> BTreeMap<String, u64> {
     let mut jobs = BTreeMap::new();
     for line in export.lines() {
@@ -19,7 +20,7 @@ fn essence(export: &str) -> BTreeMap<String, u64> {
             rest.split_once(to).map_or(rest, |(part, _)| part).to_owned()
         };
         let delay: u64 = part("\"delay\":", ",").parse().expect("a delay");
-        // Time passes; delays that are long enough stay long.
+        // Remaining delays shrink during the test. Only the distinction between long and none is stable.
         let delay = if delay > 10_000 { "long" } else { "none" };
         let (head, body) = (part("\"tube\":", ",\"delay\""), part("\"kicks\":", "\n"));
         let body = body.split_once(",\"").expect("a body").1.to_owned();
@@ -28,7 +29,7 @@ fn essence(export: &str) -> BTreeMap<String, u64> {
     jobs
 }
 
-/// Puts jobs of every kind: in all states, with text and binary bodies, in several tubes.
+/// Puts jobs in all states, with text and binary bodies, in several tubes.
 fn fill(server: &Server) {
     let lines: String =
         (0..2000).map(|number| format!("job {number} \"quoted\" \\ \u{e9}\u{1f980}\t\u{1}\n")).collect();
@@ -49,7 +50,7 @@ fn fill(server: &Server) {
     }
 }
 
-/// A client holds one job during the export; it becomes ready in the target.
+/// Exports the queue while a client holds a job, which the import makes ready.
 fn export_of(server: &Server) -> String {
     let mut holder = server.daemon.client();
     holder.watch("many").expect("a tube");
@@ -69,11 +70,11 @@ fn import_into(server: &Server, export: &str) {
     assert!(!ended.err.contains("others use it"), "{}", ended.err);
 }
 
-/// Nothing is lost from `from` through `to` to a fresh `back`.
+/// Copies all jobs from `from` to `to`, and from `to` to the empty server `back`. No property may change.
 fn round_trip(from: &Server, to: &Server, back: &Server) {
     fill(from);
     let first = export_of(from);
-    // The export changed nothing.
+    // The export must not change anything.
     assert_eq!(from.count("many", "ready"), 1300);
     assert_eq!(from.figure("stats", "current-jobs-reserved"), "0");
     let told = first.replace("\"state\":\"reserved\"", "\"state\":\"ready\"");
@@ -82,7 +83,7 @@ fn round_trip(from: &Server, to: &Server, back: &Server) {
     assert_eq!(essence(&second), essence(&told));
     import_into(back, &second);
     assert_eq!(essence(&back.ok(&["export"])), essence(&told));
-    // The priorities of buried jobs, and their order, which kicking shows.
+    // Kicking shows the order of the buried jobs.
     let mut client = back.daemon.client();
     client.use_tube("many").expect("a tube");
     assert_eq!(client.peek_buried().expect("a job").body, b"job 0 \"quoted\" \\ \xc3\xa9\xf0\x9f\xa6\x80\t\x01");
@@ -126,7 +127,7 @@ fn an_unused_binlog_is_exported() {
     assert_eq!(crate::daemon::run(&["export", "-b", "/nowhere/at/all"]).code, 1);
 }
 
-/// With IDs far apart, a server without `list-jobs` is searched until all jobs are found, and a draining one as well.
+/// The job IDs have large gaps, and the server lacks `list-jobs` or is draining.
 #[test]
 fn old_jobs_are_found_and_drained_servers_too() {
     with_both(|server| {
@@ -167,7 +168,7 @@ fn invalid_lines_are_reported_and_others_are_imported() {
     });
 }
 
-/// A server that dies during an import: the message says how to continue, and then nothing is missing.
+/// The error message must state how to continue the import.
 #[test]
 fn an_interrupted_import_can_be_continued() {
     let folder = Folder::new();
@@ -185,7 +186,7 @@ fn an_interrupted_import_can_be_continued() {
     drop(server);
     let server = Server { daemon: Daemon::start(&["-b", &binlog]) };
     if cut.code == 0 {
-        // The import was faster than the signal.
+        // The import finished before the signal arrived.
         assert_eq!(server.count("t", "ready"), 200_000);
         return;
     }
@@ -199,7 +200,7 @@ fn an_interrupted_import_can_be_continued() {
     assert_eq!(bodies.len(), 200_000, "jobs may be there twice, and none is missing");
 }
 
-/// The connection is lost when some jobs are put that are still to be buried: they are put again.
+/// The connection breaks before some of the imported jobs are buried. A repeated import must put these jobs again.
 #[test]
 fn what_was_not_buried_is_not_skipped() {
     let server = |line: &str| match line.split(' ').next().unwrap_or_default() {
@@ -210,7 +211,7 @@ fn what_was_not_buried_is_not_skipped() {
         "bury" => Some("cut off"),
         "put" if line.starts_with("put 1") => Some("INSERTED 7\r\n"),
         "put" => Some("INSERTED 8\r\n"),
-        // The body of a put.
+        // The line is the body of a put.
         _ => None,
     };
     let line = |pri: u8, state: &str| format!("{{\"state\":\"{state}\",\"pri\":{pri},\"body\":\"x\"}}\n");
@@ -225,7 +226,7 @@ fn what_was_not_buried_is_not_skipped() {
     );
 }
 
-/// Sends complete commands, and returns the first line of each of `count` replies without bodies.
+/// Sends complete commands. Returns the reply line of each, which must have no body.
 fn say(server: &Server, commands: &str, count: usize) -> Vec<String> {
     let mut stream = server.daemon.tcp();
     stream.write_all(commands.as_bytes()).expect("a connection");
@@ -233,7 +234,7 @@ fn say(server: &Server, commands: &str, count: usize) -> Vec<String> {
     lines.take(count).map(|line| line.expect("a reply")).collect()
 }
 
-/// Puts everything that beanstalk's extensions offer, and a Gearman job.
+/// Puts jobs that use all beanstalk extensions, and one Gearman job.
 fn fill_with_everything(server: &Server, gearman: &Path) {
     everything::fill(server.daemon.tcp());
     let mut stream = UnixStream::connect(gearman).expect("a socket");
@@ -277,7 +278,7 @@ fn data_of_extensions_is_exported_and_imported() {
     ] {
         assert!(first.out.contains(part), "{part}: {}", first.out);
     }
-    // A server that starts after a kill has the same, and so has the directory that is not in use.
+    // A server restarted after a kill and the unused directory must export the same jobs.
     drop(server);
     let (server, _) = with_gearman(&Folder::new(), &["-b", &name]);
     assert_eq!(fields(&server.ok(&["export"])), fields(&first.out));
@@ -285,12 +286,12 @@ fn data_of_extensions_is_exported_and_imported() {
     assert_eq!(server.daemon.wait(PATIENCE), 0);
     let rest = crate::daemon::run(&["export", "--binlog", &name]);
     assert_eq!((rest.code, fields(&rest.out)), (0, fields(&first.out)), "{}", rest.err);
-    // A waiting job is imported before a worker can finish what it waits for.
+    // The order of the lines ensures that a waiting job is imported before workers can delete its group's members.
     for export in [&first.out, &rest.out] {
         let line = |part: &str| export.lines().position(|line| line.contains(part)).expect("a line");
         assert!(line(r#""after-group":"batch""#) < line(r#""group":"batch""#), "{export}");
     }
-    // A fresh server has the same, except for the Gearman-specific parts of a job.
+    // A server with the imported jobs must export the same, except for the Gearman-specific parts of a job.
     let (fresh, _) = with_gearman(&Folder::new(), &[]);
     let ended = fresh.feed(&["import"], first.out.as_bytes());
     assert_eq!(ended.code, 1, "{}", ended.err);
@@ -303,7 +304,7 @@ fn data_of_extensions_is_exported_and_imported() {
     assert!(ended.err.contains("not stored by the server: protocol, 1 times"), "{}", ended.err);
     let second = fresh.ok(&["export"]);
     assert_eq!(fields(&second), fields(&first.out.replace(r#","protocol":"gearman""#, "")));
-    // A job whose key exists is not put again.
+    // Jobs whose keys exist on the server must not be put again.
     let again = fresh.feed(&["import"], first.out.as_bytes());
     assert!(again.err.contains("4 jobs were not put, because the server has jobs with their keys"), "{}", again.err);
     assert!(again.err.contains("2 schedules replaced others with the same names"), "{}", again.err);
@@ -357,7 +358,7 @@ fn expired_jobs_of_a_binlog_are_omitted() {
     let name = binlog.file("").display().to_string();
     let server = Server::beanpole(&["-b", &name]);
     say(&server, "put 0 0 60 1 ttl:1\r\na\r\nput 0 0 60 1\r\nb\r\n", 2);
-    // It is deleted in memory only.
+    // The job expires without a log record.
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(server.daemon.pid() as i32), Signal::SIGKILL).expect("a process");
     crate::daemon::wait_until("the life of one has ended", || {
         let ended = crate::daemon::run(&["export", "--binlog", &name]);

@@ -1,5 +1,5 @@
-//! Subcommands that change something: `put`, `reserve`, `delete`, `kick`, `bury`, `release`, `wait`, `pause`, `resume`,
-//! `move`, `clear`.
+//! Tests the subcommands that change the queue: `put`, `reserve`, `delete`, `kick`, `bury`, `release`, `wait`, `pause`,
+//! `resume`, `move` and `clear`.
 
 use std::fs;
 
@@ -63,7 +63,7 @@ fn a_reserved_job_is_released_by_default() {
         let job = server.ok(&["reserve", "other", "mail", "--delete", "--json"]);
         assert!(job.contains("\"state\":\"reserved\"") && job.contains("\"body\":\"two\""), "{job}");
         assert_eq!(server.run(&["reserve", "mail", "-w", "0"]).code, 2);
-        // `default` is watched only if no tubes are named.
+        // Named tubes replace the default tube `default`.
         server.ok(&["put", "three"]);
         assert_eq!(server.run(&["reserve", "mail", "-w", "0"]).code, 2);
         assert_eq!(server.ok(&["reserve", "-w", "0"]), "three");
@@ -71,7 +71,7 @@ fn a_reserved_job_is_released_by_default() {
     });
 }
 
-/// A body that cannot be written is not deleted.
+/// If the body cannot be written, `reserve` must not delete the job.
 #[test]
 fn a_job_that_cannot_be_printed_stays() {
     with_both(|server| {
@@ -172,7 +172,7 @@ fn a_tube_is_cleared() {
         assert_eq!(server.ok(&["clear", "mail", "--yes"]), "999\n");
         assert_eq!((server.count("mail", "ready"), server.count("mail", "delayed")), (0, 0));
         assert_eq!(server.count("other", "ready"), 1);
-        // A paused tube gives out no job, but can be cleared.
+        // A paused tube can be cleared, although no job can be reserved.
         server.ok(&["put", "-t", "mail", "a", "b"]);
         server.ok(&["pause", "mail", "1000"]);
         assert_eq!(server.ok(&["clear", "mail", "-y"]), "2\n");
@@ -189,7 +189,7 @@ fn a_put_may_have_tags() {
     assert_eq!(json, "{\"id\":1,\"duplicate-of\":\"ready\"}\n");
     let lines = server.feed(&["put", "-t", "t", "--unique", "k", "--lines"], b"d\ne\n");
     assert!(lines.err.contains("2 jobs are in tube t, 2 already existed, 0 were refused"), "{}", lines.err);
-    // Its only try is lost.
+    // The reservation expires, which was the only attempt.
     assert_eq!(server.ok(&["reserve", "t", "-w", "0"]), "a");
     assert_eq!(server.count("t", "buried"), 1);
     server.ok(&["delete", "1"]);
@@ -211,7 +211,7 @@ fn a_put_may_have_tags() {
     assert_eq!(server.count("default", "ready"), 0);
 }
 
-/// The body would be read as commands.
+/// The server does not parse tags and would interpret the body as commands.
 #[test]
 fn tags_are_not_sent_to_a_server_that_does_not_know_them() {
     let servers = [Some(Server::beanpole(&["--no-extensions"])), Server::beanstalkd(&[])];

@@ -1,4 +1,4 @@
-//! Errors: one line on stderr, and the right exit code.
+//! Tests error messages and exit codes of subcommands.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use crate::daemon::{run, run_command, Daemon, Ended};
 use crate::support::{ctl, pretender, Server};
 
-/// Checks the exit code, and that there is one line with all of these words.
+/// Checks that the command exited with `code` and printed one error line that contains all of `words`.
 fn failed(ended: &Ended, code: i32, words: &[&str]) {
     assert_eq!(ended.code, code, "{}{}", ended.out, ended.err);
     assert!(ended.err.starts_with("beanpole: ") && ended.err.lines().count() == 1, "one line: {}", ended.err);
     words.iter().for_each(|word| assert!(ended.err.contains(word), "{word}: {}", ended.err));
 }
 
-/// Command lines of all subcommands that contact a server.
+/// A command line for each subcommand that contacts a server.
 const ALL: [&[&str]; 21] = [
     &["stats"],
     &["tubes"],
@@ -47,7 +47,7 @@ fn without_a_server_all_exit_with_3() {
     failed(&run_command(ctl("no-such-host.invalid", &["stats"])), 3, &["no-such-host.invalid:11300"]);
 }
 
-/// `reserve` and `work` wait for a job, and a server sends nothing meanwhile; all others give up.
+/// `reserve` and `work` can wait indefinitely for a job. All other subcommands must time out.
 #[test]
 fn a_server_that_hangs_causes_a_timeout() {
     let server = pretender(|_| None);
@@ -57,7 +57,7 @@ fn a_server_that_hangs_causes_a_timeout() {
             let split = arguments.iter().position(|word| *word == "--").unwrap_or(arguments.len());
             let mut line = arguments[..split].to_vec();
             line.extend(["--timeout", "1"]);
-            // A separate listener for each, because the fake server handles one connection after the other.
+            // Each subcommand needs its own listener, because a hanging connection blocks the fake server.
             let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
             let address = listener.local_addr().expect("an address").to_string();
             scope.spawn(move || {
@@ -91,7 +91,7 @@ fn truncated_and_invalid_replies_are_reported() {
     failed(&run_command(ctl(&endless, &["stats"])), 3, &["invalid reply; this is not a beanstalk server"]);
 }
 
-/// A server of 2010 supports less, and replies in its own way.
+/// A beanstalkd of 2010 supports fewer commands and formats some replies differently.
 #[test]
 fn commands_that_an_old_server_does_not_know_are_reported() {
     let old = |line: &str| match line.split(' ').next().unwrap_or_default() {
@@ -123,14 +123,14 @@ fn a_tube_that_disappears_meanwhile_is_no_error() {
     }
 }
 
-/// The reader of a pipe closes it: `| head` ends without an error, and a command with much output ends at once.
+/// In a pipe to `head`, a command must exit immediately and without an error message.
 #[test]
 fn a_closed_pipe_is_no_error() {
     let server = Server::beanpole(&[]);
     let many = "x\n".repeat(30_000);
     assert_eq!(server.feed(&["put", "--lines"], many.as_bytes()).code, 0);
     for line in ["export", "list default -n 0", "stats", "tail --interval 0"] {
-        // The program's stdout is a pipe whose other end is closed soon.
+        // The other end of the program's stdout is closed soon.
         let script = format!("exec 5>&1; {{ \"$0\" {line} 2>/dev/null; echo \"$?\" >&5; }} | :");
         let mut command = Command::new("timeout");
         command.args(["60", "sh", "-c", &script, crate::daemon::PROGRAM]);
@@ -213,7 +213,6 @@ fn servers_are_found_in_the_environment_and_on_unix_sockets() {
     assert_eq!(run(&["put", "-s", &name, "a"]).out, "1\n");
 }
 
-/// Output that cannot be written is reported, without a panic.
 #[test]
 fn a_full_disk_is_reported() {
     let server = Server::beanpole(&[]);

@@ -1,4 +1,4 @@
-//! Tube names that beanstalkd cannot express, tubes that a server refuses, and hostile servers.
+//! Tests unusual tube names, tubes that a server refuses, and hostile servers.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,7 +9,7 @@ use nix::pty::{openpty, Winsize};
 use crate::daemon::{run_command, wait_until, Folder};
 use crate::support::{ctl, pretender, Server};
 
-/// Names as operands, and in printed form.
+/// Tube names as arguments and as printed.
 const NAMES: [(&str, &str); 6] = [
     ("My::Func", "\"My::Func\""),
     ("two words", "\"two words\""),
@@ -19,14 +19,13 @@ const NAMES: [(&str, &str); 6] = [
     (LONG, LONG),
 ];
 
-/// The longest name that beanstalkd allows.
+/// The longest name that beanstalkd accepts.
 const LONG: &str = concat!(
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
 );
 
-/// Returns a server with a ready and a buried job in each of these tubes, and in one with a name of 512 bytes, all of
-/// them escaped.
+/// Returns a server with a ready and a buried job in each tube of [`NAMES`] and in a tube whose name has 512 bytes.
 fn filled() -> Server {
     let server = Server::beanpole(&[]);
     let longest = format!("\"{}\"", "\\xfe".repeat(512));
@@ -37,7 +36,7 @@ fn filled() -> Server {
     server
 }
 
-/// Returns tube, state and body of each job.
+/// Returns the tube, the state and the body of each job.
 fn essence(export: &str) -> Vec<String> {
     let rest = |line: &str| {
         let (head, tail) =
@@ -114,7 +113,7 @@ fn a_binlog_with_such_names_is_exported_and_imported() {
     assert!(ended.out.contains("\"tube\":\"My::Func\"") && ended.out.contains("\"tube-base64\":\"/w==\""));
 }
 
-/// A server that lists a tube and then refuses its name, as beanstalkd or an older version would.
+/// The server lists a tube but refuses its name in commands, like beanstalkd or an older version.
 #[test]
 fn a_tube_that_is_refused_hides_no_other() {
     let server = |line: &str| match line.split(' ').next().unwrap_or_default() {
@@ -146,7 +145,6 @@ fn a_tube_that_is_refused_hides_no_other() {
     }
 }
 
-/// Imported jobs whose tubes the server refuses are not put anywhere else.
 #[test]
 fn an_import_puts_nothing_into_another_tube() {
     let Some(server) = Server::beanstalkd(&[]) else { return };
@@ -159,7 +157,7 @@ fn an_import_puts_nothing_into_another_tube() {
     assert_eq!(server.count("a", "ready"), 2);
 }
 
-/// Characters that must not reach a terminal.
+/// Control characters and invisible characters that must not be sent to a terminal.
 const EVIL: &str = "\u{1b}]0;x\u{7}\u{1b}[2J\u{9b}31m\u{7f}\u{202e}\u{2066}\u{200f}\u{200b}\u{feff}";
 
 fn hostile() -> String {
@@ -187,7 +185,7 @@ fn hostile() -> String {
     })
 }
 
-/// Returns everything that a command writes to a terminal.
+/// Runs a command on a terminal and returns everything that it writes.
 fn on_a_terminal(mut command: Command) -> String {
     let pair = openpty(&Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 }, None).expect("a terminal");
     let end = || Stdio::from(pair.slave.try_clone().expect("a file"));
@@ -196,7 +194,7 @@ fn on_a_terminal(mut command: Command) -> String {
     let mut master = File::from(pair.master);
     let reading = std::thread::spawn(move || {
         let mut seen = Vec::new();
-        // Reading the terminal ends with an error when its last user closes it.
+        // Reading a terminal fails after its last user has closed it.
         let _ = master.read_to_end(&mut seen);
         seen
     });
@@ -249,10 +247,10 @@ fn control_characters_of_a_hostile_server_do_not_reach_the_terminal() {
         let seen = on_a_terminal(command);
         let evil = seen.chars().find(|letter| EVIL.contains(*letter) && !letter.is_ascii_graphic());
         assert_eq!(evil, None, "{arguments:?}: {seen:?}");
-        // The jobs are in another tube than the listed one.
+        // These commands skip the tube, because it differs from the requested one.
         assert!(!seen.is_empty() || ["import", "list", "schedules"].contains(&arguments[0]), "{arguments:?}");
     }
-    // Tables and messages are safe for a pager as well.
+    // Tables and messages must also be safe for pagers.
     for arguments in
         [&["tubes"][..], &["stats"], &["top", "-b", "-n", "1"], &["list", "mail"], &["tube", "mail"], &["schedules"]]
     {

@@ -1,4 +1,5 @@
-//! `work --url`: jobs are sent to an HTTP endpoint. Whatever the endpoint does, no job is lost, and nothing hangs.
+//! Tests `work --url`, which sends jobs to an HTTP endpoint. No behavior of the endpoint must lose a job or block the
+//! worker.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,11 +14,11 @@ use crate::ctl::work::{lines, Running};
 use crate::daemon::{run_command, wait_until, Daemon, Folder, Signal};
 use crate::support::{ctl, with_both, Server};
 
-/// A request as the endpoint has read it.
+/// A request that the endpoint received.
 struct Got {
     head: String,
     body: Vec<u8>,
-    /// The number of the connection, and of the request on it.
+    /// The index of the connection, and the index of the request on the connection.
     place: (usize, usize),
 }
 
@@ -33,7 +34,7 @@ fn read(stream: &mut BufReader<TcpStream>, place: (usize, usize)) -> Option<Got>
     Some(Got { head, body, place })
 }
 
-/// Serves each connection in its own thread. `respond` returns `false` to close it.
+/// Serves each connection in a separate thread. The thread closes the connection when `respond` returns `false`.
 fn serve(listener: TcpListener, respond: impl Fn(Got, &mut TcpStream) -> bool + Send + Sync + 'static) {
     let respond = Arc::new(respond);
     for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
@@ -58,7 +59,7 @@ fn endpoint(respond: impl Fn(Got, &mut TcpStream) -> bool + Send + Sync + 'stati
     url
 }
 
-/// Writes a response, whose client may be gone.
+/// Writes a response. Returns `false` if the client has disconnected.
 fn answer(stream: &mut TcpStream, text: &str) -> bool {
     stream.write_all(text.as_bytes()).is_ok()
 }
@@ -87,7 +88,7 @@ fn a_job_is_sent_with_its_headers_and_deleted() {
     });
 }
 
-/// No name becomes a header of its own, and no delay is too short or too long.
+/// Names must not inject headers, and the delay from `Retry-After` must be within its limits.
 #[test]
 fn names_and_delays_are_bounded() {
     let server = Server::beanpole(&[]);
@@ -109,7 +110,7 @@ fn names_and_delays_are_bounded() {
     }
 }
 
-/// Each body is a raw response. The job is deleted, or buried for a reason that begins as in the table.
+/// For each raw response, the job is deleted or is buried with a reason that begins with the given text.
 #[test]
 fn the_response_decides() {
     let huge = "x".repeat(1 << 20);
@@ -174,7 +175,7 @@ fn the_response_decides() {
     assert!(!ended.err.contains('\x1b'), "{}", ended.err);
 }
 
-/// The release takes as long as the endpoint says, and no other job is sent meanwhile.
+/// The endpoint replies with `Retry-After`. The worker must wait that long and send no other job.
 #[test]
 fn an_endpoint_that_is_busy_is_left_alone() {
     for status in ["429 Too Many Requests", "503 Service Unavailable"] {
@@ -200,7 +201,7 @@ fn an_endpoint_that_is_busy_is_left_alone() {
     }
 }
 
-/// The server counts each release as a try; the last one must not bury the job without a reason.
+/// The server counts each release as an attempt. After the last attempt, the job must be buried with a reason.
 #[test]
 fn the_last_try_of_a_busy_endpoint_has_a_reason() {
     let server = Server::beanpole(&[]);
@@ -233,13 +234,13 @@ fn an_endpoint_that_is_away_takes_no_jobs_and_is_waited_for() {
         wait_until("both are done", || server.figure("stats", "cmd-delete") == "2");
         worker.signal(Signal::SIGTERM);
         assert_eq!(worker.code(), Some(0));
-        // A wrong address is reported at the start.
+        // The worker reports an unusable URL when it starts.
         let wrong = server.run(&["work", "--url", "http://127.0.0.1:1/"]);
         assert!(wrong.code == 3 && wrong.err.contains("http://127.0.0.1:1/: Connection refused"), "{}", wrong.err);
     });
 }
 
-/// Silence, and bytes that never make a response.
+/// The endpoint sends nothing, or bytes that never form a response.
 #[test]
 fn an_endpoint_that_takes_too_long_is_given_up() {
     let server = Server::beanpole(&["-z", "40M"]);
@@ -273,7 +274,7 @@ fn an_endpoint_that_takes_too_long_is_given_up() {
         let figures = server.ok(&["stats", "-i", &id.to_string()]);
         assert!(figures.contains("last-error\tno response within 1 s\n"), "{figures}");
     }
-    // An endpoint that reads nothing, and one that responds before it has read the body.
+    // One endpoint does not read, another responds before it has read the body.
     for text in ["", "HTTP/1.1 413 x\r\nContent-Length: 5\r\n\r\nlarge", OK] {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -295,7 +296,7 @@ fn an_endpoint_that_takes_too_long_is_given_up() {
     }
 }
 
-/// The endpoint takes longer than the time to run; the job is touched meanwhile.
+/// The response takes longer than the job's time to run. The worker must touch the job.
 #[test]
 fn a_job_is_touched_while_its_request_runs() {
     with_both(|server| {
@@ -310,7 +311,7 @@ fn a_job_is_touched_while_its_request_runs() {
     });
 }
 
-/// A connection that the endpoint has closed meanwhile: the request is sent again once, over a new one.
+/// The endpoint has closed the idle connection. The worker must repeat the request once on a new connection.
 #[test]
 fn a_kept_connection_may_be_closed() {
     let server = Server::beanpole(&[]);
@@ -328,7 +329,7 @@ fn a_kept_connection_may_be_closed() {
         "{}",
         ended.err
     );
-    // On a new connection, it may have been the job that broke it.
+    // On a new connection, the job itself can be the cause. The request must not be repeated.
     let url = endpoint(|_, _| false);
     server.ok(&["put", "c"]);
     let ended = server.run(&["work", "--once", "--retries", "0", "--url", &url]);
@@ -364,7 +365,7 @@ fn a_revoked_job_and_a_second_signal_abort_the_request() {
     assert_eq!((worker.code(), server.count("default", "ready")), (Some(1), 1));
 }
 
-/// A revoke and the response race: the job is buried or deleted, and the worker agrees.
+/// A revoke competes with the response. The job must be either buried or deleted, and the worker must report the same.
 #[test]
 fn a_revoke_that_races_with_the_response_has_one_winner() {
     let server = Server::beanpole(&[]);
@@ -386,7 +387,7 @@ fn a_revoke_that_races_with_the_response_has_one_winner() {
     assert_eq!(worker.code(), Some(0));
 }
 
-/// Not a test: the endpoint of the next test, in a process that can be killed. It writes down each job.
+/// The endpoint of the next test, run as a separate process that can be killed. Records each job in a file.
 #[test]
 #[ignore = "the test below runs it"]
 fn is_an_endpoint() {
@@ -404,7 +405,7 @@ fn is_an_endpoint() {
     });
 }
 
-/// The worker, the server and the endpoint die by SIGKILL again and again; each job is finally done.
+/// The worker, the server and the endpoint are killed repeatedly. Finally, each job must have been processed.
 #[test]
 fn whatever_is_killed_no_job_is_lost() {
     let folder = Folder::new();

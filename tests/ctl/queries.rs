@@ -1,4 +1,4 @@
-//! Subcommands that only read: `stats`, `tubes`, `peek`, `list`, `tail`.
+//! Tests the read-only subcommands: `stats`, `tubes`, `peek`, `list` and `tail`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::daemon::{run, wait_until, Folder};
 use crate::support::{with_both, Server};
 
-/// A tube with a job in each state but reserved: IDs 1 to 3.
+/// Puts a ready, a delayed and a buried job. The jobs have the IDs 1 to 3.
 fn fill(server: &Server) {
     assert_eq!(server.ok(&["put", "-t", "mail", "-p", "7", "first"]), "1\n");
     assert_eq!(server.ok(&["put", "-t", "mail", "-d", "1000", "-r", "9", "late"]), "2\n");
@@ -92,7 +92,7 @@ fn a_tube_s_jobs_are_listed_by_every_server() {
         assert_eq!((few.code, few.out.lines().count()), (0, 2));
         assert!(few.err.contains("1 of 3 jobs"), "{}", few.err);
         assert_eq!(server.run(&["list", "nosuch"]).code, 1);
-        // Reading has changed nothing.
+        // Read-only subcommands must not change the job.
         assert_eq!(server.figure("stats-job 1", "reserves"), "0");
         assert_eq!(server.count("mail", "ready"), 1);
     });
@@ -105,7 +105,7 @@ fn tail_shows_jobs_as_they_are_put() {
         let mut command = server.command(&["tail", "mail", "--interval", "0", "-n", "3"]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the program");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map(|line| line.expect("text"));
-        // It is unknown when it has started: jobs are put until it has seen one.
+        // `tail` does not report that it has started. The test puts jobs until `tail` shows one.
         let mut first = None;
         std::thread::scope(|scope| {
             let seen = scope.spawn(|| lines.next());
@@ -126,7 +126,7 @@ fn tail_shows_jobs_as_they_are_put() {
     });
 }
 
-/// Reserves a job of the function `f` and loses it, which uses an ID that no job gets.
+/// Reserves a job of the function `f` and loses it. The loss consumes an ID that no job gets.
 fn lose(socket: &std::path::Path, with: &[u8]) {
     let mut worker = UnixStream::connect(socket).expect("a connection");
     worker.write_all(b"\0REQ\0\0\0\x01\0\0\0\x01f").expect("a peer");
@@ -140,7 +140,7 @@ fn lose(socket: &std::path::Path, with: &[u8]) {
     }
 }
 
-/// More IDs than any client would look ahead go to no job; the next job is shown, and no job is put to find it.
+/// The gap is larger than the range of IDs that a client would probe. `tail` must not put jobs to detect the next ID.
 #[test]
 fn tail_continues_after_gaps_and_puts_nothing() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Subcommands about jobs that wait for others, and about recurring jobs: `put`, `wait`, `schedules`.
+//! Tests the subcommands for dependent and recurring jobs: `put`, `wait` and `schedules`.
 
 use std::thread;
 use std::time::Duration;
@@ -76,7 +76,7 @@ fn a_schedule_of_one_second_runs_by_the_real_clock() {
     for _ in 0..2 {
         assert_eq!(server.ok(&["reserve", "-w", "20", "--delete"]), "tick");
     }
-    // The last copy is left alone.
+    // The latest copy stays in the queue, which makes the schedule skip runs.
     wait_until("a run is skipped", || {
         thread::sleep(Duration::from_millis(100));
         server.figure("stats-job 1", "skipped") != "0"

@@ -1,4 +1,4 @@
-//! The table of subcommands, compared with the man page and the shell completions.
+//! Compares the table of subcommands with the man page and the shell completions.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ fn page() -> String {
     fs::read_to_string("man/beanpole-ctl.1").expect("the man page")
 }
 
-/// Returns the part of the page about a subcommand.
+/// Returns the section of the page about a subcommand.
 fn part<'a>(page: &'a str, row: &Subcommand) -> &'a str {
     let head = format!("\n.It Cm {}", row.name);
     let found = page.match_indices(&head).find(|(at, _)| {
@@ -28,7 +28,7 @@ fn part<'a>(page: &'a str, row: &Subcommand) -> &'a str {
     &rest[..end.unwrap_or(rest.len())]
 }
 
-/// Returns how the page must write the names of an option and of its value.
+/// Returns the required heading of an option in the man page.
 fn heading(opt: &Flag) -> String {
     let value = opt.value.map_or(String::new(), |value| format!(" Ar {value}"));
     let short = opt.short.map_or(String::new(), |letter| format!("Fl {letter}{value} , "));
@@ -59,7 +59,7 @@ fn the_man_page_has_every_subcommand_with_its_options() {
                 None if common.contains(&heading) => {}
                 None => problems.push(format!("{}: not in the man page: {}", row.name, heading.trim())),
             }
-            // A default or a bound is given in the same numbers.
+            // Numbers in the option's help, such as defaults and limits, must appear in the page.
             let text = if place.is_some() { part } else { common };
             let figures = opt.help.split(|letter: char| !letter.is_ascii_digit()).filter(|word| !word.is_empty());
             let missing = figures.filter(|figure| !text.contains(figure));
@@ -88,7 +88,7 @@ fn options_do_not_clash_and_the_help_fits_100_columns() {
     assert_eq!(names.len(), SUBCOMMANDS.len());
 }
 
-/// Returns bash's completions of the last of these words.
+/// Returns the bash completions for the last word.
 fn bash(script: &Path, words: &[&str], server: &str) -> BTreeSet<String> {
     let code = "source \"$1\"; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); compopt() { :; }; _beanpole; \
                 printf '%s\\n' \"${COMPREPLY[@]}\"";

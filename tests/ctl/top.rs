@@ -1,4 +1,4 @@
-//! `top` on its own terminal: what it shows, what keys do, and that the terminal is restored.
+//! Tests `top` on a terminal: the display, the keys, and the restored terminal settings.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,11 +14,11 @@ use nix::unistd::Pid;
 use crate::daemon::wait_until;
 use crate::support::{with_both, Server};
 
-/// A terminal with `top`.
+/// A pseudoterminal that runs `top`.
 struct Screen {
     child: Child,
     keys: File,
-    /// Its own view of the terminal, for reading the settings.
+    /// The slave side of the terminal, for reading the terminal's settings.
     slave: OwnedFd,
     seen: Arc<Mutex<String>>,
 }
@@ -44,10 +44,10 @@ impl Screen {
         Screen { child, keys, slave: pair.slave, seen }
     }
 
-    /// Returns the last frame.
+    /// Returns the most recent complete frame.
     fn frame(&self) -> String {
         let seen = self.seen.lock().expect("text");
-        // The previous one may be the last complete one.
+        // The most recent frame can be incomplete, unlike the previous one.
         let mut frames = seen.rsplit("\x1b[H");
         let last = frames.next().unwrap_or_default();
         frames
@@ -70,7 +70,7 @@ impl Screen {
         settings.local_flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
     }
 
-    /// Waits for the end. Returns the exit code.
+    /// Waits until `top` exits. Returns the exit code.
     fn end(mut self) -> Option<i32> {
         let mut status = None;
         wait_until("it ends", || {
@@ -264,7 +264,7 @@ fn workers_failures_and_schedules_have_lists() {
     assert_eq!(screen.end(), Some(0));
 }
 
-/// A server without these lists, or one that shows them only in part.
+/// The server refuses the lists or shows only a part of them.
 #[test]
 fn a_list_that_the_server_refuses_is_empty() {
     let Some(server) = Server::beanstalkd(&[]) else { return };

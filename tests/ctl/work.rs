@@ -1,4 +1,4 @@
-//! `work`: a worker for production. Whatever dies, no job is lost.
+//! Tests `work`, which runs a command for each job. No crash of any process must lose a job.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::support::{ctl, with_both, Server};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
-/// A worker that runs during the test, and is killed at its end.
+/// A worker process, killed when dropped.
 pub struct Running(pub Child);
 
 impl Running {
@@ -81,7 +81,7 @@ fn a_job_that_hangs_is_seen_and_revoked_and_its_command_killed() {
     assert!(refused.err.contains("job 1 does not exist, or its state does not allow this"), "{}", refused.err);
 }
 
-/// Also a body that the command does not read, and one that is larger than a pipe.
+/// The command ignores its input, which can be larger than a pipe's buffer.
 #[test]
 fn a_command_need_not_read_its_body() {
     let server = Server::beanpole(&["-z", "8M"]);
@@ -107,7 +107,7 @@ fn what_fails_is_tried_again_and_then_buried() {
         assert!(told[0].contains("exit 3 after") && told[0].ends_with("try 2 in 0 s"), "{}", told[0]);
         assert!(told[2].ends_with("buried after try 3"), "{}", told[2]);
         assert_eq!((server.count("default", "buried"), server.figure("stats-job 1", "pri")), (1, "77".to_owned()));
-        // After a kick, it has all of its tries again.
+        // Kicking a job restores its attempts.
         server.ok(&["kick", "1"]);
         let again = server.run(&line);
         assert_eq!(again.err.lines().count(), 3, "{}", again.err);
@@ -212,7 +212,7 @@ fn the_first_signal_waits_for_the_job_and_the_second_does_not() {
     });
 }
 
-/// The command dies by SIGKILL: the job has failed, and is tried again.
+/// Killing the command counts as a failed attempt.
 #[test]
 fn a_killed_command_loses_no_job() {
     with_both(|server| {
@@ -224,7 +224,7 @@ fn a_killed_command_loses_no_job() {
     });
 }
 
-/// The worker dies by SIGKILL again and again, and all jobs are finally done.
+/// The worker is killed repeatedly. Finally, all jobs must have been processed.
 #[test]
 fn a_killed_worker_loses_no_job() {
     let folder = Folder::new();
@@ -244,7 +244,8 @@ fn a_killed_worker_loses_no_job() {
         wait_until("the server has noticed", || server.figure("stats", "current-jobs-reserved") == "0");
         let mut line = line.to_vec();
         line.splice(1..1, ["-w", "0"]);
-        // A server that notices a dead worker late returns its jobs when another worker has found none.
+        // A killed worker's jobs return when the server notices the disconnection, which can be after another worker
+        // found no jobs.
         wait_until("each was done, some perhaps twice", || {
             assert_eq!(server.run(&line).code, 0);
             lines(&done).into_iter().collect::<std::collections::BTreeSet<String>>().len() == 60
@@ -253,7 +254,7 @@ fn a_killed_worker_loses_no_job() {
     });
 }
 
-/// The server dies by SIGKILL while a job runs; the worker reconnects, and the job is executed again.
+/// The server is killed while a command runs. The worker must reconnect and repeat the job.
 #[test]
 fn a_killed_server_loses_no_job() {
     let folder = Folder::new();
@@ -289,7 +290,7 @@ fn a_killed_server_loses_no_job() {
     assert_eq!(server.wait(PATIENCE), 0);
 }
 
-/// A command that cannot be started any more uses no try of a job.
+/// Failing to start the command must not count as an attempt.
 #[test]
 fn a_command_that_disappears_stops_the_worker() {
     let folder = Folder::new();

@@ -1,12 +1,12 @@
-//! A queue with every tag, key, limit, pause and setting that can be stored, and what an export contains of it.
+//! Fills a queue with every tag, key, limit, pause and setting that can be stored, and extracts these from an export.
 //!
-//! Owns the commands that fill it. A tag or setting that is missing here fails `tests/features.rs`. No time
-//! ends during a test.
+//! Owns the commands that fill the queue. `tests/features.rs` reports tags and settings that are missing here. All
+//! times are longer than any test.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
-/// Puts jobs 1 to 15, of which two are schedules, and sets tubes, on a server without jobs.
+/// Puts the jobs 1 to 15, including two schedules, and sets tube settings. The server must be empty.
 pub fn fill(mut stream: TcpStream) {
     let put = |tube: &str, head: &str, body: &str| format!("use {tube}\r\nput {head}{body}\r\n");
     let commands = [
@@ -14,34 +14,34 @@ pub fn fill(mut stream: TcpStream) {
         put("t", "5 100002 60 1 con:bound:3", "\r\nb"),
         put("other", "5 0 60 1 tub:t ttl:100003 try:9:5", "\r\nc"),
         put("t", "5 0 60 1 con:other idp:all:100004 try:7 ttl:100005", "\r\nd"),
-        // A key that outlives its job, in a tube that is gone.
+        // An idempotency key of a deleted job in a tube that no longer exists.
         put("gone", "5 0 60 1 idp:ended:100006", "\r\ne"),
         "use default\r\ndelete 5\r\n".to_owned(),
-        // Tries that are used up.
+        // A job that has used an attempt.
         put("tried", "5 0 60 1 try:4:100000", "\r\nf"),
         "reserve-job 6\r\n".to_owned(),
         "release 6 5 0\r\nreserve-job 6\r\n".to_owned(),
         "release 6 5 0\r\n".to_owned(),
-        // A buried job whose life has an end.
+        // A buried job with a time to live.
         put("t", "5 0 60 1 ttl:100007 idp:buried", "\r\ng"),
         "reserve-job 7\r\n".to_owned(),
         "bury 7 8\r\n".to_owned(),
         "limit-tube limited 9\r\nlimit-tube limited-by-class 3 0 4\r\npause-tube t 100008\r\n".to_owned(),
         "limit-tube paused 1\r\npause-tube paused 100009\r\n".to_owned(),
-        // A dead letter of a tube with settings, and a job that is tried again, both with reasons.
+        // A dead letter from a tube with settings, and a job to be retried. Both have a failure reason.
         "set-tube mail try:2:100000 dead:mail-dead max:3 rate:7/2\r\n".to_owned(),
         "set-tube brief ttl:100010 limit:8:7:6\r\n".to_owned(),
         put("mail", "5 0 60 1", "\r\nh"),
         "reserve-job 8\r\nfail 8 5 7\r\nno host\r\nreserve-job 8\r\nfail 8 5 8\r\nno route\r\n".to_owned(),
         put("mail", "5 0 60 1", "\r\ni"),
         "reserve-job 9\r\nfail 9 5 7\r\nrefused\r\n".to_owned(),
-        // A group of which one of two members has ended, and jobs that wait for it.
+        // A group with one ended and one remaining member, and jobs that wait for the group.
         put("parts", "5 0 60 1 grp:batch", "\r\nj"),
         put("parts", "5 0 60 1 grp:batch", "\r\nk"),
         put("whole", "5 100011 60 1 aft:batch grp:next", "\r\nl"),
         put("whole", "5 0 60 1 aft:batch:3", "\r\nm"),
         "delete 10\r\n".to_owned(),
-        // Schedules, which put no copy for years.
+        // Schedules whose next run is years away.
         put("nightly", "5 0 60 1 idp:year cron:@yearly try:3:10 ttl:100012 con:bound:2 grp:runs", "\r\nn"),
         put("nightly", "5 100013 60 1 idp:long every:100014", "\r\no"),
     ];
@@ -52,7 +52,8 @@ pub fn fill(mut stream: TcpStream) {
     assert_eq!(refused, None, "{replies:?}");
 }
 
-/// The lines of an export without ids, ages and counts, which an import does not keep, and with long times as one word.
+/// Returns the lines of an export without the fields that an import does not preserve. Long times are replaced with a
+/// constant.
 pub fn fields(export: &str) -> Vec<String> {
     let unkept = ["id", "age", "reserves", "timeouts", "releases", "buries", "kicks"];
     let field = |field: &str| {

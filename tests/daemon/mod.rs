@@ -1,9 +1,8 @@
-//! The real program as a child process, for tests from the outside.
+//! Runs the real program as a child process.
 //!
-//! Owns the start (on a free port or in a folder of its own, ready when this returns), the end (by its own process id,
-//! when a [`Daemon`] is dropped), its log, and the figures that the kernel has about it. Must not know what a test is
-//! about. A daemon is killed after [`LIFETIME`] in any case, so that a test which waits for it in vain fails rather
-//! than hangs.
+//! Owns the start of the program on a free port or in its own directory, the stop when a [`Daemon`] is dropped, the
+//! program's log, and the kernel's statistics about the process. Must not depend on the tests. A watchdog kills each
+//! daemon after [`LIFETIME`], which makes a hanging test fail.
 //!
 //! ```text
 //! let daemon = Daemon::start(&["-z", "1000"]);       // -p 0 is added unless there is a -l or -p
@@ -13,7 +12,7 @@
 //! assert_eq!(daemon.wait(PATIENCE), 0);
 //! ```
 
-// Each test file uses a part of it.
+// Each test program uses only a part of this module.
 #![allow(dead_code)]
 
 pub mod everything;
@@ -39,25 +38,24 @@ use nix::sys::signal::kill;
 pub use nix::sys::signal::Signal;
 use nix::unistd::{sysconf, Pid, SysconfVar};
 
-/// The program that was built with the tests.
+/// The executable that was built with the tests.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_beanpole");
 
-/// The program under test: that one, unless the environment names another.
+/// Returns the program under test, which the variable `BEANPOLE_PROGRAM` can replace.
 fn program() -> OsString {
     std::env::var_os("BEANPOLE_PROGRAM").unwrap_or_else(|| PROGRAM.into())
 }
 
-/// A guard against tests that hang: what ought to happen at once may take this long. Only a test that fails takes it
-/// all, so it is longer than anything takes on a machine that does a hundred other things.
+/// Time limit for events that should happen immediately. A very busy machine must not exceed it, and only failing tests
+/// wait that long.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// No daemon lives longer: a few waits in a row.
+/// Maximum lifetime of a daemon, sufficient for several waits of [`PATIENCE`].
 pub const LIFETIME: Duration = Duration::from_secs(1200);
 
-/// How often a condition is looked at that cannot be waited for.
+/// Interval for polling conditions that cannot be awaited.
 const GLANCE: Duration = Duration::from_millis(2);
 
-/// A running server.
 pub struct Daemon {
     child: Arc<Mutex<Child>>,
     pid: u32,
@@ -65,26 +63,23 @@ pub struct Daemon {
     collector: Option<JoinHandle<()>>,
     names: Vec<String>,
     folder: Option<Folder>,
-    /// Ends the watchdog when dropped.
+    /// Stops the watchdog thread when dropped.
     watched: Option<Sender<()>>,
 }
 
-/// How a program ended that was waited for.
+/// The result of a program that has exited.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its exit code.
     pub code: i32,
-    /// What it wrote to stdout.
     pub out: String,
-    /// What it wrote to stderr.
     pub err: String,
 }
 
-/// A folder of its own that goes when it is dropped.
+/// A temporary directory, removed when dropped.
 pub struct Folder(PathBuf);
 
-/// The lines that the program has written to stderr. A thread collects them, and everyone who asks for them first
-/// collects what the pipe still holds: a line that was written before something else happened is never missing.
+/// The lines that the program has written to stderr, read by a background thread. Each query first reads everything
+/// that is already in the pipe. A line written before an observed event is therefore never missing.
 struct Log {
     pipe: File,
     text: Mutex<Text>,
@@ -94,15 +89,15 @@ struct Log {
 #[derive(Default)]
 struct Text {
     lines: String,
-    /// The beginning of the next line.
+    /// The incomplete last line.
     rest: Vec<u8>,
     ended: bool,
 }
 
-/// Bytes that a pipe holds at most.
+/// The capacity of a pipe in bytes.
 const PIPE: usize = 64 * 1024;
 
-/// The program with these arguments, nothing that a service manager would say in its environment.
+/// Returns a command that runs the program without the environment variables of a service manager.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(program());
     command.args(arguments);
@@ -110,7 +105,7 @@ pub fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// The same, started by a shell: `script` runs it with `exec "$0" "$@"`.
+/// Like [`command`], but runs a shell script, which starts the program with `exec "$0" "$@"`.
 pub fn shell(script: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", script]).arg(program()).args(arguments);
@@ -125,12 +120,12 @@ fn clean(command: &mut Command) {
     command.stdin(Stdio::null()).stdout(Stdio::null());
 }
 
-/// Runs the program, which is to end by itself.
+/// Runs the program and waits for its exit.
 pub fn run(arguments: &[&str]) -> Ended {
     run_command(command(arguments))
 }
 
-/// Runs a command, which is to end by itself.
+/// Runs a command and waits for its exit.
 pub fn run_command(mut command: Command) -> Ended {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a program that starts");
     let (mut out, mut err) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
@@ -147,12 +142,13 @@ pub fn run_command(mut command: Command) -> Ended {
 }
 
 impl Daemon {
-    /// Starts it on a free port of 127.0.0.1, or where the arguments say; it accepts connections when this returns.
+    /// Starts the server on a free port of 127.0.0.1, unless the arguments contain an address. Returns when the server
+    /// accepts connections.
     pub fn start(arguments: &[&str]) -> Daemon {
         Daemon::start_with(&[], arguments)
     }
 
-    /// The same with variables in its environment.
+    /// Like [`Daemon::start`], with additional environment variables.
     pub fn start_with(environment: &[(&str, &str)], arguments: &[&str]) -> Daemon {
         let placed = |word: &&str| ["-l", "-p", "--listen", "--port"].iter().any(|option| word.starts_with(option));
         let mut command = if arguments.iter().any(placed) { command(&[]) } else { command(&["-p", "0"]) };
@@ -160,7 +156,7 @@ impl Daemon {
         Daemon::spawn(command)
     }
 
-    /// Starts it on a Unix socket in a folder of its own.
+    /// Starts the server on a Unix socket in a temporary directory.
     pub fn start_unix(arguments: &[&str]) -> Daemon {
         let folder = Folder::new();
         let mut command = command(&["-l", &format!("unix:{}", folder.file("socket").display())]);
@@ -170,24 +166,24 @@ impl Daemon {
         daemon
     }
 
-    /// Starts what [`command`] or [`shell`] made.
+    /// Starts a server from the result of [`command`] or [`shell`]. Returns when the server accepts connections.
     pub fn spawn(command: Command) -> Daemon {
         Daemon::try_spawn(command).unwrap_or_else(|log| panic!("it does not listen:\n{log}"))
     }
 
-    /// The same; if it does not come to listen, what it has written to stderr.
+    /// Like [`Daemon::spawn`], but returns the contents of stderr if the server exits.
     pub fn try_spawn(command: Command) -> Result<Daemon, String> {
         let mut daemon = Daemon::begin(command);
         let marker = " is listening on ";
         let log = daemon.hear(marker)?;
         let line = log.lines().find(|line| line.contains(marker)).expect("the line");
         let (_, names) = line.split_once(marker).expect("the line");
-        // As JSON, the text ends with a quote.
+        // In JSON format, the text ends with a quotation mark and a brace.
         daemon.names = names.trim_end_matches("\"}").split(" and ").map(str::to_owned).collect();
         Ok(daemon)
     }
 
-    /// Starts any server, which need not report its address: it must listen on this one.
+    /// Starts any server that listens on `address` and waits until it accepts connections.
     pub fn spawn_at(command: Command, address: SocketAddr) -> Daemon {
         let mut daemon = Daemon::begin(command);
         daemon.names = vec![address.to_string()];
@@ -212,22 +208,22 @@ impl Daemon {
         Daemon { child, pid, log, collector: Some(collector), names: Vec::new(), folder: None, watched }
     }
 
-    /// What it says it listens on, for example `127.0.0.1:11300` or `unix:/run/x`.
+    /// Returns the addresses that the server has reported, for example `127.0.0.1:11300` or `unix:/run/x`.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Its first TCP address.
+    /// Returns the first TCP address.
     pub fn address(&self) -> SocketAddr {
         self.names.iter().find_map(|name| name.parse().ok()).expect("a TCP address")
     }
 
-    /// Its first Unix socket.
+    /// Returns the path of the first Unix socket.
     pub fn path(&self) -> &Path {
         self.names.iter().find_map(|name| name.strip_prefix("unix:")).map(Path::new).expect("a Unix socket")
     }
 
-    /// A client of the first place that it listens on.
+    /// Connects a client to the first address.
     pub fn client(&self) -> Client {
         let client = match self.names[0].strip_prefix("unix:") {
             Some(path) => Client::connect_unix(path),
@@ -236,7 +232,7 @@ impl Daemon {
         client.unwrap_or_else(|error| panic!("no connection: {error}; log:\n{}", self.log()))
     }
 
-    /// A bare connection to its first TCP address; reading gives up after [`PATIENCE`].
+    /// Connects to the first TCP address. Reads time out after [`PATIENCE`].
     pub fn tcp(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address()).expect("a connection");
         stream.set_nodelay(true).expect("a connection");
@@ -244,32 +240,31 @@ impl Daemon {
         stream
     }
 
-    /// A bare connection to its first Unix socket; reading gives up after [`PATIENCE`].
+    /// Connects to the first Unix socket. Reads time out after [`PATIENCE`].
     pub fn unix(&self) -> UnixStream {
         let stream = UnixStream::connect(self.path()).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("a connection");
         stream
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Changes a limit of the running process, in the words of prlimit(1); false if that is not there.
+    /// Changes a resource limit of the process. `limit` is an argument of prlimit(1). Returns `false` if prlimit is not
+    /// installed.
     pub fn limit(&self, limit: &str) -> bool {
         let mut command = Command::new("prlimit");
         command.args(["--pid", &self.pid.to_string(), limit]);
         command.status().is_ok_and(|status| status.success())
     }
 
-    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.pid as i32), signal).expect("a process of ours");
     }
 
-    /// Waits until it has ended; returns its exit code. Panics if the process does not exit in time or was killed by a
-    /// signal.
+    /// Waits for the exit of the process and returns the exit code. Panics after `timeout`, or if a signal killed the
+    /// process.
     pub fn wait(&self, timeout: Duration) -> i32 {
         let status = ended(timeout, || self.child().try_wait().expect("a child of ours"));
         let status = status.unwrap_or_else(|| panic!("it still runs after {timeout:?}; log:\n{}", self.log()));
@@ -277,22 +272,21 @@ impl Daemon {
         status.code().unwrap_or_else(|| panic!("it did not end by itself: {status}; log:\n{}", self.log()))
     }
 
-    /// Whether it runs.
     pub fn runs(&self) -> bool {
         self.child().try_wait().expect("a child of ours").is_none()
     }
 
-    /// Everything that it has written to stderr so far.
+    /// Returns everything that the process has written to stderr.
     pub fn log(&self) -> String {
         self.log.text().lines.clone()
     }
 
-    /// Waits until it has written this to stderr; returns all of it. Panics if it does not.
+    /// Waits until stderr contains `text` and returns all of stderr. Panics after [`PATIENCE`].
     pub fn wait_log(&self, text: &str) -> String {
         self.hear(text).unwrap_or_else(|log| panic!("it did not say \"{text}\":\n{log}"))
     }
 
-    /// The same; if it does not, the error is all that it has written.
+    /// Like [`Daemon::wait_log`], but returns the contents of stderr as an error instead of panicking.
     fn hear(&self, text: &str) -> Result<String, String> {
         let end = Instant::now() + PATIENCE;
         let mut log = self.log.text();
@@ -306,10 +300,11 @@ impl Daemon {
         Ok(log.lines.clone())
     }
 
-    /// Processor time that it has used, its own and the kernel's for it; in steps of a clock tick, mostly 10 ms.
+    /// Returns the processor time used by the process in user and kernel mode. The resolution is one clock tick,
+    /// usually 10 ms.
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).expect("a running process");
-        // The second field is the name in brackets, which may contain anything.
+        // The second field is the name in parentheses, which can contain spaces and parentheses.
         let (_, fields) = stat.rsplit_once(") ").expect("a name in brackets");
         let mut fields = fields.split(' ').skip(11).map(|field| field.parse::<u64>().expect("a number"));
         let ticks = fields.next().expect("the user time") + fields.next().expect("the system time");
@@ -317,52 +312,51 @@ impl Daemon {
         Duration::from_millis(ticks * 1000 / per_second)
     }
 
-    /// Bytes of memory that it has resident.
+    /// Returns the resident memory in bytes.
     pub fn rss(&self) -> u64 {
         self.kilobytes("VmRSS")
     }
 
-    /// The most bytes of memory that it has had resident.
+    /// Returns the maximum resident memory in bytes.
     pub fn peak_rss(&self) -> u64 {
         self.kilobytes("VmHWM")
     }
 
-    /// Threads that it has.
     pub fn threads(&self) -> u64 {
         self.status("Threads").parse().expect("a number")
     }
 
-    /// The state of each of its threads, by the kernel's letters: `R` runs or would, `S` sleeps, `T` is stopped.
+    /// Returns the kernel's state letter of each thread: `R` is running or runnable, `S` is sleeping, `T` is stopped.
     pub fn states(&self) -> String {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid)).expect("a running process");
-        // A thread may end while we look.
+        // A thread can exit while the states are read.
         let stats = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok());
         stats.filter_map(|stat| stat.rsplit_once(") ")?.1.chars().next()).collect()
     }
 
-    /// Stops it, in the sense of SIGSTOP; all its threads have stopped when this returns.
+    /// Stops the process with SIGSTOP and waits until all threads have stopped.
     pub fn freeze(&self) {
         self.signal(Signal::SIGSTOP);
         wait_until("all threads are stopped", || self.states().chars().all(|state| state == 'T'));
     }
 
-    /// Lets it continue.
+    /// Resumes the process with SIGCONT.
     pub fn thaw(&self) {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Files that it has open.
+    /// Returns the number of open file descriptors.
     pub fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.pid)).expect("a running process").count()
     }
 
-    /// Lets it live for longer than [`LIFETIME`]: for tests of configurable length.
-    #[allow(dead_code)] // few tests do
+    /// Disables the watchdog of [`LIFETIME`], for tests of configurable length.
+    #[allow(dead_code)] // only few tests use the method
     pub fn live_on(&mut self) {
         self.watched = None;
     }
 
-    /// A line of `/proc/PID/status`, without its name.
+    /// Returns the value of a line in `/proc/PID/status`.
     pub fn status(&self, name: &str) -> String {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("a running process");
         let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -384,7 +378,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         self.watched = None;
         let mut child = self.child();
-        // It may have ended already.
+        // The process can have exited already.
         let _ = child.kill();
         let _ = child.wait();
         drop(child);
@@ -395,7 +389,7 @@ impl Drop for Daemon {
 }
 
 impl Log {
-    /// All lines that were written so far, and whether there will be no more.
+    /// Reads everything that is in the pipe. Returns all lines, and whether the end of the pipe has been reached.
     fn text(&self) -> MutexGuard<'_, Text> {
         let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut buffer, mut taken) = (vec![0; PIPE], 0);
@@ -412,7 +406,7 @@ impl Log {
         text
     }
 
-    /// `true` if there is something to read, or the end.
+    /// Returns `true` if the pipe contains data or has reached its end.
     fn is_readable(&self, timeout: PollTimeout) -> bool {
         let mut pipe = [PollFd::new(self.pipe.as_fd(), PollFlags::POLLIN)];
         poll(&mut pipe, timeout).is_ok_and(|count| count > 0)
@@ -429,18 +423,17 @@ impl Log {
 }
 
 impl Folder {
-    /// Makes one.
     pub fn new() -> Folder {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("beanpole-{}-{number}", std::process::id()));
-        // One may have stayed behind from an earlier process with this number.
+        // An earlier process with the same ID can have left a directory.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).expect("a folder for this test");
         Folder(folder)
     }
 
-    /// The path of a file in it.
+    /// Returns the path of a file in the directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -452,7 +445,7 @@ impl Drop for Folder {
     }
 }
 
-/// Waits until something is true; panics, saying what, if it does not become true.
+/// Polls until `condition` is true. Panics with the description `what` after [`PATIENCE`].
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !condition() {

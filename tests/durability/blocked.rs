@@ -1,8 +1,8 @@
-//! A disk that does not answer delays no client that needs no disk.
+//! Tests that an unresponsive disk delays only clients that need the disk.
 //!
-//! The server runs inside this process with one pool thread, on a disk on which one kind of operation blocks until the
-//! test continues it. The test judges the order: who gets a reply while it blocks, and what comes after it. The only
-//! time limit is a guard against hangs.
+//! The server runs inside the test process with one pool thread. One kind of disk operation blocks until the test
+//! releases it. The tests check which clients get replies while the operation blocks, and in which order the other
+//! replies follow. Time limits only detect hangs.
 
 use std::io;
 use std::path::Path;
@@ -20,10 +20,8 @@ use super::support::{number, total, Home};
 
 const SEGMENT: u64 = 64 * 1024;
 
-/// With syncs, and without.
 const MODES: [SyncMode; 3] = [SyncMode::Always, SyncMode::Every(50), SyncMode::Never];
 
-/// The operations that can block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Deed {
     Create,
@@ -35,20 +33,20 @@ pub enum Deed {
 #[derive(Default)]
 struct State {
     shut: Option<Deed>,
-    /// The operation that takes long, which is known before it blocks.
+    /// The kind of operation that the disk reports as slow in advance.
     slow: Option<Deed>,
-    /// The number of blocked operations.
+    /// The number of operations that are blocked now.
     blocked: usize,
-    /// Writes wait for a blocked sync, as they do in many kernels.
+    /// `true` to make writes wait for a blocked sync, as many kernels do.
     writes_wait: bool,
 }
 
-/// The gate that every operation passes.
+/// The control through which the test blocks and releases operations.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<State>,
     changed: Condvar,
-    /// The error of creating a file; 0 for none.
+    /// The error number for creating files, or 0.
     create_error: AtomicI32,
 }
 
@@ -164,7 +162,7 @@ fn connect(server: &Server) -> Client {
     Client::connect(server.address()).expect("a connection")
 }
 
-/// Runs this concurrently with the test.
+/// Runs `work` in a thread. Returns a channel for the result.
 fn beside<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Receiver<R> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || drop(sender.send(work())));
@@ -177,8 +175,8 @@ fn body(writer: usize, number: usize, length: usize) -> Vec<u8> {
     body
 }
 
-/// Sends puts together, each followed by a delete of an earlier job if there are any. Returns the IDs, in the order of
-/// the replies.
+/// Sends all puts in one write, and after each put a delete of an earlier job from `deletes`. Returns the IDs of the
+/// new jobs in the order of the replies.
 fn pipeline(mut client: Client, bodies: &[Vec<u8>], deletes: &[u64]) -> Vec<u64> {
     let mut text = Vec::new();
     for (place, body) in bodies.iter().enumerate() {
@@ -207,7 +205,7 @@ fn put_some(client: &mut Client, count: usize) {
     }
 }
 
-/// Executes commands that need no disk.
+/// Executes commands that do not need the disk.
 fn bystand(client: &mut Client, ready: u64) {
     assert_eq!(client.peek(ready).expect("a job").body, b"ready");
     assert!(number(client, "stats", "current-jobs-ready") > 0);
@@ -215,7 +213,8 @@ fn bystand(client: &mut Client, ready: u64) {
     assert!(client.reserve(Some(0)).expect("an answer").is_some());
 }
 
-/// `known`: that the disk is slow shows before it blocks; otherwise, it blocks the thread that writes or syncs.
+/// Tests a blocked operation. If `known` is `true`, the server knows that the disk is slow; otherwise, the operation
+/// blocks the thread that executes it.
 fn blocked(mode: SyncMode, deed: Deed, known: bool) {
     let home = Home::new();
     let (disk, gate) = Gated::new(home.path());
@@ -226,7 +225,7 @@ fn blocked(mode: SyncMode, deed: Deed, known: bool) {
     bystander.ignore("default").unwrap();
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     bystander.put(b"another", 1, 0, 600).expect("a job");
-    // Jobs that will be deleted, so that there are segments to remove.
+    // Puts jobs for later deletion, which makes segments removable.
     let old: Vec<Vec<u8>> = (0..40).map(|number| body(9, number, 5000)).collect();
     let old = pipeline(connect(&server), &old, &[]);
     if known {
@@ -234,7 +233,7 @@ fn blocked(mode: SyncMode, deed: Deed, known: bool) {
         put_some(&mut bystander, 5);
     }
     gate.set(Some(deed), None);
-    // Segments are removed when few of their jobs are left.
+    // Small jobs are needed here, because a segment is removed when few of its jobs remain.
     let lengths = if deed == Deed::Remove { [10, 1000, 20, 300] } else { [5000, 60_000, 10, 3000] };
     let bodies = lengths.map(|length| (0..40).map(|number| body(length, number, length)).collect::<Vec<_>>());
     let answers: Vec<_> = (0..4)
@@ -247,7 +246,7 @@ fn blocked(mode: SyncMode, deed: Deed, known: bool) {
     gate.wait_until_blocking();
     let done = beside(move || {
         bystand(&mut bystander, ready);
-        // Once more, when nothing is new any more.
+        // Repeats the commands when no more data is pending.
         bystand(&mut bystander, ready);
     });
     let answered = done.recv_timeout(PATIENCE);
@@ -287,7 +286,7 @@ fn a_sync_that_blocks_holds_up_nobody_else() {
     MODES[..2].iter().for_each(|&mode| [false, true].into_iter().for_each(|known| blocked(mode, Deed::Sync, known)));
 }
 
-/// Several times, so that each thread of the server replaces the other one.
+/// Repeats the test until each thread of the server has taken over from the other.
 #[test]
 fn a_sync_that_blocks_on_a_fast_disk_delays_only_clients_that_wait_for_it() {
     let home = Home::new();
@@ -298,7 +297,7 @@ fn a_sync_that_blocks_on_a_fast_disk_delays_only_clients_that_wait_for_it() {
     bystander.ignore("default").unwrap();
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     for _ in 0..3 {
-        // Until the average is that of a fast disk.
+        // Puts jobs until the average duration of a sync is that of a fast disk.
         put_some(&mut bystander, 100);
         gate.set(Some(Deed::Sync), None);
         let mut client = connect(&server);
@@ -318,7 +317,7 @@ fn a_sync_that_blocks_on_a_fast_disk_delays_only_clients_that_wait_for_it() {
     }
 }
 
-/// A large write takes long on any disk, so only clients that need it wait for it, however fast the disk was before.
+/// A large write takes long on any disk. Only clients that need it must wait, even if the disk has been fast.
 #[test]
 fn a_large_body_that_is_being_written_holds_up_nobody_else() {
     for mode in MODES {
@@ -355,7 +354,7 @@ fn a_large_body_that_is_being_written_holds_up_nobody_else() {
     }
 }
 
-/// With delayed syncs, a put needs none.
+/// With delayed syncs, a put does not wait for a sync.
 #[test]
 fn a_put_is_answered_while_a_sync_blocks_if_syncs_may_come_later() {
     let home = Home::new();
@@ -372,8 +371,8 @@ fn a_put_is_answered_while_a_sync_blocks_if_syncs_may_come_later() {
     assert!(shut && answered.is_ok(), "a put waits for a sync");
 }
 
-/// A write waits for a sync that has just begun, and it is not known yet that the disk is slow. A client that
-/// shares the pool thread with the one that writes still gets its reply.
+/// A write waits for a sync that has just begun, before the server knows that the disk is slow. Another client of the
+/// same pool thread must still get its reply.
 #[test]
 fn a_write_behind_a_sync_that_has_just_begun_holds_up_nobody_else() {
     let home = Home::new();
@@ -383,7 +382,7 @@ fn a_write_behind_a_sync_that_has_just_begun_holds_up_nobody_else() {
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     gate.state.lock().unwrap().writes_wait = true;
     gate.set(Some(Deed::Sync), None);
-    // The blocked sync may be that of the job before, and then this put waits for it as well.
+    // If the blocked sync belongs to the previous job, the put waits for it as well.
     let first = beside(move || put_some(&mut client, 1));
     gate.wait_until_blocking();
     let put = beside(move || put_some(&mut other, 1));
@@ -396,7 +395,6 @@ fn a_write_behind_a_sync_that_has_just_begun_holds_up_nobody_else() {
     put.recv_timeout(PATIENCE).expect("an answer");
 }
 
-/// Clients that wait for space are refused when there is none.
 #[test]
 fn who_waits_for_a_segment_is_refused_when_the_disk_turns_out_to_be_full() {
     let home = Home::new();

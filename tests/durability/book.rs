@@ -1,8 +1,8 @@
-//! What a queue may look like after a crash, according to its clients.
+//! Records which queue states are permitted after a crash, given the replies that clients received.
 //!
-//! Owns, for each job, its possible descriptions: the one that was acknowledged last, and the results of later commands
-//! without a reply. A command enters its result before it is sent; its reply removes all earlier descriptions. Must not
-//! talk to a server.
+//! Owns the possible descriptions of each job: the last acknowledged description and the results of later,
+//! unacknowledged commands. Each command must be recorded before it is sent. The acknowledgment removes all earlier
+//! descriptions. Must not communicate with a server.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -10,29 +10,28 @@ pub const READY: u8 = 1;
 pub const DELAYED: u8 = 2;
 pub const BURIED: u8 = 4;
 
-/// A delay that does not end during a test.
+/// A delay, in seconds, that is longer than any test.
 pub const LONG: u32 = 1_000_000;
 
-/// One possible description of a job.
+/// A possible description of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Look {
     number: u64,
-    /// The job does not exist, either not yet or not any more.
+    /// `true` if the job does not exist, before its put or after its delete.
     pub absent: bool,
-    /// The possible states of the job.
+    /// A bit set of possible job states.
     pub states: u8,
     pub pri: u32,
-    /// Reserves, releases, buries and kicks.
+    /// Numbers of reservations, releases, buries and kicks.
     pub counts: [u32; 4],
-    /// Its position among the buried jobs.
+    /// The position among the buried jobs.
     pub order: u64,
 }
 
-/// A job.
 pub struct Entry {
     pub tube: usize,
     pub body: Vec<u8>,
-    /// In the order of the commands; never empty.
+    /// Possible descriptions in the order of the commands. Never empty.
     pub looks: VecDeque<Look>,
 }
 
@@ -44,7 +43,7 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// What a worker does with a job.
+/// A command of a worker for a job.
 #[derive(Clone, Copy, Debug)]
 pub enum Deed {
     Delete,
@@ -57,23 +56,23 @@ struct Intent {
     tube: usize,
     pri: u32,
     delay: u32,
-    /// A worker saw the job before its producer had the reply.
+    /// The job ID, if a worker has received the job before its producer got the reply.
     id: Option<u64>,
 }
 
-/// The book; see the module's documentation.
+/// The recorded jobs and their possible descriptions.
 #[derive(Default)]
 pub struct Book {
     pub jobs: HashMap<u64, Entry>,
-    /// All jobs that were certainly deleted.
+    /// IDs of all jobs whose deletion was acknowledged.
     pub ended: HashSet<u64>,
-    /// The jobs deleted since the last look at the server.
+    /// IDs of jobs deleted since the last comparison with the server.
     pub ended_now: Vec<u64>,
     intents: HashMap<Vec<u8>, Intent>,
     next: u64,
-    /// No new job may get this ID or a smaller one.
+    /// New jobs must have IDs greater than this one.
     pub floor: u64,
-    /// The largest ID seen.
+    /// The highest ID seen.
     pub newest: u64,
     pub puts: u64,
     pub in_flight: u64,
@@ -98,12 +97,11 @@ impl Book {
         self.problems.push(text);
     }
 
-    /// Called before a job is put; its body must be unique.
+    /// Records a put that will be sent. `body` must be unique.
     pub fn will_put(&mut self, body: &[u8], tube: usize, pri: u32, delay: u32) {
         self.intents.insert(body.to_vec(), Intent { tube, pri, delay, id: None });
     }
 
-    /// Enters an acknowledged put.
     pub fn inserted(&mut self, id: u64, body: &[u8]) {
         self.puts += 1;
         let seen = self.intents.get(body).and_then(|intent| intent.id);
@@ -118,7 +116,7 @@ impl Book {
         }
     }
 
-    /// Enters a job that was not seen before.
+    /// Records a job that was not seen before.
     pub fn adopt(&mut self, id: u64, body: &[u8]) {
         if self.ended.contains(&id) {
             return self.problem(format!("back: job {id} was deleted and is in somebody's hands"));
@@ -137,7 +135,7 @@ impl Book {
         self.newest = self.newest.max(id);
     }
 
-    /// Enters a reservation by a client that watches these tubes.
+    /// Records a reservation by a client that watches `tubes`.
     pub fn reserved(&mut self, id: u64, body: &[u8], tubes: &[usize]) {
         if !self.jobs.contains_key(&id) {
             self.adopt(id, body);
@@ -156,7 +154,7 @@ impl Book {
         }
     }
 
-    /// Called before something is done with a job.
+    /// Records a command that will be sent. Returns the command's number for [`Book::done`].
     pub fn will_do(&mut self, id: u64, deed: Deed) -> u64 {
         let number = self.number();
         let Some(entry) = self.jobs.get_mut(&id) else { return number };
@@ -181,7 +179,7 @@ impl Book {
         number
     }
 
-    /// Enters the acknowledgement.
+    /// Records the acknowledgment of a command.
     pub fn done(&mut self, id: u64, number: u64) {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         entry.looks.retain(|look| look.number >= number);
@@ -196,7 +194,7 @@ impl Book {
         self.ended_now.push(id);
     }
 
-    /// Returns the buried jobs of a tube in which one client buries, in the order of burying.
+    /// Returns the IDs of the buried jobs in the order of burying. The tube must have only one client that buries.
     pub fn buried(&self, tube: usize) -> Vec<u64> {
         let last = |entry: &Entry| entry.looks.back().cloned().expect("a look");
         let mine = self.jobs.iter().filter(|(_, entry)| entry.tube == tube && last(entry).states == BURIED);
@@ -205,17 +203,17 @@ impl Book {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Returns a job of a tube that is certainly in this state.
+    /// Returns the ID of a job in the tube that is certainly in one of the given states.
     pub fn find(&self, tube: usize, states: u8) -> Option<u64> {
         let certain = |entry: &Entry| entry.looks.len() == 1 && entry.looks[0].states == states;
         self.jobs.iter().find(|(_, entry)| entry.tube == tube && certain(entry)).map(|(&id, _)| id)
     }
 
-    /// After a restart: the job does not exist.
+    /// Records that a job does not exist after a restart.
     pub fn missed(&mut self, id: u64) {
         let entry = self.jobs.remove(&id).expect("a known job");
         if entry.looks[0].number == 0 {
-            // A worker had it, but nothing was promised about it, not even its ID.
+            // A worker had reserved the job, but no acknowledgment promised anything about it.
             self.in_flight += 1;
         } else if entry.looks.iter().any(|look| look.absent) {
             self.in_flight += 1;
@@ -225,19 +223,19 @@ impl Book {
         }
     }
 
-    /// After a restart: the job exists and has this description.
+    /// Records the description of an existing job after a restart.
     pub fn met(&mut self, id: u64, tube: usize, body: &[u8], state: u8, pri: u32, counts: [u32; 4]) {
         let entry = self.jobs.get_mut(&id).expect("a known job");
         let newest = entry.looks.back().expect("a look").number;
         let fits = |look: &&Look| {
-            // The log may contain a reservation that no client knows of.
+            // The log can contain a reservation whose reply no client received.
             let unheard = look.number == newest && look.states & READY != 0 && state == READY;
             let least = look.counts[0];
             let reserved = counts[0] == least || (unheard && counts[0] == least + 1);
             let same = look.pri == pri && look.counts[1..] == counts[1..];
             !look.absent && look.states & state != 0 && same && reserved
         };
-        // The last that fits: only its place among the buried may tell two apart.
+        // Use the last matching description. Only the position among the buried jobs can distinguish several matches.
         let found = entry.looks.iter().rev().find(fits).cloned().map(|look| Look { counts, ..look });
         if entry.tube != tube || entry.body != body || found.is_none() {
             let text = format!("job {id} in tube {tube} is {state} {pri} {counts:?}, should be {entry:?}");
@@ -247,7 +245,7 @@ impl Book {
         entry.looks = found.into_iter().collect();
     }
 
-    /// Begins a round, in which new jobs get larger IDs than this one, which a deleted job had.
+    /// Begins a round. New jobs must have IDs greater than `id`, which belonged to a deleted job.
     pub fn begin(&mut self, id: u64) {
         if id <= self.floor {
             self.problem(format!("id {id} was used before"));
@@ -255,7 +253,7 @@ impl Book {
         (self.floor, self.newest) = (id, id);
     }
 
-    /// After a restart and all of the above: a job that does not exist now never will.
+    /// Ends the comparison after a restart. Jobs that do not exist must not reappear later.
     pub fn settle(&mut self) {
         self.intents.clear();
         let ended = self.ended_now.drain(..);

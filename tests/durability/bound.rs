@@ -1,6 +1,6 @@
-//! The disk space of the program's log, with segments so small that commands wait for new ones.
+//! Tests the disk usage of the real program's log with segments so small that commands must wait for new ones.
 //!
-//! Owns the promise of at most twice the size of the live jobs and two files, while clients send long pipelines.
+//! The log must not exceed twice the size of the live jobs plus two segments while clients send long pipelines.
 
 use beanpole::Client;
 
@@ -8,15 +8,16 @@ use super::support::{stop, Home};
 
 const SEGMENT: u64 = 65_536;
 
-/// The number of live jobs, and of commands in each pipeline.
+/// The number of live jobs, and the number of commands in each pipeline.
 const JOBS: u64 = 500;
 
 const BODY: [u8; 100] = [b'x'; 100];
 
-/// The size of each job according to the manual: its fixed part, the tube, the body and the options with the key.
+/// The size of each job in the log according to the manual: the fixed part, the tube, the body, the options and the
+/// key.
 const LIVE: u64 = 93 + 7 + 100 + 68 + 6;
 
-/// Puts the jobs with these numbers again, with another priority.
+/// Returns puts that replace the jobs with these keys, with a different priority.
 fn puts(numbers: std::ops::Range<u64>, pri: u64) -> Vec<u8> {
     let put = |number| [format!("put {pri} 0 60 100 idp:{number:06}\r\n").as_bytes(), &BODY, b"\r\n"].concat();
     numbers.flat_map(put).collect()
@@ -40,7 +41,7 @@ fn pipelines_of_duplicates_keep_the_log_within_its_bound() {
         let mut worst = i64::MIN;
         for round in 0..100 {
             let pri = 1_000_000 - round;
-            // By one client, and by all of them at once.
+            // Alternates between one client and all clients.
             if round % 2 == 0 {
                 clients[0].send(&puts(0..JOBS, pri)).expect("a server");
                 replies(&mut clients[0], JOBS);

@@ -1,5 +1,5 @@
-//! Copies of a log: made by the program, of a directory that is idle and of one that is in use; and plain ones, which
-//! are complete or detected as damaged.
+//! Tests copies of a log: backups by the program, of active and inactive directories, and plain file copies. Each copy
+//! must be complete or be detected as damaged.
 
 use std::fs;
 use std::path::Path;
@@ -10,17 +10,16 @@ use beanpole::Client;
 use super::daemon::{run, Daemon};
 use super::support::{crash, stop, total, Home};
 
-/// Segments so small that very many are created and removed while a copy is made.
+/// Segment size in bytes, small enough that many segments are created and removed during a copy.
 const SEGMENT: &str = "16384";
 
-/// The number of consecutive copies.
 const COPIES: usize = 12;
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("a plain path")
 }
 
-/// Puts jobs and deletes most of them again until it is stopped; `kept` is the last one that stays.
+/// Puts jobs and deletes most of them until `stop` is set. `kept` receives the ID of the last job that is not deleted.
 fn churn(mut client: Client, stop: &AtomicBool, kept: &AtomicU64) {
     let body = vec![b'c'; 300];
     let mut count = 0;
@@ -35,7 +34,7 @@ fn churn(mut client: Client, stop: &AtomicBool, kept: &AtomicU64) {
     }
 }
 
-/// Runs a load on a server while something else is done.
+/// Runs `work` while other clients put and delete jobs.
 fn beside<R>(daemon: &Daemon, kept: &AtomicU64, work: impl FnOnce() -> R) -> R {
     struct StopAtEnd<'a>(&'a AtomicBool);
     impl Drop for StopAtEnd<'_> {
@@ -99,7 +98,7 @@ fn a_plain_copy_of_a_folder_in_use_is_whole_or_found_to_be_damaged() {
             let copy = home.beside(&format!("plain{number}"));
             fs::create_dir(&copy).expect("a folder");
             let mut names: Vec<String> = home.files().into_keys().filter(|name| name.starts_with("segment.")).collect();
-            // The file system determines the order in which a directory is listed.
+            // File systems list directories in different orders.
             match number % 3 {
                 0 => names.sort_unstable(),
                 1 => names.sort_unstable_by(|one, other| other.cmp(one)),
@@ -107,7 +106,7 @@ fn a_plain_copy_of_a_folder_in_use_is_whole_or_found_to_be_damaged() {
             }
             for name in names {
                 std::thread::sleep(std::time::Duration::from_millis(2));
-                // A file that has disappeared is skipped, as by cp.
+                // Ignores files that have disappeared, like cp(1).
                 let _ = fs::copy(home.path().join(&name), copy.join(&name));
             }
             let ended = run(&["check", text(&copy)]);
@@ -140,7 +139,7 @@ fn a_newer_copy_restored_over_an_older_one_without_deleting_brings_nothing_back(
         let daemon = home.start(&["-f0", "-s", SEGMENT]);
         let mut client = daemon.client();
         deleted.iter().for_each(|&id| assert!(client.peek(id).is_err(), "job {id} came back on day {day}"));
-        // The jobs of the day before are deleted, so that segments are removed that the copy still has.
+        // Deletes the jobs of the previous day. The server then removes segments that the older copy still contains.
         let jobs: Vec<u64> = (0..120).map(|_| client.put(&[b'r'; 300], 0, 0, 60).expect("a job")).collect();
         for &id in &jobs[stay..] {
             client.delete(id).expect("a job to delete");

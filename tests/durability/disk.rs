@@ -1,6 +1,6 @@
-//! A disk between the server and a real directory, which can be slow, count, and fail on command.
+//! A layer between the server and a real directory that can delay, count and reject operations.
 //!
-//! Owns no bytes: the real directory executes whatever it lets through, immediately.
+//! Owns no data. The real directory immediately executes all permitted operations.
 
 use std::io;
 use std::path::Path;
@@ -10,29 +10,29 @@ use std::time::{Duration, Instant};
 
 use beanpole::internals::binlog::{Folder, LogFile, Storage};
 
-/// The disk; see the module's documentation.
+/// Forwards operations to a directory as its [`Controls`] permit.
 pub struct Disk {
     folder: Folder,
     controls: Arc<Controls>,
 }
 
-/// How the disk behaves, and what was done to it.
+/// The behavior of the disk, and a record of its operations.
 #[derive(Default)]
 pub struct Controls {
     /// The duration of each sync in milliseconds.
     pub sync_millis: AtomicU64,
-    /// Slow operations continue only when this is `false` again.
+    /// `true` to block slow operations until the value is `false` again.
     pub stuck: AtomicBool,
-    /// The number of operations that wait for that.
+    /// The number of operations blocked by `stuck`.
     waiting: AtomicUsize,
-    /// Writes to a file wait for the sync in progress, as they do in the kernel when the disk is busy.
+    /// `true` to make writes to a file wait for a sync in progress, as the kernel does when the disk is busy.
     pub writes_wait: AtomicBool,
-    /// The error of each sync, of each write and of each new file; 0 for none.
+    /// The error numbers for syncs, for writes and for creating files, or 0.
     pub sync_error: AtomicI32,
     pub write_error: AtomicI32,
     pub create_error: AtomicI32,
     syncs: AtomicUsize,
-    /// When each successful sync began and ended.
+    /// The start and the end of each successful sync.
     times: Mutex<Vec<(Instant, Instant)>>,
     last_write: Mutex<Option<Instant>>,
     syncing: Mutex<()>,
@@ -44,7 +44,7 @@ struct File {
 }
 
 impl Disk {
-    /// Creates a disk on a directory, without faults.
+    /// Opens a directory without simulated faults.
     pub fn new(path: &Path) -> (Arc<Disk>, Arc<Controls>) {
         let controls = Arc::<Controls>::default();
         (Arc::new(Disk { folder: Folder::new(path), controls: controls.clone() }), controls)
@@ -63,29 +63,28 @@ fn fail(error: &AtomicI32) -> io::Result<()> {
 }
 
 impl Controls {
-    /// Makes every operation that changes the disk fail with this error from now on; 0 for none.
+    /// Makes all later modifications of the disk fail with `error`. 0 ends the failures.
     pub fn fail_all(&self, error: i32) {
         for control in [&self.sync_error, &self.write_error, &self.create_error] {
             control.store(error, Ordering::SeqCst);
         }
     }
 
-    /// Returns the number of syncs of written files so far.
+    /// Returns the number of syncs of files that contained unsynced data.
     pub fn syncs(&self) -> usize {
         self.syncs.load(Ordering::SeqCst)
     }
 
-    /// Returns when each successful sync began and ended.
+    /// Returns the start and the end of each successful sync.
     pub fn times(&self) -> Vec<(Instant, Instant)> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns when the last write was done.
     pub fn last_write(&self) -> Option<Instant> {
         *self.last_write.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of operations that wait for a stuck disk.
+    /// Returns the number of operations blocked by `stuck`.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }

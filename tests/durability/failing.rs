@@ -1,7 +1,6 @@
-//! A disk that fails: writes or syncs return an error, immediately or after a while, and later succeed again.
+//! Tests a disk whose writes or syncs fail for a while, immediately or after a delay.
 //!
-//! The server runs inside this process. A copy of the files shows what a process killed at that moment would leave; a
-//! second server starts on it.
+//! The server runs inside the test process. To simulate a kill, a second server starts on a copy of the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -21,7 +20,6 @@ struct Stage {
     server: Server,
     controls: Arc<Controls>,
     client: Client,
-    /// The acknowledged jobs.
     jobs: BTreeMap<u64, Vec<u8>>,
     copies: usize,
 }
@@ -57,7 +55,7 @@ impl Stage {
         }
     }
 
-    /// Checks that a server on what a kill would leave has these jobs; those in `either` may exist or not.
+    /// Simulates a kill and checks the recovered jobs. Jobs in `either` can exist or not.
     fn compare_after_a_crash(&mut self, either: &BTreeSet<u64>) {
         self.copies += 1;
         let path = self.home.beside(&format!("copy-{}", self.copies));
@@ -76,7 +74,7 @@ impl Stage {
         server.check();
     }
 
-    /// The disk recovers, and so does everything else, without intervention.
+    /// Makes the disk work again and waits until the server has resumed.
     fn heal(&mut self) {
         self.controls.fail_all(0);
         wait_until("the state is ok again", || state(&mut self.client) == "ok");
@@ -84,7 +82,7 @@ impl Stage {
     }
 }
 
-/// Puts a job on a separate connection: a put that meets the failure itself may be refused, or wait until the disk
+/// Puts a job on a separate connection. The put that encounters the failure can be refused, or wait until the disk
 /// recovers.
 fn put_alone(mut client: Client, body: Vec<u8>) -> Option<u64> {
     match client.put(&body, 5, 0, 60) {
@@ -94,7 +92,7 @@ fn put_alone(mut client: Client, body: Vec<u8>) -> Option<u64> {
     }
 }
 
-/// Fails in one way and recovers, with jobs before, meanwhile and after.
+/// Breaks the disk with `break_it` and repairs it. Puts jobs before, during and after the failure.
 fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
     break_it(&stage.controls);
     let (first, body) = (stage.connect(), body(49));
@@ -108,7 +106,7 @@ fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
         assert!(is_refused(&stage.client.put(b"refused", 0, 0, 60)));
     }
     assert_eq!(total(&mut stage.client), before, "a refused put left something behind");
-    // The server still hands out the jobs it has, and changes hold as long as it runs.
+    // The server must still serve existing jobs. Changes apply in memory while the server runs.
     let mut gone = BTreeSet::new();
     let own = |client: &mut Client| client.reserve(Some(0)).unwrap().expect("a job");
     for _ in 0..5 {
@@ -128,7 +126,7 @@ fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
         stage.jobs.insert(id, first.clone());
     }
     assert_eq!(total(&mut stage.client), stage.jobs.len() as u64);
-    // The disk has recovered, and all promises hold, including those made meanwhile.
+    // After the recovery, all acknowledged changes must be durable, including those during the failure.
     stage.compare_after_a_crash(&BTreeSet::new());
 }
 
@@ -146,7 +144,7 @@ fn errors_of_writes_and_syncs_end_well() {
     }
 }
 
-/// A crash while the disk fails: jobs acknowledged before exist; jobs deleted meanwhile may exist again.
+/// Jobs acknowledged before the failure must survive. Jobs deleted during the failure can exist again.
 #[test]
 fn a_crash_while_the_disk_fails_loses_nothing_acknowledged() {
     let mut stage = Stage::new(SyncMode::Always);
@@ -161,8 +159,8 @@ fn a_crash_while_the_disk_fails_loses_nothing_acknowledged() {
     stage.compare_after_a_crash(&BTreeSet::new());
 }
 
-/// A dying disk takes long for each error. Meanwhile, everything that needs no disk continues: it is answered before
-/// the operation that tries the disk returns.
+/// A dying disk takes long to report each error. Commands that do not need the disk must be answered while an operation
+/// is in progress.
 #[test]
 fn a_disk_that_fails_slowly_delays_nobody() {
     for mode in [SyncMode::Always, SyncMode::Every(20)] {
@@ -190,25 +188,25 @@ fn a_disk_that_fails_slowly_delays_nobody() {
     }
 }
 
-/// Commands that need no disk, while it fails.
+/// Executes commands that do not need the disk.
 fn round_trip(client: &mut Client) {
     let job = client.reserve(Some(0)).unwrap().expect("a job");
     client.release(job.id, 5, 0).unwrap();
     assert!(is_refused(&client.put(b"refused", 0, 0, 60)));
 }
 
-/// Without other clients that cause activity.
+/// No other client's activity triggers the retry.
 #[test]
 fn a_lone_client_is_answered_when_a_slow_disk_is_back() {
     let mut stage = Stage::new(SyncMode::Always);
-    // From now on, the log's own thread syncs.
+    // After slow syncs, the log's own thread syncs.
     stage.controls.sync_millis.store(20, Ordering::SeqCst);
     stage.put(20);
     let before = stage.controls.syncs();
     stage.controls.sync_error.store(EIO, Ordering::SeqCst);
     let (client, (answered, answer)) = (stage.connect(), channel());
     std::thread::spawn(move || answered.send(put_alone(client, body(1))));
-    // Once for the reply, and for one or two tries that find the disk unchanged.
+    // One sync is for the reply. At least one more is an unsuccessful retry.
     wait_until("the disk is asked again", || stage.controls.syncs() > before + 2);
     stage.controls.sync_error.store(0, Ordering::SeqCst);
     let answer = answer.recv_timeout(PATIENCE).expect("an answer");

@@ -1,4 +1,4 @@
-//! Everything about a job, and about a paused tube, survives a restart, clean or not.
+//! Tests that all properties of jobs and paused tubes survive a clean stop and a kill.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::support::{crash, facts, number, stop, total, Home};
 
 type Facts = BTreeMap<String, String>;
 
-/// Stops the server in either way, and starts it again.
+/// Stops or kills the server and starts it again.
 fn again(home: &Home, daemon: Daemon, clean: bool, options: &[&str]) -> Daemon {
     if clean {
         stop(daemon);
@@ -20,14 +20,14 @@ fn again(home: &Home, daemon: Daemon, clean: bool, options: &[&str]) -> Daemon {
     home.start(options)
 }
 
-/// Both ways of stopping, each in its own directory.
+/// Runs a test with a clean stop and with a kill, in separate directories.
 fn both(test: impl Fn(&Home, bool)) {
     for clean in [true, false] {
         test(&Home::new(), clean);
     }
 }
 
-/// Reserves this job.
+/// Reserves the job with this ID.
 fn take(client: &mut Client, id: u64) {
     client.send(format!("reserve-job {id}\r\n").as_bytes()).unwrap();
     let line = client.line().unwrap();
@@ -40,7 +40,7 @@ fn kick_job(client: &mut Client, id: u64) {
     assert_eq!(client.line().unwrap(), "KICKED");
 }
 
-/// Jobs in every state and with every counter; `client` keeps some of them reserved.
+/// Puts jobs in every state and with nonzero counters. `client` keeps some of them reserved.
 fn fill(client: &mut Client) -> Vec<u64> {
     client.use_tube("some").unwrap();
     client.watch("some").unwrap();
@@ -74,12 +74,12 @@ fn fill(client: &mut Client) -> Vec<u64> {
     client.use_tube("default").unwrap();
     let other = client.put(b"body", 1, 0, 60).unwrap();
     take(client, other);
-    // A reservation is not promised, but it precedes something that is.
+    // The reservation is not guaranteed to be durable by itself. A later durable change makes it durable.
     let last = client.put(b"body", 1, 0, 60).unwrap();
     vec![plain, delayed, short, buried, released, later, kicked, woken, held, other, last]
 }
 
-/// Compares what must be equal, and what must be nearly equal after at most `seconds`.
+/// Checks that properties are equal. Ages and remaining times can differ by up to `seconds`.
 fn compare(id: u64, before: &Facts, after: &Facts, seconds: u64) {
     for (key, value) in before {
         let now = &after[key];
@@ -150,7 +150,8 @@ fn delays_go_on_while_the_server_is_down() {
     });
 }
 
-/// The first server runs ahead of the system clock, as if the clock was set back before the second one starts.
+/// The first server's clock is ahead of the system clock, which has the same effect as setting the clock back before
+/// the restart.
 // Promises: P11.
 #[test]
 fn a_clock_that_was_set_back_extends_no_delay() {
@@ -188,7 +189,7 @@ fn bodies_of_any_size_and_bytes_whatever_the_limit_is_later() {
             assert_eq!((job.id, &job.body), (id, body));
         }
         assert!(client.put(&[0; 101], 0, 0, 60).is_err());
-        // New jobs are stored after the large ones.
+        // The log must accept new jobs after the large ones.
         let id = client.put(b"new", 0, 0, 60).unwrap();
         let daemon = again(home, daemon, clean, &[]);
         assert_eq!(total(&mut daemon.client()), ids.len() as u64 + 1);
@@ -279,7 +280,7 @@ fn a_kick_of_more_jobs_than_the_log_has_room_for_at_once_kicks_them_all() {
     for _ in 0..1000 {
         client.put(b"body", 7, 5000, 100).unwrap();
     }
-    // In one packet, so that the rest must be executed before the next command.
+    // The kicks arrive in one packet. The server must complete each kick before it executes the next one.
     client.send(b"kick 900\r\nkick 1000\r\nkick 1\r\n").unwrap();
     let lines = [client.line().unwrap(), client.line().unwrap(), client.line().unwrap()];
     assert_eq!(lines, ["KICKED 900", "KICKED 100", "KICKED 0"]);

@@ -1,4 +1,4 @@
-//! One server per directory, which leaves foreign files alone, and damaged directories.
+//! Tests the lock of a directory, foreign files, and damaged directories.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use super::daemon::{run, wait_until, Signal};
 use super::import::beanstalkd;
 use super::support::{crash, number, state, stop, total, Home};
 
-/// beanstalkd's exit code for a directory that is missing or in use.
+/// beanstalkd's exit code for a directory that is missing or locked.
 const NO_FOLDER: i32 = 10;
 
 #[test]
@@ -45,14 +45,14 @@ fn a_lock_file_that_is_removed_or_overwritten_lets_nobody_in() {
     stop(first);
 }
 
-/// Returns the names of the segments, the oldest first.
+/// Returns the names of the segments in ascending order.
 fn segments(home: &Home) -> Vec<String> {
     let mut names: Vec<String> = home.files().into_keys().filter(|name| name.starts_with("segment.")).collect();
     names.sort_unstable();
     names
 }
 
-/// Returns a directory with several segments, all of which are needed, and the number of jobs in them.
+/// Returns a directory with several needed segments, and the number of jobs in them.
 fn filled() -> (Home, usize) {
     const JOBS: usize = 200;
     let home = Home::new();
@@ -66,7 +66,8 @@ fn filled() -> (Home, usize) {
     (home, JOBS)
 }
 
-/// `--strict` refuses and names `name`. Without it, the remaining jobs are served, and the next start reports nothing.
+/// Checks that a start with `--strict` fails and names the file. Without the option, the server must serve the
+/// remaining jobs, and the next start must report nothing.
 fn is_noticed(home: &Home, name: &str, jobs: std::ops::Range<usize>) {
     let ended = run(&["-p", "0", "-b", home.name(), "-s", "8192", "--strict"]);
     assert!(ended.code == 1 && ended.err.contains(name), "{name}: {ended:?}");
@@ -95,7 +96,7 @@ fn a_missing_segment_is_noticed_wherever_it_stood() {
         fs::remove_file(home.path().join(&name)).expect("a segment");
         is_noticed(&home, &name, 1..jobs);
     }
-    // The newest segment with records; one that was created in advance may follow it.
+    // Selects the newest segment that contains records, because an unused segment can follow.
     let (home, jobs) = filled();
     let is_used = |name: &String| fs::read(home.path().join(name)).expect("a segment").iter().any(|&byte| byte != 0);
     let name = segments(&home).into_iter().rfind(is_used).expect("a segment");
@@ -112,7 +113,7 @@ fn foreign_and_doubled_segments_are_noticed_and_set_aside() {
     let (home, jobs) = filled();
     let (other, _) = filled();
     let names = segments(&home);
-    // One file under two names, and one of another log.
+    // Adds a copy of a segment under another name, and a segment of another log.
     fs::copy(home.path().join(&names[1]), home.path().join("segment.0000000900")).expect("a copy");
     fs::copy(other.path().join(&names[2]), home.path().join("segment.0000000901")).expect("a copy");
     let ended = run(&["-p", "0", "-b", home.name(), "--strict"]);
@@ -210,8 +211,8 @@ fn the_files_are_for_their_owner_alone() {
     assert!(count >= 3, "{count} files");
 }
 
-/// Jobs in segments of 4 KB, with one changed byte in the middle of a body. Returns the IDs and bodies, and the damaged
-/// one.
+/// Creates jobs in segments of 4 KB and changes one byte in a body. Returns the directory, the bodies by job ID, and
+/// the ID of the damaged job.
 fn damaged() -> (Home, BTreeMap<u64, Vec<u8>>, u64) {
     let home = Home::new();
     let daemon = home.start(&["-f0", "-s", "4096"]);
@@ -256,7 +257,7 @@ fn a_damaged_record_costs_itself_alone_and_its_segment_is_kept() {
         wait_until("the damaged segment is set aside", || {
             fs::read_dir(&aside).is_ok_and(|entries| entries.count() == 1)
         });
-        // Rewritten jobs must also survive the next crash.
+        // The jobs that the first start rewrote must survive a crash.
         if start == 1 {
             crash(daemon);
         } else {
@@ -276,7 +277,7 @@ fn strictness_refuses_a_damaged_folder_and_leaves_it_alone() {
     }
     let after = home.files();
     for (name, bytes) in before.iter().filter(|(name, _)| name.as_str() != "lock") {
-        // Unused segments contain nothing.
+        // An unused segment contains only zeros.
         let is_unused = bytes.iter().all(|byte| *byte == 0);
         let same = after.get(name).is_some_and(|now| bytes.starts_with(now) && is_zero_behind(bytes, now.len()));
         assert!(is_unused || same, "{name} was changed");
@@ -290,7 +291,7 @@ fn is_zero_behind(bytes: &[u8], place: usize) -> bool {
     bytes[place..].iter().all(|byte| *byte == 0)
 }
 
-/// A write that a crash interrupted is not damage.
+/// A write interrupted by a crash does not count as damage.
 #[test]
 fn a_torn_tail_is_cut_even_strictly() {
     let home = Home::new();

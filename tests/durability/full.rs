@@ -1,6 +1,6 @@
-//! A full disk: new jobs are refused, everything else continues, and no promise is broken.
+//! Tests a full disk: the server must refuse new jobs, execute all other commands, and keep its promises.
 //!
-//! The disk is a small separate tmpfs, which only root can mount; otherwise, these tests report that they were skipped.
+//! The disk is a small tmpfs, which only root can mount. Without root, the tests are skipped with a message.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use super::support::{crash, is_refused, state, stop, total, Home};
 
 const OPTIONS: [&str; 3] = ["-f0", "-s", "65536"];
 
-/// A mounted disk of two megabytes.
+/// A mounted tmpfs of two megabytes.
 struct Small(Home);
 
 impl Small {
@@ -32,7 +32,7 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        // A server that still uses it will end soon.
+        // A server that still uses the file system is about to exit.
         let _ = Command::new("umount").args(["-l", self.0.name()]).status();
     }
 }
@@ -43,7 +43,7 @@ fn body(number: u64) -> Vec<u8> {
     body
 }
 
-/// Puts jobs until one is refused. Returns the accepted ones.
+/// Puts jobs until one is refused. Adds the accepted jobs to `jobs`.
 fn put_all(client: &mut Client, jobs: &mut BTreeMap<u64, Vec<u8>>) {
     for number in 0..100_000 {
         let body = body(number);
@@ -68,7 +68,7 @@ fn compare(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     assert_eq!(total(client), jobs.len() as u64);
 }
 
-/// On a full disk, whatever needs no space works.
+/// Checks the commands that need no disk space.
 fn goes_on(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     assert_eq!(state(client), "full");
     for _ in 0..20 {
@@ -80,7 +80,7 @@ fn goes_on(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     compare(client, jobs);
 }
 
-/// Deletes this many jobs, each of which is acknowledged by DELETED.
+/// Deletes `count` jobs and checks each reply.
 fn delete_some(daemon: &Daemon, client: &mut Client, jobs: &mut BTreeMap<u64, Vec<u8>>, count: usize) {
     for _ in 0..count {
         let (id, _) = jobs.pop_first().expect("a job");
@@ -88,7 +88,7 @@ fn delete_some(daemon: &Daemon, client: &mut Client, jobs: &mut BTreeMap<u64, Ve
     }
 }
 
-/// Returns how often each change of state was logged.
+/// Returns how many times the log reports that the disk became full and that it recovered.
 fn told(log: &str) -> (usize, usize) {
     let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
     (count(" refused"), count("taken again"))
@@ -108,7 +108,6 @@ fn resumes(client: &mut Client, jobs: &mut BTreeMap<u64, Vec<u8>>) {
     wait_until("the state is ok again", || state(client) == "ok");
 }
 
-/// Returns a server with a full disk.
 fn filled(small: &Small) -> (Daemon, Client, BTreeMap<u64, Vec<u8>>) {
     let daemon = small.0.start(&OPTIONS);
     let mut client = daemon.client();
@@ -127,7 +126,7 @@ fn deletes_are_durable_on_a_full_disk_and_make_space() {
     goes_on(&mut client, &jobs);
     delete_some(&daemon, &mut client, &mut jobs, 20);
     crash(daemon);
-    // It starts on a full disk, and the deletions there survive.
+    // A server that starts on the full disk must retain the deletes.
     let daemon = small.0.start(&OPTIONS);
     let mut client = daemon.client();
     compare(&mut client, &jobs);
@@ -138,7 +137,7 @@ fn deletes_are_durable_on_a_full_disk_and_make_space() {
     let daemon = small.0.start(&OPTIONS);
     let mut client = daemon.client();
     compare(&mut client, &jobs);
-    // The disk is filled again, and then all jobs are deleted.
+    // Fills the disk again and deletes all jobs.
     put_all(&mut client, &mut jobs);
     let all = jobs.len();
     delete_some(&daemon, &mut client, &mut jobs, all);
@@ -160,11 +159,11 @@ fn service_resumes_by_itself_when_somebody_else_makes_space() {
     let mut jobs = BTreeMap::new();
     put_all(&mut client, &mut jobs);
     goes_on(&mut client, &jobs);
-    // Another thread may be about to write the line.
+    // Another thread can be about to write the message.
     daemon.wait_log(" refused");
     assert_eq!(told(&daemon.log()), (1, 0), "{}", daemon.log());
     fs::remove_file(&filler).unwrap();
-    // Meanwhile, no client sends anything.
+    // The server must resume without input from clients.
     daemon.wait_log("taken again");
     resumes(&mut client, &mut jobs);
     assert_eq!(told(&daemon.log()), (1, 1), "{}", daemon.log());
@@ -175,7 +174,7 @@ fn service_resumes_by_itself_when_somebody_else_makes_space() {
     stop(daemon);
 }
 
-/// Many threads share the space that is prepared for each of them, and a late one waits for more.
+/// Threads share the prepared space. A late thread must wait for more space instead of failing.
 #[test]
 fn nobody_is_refused_while_the_disk_has_space() {
     let home = Home::new();
@@ -193,7 +192,7 @@ fn nobody_is_refused_while_the_disk_has_space() {
     assert_eq!(total(&mut daemon.client()), 8 * 375);
 }
 
-/// Small jobs do not use up the space that was prepared for a large one, however many there are.
+/// Many small jobs must not consume the space reserved for a large job.
 #[test]
 fn small_jobs_do_not_starve_large_ones() {
     let home = Home::new();

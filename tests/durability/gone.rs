@@ -1,4 +1,4 @@
-//! A directory that is removed, and files that may not grow, under the real program.
+//! Tests the real program when its directory is removed, and when files cannot grow.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ fn put(client: &mut Client, jobs: &mut Jobs) -> bool {
 }
 
 fn goes_on(client: &mut Client, jobs: &mut Jobs) {
-    // The remaining space may be used up first.
+    // The prepared space can be used up first.
     wait_until("jobs are refused", || match client.put(&[b'x'; 5000], 0, 0, 60) {
         Ok(id) => jobs.insert(id, vec![b'x'; 5000]).is_some(),
         result => is_refused(&result),
@@ -42,13 +42,13 @@ fn goes_on(client: &mut Client, jobs: &mut Jobs) {
     assert!(client.peek(job.id).is_err());
 }
 
-/// After some time, everything live is in segments that were created since.
+/// Waits until the server accepts jobs again and all live data is in new segments.
 fn resumes(daemon: &Daemon, client: &mut Client, jobs: &mut Jobs) {
     wait_until("jobs are taken again", || put(client, jobs));
     wait_until("the state is ok", || state(client) == "ok");
     let log = daemon.log();
     let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
-    // One line per change of state: the log may have been full before it failed.
+    // Each change of state is logged once, but the log can have been full before the failure.
     assert!((1..=2).contains(&count(" refused")), "{log}");
     assert!((1..=2).contains(&count("taken again")), "{log}");
 }
@@ -69,8 +69,8 @@ fn a_folder_that_is_removed_and_made_again_loses_nothing() {
     (0..100).for_each(|_| assert!(put(&mut client, &mut jobs)));
     let before = number(&mut client, "stats", "binlog-current-index");
     fs::remove_dir_all(home.path()).unwrap();
-    // The put that meets the empty place is answered when the folder is back, and then it is kept: others hear of it at
-    // once. If the loss was noticed before, it is refused.
+    // A put that encounters the missing directory is answered when the directory is back, and is then durable. If the
+    // server has already detected the loss, it refuses the put.
     let address = daemon.address();
     let first = std::thread::spawn(move || Client::connect(address).expect("a connection").put(b"waits", 5, 0, 60));
     wait_until("the loss is noticed", || state(&mut client) == "failing");
@@ -99,7 +99,8 @@ fn files_that_may_not_grow_end_nothing() {
     if !daemon.limit("--fsize=4096:unlimited") {
         return println!("skipped: no prlimit");
     }
-    // The put that meets the limit waits until there is none, which another connection observes.
+    // A put that encounters the limit waits until the limit is removed. Another connection observes the change of
+    // state.
     let address = daemon.address();
     let first = std::thread::spawn(move || {
         let mut client = Client::connect(address).expect("a connection");
@@ -125,7 +126,7 @@ fn files_that_may_not_grow_end_nothing() {
     assert_eq!(total(&mut client), others);
 }
 
-/// Fills some segments with live jobs; after that, the server writes nothing by itself.
+/// Fills several segments with live jobs. Afterwards, the server writes nothing by itself.
 fn fill(home: &Home) -> (Daemon, Client, Jobs) {
     let daemon = home.start(&OPTIONS);
     let mut client = daemon.client();
@@ -146,7 +147,7 @@ fn lost(client: &mut Client) -> u64 {
 fn jobs_of_old_segments_that_were_removed_are_written_again() {
     let home = Home::new();
     let (daemon, mut client, jobs) = fill(&home);
-    // The segments after it are needed, too: only the last one may be the current one.
+    // The chosen segment must not be the current one, which is the last.
     let newest = number(&mut client, "stats", "binlog-current-index");
     assert!(newest > 3);
     for name in &segments(&home)[..2] {
@@ -157,7 +158,7 @@ fn jobs_of_old_segments_that_were_removed_are_written_again() {
     assert_eq!(state(&mut client), "ok");
     assert!(daemon.log().contains("removed under the server"), "{}", daemon.log());
     wait_until("that is synced", || !segments(&home).iter().any(|name| name.ends_with("0001")));
-    // The sync of the rewritten records may still be in progress: it is over with the next reply.
+    // The next reply shows that the sync of the rewritten records is complete.
     client.put(b"last", 0, 0, 60).unwrap();
     crash(daemon);
     let daemon = home.start(&OPTIONS);
@@ -177,14 +178,14 @@ fn a_folder_that_is_replaced_is_left_for_the_new_one_if_that_is_empty() {
     wait_until("the loss is noticed", || state(&mut client) == "failing");
     wait_until("the log says why", || daemon.log().contains("has replaced"));
     assert!(segments(&home).is_empty());
-    // After it is renamed back, everything continues.
+    // Renaming the directory back must restore service.
     fs::remove_dir_all(home.path()).unwrap();
     fs::rename(&aside, home.path()).unwrap();
     wait_until("jobs are taken again", || put(&mut client, &mut jobs));
     wait_until("the state is ok", || state(&mut client) == "ok");
     assert_eq!(lost(&mut client), 0);
     let before = number(&mut client, "stats", "binlog-current-index");
-    // An empty one gets everything.
+    // An empty directory must receive all live data.
     fs::rename(home.path(), &aside).unwrap();
     fs::create_dir(home.path()).unwrap();
     wait_until("the new folder is used", || lost(&mut client) > 0 && state(&mut client) == "ok");

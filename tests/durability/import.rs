@@ -1,7 +1,7 @@
-//! A directory of beanstalkd's binlog is imported, completely and once.
+//! Tests the import of beanstalkd's binlog, which must be complete and happen only once.
 //!
-//! Debian's beanstalkd does the work and is finally asked about every job. The last operation on each job is one that
-//! beanstalkd stores: what it does not store (reservations, touches, and releases without a delay) cannot be known.
+//! Debian's beanstalkd creates the binlog and describes each job. The final operation on each job must be one that
+//! beanstalkd stores. It does not store reservations, touches, and releases without a delay.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use beanpole::Client;
 use super::daemon::{command, run, wait_until};
 use super::support::{copy, crash, facts, files, number, stop, total, Dice, Home};
 
-/// Returns the path of beanstalkd: from the variable BEANSTALKD, or where Debian or `make compat` installs it.
+/// Returns the path of beanstalkd from the variable BEANSTALKD, or the path where Debian or `make compat` installs it.
 pub fn beanstalkd() -> Option<PathBuf> {
     let named = std::env::var_os("BEANSTALKD").map(PathBuf::from);
     let usual = ["/usr/bin/beanstalkd", "target/compat/beanstalkd/usr/bin/beanstalkd"].map(PathBuf::from);
@@ -29,20 +29,19 @@ pub fn beanstalkd() -> Option<PathBuf> {
 
 const TUBES: [&str; 3] = ["default", "mail", "a/b+c;d.e$f_g(h)"];
 
-/// A running beanstalkd.
 pub struct Original {
     child: Child,
     address: SocketAddr,
 }
 
-/// A job as beanstalkd describes it, and its body.
+/// The statistics and the body of a job.
 type Described = (BTreeMap<String, String>, Vec<u8>);
 
 impl Original {
-    /// Starts beanstalkd on this directory; `None` if it is not installed.
+    /// Starts beanstalkd on a directory. Returns `None` if beanstalkd is not installed.
     pub fn start(path: &Path, options: &[&str]) -> Option<Original> {
         let program = beanstalkd()?;
-        // A separate address for each: another server that starts meanwhile must not get the same port.
+        // Each server gets its own address, which keeps parallel servers from getting the same port.
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let host = Ipv4Addr::new(127, 78, 0, NEXT.fetch_add(1, Ordering::Relaxed));
         let free = TcpListener::bind((host, 0)).and_then(|listener| listener.local_addr()).expect("a free port");
@@ -54,12 +53,10 @@ impl Original {
         Some(original)
     }
 
-    /// Returns a new connection.
     pub fn client(&self) -> Client {
         Client::connect(self.address).expect("a connection")
     }
 
-    /// Returns a new plain connection.
     pub fn stream(&self) -> TcpStream {
         TcpStream::connect(self.address).expect("a connection")
     }
@@ -72,7 +69,7 @@ impl Drop for Original {
     }
 }
 
-/// Reserves a job if it is ready or delayed.
+/// Reserves the job. Returns `false` unless the job is ready or delayed.
 fn take(client: &mut Client, id: u64) -> bool {
     client.send(format!("reserve-job {id}\r\n").as_bytes()).expect("a server");
     let line = client.line().expect("an answer");
@@ -90,7 +87,7 @@ fn kick_job(client: &mut Client, id: u64) {
     client.line().expect("an answer");
 }
 
-/// Executes some random operations. Returns the IDs of all jobs that were put.
+/// Executes random operations. Appends the IDs of new jobs to `ids`.
 fn work(client: &mut Client, dice: &mut Dice, deeds: usize, ids: &mut Vec<u64>) {
     for _ in 0..deeds {
         if ids.len() < 10 || dice.below(3) == 0 {
@@ -117,7 +114,7 @@ fn describe(client: &mut Client, ids: &[u64]) -> BTreeMap<u64, Described> {
     ids.iter().filter_map(one).collect()
 }
 
-/// Returns a directory of beanstalkd after a mixed workload with a restart, and its final description of the jobs.
+/// Creates a beanstalkd directory with a mixed workload and a restart. Returns the final description of each job.
 fn original(home: &Home, seed: u64) -> Option<BTreeMap<u64, Described>> {
     println!("seed {seed}");
     let (mut dice, mut ids) = (Dice::new(seed), Vec::new());
@@ -127,7 +124,7 @@ fn original(home: &Home, seed: u64) -> Option<BTreeMap<u64, Described>> {
     drop(first);
     let second = Original::start(home.path(), &["-f0", "-s", "200000"])?;
     let mut client = second.client();
-    // beanstalkd would read back none of these, nor the records behind them.
+    // beanstalkd fails to read these jobs and ignores all records after them.
     for length in [65_533, 65_534, 65_535] {
         client.use_tube("big").expect("a tube");
         ids.push(client.put(&vec![b'B'; length], 1, 0, 60).expect("a large job"));
@@ -138,7 +135,8 @@ fn original(home: &Home, seed: u64) -> Option<BTreeMap<u64, Described>> {
     Some(jobs)
 }
 
-/// Checks that exactly these jobs exist, as far as beanstalkd has stored them.
+/// Checks that the server has exactly these jobs. Differences in properties that beanstalkd does not store are
+/// permitted.
 fn compare(client: &mut Client, jobs: &BTreeMap<u64, Described>) {
     assert_eq!(total(client), jobs.len() as u64);
     for (&id, (before, body)) in jobs {
@@ -148,7 +146,8 @@ fn compare(client: &mut Client, jobs: &BTreeMap<u64, Described>) {
             assert_eq!(before[key], after[key], "job {id}: {key}: {before:?} {after:?}");
         }
         let number = |facts: &BTreeMap<String, String>, key: &str| facts[key].parse::<u64>().expect("a number");
-        // At startup, beanstalkd increments the bury count of each buried job, and may not store the new count.
+        // When beanstalkd starts, it increments the bury count of each buried job and does not always store the new
+        // count.
         let counted = number(before, "buries") - number(&after, "buries");
         assert!(counted <= u64::from(before["state"] == "buried"), "job {id}: {before:?} {after:?}");
         let aged = number(&after, "age").saturating_sub(number(before, "age"));
@@ -160,7 +159,7 @@ fn compare(client: &mut Client, jobs: &BTreeMap<u64, Described>) {
     }
 }
 
-/// Returns the files of beanstalkd's log.
+/// Returns the contents of beanstalkd's log files by name.
 fn logs(path: &Path) -> BTreeMap<String, Vec<u8>> {
     files(path).into_iter().filter(|(name, _)| name.starts_with("binlog.")).collect()
 }
@@ -192,7 +191,7 @@ fn every_job_of_beanstalkd_is_taken_over_once() {
     }
 }
 
-/// Puts one job of each size in every state, as the client leaves it.
+/// Puts a job of each size in every state. Returns the IDs.
 fn every_state(client: &mut Client, sizes: &[usize]) -> Vec<u64> {
     let mut ids = Vec::new();
     for (place, &size) in sizes.iter().enumerate() {
@@ -211,7 +210,7 @@ fn every_state(client: &mut Client, sizes: &[usize]) -> Vec<u64> {
                     kick_job(client, id);
                 }
                 6 => client.delete(id).expect("a job to delete"),
-                // Ready, delayed, reserved.
+                // Leave the job ready, delayed or reserved.
                 _ => {}
             }
             ids.push(id);
@@ -220,7 +219,7 @@ fn every_state(client: &mut Client, sizes: &[usize]) -> Vec<u64> {
     ids
 }
 
-/// Changes the expected state of jobs whose holder is gone.
+/// Changes the expected state of reserved jobs, because their holder has disconnected.
 fn without_holder(jobs: &mut BTreeMap<u64, Described>, reserves: &str) {
     for (facts, _) in jobs.values_mut().filter(|(facts, _)| facts["state"] == "reserved") {
         facts.insert("state".to_owned(), "ready".to_owned());
@@ -228,8 +227,7 @@ fn without_holder(jobs: &mut BTreeMap<u64, Described>, reserves: &str) {
     }
 }
 
-/// beanstalkd moves jobs out of its oldest files and removes these, so that some deletes refer to jobs that are in no
-/// file any more.
+/// beanstalkd moves jobs out of its oldest files and removes the files. Some deletes then refer to jobs in no file.
 #[test]
 fn jobs_in_every_state_are_taken_over_wherever_they_stand() {
     let home = Home::new();
@@ -243,7 +241,7 @@ fn jobs_in_every_state_are_taken_over_wherever_they_stand() {
     assert!(number(&mut client, "stats", "binlog-records-migrated") > 10);
     assert!(number(&mut client, "stats", "binlog-oldest-index") > 1);
     let mut jobs = describe(&mut client, &moved);
-    // They were reserved when they were moved.
+    // The jobs were reserved when beanstalkd moved them.
     without_holder(&mut jobs, "1");
     client.use_tube("buried").expect("a tube");
     let order: Vec<u64> = (0..5).map(|_| client.put(b"x", 0, 0, 60).expect("a job")).rev().collect();
@@ -251,7 +249,7 @@ fn jobs_in_every_state_are_taken_over_wherever_they_stand() {
         assert!(take(&mut client, id));
         client.bury(id, 0).expect("a job to bury");
     }
-    // The largest ones by default are those that beanstalkd itself would not read back.
+    // With default settings, beanstalkd fails to read its largest jobs.
     let unmoved = every_state(&mut client, &[0, 30, 65_533, 65_534, 65_535]);
     jobs.extend(describe(&mut client, &[unmoved, order.clone()].concat()));
     without_holder(&mut jobs, "0");
@@ -267,7 +265,7 @@ fn jobs_in_every_state_are_taken_over_wherever_they_stand() {
     stop(daemon);
 }
 
-/// beanstalkd forgets what it does not read at startup, including the IDs.
+/// beanstalkd ignores jobs that it cannot read at startup, and reuses their IDs.
 #[test]
 fn jobs_that_beanstalkd_forgot_are_there_beside_those_that_got_their_numbers() {
     let home = Home::new();
@@ -290,7 +288,7 @@ fn jobs_that_beanstalkd_forgot_are_there_beside_those_that_got_their_numbers() {
     let log = daemon.wait_log("imported");
     assert!(log.contains("gave the ids of 2 jobs twice"), "{log}");
     let mut client = daemon.client();
-    // The old job with number 4 remains, and the new ones with numbers 2 and 3 keep their numbers.
+    // The old job 4 remains. The new jobs 2 and 3 keep their IDs.
     let jobs = ["one", "new two", "new three", "old four", "old five", &large, "old three"];
     assert_eq!(total(&mut client), jobs.len() as u64);
     for (id, body) in (1..).zip(jobs) {
@@ -342,7 +340,7 @@ fn a_damaged_log_is_taken_over_but_for_what_is_behind_the_damage() {
     stop(daemon);
 }
 
-/// Returns a record of version 5, in which times are in microseconds, for a job with a body of five bytes.
+/// Returns a record in format version 5 for a job with a body of five bytes. Times in version 5 are in microseconds.
 fn record_5(tube: &str, id: u64, state: u8, age: u64, delay: u64) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_micros() as u64;
     let mut out = (tube.len() as u64).to_le_bytes().to_vec();
@@ -355,7 +353,7 @@ fn record_5(tube: &str, id: u64, state: u8, age: u64, delay: u64) -> Vec<u8> {
     out
 }
 
-/// No beanstalkd writes version 5 any more, but Debian's reads it.
+/// Current versions of beanstalkd do not write version 5, but Debian's version reads it.
 #[test]
 fn version_5_is_read_as_beanstalkd_reads_it() {
     let home = Home::new();
@@ -364,7 +362,7 @@ fn version_5_is_read_as_beanstalkd_reads_it() {
     for (id, state, delay) in [(1, 1, 0), (2, 4, 5000), (3, 3, 0), (4, 1, 0), (5, 1, 0)] {
         bytes.extend([record_5("old.tube", id, state, 3000 + id, delay), body.clone()].concat());
     }
-    // The creation time in its description must be the same.
+    // All records of a job must contain the same creation time.
     let births: Vec<u8> = bytes[4 + 8 + 8 + 40..][..8].to_vec();
     let mut deleted = record_5("", 1, 0, 0, 0);
     deleted[8 + 40..][..8].copy_from_slice(&births);
@@ -401,7 +399,7 @@ fn ids_that_beanstalkd_gave_twice_are_told() {
     }
 }
 
-/// Kills the server at a moment of its start, again and again, and finally lets it finish.
+/// Kills the server at various moments of its first start, and finally lets the import finish.
 // Promises: P37.
 #[test]
 fn an_interrupted_import_starts_over() {
@@ -409,7 +407,7 @@ fn an_interrupted_import_starts_over() {
     let Some(mut jobs) = original(&source, 4) else { return };
     let again = Original::start(source.path(), &["-f0", "-z", "100000"]).expect("it is there");
     let mut client = again.client();
-    // A number that takes a while.
+    // Enough jobs to make the import take a while.
     let more: Vec<u64> = (0..600).map(|_| client.put(&[b'm'; 500], 0, 0, 60).expect("a job")).collect();
     let ids: Vec<u64> = jobs.keys().copied().chain(more).collect();
     jobs = describe(&mut client, &ids);
@@ -439,7 +437,7 @@ fn an_interrupted_import_starts_over() {
     println!("{marks} of 8 kills met an import under way");
 }
 
-/// The results of an unfinished import are ignored, whatever they are.
+/// The start must ignore the results of an unfinished import.
 #[test]
 fn the_mark_of_an_unfinished_import_makes_it_start_over() {
     let home = Home::new();

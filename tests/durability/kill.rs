@@ -1,8 +1,8 @@
-//! The server is killed in the middle of its work, again and again.
+//! Kills the server repeatedly while clients work.
 //!
-//! Four producers and four workers put, reserve, delete, release, bury, kick and touch. After each kill, every job is
-//! compared with the [`Book`]. A command without a reply may have been executed or not. Only the process dies here:
-//! written bytes survive, so every sync mode must pass.
+//! Four producers and four workers execute commands. After each kill, every job is compared with the [`Book`]. A
+//! command without a reply can have been executed or not. A kill preserves written data. Every sync mode must therefore
+//! pass.
 
 use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,19 +17,18 @@ use super::support::{ask, crash, parse, stop, total, Dice, Home};
 const PRODUCERS: usize = 4;
 const WORKERS: usize = 4;
 
-/// The tube of all workers; each of the others belongs to one worker.
+/// Index of the tube shared by all workers. Each lower index is the tube of one worker.
 const SHARED: usize = WORKERS;
 
-/// Producers pause when there are this many jobs.
+/// Producers pause when this many jobs exist.
 const ENOUGH: usize = 400;
 
-/// The default number of rounds.
 const ROUNDS: usize = 4;
 
-/// A time to run in seconds that does not end during a test.
+/// Time to run, in seconds, that is longer than any test.
 const TTR: u32 = 100_000;
 
-/// The number of IDs after the largest known one that are checked as well.
+/// The number of IDs checked after the highest known ID.
 const BEYOND: u64 = 200;
 
 type Done = Result<(), ClientError>;
@@ -127,13 +126,14 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Kicks some buried jobs, and one delayed job.
+    /// Kicks several buried jobs and one delayed job.
     fn wake(&self, own: usize, client: &mut Client, dice: &mut Dice) -> Done {
         let mut book = self.book();
         let mut buried = book.buried(own);
         buried.truncate(1 + dice.below(3) as usize);
         let sleeper = book.find(own, DELAYED);
-        // Only one worker does this, so that no other one does it in between.
+        // Only one worker uses the shared tube for kicks, because a concurrent kick would make the result
+        // unpredictable.
         let shared = (own == 0).then(|| book.find(SHARED, BURIED).or(book.find(SHARED, DELAYED))).flatten();
         let numbers: Vec<_> = buried.iter().map(|&id| (id, book.will_do(id, Deed::Kick))).collect();
         drop(book);
@@ -154,7 +154,7 @@ impl Site<'_> {
         }
     }
 
-    /// All clients work until the server is killed.
+    /// Runs all clients until the server is killed.
     fn load(&self, dice: &mut Dice) {
         let end = dice.millis(50, 300);
         std::thread::scope(|scope| {
@@ -172,7 +172,7 @@ impl Site<'_> {
     }
 }
 
-/// Compares every job with the book.
+/// Compares every job on the server with the book.
 fn verify(daemon: &Daemon, book: &mut Book) {
     let stream = daemon.tcp();
     let mut known: Vec<u64> = book.jobs.keys().copied().collect();
@@ -228,7 +228,7 @@ fn meet(book: &mut Book, id: u64, facts: &str, body: &[u8]) {
     book.met(id, tube, body, state, number("pri"), counts);
 }
 
-/// Checks that the order of burying survives.
+/// Checks the first buried job of each tube, which shows that the order of burying survived.
 fn first_buried(stream: &TcpStream, book: &mut Book) {
     for tube in 0..WORKERS {
         let answers = ask(stream, &[format!("use {}", tube_name(tube)), "peek-buried".to_owned()]);
@@ -240,8 +240,8 @@ fn first_buried(stream: &TcpStream, book: &mut Book) {
     }
 }
 
-/// Returns the ID of a job that was put and deleted: a restart skips many IDs, and on a busy machine, no client may
-/// receive one before the next kill.
+/// Puts and deletes a job. Returns the ID. A restart skips many IDs, and on a busy machine, no other job can get an ID
+/// before the next kill.
 fn passing(daemon: &Daemon) -> u64 {
     let mut client = daemon.client();
     let id = client.put(b"passing", 0, 0, TTR).expect("a job");

@@ -1,7 +1,7 @@
-//! A reply that reports another client's change promises this change too, so it waits until the log contains it.
+//! Tests that a reply about another client's change waits until the change is durable.
 //!
-//! The server runs inside this process, on a disk whose syncs block until the test continues them. The test judges
-//! which clients get replies while they block, and that all do afterwards.
+//! The server runs inside the test process, on a disk whose syncs block until the test releases them. The tests check
+//! which clients get replies while a sync is blocked, and that all get replies afterwards.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use super::blocked::{config, Deed, Gate, Gated};
 use super::daemon::PATIENCE;
 use super::support::Home;
 
-/// A client of any protocol.
+/// A connection with any protocol.
 struct Plain(TcpStream);
 
 impl Plain {
@@ -29,7 +29,7 @@ impl Plain {
         self.0.write_all(bytes.as_ref()).expect("a server that listens");
     }
 
-    /// Returns `true` if nothing has arrived.
+    /// Returns `true` if no bytes are available.
     fn is_silent(&self) -> bool {
         self.0.set_nonblocking(true).expect("a socket");
         let silent = matches!(self.0.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
@@ -44,7 +44,7 @@ impl Plain {
     }
 }
 
-/// Opens the gate when a test ends, so that the server can end.
+/// Releases all blocked operations when a test ends, which lets the server stop.
 struct OpenAtEnd(Arc<Gate>);
 
 impl Drop for OpenAtEnd {
@@ -53,7 +53,7 @@ impl Drop for OpenAtEnd {
     }
 }
 
-/// Waits until the server's only thread has executed what was sent before: it serves its connections in turn.
+/// Waits until the server's only thread has processed all earlier input. The thread serves connections in rotation.
 fn pass(bystander: &mut Client, job: u64) {
     for _ in 0..5 {
         bystander.peek(job).expect("a job");
@@ -70,7 +70,7 @@ fn serve(home: &Home) -> (Server, Arc<Gate>, Client, u64) {
     let server = Server::with_storage(config, disk).expect("a server");
     let mut bystander = Client::connect(server.address()).expect("a connection");
     let job = bystander.put(b"first", 0, 0, 60).expect("a job");
-    // The disk is known to be slow, so the server's thread does not sync by itself.
+    // The server knows that the disk is slow and leaves syncs to the log's thread.
     gate.set(None, Some(Deed::Sync));
     for _ in 0..10 {
         bystander.put(b"slow", 0, 0, 60).expect("a job");
@@ -78,7 +78,7 @@ fn serve(home: &Home) -> (Server, Arc<Gate>, Client, u64) {
     (server, gate, bystander, job)
 }
 
-/// Returns a background job of a function, with a unique ID.
+/// Returns a packet that submits a background job with a unique ID.
 fn submit(unique: &str) -> Vec<u8> {
     const SUBMIT_JOB_BG: u32 = 18;
     let data = format!("mail\0{unique}\0body");
@@ -103,7 +103,7 @@ fn who_joins_a_job_is_told_when_the_log_has_it() {
         client.0.read_exact(&mut head).expect("an answer");
         assert_eq!((&head[..4], head[7]), (&b"\0RES"[..], 8), "JOB_CREATED");
     }
-    // Durable changes are reported at once.
+    // Durable changes must be reported immediately.
     gate.set(Some(Deed::Sync), Some(Deed::Sync));
     let mut third = Plain::to(&server, Wire::Gearman);
     third.send(submit("u1"));
@@ -172,12 +172,11 @@ fn who_waits_for_the_end_of_a_job_is_told_when_the_log_has_it() {
     }
 }
 
-/// Returns a Gearman packet.
 fn packet(kind: u32, data: &[u8]) -> Vec<u8> {
     [b"\0REQ", &kind.to_be_bytes()[..], &(data.len() as u32).to_be_bytes(), data].concat()
 }
 
-/// Returns the type and data of the next packet.
+/// Returns the type and the data of the next packet.
 fn hear(client: &mut Plain) -> (u8, Vec<u8>) {
     let mut head = [0; 12];
     client.0.read_exact(&mut head).expect("an answer");

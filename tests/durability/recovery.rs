@@ -1,4 +1,4 @@
-//! The time to recover a million jobs, here and with beanstalkd: only on request, and with an optimized build.
+//! Measures the time to recover a million jobs, for this server and beanstalkd. Runs only on request, in release mode.
 //!
 //! `BEANPOLE_RECOVERY=1 cargo test --release --test durability recovery -- --nocapture`
 
@@ -15,7 +15,7 @@ use super::support::{crash, total, Home};
 const JOBS: u64 = 1_000_000;
 const BODY: [u8; 64] = [b'b'; 64];
 
-/// The number of puts that are sent before their replies are read.
+/// The number of puts sent before their replies are read.
 const AT_A_TIME: u64 = 1000;
 
 const RUNS: usize = 3;
@@ -71,7 +71,7 @@ fn recovery_of_a_million_jobs() {
     let one = || {
         let start = Instant::now();
         let original = Original::start(theirs.path(), &[]).expect("it was there before");
-        // beanstalkd listens before it has read its log, and replies afterwards.
+        // beanstalkd listens before it reads its log, but replies only afterwards.
         check(original.client());
         start.elapsed()
     };

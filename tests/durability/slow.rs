@@ -1,8 +1,7 @@
-//! A slow disk delays only those whom it must, and syncs are neither too many nor left out.
+//! Tests that a slow disk delays only clients that wait for it, and that the number of syncs is as expected.
 //!
-//! The server runs inside this process, on a disk whose syncs are counted, take as long as the test says, and can be
-//! blocked. The test judges the order: who gets a reply while a sync is blocked, and which sync came before which
-//! answer.
+//! The server runs inside the test process, on a disk whose syncs can be counted, delayed and blocked. The tests check
+//! which clients get replies while a sync is blocked, and which sync precedes each reply.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use super::daemon::wait_until;
 use super::disk::{Controls, Disk};
 use super::support::{number, Home};
 
-/// The duration of a sync on the slow disk in milliseconds, which the server has noticed after the first one.
+/// The duration of a sync on the slow disk in milliseconds. The server knows it after the first sync.
 const SLOW: u64 = 50;
 
 fn serve(home: &Home, mode: SyncMode, sync_millis: u64) -> (Server, Arc<Controls>) {
@@ -34,8 +33,8 @@ fn client(server: &Server) -> Client {
     Client::connect(server.address()).expect("a connection")
 }
 
-/// Each of these clients puts a job while syncs are blocked, and they continue after `meanwhile`. Returns when each job
-/// was sent and acknowledged.
+/// Lets each client put a job while syncs are blocked, runs `meanwhile`, and releases the syncs. Returns the times at
+/// which each job was sent and acknowledged.
 fn put_at_once(
     clients: &mut [Client],
     controls: &Controls,
@@ -132,7 +131,7 @@ fn many_connections_share_a_sync() {
     }
 }
 
-/// No client sends anything after the burst: the sync is caused by time alone.
+/// No client sends anything after the burst. Only a timer can trigger the sync.
 #[test]
 fn the_last_write_of_a_burst_is_synced() {
     let home = Home::new();
@@ -170,13 +169,13 @@ fn without_syncs_only_files_that_were_left_are_synced() {
     }
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(controls.syncs(), before, "nothing was left");
-    // Several segments, each of which may be removed when all of its jobs are deleted.
+    // Fills several segments. Each becomes removable when its jobs are deleted.
     for _ in 0..20 * few {
         let id = client.put(&body, 0, 0, 60).expect("a job");
         client.delete(id).expect("a job to delete");
     }
     wait_until("those that were left are synced", || controls.syncs() > before);
     let segments = 2 + 20 * few * (BODY + 200) / SEGMENT;
-    // At most one for each segment and its file, and one before it is removed.
+    // Each segment needs at most one sync for its data, one for its file, and one before its removal.
     assert!(controls.syncs() - before <= 4 * segments, "{} syncs of {segments} segments", controls.syncs() - before);
 }

@@ -1,7 +1,6 @@
-//! What the tests of durability share: a directory with a log, its servers one after the other, random numbers, and
-//! pipelined requests.
+//! Helpers for the durability tests: a directory with a log, random numbers, and pipelined requests.
 //!
-//! Must not know what a test is about.
+//! Must not depend on a particular test.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,17 +13,15 @@ use beanpole::{Client, ClientError};
 
 use super::daemon::{Daemon, Folder, Signal, PATIENCE};
 
-/// The number of requests that are sent before their replies are read.
+/// The number of requests sent before their replies are read.
 const AT_A_TIME: usize = 200;
 
-/// A directory for a log.
 pub struct Home {
     folder: Folder,
     path: PathBuf,
 }
 
 impl Home {
-    /// Creates an empty one.
     pub fn new() -> Home {
         let folder = Folder::new();
         let path = folder.file("log");
@@ -32,42 +29,41 @@ impl Home {
         Home { folder, path }
     }
 
-    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns its path as an argument.
+    /// Returns the path of the directory as an argument.
     pub fn name(&self) -> &str {
         self.path.to_str().expect("a plain path")
     }
 
-    /// Returns a path next to it.
+    /// Returns a path next to the directory.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.folder.file(name)
     }
 
-    /// Starts a server on it.
+    /// Starts a server on the directory.
     pub fn start(&self, options: &[&str]) -> Daemon {
         Daemon::start(&[&["-b", self.name()], options].concat())
     }
 
-    /// Returns its files and their contents by name.
+    /// Returns the contents of all files in the directory by name.
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
         files(&self.path)
     }
 }
 
-/// Returns the files of a directory and their contents by name, without subdirectories.
+/// Returns the contents of all files in a directory by name, excluding subdirectories.
 pub fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(path).expect("a folder").map(|entry| entry.expect("an entry").path());
     let name = |path: &PathBuf| path.file_name().expect("a name").to_string_lossy().into_owned();
     let plain = entries.filter(|path| path.is_file());
-    // A file may disappear meanwhile.
+    // A running server can remove files.
     plain.filter_map(|path| Some((name(&path), fs::read(&path).ok()?))).collect()
 }
 
-/// Copies the current files of a directory into a new one: what a kill would leave now.
+/// Copies the current files of a directory into a new one. The copy has the state that a kill would leave.
 pub fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).expect("a new folder");
     for (name, bytes) in files(from) {
@@ -75,13 +71,12 @@ pub fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Stops a server like a service manager.
+/// Stops a server with SIGTERM and checks the exit code.
 pub fn stop(daemon: Daemon) {
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait(PATIENCE), 0, "{}", daemon.log());
 }
 
-/// Kills a server. Returns its log.
 pub fn crash(daemon: Daemon) -> String {
     daemon.signal(Signal::SIGKILL);
     let log = daemon.log();
@@ -90,18 +85,18 @@ pub fn crash(daemon: Daemon) -> String {
     log
 }
 
-/// Returns the state of the log.
+/// Returns the value of `binlog-state`.
 pub fn state(client: &mut Client) -> String {
     client.figure("stats", "binlog-state").expect("a figure")
 }
 
-/// Returns a number from statistics.
+/// Returns a number from the output of a statistics command.
 pub fn number(client: &mut Client, command: &str, key: &str) -> u64 {
     let text = client.figure(command, key).unwrap_or_else(|error| panic!("{command}: {error}"));
     text.parse().unwrap_or_else(|_| panic!("{key}: {text}"))
 }
 
-/// Returns the number of all jobs.
+/// Returns the total number of jobs in all states.
 pub fn total(client: &mut Client) -> u64 {
     let text = client.text("stats").expect("statistics");
     ["ready", "reserved", "delayed", "buried"]
@@ -114,7 +109,7 @@ pub fn total(client: &mut Client) -> u64 {
         .sum()
 }
 
-/// Returns the statistics of a job, if it exists.
+/// Returns the statistics of a job, or `None` if the job does not exist.
 pub fn facts(client: &mut Client, id: u64) -> Option<BTreeMap<String, String>> {
     match client.text(&format!("stats-job {id}")) {
         Ok(text) => Some(parse(&text)),
@@ -123,21 +118,21 @@ pub fn facts(client: &mut Client, id: u64) -> Option<BTreeMap<String, String>> {
     }
 }
 
-/// Parses flat YAML.
 pub fn parse(text: &str) -> BTreeMap<String, String> {
     let pairs = text.lines().filter_map(|line| line.split_once(": "));
     pairs.map(|(key, value)| (key.to_owned(), value.trim_matches('"').to_owned())).collect()
 }
 
-/// Returns `true` if the command was refused for lack of space.
+/// Returns `true` for an OUT_OF_MEMORY reply.
 pub fn is_refused<T>(result: &Result<T, ClientError>) -> bool {
     matches!(result, Err(ClientError::Refused(reply)) if reply == "OUT_OF_MEMORY")
 }
 
-/// A reply: its line, and its body if it has one.
+/// The line and the body of a reply. The body can be empty.
 pub type Answer = (String, Vec<u8>);
 
-/// Sends many requests whose replies are a line, with a body if it begins with OK or FOUND.
+/// Sends many requests and returns their replies. Replies that begin with OK or FOUND must have a body, and others must
+/// not.
 pub fn ask(stream: &TcpStream, questions: &[String]) -> Vec<Answer> {
     let mut reader = BufReader::new(stream);
     let mut answers = Vec::with_capacity(questions.len());
@@ -163,16 +158,15 @@ fn answer(reader: &mut impl BufRead) -> Answer {
     (line, body)
 }
 
-/// Reproducible random numbers.
+/// A reproducible random number generator.
 pub struct Dice(u64);
 
 impl Dice {
-    /// Creates a generator. The same seed gives the same numbers.
     pub fn new(seed: u64) -> Dice {
         Dice(seed)
     }
 
-    /// Returns a number below `bound`.
+    /// Returns a number less than `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -181,7 +175,7 @@ impl Dice {
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    /// Returns a duration from `least` to less than `most` milliseconds.
+    /// Returns a duration of at least `least` and less than `most` milliseconds.
     pub fn millis(&mut self, least: u64, most: u64) -> Duration {
         Duration::from_millis(least + self.below(most - least))
     }

@@ -1,7 +1,7 @@
-//! Jobs of all three protocols across the end of the process.
+//! Tests that jobs of all three protocols survive the end of the process.
 //!
-//! Owns what a restart keeps of the options of a job: everything, and times that continue to pass; and, in a loop of
-//! kills, that no acknowledged job is lost, doubled, or back after its end was acknowledged.
+//! A restart must preserve all options of a job, and times must continue to pass while the server is down. Kills must
+//! not lose or duplicate acknowledged jobs, or bring back jobs whose end was acknowledged.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Result, Write};
@@ -19,7 +19,7 @@ fn restart(home: &Home, daemon: Daemon, options: &[&str]) -> Daemon {
     home.start(options)
 }
 
-/// Formats a time in whole seconds, as Workq does.
+/// Formats a time with a resolution of one second, as Workq does.
 fn rfc3339(at: SystemTime) -> String {
     humantime::format_rfc3339_seconds(at).to_string()
 }
@@ -52,7 +52,7 @@ fn workq_s_terms_outlive_a_kill_and_its_moments_go_on() -> Result<()> {
     let mut runner = Workq::connect(&daemon)?;
     runner.send(&format!("run {} q7 9000 900000 4\r\nbody\r\n", ids[7]))?;
     wait_until("it is there", || client.inspect(&ids[7], "state").expect("an answer").is_some());
-    // More than once: what was read must be as good as what was written.
+    // Several restarts check that recovered jobs are stored completely again.
     let mut leased = None;
     for _ in 0..3 {
         daemon = restart(&home, daemon, &options);
@@ -76,7 +76,7 @@ fn workq_s_terms_outlive_a_kill_and_its_moments_go_on() -> Result<()> {
             break;
         }
     }
-    // The lease ends while no server is running.
+    // The lease expires while no server is running.
     crash(daemon);
     std::thread::sleep(Duration::from_millis(2100).saturating_sub(added.elapsed()));
     let daemon = home.start(&options);
@@ -94,7 +94,8 @@ fn workq_s_terms_outlive_a_kill_and_its_moments_go_on() -> Result<()> {
     Ok(())
 }
 
-/// A short command may require that the log stores a long job that it did not contain before.
+/// A background submission with the same unique name makes the existing job durable. Therefore, a short command can
+/// require a large write.
 #[test]
 fn foreground_jobs_of_any_size_are_kept_when_somebody_submits_them_in_the_background() -> Result<()> {
     const LARGE: usize = 40_000;
@@ -103,8 +104,8 @@ fn foreground_jobs_of_any_size_are_kept_when_somebody_submits_them_in_the_backgr
     let mut daemon = home.start(&options);
     let (mut client, mut handles) = (Gearman::connect(&daemon)?, Vec::new());
     for number in 0..30 {
-        // Segments of 64 KiB are left with varying remainders, but the next one is not created before half of one is
-        // used.
+        // The sizes leave varying amounts of space in the 64 KiB segments. The next segment is created when half of the
+        // current one is used.
         client.submit(SUBMIT_JOB_BG, &["fill", "", &"f".repeat(number * 997)])?;
         let (unique, body) = (format!("u{number}"), "x".repeat(LARGE));
         let handle = client.submit(SUBMIT_JOB, &["f", &unique, &body])?;
@@ -151,7 +152,7 @@ fn gearman_s_background_jobs_outlive_a_kill_under_their_handles() -> Result<()> 
     other.send(CAN_DO, &["done"])?;
     assert_eq!(other.grab()?, Some((done.clone(), "seven".to_owned())));
     other.send(WORK_COMPLETE, &[&done, "result"])?;
-    // A reply to a later request says that it was executed.
+    // The reply shows that the server has executed the earlier requests.
     assert_eq!(other.grab()?, None);
     let mut handles: HashSet<String> =
         [&named, &by_body, &later, &volatile, &joined, &held, &done].into_iter().cloned().collect();
@@ -174,25 +175,25 @@ fn gearman_s_background_jobs_outlive_a_kill_under_their_handles() -> Result<()> 
     let mut late = Gearman::connect(&daemon)?;
     late.send(CAN_DO, &["late"])?;
     wait_until("its moment comes", || late.grab().expect("an answer").is_some());
-    // The protocol has whole seconds.
+    // The protocol's resolution is one second.
     assert!(SystemTime::now() >= moment - Duration::from_secs(1), "it came too early");
     stop(daemon);
     Ok(())
 }
 
-/// What all clients know about the jobs, which are identified by their payloads.
+/// The known state of all jobs, which are identified by their payloads.
 #[derive(Default)]
 struct Book {
     sent: HashSet<String>,
     acknowledged: HashSet<String>,
-    /// Jobs that were reported as done without an acknowledgement yet.
+    /// Jobs whose completion was reported but not acknowledged.
     ending: HashSet<String>,
     ended: HashSet<String>,
-    /// The round in which each held job was handed out, and when it was requested.
+    /// For each held job, the round in which it was reserved, and the time of the request.
     held: HashMap<String, (usize, Instant)>,
-    /// For jobs with a Workq ID: the ID.
+    /// The Workq IDs of jobs by payload.
     results: HashMap<String, String>,
-    /// How often a job was reported as failed, and how often that was acknowledged.
+    /// For each job, the number of reported failures, and the number of acknowledged ones.
     fails: HashMap<String, (u32, u32)>,
     problems: Vec<String>,
 }
@@ -203,7 +204,7 @@ fn name(payload: &str) -> &str {
 }
 
 impl Book {
-    /// Enters that in this round the job went to a client whose request was sent at `asked`.
+    /// Records that a client received a job in this round. The client sent its request at time `asked`.
     fn taken(&mut self, payload: &str, round: usize, asked: Instant) {
         if self.ended.contains(payload) {
             self.problems.push(format!("back: {} was done", name(payload)));
@@ -211,7 +212,7 @@ impl Book {
         if !self.sent.contains(payload) {
             self.problems.push(format!("{} was never submitted", name(payload)));
         }
-        // On a machine that is this busy, a reservation may have expired.
+        // On a very busy machine, the earlier reservation can have expired.
         let before = self.held.insert(payload.to_owned(), (round, asked));
         if before.is_some_and(|(other, since)| other == round && since.elapsed() < HELD) {
             self.problems.push(format!("doubled: {} is in two hands", name(payload)));
@@ -228,15 +229,14 @@ impl Book {
 struct Site<'a> {
     daemon: &'a Daemon,
     book: &'a Mutex<Book>,
-    /// The number of the next job.
     next: &'a AtomicU64,
     round: usize,
 }
 
-/// The duration of a reservation.
+/// The time for which workers hold a job.
 const HELD: Duration = Duration::from_secs(5);
 
-/// Producers pause when this many jobs are not done.
+/// Producers pause when this many jobs are unfinished.
 const ENOUGH: usize = 300;
 
 impl Site<'_> {
@@ -244,7 +244,7 @@ impl Site<'_> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the next job's number and payload, unless there are enough jobs.
+    /// Returns the number and the payload of a new job, or `None` if enough jobs exist.
     fn new_job(&self, kind: char) -> Option<(u64, String)> {
         let mut book = self.book();
         if book.acknowledged.len() >= book.ended.len() + ENOUGH {
@@ -264,7 +264,7 @@ impl Site<'_> {
         loop {
             let Some((number, payload)) = self.new_job(kind) else {
                 std::thread::sleep(Duration::from_millis(1));
-                // Ends with the server.
+                // The command fails after the server was killed, which ends the loop.
                 beanstalk.text("stats").ok()?;
                 continue;
             };
@@ -272,7 +272,7 @@ impl Site<'_> {
                 'w' => {
                     let (id, size) = (uuid(number), payload.len());
                     let line = format!("add {id} q 5000 3600000 {size} -max-fails=255\r\n{payload}\r\n");
-                    // Before another client may end it differently.
+                    // Record the ID before another client can finish the job.
                     self.book().results.insert(payload.clone(), id);
                     assert_eq!(workq.ask(&line).ok()?, "+OK");
                 }
@@ -314,7 +314,7 @@ impl Site<'_> {
             let asked = Instant::now();
             let job = client.grab().ok()?;
             if let Some(payload) = before.take() {
-                // The reply says that everything before it was executed, and is durable.
+                // The reply shows that all earlier requests were executed and are durable.
                 self.book().done(&payload);
             }
             let Some((handle, payload)) = job else {
@@ -340,13 +340,13 @@ impl Site<'_> {
             self.book().ending.insert(payload.clone());
             client.delete(job.id).ok()?;
             let mut book = self.book();
-            // A beanstalk worker has no result.
+            // A job completed by a beanstalk worker has no result.
             book.results.remove(&payload);
             book.done(&payload);
         }
     }
 
-    /// All clients work until the server is killed.
+    /// Runs all clients until the server is killed.
     fn load(&self, dice: &mut Dice) {
         let end = dice.millis(50, 300);
         std::thread::scope(|scope| {
@@ -365,7 +365,7 @@ impl Site<'_> {
     }
 }
 
-/// Takes all remaining jobs, and compares them with the book.
+/// Reserves and deletes all remaining jobs and compares them with the book.
 fn verify(daemon: &Daemon, book: &mut Book) -> usize {
     let mut client = daemon.client();
     let mut workq = Workq::connect(daemon).expect("a connection");

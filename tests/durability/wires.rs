@@ -1,6 +1,6 @@
-//! Small clients of the two other protocols, over plain sockets.
+//! Minimal clients for Workq and Gearman over plain sockets.
 //!
-//! Owns framing and nothing more; a killed server is an error, which the caller may expect.
+//! Owns only the framing. If the server is killed, methods return an error.
 
 use std::io::{BufRead, BufReader};
 use std::io::{Error, ErrorKind, Read, Result, Write};
@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use super::daemon::{Daemon, PATIENCE};
 
-/// Options of a server that speaks all protocols.
+/// Options of a server with all protocols.
 pub const ALL: [&str; 2] = ["--workq=127.0.0.1:0", "--gearman=127.0.0.1:0"];
 
 fn connect(daemon: &Daemon, wire: &str) -> Result<BufReader<TcpStream>> {
@@ -30,10 +30,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A Workq connection.
 pub struct Workq(BufReader<TcpStream>);
 
-/// Returns a Workq ID with this number.
+/// Returns the Workq ID with this number.
 pub fn uuid(number: u64) -> String {
     format!("00000000-0000-4000-8000-{number:012x}")
 }
@@ -53,13 +52,13 @@ impl Workq {
         line.strip_suffix("\r\n").map(str::to_owned).ok_or(Error::from(ErrorKind::UnexpectedEof))
     }
 
-    /// Sends a command and reads the first line of its reply.
+    /// Sends a command and returns the first line of the reply.
     pub fn ask(&mut self, text: &str) -> Result<String> {
         self.send(text)?;
         self.line()
     }
 
-    /// Leases a job of these queues. Returns its ID and payload, or `None` if there is none for this long.
+    /// Leases a job from the named queues. Returns the ID and the payload, or `None` after `millis` milliseconds.
     pub fn lease(&mut self, queues: &str, millis: u64) -> Result<Option<(String, String)>> {
         if self.ask(&format!("lease {queues} {millis}\r\n"))? != "+OK 1" {
             return Ok(None);
@@ -71,7 +70,7 @@ impl Workq {
         Ok(Some((id.to_owned(), text(&payload[..size]))))
     }
 
-    /// Returns whether a job was done, and its result, or `None` if that is not known yet or the job does not exist.
+    /// Returns the success flag and the result of a job, or `None` if the job is unfinished or does not exist.
     pub fn result(&mut self, id: &str) -> Result<Option<(bool, String)>> {
         if self.ask(&format!("result {id} 0\r\n"))? != "+OK 1" {
             return Ok(None);
@@ -83,7 +82,7 @@ impl Workq {
         Ok(Some((words[1] == "1", text(&result[..size]))))
     }
 
-    /// What `inspect job` says under this key, if the job is there.
+    /// Returns the value for `key` in the reply to `inspect job`, or `None` if the job does not exist.
     pub fn inspect(&mut self, id: &str, key: &str) -> Result<Option<String>> {
         if self.ask(&format!("inspect job {id}\r\n"))? != "+OK 1" {
             return Ok(None);
@@ -108,7 +107,6 @@ pub const SUBMIT_JOB_BG: u32 = 18;
 pub const STATUS_RES: u32 = 20;
 pub const SUBMIT_JOB_EPOCH: u32 = 36;
 
-/// A Gearman connection.
 pub struct Gearman(BufReader<TcpStream>);
 
 impl Gearman {
@@ -123,7 +121,7 @@ impl Gearman {
         self.0.get_mut().write_all(&packet)
     }
 
-    /// Reads the next packet: its type and its arguments.
+    /// Reads the next packet. Returns the type and the arguments.
     pub fn packet(&mut self) -> Result<(u32, Vec<String>)> {
         let head = read(&mut self.0, 12)?;
         let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
@@ -131,7 +129,7 @@ impl Gearman {
         Ok((word(4), body.split(|byte| *byte == 0).map(text).collect()))
     }
 
-    /// Submits a job. Returns its handle.
+    /// Submits a job and returns its handle.
     pub fn submit(&mut self, kind: u32, args: &[&str]) -> Result<String> {
         self.send(kind, args)?;
         let (kind, mut args) = self.packet()?;
@@ -139,7 +137,7 @@ impl Gearman {
         Ok(args.remove(0))
     }
 
-    /// Grabs a job for this worker. Returns its handle and payload, if there is one.
+    /// Grabs a job. Returns the handle and the payload, or `None` if there is no job.
     pub fn grab(&mut self) -> Result<Option<(String, String)>> {
         self.send(GRAB_JOB, &[])?;
         match self.packet()? {
@@ -149,7 +147,7 @@ impl Gearman {
         }
     }
 
-    /// Returns `true` if the server knows a job.
+    /// Returns `true` if the server knows the job.
     pub fn knows(&mut self, handle: &str) -> Result<bool> {
         self.send(GET_STATUS, &[handle])?;
         let (kind, args) = self.packet()?;

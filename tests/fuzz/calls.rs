@@ -1,7 +1,7 @@
-//! Arbitrary bytes as calls of the engine's verbs, compared with the engine's naive model.
+//! Translates random bytes to calls of the engine, and compares the engine with the reference model.
 //!
-//! Owns the translation of bytes to calls, including extensions. `src/engine/tests` has the verbs, both answers, and
-//! the comparison of the visible state after each call.
+//! Owns the translation, including extensions of the protocol. `src/engine/tests` contains the calls, the reference
+//! model, and the comparison of the visible state after each call.
 
 use beanpole::internals::engine::{ClientId, Engine, JobId, Limits, Span, State, Time};
 
@@ -9,10 +9,10 @@ use crate::reference::calls::Call;
 use crate::reference::comparing::{step, Stage};
 use crate::reference::model::{JobTags, Model, Name};
 
-/// All possible tubes; keys have the same names.
+/// The names of all tubes and keys.
 const TUBES: [Name; 4] = ["default", "f", "g", "h"];
 
-/// The maximum number of clients, and of jobs: comparing more only costs time.
+/// Limits on the numbers of clients and of jobs, which bound the cost of comparisons.
 const CLIENTS: usize = 5;
 const JOBS: usize = 30;
 
@@ -25,7 +25,7 @@ impl Bytes<'_> {
         Some(byte)
     }
 
-    /// Returns the next byte, or zero at the end.
+    /// Returns the next byte, or 0 at the end.
     fn byte(&mut self) -> u8 {
         self.next().unwrap_or_default()
     }
@@ -43,7 +43,7 @@ impl Bytes<'_> {
         TUBES[usize::from(self.byte()) % TUBES.len()]
     }
 
-    /// Quarters of a second.
+    /// Returns a multiple of 250 ms.
     fn span(&mut self) -> Span {
         Span::from_millis(u64::from(self.byte() % 16) * 250)
     }
@@ -132,7 +132,7 @@ impl Bytes<'_> {
     }
 }
 
-/// Makes one call after the other, and ticks whenever something is due.
+/// Executes the calls in order, and runs timers whenever they are due.
 pub fn make(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let limits = Limits { max_memory: 1 << 40, max_tubes: 1 << 20, max_watched: 1 << 20, ..Limits::NONE };

@@ -1,8 +1,7 @@
-//! Arbitrary bytes sent by a few clients: each protocol's decoder and sessions, on real connections.
+//! Sends random bytes from several clients to a server, which tests the decoders and sessions of a protocol.
 //!
-//! Owns the translation of bytes to a conversation, and the promise that nothing depends on where they are cut: the
-//! same bytes in pieces have the same replies. The engine's invariants are checked at the end. No log, no threads, and
-//! a manual clock.
+//! Owns the translation of bytes to a conversation. The replies must not depend on where the input is split into
+//! pieces. At the end, the engine's invariants are checked. The server has no log, no threads, and a manual clock.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -15,37 +14,36 @@ use beanpole::Config;
 
 use crate::random::Random;
 
-/// The number of clients: two of the protocol under test, and two of beanstalk.
+/// The number of clients. The first two use the tested protocol, and the others use beanstalk.
 const CLIENTS: usize = 4;
 
-/// Special bytes: the client with this number continues.
+/// Input bytes from this value on select the client that sends the following bytes.
 const CLIENT: u8 = 0xf8;
-/// This many tenths of a second pass, given by the next byte.
+/// Input byte that advances the clock. The following byte is the time in tenths of a second.
 const PASS: u8 = 0xfc;
-/// The client half-closes its connection.
+/// Input byte that half-closes the client's connection.
 const HALF_CLOSE: u8 = 0xfd;
-/// The client disconnects, and another one connects.
+/// Input byte that replaces the client's connection with a new one.
 const CLOSE: u8 = 0xfe;
 
-/// A server that still finds something to do after this many rounds is considered to spin.
+/// If the server is still busy after this many rounds, it is considered to loop forever.
 const ROUNDS: usize = 10_000;
 
-/// One server and its clients.
 struct Stage {
     server: Stepped,
     wires: [Wire; CLIENTS],
     clients: [Option<UnixStream>; CLIENTS],
     received: [Vec<u8>; CLIENTS],
-    /// Chooses where to cut; `None` for no cuts.
+    /// The generator of split positions, or `None` to send the input unsplit.
     cuts: Option<Random>,
-    /// The client that sent last.
+    /// The index of the client that sent last.
     speaker: usize,
-    /// A client sent bytes while another one had commands behind one that waits. These may run after the new bytes or,
-    /// if there are many pieces, in between: the replies may differ.
+    /// `true` if the replies can depend on the splitting: a client sent input while another client had commands queued
+    /// behind a waiting command.
     raced: bool,
 }
 
-/// Plays the conversation twice: each part at once, and in pieces. The first byte decides where the pieces end.
+/// Plays the conversation twice, unsplit and split. The first byte is the seed of the split positions.
 pub fn hold(wire: Wire, bytes: &[u8]) {
     let Some((seed, bytes)) = bytes.split_first() else { return };
     let whole = replies(wire, bytes, None);
@@ -63,10 +61,10 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Lines that may differ: resources of the process, the contents of its buffers, and random values.
+/// Prefixes of lines that can differ between two runs: resource usage, buffer sizes and random IDs.
 const LOOSE: [&[u8]; 5] = [b"rusage-", b"OK ", b"id: ", b"current-memory: ", b"memory-"];
 
-/// Returns what must be equal.
+/// Returns the lines that must be equal in both runs.
 fn comparable(wire: Wire, bytes: &[u8]) -> Vec<u8> {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
     let kept = |line: &&[u8]| match wire {
@@ -76,7 +74,7 @@ fn comparable(wire: Wire, bytes: &[u8]) -> Vec<u8> {
     lines.filter(kept).flatten().copied().collect()
 }
 
-/// Returns the replies to each client, or `None` if they depend on the order of clients.
+/// Returns the replies to each client, or `None` if they depend on the order in which clients are served.
 fn replies(wire: Wire, bytes: &[u8], cuts: Option<Random>) -> Option<[Vec<u8>; CLIENTS]> {
     let mut config = Config::embedded().with(|config| config.max_memory = 1 << 30);
     config.handle_prefix = Some("H:h".to_owned());
@@ -99,7 +97,7 @@ fn replies(wire: Wire, bytes: &[u8], cuts: Option<Random>) -> Option<[Vec<u8>; C
 }
 
 impl Stage {
-    /// The server accepts the connection before any client sends more, because statistics count connections.
+    /// Waits until the server has accepted the connection, because statistics count connections.
     fn connect(&mut self, who: usize) {
         self.clients[who] = Some(self.server.connect(self.wires[who]).expect("a pair of sockets"));
         self.settle();
@@ -147,7 +145,7 @@ impl Stage {
             let most = said.len() as u64;
             let length = self.cuts.as_mut().map_or(most, |cuts| 1 + cuts.below(most.min(24))) as usize;
             if let Some(client) = &mut self.clients[who] {
-                // A server that has closed the connection, or reads no more, gets nothing more.
+                // Ignores errors, because the server can have closed the connection.
                 let _ = client.write(&said[..length]);
             }
             said = &said[length..];
@@ -155,7 +153,7 @@ impl Stage {
         }
     }
 
-    /// Lets the server do all that it can, and reads its replies.
+    /// Runs the server until it is idle, and reads its replies.
     fn settle(&mut self) {
         let rounds = (0..ROUNDS).take_while(|_| self.server.round()).count();
         assert!(rounds < ROUNDS, "the server spins");

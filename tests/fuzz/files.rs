@@ -1,7 +1,7 @@
-//! Arbitrary bytes as a directory that a server starts from: a log of ours, or one of beanstalkd.
+//! Starts a server on a directory of random bytes: a beanpole log, or a beanstalkd log to import.
 //!
-//! Owns the translation of bytes to files, and what must be true whatever they contain: a start ends, the queue is
-//! consistent, and everything recovered exists at the next start, without a problem.
+//! Owns the translation of bytes to files. A start must terminate, the queue must be consistent, and the next start
+//! must find everything that was recovered without reporting a problem.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -12,16 +12,15 @@ use beanpole::internals::engine::{Engine, JobView, Limits, Time};
 use crate::disk::Disk;
 use crate::format;
 
-/// The size of a segment.
 const SEGMENT: u64 = 4096;
 
-/// A time before which nothing is due.
+/// The queue time at the start. No timer is due earlier.
 const DAWN: Time = Time::from_nanos(1_700_000_000_000_000_000);
 
-/// A job as it must come back: its number, tube, state and body.
+/// The ID, tube, state and body of a job, which a restart must preserve.
 type Kept = (u64, Vec<u8>, String, Vec<u8>);
 
-/// Rounds of the log's threads, in which damaged segments are emptied and set aside.
+/// The number of rounds of the log's threads. During these, damaged segments are rewritten and renamed.
 const ROUNDS: usize = 100;
 
 /// The journal and the engine, which share one lock in the server.
@@ -34,7 +33,7 @@ impl JournalAccess for Access {
     }
 }
 
-/// Starts on this disk. Returns `None` if that is not possible, and the problems otherwise.
+/// Recovers a queue from the disk. Returns the reported problems as well, or `None` if the log cannot be opened.
 fn start(disk: &Disk) -> Option<(Access, Wal, Vec<String>)> {
     let settings = BinlogSettings::new(SEGMENT, SyncMode::Always);
     let mut engine = Engine::new(Limits { max_watched: 1000, largest_leased: 40, ..Limits::NONE });
@@ -54,7 +53,7 @@ fn kept(access: &Access) -> Vec<Kept> {
     jobs
 }
 
-/// Starts twice, with a power cut in between.
+/// Starts the server twice with a simulated power failure in between.
 fn start_twice(disk: &Disk) {
     let Some((access, wal, _)) = start(disk) else { return };
     for _ in 0..ROUNDS {
@@ -66,7 +65,7 @@ fn start_twice(disk: &Disk) {
     assert_eq!(kept(&again), kept(&access));
 }
 
-/// Splits off a piece of bytes; a byte contains its length.
+/// Removes a piece from the beginning of `bytes`. The first byte contains the length of the piece.
 fn piece<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
     let Some((&length, rest)) = bytes.split_first() else { return &[] };
     let (piece, rest) = rest.split_at(rest.len().min(length.into()));
@@ -74,8 +73,8 @@ fn piece<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
     piece
 }
 
-/// A log of ours. The first byte chooses: a literal segment, or records with valid checksums, each a kind and a
-/// payload; a record of kind zero begins the next segment.
+/// Tests a beanpole log. The first byte selects a raw segment or a list of records with valid checksums. In a list,
+/// each record has a kind and a payload, and kind 0 begins a new segment.
 pub fn log(bytes: &[u8]) {
     let Some((form, mut bytes)) = bytes.split_first() else { return };
     let disk = Disk::new(1);
@@ -101,7 +100,8 @@ pub fn log(bytes: &[u8]) {
     start_twice(&disk);
 }
 
-/// A directory of beanstalkd: up to three files. Two bytes give the ends of the first two, in sixteenths of the whole.
+/// Tests a beanstalkd directory with up to three files. The first two bytes are the ends of the first two files, in
+/// sixteenths of the input.
 pub fn import(bytes: &[u8]) {
     let Some((&[first, second], bytes)) = bytes.split_first_chunk::<2>() else { return };
     let part = |sixteenths: u8| bytes.len() * usize::from(sixteenths & 15) / 16;

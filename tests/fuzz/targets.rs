@@ -1,7 +1,7 @@
-//! The targets: what each does with arbitrary bytes, by name.
+//! The list of fuzz targets by name.
 //!
-//! Owns the list, and the targets that are one call. A target panics on an error, and has no other visible effect: it
-//! touches no files, sends nothing, and is deterministic.
+//! Also contains short targets. A target must be deterministic, must not access files or networks, and must panic on an
+//! error.
 
 use beanpole::internals::access::{self, Accounts, Right};
 use beanpole::internals::protocol::Wire;
@@ -9,7 +9,7 @@ use beanpole::internals::{gearmand, options};
 
 use crate::{calls, conversation, files};
 
-/// A name, and the function that takes the bytes.
+/// The name of a target and the function that runs it.
 pub type Target = (&'static str, fn(&[u8]));
 
 pub const TARGETS: [Target; 9] = [
@@ -24,14 +24,14 @@ pub const TARGETS: [Target; 9] = [
     ("engine", calls::make),
 ];
 
-/// Words separated by zero bytes, as the command line of both programs.
+/// Parses words separated by zero bytes as the command line of beanpole and of gearmand.
 fn command_line(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let words: Vec<String> = text.split('\0').map(str::to_owned).collect();
     if let Err(problem) = options::parse(&words) {
         assert!(!problem.is_empty());
     }
-    // A fuzzer must not look up host names or read files of options.
+    // A fuzz target must not look up host names or read configuration files.
     if !text.contains('L') && !text.contains("--l") && !text.contains("--c") {
         if let Err(problem) = gearmand::parse(&words, None) {
             assert!(!problem.is_empty());
@@ -39,7 +39,7 @@ fn command_line(bytes: &[u8]) {
     }
 }
 
-/// The access file: its valid parts apply, and its errors have a position.
+/// Parses an access file. Valid lines must apply, and errors must have a line number.
 fn access_file(bytes: &[u8]) {
     let number = |name: &str| name.strip_prefix('u').and_then(|number| number.parse().ok());
     let lines = bytes.split(|&byte| byte == b'\n').count();

@@ -1,5 +1,5 @@
-//! Clients that send anything: no packet ends the server, every answer is whole, and every client that waits hears how
-//! its job ended, once.
+//! Sends random requests. No packet must stop the server, all replies must be well-formed, and each waiting client must
+//! learn the outcome of its job exactly once.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::script::{Patience, Wire, World};
 use crate::talk::{packet, parse};
 use crate::within::Within;
 
-/// Chance that can be repeated: splitmix64.
+/// A reproducible random number generator (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -30,21 +30,21 @@ impl Random {
     }
 }
 
-/// Runs of each kind; the variable `BEANPOLE_WILD` asks for more.
+/// Returns the seeds of the runs. The variable `BEANPOLE_WILD` sets the number of runs.
 fn runs() -> std::ops::Range<u64> {
     let wanted = std::env::var("BEANPOLE_WILD").ok().map(|text| text.parse().expect("a number of runs"));
     0..wanted.unwrap_or(60)
 }
 
-/// Things said in a run.
+/// Number of requests in a run.
 const STEPS: usize = 150;
 
 const FUNCTIONS: [&str; 3] = ["f", "g", "h"];
 
-/// An argument of this name, mostly one that means something.
+/// Returns a random argument, which is usually valid for the parameter `name`.
 fn argument(name: &str, random: &mut Random) -> Vec<u8> {
     let odd: [&[u8]; 6] = [b"", b"-", b"\xff\n", b"99999999999999999999", b"-1", b"x y"];
-    // A time without end would be one that a client may wait for.
+    // Times can be very long, and clients would wait for the jobs. Use only valid times.
     if random.below(12) == 0 && name != "time" {
         return random.pick(&odd).to_vec();
     }
@@ -59,7 +59,7 @@ fn argument(name: &str, random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// A packet with whole arguments.
+/// Returns a packet with the correct number of arguments.
 fn sound(kind: u32, random: &mut Random) -> Vec<u8> {
     let row = &PACKETS[kind as usize - 1];
     let mut body = row.arguments.iter().map(|name| argument(name, random)).collect::<Vec<_>>().join(&0);
@@ -72,13 +72,13 @@ fn sound(kind: u32, random: &mut Random) -> Vec<u8> {
     packet(kind, &body)
 }
 
-/// One of the requests that a worker makes.
+/// Returns a random worker request.
 fn work(random: &mut Random) -> Vec<u8> {
     let kind = *random.pick(&[1, 1, 2, 3, 4, 4, 9, 9, 9, 30, 39, 12, 13, 13, 14, 25, 28, 29, 23, 15, 41, 22, 16, 26]);
     sound(kind, random)
 }
 
-/// One of those that a client makes who waits for what it submits.
+/// Returns a random foreground submission.
 fn submit(random: &mut Random) -> Vec<u8> {
     let kind = *random.pick(&[7, 21, 33, 37]);
     sound(kind, random)
@@ -97,7 +97,7 @@ const LINES: [&str; 10] = [
     "nonsense\x01",
 ];
 
-/// What happened to what one client waits for.
+/// The events reported to one client about its jobs.
 #[derive(Default)]
 struct Book {
     created: usize,
@@ -158,14 +158,14 @@ fn orderly_run(seed: u64) {
     assert!(lines.iter().all(|line| line.ends_with(b"\n")));
 }
 
-/// Has everything done that is left.
+/// Lets workers complete all remaining jobs.
 fn drain(world: &mut Within, workers: &[String]) {
     for worker in workers {
         let bytes = world.receive(worker, Patience::Must);
         parse(&bytes).expect("whole packets and lines");
         world.close(worker);
     }
-    // Jobs for later become due.
+    // Scheduled jobs become due.
     world.pass(Duration::from_secs(30));
     world.open("last", Wire::Gearman).expect("a connection");
     for function in FUNCTIONS.iter().map(|name| name.as_bytes()).chain([b"-".as_slice(), b"\xff\n", b"x y", b"-1"]) {
@@ -191,7 +191,7 @@ fn every_client_hears_once_how_its_jobs_ended() {
     runs().for_each(orderly_run);
 }
 
-/// Packets and lines with wounds: bytes changed, cut, inserted, in pieces of any size.
+/// Sends packets and lines with changed, missing and inserted bytes, split into pieces of random sizes.
 fn wild_run(seed: u64) {
     let random = &mut Random(seed ^ 0xdead_beef);
     let mut config = Config::embedded();

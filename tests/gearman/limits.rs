@@ -1,4 +1,4 @@
-//! A worker that dies never keeps a job longer than its limit, whichever protocols it and the job's producer speak.
+//! Tests that a dead worker does not hold a job beyond its limit, for all combinations of protocols.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::within::{Pieces, Within};
 
 const UUID: &str = "11111111-1111-4111-8111-111111111111";
 
-/// How a worker dies: its connection closes, or it says nothing any more while its machine keeps the connection.
+/// The death of a worker: the connection closes, or the connection stays open without traffic.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Death {
     Closed,
@@ -19,8 +19,7 @@ enum Death {
 
 use Death::{Closed, Silent};
 
-/// A way to put a job into the tube `f`: its name, the protocol, what is sent, and its time to run in seconds if it
-/// has one.
+/// A way to put a job into the tube `f`: the name, the protocol, the input, and the time to run in seconds, if any.
 type Producer = (&'static str, Wire, fn() -> Vec<u8>, Option<u64>);
 
 const PRODUCERS: [Producer; 5] = [
@@ -31,8 +30,8 @@ const PRODUCERS: [Producer; 5] = [
     ("run", Wire::Workq, || format!("run {UUID} f 10000 86400000 1\r\nx\r\n").into_bytes(), Some(10)),
 ];
 
-/// A way to take it: its name, the protocol, what is sent, what the answer begins with, and the limit that the worker
-/// itself sets, in seconds.
+/// A way to reserve the job: the name, the protocol, the input, the expected prefix of the reply, and the worker's own
+/// time limit in seconds, if any.
 type Worker = (&'static str, Wire, fn() -> Vec<u8>, &'static [u8], Option<u64>);
 
 const WORKERS: [Worker; 4] = [
@@ -48,10 +47,10 @@ const WORKERS: [Worker; 4] = [
     ("lease", Wire::Workq, || b"lease f 0\r\n".to_vec(), b"+OK 1\r\n", None),
 ];
 
-/// The seconds after which the job must be somebody else's, and not before. None: the worker is there and has no limit.
+/// Returns the number of seconds after which another worker must get the job, or `None` if the job has no time limit.
 fn limit(producer: &Producer, worker: &Worker, death: Death, lease_limit: u64) -> Option<u64> {
     match (worker.1, death) {
-        // A lease belongs to no connection, so that its end by time is the only one.
+        // A Workq lease is independent of the connection and ends only by its time limit.
         (Wire::Workq, _) => Some(producer.3.unwrap_or(lease_limit)),
         (_, Closed) => Some(0),
         (_, Silent) => producer.3.into_iter().chain(worker.4).min(),

@@ -1,4 +1,4 @@
-//! Lists that are longer than one turn.
+//! Tests lists that are too long for one turn.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,8 @@ use beanpole::{Address, Config, Server};
 
 use crate::talk::{ask, packet, say, world};
 
-/// A line, and what it is answered with; over a socket, where no invariants are checked behind each of many jobs.
+/// Sends an administrative command over a socket and returns the reply. A socket is used because checking invariants
+/// after each of many jobs would be slow.
 fn ask_server(stream: &mut TcpStream, line: &str) -> String {
     stream.write_all(format!("{line}\n").as_bytes()).expect("a connection");
     let mut answer = Vec::new();
@@ -72,7 +73,8 @@ fn the_list_of_many_workers_is_whole() {
     }
 }
 
-/// Names stay listed up to a bound; a client that invents very many must not hide a function with a worker.
+/// The number of listed names is limited. A client that invents very many names must not hide a function that has a
+/// worker.
 #[test]
 fn no_number_of_names_hides_a_function_with_a_worker() {
     let config = Config::embedded().with(|config| config.gearman = vec![Address::Tcp(None, None)]);
@@ -100,7 +102,7 @@ fn no_number_of_names_hides_a_function_with_a_worker() {
         }
         String::from_utf8(text).expect("text")
     };
-    // One that would not be listed is not said to be there.
+    // A function that would not be listed must not be reported as created.
     assert_eq!(line("create function one-more"), "ERR QUEUE_ERROR Too+many+functions\r\n");
     assert_eq!(line("create function realwork"), "OK\r\n");
     assert_eq!(line("drop function junk-7"), "OK\r\n");

@@ -1,4 +1,4 @@
-//! The man page, compared with the two tables: it describes all that is accepted, in the same words.
+//! Checks that the man page describes all packets and commands in the words of the tables.
 
 use beanpole::internals::gearmand::OPTIONS;
 use beanpole::internals::protocol::gearman::{PACKETS, TEXT_COMMANDS};
@@ -7,7 +7,7 @@ fn page() -> String {
     std::fs::read_to_string("man/beanpole-gearman.7").expect("the man page")
 }
 
-/// A sentence from a summary.
+/// Converts a summary to a sentence.
 fn sentence(summary: &str) -> String {
     format!("{}{}.", summary[..1].to_uppercase(), &summary[1..])
 }
@@ -16,7 +16,7 @@ fn sentence(summary: &str) -> String {
 fn every_packet_is_told_with_its_arguments() {
     let page = page();
     for row in PACKETS.iter().filter(|row| !["UNUSED", "ALL_YOURS"].contains(&row.name)) {
-        // Those that are sent back and forth stand among the requests.
+        // Packets sent in both directions are listed with the requests.
         let arguments: String = row.arguments.iter().map(|name| format!(" Ar {name}")).collect();
         let data = if row.data { " Ar data" } else { "" };
         let item = format!("\n.It {} Sy {}{arguments}{data}\n{}\n", row.kind as u32, row.name, sentence(row.summary));

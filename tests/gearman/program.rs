@@ -1,4 +1,4 @@
-//! The real program with `--gearman`: what only a process shows.
+//! Tests the real program with the option `--gearman`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::daemon::{wait_until, Daemon, Folder, Signal, PATIENCE};
 use crate::talk::{packet, parse, Packet};
 
-/// A connection to the door for Gearman.
+/// Connects to the Gearman listener.
 fn connect(daemon: &Daemon) -> TcpStream {
     let name = daemon.names().iter().find_map(|name| name.strip_suffix(" (Gearman)")).expect("a door for Gearman");
     let stream = TcpStream::connect(name).expect("a connection");
@@ -15,7 +15,7 @@ fn connect(daemon: &Daemon) -> TcpStream {
     stream
 }
 
-/// Sends packets and reads until so many have come back.
+/// Sends packets and reads until `answers` packets have been received.
 fn say(stream: &mut TcpStream, packets: &[Vec<u8>], answers: usize) -> Vec<Packet> {
     stream.write_all(&packets.concat()).expect("a connection");
     let mut bytes = Vec::new();
@@ -116,7 +116,8 @@ fn a_client_that_does_not_read_what_its_job_says_is_dropped() {
     assert_eq!(alive, [(17, b"alive".to_vec())]);
 }
 
-/// Has this client submit the same job again and again, and gives it to the worker, who may be the client itself.
+/// Submits the same foreground job very many times and lets the worker grab it. The worker can be the client itself.
+/// Returns the job's handle.
 fn awaited_very_often(client: &mut TcpStream, worker: Option<&mut TcpStream>) -> Vec<u8> {
     let mut handle = Vec::new();
     for _ in 0..40 {
@@ -143,7 +144,7 @@ fn a_client_that_tells_itself_very_much_is_told_as_fast_as_it_reads() {
     let handle = awaited_very_often(&mut client, None);
     let data = packet(28, &[&handle[..], b"\0", &[b'd'; 200]].concat());
     client.write_all(&data).expect("a connection");
-    // Nobody else notices.
+    // Other clients must not be affected.
     assert_eq!(line(&mut connect(&daemon), "getpid\n").split(' ').next(), Some("OK"));
     assert!(daemon.peak_rss() < 30_000_000, "{} bytes", daemon.peak_rss());
     let told = say(&mut client, &[packet(16, b"on")], 20_001);

@@ -1,37 +1,37 @@
-//! Packets, and a world to send them in.
+//! Helpers that build Gearman packets and exchange them with a server.
 //!
-//! Owns the shape of both; what is said is the tests' business.
+//! Must not contain tests.
 
 use beanpole::Config;
 
 use crate::script::{Patience, Wire, World};
 use crate::within::{Pieces, Within};
 
-/// When the virtual clock starts, in seconds since 1970: Wednesday, 18 May 2033, 03:33:20.
+/// The initial value of the virtual clock in seconds since 1970: Wednesday, 18 May 2033, 03:33:20.
 pub const NOW: u64 = 2_000_000_000;
 
-/// A packet's number and body.
+/// The type and the body of a packet.
 pub type Packet = (u32, Vec<u8>);
 
-/// A packet for the server.
+/// Returns a request packet.
 pub fn packet(kind: u32, body: &[u8]) -> Vec<u8> {
     [b"\0REQ", kind.to_be_bytes().as_slice(), &(body.len() as u32).to_be_bytes(), body].concat()
 }
 
-/// A server without a log, and these connections, all of Gearman.
+/// Returns a server without a log and with Gearman connections of the given names.
 pub fn world(config: &Config, names: &[&str]) -> Within {
     let mut world = Within::new(config, Pieces::AsSent);
     names.iter().for_each(|name| world.open(name, Wire::Gearman).expect("a connection"));
     world
 }
 
-/// Sends packets, and takes what comes back.
+/// Sends packets and returns the packets received in reply.
 pub fn say(world: &mut Within, who: &str, packets: &[(u32, &[u8])]) -> Vec<Packet> {
     packets.iter().for_each(|(kind, body)| world.send(who, &packet(*kind, body)));
     hear(world, who)
 }
 
-/// What has come, as packets.
+/// Returns the packets received so far.
 pub fn hear(world: &mut Within, who: &str) -> Vec<Packet> {
     let bytes = world.receive(who, Patience::Must);
     let (packets, text) = parse(&bytes).expect("nothing but whole packets");
@@ -39,13 +39,13 @@ pub fn hear(world: &mut Within, who: &str) -> Vec<Packet> {
     packets
 }
 
-/// What a line of text is answered with.
+/// Sends a line of text and returns the reply.
 pub fn ask(world: &mut Within, who: &str, line: &str) -> String {
     world.send(who, format!("{line}\r\n").as_bytes());
     String::from_utf8(world.receive(who, Patience::Must)).expect("text")
 }
 
-/// Splits what the server has sent into packets and lines of text; none if it is neither.
+/// Splits received bytes into packets and lines of text. Returns `None` if the bytes are malformed.
 pub fn parse(mut bytes: &[u8]) -> Option<(Vec<Packet>, Vec<Vec<u8>>)> {
     let (mut packets, mut lines) = (Vec::new(), Vec::new());
     while let Some(&first) = bytes.first() {

@@ -1,4 +1,4 @@
-//! Jobs for later: at a second since 1970, or at the next minute that matches.
+//! Tests scheduled jobs: at a second since 1970, or at the next matching minute.
 
 use std::time::Duration;
 
@@ -43,7 +43,6 @@ fn jobs_for_later_come_in_their_order() {
 
 #[test]
 fn a_schedule_waits_for_its_minute() {
-    // It is 03:33:20 on Wednesday, 18 May.
     for (fields, wait) in [
         ("\0\0\0\0", 40),
         ("34\0\0\0\0", 40),
@@ -71,7 +70,7 @@ fn a_worker_s_limit_holds_for_each_of_many_jobs() {
         assert_eq!(say(&mut world, "worker", &[(9, b"")])[0].0, 11);
         world.pass(Duration::from_millis(30));
     }
-    // The first was taken 600 ms ago, the last 30.
+    // The first job was grabbed 600 ms ago, and the last one 30 ms ago.
     for lost in 1..=20 {
         world.pass(Duration::from_millis(if lost == 1 { 400 } else { 30 }));
         let status = crate::talk::ask(&mut world, "client", "status");

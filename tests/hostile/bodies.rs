@@ -1,14 +1,14 @@
-//! Lines and bodies that arrive slowly or not at all, or are larger than the available memory.
+//! Tests lines and bodies that arrive slowly, incompletely, or exceed the available memory.
 
 use std::time::Duration;
 
 use crate::daemon::{shell, wait_until, Daemon};
 use crate::wire::{at_rest, calm, figure, put, served, stat, Wire};
 
-/// The largest body that can be announced.
+/// The largest body that can be announced, in bytes.
 const GIB: usize = 1 << 30;
 
-/// Clients that do the same simultaneously.
+/// The number of clients that misbehave in parallel.
 const CROWD: usize = 20;
 
 #[test]
@@ -28,7 +28,7 @@ fn byte_by_byte() {
     calm(&daemon);
 }
 
-/// Clients that stop in the middle of something, and how each of them ends.
+/// Clients stop in the middle of a line or body, and then disconnect in various ways.
 #[test]
 fn halves_of_lines_and_bodies() {
     let daemon = Daemon::start(&[]);
@@ -58,7 +58,7 @@ fn halves_of_lines_and_bodies() {
     calm(&daemon);
 }
 
-/// The memory for a body is allocated when its bytes arrive, not when they are announced.
+/// Memory for a body must be allocated when bytes arrive, not when the body is announced.
 #[test]
 fn huge_bodies_that_never_come() {
     let daemon = Daemon::start(&["-z", "1073741824", "--max-memory", "64G"]);
@@ -77,7 +77,8 @@ fn huge_bodies_that_never_come() {
     calm(&daemon);
 }
 
-/// There is no memory for any of them. Bodies that never arrive cost nothing, and those that arrive are discarded.
+/// None of the bodies fits into memory. Bodies that do not arrive must not use memory, and those that arrive must be
+/// discarded.
 #[test]
 fn many_huge_bodies_and_little_memory() {
     let daemon = Daemon::start(&["-z", "1073741824", "--max-memory", "1M"]);
@@ -100,7 +101,7 @@ fn many_huge_bodies_and_little_memory() {
     calm(&daemon);
 }
 
-/// Announcing a large body takes no memory from others. Received bytes count.
+/// An announced body must not reserve memory. Only received bytes must be charged to the memory account.
 #[test]
 fn bodies_are_on_account_as_they_arrive() {
     let daemon = Daemon::start(&["-t", "1", "-z", "1M", "--max-memory", "1M"]);
@@ -108,7 +109,7 @@ fn bodies_are_on_account_as_they_arrive() {
     let mut first = Wire::to(&daemon);
     first.send(format!("list-tube-used\r\n{line}"));
     first.expect("USING default");
-    // The same thread replies, so the first line has been processed.
+    // A reply from the same thread shows that the first line has been processed.
     served(&daemon);
     let mut second = Wire::to(&daemon);
     second.send(line);
@@ -116,7 +117,7 @@ fn bodies_are_on_account_as_they_arrive() {
     second.send("\r\n");
     let id = second.line();
     let id = id.strip_prefix("INSERTED ").expect("room, since nothing of the other one has come");
-    // The server replies only after the whole body, and then correctly.
+    // The server must read the whole body before it refuses the put.
     first.send(&body);
     first.send("\r\nlist-tube-used\r\n");
     first.expect("OUT_OF_MEMORY");
@@ -135,7 +136,7 @@ fn bodies_are_on_account_as_they_arrive() {
     calm(&daemon);
 }
 
-/// The system may have less memory than the server assumes. beanstalkd then replies OUT_OF_MEMORY.
+/// The system can have less memory than the server assumes. Like beanstalkd, the server must reply OUT_OF_MEMORY.
 #[test]
 fn a_body_that_the_system_has_no_memory_for() {
     let arguments = ["-p", "0", "-t", "1", "-z", "1073741824", "--max-memory", "4G"];
@@ -152,7 +153,7 @@ fn a_body_that_the_system_has_no_memory_for() {
     calm(&daemon);
 }
 
-/// Everything but put continues, and put does when there is memory again.
+/// While memory is exhausted, only puts are refused. When memory is available again, puts must succeed.
 // Promises: P21.
 #[test]
 fn with_the_memory_used_up() {

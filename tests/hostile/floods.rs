@@ -1,4 +1,4 @@
-//! Meaningless bytes, and endless valid commands.
+//! Tests floods of meaningless bytes and of valid commands.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,10 +10,10 @@ use beanpole::Client;
 use crate::daemon::{wait_until, Daemon, Folder};
 use crate::wire::{calm, figure, put, served, stat, Dice, StopAtEnd, Wire};
 
-/// The server must not hold more memory than this for input that is not a command yet, or that waits for its turn.
+/// Maximum memory, in bytes, that the server can use for incomplete commands and for commands that wait.
 const BOUND: u64 = 16 << 20;
 
-/// Sends meaningless bytes from several clients, all of which must be able to send valid commands afterwards.
+/// Sends meaningless bytes from several clients. Afterwards, each client must be able to send valid commands.
 fn nonsense(bytes: &[u8]) {
     let daemon = Daemon::start(&[]);
     served(&daemon);
@@ -59,7 +59,7 @@ fn carriage_returns_without_end() {
     nonsense(&[b'\r'; 1 << 20]);
 }
 
-/// Returns one round of commands about one job and one tube, and all replies.
+/// Returns a batch of commands about one job and one tube, and the expected replies.
 fn round(id: usize) -> (Vec<u8>, String) {
     let body = format!("body {id}");
     let mut commands = put(body.as_bytes(), 60);
@@ -71,7 +71,7 @@ fn round(id: usize) -> (Vec<u8>, String) {
     (commands, replies.replace("ID", &id.to_string()).replace("LENGTH", &body.len().to_string()))
 }
 
-/// One write of very many commands. The client reads only when the server has stopped reading, or has read everything.
+/// The client writes without reading until the server has stopped reading or has read everything.
 #[test]
 fn a_hundred_thousand_commands_in_one_write() {
     let daemon = Daemon::start(&[]);
@@ -94,12 +94,12 @@ fn a_hundred_thousand_commands_in_one_write() {
     calm(&daemon);
 }
 
-/// Checks that another client is served, without putting a job, which would shift the IDs.
+/// Checks that another client is served. Does not put a job, because the test depends on consecutive IDs.
 fn serves_without_jobs(daemon: &Daemon) {
     Wire::to(daemon).ask("list-tube-used", "USING default");
 }
 
-/// Commands behind a waiting reserve are kept, within bounds, and executed in order when it has ended.
+/// Commands behind a waiting reserve are buffered up to a limit and executed when the reserve has ended.
 #[test]
 fn thousands_of_commands_behind_a_blocked_reserve() {
     const CLIENTS: usize = 10;
@@ -119,7 +119,7 @@ fn thousands_of_commands_behind_a_blocked_reserve() {
     let mut producer = Wire::to(&daemon);
     let mut clients: Vec<Wire> = clients.into_iter().map(Wire::of).collect();
     (0..CLIENTS).for_each(|_| assert!(producer.put(b"go", 3600) > 0));
-    // Each client gets one, in an order that clients cannot know.
+    // Each client gets one job. The order of the jobs is undefined.
     clients.iter_mut().for_each(|client| assert_eq!(client.job().1, b"go"));
     for client in &mut clients {
         (0..COMMANDS).for_each(|number| client.expect(&format!("USING t{number}")));
@@ -127,7 +127,7 @@ fn thousands_of_commands_behind_a_blocked_reserve() {
     calm(&daemon);
 }
 
-/// Sends commands without a pause and reads all replies until it is stopped.
+/// Sends commands continuously and reads all replies until `stop` is set.
 fn flood(stream: TcpStream, commands: &[u8], stop: &AtomicBool) {
     let mut replies = stream.try_clone().expect("a connection");
     let mut stream = stream;
@@ -145,15 +145,15 @@ fn flood(stream: TcpStream, commands: &[u8], stop: &AtomicBool) {
                 Err(_) => break,
             }
         }
-        // The connection may be closed already.
+        // The connection can be closed already.
         let _ = stream.shutdown(Shutdown::Both);
     });
 }
 
-/// A server with one thread and a Unix socket, over which sent bytes have arrived when `send` returns.
+/// A server with one thread. Because it uses a Unix socket, sent bytes have arrived when `send` returns.
 struct Flooded {
     daemon: Daemon,
-    /// Asks how far the server has come.
+    /// A client that requests statistics about the progress of the others.
     bystander: Client,
     _folder: Folder,
 }
@@ -167,7 +167,7 @@ impl Flooded {
         Flooded { daemon, bystander, _folder: folder }
     }
 
-    /// Returns a connection that has received one reply: before, the server need not have accepted it.
+    /// Returns a connection that the server has accepted, as its first reply shows.
     fn client(&self) -> Client {
         let mut client = Client::connect_unix(self.daemon.path()).expect("a connection");
         client.send(b"use default\r\n").expect("room in the socket");
@@ -175,8 +175,8 @@ impl Flooded {
         client
     }
 
-    /// Each of these clients sends a command this many times while the server is stopped, and the bystander sends one
-    /// command after all of them. Returns how many of theirs, counted by `key`, are executed before the bystander's.
+    /// While the server is stopped, each client sends `command` `count` times. Then the bystander sends one command.
+    /// Returns the number of commands executed before the bystander's command, according to the statistic `key`.
     fn ahead(&mut self, clients: &mut [Client], command: &str, count: usize, key: &str) -> u64 {
         let before = figure(&mut self.bystander, "stats", key);
         let commands = format!("{command}\r\n").repeat(count);
@@ -194,7 +194,7 @@ impl Flooded {
         after - before
     }
 
-    /// Returns the maximum of several runs.
+    /// Returns the maximum result of [`Flooded::ahead`] in several runs.
     fn most_ahead(&mut self, clients: &mut [Client], command: &str, count: usize, key: &str) -> u64 {
         let most = (0..5).map(|_| self.ahead(clients, command, count, key)).max().expect("five of them");
         println!("{} x {count} {command}: {most} before somebody else's command", clients.len());
@@ -202,7 +202,8 @@ impl Flooded {
     }
 }
 
-/// One client sends commands as fast as it can and reads all replies. Others must not wait for all of its commands.
+/// One client sends commands as fast as possible and reads all replies. Other clients must not wait for all of these
+/// commands.
 #[test]
 fn one_client_floods_with_a_dear_command() {
     let mut flooded = Flooded::start();
@@ -211,7 +212,7 @@ fn one_client_floods_with_a_dear_command() {
     calm(&flooded.daemon);
 }
 
-/// A command may cost what it must scan, but then fewer of them are executed in a row.
+/// A command that scans many items takes longer. The server must execute fewer such commands in one turn.
 #[test]
 fn one_client_floods_with_a_very_dear_command() {
     const WATCHED: usize = 50_000;
@@ -224,7 +225,7 @@ fn one_client_floods_with_a_very_dear_command() {
             assert_eq!(watcher.line().expect("an answer"), format!("WATCHING {}", first + number + 2));
         });
     }
-    // Otherwise, the server would know immediately that there is no job.
+    // If the whole server had no ready jobs, `reserve` would not scan the tubes.
     let mut elsewhere = Wire::to(&flooded.daemon);
     elsewhere.ask("use elsewhere", "USING elsewhere");
     elsewhere.put(b"x", 60);
@@ -234,13 +235,13 @@ fn one_client_floods_with_a_very_dear_command() {
     calm(&flooded.daemon);
 }
 
-/// The same with many clients: a client with one command does not wait for all of theirs.
+/// A client with one command must not wait for all commands of many flooding clients.
 #[test]
 fn a_crowd_floods() {
     const CROWD: usize = 100;
     let mut flooded = Flooded::start();
     let mut crowd: Vec<Client> = (0..CROWD).map(|_| flooded.client()).collect();
-    // So far, each of them wanted little, and may use its share of 32 turns of 128 commands at once.
+    // Each client has used little processor time before and can use its share of 32 turns with 128 commands each.
     let first = flooded.ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
     assert!(first <= 4400, "{first} of 100,000 come first");
     let most = flooded.most_ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
@@ -248,7 +249,7 @@ fn a_crowd_floods() {
     calm(&flooded.daemon);
 }
 
-/// However long the flood lasts, it gets no more turns than other clients.
+/// A client must not get more turns than others, however long it floods the server.
 #[test]
 fn one_client_floods_for_long() {
     let mut flooded = Flooded::start();
@@ -258,7 +259,7 @@ fn one_client_floods_for_long() {
     std::thread::scope(|scope| {
         scope.spawn(|| flood(stream, &commands, &stop));
         let _stop = StopAtEnd(&stop);
-        // A separate client polls continuously.
+        // Polls the statistics on a separate connection.
         wait_until("there was a long flood", || stat(&flooded.daemon, "cmd-delete") > 1_000_000);
     });
     calm(&flooded.daemon);
@@ -267,7 +268,7 @@ fn one_client_floods_for_long() {
     calm(&flooded.daemon);
 }
 
-/// Reading ahead must not make the allocator keep what the queue has freed.
+/// Input buffered in advance must not keep the allocator from returning the memory of deleted jobs.
 #[test]
 fn the_memory_of_jobs_that_came_in_a_flood_comes_back() {
     const JOBS: usize = 150_000;

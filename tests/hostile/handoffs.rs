@@ -1,7 +1,8 @@
-//! The hand-off race: a reply that another thread writes, and the next reply, which the connection's own thread writes.
+//! Tests the order of replies when one thread delivers a job to a waiting client while another thread executes the
+//! client's next command.
 //!
-//! Each connection gets replies in the order of its commands: RESERVED before the reply to whatever was sent after the
-//! reserve, whatever the interleaving of the two threads.
+//! Each connection must receive its replies in the order of its commands: RESERVED before the reply to the command
+//! after the reserve.
 
 use std::collections::HashSet;
 use std::sync::mpsc::{channel, Receiver, Sender};
@@ -10,16 +11,16 @@ use std::time::Duration;
 use crate::daemon::{Daemon, Folder};
 use crate::wire::{calm, put, Dice, Wire};
 
-/// Workers that send all of their reserves in advance, and how many each sends.
+/// The number of workers that send all reserves in advance.
 const CHAINS: usize = 40;
 const LINKS: usize = 250;
 
-/// Workers that send their commands one by one, and how many jobs each takes.
+/// The number of workers that send their commands one at a time.
 const TALKERS: usize = 8;
 const TALKS: usize = 1250;
 
-/// Sends reserves, and a command after each, at once. Returns the IDs of the received jobs, which stay reserved, so
-/// that no job can be given twice unnoticed.
+/// Sends many reserves with a command after each in one write. Returns the IDs of the received jobs, which stay
+/// reserved. A job that is delivered twice is therefore detected.
 fn chain(daemon: &Daemon, number: usize) -> (Wire, Vec<u64>) {
     let mut worker = Wire::to(daemon);
     worker.send("watch chain\r\nignore default\r\n");
@@ -34,7 +35,8 @@ fn chain(daemon: &Daemon, number: usize) -> (Wire, Vec<u64>) {
     (worker, ids)
 }
 
-/// Sends a reserve, has the job put at about that moment, and sends a command after it at about the same moment.
+/// Sends a reserve, lets another thread put a job at about the same time, and immediately sends a command after the
+/// reserve.
 fn talk(daemon: &Daemon, seed: u64, wish: Sender<()>) -> Vec<u64> {
     let mut dice = Dice::new(seed);
     let mut worker = Wire::to(daemon);
@@ -68,7 +70,7 @@ fn fulfil(daemon: &Daemon, seed: u64, wishes: &Receiver<()>) {
     }
 }
 
-/// Waits for a short random time, usually none.
+/// Sleeps for a short random time, or usually not at all.
 fn pause(dice: &mut Dice) {
     match dice.below(4) {
         0 => std::thread::sleep(Duration::from_micros(dice.below(60))),
@@ -80,7 +82,7 @@ fn pause(dice: &mut Dice) {
 fn every_reply_in_its_place(arguments: &[&str]) {
     let daemon = &Daemon::start(arguments);
     let mut ids: Vec<u64> = Vec::new();
-    // Kept to the end: when their connections close, the jobs would go to others.
+    // Keep the connections open, because closing them would release the jobs.
     let mut holders = Vec::new();
     std::thread::scope(|scope| {
         let chains: Vec<_> = (0..CHAINS).map(|number| scope.spawn(move || chain(daemon, number))).collect();
@@ -97,7 +99,7 @@ fn every_reply_in_its_place(arguments: &[&str]) {
             scope.spawn(move || {
                 let mut producer = Wire::to(daemon);
                 producer.ask("use chain", "USING chain");
-                // In bursts of different lengths, so that one batch of commands serves several workers.
+                // Bursts of different lengths let one batch of commands serve several workers.
                 let mut left = CHAINS * LINKS / 2;
                 let mut burst = 0;
                 while left > 0 {
@@ -133,7 +135,7 @@ fn with_four_threads() {
     every_reply_in_its_place(&["-t", "4"]);
 }
 
-/// Meanwhile, some replies wait for the log.
+/// Some replies wait for the log.
 #[test]
 fn with_a_log() {
     let folder = Folder::new();

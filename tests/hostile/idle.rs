@@ -1,4 +1,4 @@
-//! Silent clients with `--idle-timeout`: which are dropped and which are not.
+//! Tests which silent clients the server drops with `--idle-timeout`.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -6,11 +6,10 @@ use std::net::TcpStream;
 use crate::daemon::{wait_until, Daemon};
 use crate::wire::{calm, Wire};
 
-/// Long enough that a client that sends something once per round is noticed in time on a busy machine, and short enough
-/// to wait for.
+/// Long enough for a busy machine to notice activity in time, and short enough for a test.
 const TIMEOUT: [&str; 2] = ["--idle-timeout", "3"];
 
-/// The server's log line about a client that it drops.
+/// Returns the server's log line about a dropped client.
 fn dropped(stream: &TcpStream) -> String {
     format!("{}: closed: it was silent for 3 seconds", stream.local_addr().expect("a bound socket"))
 }
@@ -43,10 +42,12 @@ fn those_who_wait_or_hold_or_speak_now_and_then_stay() {
     waits.send("watch work\r\nreserve\r\n");
     waits.expect("WATCHING 2");
     let (mut sleeps, mut submits) = (gearman(), gearman());
-    // CAN_DO f, PRE_SLEEP; SUBMIT_JOB g.
+    // Sends CAN_DO with the function f and PRE_SLEEP on one connection, and SUBMIT_JOB with the function g on the
+    // other.
     sleeps.write_all(b"\0REQ\0\0\0\x01\0\0\0\x01f\0REQ\0\0\0\x04\0\0\0\0").expect("a connection");
     submits.write_all(b"\0REQ\0\0\0\x07\0\0\0\x05g\0u\0x").expect("a connection");
-    // Three clients that came later are dropped one after the other, so this much time has passed.
+    // Waits until three later clients have been dropped in sequence, which takes longer than the timeout of these
+    // clients.
     for _ in 0..3 {
         let mut silent = Wire::to(&daemon);
         wait_until("a silent client is dropped", || {
@@ -60,7 +61,7 @@ fn those_who_wait_or_hold_or_speak_now_and_then_stay() {
     speaks.put(b"new", 60);
     assert_eq!(waits.job().1, b"new");
     holds.ask(&format!("delete {id}"), "DELETED");
-    // ECHO_REQ is answered by ECHO_RES, after the submitter's first reply.
+    // Sends ECHO_REQ and expects ECHO_RES. The submitter has received a reply to its submission before.
     for client in [&mut sleeps, &mut submits] {
         client.write_all(b"\0REQ\0\0\0\x10\0\0\0\x02on").expect("a connection");
         let mut client = Wire::of(client.try_clone().expect("a connection"));
@@ -73,7 +74,6 @@ fn those_who_wait_or_hold_or_speak_now_and_then_stay() {
     }
 }
 
-/// The timeout of a client starts again when its wait ends.
 #[test]
 fn who_has_waited_for_long_is_not_dropped_when_the_wait_ends() {
     let daemon = Daemon::start(&TIMEOUT);
@@ -85,7 +85,7 @@ fn who_has_waited_for_long_is_not_dropped_when_the_wait_ends() {
     daemon.wait_log(&dropped(client.stream()));
 }
 
-/// A client that stops reading is named in the log, and its replies are discarded.
+/// The log must name a client that stops reading, and the server must discard the client's replies.
 #[test]
 fn who_does_not_read_is_dropped() {
     let daemon = Daemon::start(&TIMEOUT);

@@ -1,4 +1,5 @@
-//! Limits that are reached: connections, descriptors, tubes, watched tubes. Each refuses one thing and nothing else.
+//! Tests the limits on connections, descriptors, tubes and watched tubes. Reaching a limit must refuse only the
+//! affected command or connection.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,20 +9,21 @@ use socket2::{Domain, Socket, Type};
 use crate::daemon::{shell, wait_until, Daemon, Folder, PATIENCE};
 use crate::wire::{at_rest, calm, serves, Wire};
 
-/// The server's log line when it refuses connections.
+/// The server's log line when it refuses connections because of its own limit.
 const TURNED_AWAY: &str = "too many connections";
 
-/// Its log line when there is no descriptor for a connection.
+/// The server's log line when it has no descriptor for a new connection.
 const NO_FILES: &str = "too many open files";
 
-/// Connections beyond `--max-connections` that are reserved for local clients, which all clients here are.
+/// The number of connections beyond `--max-connections` that are reserved for local clients. All clients in the tests
+/// are local.
 const KEPT: usize = 8;
 
 fn lines_with(daemon: &Daemon, text: &str) -> usize {
     daemon.log().lines().filter(|line| line.contains(text)).count()
 }
 
-/// Connects until it is admitted.
+/// Connects repeatedly until the server admits the client.
 fn let_in(daemon: &Daemon) -> Wire {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -43,7 +45,7 @@ fn one_connection_too_many() {
     for number in 0..20 {
         let mut refused = Wire::to(&daemon);
         if number % 2 == 1 {
-            // A client that sends first, as most do.
+            // Most clients send a command before they read.
             refused.send("list-tube-used\r\n");
         }
         refused.expect("OUT_OF_MEMORY");
@@ -64,7 +66,7 @@ fn one_connection_too_many() {
     calm(&daemon);
 }
 
-/// Too many at once do not reduce the number of places.
+/// Many simultaneous refusals must not reduce the number of available connections.
 // Promises: P23.
 #[test]
 fn a_crowd_at_a_full_server() {
@@ -83,7 +85,7 @@ fn a_crowd_at_a_full_server() {
     calm(&daemon);
 }
 
-/// Returns a server with fewer descriptors than it expects: the limit was higher when it started.
+/// Returns a server whose descriptor limit was lowered after the start, or `None` if the limit cannot be changed.
 fn few_files() -> Option<Daemon> {
     let daemon = Daemon::start(&["-t", "1", "--max-connections", "100"]);
     let limited = daemon.limit("--nofile=32");
@@ -93,7 +95,7 @@ fn few_files() -> Option<Daemon> {
     limited.then_some(daemon)
 }
 
-/// Returns `true` if a client that asks for the tube it uses was admitted.
+/// Sends a command and returns `true` if the server admitted the client.
 fn is_let_in(client: &mut Wire) -> bool {
     match client.line().as_str() {
         "USING default" => true,
@@ -105,8 +107,8 @@ fn is_let_in(client: &mut Wire) -> bool {
     }
 }
 
-/// The system's limit is lower than the server's own: clients without a descriptor get a reply, and the others are
-/// served.
+/// The system's descriptor limit is lower than the server's connection limit. The server must reply to clients without
+/// a descriptor and serve all others.
 #[test]
 fn no_files_left() {
     let Some(daemon) = few_files() else { return };
@@ -131,9 +133,9 @@ fn no_files_left() {
     calm(&daemon);
 }
 
-/// Returns a client in place of one of those inside.
+/// Replaces an admitted client with a new one.
 fn daemon_client(inside: &mut Vec<Wire>, daemon: &Daemon) -> beanpole::Client {
-    // The client that was refused last occupies the reserved descriptor for a moment.
+    // The most recently refused client uses the reserved descriptor for a short time.
     at_rest(daemon);
     let open = daemon.open_files();
     drop(inside.pop());
@@ -141,7 +143,7 @@ fn daemon_client(inside: &mut Vec<Wire>, daemon: &Daemon) -> beanpole::Client {
     daemon.client()
 }
 
-/// While there is no descriptor for another connection, connections come and go: no crash, and no flood of log lines.
+/// Clients connect and disconnect while no descriptors are available. The server must not crash or fill the log.
 // Promises: P23.
 #[test]
 fn no_files_left_for_a_while() {
@@ -161,8 +163,7 @@ fn no_files_left_for_a_while() {
     calm(&daemon);
 }
 
-/// The number of places that the system's limit allows is not exceeded: additional clients get a reply, as with any
-/// other limit.
+/// If the system's limit allows fewer connections than `--max-connections`, additional clients get the usual refusal.
 #[test]
 fn more_connections_than_files() {
     let script = "ulimit -n 100; exec \"$0\" \"$@\"";
@@ -176,7 +177,6 @@ fn more_connections_than_files() {
     assert_eq!(lines_with(&daemon, NO_FILES), 0, "{}", daemon.log());
 }
 
-/// However few descriptors there are, every client gets a reply.
 #[test]
 fn hardly_any_files() {
     for files in [14, 16, 20, 40] {
@@ -190,7 +190,7 @@ fn hardly_any_files() {
     }
 }
 
-/// Connects from this local address.
+/// Connects from the local address `host`.
 fn from(daemon: &Daemon, host: [u8; 4]) -> Wire {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.bind(&SocketAddr::from((host, 0)).into()).expect("an address of this machine");
@@ -222,7 +222,6 @@ fn too_many_connections_from_one_address() {
     let mut operator = beanpole::Client::connect_unix(daemon.path()).expect("a connection");
     assert_eq!(operator.figure("stats", "rejected-connections").unwrap(), "5");
     drop(operators);
-    // A client that leaves makes room for another.
     drop(inside.pop());
     wait_until("another is let in", || {
         let mut client = from(&daemon, one);
@@ -231,7 +230,8 @@ fn too_many_connections_from_one_address() {
     });
 }
 
-/// The last places are for local clients: when remote ones have used up the others, an operator is admitted.
+/// The last connections are reserved for local clients. An operator must be admitted although remote clients use all
+/// other connections.
 // Promises: P23.
 #[test]
 fn some_places_are_kept_for_unix_sockets() {
@@ -292,7 +292,7 @@ fn too_many_tubes() {
     calm(&daemon);
 }
 
-/// Jobs keep their tubes after their client uses others, and count for the client as long as it is connected.
+/// A tube counts for the client that created it while the client is connected, even if the client uses other tubes.
 #[test]
 fn one_client_leaves_tubes_to_others() {
     let daemon = Daemon::start(&["--max-tubes", "17"]);

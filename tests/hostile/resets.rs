@@ -1,4 +1,4 @@
-//! Storms of resets: many connections that end abruptly, in every state of a connection.
+//! Resets many connections at once in every state of a connection.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,10 +7,9 @@ use std::time::Duration;
 use crate::daemon::{wait_until, Daemon};
 use crate::wire::{allow_files, at_rest, calm, figure, put, served, stat, Dice, StopAtEnd, Wire};
 
-/// The number of connections in a storm.
 const STORM: usize = 500;
 
-/// The same with pending replies; fewer, because each costs the machine memory.
+/// The number of connections with pending replies, which is lower because each uses kernel memory.
 const PENDING: usize = 100;
 
 fn connect(daemon: &Daemon, count: usize) -> Vec<Wire> {
@@ -18,7 +17,7 @@ fn connect(daemon: &Daemon, count: usize) -> Vec<Wire> {
     (0..count).map(|_| Wire::to(daemon)).collect()
 }
 
-/// Resets all of them at once, and waits until the server has noticed.
+/// Resets all connections at once and waits until the server has closed them.
 fn storm(daemon: &Daemon, clients: Vec<Wire>) {
     clients.into_iter().for_each(Wire::reset);
     let mut observer = daemon.client();
@@ -45,7 +44,7 @@ fn of_clients_that_wait_for_a_job() {
     calm(&daemon);
 }
 
-/// Half of them receive a job at the moment at which they end. No job is lost or given twice.
+/// Half of the clients are sent a job while their connections are reset. No job must be lost or delivered twice.
 #[test]
 fn of_clients_that_are_being_given_a_job() {
     let daemon = Daemon::start(&["-t", "2"]);
@@ -79,7 +78,7 @@ fn of_clients_that_hold_jobs() {
     calm(&daemon);
 }
 
-/// Checks that every job exists once, and can be reserved and deleted.
+/// Checks that the server has exactly `count` jobs and that each can be reserved and deleted.
 fn take_all(daemon: &Daemon, count: usize) {
     let mut worker = Wire::to(daemon);
     for expected in 1..=count as u64 {
@@ -116,7 +115,7 @@ fn of_clients_that_are_sending_a_job() {
     calm(&daemon);
 }
 
-/// What the threads of [`of_workers_amid_hand_offs`] share.
+/// Counters shared by the threads of [`of_workers_amid_hand_offs`].
 #[derive(Default)]
 struct Counts {
     put: AtomicU64,
@@ -130,13 +129,13 @@ impl Counts {
     }
 }
 
-/// Connects, requests a job, and disconnects in some way, over and over. A client without a timeout must not receive
-/// TIMED_OUT, which would be meant for an earlier connection.
+/// Repeatedly connects, requests a job, and disconnects in various ways. A client without a timeout must not receive
+/// TIMED_OUT, because the reply would belong to an earlier connection.
 fn churn(daemon: &Daemon, counts: &Counts, seed: u64) {
     let mut dice = Dice::new(seed);
     let mut observer = daemon.client();
     while counts.go_on() {
-        // No faster than the server: closed connections must not pile up there until it is full.
+        // Waits until the server has closed most connections, because too many open connections would exceed its limit.
         wait_until("there are few", || figure(&mut observer, "stats", "current-connections") < 300);
         let mut clients: Vec<Wire> = (0..32).map(|_| Wire::to(daemon)).collect();
         clients.iter_mut().for_each(|client| client.send("reserve\r\n"));
@@ -154,8 +153,8 @@ fn churn(daemon: &Daemon, counts: &Counts, seed: u64) {
     }
 }
 
-/// Puts jobs in bursts, so that one batch of commands serves many workers, and removes the remaining ones, so that
-/// workers continue to wait.
+/// Puts jobs in bursts, which lets one batch of commands serve many workers. Deletes the remaining jobs to make workers
+/// wait again.
 fn produce(daemon: &Daemon, counts: &Counts, seed: u64) {
     let mut dice = Dice::new(seed);
     let mut producer = Wire::to(daemon);
@@ -171,7 +170,7 @@ fn produce(daemon: &Daemon, counts: &Counts, seed: u64) {
     }
 }
 
-/// Reserves and deletes a job. Returns `false` if there is none.
+/// Reserves and deletes a job. Returns `false` if no job is ready.
 fn take_one(client: &mut Wire) -> bool {
     client.send("reserve-with-timeout 0\r\n");
     let line = client.line();
@@ -184,7 +183,7 @@ fn take_one(client: &mut Wire) -> bool {
     true
 }
 
-/// New connections, which may have the slots of old ones, get a job and nothing else.
+/// Opens connections that can reuse the slots of closed ones. Each must receive a job and nothing else.
 fn bystand(daemon: &Daemon, counts: &Counts) {
     while counts.go_on() {
         let mut worker = Wire::to(daemon);
@@ -195,8 +194,8 @@ fn bystand(daemon: &Daemon, counts: &Counts) {
     }
 }
 
-/// Workers connect, request a job, and are gone while other threads hand them jobs. Those that stay receive nothing
-/// that was meant for earlier ones, and in the end every job is accounted for.
+/// Workers connect, request a job and disconnect while other threads deliver jobs. Remaining workers must not receive
+/// replies for closed connections, and no job must be lost.
 #[test]
 fn of_workers_amid_hand_offs() {
     let daemon = Daemon::start(&["-t", "4"]);
@@ -212,7 +211,7 @@ fn of_workers_amid_hand_offs() {
         }
         std::thread::sleep(Duration::from_secs(3));
         drop(stop);
-        // The bystanders need a job to finish.
+        // Put jobs until the bystanders have finished.
         let mut producer = Wire::to(daemon);
         while !threads.iter().all(|thread| thread.is_finished()) {
             producer.put(b"x", 600);

@@ -1,6 +1,6 @@
-//! A server that is stopped for a while: by a debugger, a full disk of the host, or a suspended laptop.
+//! Stops the server process for a while, like a debugger, a full disk of the host, or a suspended laptop.
 //!
-//! When it continues, several deadlines have passed at once. Everything it then sends must be true at that time.
+//! When the server continues, several deadlines have passed. All replies must be correct at the time they are sent.
 
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::time::{Duration, Instant};
@@ -8,25 +8,23 @@ use std::time::{Duration, Instant};
 use crate::daemon::{wait_until, Daemon};
 use crate::wire::{calm, figure, put, stat, Wire};
 
-/// Reservations that expire during one stall; many more than are handled at a time.
+/// Number of reservations that expire during a stall, which exceeds what the server handles in one turn.
 const MANY: usize = 15_000;
 
-/// Holders that send a command as soon as it is over.
+/// Number of clients that hold a job and send a command immediately after the stall.
 const HOLDERS: usize = 10;
 
-/// How long before the end of a time to run its holder is warned, plus a little.
+/// Time before the end of a reservation at which the server warns the holder, plus a tolerance.
 const MARGIN: Duration = Duration::from_millis(1100);
 
-/// Stops the server for this long.
 fn stall(daemon: &Daemon, length: Duration) {
     daemon.freeze();
     std::thread::sleep(length);
     daemon.thaw();
 }
 
-/// Plays a scene with times to run of this many seconds, of which the stall takes `asleep`. The result counts if
-/// everything else took less time than remains. If not, because the machine is busy, the scene is repeated with longer
-/// times.
+/// Runs a scene with a given time to run in seconds. The stall takes `asleep` of that time. If the machine is too busy
+/// for the rest of the scene, the scene is repeated with a longer time to run.
 fn play(asleep: impl Fn(u32) -> Duration, scene: impl Fn(&Daemon, u32)) {
     for ttr in [2, 4, 8, 16, 32, 64] {
         let daemon = Daemon::start(&[]);
@@ -42,12 +40,12 @@ fn play(asleep: impl Fn(u32) -> Duration, scene: impl Fn(&Daemon, u32)) {
     panic!("this machine is too busy for times to run of a minute");
 }
 
-/// Returns the length of a stall during which times to run of this many seconds end.
+/// Returns the length of a stall that exceeds a time to run of `ttr` seconds.
 fn over(ttr: u32) -> Duration {
     Duration::from_secs(ttr.into()) + Duration::from_millis(300)
 }
 
-/// Returns a worker that watches and uses one tube only.
+/// Returns a worker that uses and watches only `tube`.
 fn worker(daemon: &Daemon, tube: &str) -> Wire {
     let mut worker = Wire::to(daemon);
     worker.ask(&format!("use {tube}"), &format!("USING {tube}"));
@@ -56,7 +54,7 @@ fn worker(daemon: &Daemon, tube: &str) -> Wire {
     worker
 }
 
-/// Returns a worker that holds a job of tube `a` with a time to run of this many seconds.
+/// Returns a worker that holds a job of tube `a` with a time to run of `ttr` seconds, and the job's ID.
 fn holder(daemon: &Daemon, ttr: u32) -> (Wire, u64) {
     let mut holder = worker(daemon, "a");
     let id = holder.put(b"job", ttr);
@@ -65,7 +63,7 @@ fn holder(daemon: &Daemon, ttr: u32) -> (Wire, u64) {
     (holder, id)
 }
 
-/// Waits until this many clients wait for a job, for at most a time to run.
+/// Waits until `count` clients wait for a job. Fails after `ttr` seconds.
 fn all_wait(daemon: &Daemon, ttr: u32, count: u64) {
     let begun = Instant::now();
     while stat(daemon, "current-waiting") != count {
@@ -73,7 +71,7 @@ fn all_wait(daemon: &Daemon, ttr: u32, count: u64) {
     }
 }
 
-/// The holder is first among the waiting clients: its own job comes back to it, as a new reservation.
+/// The holder is the first waiting client and must get the expired job back as a new reservation.
 #[test]
 fn over_margin_and_deadline_of_the_first_that_waits() {
     play(over, |daemon, ttr| {
@@ -92,7 +90,7 @@ fn over_margin_and_deadline_of_the_first_that_waits() {
     });
 }
 
-/// Another client is first: it gets the job, and the holder continues to wait without a warning.
+/// Another client is first and must get the expired job. The holder must keep waiting without a warning.
 #[test]
 fn over_margin_and_deadline_of_one_that_waits_behind_others() {
     play(over, |daemon, ttr| {
@@ -111,7 +109,7 @@ fn over_margin_and_deadline_of_one_that_waits_behind_others() {
     });
 }
 
-/// The timeout of the wait has passed as well. The holder's job is gone, so it receives TIMED_OUT.
+/// The timeout of the holder's wait has passed too. The holder's job has expired, and the reply must be TIMED_OUT.
 #[test]
 fn over_margin_deadline_and_time_out() {
     play(over, |daemon, ttr| {
@@ -129,7 +127,7 @@ fn over_margin_deadline_and_time_out() {
     });
 }
 
-/// Only the margin was reached: the warning is due, and the holder still has the job.
+/// Only the warning is due. The holder must keep its reservation.
 #[test]
 fn over_the_margin_only() {
     const TTR: Duration = Duration::from_secs(2);
@@ -150,8 +148,8 @@ fn over_the_margin_only() {
     });
 }
 
-/// Many reservations have expired when the server continues, and the holders of some of them send commands at once:
-/// none is warned about a job that it no longer has. All jobs are ready.
+/// Many reservations have expired when the server continues, and some holders send commands immediately. The server
+/// must not warn a client about a job that it no longer holds. All jobs must become ready.
 #[test]
 fn over_the_deadlines_of_many() {
     // The holders wait for one second after the stall.
@@ -162,7 +160,7 @@ fn over_the_deadlines_of_many() {
         (0..MANY).for_each(|_| assert!(crowd.line().starts_with("INSERTED ")));
         crowd.send("reserve\r\n".repeat(MANY));
         (0..MANY).for_each(|_| assert_eq!(crowd.job().1, b"x"));
-        // The last to reserve, so that all other jobs expire first.
+        // The holders reserve last. Their jobs therefore expire after all others.
         let mut holders: Vec<(Wire, u64)> = (0..HOLDERS).map(|_| holder(daemon, ttr)).collect();
         for (holder, _) in &mut holders {
             holder.ask("watch b", "WATCHING 2");

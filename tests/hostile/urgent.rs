@@ -1,9 +1,9 @@
-//! TCP urgent data: a byte that wakes a server up and that it never reads, which made beanstalkd spin.
+//! Tests TCP urgent data, which beanstalkd does not read and which makes it poll continuously.
 
 use crate::daemon::{Daemon, Signal};
 use crate::wire::{at_rest, calm, Wire};
 
-/// Urgent bytes that one client sends in a row.
+/// The number of consecutive urgent bytes from one client.
 const MANY: usize = 200;
 
 #[test]
@@ -23,7 +23,7 @@ fn many_urgent_bytes_of_an_idle_client() {
         client.send_urgent();
     }
     calm(&daemon);
-    // All but the last may have become ordinary bytes of a line.
+    // All urgent bytes except the last can have become part of the ordinary data.
     client.send("\r\nlist-tube-used\r\n");
     client.skip_to("USING default");
     calm(&daemon);
@@ -49,8 +49,7 @@ fn urgent_bytes_of_a_client_that_waits_for_a_job() {
     calm(&daemon);
 }
 
-/// A read ends at the mark of an urgent byte even if more bytes follow. The server is stopped meanwhile, so that all
-/// bytes are there when it reads.
+/// A read stops before an urgent byte even if more data follows. The server is stopped while the data arrives.
 #[test]
 fn commands_behind_an_urgent_byte_are_answered() {
     let daemon = Daemon::start(&[]);
@@ -62,13 +61,13 @@ fn commands_behind_an_urgent_byte_are_answered() {
     client.send("list-tube-used\r\n");
     daemon.signal(Signal::SIGCONT);
     client.expect("USING default");
-    // The server chooses whether the urgent byte is part of the line; it must reply.
+    // The reply shows whether the server treats the urgent byte as part of the line. Both behaviors are valid.
     let answer = client.line();
     assert!(["USING default", "UNKNOWN_COMMAND"].contains(&answer.as_str()), "{answer}");
     calm(&daemon);
 }
 
-/// The same in the middle of a body, which is read differently.
+/// A body is read differently from a line.
 #[test]
 fn an_urgent_byte_within_a_body() {
     let daemon = Daemon::start(&[]);
@@ -79,7 +78,7 @@ fn an_urgent_byte_within_a_body() {
     client.send_urgent();
     client.send(format!("{}\r\nlist-tube-used\r\n", "x".repeat(10_000)));
     daemon.signal(Signal::SIGCONT);
-    // If the urgent byte counts, the body is one byte longer than announced.
+    // If the urgent byte is part of the data, the body is one byte too long.
     let answer = client.line();
     assert!(["INSERTED 1", "EXPECTED_CRLF"].contains(&answer.as_str()), "{answer}");
     client.skip_to("USING default");

@@ -1,7 +1,7 @@
-//! Clients that do not read, or slowly read, their replies.
+//! Tests clients that read their replies slowly or not at all.
 //!
-//! What a server holds for such a client is bounded: all waiting replies together, whatever the client requests and
-//! however long it continues.
+//! The total size of a client's unsent replies must be limited, regardless of the client's commands and of the
+//! duration.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,17 +12,16 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::daemon::{wait_until, Daemon, PATIENCE};
 use crate::wire::{at_rest, calm, figure, served, stat, Wire};
 
-/// Jobs whose bodies are requested in turn.
 const JOBS: usize = 7;
 
-/// Bodies that are copied into replies, that are shared with them, and both in turn.
+/// Pairs of body sizes in bytes. Small bodies are copied into replies, and large bodies are shared with the job.
 const SIZES: [[usize; 2]; 3] = [[4000, 3000], [60_000, 50_000], [5000, 100]];
 
-/// The server must never hold more memory than this for a handful of clients that do not read. A client's replies are
-/// bounded by 1 MiB, one more batch of commands, and the overhead of buffers that grow by doubling.
+/// Maximum memory, in bytes, for several clients that do not read. The replies of a client are limited to 1 MiB plus
+/// one batch of commands and the overhead of growing buffers.
 const BOUND: u64 = 24 << 20;
 
-/// Puts jobs with different bodies, of two sizes in turn. Returns the reply to a peek of each.
+/// Puts jobs with different bodies of alternating sizes. Returns the reply to a peek at each job.
 fn jobs(daemon: &Daemon, sizes: [usize; 2]) -> Vec<Vec<u8>> {
     let mut producer = Wire::to(daemon);
     let put = |number: usize| {
@@ -33,12 +32,12 @@ fn jobs(daemon: &Daemon, sizes: [usize; 2]) -> Vec<Vec<u8>> {
     (0..JOBS).map(put).collect()
 }
 
-/// Returns this many peeks of the jobs in turn.
+/// Returns `count` peek commands that cycle through the jobs.
 fn peeks(count: usize) -> String {
     (0..count).map(|number| format!("peek {}\r\n", number % JOBS + 1)).collect()
 }
 
-/// Reads the replies to this many peeks, complete and in order.
+/// Reads and checks the replies to `count` peek commands.
 fn read_all(client: &mut Wire, replies: &[Vec<u8>], count: usize) {
     let mut found = Vec::new();
     for number in 0..count {
@@ -49,7 +48,7 @@ fn read_all(client: &mut Wire, replies: &[Vec<u8>], count: usize) {
     }
 }
 
-/// Returns a client with a small receive window and segments of the size that networks have.
+/// Returns a connection with a small receive window and a realistic segment size.
 fn narrow(daemon: &Daemon) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).expect("a socket");
     socket.set_recv_buffer_size(16 * 1024).expect("a socket");
@@ -90,7 +89,7 @@ fn open_with_a_full_window() {
     reads_late(false);
 }
 
-/// The peer is permanently gone after a half-close: a reset notifies the server, because something was unread.
+/// The client half-closes the connection and then disappears. Unread data turns its close into a reset.
 #[test]
 fn half_closed_with_a_full_window_and_then_gone() {
     let daemon = Daemon::start(&[]);
@@ -105,8 +104,7 @@ fn half_closed_with_a_full_window_and_then_gone() {
     calm(&daemon);
 }
 
-/// Sends the same commands until the connection accepts no more although the server is idle. Returns the number of
-/// accepted bytes.
+/// Sends commands repeatedly until an idle server has stopped reading. Returns the number of accepted bytes.
 fn stuff(daemon: &Daemon, stream: &mut TcpStream, commands: &[u8]) -> usize {
     stream.set_nonblocking(true).expect("a connection");
     let (mut sent, mut at_last_rest) = (0, None);
@@ -137,7 +135,6 @@ fn clients_that_never_read() {
             served(&daemon);
         }
         calm(&daemon);
-        // Still unread after a while, because nothing has changed.
         for client in &mut clients {
             let more = stuff(&daemon, client, &commands);
             assert!(more < 1 << 20, "another {more} bytes were read");
@@ -149,7 +146,7 @@ fn clients_that_never_read() {
     }
 }
 
-/// A client that always has more to read than it reads: what it has read must not be held any longer.
+/// The client reads slowly and always has unread replies. The server must release replies that were sent.
 #[test]
 fn a_client_that_reads_slowly_for_long() {
     let daemon = Daemon::start(&[]);
@@ -160,7 +157,7 @@ fn a_client_that_reads_slowly_for_long() {
     let mut writer = stream.try_clone().expect("a connection");
     let sender = std::thread::spawn(move || writer.write_all(peeks(count).as_bytes()).expect("a connection"));
     let mut client = Wire::of(stream);
-    // The first pause lets the replies pile up, and the next ones keep the pile.
+    // The first pause lets unsent replies accumulate. The later pauses maintain the amount.
     std::thread::sleep(Duration::from_millis(200));
     for round in 0..count / JOBS / 4 {
         read_all(&mut client, &replies, JOBS * 4);
@@ -176,7 +173,7 @@ fn a_client_that_reads_slowly_for_long() {
     calm(&daemon);
 }
 
-/// Commands behind unread replies are not executed yet, so such a worker takes no job from others.
+/// Commands behind unread replies are not executed. A worker that does not read must not reserve jobs.
 #[test]
 fn a_reserve_behind_unread_replies_takes_no_job() {
     let daemon = Daemon::start(&[]);
@@ -201,14 +198,14 @@ fn a_reserve_behind_unread_replies_takes_no_job() {
     calm(&daemon);
 }
 
-/// Returns `true` if the log says that this client was dropped because memory was short and it did not read for a
-/// second.
+/// Returns `true` if the log reports that the server dropped this client to free memory, because the client had not
+/// read for a second.
 fn is_dropped(daemon: &Daemon, reader: &TcpStream) -> bool {
     let address = reader.local_addr().expect("a bound socket");
     daemon.log().contains(&format!("{address}: dropped, since memory is short"))
 }
 
-/// A job that is deleted while a client is still receiving it uses its memory until that has ended, in either way.
+/// While a deleted job's body is still being sent to a client, its memory must remain charged to the memory account.
 #[test]
 fn deleted_bodies_that_are_still_being_sent_are_on_account() {
     const BODY: usize = 8 << 20;
@@ -216,13 +213,13 @@ fn deleted_bodies_that_are_still_being_sent_are_on_account() {
     let body = vec![b'x'; BODY];
     let mut producer = Wire::to(&daemon);
     let mut slow: Vec<TcpStream> = Vec::new();
-    // Where that takes longer than a second, memory is never full.
+    // The limit of 20 ends the loop on machines where filling the memory takes longer than a second.
     while slow.len() < 20 {
         producer.send(format!("put 0 0 60 {BODY}\r\n"));
         producer.send(&body);
         producer.send("\r\n");
         let line = producer.line();
-        // On a busy machine, the first ones may have been dropped by now, which the log shows.
+        // On a busy machine, the server can have dropped the first clients, as the log shows.
         let held = |slow: &[TcpStream]| slow.iter().filter(|reader| !is_dropped(&daemon, reader)).count();
         if line == "OUT_OF_MEMORY" {
             assert!(slow.len() >= 4, "only {} bodies of 8 MiB in 40", slow.len());
@@ -246,7 +243,7 @@ fn deleted_bodies_that_are_still_being_sent_are_on_account() {
     calm(&daemon);
 }
 
-/// The list of tubes has no bound of its own: a list that does not fit into the available memory is not made.
+/// The list of tubes has no size limit. The server must refuse a list that does not fit into the available memory.
 #[test]
 fn long_lists_that_nobody_reads_are_on_account() {
     const TUBES: usize = 20_000;
@@ -258,7 +255,8 @@ fn long_lists_that_nobody_reads_are_on_account() {
     (0..TUBES).for_each(|number| assert_eq!(operator.line(), format!("WATCHING {}", number + 2)));
     let length = 4 + "- default\n".len() + TUBES * 203;
     let mut readers = Vec::new();
-    // Where making lists takes long, clients that do not read are dropped before any is refused.
+    // On slow machines, the server drops clients that do not read before memory is exhausted. The limit of 20 ends the
+    // loop.
     while readers.len() < 20 {
         let mut reader = narrow(&daemon);
         reader.write_all(b"list-tubes\r\n").expect("an open connection");
@@ -284,7 +282,7 @@ fn long_lists_that_nobody_reads_are_on_account() {
     calm(&daemon);
 }
 
-/// Memory used for slow readers is returned to the system when they leave, although the server continues.
+/// When slow readers disconnect, the server must return their memory to the system.
 #[test]
 fn memory_comes_back_when_readers_leave() {
     const READERS: usize = 60;
@@ -295,7 +293,7 @@ fn memory_comes_back_when_readers_leave() {
     let commands = "peek-ready\r\n".repeat(9000);
     let mut readers: Vec<TcpStream> = (0..READERS).map(|_| narrow(&daemon)).collect();
     readers.iter_mut().for_each(|reader| reader.write_all(commands.as_bytes()).expect("an open connection"));
-    // Each has more to receive than the system and the server hold for it, so all buffers are full in the end.
+    // Each client's replies exceed all buffers of the system and the server. Finally, all buffers are full.
     let mut last = 0;
     wait_until("the server is at rest", || {
         let now = stat(&daemon, "cmd-peek-ready");

@@ -1,8 +1,8 @@
-//! Plain connections, and the checks that end every case: is the server idle, and does it serve others?
+//! Plain connections, and checks that the server is idle and serves other clients.
 //!
-//! Owns the bounds of "idle". Must not know what a case is about.
+//! Owns the definition of an idle server. Must not depend on a particular test.
 
-// Each test file uses a part of it.
+// Each test program uses only a part of this module.
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -16,49 +16,45 @@ use socket2::SockRef;
 
 use crate::daemon::{wait_until, Daemon, PATIENCE};
 
-/// The number of checks before the server counts as idle, and the time between two checks.
+/// The number of checks before the server counts as idle.
 const LOOKS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// The processor time that an idle server may use meanwhile: a few clock ticks. A server that spins uses all of it or,
+/// Processor time that an idle server can use during all checks: a few clock ticks. A looping server uses much more or,
 /// on a busy machine, is always runnable.
 const AT_REST: Duration = Duration::from_millis(30);
 
-/// A plain connection that reads lines and bodies.
+/// A connection that reads lines and bodies.
 pub struct Wire(BufReader<TcpStream>);
 
 impl Wire {
-    /// Connects to the server; reads give up after [`PATIENCE`].
+    /// Connects to the server. Reads time out after [`PATIENCE`].
     pub fn to(daemon: &Daemon) -> Wire {
         Wire::of(daemon.tcp())
     }
 
-    /// Wraps this connection.
     pub fn of(stream: TcpStream) -> Wire {
         Wire(BufReader::with_capacity(1024, stream))
     }
 
-    /// Returns the connection.
     pub fn stream(&self) -> &TcpStream {
         self.0.get_ref()
     }
 
-    /// Returns the reader, for tests that read bytes themselves.
+    /// Returns the reader, for tests that need raw bytes.
     pub fn reader(&mut self) -> &mut impl Read {
         &mut self.0
     }
 
-    /// Sends all bytes.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.get_mut().write_all(bytes.as_ref()).expect("a connection that takes bytes");
     }
 
-    /// Sends one urgent byte.
     pub fn send_urgent(&self) {
         SockRef::from(self.stream()).send_out_of_band(b"!").expect("a connection that takes an urgent byte");
     }
 
-    /// Reads one line without its end.
+    /// Reads a line and returns it without the line ending.
     pub fn line(&mut self) -> String {
         let mut line = Vec::new();
         self.0.read_until(b'\n', &mut line).unwrap_or_else(|error| panic!("{error} after {line:?}"));
@@ -66,25 +62,25 @@ impl Wire {
         String::from_utf8_lossy(text).into_owned()
     }
 
-    /// Reads one line, which must be this one.
+    /// Reads a line and checks that it equals `line`.
     pub fn expect(&mut self, line: &str) {
         assert_eq!(self.line(), line);
     }
 
-    /// Sends one command and expects its reply of one line.
+    /// Sends a command and checks its one-line reply.
     pub fn ask(&mut self, command: &str, reply: &str) {
         self.send(format!("{command}\r\n"));
         assert_eq!(self.line(), reply, "to {command}");
     }
 
-    /// Puts a job with a time to run of this many seconds. Returns its ID.
+    /// Puts a job with a time to run of `ttr` seconds. Returns the job's ID.
     pub fn put(&mut self, body: &[u8], ttr: u32) -> u64 {
         self.send(put(body, ttr));
         let line = self.line();
         line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("a put: {line}"))
     }
 
-    /// Reads RESERVED or FOUND and the job. Returns its ID and body.
+    /// Reads a RESERVED or FOUND reply. Returns the job's ID and body.
     pub fn job(&mut self) -> (u64, Vec<u8>) {
         let line = self.line();
         let mut words = line.split(' ');
@@ -98,23 +94,23 @@ impl Wire {
         (id, body)
     }
 
-    /// Reads and drops lines up to this one.
+    /// Reads and discards lines up to and including `line`.
     pub fn skip_to(&mut self, line: &str) {
         while self.line() != line {}
     }
 
-    /// Expects that the server has closed the connection without sending anything more.
+    /// Checks that the server has closed the connection without sending more bytes.
     pub fn expect_end(&mut self) {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {
             Ok(0) => {}
-            // Bytes that it had not read when it closed cause a reset.
+            // Unread input turns the server's close into a reset.
             Err(error) if error.kind() == ErrorKind::ConnectionReset && rest.is_empty() => {}
             other => panic!("no end: {other:?} {:?}", String::from_utf8_lossy(&rest)),
         }
     }
 
-    /// Expects that the server sends nothing for this long.
+    /// Checks that the server sends nothing for `length`.
     pub fn expect_silence(&mut self, length: Duration) {
         assert!(self.0.buffer().is_empty());
         self.stream().set_read_timeout(Some(length)).expect("a connection");
@@ -126,35 +122,35 @@ impl Wire {
         self.stream().set_read_timeout(Some(PATIENCE)).expect("a connection");
     }
 
-    /// Ends the connection with a reset.
+    /// Closes the connection with a TCP reset.
     pub fn reset(self) {
         SockRef::from(self.stream()).set_linger(Some(Duration::ZERO)).expect("a connection");
     }
 }
 
-/// Returns a put with its body.
+/// Returns a put command with its body.
 pub fn put(body: &[u8], ttr: u32) -> Vec<u8> {
     [format!("put 0 0 {ttr} {}\r\n", body.len()).as_bytes(), body, b"\r\n"].concat()
 }
 
-/// Returns a figure of `stats`, or of another command with such a reply.
+/// Returns a number from the output of a statistics command.
 pub fn figure(client: &mut Client, command: &str, key: &str) -> u64 {
     let text = client.figure(command, key).expect("statistics");
     text.parse().unwrap_or_else(|_| panic!("{key}: {text}"))
 }
 
-/// Returns a figure of `stats`, using a separate client.
+/// Returns a number from `stats`, using a new connection.
 pub fn stat(daemon: &Daemon, key: &str) -> u64 {
     figure(&mut daemon.client(), "stats", key)
 }
 
-/// The end of every case: the server becomes idle, and serves a new client.
+/// Checks that the server becomes idle and serves a new client. Called at the end of every test.
 pub fn calm(daemon: &Daemon) {
     at_rest(daemon);
     served(daemon);
 }
 
-/// Waits until the server is idle; one that spins never is.
+/// Waits until the server is idle. Fails if the server loops.
 pub fn at_rest(daemon: &Daemon) {
     wait_until("the server comes to rest", || {
         let before = daemon.cpu_time();
@@ -166,12 +162,11 @@ pub fn at_rest(daemon: &Daemon) {
     });
 }
 
-/// Checks that a new client is served.
 pub fn served(daemon: &Daemon) {
     serves(&mut Wire::to(daemon));
 }
 
-/// Checks that this client is served.
+/// Checks that the server executes commands of this client.
 pub fn serves(client: &mut Wire) {
     client.ask("use bystander", "USING bystander");
     let id = client.put(b"work", 3600);
@@ -185,7 +180,7 @@ pub fn serves(client: &mut Wire) {
     client.ask("use default", "USING default");
 }
 
-/// Raises this process's limit of open files to this number if possible. Returns the limit.
+/// Raises the soft limit of open files of the test process to `wanted` if possible. Returns the resulting limit.
 pub fn allow_files(wanted: u64) -> u64 {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     let target = wanted.min(hard).max(soft);
@@ -195,16 +190,15 @@ pub fn allow_files(wanted: u64) -> u64 {
     target
 }
 
-/// Pseudo-random numbers that are the same in each run.
+/// A reproducible random number generator.
 pub struct Dice(u64);
 
 impl Dice {
-    /// Creates a sequence that depends on the seed.
     pub fn new(seed: u64) -> Dice {
         Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// Returns the next number below `bound`.
+    /// Returns a number less than `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -213,7 +207,7 @@ impl Dice {
     }
 }
 
-/// Tells other threads to stop when dropped, also by a panic, so that a failing test does not hang.
+/// Sets the flag when dropped, which stops other threads even if the test panics.
 pub struct StopAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {

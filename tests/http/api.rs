@@ -1,4 +1,4 @@
-//! What the API shows and does, compared with a client of the queue.
+//! Tests the HTTP API against a beanstalk client of the same queue.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -9,13 +9,13 @@ use beanpole::{Address, Config};
 
 use crate::visitor::{serve, Visited};
 
-/// Returns the literal value of a key that occurs once in `json`.
+/// Returns the text of the value for a key that occurs only once in `json`.
 fn value<'a>(json: &'a str, key: &str) -> &'a str {
     let (_, rest) = json.split_once(&format!("\"{key}\":")).unwrap_or_else(|| panic!("no {key} in {json}"));
     rest.split([',', '}', ']']).next().expect("a value")
 }
 
-/// Returns the numbers of ready, delayed, reserved and buried jobs of a tube.
+/// Returns the numbers of ready, delayed, reserved and buried jobs in a tube.
 fn counts(visited: &Visited, tube: &str) -> [u64; 4] {
     let figures = visited.get(&format!("/api/tubes/{tube}"));
     ["ready", "delayed", "reserved", "buried"]
@@ -59,7 +59,7 @@ fn jobs_are_put_and_seen() {
 fn a_large_body_is_shown_in_part_and_given_whole() {
     let visited = serve(|config| config.max_job_size = 300_000);
     let mut client = visited.client();
-    // Cut in the middle of a character of two bytes.
+    // The limit for bodies is in the middle of a two-byte character.
     let body = format!("x{}", "\u{e9}".repeat(100_000));
     client.put(body.as_bytes(), 0, 0, 60).expect("a job");
     let shown = visited.get("/api/jobs/1");
@@ -73,7 +73,7 @@ fn a_large_body_is_shown_in_part_and_given_whole() {
 
 #[test]
 fn tubes_are_kicked_paused_cleared_and_moved() {
-    // There are few steps, so all of this takes several turns.
+    // A small step budget makes the requests take several turns.
     let visited = serve(|config| config.turn_steps = 40);
     let mut client = visited.client();
     client.use_tube("a").expect("a tube");
@@ -311,7 +311,7 @@ fn the_history_has_pages_and_the_last_hour_a_chart() {
     assert_eq!(seen, (11..=60).rev().collect::<Vec<_>>());
     let failed = visited.get("/api/history?tube=odd&failed=1&limit=1");
     assert_eq!((value(&failed, "id"), value(&failed, "verdict"), value(&failed, "tries")), ("57", "\"buried\"", "1"));
-    // It is known to a millisecond.
+    // The precision is one millisecond.
     assert!(["1.499", "1.500", "1.501"].iter().any(|ran| value(&failed, "ran").starts_with(ran)), "{failed}");
     assert_eq!(value(&failed, "reason"), "\"no such host\\nand more\"");
     assert_eq!(visited.get("/api/history?filter=none"), "{\"history\":[\n\n],\"next\":null}\n");
@@ -322,7 +322,7 @@ fn the_history_has_pages_and_the_last_hour_a_chart() {
         points.map(|point| point.parse::<u64>().expect("a number")).collect::<Vec<_>>()
     };
     assert_eq!((sum("done").len(), sum("done").iter().sum::<u64>(), sum("failed").iter().sum::<u64>()), (240, 40, 20));
-    // A chart starts at a multiple of 15 seconds, and 85.5 seconds span six or seven of these.
+    // A chart begins at a multiple of 15 seconds. A period of 85.5 seconds overlaps with six or seven intervals.
     let used = sum("failed").iter().filter(|count| **count > 0).count();
     assert!((6..=7).contains(&used), "{chart}");
     let none = serve(|config| config.history = 0);
@@ -385,8 +385,8 @@ fn jobs_are_listed_by_state_a_page_at_a_time_and_found_by_id() {
     assert_eq!(visited.visitor().get("/api/jobs?id=x").status, 400);
 }
 
-/// Returns a function that sends a command of the beanstalk protocol and returns the first line of the reply. Bodies
-/// must not contain line breaks.
+/// Returns a function that sends a beanstalk command and returns the first line of the reply. Bodies must not contain
+/// line breaks.
 fn speak(visited: &Visited) -> impl FnMut(&str) -> String {
     let mut queue = BufReader::new(TcpStream::connect(visited.server.address()).expect("a connection"));
     move |command: &str| {
@@ -404,7 +404,7 @@ fn speak(visited: &Visited) -> impl FnMut(&str) -> String {
 fn failed_jobs_are_grouped_by_reason_and_dealt_with() {
     let visited = serve(|_| ());
     let mut talk = speak(&visited);
-    // Every third job of each tube fails for one reason, and the others for another one.
+    // In each tube, every third job fails for a different reason.
     for id in 1..=1800 {
         let tube = if id % 2 == 0 { "mail" } else { "web" };
         assert_eq!(talk(&format!("put 0 0 60 0 tub:{tube}\r\n")), format!("INSERTED {id}"));

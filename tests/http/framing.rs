@@ -1,4 +1,4 @@
-//! Requests as bytes: where one ends and the next begins, whatever is sent.
+//! Tests where HTTP requests end and the next ones begin, for valid and invalid input.
 
 use beanpole::internals::engine::{Engine, Limits};
 use beanpole::internals::protocol::beanstalk::Extensions;
@@ -63,7 +63,7 @@ fn requests_may_come_at_once_or_byte_by_byte() {
     }
 }
 
-/// Like the health checks of load balancers.
+/// Health checks of load balancers often use HTTP/1.0.
 #[test]
 fn http_1_0_needs_no_host() {
     let visited = serve(|_| ());
@@ -123,10 +123,10 @@ fn a_client_that_is_refused_hears_so_before_it_has_sent_a_body() {
         let mut visitor = visited.visitor();
         visitor.send(format!("POST {path} HTTP/1.1\r\n{headers}\r\nContent-Length: 100000\r\n\r\n{{").as_bytes());
         assert_eq!(visitor.reply().status, status, "{path}");
-        // The rest of the body is skipped, and the next request is understood.
+        // The server must skip the rest of the body and then parse the next request.
         visitor.send(&[b'['; 99_999]);
         assert_eq!(visitor.get("/healthz").status, 200, "{path}");
-        // A client that waits for permission to send the body may send it or not.
+        // A client that waits for permission to send the body can send it or not.
         let expecting =
             format!("POST {path} HTTP/1.1\r\n{headers}\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
         visitor.send(expecting.as_bytes());
@@ -156,13 +156,13 @@ fn those_that_have_been_idle_longest_make_room() {
     assert_eq!(late.get("/healthz").status, 200);
     assert!(visitors[0].is_closed());
     assert_eq!(visited.client().figure("stats", "dropped-connections").expect("statistics"), "1");
-    // Others are not affected, nor are those that come later.
+    // Other connections must not be affected.
     assert_eq!(visited.client().put(b"x", 0, 0, 60).expect("a job"), 1);
     assert_eq!(visitors[63].get("/healthz").status, 200);
     assert_eq!(late.get("/healthz").status, 200);
 }
 
-/// Neither silent connections nor endless requests block the replies to others.
+/// Neither silent connections nor incomplete requests must delay the replies to other clients.
 #[test]
 fn health_is_told_beside_connections_that_say_nothing() {
     let visited = serve(|_| ());
@@ -175,14 +175,14 @@ fn health_is_told_beside_connections_that_say_nothing() {
             }
             silent.push(visitor);
         }
-        // All places are in use for a moment, until the server has closed the excess.
+        // Until the server has closed the excess connections, it can refuse new ones.
         while !visited.is_healthy() {
             std::thread::yield_now();
         }
     }
 }
 
-/// Pseudo-random numbers that are always the same.
+/// A reproducible random number generator.
 struct Chance(u64);
 
 impl Chance {
@@ -192,7 +192,7 @@ impl Chance {
     }
 }
 
-/// Returns the requests that a decoder finds in bytes that arrive in pieces of up to this length.
+/// Returns the requests that a decoder finds when the bytes arrive in random pieces of at most `most` bytes.
 fn decode(bytes: &[u8], most: usize, chance: &mut Chance) -> Vec<String> {
     let fingerprints = Engine::new(Limits::NONE).fingerprints();
     let limits =

@@ -1,4 +1,4 @@
-//! Admission: hosts, origins, the header of changes, tokens, and headers for browsers.
+//! Tests HTTP access checks: hosts, origins, the header required for changes, tokens, and security headers.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use crate::visitor::{serve, Visitor};
 
 const RIGHT: &str = "Host: 127.0.0.1:11380\r\nX-Beanpole: 1\r\nContent-Type: application/json\r\n";
 
-/// Returns the status of a put with these headers.
+/// Returns the status of a put request with the given headers.
 fn put(visitor: &mut Visitor, headers: &str) -> u16 {
     let body = r#"{"body":"x"}"#;
     let length = body.len();
@@ -100,7 +100,7 @@ fn every_reply_tells_browsers_what_it_is_for() {
     }
 }
 
-/// As `sha256sum` and `base64` of every Linux system compute it.
+/// Returns the SHA-256 digest of a text in base64, computed with standard command-line tools.
 fn hash(text: &str) -> String {
     let line = "sha256sum | cut -c1-64 | tr a-f A-F | fold -w2 | while read -r byte; do printf \"\\\\$(printf %o 0x$byte)\"; done";
     let run = format!("{line} | base64");
@@ -121,15 +121,15 @@ fn the_page_s_policy_names_its_one_style_and_its_one_script() {
         assert_eq!(hash(text), known, "the hash of the {tag} in src/protocol/http/page.rs");
         assert!(policy.contains(&format!("{tag}-src 'sha256-{known}'")), "{policy}");
     }
-    // Its icon and its views are inside as well.
+    // The page's icon and its views are part of the page.
     let page = page.replacen("href=\"data:image/svg+xml,", "", 1).replace("href=\"#", "");
     for outside in ["src=", "href=\"", "@import", "url(", "innerHTML", "style=\"", "onclick", "document.write"] {
         assert!(!page.contains(outside), "{outside}");
     }
 }
 
-/// Runs the program with these options until it listens or ends, and then stops it. Returns the beginning of its log,
-/// and its exit code if it ended by itself; `visit` gets the HTTP port.
+/// Runs the program until it listens or exits, and stops it. `visit` receives the HTTP port. Returns the beginning of
+/// the log, and the exit code if the program exited by itself.
 fn program(options: &[&str], visit: impl FnOnce(&str)) -> (String, Option<i32>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_beanpole"))
         .args(["-p", "0"])

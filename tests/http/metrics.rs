@@ -1,4 +1,4 @@
-//! The metrics for Prometheus.
+//! Tests the metrics for Prometheus.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use beanpole::{Address, Server};
 
 use crate::visitor::serve;
 
-/// Parses the samples of a text by name and labels, and checks its form.
+/// Checks the syntax of a metrics page and returns the samples by name and labels.
 fn samples(text: &str) -> BTreeMap<&str, f64> {
     let (mut found, mut family, mut seen) = (BTreeMap::new(), "", Vec::new());
     for line in text.lines() {
@@ -44,7 +44,7 @@ fn histograms_count_each_wait_and_each_run_in_its_bucket() {
     let visited = serve(|_| ());
     let mut client = visited.client();
     let pass = |seconds| visited.clock.advance(Duration::from_secs(seconds));
-    // Put with a delay of 10 s and reserved 14 s after that: 14 s. Done 3 s after its last touch.
+    // The job becomes ready after 10 s and waits 14 s for its reservation. It is deleted 3 s after its last touch.
     let late = client.put(b"x", 0, 10, 60).expect("a job");
     pass(24);
     assert_eq!(client.reserve(Some(0)).expect("a reply").expect("a job").id, late);
@@ -52,7 +52,8 @@ fn histograms_count_each_wait_and_each_run_in_its_bucket() {
     client.touch(late).expect("it is held");
     pass(3);
     client.delete(late).expect("it is held");
-    // Reserved twice: the first wait counts. Kicked before: no wait counts. Deleted by another client: no run.
+    // Only the first reservation counts as a wait. Kicked jobs do not count as waiting, and a deletion by another
+    // client does not count as a run.
     let twice = client.put(b"x", 0, 0, 60).expect("a job");
     client.reserve(Some(0)).expect("a reply").expect("a job");
     client.release(twice, 0, 0).expect("it is held");
@@ -72,7 +73,7 @@ fn histograms_count_each_wait_and_each_run_in_its_bucket() {
     assert_eq!(of("beanpole_job_wait_seconds_bucket{le=\"15\"}"), 2.0);
     assert_eq!(of("beanpole_job_wait_seconds_bucket{le=\"+Inf\"}"), 2.0);
     assert_eq!((of("beanpole_job_run_seconds_count"), of("beanpole_job_run_seconds_sum")), (1.0, 3.0));
-    // The tube has counted the same.
+    // The tube's metrics must contain the same values.
     assert_eq!(of("beanpole_tube_job_wait_seconds_count{tube=\"default\"}"), 2.0);
     assert_eq!(of("beanpole_tube_job_wait_seconds_sum{tube=\"default\"}"), 14.0);
     assert_eq!(of("beanpole_tube_job_wait_seconds_bucket{tube=\"default\",le=\"+Inf\"}"), 2.0);
@@ -137,7 +138,7 @@ fn commands_of_all_protocols_are_counted() {
         let counted = (0..10_000).any(|_| told(wire.name(), command) == Some(1.0));
         assert!(counted, "{command}");
     }
-    // There is nothing about protocols that are not enabled.
+    // Metrics of disabled protocols must be absent.
     assert!(!serve(|_| ()).get("/metrics").contains("protocol=\"workq\",command"));
 }
 
@@ -223,7 +224,7 @@ fn a_buried_job_is_told_of_among_very_many_tubes() {
     };
     assert_eq!((counts("buried"), counts("ready")), (1.0, 1.0), "tubes with jobs come first");
     assert_eq!(found["beanpole_tubes_omitted"], 2001.0 - 20.0);
-    // The requested tubes, and no others.
+    // Only the tubes that match the filter must be present.
     assert!(has("/metrics?filter=t199", "t1990") && has("/metrics?filter=t199", "t199"));
     assert!(!has("/metrics?filter=t199", "t1700") && has("/metrics?filter=1999", "t1999"));
     assert!(has("/metrics?state=buried", "t1700") != has("/metrics?state=buried", "t1990"));
@@ -250,7 +251,7 @@ fn of_very_many_tubes_some_are_left_out_and_any_can_be_asked_for() {
     assert_eq!((told, found["beanpole_tubes_omitted"]), (300, 1701.0));
     assert_eq!(samples(&visited.get("/metrics?tube=t1999"))["beanpole_tube_jobs{tube=\"t1999\",state=\"ready\"}"], 1.0);
     assert_eq!(visited.visitor().get("/metrics?tube=none").status, 404);
-    // All of them, in as many turns as necessary, with the queue in use meanwhile.
+    // The page of all tubes takes several turns, during which other clients use the queue.
     let all = serve(|config| {
         config.protocols.http.metrics_tubes = 1_000_000;
         config.turn_steps = 100;

@@ -1,6 +1,6 @@
-//! A server for tests, and an HTTP client that sends arbitrary bytes.
+//! A server for HTTP tests, and an HTTP client that can send arbitrary bytes.
 //!
-//! Owns the reading of replies. Knows only the server's addresses.
+//! Owns the parsing of replies. Must not depend on the server except for its addresses.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,10 +9,9 @@ use std::time::Duration;
 use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Client, Config, ManualClock, Server};
 
-/// How long a reply may take before the test fails rather than hangs.
+/// Time limit for a reply. Detects a hanging server.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A server with a manual clock.
 pub struct Visited {
     pub server: Server,
     pub clock: ManualClock,
@@ -27,7 +26,7 @@ pub struct Reply {
 
 pub struct Visitor(BufReader<TcpStream>);
 
-/// Starts a server that allows changes; `change` has the last word.
+/// Starts a server that permits changes over HTTP. `change` can modify the configuration.
 pub fn serve(change: impl FnOnce(&mut Config)) -> Visited {
     let mut config = Config::embedded().with(|config| config.http = vec![Address::Tcp(None, None)]);
     config.protocols.http.admin = true;
@@ -41,7 +40,7 @@ impl Visited {
         Visitor::to(self.server.address_of(Wire::Http).expect("an address"))
     }
 
-    /// Returns `true` if the server answers a health check. While all its places are in use, it may refuse or reset the
+    /// Returns `true` if the server answers a health check. A server at its connection limit can refuse or reset the
     /// connection.
     pub fn is_healthy(&self) -> bool {
         let address = self.server.address_of(Wire::Http).expect("an address");
@@ -56,14 +55,14 @@ impl Visited {
         Client::connect(self.server.address()).expect("a connection")
     }
 
-    /// Returns the body of a path, which must exist.
+    /// Returns the body of a path that must exist.
     pub fn get(&self, path: &str) -> String {
         let reply = self.visitor().get(path);
         assert_eq!(reply.status, 200, "{path}: {reply:?}");
         reply.body
     }
 
-    /// Sends a change. Returns the status and the body.
+    /// Sends a POST request. Returns the status and the body.
     pub fn post(&self, path: &str, body: &str) -> (u16, String) {
         let reply = self.visitor().post(path, body);
         (reply.status, reply.body)
@@ -78,7 +77,7 @@ impl Visitor {
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
-        // A server that has given up may have closed the connection.
+        // The server can have closed the connection after an error.
         let _ = self.0.get_mut().write_all(bytes);
     }
 
@@ -99,7 +98,7 @@ impl Visitor {
         self.reply_of(true)
     }
 
-    /// Like `reply`; a reply to HEAD has no body, whatever its length header says.
+    /// Like `reply`. `has_body` must be `false` for a reply to HEAD, which has a Content-Length but no body.
     pub fn reply_of(&mut self, has_body: bool) -> Reply {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -113,7 +112,7 @@ impl Visitor {
         Reply { status, head, body: String::from_utf8_lossy(&body).into_owned() }
     }
 
-    /// Returns `true` if the server has closed the connection without sending more.
+    /// Returns `true` if the server has closed the connection without sending more bytes.
     pub fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {

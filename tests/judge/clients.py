@@ -1,8 +1,7 @@
-"""Connections that record what they send and receive, and one loop that drives all of them.
+"""Connections that record sent and received data, and a loop that runs all clients.
 
-A client is a generator: it yields commands and receives their replies, or yields seconds and sleeps. Owns sockets and
-times. Must not know what a correct reply is.
-"""
+A client is a generator: it yields commands and receives their replies, or yields a number of seconds to sleep. Owns
+sockets and times. Must not check replies."""
 
 import heapq
 import selectors
@@ -68,7 +67,7 @@ class Connection:
 
 
 class World:
-    """All clients of one server, and the history of what they saw."""
+    """All clients of one server, and the history of their commands and replies."""
 
     def __init__(self, server, tls=False):
         self.tls = None
@@ -82,7 +81,7 @@ class World:
         return not any(connection.op for connection in self.connections.values())
 
     def add(self, kind, client):
-        """Opens a connection for a client, which is a function of its name that returns a generator."""
+        """Opens a connection for a client. `kind` names a function that returns the generator."""
         self.count += 1
         name = f"{kind}{self.count}"
         connection = Connection(self, name)
@@ -92,7 +91,7 @@ class World:
         return name
 
     def step(self, connection, reply):
-        """Passes a reply to the client, and does what it wants next."""
+        """Passes a reply to the client and executes the next request of the client."""
         try:
             want = connection.client.send(reply)
         except StopIteration:
@@ -102,7 +101,7 @@ class World:
             self.count += 1
             heapq.heappush(self.alarms, (time.monotonic() + want, self.count, connection))
         elif isinstance(want, bytes):
-            # Half a put, before a hang-up. It may be counted.
+            # The client sends half of a put and disconnects. The server can count the command.
             line, _, body = want.partition(b"\r\n")
             self.history.append(Op(connection.name, time.monotonic(), line.decode(), body))
             try:
@@ -120,7 +119,7 @@ class World:
             connection.socket.close()
 
     def run(self, seconds, until=None):
-        """Drives the clients for so long, or until a condition holds."""
+        """Runs the clients for a number of seconds or until a condition holds."""
         end = time.monotonic() + seconds
         while (now := time.monotonic()) < end and not (until and until()):
             while self.alarms and self.alarms[0][0] <= now:
@@ -139,7 +138,7 @@ class World:
             self.drop(connection)
 
     def up(self):
-        """Starts the server and waits for its first reply: it may listen before it has read its files."""
+        """Starts the server and waits for its first reply, because a server can listen before it has read its files."""
         self.server.start()
         replies = []
 

@@ -1,9 +1,8 @@
-"""What a power cut leaves of a directory, from the records of shim.c.
+"""Simulates a power failure of a directory, using the records of shim.c.
 
-Owns the model of the disk: a file keeps what was written before its last successful sync began, and of what came later
-a random beginning, or nothing. As on ext4, any successful sync also keeps the names that were made, changed or removed
-before it; of later changes of names, a random beginning is kept. Must not know what the bytes mean.
-"""
+Owns the disk model. A file keeps everything written before its last successful sync began, and a random prefix of
+later writes. As on ext4, any successful sync also makes earlier changes of names durable, and a random prefix of
+later changes survives. Must not interpret the contents."""
 
 import os
 import shutil
@@ -93,13 +92,13 @@ class Disk:
         if file:
             file.keep(writes)
         self.keep_names(changes)
-        # Syncs that are under way have counted what is now gone from the lists.
+        # Syncs in progress have counted changes that are now removed from the lists.
         for key, (other, count, names) in self.begun.items():
             rest = max(0, count - writes) if other is file else count
             self.begun[key] = other, rest, max(0, names - changes)
 
     def cut(self, random):
-        """Leaves in the directory what a power cut leaves."""
+        """Reduces the directory to the data that survives a power failure."""
         self.keep_names(random.randint(0, len(self.changes)))
         for file in {id(file): file for file in self.durable.values()}.values():
             if random.random() < 0.5:

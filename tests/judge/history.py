@@ -1,7 +1,6 @@
-"""What was sent to a server and what came back, with the times of both, and the excerpt of it that shows a violation.
+"""The commands sent to a server and the replies, with their times, and excerpts that show violations.
 
-Owns the form of a history. Must not know what replies are correct.
-"""
+Owns the representation of a history. Must not check replies."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +9,7 @@ NEVER = float("inf")
 
 @dataclass
 class Op:
-    """A command with its reply. `done` is `NEVER` and `reply` is empty if no reply came."""
+    """A command with its reply. Without a reply, `done` is `NEVER` and `reply` is empty."""
 
     conn: str
     sent: float
@@ -19,11 +18,11 @@ class Op:
     done: float = NEVER
     reply: str = ""
     data: bytes = b""
-    # The tube that the connection used, the tubes that it watched, and the end of the wait for a reply.
+    # The tube that the connection used, and the tubes that it watched.
     used: str = "default"
     watched: frozenset = frozenset()
     end: float = NEVER
-    # No other command was waiting for its reply.
+    # `True` if no other command was waiting for a reply.
     quiet: bool = False
     number: int = 0
 
@@ -41,12 +40,12 @@ class Op:
 
     @property
     def is_whole(self):
-        """Whether a put has as many bytes as its line announces."""
+        """Returns `True` if the body of a put has the announced length."""
         return len(self.body) == int(self.words[4])
 
     @property
     def job(self):
-        """The ID of the job that the command names, or that its reply names."""
+        """Returns the ID of the job that the command or its reply names."""
         if self.verb in NAMES_JOB:
             return int(self.words[1])
         if self.outcome in ("INSERTED", "RESERVED", "FOUND") or (self.verb == "put" and self.outcome == "BURIED"):
@@ -59,10 +58,9 @@ NAMES_JOB = {"delete", "release", "bury", "touch", "kick-job", "stats-job", "pee
 
 @dataclass
 class Mark:
-    """Something else that happened: `close` of a connection, `down` and `up` of the server, or `died`.
+    """An event other than a command: `close` of a connection, `down` and `up` of the server, or `died`.
 
-    `how` of a `down` is `stop`, `kill` or `power`; that of a `died` is what is known of the reason.
-    """
+    For `down`, `how` is `stop`, `kill` or `power`. For `died`, `how` describes the cause if it is known."""
 
     kind: str
     time: float
@@ -82,7 +80,8 @@ class Violation:
 
 
 def complete(history):
-    """Adds what follows from the order of a history: used and watched tubes, and when unanswered commands ended."""
+    """Adds properties that follow from the order of the history: used and watched tubes, and the end of unanswered
+    commands."""
     ops = [step for step in history if isinstance(step, Op)]
     ends = {}
     last = max((step.time if isinstance(step, Mark) else min(step.done, 1e18) for step in history), default=0)
@@ -120,7 +119,8 @@ def shown(step, start):
 
 
 def excerpt(history, violation, most=14):
-    """The shortest part of a history that shows a violation: what concerns its job, and what happened to the server."""
+    """Returns the shortest excerpt of a history that shows a violation: the commands about the job, and the server's
+    events."""
     witnesses = {id(step) for step in violation.witnesses}
     conns, steps = set(), []
     last = max((w.time if isinstance(w, Mark) else w.end for w in violation.witnesses), default=NEVER)

@@ -35,7 +35,8 @@ FAULTS = ("kill", "power", "stop", "full", "clock")
 
 
 def window(promise, command):
-    """How many seconds of replies a power cut may undo. By default, the server's -f and -F tell."""
+    """Returns the number of seconds of replies that a power failure can undo, by default derived from the server's
+    options -f and -F."""
     if promise == "":
         words, promise = command.split(), "50"
         for place, word in enumerate(words):
@@ -49,7 +50,7 @@ def window(promise, command):
 
 
 def size_limit(world):
-    """The size of the largest body that the server accepts, which `stats` tells."""
+    """Returns the size of the largest body that the server accepts, as reported by `stats`."""
     sizes = []
 
     def ask(_):
@@ -64,7 +65,7 @@ def size_limit(world):
 
 
 def inspect(world, plan, client, kind):
-    """Waits until only those who say nothing are left, and lets one client look at everything."""
+    """Waits until only silent clients remain, and lets one client check all jobs."""
     plan.over = True
     for connection in list(world.connections.values()):
         if not connection.name.startswith("sleeper"):
@@ -79,7 +80,7 @@ def inspect(world, plan, client, kind):
 
 
 def play(args, number, scratch, shim, deadline):
-    """One round; returns its history."""
+    """Runs one round and returns the history."""
     seed = f"{args.seed}.{number}"
     chance = random.Random(seed)
     server = Server(args.server, scratch, shim, f"judge-{os.getpid()}-{number}")
@@ -95,7 +96,8 @@ def play(args, number, scratch, shim, deadline):
 
 
 def scenes(args, world, chance, shim, deadline):
-    """Three scenes with traffic, those who say nothing, perhaps a fault, and a look at everything; then the end."""
+    """Runs three scenes with traffic, silent clients and possibly a fault. After each scene, a client checks all
+    jobs."""
     server, plan = world.server, Plan(chance, args.largest or size_limit(world))
     faults = [f for f in args.faults.split(",") if f and (server.stores or f == "clock")]
     if not shim:
@@ -121,7 +123,7 @@ def scenes(args, world, chance, shim, deadline):
             world.up()
         server.full(False)
         inspect(world, plan, plan.inspector, "looks")
-        # No delay is left that the server could have stored by its old clock.
+        # Wait until no delay remains that the server stored with the old clock.
         if fault in ("stop", "full") or fault == "clock" and server.stores:
             world.down("stop", chance)
             world.up()
@@ -140,7 +142,7 @@ def version(command):
 
 
 def report(found, rounds, ops):
-    """The table, and the shortest history of each rule that was broken."""
+    """Prints the table of rules, and the shortest history for each violated rule."""
     print(f"\n{rounds} rounds, {ops} commands, {sum(len(cases) for cases in found.values())} violations\n")
     print("| rule | violations | rounds | first |\n|---|---|---|---|")
     for rule, cases in sorted(found.items()):

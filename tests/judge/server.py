@@ -1,7 +1,6 @@
-"""The server under judgment: its command, its directory, and what happens to both.
+"""The tested server: its command, its directory and its faults.
 
-Owns starting and ending it. Must not know the protocol, nor which server it is.
-"""
+Owns starting and stopping the server. Must not depend on the protocol or on a particular server."""
 
 import os
 import shlex
@@ -18,11 +17,11 @@ PLACE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Gone(Exception):
-    """The server has ended by itself, or does not answer."""
+    """The server has exited by itself or does not answer."""
 
 
 def build_shim(scratch):
-    """Compiles the shim; without a C compiler, there are no power cuts, full disks and changes of the clock."""
+    """Compiles the shim. Without a C compiler, power failures, full disks and clock changes are not tested."""
     shim = os.path.join(scratch, "shim.so")
     command = ["cc", "-O1", "-shared", "-fPIC", "-o", shim, os.path.join(PLACE, "shim.c"), "-ldl", "-lpthread"]
     try:
@@ -35,7 +34,7 @@ def build_shim(scratch):
 
 
 class Member:
-    """A process with a port and a directory of its own."""
+    """A process with its own port and directory."""
 
     def __init__(self, scratch, node):
         self.node, self.log = node, os.path.join(scratch, f"log-{node}")
@@ -60,8 +59,8 @@ class Member:
 
 class Server:
     def __init__(self, command, scratch, shim, round_name):
-        """`command` contains {port}, {dir} if the server stores jobs, {round} where it needs a new name, and {node} if
-        it is a pair of which one member serves."""
+        """Stores the configuration of a server. `command` can contain {port}, {dir} if the server stores jobs,
+        {round} for a name that is new in each round, and {node} for a pair of servers of which one is active."""
         self.command, self.shim, self.round = command, shim, round_name
         self.flag, self.clock = os.path.join(scratch, "full"), os.path.join(scratch, "clock")
         self.stores = "{dir}" in command
@@ -88,7 +87,7 @@ class Server:
             member.process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
 
     def start(self):
-        """Starts the members that do not run, and waits until one accepts clients."""
+        """Starts the members that are not running and waits until one of them accepts clients."""
         for member in self.members:
             if not member.runs():
                 self.launch(member)
@@ -103,7 +102,7 @@ class Server:
         raise Gone(self.state() or "the server does not listen")
 
     def state(self):
-        """How the server ended, if it has."""
+        """Returns a description of the exit if the server has exited."""
         status = self.active.process.poll()
         if status is None:
             return ""
@@ -112,7 +111,7 @@ class Server:
         return f"status {status}: {last[-160:]}"
 
     def end(self, how, random=None):
-        """Ends the member that serves: `stop` as a service manager does, `kill`, or `power`."""
+        """Ends the active member. `how` is `stop` for SIGTERM, `kill`, or `power`."""
         process = self.active.process
         process.send_signal(signal.SIGTERM if how == "stop" else signal.SIGKILL)
         try:
@@ -137,6 +136,7 @@ class Server:
             os.unlink(self.flag)
 
     def set_clock(self, seconds):
-        """Sets the server's wall clock that many seconds forward, in place: the server has the file mapped."""
+        """Sets the server's wall clock forward by a number of seconds. Overwrites the file in place, because the
+        server has mapped it."""
         with open(self.clock, "r+b" if os.path.exists(self.clock) else "wb") as file:
             file.write(seconds.to_bytes(8, sys.byteorder, signed=True))

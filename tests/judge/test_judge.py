@@ -99,34 +99,34 @@ VIOLATIONS = [
 ]
 
 CORRECT = [
-    # A put that was cut off has the same body, and so has one that is answered later.
+    # An incomplete put has the same body, and so has a put that is answered later.
     'p 0.0 - put 5 0 2 9 ""\nq 0.2 0.6 put 5 0 2 0 "" => INSERTED 1\nw 0.3 0.4 reserve => RESERVED 1 0 ""',
     TAKEN + "w 0.4 0.5 delete 1 => DELETED\nw 0.6 0.7 peek 1 => NOT_FOUND",
-    # A worker that waited has the job before its producer has the reply.
+    # A waiting worker can receive the job before its producer receives the reply.
     'w 0.0 0.4 reserve => RESERVED 1 1 "a"\np 0.3 0.5 put 5 0 2 1 "a" => INSERTED 1\n'
     'x 0.6 0.7 stats-job 1 => OK 9 "state: reserved;"',
-    # The next worker is told before the one that releases.
+    # The next worker can receive its reply before the worker that releases the job.
     TAKEN + 'x 0.3 0.5 reserve => RESERVED 1 1 "a"\nw 0.4 0.6 release 1 5 0 => RELEASED\n'
     'w 0.7 0.8 touch 1 => NOT_FOUND',
-    # Nobody knows whether a command without a reply was executed.
+    # A command without a reply can have been executed or not.
     'p 0.0 - put 5 0 2 1 "a"\n-- 0.1 close p\nw 0.2 0.3 reserve => RESERVED 1 1 "a"',
     TAKEN + "w 0.4 - delete 1\n" + KILLED + GONE,
     TAKEN + "w 0.4 - delete 1\n" + KILLED + 'x 2.0 2.1 peek 1 => FOUND 1 1 "a"',
     TAKEN + 'w 0.4 - release 1 5 0\nx 0.5 0.6 reserve => RESERVED 1 1 "a"\n-- 0.7 close w',
     PUT + "w 0.2 - reserve\nx 0.3 0.4 reserve-with-timeout 0 => TIMED_OUT\n-- 0.5 close w",
     PUT + 'x 0.2 0.3 delete 1 => INTERNAL_ERROR\nx 0.4 0.5 stats => OK 9 "current-jobs-ready: 0;"',
-    # A reservation ends with its connection, its time, or the server.
+    # A reservation ends when the connection closes, the time to run ends, or the server stops.
     TAKEN + '-- 0.5 close w\nx 0.6 0.7 reserve => RESERVED 1 1 "a"',
     TAKEN + 'x 2.2 2.4 reserve => RESERVED 1 1 "a"\nw 2.5 2.6 release 1 5 0 => NOT_FOUND',
     TAKEN + KILLED + 'x 2.0 2.1 reserve => RESERVED 1 1 "a"',
-    # Two jobs whose puts overlap with the reservation, and a kick in flight.
+    # The puts of two jobs overlap with the reservation, and a kick is in progress.
     TWO + 'w 0.15 0.4 reserve => RESERVED 1 1 "a"',
     TAKEN + 'w 0.4 0.5 bury 1 5 => BURIED\nk 0.45 0.7 kick 1 => KICKED 1\nx 0.6 0.65 reserve => RESERVED 1 1 "a"',
-    # The server may take its time, up to the tolerance.
+    # A delay within the tolerance is not a violation.
     TAKEN + "x 3.0 3.1 stats-job 1 => OK 9 \"state: reserved;\"",
 ]
 
-# What a power cut may undo if it takes the last 50 ms, and what not.
+# With a window of 50 ms, a power failure can undo only the recent commands.
 RECENT = 'p 0.0 0.9 put 5 0 2 1 "a" => INSERTED 1\n'
 ALLOWED = [RECENT + CUT + GONE, RECENT + CUT + 'w 2.0 2.1 reserve => RESERVED 1 1 "a"',
            'p 0.0 0.1 put 5 0 9 1 "a" => INSERTED 1\np 0.2 0.9 delete 1 => DELETED\n' + CUT
@@ -187,7 +187,7 @@ class Cuts(unittest.TestCase):
         self.assertEqual(bytes(file.durable), b"ab\0\0x\0\0")
 
 
-# Serves while it holds a lock, as a member of a cluster holds a lease.
+# A server that serves only while it holds a file lock, like a cluster member with a lease.
 MEMBER = """import fcntl, socket, sys, time
 lock = open(sys.argv[1], "w")
 fcntl.flock(lock, fcntl.LOCK_EX)

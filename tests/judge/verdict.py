@@ -1,21 +1,20 @@
-"""The verdict on a history: which replies break what the protocol and the server's options promise.
+"""Checks a history: which replies violate the guarantees of the protocol and the server's options.
 
-Owns the rules. Must not talk to a server, nor know which server it judges. A command takes effect at some moment
-between its sending and the arrival of its reply. A rule is only broken if no choice of these moments explains the
-replies.
-"""
+Owns the rules. Must not communicate with a server or depend on a particular server. A command takes effect at some
+moment between its sending and the arrival of its reply. A rule is violated only if no choice of these moments
+explains the replies."""
 
 from dataclasses import dataclass, field
 
 from history import NEVER, Mark, Op, Violation, complete
 
-# Which reply means that a command has changed its job.
+# For each command, the reply that confirms a change of the job.
 CHANGED = {"delete": "DELETED", "release": "RELEASED", "bury": "BURIED", "touch": "TOUCHED", "kick-job": "KICKED"}
 
 
 @dataclass
 class Tolerances:
-    """Seconds by which a server may act too early or too late, and by which it may exceed its interval of syncs."""
+    """Tolerances in seconds for actions that are too early or too late, and for exceeding the sync interval."""
 
     early: float = 0.02
     late: float = 1.5
@@ -27,7 +26,7 @@ class Tolerances:
 
 @dataclass
 class Job:
-    """A job, as far as replies determine its state. `state` is empty if they do not."""
+    """The state of a job as far as replies determine it. `state` is empty if it is unknown."""
 
     id: int
     put: Op
@@ -36,14 +35,14 @@ class Job:
     ttr: float
     body: bytes
     state: str = ""
-    # Since when `state` is certain; the bounds of the moment when a delay or a reservation ends.
+    # The time since which `state` is certain, and bounds on the end of the delay or the reservation.
     since: float = 0
     low: float = NEVER
     high: float = NEVER
     holder: str = ""
-    # Before this moment, nobody can have reserved the job.
+    # The earliest time at which a client can have reserved the job.
     free: float = 0
-    # When a power cut may have taken or returned the job: its existence is then unknown until a reply shows it.
+    # `True` if a power failure can have removed or restored the job. Its existence is unknown until a reply shows it.
     doubtful: bool = False
     gone: Op = None
     ready: list = field(default_factory=list)
@@ -52,7 +51,8 @@ class Job:
 
 class Judge:
     def __init__(self, history, window=0.0, tolerances=None):
-        """`window`: how many seconds of replies a power cut may undo; 0 with a sync before each reply."""
+        """Prepares a verdict. `window` is the number of seconds of replies that a power failure can undo, or 0 with a
+        sync before each reply."""
         self.history, self.window, self.allow = history, window, tolerances or Tolerances()
         self.ops = complete(history)
         self.jobs, self.violations, self.seen = {}, [], set()
@@ -62,14 +62,14 @@ class Judge:
                 self.by_job.setdefault(op.job, []).append(op)
             if op.verb == "put":
                 self.puts_by_body.setdefault(op.body, []).append(op)
-        # From its second put on, an ID does not name a job.
+        # After an ID occurs in a second put, it does not identify a job.
         self.reused = {}
         for number, ops in self.by_job.items():
             puts = [op for op in ops if op.verb == "put"]
             if len(puts) > 1:
                 self.reused[number] = puts[1].sent
         self.kicks = [op for op in self.ops if op.verb == "kick"]
-        # A command without a reply may have taken a job that nobody knows of.
+        # A reserve without a reply can have taken a job without being noticed.
         self.thieves = [op for op in self.ops if op.verb in ("reserve", "reserve-with-timeout") and not op.reply]
         self.counted = None
         self.up = 0
@@ -97,7 +97,7 @@ class Judge:
         self.served()
         return self.violations
 
-    # What replies say.
+    # Replies.
 
     def reply(self, op):
         if op.verb == "put":
@@ -124,7 +124,7 @@ class Judge:
             if op.outcome == CHANGED[op.verb]:
                 self.change(job, op)
             else:
-                # An error; a job of which it is unknown whether it was deleted may be gone.
+                # After an error reply, a job whose deletion is uncertain can be gone.
                 self.leave(job, op.sent)
                 self.forget(job)
                 job.doubtful |= op.verb == "delete"
@@ -162,12 +162,13 @@ class Judge:
         return job
 
     def find(self, op):
-        """The job that a reply names. One that is not known comes from a put whose reply is missing or comes later."""
+        """Returns the job that a reply names. An unknown job belongs to a put whose reply is missing or arrives
+        later."""
         job = self.jobs.get(op.job)
         if job or op.outcome not in ("RESERVED", "FOUND"):
             return job
         puts = [put for put in self.puts_by_body.get(op.data, ()) if put.sent <= op.done]
-        # A put that was cut off before the end of its body makes no job.
+        # A put without a complete body creates no job.
         puts = [put for put in puts if put.job == op.job] or [put for put in puts if not put.reply and put.is_whole]
         if puts:
             return self.create(op.job, puts[0])
@@ -185,7 +186,7 @@ class Judge:
         self.exists(job, op)
         self.compare(job, op)
         for other in self.by_job[job.id]:
-            # What is still on its way when the reservation arrives was done before it.
+            # Commands still in progress when the reservation's reply arrives took effect before the reservation.
             if other.sent < op.done < other.end and other.conn != op.conn and id(other) not in job.applied:
                 if other.verb in CHANGED and other.verb != "delete" and other.outcome in ("", CHANGED[other.verb]):
                     job.applied.add(id(other))
@@ -205,7 +206,7 @@ class Judge:
             job.free = min(job.low, op.done)
         self.leave(job, op.sent)
         job.state, job.holder, job.since, job.taken = "reserved", op.conn, op.done, op
-        # A worker that has waited for long cannot have had the job before somebody made it ready.
+        # A worker that waited for long can have received the job only after the job became ready.
         job.free = max(op.sent, job.put.sent, job.free)
         job.low, job.high = job.free + job.ttr, op.done + job.ttr
 
@@ -223,7 +224,7 @@ class Judge:
             job.state = ""
 
     def holds(self, job, op):
-        """Whether the job was certainly reserved by the connection of the command until its reply."""
+        """Returns `True` if the connection certainly held the job until the reply to the command."""
         return job.state == "reserved" and job.holder == op.conn and op.done < job.low - self.allow.early
 
     def not_found(self, job, op):
@@ -233,7 +234,7 @@ class Judge:
             return
         certain = self.certain(job, op.sent, op.done)
         shows = op.verb in ("peek", "stats-job") or (op.verb == "delete" and certain in ("ready", "delayed", "buried"))
-        # An ID may be known from a reservation before its put is answered.
+        # A reservation can reveal an ID before its put is answered.
         if not shows or op.sent < job.put.end or job.gone or not job.put.reply:
             return
         if job.doubtful:
@@ -278,12 +279,12 @@ class Judge:
             self.enter(job, "ready", op)
 
     def others(self, job, op):
-        """Commands about the job whose order relative to this one is unknown."""
+        """Returns commands about the job whose order relative to this command is unknown."""
         beside = [o for o in self.by_job[job.id] if o.sent < op.done and o.end > op.sent and o.conn != op.conn]
         return [o for o in beside if o.verb not in ("peek", "stats-job")]
 
     def look(self, job, op):
-        """Compares the state that the server reports with the state that follows from the history."""
+        """Compares the reported state of a job with the state that follows from the history."""
         rows = dict(row.split(": ", 1) for row in op.data.decode().split("\n") if ": " in row)
         state, model = rows.get("state"), self.certain(job, op.sent, op.done)
         if self.others(job, op) or not model or state == model:
@@ -307,7 +308,7 @@ class Judge:
             self.broken("state wrong", text, job.id, op)
         self.forget(job)
 
-    # What follows for a job.
+    # Consequences for jobs.
 
     def enter(self, job, state, op, seconds=0):
         job.state, job.since, job.low, job.high = state, op.end, op.sent + seconds, op.end + seconds
@@ -316,7 +317,7 @@ class Judge:
             job.state = ""
 
     def leave(self, job, time):
-        """Ends what is known of a state at this time, and remembers when the job was certainly ready."""
+        """Makes the state unknown from this time on, and records when the job was certainly ready."""
         start = self.ready_since(job)
         if start is not None and start < time and job.pri is not None and not job.gone and not job.doubtful:
             job.ready.append((start, time, job.pri))
@@ -332,7 +333,7 @@ class Judge:
         job.state, job.pri, job.free = "", None, 0
 
     def certain(self, job, start, end):
-        """The state that the job certainly had between two moments."""
+        """Returns the state that the job certainly had between two times, or `None`."""
         if job.gone or job.doubtful or not job.state or start < job.since or self.thief(job, start, end):
             return None
         if job.state in ("reserved", "delayed"):
@@ -347,7 +348,7 @@ class Judge:
         return any(op.sent < end and op.end + self.allow.late > start and job.tube in op.watched for op in self.thieves)
 
     def disturbed(self, job, start, end):
-        """Whether a kick may have moved a buried or delayed job between two moments."""
+        """Returns `True` if a kick can have moved a buried or delayed job between two times."""
         return any(op.used == job.tube and op.sent < end and op.end > start for op in self.kicks)
 
     def kicked(self, op):
@@ -357,11 +358,11 @@ class Judge:
                 job.state, job.free = "", 0
 
     def unanswered(self, op):
-        """The command may have been executed or not."""
+        """Accounts for a command that can have been executed or not."""
         if op.verb == "kick":
             self.kicked(op)
             for job in self.jobs.values():
-                # It may be reserved because of this kick, which a power cut may undo.
+                # The job can be reserved as a result of the kick, which a power failure can undo.
                 if job.tube == op.used and job.state == "reserved" and job.since >= op.sent:
                     self.leave(job, op.sent)
                     self.forget(job)
@@ -402,7 +403,7 @@ class Judge:
                 self.forget(job)
                 job.doubtful |= any(op.verb in ("put", "delete") for op in late)
 
-    # Which job is served, and whether one is.
+    # Order of reservations.
 
     def served(self):
         for op in self.ops:
@@ -436,7 +437,7 @@ class Judge:
             self.broken("not served", f"TIMED_OUT although job {number} was ready", number, *about, op)
             return
 
-    # What the server counts.
+    # Server statistics.
 
     COUNTED = {f"cmd-{verb}": verb for verb in "put delete release bury kick touch peek use stats-job".split()}
     STATES = ("current-jobs-ready", "current-jobs-reserved", "current-jobs-delayed", "current-jobs-buried")

@@ -1,20 +1,19 @@
-"""What the clients of a round do: producers, workers, and those that look and meddle.
+"""The behavior of the clients in a round: producers, workers, and clients that inspect and modify jobs.
 
-Owns the choice of commands, which follows from a seed. Must not judge replies.
-"""
+Owns the choice of commands, which is derived from a seed. Must not check replies."""
 
 MEAN = 0.01
 
 
 class Plan:
-    """The choices of one round."""
+    """The random choices of one round."""
 
     def __init__(self, random, size):
         self.random, self.size = random, size
         self.tubes = [f"tube{n}" for n in range(3)]
-        # IDs that a reply has shown, and those that are not known to be deleted.
+        # IDs seen in replies, excluding IDs of jobs known to be deleted.
         self.ids, self.serial = [], 0
-        # Producers stop; everybody stops.
+        # `calm` stops the producers, `over` stops all clients.
         self.calm = self.over = False
 
     def body(self):
@@ -28,7 +27,7 @@ class Plan:
     def pause(self):
         return self.random.expovariate(1 / MEAN)
 
-    # Clients. Each yields a command, or seconds.
+    # Clients. Each yields commands, or numbers of seconds to sleep.
 
     def producer(self, name):
         while not self.over and not self.calm:
@@ -63,7 +62,7 @@ class Plan:
             yield self.pause()
 
     def work(self, held):
-        """Ends some reservations in some way."""
+        """Ends some reservations in random ways."""
         while held and self.random.random() < 0.8:
             job = held.pop(self.random.randrange(len(held)))
             kinds = ("delete", "release", "bury", "touch", "wait", "silence")
@@ -72,7 +71,7 @@ class Plan:
                 yield 0.7 * self.random.random()
                 what = "touch"
             elif what == "silence":
-                # Longer than most times to run: the server alone has to end them.
+                # Waits longer than most times to run, which lets the server end the reservation.
                 yield 2.5 + self.random.random()
                 what = "delete"
             pri = self.random.choice((0, 1, 5, 4000))
@@ -83,7 +82,7 @@ class Plan:
                 held.append(job)
 
     def sleeper(self, name):
-        """Reserves jobs and then says nothing for as long as the connection lasts."""
+        """Reserves jobs and then stays silent."""
         for tube in self.tubes:
             yield f"watch {tube}", None
         for _ in range(self.random.randint(1, 3)):
@@ -94,7 +93,7 @@ class Plan:
         yield 1e9
 
     def sweeper(self, name):
-        """Deletes what is ready, so that the newest jobs may be gone when the server ends."""
+        """Deletes ready jobs, which makes it likely that the newest jobs are gone when the server ends."""
         for tube in self.tubes:
             yield f"watch {tube}", None
         while True:
@@ -104,7 +103,7 @@ class Plan:
             yield f"delete {reply.job}", None
 
     def meddler(self, name):
-        """Looks at jobs, and moves some that others have put."""
+        """Inspects jobs and changes jobs of other clients."""
         while not self.over:
             yield f"use {self.random.choice(self.tubes)}", None
             if self.ids:
@@ -115,7 +114,7 @@ class Plan:
             yield 3 * self.pause()
 
     def inspector(self, name):
-        """Looks at every job, and at the counters, while nobody else does anything."""
+        """Inspects every job and the statistics while no other client is active."""
         for job in self.ids:
             yield f"stats-job {job}", None
         for job in self.ids[-50:]:
@@ -125,7 +124,7 @@ class Plan:
             yield f"stats-tube {tube}", None
 
     def drainer(self, name):
-        """Takes every job, one after the other."""
+        """Reserves all jobs."""
         for tube in self.tubes:
             yield f"watch {tube}", None
         for tube in self.tubes + ["default"]:

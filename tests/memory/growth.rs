@@ -1,6 +1,7 @@
-//! How much the real program grows while clients hold something unfinished, compared with its account.
+//! Measures the growth of the real program's memory while clients hold incomplete input, and compares it with the
+//! memory account.
 //!
-//! Owns the measurement. Must not know what the clients send.
+//! Must not depend on the clients' input.
 
 use std::net::TcpStream;
 
@@ -8,17 +9,18 @@ use beanpole::Client;
 
 use crate::daemon::{wait_until, Daemon};
 
-/// Bytes by which resident memory may grow beyond the account: pages that are touched for the first time, buffers of
-/// the threads, and gaps between pieces of memory.
+/// Maximum difference, in bytes, between the growth of resident memory and the memory account. Includes newly touched
+/// pages, thread buffers and fragmentation.
 pub const BEYOND: u64 = 4 << 20;
 
-/// Bytes that may stay after all clients have left: the allocator is not asked to return less than eight megabytes.
+/// Bytes of resident memory that can remain after all clients have disconnected. The allocator keeps up to eight
+/// megabytes.
 const STAYS: u64 = BEYOND + (9 << 20);
 
-/// How often in a row a figure must be equal before nothing more is expected.
+/// Number of consecutive equal samples after which a value counts as constant.
 const LOOKS: usize = 10;
 
-/// An idle program: its resident memory, and the account at that time.
+/// The resident memory and the memory account of an idle program, in bytes.
 pub struct Growth<'a> {
     daemon: &'a Daemon,
     observer: Client,
@@ -33,15 +35,15 @@ impl Growth<'_> {
         Growth { daemon, observer, resident: daemon.rss(), account }
     }
 
-    /// Checks the program while these connections hold what they sent, at least `least` bytes of account, and after
-    /// they are gone.
+    /// Checks the memory while the connections hold their input, and again after they are closed. `least` is the
+    /// minimum growth of the memory account in bytes.
     pub fn check(mut self, what: &str, connections: Vec<TcpStream>, least: u64) {
         let observer = &mut self.observer;
         wait_until(what, || figure(observer, "current-memory").saturating_sub(self.account) >= least);
         if least == 0 {
             settled(self.daemon, &mut self.observer);
         }
-        // In this order: what arrives meanwhile is only in the account.
+        // Reads the resident memory first. Input that arrives between the two reads can then only increase the account.
         let resident = self.daemon.rss().saturating_sub(self.resident);
         let account = figure(&mut self.observer, "current-memory").saturating_sub(self.account);
         println!("{what}: {} connections, account +{account}, resident +{resident}", connections.len());
@@ -52,9 +54,9 @@ impl Growth<'_> {
         wait_until("their memory is given back", || self.daemon.rss() <= self.resident + STAYS);
     }
 
-    // The TLS tests do not use it.
+    // The TLS tests include this module and do not use the method.
     #[allow(dead_code)]
-    /// Checks the maximum memory of the program, none of which remains.
+    /// Checks that the program's memory has never exceeded the limits and that the clients' memory has been released.
     pub fn check_peak(self, what: &str) {
         let peak = self.daemon.peak_rss().saturating_sub(self.resident);
         println!("{what}: at most +{peak}");
@@ -62,12 +64,11 @@ impl Growth<'_> {
     }
 }
 
-/// Returns a figure of `stats`.
 pub fn figure(client: &mut Client, key: &str) -> u64 {
     client.figure("stats", key).expect("a reply").parse().expect("a number")
 }
 
-/// Returns the account when it is constant and the program has executed everything that was sent.
+/// Returns the memory account when it is constant and the program has processed all input.
 fn settled(daemon: &Daemon, observer: &mut Client) -> u64 {
     let (mut last, mut same) = ((0, 0), 0);
     wait_until("the account is the same several times", || {

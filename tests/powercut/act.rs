@@ -1,6 +1,6 @@
-//! The commands of a history: what is sent, what comes back, and what it changes.
+//! The commands of a history: the bytes to send, the expected replies, and the resulting changes.
 //!
-//! Owns the spelling of each command in its protocol. Must not choose commands or record what happens.
+//! Owns the syntax of each command in its protocol. Must not choose commands or record events.
 
 use std::io::Result;
 
@@ -8,10 +8,10 @@ use crate::book::{Body, Book, Change, Job, Place, Wire};
 use crate::lanes::Promise;
 use crate::talk::*;
 
-/// A time to run or to live that does not end within a history, in seconds.
+/// A time to run or time to live, in seconds, that is longer than any history.
 pub const LONG: u64 = 3600;
 
-/// A command. Jobs are identified by their keys.
+/// A command. Jobs are identified by their keys in the book.
 #[derive(Clone, Debug)]
 pub enum Act {
     Put {
@@ -61,7 +61,7 @@ pub enum Act {
         kept: bool,
     },
     Grab,
-    /// Finished by a Gearman worker, which receives no reply.
+    /// A Gearman worker completes the job and gets no reply.
     Finish {
         key: String,
         done: bool,
@@ -83,10 +83,9 @@ pub enum Act {
     Remove(String),
 }
 
-/// A reply.
 pub struct Reply {
     pub line: String,
-    /// The key of the job that the reply names.
+    /// The key of the job that the reply names, or an empty string.
     pub key: String,
 }
 
@@ -99,7 +98,7 @@ impl Act {
         }
     }
 
-    /// Returns the existing job that this command joins, if there is one.
+    /// Returns the existing job that a submission would be joined with, if any.
     fn joins<'a>(&self, book: &'a Book) -> Option<(&'a String, &'a Job)> {
         match self {
             Act::Submit { function, unique, .. } if !unique.is_empty() => {
@@ -110,7 +109,7 @@ impl Act {
         }
     }
 
-    /// Returns the job that the reply is about, if another client has put it.
+    /// Returns the key of the job that the reply is about, if another client has put the job.
     pub fn about(&self, reply: &Reply) -> Option<String> {
         match self {
             Act::Submit { kept: true, .. } => Some(reply.key.clone()),
@@ -119,13 +118,13 @@ impl Act {
         }
     }
 
-    /// Returns what the reply to this command promises.
+    /// Returns the guarantee that a successful reply to the command gives.
     pub fn promise(&self, book: &Book) -> Promise {
         match (self, self.joins(book)) {
             (Act::Submit { kept: true, .. }, Some((_, job))) if job.volatile => Promise::New,
             (Act::Submit { kept: true, .. } | Act::Add { .. }, Some(_)) => Promise::Hearsay,
             (Act::Submit { kept: true, .. } | Act::Add { .. } | Act::Put { .. }, _) => Promise::New,
-            // A failure leaves no result unless it is the last one.
+            // A failed attempt stores no result, except for the last one.
             (Act::Outcome { id, done, .. }, _) => match book.jobs.get(id) {
                 Some(job) if !done && job.counts[1] + 1 < job.max_fails => Promise::Change,
                 _ => Promise::New,
@@ -136,7 +135,6 @@ impl Act {
         }
     }
 
-    /// Returns the bytes to send.
     pub fn bytes(&self, book: &Book) -> Vec<u8> {
         let data = |line: String, body: &Body| [line.as_bytes(), b"\r\n", &body.bytes(), b"\r\n"].concat();
         let handle = |key: &str| format!("H:{}:{key}", hostname());
@@ -164,7 +162,7 @@ impl Act {
                 packet(kind, &[function.as_bytes(), unique.as_bytes(), &body.bytes()])
             }
             Act::Grab => packet(GRAB_JOB, &[]),
-            // The reply to the echo shows when the command was executed.
+            // The reply to the echo request shows that the server has executed the command.
             Act::Finish { key, done: true } => {
                 [packet(WORK_COMPLETE, &[handle(key).as_bytes(), b"done"]), packet(ECHO_REQ, &[b"x"])].concat()
             }
@@ -179,7 +177,8 @@ impl Act {
             Act::Lease { queue } => format!("lease {queue} 0\r\n").into_bytes(),
             Act::Outcome { id, done, result } => {
                 let word = if *done { "complete" } else { "fail" };
-                // A question about a job that no longer exists is answered, and the result is read anyway.
+                // If the job does not exist, the server replies without waiting for the result, but reads the result
+                // anyway.
                 debug_assert!(book.jobs.contains_key(id));
                 data(format!("{word} {id} {}", result.length), result)
             }
@@ -187,7 +186,6 @@ impl Act {
         }
     }
 
-    /// Reads the reply.
     pub fn read(&self, talk: &mut Talk) -> Result<Reply> {
         match self.wire() {
             Wire::Beanstalk => {
@@ -222,7 +220,7 @@ impl Act {
         }
     }
 
-    /// Returns the changes that the command makes on success, as far as they are known without its reply.
+    /// Returns the changes that the command makes on success, as far as they can be predicted without its reply.
     pub fn expected(&self, book: &Book) -> Vec<Change> {
         let key = |key: &String| key.clone();
         match self {
@@ -238,7 +236,7 @@ impl Act {
                 vec![Change::Move { key: key(job), tube: tube.clone(), pri: *pri, delay: *delay }]
             }
             Act::Flush(tube) => flushed(book, tube),
-            // Nothing changes, and nothing is promised.
+            // Setting the same value again changes nothing and promises nothing.
             Act::Set { tube, settings } if book.settings.get(tube).map_or("", String::as_str) == settings => Vec::new(),
             Act::Set { tube, settings } => vec![Change::Set { tube: tube.clone(), settings: settings.clone() }],
             Act::Outcome { id, done, result } => {
@@ -291,7 +289,6 @@ impl Act {
         }
     }
 
-    /// Returns the first word of the reply on success.
     fn word(&self) -> &'static str {
         match self {
             Act::Reserve(_) => "RESERVED ",
@@ -318,7 +315,7 @@ fn reserved(book: &Book, key: &str) -> std::result::Result<Vec<Change>, String> 
     }
 }
 
-/// Returns the changes of a kick, which takes jobs of one kind, one after the other.
+/// Returns the changes of a kick, which moves several jobs of one state.
 fn kicked(book: &Book, tube: &str, bound: u64) -> Vec<Change> {
     let mut book = book.clone();
     let mut changes = Vec::new();
@@ -341,7 +338,7 @@ fn flushed(book: &Book, tube: &str) -> Vec<Change> {
     there.map(|(key, _)| Change::Delete(key.clone())).collect()
 }
 
-/// Returns the host name in Gearman's handles.
+/// Returns the host name used in Gearman's handles.
 fn hostname() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
     name.trim_end().to_owned()

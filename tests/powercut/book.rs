@@ -1,12 +1,12 @@
-//! The state that a queue must have after each change, as its clients know it.
+//! The state that a queue must have after each change, from the clients' point of view.
 //!
-//! Owns the jobs as clients know them, their changes one by one, as a log may keep or lose them, and the form of both
-//! in a trace. A command may make several changes. Must not talk to a server.
+//! Owns the jobs, the individual changes, and the textual form of changes in a trace. A log keeps or loses each change
+//! as a whole, and one command can make several changes. Must not communicate with a server.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// How a client identifies a job: by its number, or by the ID that the client chose.
+/// The protocol of a client. It determines whether jobs are identified by number or by a client-chosen ID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Wire {
     Beanstalk,
@@ -14,21 +14,21 @@ pub enum Wire {
     Workq,
 }
 
-/// Bytes that are derived from a word, and start with it.
+/// A body that begins with `word`. The remaining bytes are derived from the word.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Body {
     pub word: String,
     pub length: usize,
 }
 
-/// A change of the queue that one record of a log contains. The key of a job is its number in digits, or its ID.
+/// A change that the log stores in one record. A job's key is its decimal number or its ID.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     Put {
         key: String,
         job: Box<Job>,
     },
-    /// A job that was not stored is stored from now on.
+    /// A job that was only in memory becomes durable.
     Adopt(String),
     Reserve(String),
     Release {
@@ -52,19 +52,17 @@ pub enum Change {
         pri: u32,
         delay: u64,
     },
-    /// A tube gets other settings.
     Set {
         tube: String,
         settings: String,
     },
     Lease(String),
-    /// A Workq worker reported the outcome.
+    /// A Workq worker has reported the outcome.
     Outcome {
         key: String,
         done: bool,
         result: Body,
     },
-    /// The server was started.
     Restart,
 }
 
@@ -74,9 +72,9 @@ pub enum Place {
     Delayed,
     Reserved,
     Buried,
-    /// Waits for members of groups.
+    /// The job waits for members of groups.
     Held,
-    /// A schedule, which is never due within a history.
+    /// The job is a schedule, which is not due within a history.
     Scheduled,
     Leased,
     Done,
@@ -92,23 +90,23 @@ pub struct Job {
     pub delay: u64,
     pub ttr: u64,
     pub place: Place,
-    /// Reserves, releases, buries and kicks; in Workq, attempts and failures.
+    /// Numbers of reservations, releases, buries and kicks. For Workq jobs, numbers of attempts and failures.
     pub counts: [u32; 4],
     /// The position among the buried or the delayed jobs.
     pub order: u64,
-    /// Unique among the jobs of a function, unless it is empty.
+    /// The unique name within the function, or an empty string.
     pub unique: String,
-    /// The job ends when the clients that wait for it are gone.
+    /// `true` if the job exists only until all clients that wait for it have disconnected.
     pub volatile: bool,
     pub max_fails: u32,
     pub result: Option<Body>,
     /// The tags, separated by spaces.
     pub tags: String,
-    /// The groups that the job waits for, each with the number of members that must end, or 0 for all.
+    /// The groups that the job waits for, each with the number of members that must end, or 0 for all members.
     pub waits: Vec<(String, u64)>,
 }
 
-/// A job as a restarted server shows it.
+/// The properties of a job that a restarted server shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct View {
     pub tube: String,
@@ -119,16 +117,16 @@ pub struct View {
     pub ttr: u64,
     pub counts: [u32; 4],
     pub result: Option<Body>,
-    /// The values of the tags, by the keys of `stats-job`.
+    /// The values of the tags by their keys in `stats-job`.
     pub tags: BTreeMap<String, String>,
 }
 
-/// A tube with jobs or settings, as a restarted server shows it.
+/// The properties of a tube that a restarted server shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TubeView {
-    /// In seconds.
+    /// The length of the pause in seconds.
     pub pause: u64,
-    /// The job that is kicked next.
+    /// The key of the buried job that would be kicked next.
     pub buried: Option<String>,
     pub settings: String,
 }
@@ -139,12 +137,12 @@ pub struct Book {
     pub jobs: BTreeMap<String, Job>,
     pub pauses: BTreeMap<String, u64>,
     pub settings: BTreeMap<String, String>,
-    /// The number of ended members of each group that has members or waiting jobs.
+    /// The number of ended members of each group with members or waiting jobs.
     groups: BTreeMap<String, u64>,
     next: u64,
 }
 
-/// What a restart must show according to a book.
+/// The properties of the queue that a restarted server must show.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Views {
     pub jobs: BTreeMap<String, View>,
@@ -156,7 +154,7 @@ impl Body {
         Body { word: word.to_owned(), length: length.max(word.len() + 1) }
     }
 
-    /// Returns the bytes, which contain no zero byte and no line break.
+    /// Returns the bytes of the body, which contain no zero byte and no line break.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = format!("{}:", self.word).into_bytes();
         let mut state = hash(self.word.as_bytes());
@@ -168,7 +166,7 @@ impl Body {
         bytes
     }
 
-    /// Returns the body that has these bytes.
+    /// Returns the body with the given contents.
     pub fn of(bytes: &[u8]) -> Body {
         let start = bytes.split(|byte| *byte == b':').next().unwrap_or_default();
         let word = String::from_utf8_lossy(&start[..start.len().min(40)]).into_owned();
@@ -185,7 +183,7 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 impl Job {
-    /// Returns the job as it is put.
+    /// Creates a job with default options.
     pub fn new(wire: Wire, tube: &str, body: Body, pri: u32, delay: u64, ttr: u64) -> Job {
         Job {
             wire,
@@ -206,12 +204,12 @@ impl Job {
         }
     }
 
-    /// Returns the groups that the job is a member of.
+    /// Returns the names of the groups that the job belongs to.
     fn member_of(&self) -> impl Iterator<Item = &str> {
         self.tags.split(' ').filter_map(|tag| tag.strip_prefix("grp:"))
     }
 
-    /// Returns the groups that the tags name to wait for, each with a number if the tag has one.
+    /// Returns the groups in the job's `aft` tags, each with the number in the tag, if any.
     fn after(&self) -> impl Iterator<Item = (&str, Option<u64>)> {
         let tags = self.tags.split(' ').filter_map(|tag| tag.strip_prefix("aft:"));
         tags.map(|tag| match tag.split_once(':') {
@@ -220,17 +218,17 @@ impl Job {
         })
     }
 
-    /// Returns `true` if the job may have waited for other jobs.
+    /// Returns `true` if the job has a tag that can make it wait for other jobs.
     pub fn may_wait(&self) -> bool {
         self.after().next().is_some()
     }
 
-    /// Returns the interval in seconds, if the job is a schedule.
+    /// Returns the interval of a schedule in seconds, or `None` for other jobs.
     fn every(&self) -> Option<&str> {
         self.tags.split(' ').find_map(|tag| tag.strip_prefix("every:"))
     }
 
-    /// Returns `true` if the job has ended and only its result is left.
+    /// Returns `true` if the job has ended and only its result remains.
     pub fn is_over(&self) -> bool {
         matches!(self.place, Place::Done | Place::Failed)
     }
@@ -250,9 +248,9 @@ impl Job {
         }
     }
 
-    /// Returns the job as a restarted server shows it.
+    /// Returns the properties of the job that a restarted server shows.
     pub fn view(&self) -> View {
-        // Fields that the protocol does not show are omitted on both sides.
+        // Fields that the protocol does not show are replaced with defaults on both sides.
         let told = self.wire == Wire::Beanstalk;
         View {
             tube: self.tube.clone(),
@@ -276,7 +274,7 @@ impl Job {
     }
 }
 
-/// Returns what `stats-job` shows for a job with these tags.
+/// Returns the values that `stats-job` shows for the given tags.
 fn shown(tags: &str) -> BTreeMap<String, String> {
     let mut shown = BTreeMap::new();
     let mut show = |key: &str, value: &str| drop(shown.insert(key.to_owned(), value.to_owned()));
@@ -297,13 +295,13 @@ fn shown(tags: &str) -> BTreeMap<String, String> {
                 second.into_iter().for_each(|seconds| show("backoff", seconds));
             }
             "grp" => show("group", first),
-            // Shown as long as the job waits.
+            // The tag is shown only while the job waits.
             "aft" => {}
             "every" => {
                 show("every", first);
                 show("runs", "0");
             }
-            // The remaining time to live changes.
+            // The remaining time to live changes continuously and is not compared.
             "ttl" => show("expires-in", ""),
             _ => panic!("{tags}"),
         }
@@ -352,7 +350,7 @@ impl Book {
     fn put(&mut self, key: &str, mut job: Job) {
         if job.every().is_some() {
             job.place = Place::Scheduled;
-            // A schedule with the same interval as the one that it replaces is due at the same time.
+            // A schedule that replaces one with the same interval keeps the time of the next run.
             let old = self.jobs.get(key).filter(|old| job.delay == 0 && old.every() == job.every());
             job.delay = old.map_or(job.delay, |old| old.delay);
         }
@@ -372,7 +370,7 @@ impl Book {
         self.jobs.insert(key.to_owned(), job);
     }
 
-    /// Deletes a job and releases the jobs that waited for it alone.
+    /// Deletes a job and releases the jobs that waited only for it.
     fn delete(&mut self, key: &str) {
         let Some(job) = self.jobs.remove(key) else { return };
         for group in job.member_of() {
@@ -390,7 +388,7 @@ impl Book {
         self.tidy();
     }
 
-    /// Removes groups without members and waiting jobs.
+    /// Removes groups that have neither members nor waiting jobs.
     fn tidy(&mut self) {
         let mut groups = std::mem::take(&mut self.groups);
         let waits = |group: &str| self.jobs.values().any(|job| job.waits.iter().any(|(name, _)| name == group));
@@ -407,18 +405,18 @@ impl Book {
         self.pauses.retain(|tube, _| settings.contains_key(tube) || jobs.values().any(|job| job.tube == *tube));
     }
 
-    /// Returns the job that the next kick in this tube takes.
+    /// Returns the key of the job that the next kick in the tube would move.
     pub fn kicked_next(&self, tube: &str) -> Option<String> {
         let of = |place| {
             let there = self.jobs.iter().filter(move |(_, job)| job.tube == tube && job.place == place);
-            // Among delayed jobs, the one that is due first: delays are longer than histories and differ by more than
-            // their length.
+            // A kick takes the delayed job that is due first. Delays exceed the duration of a history, and their
+            // differences do as well.
             there.min_by_key(|(_, job)| (if place == Place::Delayed { job.delay } else { 0 }, job.order))
         };
         of(Place::Buried).or_else(|| of(Place::Delayed)).map(|(key, _)| key.clone())
     }
 
-    /// Returns what a restart must show.
+    /// Returns the properties that a restarted server must show.
     pub fn views(&self) -> Views {
         let kept = || self.jobs.iter().filter(|(_, job)| !job.volatile);
         let mut tubes = BTreeMap::new();
@@ -481,7 +479,7 @@ impl Job {
     }
 }
 
-/// Joins words with spaces; an empty word becomes a hyphen.
+/// Joins words with spaces. Empty words are written as hyphens.
 fn line(words: &[&dyn std::fmt::Display]) -> String {
     let mut line = String::new();
     for word in words {
@@ -493,7 +491,7 @@ fn line(words: &[&dyn std::fmt::Display]) -> String {
 }
 
 impl Change {
-    /// Returns the form for a trace.
+    /// Returns the textual form of the change for a trace.
     pub fn write(&self) -> String {
         match self {
             Change::Put { key, job } => {

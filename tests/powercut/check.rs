@@ -1,8 +1,8 @@
-//! Checks whether the recovered queue is one that may come back.
+//! Checks whether a recovered queue is in a permitted state.
 //!
-//! Owns the list of checks, with their switches, and the comparison. What survives must be a prefix of each client's
-//! commands, and of all commands together as far as their order is known. If it is not, each job is checked alone to
-//! explain the violation. Must not talk to a server.
+//! Owns the list of checks, the switches that enable them, and the comparison. The surviving changes must be a prefix
+//! of each client's commands, and of all commands as far as their order is known. Otherwise, each job is compared
+//! separately to describe the violation. Must not communicate with a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,54 +10,53 @@ use crate::book::{Change, Views};
 use crate::lanes::{End, Heading, Lane, Rule, Span};
 use crate::ways::{pauses, ways};
 
-/// The kinds of violations.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Check {
-    /// An acknowledged job or change is lost.
+    /// An acknowledged job or change is missing.
     Lost,
-    /// An acknowledged deletion is undone, or a job exists that nobody has put.
+    /// An acknowledged deletion was undone, or a job exists that no client has put.
     Back,
-    /// Like the two above with `-F` after a power cut, for changes that had been synced anyway.
+    /// With `-F`, a power failure lost a synced change or undid a synced deletion.
     LostWithoutSyncs,
-    /// What survives a power cut with `-f0` is not a prefix of the history.
+    /// With `-f0`, the changes that survived a power failure are not a prefix of the history.
     PrefixAlways,
-    /// The same with periodic syncs.
+    /// With periodic syncs, the changes that survived a power failure are not a prefix of the history.
     PrefixEvery,
-    /// The same with `-F`.
+    /// With `-F`, the changes that survived a power failure are not a prefix of the history.
     PrefixNever,
-    /// The same after a failure of the disk.
+    /// After a disk failure, the surviving changes are not a prefix of the history.
     PrefixFailing,
-    /// What survives a kill is not a prefix of the history.
+    /// After a kill, the surviving changes are not a prefix of the history.
     PrefixKill,
-    /// A client received a report of another client's change, and the change is lost.
+    /// A change is missing although another client received a reply that reports it.
     Hearsay,
-    /// `--strict` refuses what an ordinary power cut has left.
+    /// `--strict` refuses to start after an ordinary power failure.
     Strict,
-    /// The same after a kill.
+    /// `--strict` refuses to start after a kill.
     StrictKill,
-    /// The same after a failure of the disk.
+    /// `--strict` refuses to start after a disk failure.
     StrictFailing,
     /// The ID of a stored job is assigned to another job.
     Ids,
-    /// The same after an interrupted start.
+    /// The ID of a stored job is assigned to another job after an interrupted start.
     IdsAgain,
-    /// An ID that a client has seen, but that is not in the log, is assigned to another job.
+    /// An ID that a client has received, but that is not in the log, is assigned to another job.
     VolatileIds,
-    /// The same with `-F` after a power cut.
+    /// With `-F`, a power failure causes an ID to be assigned to another job.
     IdsWithoutSyncs,
-    /// A unique name is assigned to a second job, or a result is missing.
+    /// A unique name is accepted for a second job, or a result is missing.
     ExtrasStore,
-    /// A file is used before its space is allocated on the disk, which may be full.
+    /// The server uses a file before its disk space is allocated, which fails on a full disk.
     Space,
-    /// The server does not start.
     Start,
-    /// A running server sends a wrong reply.
+    /// The running server sends a wrong reply.
     Talk,
-    /// A foreground job is not stored although it was submitted again in the background.
+    /// A foreground job that was submitted again in the background is missing.
     Adoption,
 }
 
-/// Which checks count. Violations of the others are reported, and the run passes.
+/// For each check, whether its violations make the run fail, and a description. Violations of disabled checks are only
+/// reported.
 pub const SWITCHES: [(Check, bool, &str); 21] = [
     (Check::Lost, true, "nothing that was promised is lost"),
     (Check::Back, true, "nothing that was promised to be gone is back"),
@@ -83,17 +82,16 @@ pub const SWITCHES: [(Check, bool, &str); 21] = [
 ];
 
 impl Check {
-    /// Returns the checks with this name; `all` is the name of all checks.
+    /// Returns the check with this name. The name `all` selects all checks.
     pub fn named(name: &str) -> Vec<Check> {
         let all = SWITCHES.iter().map(|(check, _, _)| *check);
         all.filter(|check| name == "all" || name == format!("{check:?}")).collect()
     }
 }
 
-/// A violation with its description.
+/// A failed check with a description of the violation.
 pub type Problem = (Check, String);
 
-/// The observed state of a queue.
 #[derive(Clone, Default, Debug)]
 pub struct Sight {
     pub views: Views,
@@ -101,22 +99,20 @@ pub struct Sight {
     pub total: u64,
 }
 
-/// The result of a comparison.
 #[derive(Default)]
 pub struct Verdict {
-    /// The number of surviving changes of each lane; empty if the queue matches no state.
+    /// The number of surviving changes of each lane. Empty if no permitted state matches the queue.
     pub kept: BTreeMap<u64, usize>,
     pub problems: Vec<Problem>,
 }
 
-/// The input of a comparison.
 pub struct Case<'a> {
     pub heading: &'a Heading,
     pub lanes: &'a BTreeMap<u64, Lane>,
     pub rule: Rule,
 }
 
-/// A lane, and the states that it may have.
+/// A lane, and the numbers of changes that explain its recovered state.
 struct Found<'a> {
     lane: &'a Lane,
     span: Span<'a>,
@@ -125,7 +121,7 @@ struct Found<'a> {
     alive: u64,
 }
 
-/// Returns the prefix of a lane's tube names.
+/// Returns the prefix of the tube names of a lane.
 pub fn prefix(lane: u64) -> String {
     format!("l{lane}-")
 }
@@ -139,7 +135,7 @@ impl Case<'_> {
         self.rule.end == End::PowerCut && self.never_syncs()
     }
 
-    /// Returns the check that fails if a promise was broken.
+    /// Returns the check to report when a promise was broken.
     fn lost(&self, check: Check) -> Check {
         if self.without_syncs() {
             Check::LostWithoutSyncs
@@ -158,7 +154,7 @@ impl Case<'_> {
         }
     }
 
-    /// Returns the check that fails if `--strict` refuses.
+    /// Returns the check to report when `--strict` refuses to start.
     pub fn refused(&self) -> Check {
         match self.rule.end {
             _ if self.rule.failed != usize::MAX => Check::StrictFailing,
@@ -167,7 +163,7 @@ impl Case<'_> {
         }
     }
 
-    /// Returns the check that fails if an ID was assigned again.
+    /// Returns the check to report when an ID was assigned again.
     pub fn given_again(&self, id: u64) -> Check {
         let key = id.to_string();
         let is_put = |change: &Change| matches!(change, Change::Put { key: it, job } if *it == key && !job.volatile);
@@ -204,7 +200,7 @@ impl Case<'_> {
             self.agree(&mut found, &mut verdict);
             let alive: u64 = found.values().map(|it| it.alive).sum();
             if sight.total != alive {
-                // Two jobs to which one client has given the same name look like one job.
+                // If a client used the same name for two jobs, both appear as one job.
                 let open = found.values().any(|it| it.span.least < it.span.changes.len());
                 let check = if open { self.no_prefix() } else { self.lost(Check::Back) };
                 verdict.problems.push((check, format!("there are {} jobs, not {alive}", sight.total)));
@@ -213,13 +209,13 @@ impl Case<'_> {
         verdict
     }
 
-    /// Finds states of all lanes in which no command is missing while a later one survives, if the earlier one was
-    /// answered before the later one was sent.
+    /// Reduces the lanes' states to a consistent combination: if a command survives, so must all commands of other
+    /// lanes that were answered before it was sent.
     fn agree(&self, found: &mut BTreeMap<u64, Found>, verdict: &mut Verdict) {
         loop {
             let now: BTreeMap<u64, usize> =
                 found.iter().filter_map(|(lane, it)| Some((*lane, *it.matches.last()?))).collect();
-            // The time of the reply to the first missing command.
+            // The event index of the reply to the first missing command.
             let missing = found.values().filter_map(|it| it.first_missing(*it.matches.last()?)).min();
             let wrong = found.iter().find(|(_, it)| match (it.matches.last(), missing) {
                 (Some(count), Some(missing)) => it.last_sent(*count).is_some_and(|sent| sent > missing),
@@ -251,7 +247,7 @@ impl Case<'_> {
         }
     }
 
-    /// Returns the violations of single jobs, if the queue as a whole never had this state.
+    /// Compares each job separately, to describe the violation when no state of the whole queue matches.
     fn explain(&self, span: &Span, views: &[(usize, Views)], seen: &Views) -> Vec<Problem> {
         let mut problems = Vec::new();
         for key in span.keys() {
@@ -282,7 +278,7 @@ impl Case<'_> {
     }
 }
 
-/// Returns the differences to the most similar state.
+/// Describes the differences between the queue and the most similar permitted state.
 fn nearest(views: &[(usize, Views)], seen: &Views) -> String {
     let differences = |view: &Views| -> Vec<String> {
         let keys: BTreeSet<&String> = view.jobs.keys().chain(seen.jobs.keys()).collect();
@@ -305,7 +301,7 @@ fn nearest(views: &[(usize, Views)], seen: &Views) -> String {
 }
 
 impl Views {
-    /// Returns the part of the state that belongs to one lane.
+    /// Returns the jobs and tubes that belong to one lane.
     fn of_lane(&self, lane: u64, span: &Span) -> Views {
         let keys: BTreeSet<&str> = span.keys();
         let name = prefix(lane);
@@ -319,13 +315,14 @@ impl Views {
 }
 
 impl Found<'_> {
-    /// Returns the place of the reply to the first command that is not completely among the first `count` changes.
+    /// Returns the event index of the reply to the first command that is not completely among the first `count`
+    /// changes.
     fn first_missing(&self, count: usize) -> Option<usize> {
         let missing: BTreeSet<u64> = self.span.changes[count..].iter().map(|(step, _)| *step).collect();
         missing.iter().filter_map(|step| self.lane.steps[step].told).min()
     }
 
-    /// Returns the place at which the last command among the first `count` changes was sent.
+    /// Returns the event index at which the last command among the first `count` changes was sent.
     fn last_sent(&self, count: usize) -> Option<usize> {
         self.span.changes[..count].last().map(|(step, _)| self.lane.steps[step].sent)
     }

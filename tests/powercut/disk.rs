@@ -1,10 +1,9 @@
-//! A disk that replays a trace, and what a power cut would leave on it.
+//! Replays a trace on a simulated disk, and computes what can remain after a power failure.
 //!
-//! Owns what a sync makes safe and what is at the mercy of the cut without one. Bytes of a file that were not synced
-//! may be there, in part or not at all, whatever was written before or after them, and so may its length; an entry of a
-//! folder that was made, renamed or removed may be as before until that folder is synced, each by itself. A file whose
-//! entry is safe may lack its bytes. What a sync has lost by failing is lost, or safe. Must not know what the
-//! bytes mean.
+//! Owns the rules for data that was not synced. Unsynced bytes and the length of a file can survive completely, partly
+//! or not at all, independently of each other. Creating, renaming and removing an entry is undecided until the
+//! directory is synced. A file with a durable entry can lack its contents. A failed sync makes data durable or loses
+//! it. Must not interpret the contents.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,11 +12,11 @@ use nix::libc;
 use crate::random::Random;
 use crate::trace::Event;
 
-/// The unit that disks write atomically, and the unit that systems write.
+/// The size of a sector in bytes, which disks write atomically.
 const SECTOR: usize = 512;
 const PAGE: usize = 4096;
 
-/// The only file that is not part of the log.
+/// The only file in the directory that is not part of the log.
 const LOCK: &str = "lock";
 
 type Number = usize;
@@ -26,30 +25,29 @@ type Number = usize;
 #[derive(Clone, Debug)]
 enum Change {
     Write(usize, Vec<u8>),
-    /// The length changes.
+    /// Sets the length in bytes.
     Length(usize),
-    /// The length is at least this.
+    /// Increases the length to at least this number of bytes.
     Grow(usize),
 }
 
 #[derive(Clone, Default)]
 struct Object {
-    /// Contents on the disk.
+    /// The contents that survive a power failure.
     durable: Vec<u8>,
-    /// Contents as programs see them.
+    /// The contents that programs read.
     current: Vec<u8>,
-    /// The changes that lead from `durable` to `current`, each with the place of its event.
+    /// The changes between `durable` and `current`, each with the index of its event.
     pending: Vec<(usize, Change)>,
-    /// Writes that a failed sync has lost.
+    /// Event indexes of writes that a failed sync has lost.
     lost: Vec<usize>,
 }
 
-/// A change to a directory.
 #[derive(Clone, Debug)]
 enum Entry {
     Add(String, Number),
     Remove(String, Number),
-    /// A rename within one directory: the file has one name or the other.
+    /// Renames a file within a directory. The file always has either the old or the new name.
     Rename(String, String, Number),
     AddFolder(String),
     RemoveFolder(String),
@@ -68,30 +66,28 @@ enum Opened {
     Folder(String),
 }
 
-/// What a power cut leaves of unsynced changes.
+/// The selection of unsynced changes that survive a power failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mood {
-    /// None of them.
     Nothing,
-    /// All of them.
     All,
-    /// All up to some moment, and none after it.
+    /// All changes before a random moment survive.
     Moment,
-    /// Each change completely or not at all; one in this many is missing.
+    /// Each change survives completely or not at all. One of this many changes is missing on average.
     Whole(u64),
-    /// Each sector independently.
+    /// Each sector survives independently.
     Sectors,
-    /// Each page independently.
+    /// Each page survives independently.
     Pages,
-    /// A prefix of each change.
+    /// A prefix of each change survives.
     Torn,
-    /// Directory entries, but no contents.
+    /// All changes to directory entries survive, but no contents.
     Entries,
-    /// Contents, but no directory entries.
+    /// All contents survive, but no changes to directory entries.
     Bytes,
-    /// All changes but one.
+    /// All changes except one survive.
     Missing,
-    /// One change only.
+    /// Only one change survives.
     Alone,
 }
 
@@ -111,7 +107,7 @@ pub const MOODS: [Mood; 13] = [
     Mood::Alone,
 ];
 
-/// The disk; see the module's documentation.
+/// The state of the simulated disk after a number of events.
 #[derive(Clone)]
 pub struct Disk {
     objects: Vec<Object>,
@@ -119,26 +115,26 @@ pub struct Disk {
     durable: Names,
     pending: Vec<(usize, Entry)>,
     handles: HashMap<u64, Opened>,
-    /// Syncs in progress: the file, and the place at which the sync began.
+    /// Syncs in progress by handle: the file, and the event index at which the sync began.
     syncs: HashMap<u64, (Opened, usize)>,
-    /// Removed files with writes that were not durable: the places of the first such write and of the removal. Until
-    /// everything before the removal is durable, it is unknown whether their contents are stored elsewhere.
+    /// Removed files with writes that were not durable: the event indexes of the first such write and of the removal.
+    /// Other files are known to contain the data only when everything before the removal is durable.
     orphans: Vec<(usize, usize)>,
-    /// Decides what a failed sync loses.
+    /// Decides which data a failed sync loses.
     random: Random,
-    /// The place of the first failed sync.
+    /// The event index of the first failed sync.
     pub failed: Option<usize>,
-    /// The place at which a file was first used before its space was allocated on the disk.
+    /// The event index at which a file was first used before its disk space was allocated.
     pub unfilled: Option<usize>,
 }
 
 impl Change {
-    /// Returns `true` if the change writes bytes other than zeros.
+    /// Returns `true` if the change writes nonzero bytes.
     fn writes(&self) -> bool {
         matches!(self, Change::Write(_, bytes) if bytes.iter().any(|byte| *byte != 0))
     }
 
-    /// Returns `true` if the change allocates space. Zero bytes are also written for other reasons.
+    /// Returns `true` if the change can allocate disk space. Writing zeros can also have other purposes.
     fn fills(&self) -> bool {
         match self {
             Change::Write(_, bytes) => bytes.len() >= SECTOR && !self.writes(),
@@ -214,19 +210,20 @@ impl Object {
         }
     }
 
-    /// Returns the place of the first write of bytes other than zeros that is not durable.
+    /// Returns the event index of the first nonzero write that is not durable.
     fn first_unsynced(&self) -> Option<usize> {
         let written = self.pending.iter().filter(|(_, change)| change.writes()).map(|(place, _)| *place);
         written.chain(self.lost.iter().copied()).min()
     }
 
-    /// Makes everything written before `place` durable.
+    /// Makes everything written before event index `place` durable.
     fn settle(&mut self, place: usize) {
         let behind = self.pending.partition_point(|(at, _)| *at < place);
         self.pending.drain(..behind).for_each(|(_, change)| apply(&mut self.durable, &change));
     }
 
-    /// Marks everything written before `place` as written, although some of it is lost.
+    /// Simulates a failed sync: everything written before event index `place` is no longer pending, although some of it
+    /// is lost.
     fn lose(&mut self, place: usize, random: &mut Random) {
         let behind = self.pending.partition_point(|(at, _)| *at < place);
         for (at, change) in self.pending.drain(..behind) {
@@ -239,7 +236,7 @@ impl Object {
 }
 
 impl Disk {
-    /// Returns the disk after the first `count` events. The seed decides what failed syncs lose.
+    /// Returns the disk after the first `count` events. `seed` decides which data failed syncs lose.
     pub fn replay(events: &[Event], count: usize, seed: u64) -> Disk {
         let mut disk = Disk {
             objects: Vec::new(),
@@ -381,7 +378,8 @@ impl Disk {
         let gone = self.pending.iter().filter(|(at, entry)| settled(at, entry) && is_removal(entry));
         let gone: BTreeSet<usize> = gone.map(|(at, _)| *at).collect();
         for (place, entry) in std::mem::take(&mut self.pending) {
-            // An entry that left one directory has arrived in the other.
+            // If a sync of the new directory made a moved entry durable, its removal from the old directory is durable
+            // too.
             if settled(&place, &entry) || (gone.contains(&place) && !is_removal(&entry)) {
                 self.durable.apply(&entry);
             } else {
@@ -391,7 +389,7 @@ impl Disk {
         self.pending = rest;
     }
 
-    /// Returns the place of the first event whose write is not known to be durable.
+    /// Returns the event index of the first write that is possibly not durable.
     pub fn first_unsynced(&self) -> usize {
         let logs = self.current.files.iter().filter(|(path, _)| *path != LOCK);
         let first = logs.filter_map(|(_, number)| self.objects[*number].first_unsynced()).min().unwrap_or(usize::MAX);
@@ -399,12 +397,12 @@ impl Disk {
         orphans.map(|(orphan, _)| *orphan).min().unwrap_or(usize::MAX).min(first)
     }
 
-    /// Returns the files as programs see them, which is also what a kill leaves.
+    /// Returns the files as programs see them. A kill leaves the same contents.
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
         self.with_folders(&self.current, |number| self.objects[number].current.clone())
     }
 
-    /// Returns files by path; a path that ends with a slash is a directory.
+    /// Returns the contents of files by path. A path that ends with a slash is a directory.
     fn with_folders(&self, names: &Names, bytes: impl Fn(Number) -> Vec<u8>) -> BTreeMap<String, Vec<u8>> {
         let reachable = |path: &&String| names.is_reachable(path);
         let folders = names.folders.iter().filter(reachable).map(|path| (format!("{path}/"), Vec::new()));
@@ -412,12 +410,12 @@ impl Disk {
         files.map(|(path, number)| (path.clone(), bytes(*number))).chain(folders).collect()
     }
 
-    /// Returns the files after a power cut.
+    /// Returns the files that remain after a power failure.
     pub fn cut(&self, mood: Mood, random: &mut Random) -> BTreeMap<String, Vec<u8>> {
         let places: BTreeSet<usize> = (self.pending.iter().map(|(place, _)| *place))
             .chain(self.objects.iter().flat_map(|object| object.pending.iter().map(|(place, _)| *place)))
             .collect();
-        // The change that counts alone, or the last one that survives.
+        // The change that is treated specially by the modes that select a moment or a single change.
         let chosen = places.iter().nth(random.below(places.len().max(1) as u64) as usize).copied().unwrap_or(0);
         let is_kept = |place: usize, random: &mut Random| match mood {
             Mood::Nothing => false,
@@ -435,11 +433,11 @@ impl Disk {
             let keep = match mood {
                 Mood::Entries => true,
                 Mood::Bytes => false,
-                // Both ends of a rename across directories have the same place: the entry does not leave one before it
-                // has arrived in the other.
+                // Both entries of a rename across directories have the same event index. The old entry must not
+                // disappear before the new entry exists.
                 _ => *kept.entry(*place).or_insert_with(|| is_kept(*place, random)),
             };
-            // The entry may have arrived without having left.
+            // Both entries can exist after the power failure.
             let stays = matches!(entry, Entry::Remove(path, number) if self.is_elsewhere(path, *number, *place));
             if keep && !(stays && random.once_in(3)) {
                 names.apply(entry);
@@ -464,7 +462,7 @@ impl Disk {
         self.with_folders(&names, |number| bytes[&number].clone())
     }
 
-    /// Returns `true` if the event that removed this entry added it to another directory.
+    /// Returns `true` if the event that removed this entry added the file to another directory.
     fn is_elsewhere(&self, path: &str, number: Number, place: usize) -> bool {
         self.pending
             .iter()
@@ -472,7 +470,7 @@ impl Disk {
     }
 }
 
-/// Splits a write into the pieces that a disk writes atomically, each as start and end.
+/// Splits a write into parts that a disk writes atomically. Returns the start and the end of each part.
 fn pieces(at: usize, length: usize, unit: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut from = 0;
     std::iter::from_fn(move || {

@@ -1,7 +1,7 @@
-//! A history: the program under the shim, what its clients do, and how it ends.
+//! Runs the program under the shim with clients, and records one history.
 //!
-//! Owns the kinds of histories, what follows from a seed, and the transition from one generation to the next. Timing
-//! may decide what a history contains, but never how it is judged.
+//! Owns the kinds of histories, the random plan of each history, and the transition between generations. Timing can
+//! affect the contents of a history, but not the verdict.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,54 +24,52 @@ use crate::restart::{books, command, wanted, write_files, Cut};
 use crate::talk::{packet, Talk, SUBMIT_JOB};
 use crate::trace::{read, Event, Number, Trace};
 
-/// What the clients do.
+/// The clients and the disk of a history.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
-    /// One client.
     Solo,
     /// Three clients, each with its own jobs.
     Crowd,
-    /// Two clients, one of which refers to what the other has just done, during a slow sync.
+    /// Two clients. During a slow sync, one client refers to the latest command of the other.
     Held,
-    /// One client, on a disk whose syncs sometimes fail.
+    /// One client, on a disk whose syncs fail occasionally.
     Failing,
-    /// One client, on a binlog of beanstalkd.
+    /// One client, on an imported binlog of beanstalkd.
     Import,
-    /// One client that receives very many IDs, none of which are in the log.
+    /// One client that receives very many IDs, which are not in the log.
     Handles,
 }
 
-/// The duration of a sync on a slow disk, in microseconds: more than the program considers slow.
+/// The duration of a sync on a slow disk in microseconds. Exceeds the program's threshold for slow syncs.
 const SLOW_SYNC: u32 = 5000;
 
-/// The number of IDs: more than a start skips.
+/// The number of IDs in a history of kind `Handles`. Exceeds the number that a start skips.
 const HANDLES: u64 = 150_000;
 
-/// Submissions that are sent together.
+/// The number of submissions in one write.
 const BREATH: u64 = 2000;
 
-/// Interval between checks whether a sync is held.
+/// Interval between checks for a blocked sync.
 const GLANCE: Duration = Duration::from_millis(1);
 
-/// How long to wait for a reply that is held back before the sync continues.
+/// Time to wait for a premature reply before the sync continues.
 const HELD_FOR: Duration = Duration::from_millis(40);
 
-/// What follows from a seed.
+/// The properties of a history, all derived from its seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
     pub kind: Kind,
-    /// Options of the program.
     pub options: Vec<String>,
-    /// The sync option: `-f0`, `-f MS`, none, or `-F`.
+    /// The sync option: `-f0`, `-f MS`, `-F`, or an empty string.
     pub policy: String,
-    /// Milliseconds between syncs.
+    /// Pause between commands in milliseconds.
     pause: u64,
     sync_micros: u32,
     steps: u64,
 }
 
-/// A history that is being made, generation by generation.
+/// A history while it is being recorded.
 pub struct History<'a> {
     pub plan: Plan,
     program: &'a Path,
@@ -98,9 +96,9 @@ impl Kind {
 
 impl Plan {
     pub fn of(seed: u64) -> Plan {
-        // Neighboring seeds must have nothing in common.
+        // Makes the random numbers of consecutive seeds independent.
         let mut random = Random::new(Random::new(seed).next());
-        // Every run contains all kinds.
+        // Any range of consecutive seeds contains all kinds.
         let kind = match seed % 20 {
             3 if seed % 40 == 3 => Kind::Handles,
             15 => Kind::Import,
@@ -132,7 +130,7 @@ impl Plan {
     }
 }
 
-/// Ends the recording between two calls, so that no unrecorded call is executed.
+/// Kills the program between two recorded calls. No unrecorded call is executed.
 fn kill(daemon: Daemon, trace: &Trace) {
     trace.set(Number::HoldSyncs, 0);
     trace.set(Number::Freeze, 1);
@@ -158,8 +156,8 @@ impl<'a> History<'a> {
         self.folder.join("log")
     }
 
-    /// Records the first generation, or the next one after a cut of the last. Returns its trace, unless the log did not
-    /// come back correctly.
+    /// Records the first generation, or the generation after a cut of the previous one. Returns the trace's path, or
+    /// `None` if the recovered queue is wrong.
     pub fn record(&mut self, before: Option<(&[Event], &Path, Cut)>) -> Result<Option<PathBuf>> {
         self.generation += 1;
         let trace = Arc::new(Trace::new(&self.folder, &format!("generation-{}", self.generation))?);
@@ -194,7 +192,7 @@ impl<'a> History<'a> {
         Ok(Some(trace.path().to_owned()))
     }
 
-    /// Returns the state before the first start of the program.
+    /// Prepares the directory before the first start of the program. Returns the initial book of each lane.
     fn begin(&mut self, trace: &Trace) -> Result<BTreeMap<u64, (Book, u64)>> {
         trace.mark(&format!("is {} {}", self.plan.kind.name(), self.plan.options.join(" ")));
         let (mut files, mut book, mut steps) = (Vec::new(), Book::default(), 0);
@@ -215,7 +213,7 @@ impl<'a> History<'a> {
         Ok((0..count).map(|number| (number, (book.clone(), steps))).collect())
     }
 
-    /// Checks that the shim has recorded everything: the trace must produce the same files.
+    /// Checks that the shim has recorded all calls: replaying the trace must produce the actual files.
     fn verify_trace(&mut self, trace: &Trace) -> Result<()> {
         let events = read(trace.path())?;
         assert!(events.contains(&Event::Began), "the program does not load the shim: is it static?");
@@ -244,7 +242,7 @@ impl<'a> History<'a> {
         Ok(())
     }
 
-    /// Continues a trace after a cut of another one.
+    /// Begins a trace with the events of another trace up to a cut.
     fn continue_from(
         &self,
         trace: &Trace,
@@ -255,7 +253,7 @@ impl<'a> History<'a> {
         let left = cut.leave(events);
         write_files(&self.log(), &left.files)?;
         if cut.end == End::Kill {
-            // Changes that were not synced still are not.
+            // Changes that were not synced before the cut remain unsynced.
             trace.continue_from(path, cut.count)?;
         } else {
             let lanes = lanes(events, cut.count);
@@ -273,7 +271,7 @@ impl<'a> History<'a> {
             }
             left.files.iter().for_each(|(path, bytes)| trace.found(path, bytes));
         }
-        // The effects of commands are known from later events, and must be known here too.
+        // The effects of some commands are recorded only after the cut. Copy them to the new trace.
         for event in &events[cut.count..] {
             if let Event::Mark(text) = event {
                 let words: Vec<&str> = text.splitn(4, ' ').collect();
@@ -288,7 +286,7 @@ impl<'a> History<'a> {
         Ok(BTreeMap::new())
     }
 
-    /// Checks the recovered state and records it. Returns `None` if the state is wrong.
+    /// Checks and records the recovered state. Returns `None` if the state is wrong.
     fn recovered(&mut self, daemon: &Daemon, trace: &Trace, end: End) -> Result<Option<BTreeMap<u64, (Book, u64)>>> {
         let events = read(trace.path())?;
         let cut = Cut { count: events.len(), end, seed: self.plan.seed };
@@ -317,7 +315,7 @@ impl<'a> History<'a> {
         Ok(Some(found))
     }
 
-    /// Lets the clients run.
+    /// Runs the clients until they have executed all commands.
     fn live(
         &mut self,
         daemon: &Daemon,
@@ -355,7 +353,7 @@ impl<'a> History<'a> {
     }
 }
 
-/// Executes one command after the other, with pauses during which a sync may happen.
+/// Executes commands one at a time, with pauses that let syncs happen.
 fn steps(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for _ in 0..plan.steps {
         if plan.kind == Kind::Failing && lane.random.once_in(15) {
@@ -372,10 +370,10 @@ fn steps(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result
     Ok(())
 }
 
-/// While a sync is blocked, a second client refers to what the first has just done.
+/// While a sync is blocked, a second client refers to the latest command of the first client.
 fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for number in 0..plan.steps {
-        // So that syncs are known to be slow, and only the thread that makes them waits for one.
+        // Shows the server that syncs are slow. Afterwards, only the log's thread waits for syncs.
         for _ in 0..4 {
             lane.step(daemon)?;
         }
@@ -391,13 +389,14 @@ fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<
         let first = lane.say(daemon, 0, vec![act.clone()])?;
         while trace.get(Number::Held) == 0 && !lane.hears_within(daemon, act.wire(), 0, GLANCE)? {}
         let second = lane.say_hearsay(daemon, 1, act.clone())?;
-        // A wrong reply may come at once. A right one cannot, and nothing depends on how long it takes.
+        // A premature reply can arrive immediately. A correct server does not reply, and the timeout does not affect
+        // the verdict.
         let early = lane.hears_within(daemon, act.wire(), 1, HELD_FOR)?;
         let early = if early { Some(lane.take(daemon, 1, second, &act)?) } else { None };
         trace.set(Number::HoldSyncs, 0);
         let reply = lane.take(daemon, 0, first[0].0, &act)?;
         let joined = early.map_or_else(|| lane.take(daemon, 1, second, &act), Ok)?;
-        // The client that came first has created the job.
+        // The client whose submission was executed first has created the job.
         let mut both = [(first[0].0, reply), (second, joined)];
         both.sort_by_key(|(_, reply)| reply.line.ends_with("Duplicate job"));
         both.iter().for_each(|(step, reply)| lane.settle(*step, &act, reply));
@@ -408,7 +407,7 @@ fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<
     Ok(())
 }
 
-/// Puts some jobs that are in the log, and then very many foreground jobs, whose IDs only the client knows.
+/// Puts several jobs that the log stores, and then very many foreground jobs whose IDs only the client knows.
 fn handles(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for _ in 0..plan.steps {
         lane.step(daemon)?;

@@ -1,7 +1,7 @@
-//! A binlog of beanstalkd, for histories that begin with one.
+//! Creates a binlog of beanstalkd for histories that begin with an import.
 //!
-//! Owns the few kinds of its records that are needed: ready, delayed, buried and deleted jobs, in format 7. Must not
-//! damage any; other tests do.
+//! Owns the required record types in format 7: ready, delayed, buried and deleted jobs. Must not create damaged
+//! records; `tests/durability/import.rs` covers these.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,17 +9,15 @@ use crate::book::{Body, Change, Job, Place, Wire};
 use crate::check::prefix;
 use crate::random::Random;
 
-/// The number of jobs in a log.
 const JOBS: u64 = 40;
 
-/// One second in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
 const LENGTHS: [usize; 8] = [0, 10, 30, 100, 300, 1000, 3000, 20_000];
 const DELAY: u64 = 10_000;
 const TTR: u64 = 3600;
 
-/// Returns beanstalkd's number of a state.
+/// Returns beanstalkd's code of a job state.
 fn number(place: Place) -> u8 {
     match place {
         Place::Buried => 3,
@@ -40,13 +38,13 @@ fn record(id: u64, job: &Job, born: u64, state: u8) -> Vec<u8> {
     bytes.extend(born.to_le_bytes());
     bytes.extend(due.to_le_bytes());
     let buries = u32::from(job.place == Place::Buried);
-    // Reserves, expired times to run, releases, buries and kicks.
+    // Numbers of reservations, timeouts, releases, buries and kicks.
     bytes.extend([0, 0, 0, buries, 0].iter().flat_map(|count: &u32| count.to_le_bytes()));
     bytes.extend([state, 0, 0, 0]);
     bytes
 }
 
-/// Returns the files by name, and the corresponding changes of the first lane.
+/// Returns the files with their names, and the corresponding changes of the first lane.
 pub fn foreign(random: &mut Random) -> (Vec<(String, Vec<u8>)>, Vec<Change>) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set").as_nanos() as u64;
     let mut files = vec![("binlog.1".to_owned(), 7_u32.to_le_bytes().to_vec())];
@@ -70,7 +68,7 @@ pub fn foreign(random: &mut Random) -> (Vec<(String, Vec<u8>)>, Vec<Change>) {
             changes.push(Change::Bury { key: id.to_string(), pri: job.pri });
         }
         if delete {
-            // A short record has no name.
+            // A short record does not contain the tube name.
             let nameless = Job { tube: String::new(), ..full.clone() };
             file.extend(record(id, &nameless, now, 0));
             changes.push(Change::Delete(id.to_string()));

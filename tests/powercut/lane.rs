@@ -1,7 +1,7 @@
-//! A client that executes commands one after the other and keeps a book of them.
+//! A client that executes commands in sequence and records their effects in a book.
 //!
-//! Owns one lane of a history while it is made: the random choice of commands, their order, and their records in the
-//! trace. Its tubes are its own. Must not judge what a cut leaves.
+//! Owns the random choice of commands and their marks in the trace. Each client uses its own tubes. Must not check the
+//! state after a cut.
 
 use std::collections::BTreeMap;
 use std::io::Result;
@@ -17,14 +17,13 @@ use crate::random::Random;
 use crate::talk::{packet, Talk, CAN_DO};
 use crate::trace::Trace;
 
-/// With more jobs than this, the lane ends jobs rather than putting more.
+/// With more jobs than this, the client ends jobs instead of putting new ones.
 const ENOUGH: usize = 30;
 
 const BODIES: [usize; 16] = [0, 0, 0, 10, 10, 30, 30, 60, 100, 200, 300, 600, 1500, 3000, 17_000, 40_000];
 const DELAYS: [u64; 6] = [0, 0, 0, 0, LONG, 3 * LONG];
 const WIRES: [Wire; 3] = [Wire::Beanstalk, Wire::Gearman, Wire::Workq];
 
-/// A client; see the module's documentation.
 pub struct Lane {
     pub number: u64,
     pub book: Book,
@@ -32,16 +31,16 @@ pub struct Lane {
     pub problems: Vec<Problem>,
     trace: Arc<Trace>,
     talks: BTreeMap<(Wire, usize), Talk>,
-    /// The protocols of this client.
+    /// The protocols that the client uses.
     wires: Vec<Wire>,
     next: u64,
     bodies: u64,
-    /// The disk fails sometimes, so commands may be refused.
+    /// `true` if commands can be refused because the disk fails occasionally.
     pub failing: bool,
 }
 
 impl Lane {
-    /// Continues after the steps before `next`.
+    /// Creates a client that continues at step `next`.
     pub fn new(number: u64, book: Book, next: u64, random: Random, trace: Arc<Trace>) -> Lane {
         let mut random = random;
         let mut wires: Vec<Wire> = WIRES.into_iter().filter(|_| random.once_in(2)).collect();
@@ -52,12 +51,11 @@ impl Lane {
         Lane { number, book, random, problems: Vec::new(), trace, talks, wires, next, bodies: 0, failing: false }
     }
 
-    /// Returns `true` if its book is wrong.
+    /// Returns `true` if a wrong reply has made the book unreliable.
     pub fn is_lost(&self) -> bool {
         self.problems.iter().any(|(check, _)| *check == Check::Talk)
     }
 
-    /// Returns the number of the next step.
     pub fn next(&self) -> u64 {
         self.next
     }
@@ -66,13 +64,14 @@ impl Lane {
         format!("{}{kind}{which}", prefix(self.number))
     }
 
-    /// Returns a connection. A second client of one protocol has another `seat`.
+    /// Returns the connection for a protocol and a client index, and opens it if necessary. Several connections with
+    /// the same protocol have different values of `seat`.
     fn talk(&mut self, daemon: &Daemon, wire: Wire, seat: usize) -> Result<&mut Talk> {
         if !self.talks.contains_key(&(wire, seat)) {
             let mut talk = Talk::connect(daemon, wire)?;
             match wire {
                 Wire::Beanstalk => {
-                    // Tubes that are watched stay, with their pauses.
+                    // Watching the tubes keeps them and their pauses alive.
                     for which in 0..3 {
                         talk.send(format!("watch {}\r\n", self.name('t', which)).as_bytes())?;
                         talk.line()?;
@@ -92,7 +91,7 @@ impl Lane {
         Ok(self.talks.get_mut(&(wire, seat)).expect("it was just made"))
     }
 
-    /// Opens the connections that keep its tubes.
+    /// Opens the connections that keep the client's tubes alive.
     pub fn connect(&mut self, daemon: &Daemon) -> Result<()> {
         self.talk(daemon, Wire::Beanstalk, 0).map(drop)
     }
@@ -104,7 +103,7 @@ impl Lane {
         Body::new(&word, self.random.pick(&BODIES))
     }
 
-    /// Returns one of the jobs of this protocol in one of these states.
+    /// Returns a random job of the protocol in one of the given states.
     fn job(&mut self, book: &Book, wire: Wire, places: &[Place]) -> Option<String> {
         let fits = |key: &&String| {
             let job = &book.jobs[*key];
@@ -114,7 +113,7 @@ impl Lane {
         (!keys.is_empty()).then(|| keys[self.random.below(keys.len() as u64) as usize].clone())
     }
 
-    /// Chooses a command for this queue, in one protocol.
+    /// Chooses a command of the given protocol for the current state of the queue.
     fn choose(&mut self, book: &Book, wire: Wire) -> Act {
         let full = book.jobs.len() > ENOUGH;
         let chosen = match wire {
@@ -138,14 +137,14 @@ impl Lane {
                 Act::Put { tube: self.name('t', which), pri, delay, body, tags }
             }
             Wire::Gearman => {
-                // No worker takes jobs of the third function.
+                // No worker processes jobs of the third function.
                 let unique = if self.random.once_in(3) { String::new() } else { format!("u{}", self.random.below(12)) };
                 let kept = which < 2 || self.random.once_in(2);
                 let unique = if which < 2 { unique } else { format!("v{}", self.random.below(6)) };
                 Act::Submit { function: self.name('f', which), unique, body, kept }
             }
             Wire::Workq => {
-                // Sometimes an ID that is in use.
+                // Reuses an existing ID occasionally.
                 let number = if self.random.once_in(5) { self.random.below(self.next.max(1)) } else { self.next };
                 let id = format!("00000000-0000-4000-8{:03x}-{number:012x}", self.number);
                 let max_fails = self.random.pick(&[0, 0, 2, 3]);
@@ -154,8 +153,8 @@ impl Lane {
         }
     }
 
-    /// Returns tags that change only what is stored within a history, usually none. There is no delay between tries,
-    /// because the last clients lose the jobs that they have reserved.
+    /// Returns random tags, which are usually empty. The tags affect only stored properties within a history. Retries
+    /// have no delay, because the clients lose their reserved jobs at the end.
     fn tags(&mut self) -> String {
         let mut tags = Vec::new();
         for (which, kind) in ["idp:k", "con:c", "try:200", "ttl:"].into_iter().enumerate() {
@@ -164,7 +163,7 @@ impl Lane {
                 continue;
             }
             tags.push(match (which, is_long) {
-                // No other job has this key.
+                // The key is unique.
                 (0, false) => format!("{kind}{}-{}", self.next, self.bodies),
                 (0, true) => format!("{kind}{}-{}:{LONG}", self.next, self.bodies),
                 (1, _) => format!("{kind}{}:1000", self.next % 3),
@@ -242,13 +241,13 @@ impl Lane {
         }
     }
 
-    /// Sends commands together on one connection, and reads the replies.
+    /// Sends commands in one write and reads the replies.
     pub fn perform(&mut self, daemon: &Daemon, seat: usize, acts: Vec<Act>) -> Result<()> {
         let steps = self.say(daemon, seat, acts)?;
         self.listen(daemon, seat, steps)
     }
 
-    /// Sends commands. [`Lane::listen`] reads the replies of the steps that this returns.
+    /// Sends commands in one write. Returns the steps whose replies [`Lane::listen`] must read.
     pub fn say(&mut self, daemon: &Daemon, seat: usize, acts: Vec<Act>) -> Result<Vec<(u64, Act)>> {
         let Some(wire) = acts.first().map(Act::wire) else { return Ok(Vec::new()) };
         let mut ahead = self.book.clone();
@@ -263,7 +262,7 @@ impl Lane {
         Ok(steps)
     }
 
-    /// Sends a command again that another client of this lane has sent and that has not been answered yet.
+    /// Repeats a command that another connection of this lane has sent and that has not been answered yet.
     pub fn say_hearsay(&mut self, daemon: &Daemon, seat: usize, act: Act) -> Result<u64> {
         let step = self.enter(&act, Promise::Hearsay);
         let bytes = act.bytes(&self.book);
@@ -271,7 +270,7 @@ impl Lane {
         Ok(step)
     }
 
-    /// Records that a command is sent.
+    /// Records that a command is sent. Returns the step number.
     fn enter(&mut self, act: &Act, promise: Promise) -> u64 {
         self.next += 1;
         let words = format!("{act:?}").replace('\n', " ");
@@ -279,7 +278,6 @@ impl Lane {
         self.next
     }
 
-    /// Reads the replies.
     pub fn listen(&mut self, daemon: &Daemon, seat: usize, steps: Vec<(u64, Act)>) -> Result<()> {
         for (step, act) in steps {
             let reply = self.take(daemon, seat, step, &act)?;
@@ -288,18 +286,17 @@ impl Lane {
         Ok(())
     }
 
-    /// Reads one reply and records it.
+    /// Reads and records one reply.
     pub fn take(&mut self, daemon: &Daemon, seat: usize, step: u64, act: &Act) -> Result<Reply> {
         let reply = act.read(self.talk(daemon, act.wire(), seat)?)?;
         let id: Option<u64> = reply.key.parse().ok();
         id.into_iter().for_each(|id| self.trace.mark(&format!("seen {id} {id}")));
-        // A refused command promises nothing.
         let word = if is_refusal(&reply.line) { "refused" } else { "told" };
         self.trace.mark(&format!("{word} {} {step} {} {}", self.number, reply.line, reply.key));
         Ok(reply)
     }
 
-    /// Enters the effect of a command, according to its reply.
+    /// Applies the effect of a command to the book, according to the reply.
     pub fn settle(&mut self, step: u64, act: &Act, reply: &Reply) {
         if let Some(key) = act.about(reply).filter(|_| !is_refusal(&reply.line)) {
             self.trace.mark(&format!("about {} {step} {key}", self.number));
@@ -319,7 +316,7 @@ impl Lane {
         self.book.apply(change);
     }
 
-    /// Enters a start of the server.
+    /// Records a restart of the server.
     pub fn restarted(&mut self) {
         self.next += 1;
         let (lane, step) = (self.number, self.next);
@@ -328,12 +325,12 @@ impl Lane {
         self.trace.mark(&format!("told {lane} {step} restarted"));
     }
 
-    /// Returns `true` if something arrives within this time.
+    /// Returns `true` if any bytes arrive within `time`.
     pub fn hears_within(&mut self, daemon: &Daemon, wire: Wire, seat: usize, time: Duration) -> Result<bool> {
         self.talk(daemon, wire, seat)?.hears_within(time)
     }
 
-    /// Executes a command of one protocol, sometimes several together.
+    /// Executes random commands of one protocol, usually only one.
     pub fn step(&mut self, daemon: &Daemon) -> Result<()> {
         let wire = self.random.pick(&self.wires.clone());
         let breath = if self.failing || !self.random.once_in(3) { 1 } else { 2 + self.random.below(6) };
@@ -341,10 +338,11 @@ impl Lane {
         let mut acts = Vec::new();
         for _ in 0..breath {
             let act = self.choose(&ahead, wire);
-            // A command with an unpredictable effect must be the last of those sent together.
+            // The book cannot predict the effect of these commands, which must therefore be the last in a batch.
             let unforeseen = matches!(act, Act::ReserveAny | Act::Grab | Act::Lease { .. });
             act.expected(&ahead).iter().for_each(|change| ahead.apply(change));
-            // A kick or a flush must be the first, not behind a put whose job is not known yet.
+            // A kick or a flush must be the first command of a batch, because the jobs of earlier puts are not known
+            // yet.
             if acts.is_empty() || !matches!(act, Act::Kick { .. } | Act::Flush(_)) {
                 acts.push(act);
             }
@@ -356,7 +354,7 @@ impl Lane {
     }
 }
 
-/// Returns `true` for a reply of a server whose disk fails.
+/// Returns `true` for the refusal of a command after a disk failure.
 fn is_refusal(line: &str) -> bool {
     line.contains("OUT_OF_MEMORY") || line.contains("Out of memory") || line == "packet 19"
 }

@@ -1,7 +1,8 @@
-//! Requests and replies, read from a trace, by lane: a client whose commands have an order.
+//! Extracts the commands and replies of each lane from a trace. A lane is a client that executes its commands in
+//! sequence.
 //!
-//! Owns the words of the marks, and what a cut at some place may leave of a lane: no less than was promised, no more
-//! than was requested. Must not know disks.
+//! Owns the syntax of the marks, and computes which changes of a lane must or can survive a cut. Must not depend on the
+//! simulated disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -9,71 +10,68 @@ use std::ops::RangeInclusive;
 use crate::book::{Book, Change};
 use crate::trace::Event;
 
-/// What a reply to a command promises.
+/// The guarantee that a reply gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Promise {
-    /// It reports something new, which is never acknowledged before it is durable.
+    /// The reply reports a new object and is never sent before the object is durable.
     New,
-    /// It reports a change. While the disk fails, it is acknowledged before it is durable.
+    /// The reply reports a change. During a disk failure, the reply is sent before the change is durable.
     Change,
-    /// It reports another client's change, which may not be durable yet.
+    /// The reply reports another client's change, which is possibly not durable.
     Hearsay,
     None,
 }
 
-/// A command.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub promise: Promise,
     pub changes: Vec<Change>,
     pub sent: usize,
     pub told: Option<usize>,
-    /// For a report of another client's change: the job.
+    /// The key of the job, if the reply reports another client's change.
     pub about: Option<String>,
 }
 
-/// A client whose commands are executed one after the other.
 #[derive(Clone, Default, Debug)]
 pub struct Lane {
     pub steps: BTreeMap<u64, Step>,
 }
 
-/// How a history ends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum End {
     PowerCut,
     Kill,
 }
 
-/// The kind of the history, according to its first marks.
+/// The kind and the options of a history, according to its first marks.
 #[derive(Clone, Default, Debug)]
 pub struct Heading {
     pub kind: String,
     pub options: Vec<String>,
 }
 
-/// What decides which replies count.
+/// The conditions that determine which replies are guarantees.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     pub end: End,
-    /// `-f0`.
+    /// `true` with the option `-f0`.
     pub always: bool,
-    /// The first event that wrote something that is not durable.
+    /// The event index of the first write that is not durable.
     pub first_unsynced: usize,
-    /// The place of a failed sync.
+    /// The event index of the first failed sync, or the maximum value.
     pub failed: usize,
-    /// The program was not listening yet.
+    /// `true` if the program had not started to listen.
     pub starting: bool,
-    /// Earlier generations ended with power cuts, or this one does.
+    /// `true` if this cut or an earlier one is a power failure.
     pub power_cuts: bool,
 }
 
-/// A lane at the moment of a cut: all changes that may survive, and how many of them must.
+/// The changes of a lane before a cut, and the number of changes that must survive.
 pub struct Span<'a> {
     pub changes: Vec<(u64, &'a Change)>,
-    /// The number of promised changes.
+    /// The number of guaranteed changes.
     pub least: usize,
-    /// The number of promised changes, including those reported to other clients.
+    /// The number of guaranteed changes, including those reported to other clients.
     pub heard: usize,
 }
 
@@ -97,9 +95,14 @@ impl Promise {
     }
 }
 
-/// Returns the marks with their places: `sent LANE STEP PROMISE WORDS`, `did LANE STEP CHANGE`, `told LANE STEP REPLY`,
-/// `about LANE STEP KEY` (a reply is about this job), `void LANE STEP COUNT` (this many changes of the step survived,
-/// and none of later steps requested until then), `seen FIRST LAST` (IDs) and `is KIND OPTIONS`.
+/// Returns the marks with their event indexes:
+/// - `sent LANE STEP PROMISE WORDS`: a command was sent.
+/// - `did LANE STEP CHANGE`: the command made a change.
+/// - `told LANE STEP REPLY`: a reply was received.
+/// - `about LANE STEP KEY`: the reply concerns this job.
+/// - `void LANE STEP COUNT`: only COUNT changes of the step survived, and none of the later steps.
+/// - `seen FIRST LAST`: a client received these IDs.
+/// - `is KIND OPTIONS`: the kind of the history and the program's options.
 fn marks(events: &[Event]) -> impl Iterator<Item = (usize, Vec<&str>)> {
     events.iter().enumerate().filter_map(|(place, event)| match event {
         Event::Mark(text) => Some((place, text.splitn(5, ' ').collect())),
@@ -120,7 +123,7 @@ pub fn heading(events: &[Event]) -> Heading {
     Heading { kind: words.remove(0), options: words }
 }
 
-/// Returns the lanes after the first `count` events. The effects of a command are also known from later events.
+/// Returns the lanes after the first `count` events. The effects of a command can be recorded in later events.
 pub fn lanes(events: &[Event], count: usize) -> BTreeMap<u64, Lane> {
     let mut lanes = BTreeMap::<u64, Lane>::new();
     let mut voids = Vec::new();
@@ -161,7 +164,7 @@ pub fn lanes(events: &[Event], count: usize) -> BTreeMap<u64, Lane> {
     lanes
 }
 
-/// Returns the IDs that clients had seen before this place.
+/// Returns the ranges of IDs that clients received before the event index `count`.
 pub fn seen(events: &[Event], count: usize) -> Vec<RangeInclusive<u64>> {
     let of = |(place, words): (usize, Vec<&str>)| {
         (place < count && words[0] == "seen").then(|| number(words[1])..=number(words[2]))
@@ -193,7 +196,7 @@ impl Lane {
     }
 }
 
-/// Returns the number of changes after which the log last had this job.
+/// Returns the number of changes after which the log most recently contained the job.
 fn known_since(changes: &[(u64, &Change)], job: Option<&str>) -> usize {
     let makes = |(_, change): &(u64, &Change)| match change {
         Change::Put { key, .. } | Change::Adopt(key) => Some(key.as_str()) == job,
@@ -203,7 +206,7 @@ fn known_since(changes: &[(u64, &Change)], job: Option<&str>) -> usize {
 }
 
 impl Span<'_> {
-    /// Returns the jobs that were put.
+    /// Returns the keys of the jobs that were put.
     pub fn keys(&self) -> BTreeSet<&str> {
         let puts = self.changes.iter().filter_map(|(_, change)| match change {
             Change::Put { key, .. } => Some(key.as_str()),
@@ -212,7 +215,7 @@ impl Span<'_> {
         puts.collect()
     }
 
-    /// Returns the books from the least that must survive to all changes, each with its number of changes.
+    /// Returns the book after each number of changes that can survive.
     pub fn books(&self) -> Vec<(usize, Book)> {
         let mut book = Book::default();
         self.changes[..self.least].iter().for_each(|(_, change)| book.apply(change));

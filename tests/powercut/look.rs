@@ -1,6 +1,6 @@
-//! Reads back a whole queue, and checks what must be true of it.
+//! Reads the whole queue from a server that was just started.
 //!
-//! Owns the requests to a server that was just started. Must not judge the replies beyond what was requested.
+//! Owns the requests and the checks for new IDs and names. Must not compare the queue with the expected state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Result;
@@ -11,20 +11,20 @@ use crate::check::{Case, Check, Problem, Sight};
 use crate::daemon::Daemon;
 use crate::talk::{packet, Talk, JOB_CREATED, SUBMIT_JOB_BG};
 
-/// The number of unique jobs of each kind that are tried again.
+/// The number of unique names of each kind that are submitted again.
 const TRIED: usize = 3;
 
-/// The number of requests that are sent before their replies are read.
+/// The number of requests sent before their replies are read.
 const AT_A_TIME: usize = 100;
 
-/// The jobs to look for, by protocol, and the tubes.
+/// The jobs of each protocol and the tubes to read.
 #[derive(Default, Debug)]
 pub struct Wanted {
     pub jobs: BTreeMap<String, Wire>,
     pub tubes: BTreeSet<String>,
 }
 
-/// Parses flat YAML, or lines of a key and a value.
+/// Parses lines of a key, a separator and a value.
 fn parse(text: &[u8], between: &str) -> BTreeMap<String, String> {
     let text = String::from_utf8_lossy(text);
     let pairs = text.lines().filter_map(|line| line.split_once(between));
@@ -36,7 +36,7 @@ fn number<T: std::str::FromStr>(facts: &BTreeMap<String, String>, key: &str) -> 
     value.unwrap_or_else(|| panic!("{key} in {facts:?}"))
 }
 
-/// Sends requests in the beanstalk protocol.
+/// Sends beanstalk requests. Returns the line and the body of each reply.
 fn ask(talk: &mut Talk, questions: &[String]) -> Result<Vec<(String, Vec<u8>)>> {
     let mut answers = Vec::with_capacity(questions.len());
     for some in questions.chunks(AT_A_TIME) {
@@ -48,7 +48,7 @@ fn ask(talk: &mut Talk, questions: &[String]) -> Result<Vec<(String, Vec<u8>)>> 
     Ok(answers)
 }
 
-/// Returns a job by its number.
+/// Converts the statistics and the body of a job to a `View`.
 fn view(wire: Wire, facts: &[u8], body: &[u8]) -> View {
     let facts = parse(facts, ": ");
     let told = wire == Wire::Beanstalk;
@@ -66,7 +66,7 @@ fn view(wire: Wire, facts: &[u8], body: &[u8]) -> View {
     }
 }
 
-/// Returns what the tags of a job are.
+/// Returns the values of a job's tags.
 fn tags(facts: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let keys = [
         "idempotency-key",
@@ -83,7 +83,7 @@ fn tags(facts: BTreeMap<String, String>) -> BTreeMap<String, String> {
     ];
     let mut tags: BTreeMap<String, String> =
         facts.into_iter().filter(|(key, _)| keys.contains(&key.as_str())).collect();
-    // The remaining time to live changes, and so does the number of members that must still end.
+    // The remaining time to live and the remaining number of members can change.
     for key in ["expires-in", "after-group"] {
         tags.get_mut(key).into_iter().for_each(String::clear);
     }
@@ -111,7 +111,8 @@ fn look_at_numbers(daemon: &Daemon, wanted: &Wanted, sight: &mut Sight) -> Resul
     let answers = ask(&mut talk, &questions)?;
     for (tube, (_, facts)) in wanted.tubes.iter().zip(answers).filter(|(_, (line, _))| line.starts_with("OK ")) {
         let facts = parse(&facts, ": ");
-        // A pause is shown in full; every tube shown has jobs or settings, because no other client is connected.
+        // The server shows the full length of a pause. Because no other client is connected, all listed tubes have jobs
+        // or settings.
         let pause = if number::<u64>(&facts, "pause-time-left") > 0 { number(&facts, "pause") } else { 0 };
         let buried = ask(&mut talk, &[format!("use {tube}\r\n"), "peek-buried\r\n".to_owned()])?.remove(1).0;
         let buried = buried.strip_prefix("FOUND ").and_then(|rest| rest.split(' ').next()).map(str::to_owned);
@@ -121,7 +122,6 @@ fn look_at_numbers(daemon: &Daemon, wanted: &Wanted, sight: &mut Sight) -> Resul
     Ok(())
 }
 
-/// Returns the result of a finished job.
 fn result(talk: &mut Talk, id: &str) -> Result<Option<Body>> {
     talk.send(format!("result {id} 0\r\n").as_bytes())?;
     if talk.line()? != "+OK 1" {
@@ -164,7 +164,7 @@ fn look_at_ids(daemon: &Daemon, wanted: &Wanted, sight: &mut Sight) -> Result<()
     Ok(())
 }
 
-/// Returns the state of the queue. No other client may be connected.
+/// Returns the state of the queue. No other client must be connected.
 pub fn look(daemon: &Daemon, wanted: &Wanted) -> Result<Sight> {
     let mut sight = Sight { views: Views::default(), total: 0 };
     look_at_numbers(daemon, wanted, &mut sight)?;
@@ -172,7 +172,7 @@ pub fn look(daemon: &Daemon, wanted: &Wanted) -> Result<Sight> {
     Ok(sight)
 }
 
-/// Tries what a look does not show: new IDs, joins, and Workq IDs in use. Changes the queue.
+/// Checks behavior that statistics do not show: new IDs, joined jobs, and existing Workq IDs. Modifies the queue.
 pub fn probe(daemon: &Daemon, books: &[Book], seen: &[RangeInclusive<u64>], case: &Case) -> Result<Vec<Problem>> {
     let mut problems = Vec::new();
     let mut talk = Talk::connect(daemon, Wire::Beanstalk)?;
@@ -194,7 +194,7 @@ pub fn probe(daemon: &Daemon, books: &[Book], seen: &[RangeInclusive<u64>], case
     Ok(problems)
 }
 
-/// Joins Gearman jobs with a unique name.
+/// Checks that submissions with existing unique names are joined with the existing Gearman jobs.
 fn join(daemon: &Daemon, books: &[Book]) -> Result<Option<Problem>> {
     let named = books.iter().flat_map(|book| &book.jobs).filter(|(_, job)| !job.unique.is_empty() && !job.volatile);
     let mut talk = None;
@@ -213,7 +213,7 @@ fn join(daemon: &Daemon, books: &[Book]) -> Result<Option<Problem>> {
     Ok(None)
 }
 
-/// Uses Workq IDs again.
+/// Checks that the server refuses Workq IDs that exist.
 fn repeat(daemon: &Daemon, books: &[Book]) -> Result<Option<Problem>> {
     let ids = books.iter().flat_map(|book| &book.jobs).filter(|(_, job)| job.wire == Wire::Workq);
     let mut talk = None;

@@ -1,7 +1,6 @@
-//! Where a history is cut.
+//! Chooses the events after which a history is cut.
 //!
-//! Owns the choice of places: any place, but most of them just after something that might be lost or was acknowledged
-//! too early. Must not know what a cut leaves.
+//! Prefers events after which data can be lost or was acknowledged too early. Must not depend on the effects of a cut.
 
 use std::collections::HashSet;
 
@@ -11,24 +10,24 @@ use crate::trace::Event;
 /// The number of replies that count as close to an event.
 const CLOSE: usize = 4;
 
-/// The kinds of interesting places.
+/// Event indexes by kind.
 #[derive(Default)]
 struct Places {
-    /// After a reply.
+    /// After replies.
     told: Vec<usize>,
-    /// After a reply that promises something, while something is not durable.
+    /// After replies that promise something while data is not durable.
     early: Vec<usize>,
     /// After the first replies that follow a failed sync.
     failed: Vec<usize>,
-    /// At the beginning of a sync, and after the truncation of a file.
+    /// At the beginning of syncs, and after truncations of files.
     syncs: Vec<usize>,
-    /// After a change of a directory.
+    /// After changes to directories.
     entries: Vec<usize>,
     /// Before the program listens.
     starts: Vec<usize>,
 }
 
-/// Returns the step that a mark of this kind is about.
+/// Returns the step number in a mark of the given kind.
 fn step<'a>(text: &'a str, kind: &str) -> Option<&'a str> {
     let rest = text.strip_prefix(kind)?;
     let end = rest.match_indices(' ').nth(1).map_or(rest.len(), |(end, _)| end);
@@ -45,7 +44,7 @@ fn find(events: &[Event], began: usize) -> Places {
         match event {
             Event::Mark(text) => {
                 if let Some(step) = step(text, "sent ") {
-                    // A command without a reply that promises something has an n here.
+                    // The mark of a command that promises nothing contains `n` in this position.
                     promises.extend((!text["sent ".len() + step.len()..].starts_with(" n")).then_some(step));
                 }
                 if let Some(step) = step(text, "told ") {
@@ -72,7 +71,7 @@ fn find(events: &[Event], began: usize) -> Places {
     places
 }
 
-/// Returns some places of the last generation, which has this many events.
+/// Returns `wanted` event indexes in the last generation of a history.
 pub fn places(events: &[Event], random: &mut Random, wanted: usize) -> Vec<usize> {
     let began = events.iter().rposition(|event| *event == Event::Began).map_or(0, |place| place + 1);
     let found = find(events, began);

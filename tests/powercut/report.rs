@@ -1,6 +1,6 @@
-//! What a run has found.
+//! Collects and prints the results of a run.
 //!
-//! Owns the counts, the summary, and the traces that are kept so that a failure can be repeated. Must not judge.
+//! Owns the counts, the summary, and the traces kept for repeating failures. Must not check results.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,38 +12,36 @@ use crate::lanes::End;
 use crate::restart::Cut;
 use crate::trace::Event;
 
-/// The number of reported failures of each kind.
+/// The number of failures of each kind that are printed.
 const TOLD: usize = 3;
 
-/// The number of marks that are shown before a cut.
+/// The number of marks printed before a cut.
 const SHOWN: usize = 25;
 
-/// The directory of kept traces.
+/// The directory for the traces of failed restarts.
 const KEPT: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/powercut");
 
-/// The report; see the module's documentation.
 pub struct Report {
-    /// The checks that count.
+    /// The checks whose violations make the run fail.
     on: Vec<Check>,
     histories: BTreeMap<&'static str, u64>,
     cuts: BTreeMap<(String, End), u64>,
-    /// Cuts after earlier cuts.
+    /// The number of cuts in later generations.
     later: u64,
-    /// Starts that continued after a cut, and were recorded.
+    /// The number of recorded generations that continued after a cut.
     continued: u64,
     failures: BTreeMap<Check, Failures>,
 }
 
-/// The failures of one check.
 #[derive(Default)]
 struct Failures {
-    /// By kind of history.
+    /// The number of failures by kind of history.
     counts: BTreeMap<&'static str, u64>,
     texts: Vec<String>,
 }
 
 impl Report {
-    /// Creates a report in which the enabled checks count, and also the named ones, or all.
+    /// Creates a report. The checks in `also` count as failures even if they are disabled by default.
     pub fn new(also: &[Check]) -> Report {
         let on = SWITCHES.iter().filter(|(check, on, _)| *on || also.contains(check)).map(|(check, _, _)| *check);
         Report {
@@ -72,7 +70,6 @@ impl Report {
         }
     }
 
-    /// Counts a recorded generation.
     pub fn live(&mut self, history: &mut History, generation: usize) {
         self.continued += u64::from(generation > 0);
         *self.histories.entry(history.plan.kind.name()).or_default() += 1;
@@ -82,13 +79,13 @@ impl Report {
         }
     }
 
-    /// Counts a judged restart.
+    /// Counts a restart and its violations.
     pub fn judged(&mut self, plan: &Plan, generation: usize, cut: Cut, trace: &Path, problems: Vec<Problem>) {
         *self.cuts.entry((plan.policy.clone(), cut.end)).or_default() += 1;
         self.later += u64::from(generation > 0);
         let mut seen = Vec::new();
         for (check, text) in problems {
-            // For one restart, only the first failure of each kind counts.
+            // Only the first violation of each kind counts.
             if seen.contains(&check) {
                 continue;
             }
@@ -138,7 +135,7 @@ impl Report {
     }
 }
 
-/// Keeps a trace in the build directory.
+/// Copies a trace to the build directory.
 fn keep(seed: u64, generation: usize, trace: &Path) -> PathBuf {
     let path = Path::new(KEPT).join(format!("{seed}-{generation}.trace"));
     let kept = fs::create_dir_all(KEPT).and_then(|()| fs::copy(trace, &path));
@@ -146,7 +143,7 @@ fn keep(seed: u64, generation: usize, trace: &Path) -> PathBuf {
     path
 }
 
-/// Prints what happened before a cut, and what was left.
+/// Prints the events before a cut and the remaining data.
 pub fn show(events: &[Event], cut: Cut, problems: &[Problem]) {
     let left = cut.leave(events);
     let from = events[..cut.count].iter().rev().filter(|event| matches!(event, Event::Mark(_))).nth(SHOWN);

@@ -1,7 +1,7 @@
-//! One cut of a recorded history, and the start after it.
+//! Restarts the program after one cut of a recorded history.
 //!
-//! Owns the steps from a trace and a place in it to a directory, and the judgement of one restart. Everything follows
-//! from the trace, the place and a seed.
+//! Owns the creation of the directory from a trace and a cut, and the verdict on the restart. The result depends only
+//! on the trace, the cut and the seed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,6 @@ use crate::look::{look, probe, Wanted};
 use crate::random::Random;
 use crate::trace::Event;
 
-/// A place to cut at, and how to cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
     /// The number of events before the cut.
@@ -28,7 +27,7 @@ pub struct Cut {
     pub seed: u64,
 }
 
-/// What a cut leaves, and what it must leave.
+/// The data that remains after a cut, and the conditions for the verdict.
 pub struct Left {
     pub files: BTreeMap<String, Vec<u8>>,
     pub heading: Heading,
@@ -37,10 +36,9 @@ pub struct Left {
     pub mood: String,
 }
 
-/// What starts the program.
 pub struct Starter<'a> {
     pub program: &'a Path,
-    /// A directory for the log, which is created again for each start.
+    /// The directory for the log, recreated for each start.
     pub folder: PathBuf,
 }
 
@@ -52,7 +50,7 @@ impl std::fmt::Display for Cut {
 }
 
 impl Cut {
-    /// Parses the printed form.
+    /// Parses the output of `Display`.
     pub fn read(text: &str) -> Option<Cut> {
         let words: Vec<&str> = text.split(':').collect();
         let end = match *words.get(1)? {
@@ -63,7 +61,7 @@ impl Cut {
         Some(Cut { count: words[0].parse().ok()?, end, seed: words.get(2)?.parse().ok()? })
     }
 
-    /// Returns what the cut leaves of a history.
+    /// Returns the data that remains of a history after the cut.
     pub fn leave(&self, events: &[Event]) -> Left {
         let disk = Disk::replay(events, self.count, self.seed);
         let mut random = Random::new(self.seed);
@@ -100,8 +98,8 @@ pub fn write_files(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> io::Resu
     Ok(())
 }
 
-/// Returns a command that runs the program on a directory, with options and all protocols, and without the environment
-/// of a service manager.
+/// Returns a command that runs the program on a directory with all protocols, excluding the environment of a service
+/// manager.
 pub fn command(program: &Path, folder: &Path, options: &[String]) -> Command {
     let mut command = Command::new(program);
     command.args(["-l", "127.0.0.1:0", "--gearman=127.0.0.1:0", "--workq=127.0.0.1:0", "-b"]).arg(folder).args(options);
@@ -112,7 +110,7 @@ pub fn command(program: &Path, folder: &Path, options: &[String]) -> Command {
     command
 }
 
-/// Returns the jobs and tubes that may exist.
+/// Returns the jobs and tubes that can exist.
 pub fn wanted(lanes: &BTreeMap<u64, Lane>) -> Wanted {
     let mut wanted = Wanted::default();
     for change in lanes.values().flat_map(|lane| lane.steps.values()).flat_map(|step| &step.changes) {
@@ -132,7 +130,7 @@ pub fn wanted(lanes: &BTreeMap<u64, Lane>) -> Wanted {
     wanted
 }
 
-/// Returns the books of all lanes after this many changes of each.
+/// Returns the book of each lane after its number of changes in `kept`.
 pub fn books(lanes: &BTreeMap<u64, Lane>, rule: Rule, kept: &BTreeMap<u64, usize>) -> BTreeMap<u64, Book> {
     let book = |(lane, it): (&u64, &Lane)| {
         let (count, books) = (*kept.get(lane)?, it.span(rule).books());
@@ -142,7 +140,7 @@ pub fn books(lanes: &BTreeMap<u64, Lane>, rule: Rule, kept: &BTreeMap<u64, usize
 }
 
 impl Starter<'_> {
-    /// Starts the program on what is left. Returns the message of `--strict` if it refuses.
+    /// Starts the program on the remaining data. Returns the error message if `--strict` refuses to start.
     fn start(&self, left: &Left, strict: bool) -> io::Result<Result<Daemon, String>> {
         let mut options = left.heading.options.clone();
         options.extend(strict.then(|| "--strict".to_owned()));
@@ -151,7 +149,7 @@ impl Starter<'_> {
         Ok(started.map_err(|log| log.lines().last().unwrap_or_default().to_owned()))
     }
 
-    /// Cuts a history, starts the program on what is left, and judges the result.
+    /// Cuts a history, starts the program on the remaining data, and returns the violations.
     pub fn restart(&self, events: &[Event], cut: Cut) -> io::Result<Vec<Problem>> {
         let left = cut.leave(events);
         let case = Case { heading: &left.heading, lanes: &left.lanes, rule: left.rule };
@@ -174,7 +172,7 @@ impl Starter<'_> {
     }
 }
 
-/// Compares a server that was started on what is left with what it must show.
+/// Compares a restarted server with the permitted states.
 fn judge(
     daemon: &Daemon,
     left: &Left,

@@ -1,12 +1,12 @@
-//! What the program does to the files of its log, written down as it happens.
+//! A shared library for `LD_PRELOAD` that records the program's calls on the files of its log.
 //!
-//! A library to be loaded before the C library (`LD_PRELOAD`), which the test compiles by itself: no part of any crate.
-//! It passes each call on and appends a record of it to one file, which the test appends to as well; so there is one
-//! order of all that happened. `trace.rs` reads the records. A sync is not passed on but waits, or fails, as the test
-//! says: what it would do is simulated. Owns no bytes of the log; must not change what the program sees, but for syncs.
+//! The test compiles this file separately; it is not part of any crate. Each call is passed to the C library and
+//! appended as a record to the trace. The test appends to the same file, which establishes a single order of all
+//! events. `trace.rs` parses the records. Syncs are not passed on. Instead, they wait or fail as the test requests,
+//! because `disk.rs` simulates their effect. Must not change the results of other calls.
 //!
-//! `POWERCUT_FOLDER` is the folder that is watched, `POWERCUT_TRACE` the file of the records, and `POWERCUT_CONTROL` a
-//! file of numbers by which the test controls it; without them every call is just passed on.
+//! `POWERCUT_FOLDER` names the watched directory, `POWERCUT_TRACE` the trace, and `POWERCUT_CONTROL` a file of numbers
+//! that control the library. Without these variables, the library only passes calls on.
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::os::unix::ffi::OsStringExt;
@@ -22,7 +22,7 @@ extern "C" {
     fn __errno_location() -> *mut c_int;
 }
 
-/// The next definition of a name after this library.
+/// A pseudo-handle: dlsym(3) finds the next definition of a name after this library.
 const RTLD_NEXT: *mut c_void = -1_isize as *mut c_void;
 const AT_FDCWD: c_int = -100;
 const AT_REMOVEDIR: c_int = 0x200;
@@ -35,29 +35,29 @@ const F_DUPFD_CLOEXEC: c_int = 1030;
 const SEEK_CUR: c_int = 1;
 const EIO: c_int = 5;
 
-/// The maximum number of open files; the program opens few.
+/// The maximum number of file descriptors that the library supports.
 const FILES: usize = 1 << 16;
 
-/// Interval between checks whether a waiting call may continue.
+/// Interval between checks whether a waiting call can continue.
 const GLANCE: Duration = Duration::from_micros(200);
 
-/// The numbers in the control file, by index.
+/// Indexes into the control file.
 const HOLD_SYNCS: usize = 0;
 const SYNC_MICROS: usize = 1;
 const FAIL_SYNCS: usize = 2;
 const FREEZE: usize = 3;
 /// The number of calls in progress.
 const BUSY: usize = 4;
-/// The number of held syncs.
+/// The number of blocked syncs.
 const HELD: usize = 5;
 const NUMBERS: usize = 6;
 
-/// For each open file of the program, the number of its opening and whether it is writable, or 0.
+/// For each descriptor, the number of its opening and a flag for writable files, or 0 for unwatched files.
 static HANDLES: [AtomicU64; FILES] = [const { AtomicU64::new(0) }; FILES];
 static NEXT: AtomicU64 = AtomicU64::new(1);
 static STATE: OnceLock<Option<State>> = OnceLock::new();
-/// Held while directory entries change, and while a file is written at its current position, so that records have the
-/// order of the calls.
+/// Locked while directory entries change and while a file is written at its current position. The records therefore
+/// have the same order as the calls.
 static ORDER: Mutex<()> = Mutex::new(());
 
 struct State {
@@ -66,7 +66,7 @@ struct State {
     control: &'static [AtomicU32; NUMBERS],
 }
 
-/// Finds a function of the C library behind this library's.
+/// Looks up a function of the C library.
 macro_rules! real {
     ($name:literal, ($($type:ty),*) -> $result:ty) => {{
         static PLACE: AtomicUsize = AtomicUsize::new(0);
@@ -75,7 +75,7 @@ macro_rules! real {
             place = unsafe { dlsym(RTLD_NEXT, concat!($name, "\0").as_ptr().cast()) } as usize;
             PLACE.store(place, Ordering::Relaxed);
         }
-        // The C library has this function with these types.
+        // SAFETY: the C library's function has this signature.
         unsafe { std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> $result>(place) }
     }};
 }
@@ -103,7 +103,7 @@ fn begin() -> Option<State> {
 }
 
 impl State {
-    /// Appends a complete record.
+    /// Appends a record in a single write.
     fn record(&self, kind: u8, first: u64, second: u64, rest: &[&[u8]]) {
         let length: usize = 17 + rest.iter().map(|part| part.len()).sum::<usize>();
         let mut bytes = Vec::with_capacity(4 + length);
@@ -119,8 +119,8 @@ impl State {
         }
     }
 
-    /// Returns the path below the directory, as the trace contains it; the directory itself is empty. `None` if the
-    /// path is elsewhere.
+    /// Returns the path relative to the watched directory, which itself has an empty path. Returns `None` for paths
+    /// elsewhere.
     fn below(&self, at: c_int, path: *const c_char) -> Option<Vec<u8>> {
         let mut path = unsafe { CStr::from_ptr(path) }.to_bytes().to_vec();
         if !path.starts_with(b"/") {
@@ -143,7 +143,7 @@ impl State {
         &self.control[which]
     }
 
-    /// Counts a call as in progress until the returned value is dropped. Waits while everything is frozen.
+    /// Counts a call as in progress until the returned guard is dropped. Waits while the program is frozen.
     fn enter(&self) -> Busy<'_> {
         loop {
             while self.number(FREEZE).load(Ordering::SeqCst) != 0 {
@@ -158,7 +158,7 @@ impl State {
     }
 }
 
-/// A call in progress.
+/// A guard for a call in progress.
 struct Busy<'a>(&'a State);
 
 impl Drop for Busy<'_> {
@@ -176,7 +176,7 @@ fn handle(file: c_int) -> Option<u64> {
     (handle != 0).then_some(handle)
 }
 
-/// Runs code whose `errno` must not be visible.
+/// Runs code and restores `errno`.
 fn unseen(work: impl FnOnce()) {
     let error = unsafe { *__errno_location() };
     work();
@@ -202,7 +202,7 @@ fn opened(at: c_int, path: *const c_char, flags: c_int, open: impl FnOnce() -> c
     file
 }
 
-// A mode that was not passed is garbage in a register, and the C library ignores it.
+// If the caller passed no mode, the value is undefined, and the C library ignores it.
 
 #[no_mangle]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn close(file: c_int) -> c_int {
     real(file)
 }
 
-/// The C library closes the file itself, and its number may be assigned to a socket next.
+/// The C library closes the descriptor without calling `close`, and the number can be reused for a socket.
 #[no_mangle]
 pub unsafe extern "C" fn closedir(folder: *mut c_void) -> c_int {
     let file = dirfd(folder);
@@ -307,14 +307,14 @@ pub unsafe extern "C" fn write(file: c_int, bytes: *const c_void, count: usize) 
     written
 }
 
-/// A `struct iovec`.
+/// A `struct iovec` of the C library.
 #[repr(C)]
 pub struct Piece {
     start: *const u8,
     length: usize,
 }
 
-/// Returns the first `count` bytes of these pieces.
+/// Returns the first `count` bytes of the buffers.
 unsafe fn gathered(pieces: *const Piece, number: c_int, count: isize) -> Vec<u8> {
     let pieces = unsafe { std::slice::from_raw_parts(pieces, number as usize) };
     let piece = |piece: &Piece| unsafe { std::slice::from_raw_parts(piece.start, piece.length) }.to_vec();
@@ -387,7 +387,7 @@ pub unsafe extern "C" fn pwritev64(file: c_int, pieces: *const Piece, number: c_
     wrote_pieces_at(file, pieces, number, place, || real(file, pieces, number, place))
 }
 
-/// Runs a call that returns 0 on success, and records its effect on an open file.
+/// Runs a call that returns 0 on success, and records the effect on an open file.
 fn changed(file: c_int, kind: u8, first: u64, rest: &[&[u8]], change: impl FnOnce() -> c_int) -> c_int {
     let (Some(state), Some(handle)) = (state(), handle(file)) else { return change() };
     let _busy = state.enter();
@@ -439,7 +439,7 @@ pub unsafe extern "C" fn posix_fallocate64(file: c_int, place: i64, length: i64)
     allocated(file, 0, place, length, || real(file, place, length))
 }
 
-/// Runs a sync: what was recorded before its beginning is durable when it ends.
+/// Runs a sync. Data recorded before the beginning of the sync is durable when the sync ends.
 fn synced(file: c_int, sync: impl FnOnce() -> c_int) -> c_int {
     let (Some(state), Some(handle)) = (state(), handle(file)) else { return sync() };
     let _busy = state.enter();
@@ -455,7 +455,7 @@ fn synced(file: c_int, sync: impl FnOnce() -> c_int) -> c_int {
         micros => std::thread::sleep(Duration::from_micros(u64::from(micros))),
     }
     let fewer = |left: u32| left.checked_sub(1);
-    // Only writable files fail, not directories.
+    // Only syncs of writable files fail, not those of directories.
     let fails =
         handle % 2 == 1 && state.number(FAIL_SYNCS).fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok();
     state.record(if fails { b'X' } else { b'E' }, handle, number, &[]);
@@ -476,7 +476,7 @@ pub unsafe extern "C" fn fdatasync(file: c_int) -> c_int {
     synced(file, || real!("fdatasync", (c_int) -> c_int)(file))
 }
 
-/// Runs a call that changes a directory entry.
+/// Runs a call that changes a directory entry, and records the change.
 fn entry(at: c_int, path: *const c_char, kind: u8, change: impl FnOnce() -> c_int) -> c_int {
     let found = state().and_then(|state| Some((state, state.below(at, path)?)));
     let Some((state, below)) = found else { return change() };
@@ -515,7 +515,7 @@ pub unsafe extern "C" fn mkdirat(at: c_int, path: *const c_char, mode: c_uint) -
     entry(at, path, b'D', || real!("mkdirat", (c_int, *const c_char, c_uint) -> c_int)(at, path, mode))
 }
 
-/// Runs a call that changes two entries. An entry outside of the directory cannot be replayed.
+/// Runs a call that changes two directory entries. An entry outside the watched directory cannot be replayed.
 fn entries(
     kind: u8,
     from: (c_int, *const c_char),
@@ -559,7 +559,7 @@ pub unsafe extern "C" fn renameat2(
     to: *const c_char,
     flags: c_uint,
 ) -> c_int {
-    // Of the flags, RENAME_EXCHANGE (2) would need its own record.
+    // The trace has no record for an exchange of two files (RENAME_EXCHANGE, 2).
     if flags & 2 != 0 && state().is_some() {
         std::process::abort();
     }

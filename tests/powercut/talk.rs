@@ -1,6 +1,6 @@
-//! Connections that speak the three protocols, one message at a time.
+//! Connections for the three protocols that exchange single messages.
 //!
-//! Owns the framing; a server that is gone is an error. Must not know what the messages mean.
+//! Owns the framing. If the server has exited, methods return an error. Must not interpret messages.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -20,10 +20,9 @@ pub const WORK_FAIL: u32 = 14;
 pub const ECHO_REQ: u32 = 16;
 pub const SUBMIT_JOB_BG: u32 = 18;
 
-/// A connection.
 pub struct Talk(BufReader<TcpStream>);
 
-/// Returns the address at which a server listens for this protocol.
+/// Returns the address at which the server listens for a protocol.
 pub fn address(daemon: &Daemon, wire: Wire) -> SocketAddr {
     let suffix = match wire {
         Wire::Beanstalk => "",
@@ -34,7 +33,6 @@ pub fn address(daemon: &Daemon, wire: Wire) -> SocketAddr {
     found.expect("a server that speaks it")
 }
 
-/// Encodes a Gearman packet.
 pub fn packet(kind: u32, arguments: &[&[u8]]) -> Vec<u8> {
     let body = arguments.join(&0);
     [b"\0REQ", &kind.to_be_bytes()[..], &(body.len() as u32).to_be_bytes(), &body].concat()
@@ -52,7 +50,7 @@ impl Talk {
         self.0.get_mut().write_all(bytes)
     }
 
-    /// Returns `true` if something arrives within this time.
+    /// Returns `true` if any bytes arrive within `time`.
     pub fn hears_within(&mut self, time: Duration) -> Result<bool> {
         self.0.get_ref().set_read_timeout(Some(time))?;
         let heard = self.0.fill_buf().map(|bytes| !bytes.is_empty());
@@ -63,28 +61,27 @@ impl Talk {
         }
     }
 
-    /// Reads a line without its end.
+    /// Reads a line and returns it without the line ending.
     pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.0.read_line(&mut line)?;
         line.strip_suffix("\r\n").map(str::to_owned).ok_or(Error::from(ErrorKind::UnexpectedEof))
     }
 
-    /// Reads this many bytes.
     pub fn bytes(&mut self, count: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; count];
         self.0.read_exact(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Reads this many bytes, followed by a line break.
+    /// Reads `count` bytes and a line break. Returns the bytes without the line break.
     pub fn data(&mut self, count: usize) -> Result<Vec<u8>> {
         let mut bytes = self.bytes(count + 2)?;
         bytes.truncate(count);
         Ok(bytes)
     }
 
-    /// Reads a packet: its type and its arguments.
+    /// Reads a packet. Returns the type and the arguments.
     pub fn packet(&mut self) -> Result<(u32, Vec<Vec<u8>>)> {
         let head = self.bytes(12)?;
         let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
@@ -92,7 +89,7 @@ impl Talk {
         Ok((word(4), body.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()))
     }
 
-    /// Reads a reply of the beanstalk protocol: its line, and its body if it has one.
+    /// Reads a beanstalk reply. Returns the line, and the body if the reply has one.
     pub fn reply(&mut self) -> Result<(String, Vec<u8>)> {
         let line = self.line()?;
         let with_body = ["OK ", "FOUND ", "RESERVED "].iter().any(|word| line.starts_with(word));

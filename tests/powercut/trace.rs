@@ -1,8 +1,4 @@
-//! The record of a history: what the program did to its files, and the requests and replies of its clients, in one
-//! order.
-//!
-//! Owns the form of a trace, which `shim.rs` writes as well, and the numbers that control the shim. A trace is
-//! sufficient for a replay. Must not know what its marks mean.
+//! The trace of a history: the program's file operations and the clients' requests and replies in one order.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-/// An event. Paths are relative to the watched directory, which is empty itself.
+/// An event in a trace. Paths are relative to the watched directory, which itself has an empty path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The program started; its files are its own.
+    /// The program started. Earlier file handles are invalid.
     Began,
-    /// A file existed before, and is durable.
+    /// A durable file existed at the beginning.
     Found {
         path: String,
         bytes: Vec<u8>,
@@ -34,7 +30,7 @@ pub enum Event {
         place: u64,
         bytes: Vec<u8>,
     },
-    /// The same with zero bytes.
+    /// Zero bytes were written at an offset.
     Zeros {
         handle: u64,
         place: u64,
@@ -75,11 +71,11 @@ pub enum Event {
         from: String,
         to: String,
     },
-    /// A mark of the test.
+    /// A line of text written by the test.
     Mark(String),
 }
 
-/// The numbers in the control file, by index; see the shim.
+/// Indexes into the control file, as in `shim.rs`.
 #[derive(Clone, Copy)]
 pub enum Number {
     HoldSyncs,
@@ -90,7 +86,7 @@ pub enum Number {
     Held,
 }
 
-/// Their count.
+/// The number of values in the control file.
 const NUMBERS: u64 = 6;
 
 /// A trace that is being written.
@@ -114,7 +110,7 @@ fn pair(bytes: &[u8]) -> (&[u8], &[u8]) {
     (&bytes[..end], &bytes[end + 1..])
 }
 
-/// Parses one record without its length.
+/// Parses a record without its length prefix.
 fn parse_one(record: &[u8]) -> Event {
     let (handle, second, rest) = (word(&record[1..]), word(&record[9..]), &record[17..]);
     let path = || text(rest);
@@ -141,7 +137,7 @@ fn parse_one(record: &[u8]) -> Event {
     }
 }
 
-/// Returns the complete records in these bytes, in their original form.
+/// Splits bytes into complete records.
 fn records(bytes: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     let mut rest = bytes;
@@ -154,14 +150,14 @@ fn records(bytes: &[u8]) -> Vec<&[u8]> {
     found
 }
 
-/// Reads a whole trace.
+/// Reads all events of a trace.
 pub fn read(path: &Path) -> io::Result<Vec<Event>> {
     let bytes = std::fs::read(path)?;
     Ok(records(&bytes).into_iter().map(parse_one).collect())
 }
 
 impl Trace {
-    /// Creates an empty trace, in files of this name in a directory.
+    /// Creates an empty trace and its control file in a directory.
     pub fn new(folder: &Path, name: &str) -> io::Result<Trace> {
         let (path, control) = (folder.join(format!("{name}.trace")), folder.join(format!("{name}.control")));
         let create = |path| OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
@@ -172,12 +168,10 @@ impl Trace {
         Ok(Trace { path, file, control, numbers })
     }
 
-    /// Returns the path of the trace.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the path of the control file.
     pub fn control(&self) -> &Path {
         &self.control
     }
@@ -186,22 +180,21 @@ impl Trace {
         let rest = rest.concat();
         let length = 17 + rest.len() as u32;
         let record = [&length.to_le_bytes()[..], &[kind], &[0; 16], &rest].concat();
-        // In one call, because others append too.
+        // A single write keeps records intact, because the program appends to the same file.
         let written = io::Write::write(&mut &self.file, &record).expect("a file to write to");
         assert_eq!(written, record.len());
     }
 
-    /// Appends a mark.
     pub fn mark(&self, text: &str) {
         self.append(b'M', &[text.as_bytes()]);
     }
 
-    /// Records a durable file that exists from the beginning.
+    /// Records a durable file that exists at the beginning.
     pub fn found(&self, path: &str, bytes: &[u8]) {
         self.append(b'F', &[path.as_bytes(), b"\0", bytes]);
     }
 
-    /// Starts with the first `count` records of another trace.
+    /// Begins with the first `count` records of another trace.
     pub fn continue_from(&self, other: &Path, count: usize) -> io::Result<()> {
         let bytes = std::fs::read(other)?;
         let records: Vec<&[u8]> = records(&bytes).into_iter().take(count).collect();
@@ -209,12 +202,12 @@ impl Trace {
         io::Write::write_all(&mut &self.file, &whole.collect::<Vec<u8>>())
     }
 
-    /// Sets a number that controls the shim.
+    /// Sets a value that controls the shim.
     pub fn set(&self, number: Number, value: u32) {
         self.numbers.write_all_at(&value.to_ne_bytes(), number as u64 * 4).expect("a file to write to");
     }
 
-    /// Returns a number that the shim has set.
+    /// Returns a value that the shim has set.
     pub fn get(&self, number: Number) -> u32 {
         let mut bytes = [0; 4];
         self.numbers.read_exact_at(&mut bytes, number as u64 * 4).expect("a number");

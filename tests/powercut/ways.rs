@@ -1,15 +1,14 @@
-//! How one job may look after a cut that kept some changes and lost others.
+//! Computes the possible states of one job after a cut, if each unguaranteed change survives or is lost independently.
 //!
-//! Owns the weaker promise: each change that was not promised survives or not, independently of the others. It explains
-//! what was lost if the queue as a whole is not a prefix. A record contains counts, so one that survives replaces
-//! earlier lost ones.
+//! The check is weaker than the requirement that surviving changes are a prefix. It describes what was lost when the
+//! queue is not a prefix. A record contains absolute counts. A surviving record therefore replaces earlier lost ones.
 
 use std::collections::BTreeSet;
 
 use crate::book::{Book, Change, Job, Place, View};
 use crate::lanes::Span;
 
-/// More states than this are not distinguished.
+/// Maximum number of states that are distinguished.
 const ENOUGH: usize = 2000;
 
 fn key_of(change: &Change) -> Option<&str> {
@@ -28,7 +27,7 @@ fn key_of(change: &Change) -> Option<&str> {
     }
 }
 
-/// Returns a job after a change; `full` is the result if nothing was lost.
+/// Returns a job after a change. `full` is the job after all changes up to this one.
 fn after(job: &Option<Job>, change: &Change, full: &Option<Job>) -> Option<Job> {
     let Some(full) = full else { return None };
     if matches!(change, Change::Put { .. } | Change::Adopt(_)) {
@@ -53,14 +52,14 @@ fn after(job: &Option<Job>, change: &Change, full: &Option<Job>) -> Option<Job> 
     Some(job)
 }
 
-/// Returns how the job with this key may look, or `None` if there are too many possibilities.
+/// Returns the possible states of the job with this key, or `None` if there are too many.
 pub fn ways(span: &Span, key: &str) -> Option<Vec<Option<View>>> {
     let mut book = Book::default();
     let mut ways: Vec<Option<Job>> = vec![None];
     let mine = span.changes.iter().enumerate().filter(|(_, (_, change))| key_of(change) == Some(key));
     for (place, (_, change)) in mine {
         book.apply(change);
-        // The order of changes does not show.
+        // The order among buried jobs is not compared.
         let full = book.jobs.get(key).map(|job| Job { order: 0, ..job.clone() });
         if place < span.least {
             ways = vec![full];
@@ -76,7 +75,7 @@ pub fn ways(span: &Span, key: &str) -> Option<Vec<Option<View>>> {
             return None;
         }
     }
-    // Whether the job still waits for other jobs depends on what became of them.
+    // Whether the job still waits depends on the surviving changes of other jobs. Both states are possible.
     for job in ways.clone().into_iter().flatten().filter(Job::may_wait) {
         let free = if job.delay > 0 { Place::Delayed } else { Place::Ready };
         if [Place::Held, free].contains(&job.place) {
@@ -93,7 +92,7 @@ pub fn ways(span: &Span, key: &str) -> Option<Vec<Option<View>>> {
     Some(views)
 }
 
-/// Returns the possible lengths of the pause of a tube.
+/// Returns the possible lengths of a tube's pause in seconds.
 pub fn pauses(span: &Span, tube: &str) -> BTreeSet<u64> {
     let mut book = Book::default();
     span.changes[..span.least].iter().for_each(|(_, change)| book.apply(change));

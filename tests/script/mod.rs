@@ -1,7 +1,7 @@
-//! Conversations: plain text that says who sends what and what must come back.
+//! Conversations: plain text that lists the input of each client and the expected output of the server.
 //!
-//! Owns the reading of `tests/conversations/*.txt` and the matching; where a conversation takes place is a [`World`]'s
-//! business. A line is one step:
+//! Owns the parsing of `tests/conversations/*.txt` and the comparison with the actual output. An implementation of
+//! [`World`] provides the server. Each line is one step:
 //!
 //! ```text
 //! == title              a new conversation, with a fresh server       options: -z N   directly below the title
@@ -16,12 +16,13 @@
 //! A! ECHO_REQ text      A sends a Gearman packet                      A= ECHO_RES text A must get this packet, whole
 //! ```
 //!
-//! A connection's name has capitals and digits; `b:name`, `g:name` and `w:name` speak beanstalk, Gearman and Workq
-//! whatever the others do. A packet may be given by its number. `\H` is what job handles begin with, `H:` and the
-//! host's name and `:`.
+//! A connection's name consists of capital letters and digits. A name such as `b:name`, `g:name` or `w:name` selects
+//! beanstalk, Gearman or Workq for the connection. Packet types can be given by number. `\H` is the prefix of job
+//! handles: `H:`, the host name, and `:`.
 //!
-//! Escapes: `\r \n \t \0 \\ \xHH`, `\s` (a space at an end), `\(text*N)` (N times). In what must come: `<n>` is digits,
-//! `<any>` anything on the line, `<len>` the number of bytes in the `|` lines below. Lines with `#` are comments.
+//! Escapes: `\r \n \t \0 \\ \xHH`, `\s` (a space at the end of a line), `\(text*N)` (N repetitions). In expected
+//! output, `<n>` matches digits, `<any>` matches any text in the line, and `<len>` matches the number of bytes in the
+//! following `|` lines. Lines that begin with `#` are comments.
 
 mod packets;
 mod runner;
@@ -31,37 +32,34 @@ mod text;
 pub use runner::run;
 pub use socket::{Connection, Sockets};
 pub use text::{load, Conversation, Wire};
-#[allow(unused_imports)] // not every test program looks at the steps
+#[allow(unused_imports)] // not every test program uses the steps
 pub use text::{Step, What};
 
 use std::time::Duration;
 
-/// Where conversations take place.
+/// A server with connections on which conversations can be played.
 pub trait World {
-    /// A connects with this protocol. The error says why it could not.
+    /// Connects client `who`. Returns the reason as an error if the connection fails.
     fn open(&mut self, who: &str, wire: Wire) -> Result<(), String>;
-    /// Sends bytes.
     fn send(&mut self, who: &str, bytes: &[u8]);
-    /// Returns what A has received since the last time, and waits for it if more may come; an empty result means that
-    /// nothing comes.
+    /// Returns the bytes that `who` has received since the last call. Waits for bytes according to `patience`; an empty
+    /// result means that none arrived.
     fn receive(&mut self, who: &str, patience: Patience) -> Vec<u8>;
-    /// Returns `true` if the server has closed A's connection, as far as was received.
+    /// Returns `true` if the server has closed the connection and all received bytes have been read.
     fn ended(&self, who: &str) -> bool;
-    /// A half-closes its connection.
     fn half_close(&mut self, who: &str);
-    /// A disconnects.
     fn close(&mut self, who: &str);
-    /// Time passes.
+    /// Advances the clock, or sleeps.
     fn pass(&mut self, time: Duration);
-    /// The server starts to drain.
+    /// Makes the server drain.
     fn drain(&mut self);
 }
 
-/// How long to wait for bytes, where waiting makes a difference.
+/// The expectation while waiting for bytes, which determines the timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
-    /// They must come.
+    /// Bytes must arrive.
     Must,
-    /// They must not come.
+    /// No bytes must arrive.
     MustNot,
 }

@@ -1,11 +1,11 @@
-//! Gearman's packets, as a conversation names them.
+//! The names and types of Gearman packets in conversations.
 //!
-//! Owns a list that is independent of the server's, so that a wrong number there is found here.
+//! The list is independent of the server's list, which makes wrong numbers in the server detectable.
 
-/// Bytes before the body.
+/// The size of a packet's header in bytes.
 pub const HEADER: usize = 12;
 
-/// The names by number, from 1.
+/// The names of the packet types, from type 1 on.
 const NAMES: [&str; 42] = [
     "CAN_DO",
     "CANT_DO",
@@ -51,24 +51,24 @@ const NAMES: [&str; 42] = [
     "STATUS_RES_UNIQUE",
 ];
 
-/// Returns the number of the packet with this name.
+/// Returns the type of a packet by name.
 pub fn kind(name: &str) -> Option<u32> {
     NAMES.iter().position(|known| *known == name).map(|place| place as u32 + 1)
 }
 
-/// Returns the name of the packet with this number.
+/// Returns the name of a packet type.
 pub fn name(kind: u32) -> String {
     let place = (kind as usize).wrapping_sub(1);
     NAMES.get(place).map_or_else(|| format!("packet {kind}"), |name| (*name).to_owned())
 }
 
-/// Returns a complete packet for the server.
+/// Returns a request packet.
 pub fn request(kind: u32, body: &[u8]) -> Vec<u8> {
     let length = body.len() as u32;
     [b"\0REQ", kind.to_be_bytes().as_slice(), &length.to_be_bytes(), body].concat()
 }
 
-/// Returns the server's packet at the front of `bytes`: its type and its body, or `None` if it is incomplete.
+/// Returns the type and the body of the packet at the beginning of `bytes`, or `None` if the packet is incomplete.
 pub fn response(bytes: &[u8]) -> Result<Option<(u32, &[u8])>, ()> {
     let magic = &bytes[..bytes.len().min(4)];
     if !b"\0RES".starts_with(magic) {

@@ -1,20 +1,20 @@
-//! Executes a conversation step by step, and says where it failed.
+//! Plays a conversation step by step and reports the step that failed.
 
 use std::collections::BTreeMap;
 
 use super::text::{Conversation, Piece, Step, What};
 use super::{packets, Patience, World};
 
-/// What one connection has received and no step has consumed.
+/// The received bytes of a connection that no step has matched yet.
 #[derive(Default)]
 struct Heard {
     bytes: Vec<u8>,
-    /// How much of the last announced body is still to come.
+    /// The number of outstanding bytes of the last announced body.
     body_left: Option<usize>,
     closed: bool,
 }
 
-/// Plays the conversation in `world`. The error says which step failed, and how.
+/// Plays a conversation. Returns an error that describes the failed step.
 pub fn run(conversation: &Conversation, world: &mut dyn World) -> Result<(), String> {
     let mut heard: BTreeMap<String, Heard> = BTreeMap::new();
     for step in &conversation.steps {
@@ -135,12 +135,12 @@ fn expect_packet(
 }
 
 enum Match {
-    /// Everything has arrived, with this length, and a body of this many bytes was announced.
+    /// The pattern matches the first `length` bytes.
     Whole {
         length: usize,
         number: Option<usize>,
     },
-    /// More bytes must arrive before the result is known.
+    /// More bytes are needed for a decision.
     Part,
     No,
 }

@@ -1,4 +1,4 @@
-//! Conversations over real sockets, with any server at the other end.
+//! Plays conversations over real sockets with any server.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use super::{Patience, Wire, World};
 
-/// A guard against hangs: how long expected bytes may take.
+/// Time limit for expected bytes. Detects hangs.
 const MUST: Duration = Duration::from_secs(300);
 
-/// The same for a server that cannot be asked, such as an original, which may have nothing to send.
+/// Time limit for expected bytes from another implementation, which possibly never sends them.
 const SHOULD: Duration = Duration::from_secs(5);
 
-/// Anything longer is never sent byte by byte.
+/// Maximum number of bytes that are sent byte by byte.
 const SHORT: usize = 1000;
 
-/// A connection of either kind.
+/// A TCP or Unix socket.
 #[allow(dead_code)] // not every test program uses both
 pub enum Connection {
     Tcp(TcpStream),
@@ -29,17 +29,17 @@ struct Peer {
     ended: bool,
 }
 
-/// The world; see the module's documentation. The functions are what servers differ in.
+/// Connections to a server, and functions that depend on the server.
 pub struct Sockets<'a> {
     pub connect: Box<dyn FnMut(Wire) -> std::io::Result<Connection> + 'a>,
     pub pass: Box<dyn FnMut(Duration) + 'a>,
     pub drain: Box<dyn FnMut() + 'a>,
-    /// Waits until the server has processed everything that was sent. The argument is the number of connections so far.
-    /// A server that cannot be asked gets [`Sockets::quiet`] before time passes.
+    /// Waits until the server has processed all sent bytes. The argument is the number of opened connections. For a
+    /// server without such a function, [`Sockets::quiet`] is used as a delay.
     pub quiesce: Option<Box<dyn FnMut(u64) + 'a>>,
-    /// How long to wait for bytes that must not come, and to let the server work before time passes.
+    /// Time to wait for bytes that must not arrive, and to let the server work before the clock advances.
     pub quiet: Duration,
-    /// Sends short inputs one byte at a time, each in its own packet.
+    /// `true` to send short inputs one byte at a time in separate packets.
     pub split: bool,
     peers: BTreeMap<String, Peer>,
     opened: u64,
@@ -68,7 +68,7 @@ impl Connection {
         }
     }
 
-    /// Disables Nagle's algorithm.
+    /// Disables Nagle's algorithm on TCP connections.
     fn send_at_once(&self) {
         if let Connection::Tcp(stream) = self {
             stream.set_nodelay(true).expect("a connection");
@@ -76,7 +76,7 @@ impl Connection {
     }
 
     fn shut_down(&self) {
-        // The server may have closed the connection first.
+        // The server can have closed the connection first.
         let _ = match self {
             Connection::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Connection::Unix(stream) => stream.shutdown(Shutdown::Write),
@@ -85,7 +85,7 @@ impl Connection {
 }
 
 impl<'a> Sockets<'a> {
-    /// Creates a world of connections that `connect` opens.
+    /// Creates a world whose connections are opened by `connect`.
     pub fn new(
         connect: impl FnMut(Wire) -> std::io::Result<Connection> + 'a,
         pass: impl FnMut(Duration) + 'a,
@@ -96,7 +96,7 @@ impl<'a> Sockets<'a> {
         Sockets { connect, pass, drain, quiesce: None, quiet, split: false, peers: BTreeMap::new(), opened: 0 }
     }
 
-    /// Lets the server process what was sent.
+    /// Waits until the server has processed all sent bytes.
     fn rest(&mut self) {
         match self.quiesce {
             Some(_) => self.quiesce(),
@@ -121,7 +121,7 @@ impl World for Sockets<'_> {
     }
 
     fn send(&mut self, who: &str, bytes: &[u8]) {
-        // A server that has closed the connection may refuse the bytes; what it sent before counts.
+        // The server can have closed the connection. Bytes sent before that are still compared.
         let connection = &mut self.peers.get_mut(who).expect("a connected peer").connection;
         if !self.split || bytes.len() > SHORT {
             let _ = connection.write(bytes);
@@ -130,7 +130,7 @@ impl World for Sockets<'_> {
         connection.send_at_once();
         for byte in bytes {
             let _ = connection.write(&[*byte]);
-            // A reader that runs meanwhile receives the byte alone. Otherwise, only the point of the test is lost.
+            // Gives the reader a chance to receive the byte separately, which the test cannot enforce.
             std::thread::yield_now();
         }
         self.quiesce();

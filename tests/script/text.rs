@@ -1,4 +1,4 @@
-//! Parses the text of a conversation.
+//! Parses the text of conversations.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::packets;
 
-/// The protocol of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wire {
     Beanstalk,
@@ -23,24 +22,23 @@ impl Wire {
     }
 }
 
-/// One conversation.
 #[derive(Clone, Debug)]
 pub struct Conversation {
     pub title: String,
-    /// File and line, for messages.
+    /// The file and the line of the title, for messages.
     pub place: String,
-    /// The option -z, if it is given.
+    /// The value of the option -z, if given.
     pub max_job_size: Option<u32>,
-    /// The other options, verbatim.
-    #[allow(dead_code)] // not every test program has servers with options
+    /// The other options in their original form.
+    #[allow(dead_code)] // not every test program starts servers with options
     pub options: Vec<String>,
-    /// The protocol of connections whose names do not determine it.
+    /// The protocol of connections whose names have no protocol prefix.
     pub wire: Wire,
     pub steps: Vec<Step>,
 }
 
 impl Conversation {
-    /// Returns the protocol of this connection.
+    /// Returns the protocol of the connection `who`.
     pub fn wire_of(&self, who: &str) -> Wire {
         match who.split_once(':') {
             Some(("b", _)) => Wire::Beanstalk,
@@ -50,8 +48,8 @@ impl Conversation {
         }
     }
 
-    /// Returns `true` if all connections speak this protocol.
-    #[allow(dead_code)] // only the comparisons with other servers ask
+    /// Returns `true` if all connections use the protocol.
+    #[allow(dead_code)] // only the comparisons with other servers use the method
     pub fn is_all(&self, wire: Wire) -> bool {
         self.steps.iter().all(|step| step.who.is_empty() || self.wire_of(&step.who) == wire)
     }
@@ -61,7 +59,7 @@ impl Conversation {
 #[derive(Clone, Debug)]
 pub struct Step {
     pub line: usize,
-    /// Empty for steps without a connection.
+    /// The name of the connection. Empty for steps without a connection.
     pub who: String,
     pub what: What,
 }
@@ -70,17 +68,17 @@ pub struct Step {
 pub enum What {
     Open,
     Send(Vec<u8>),
-    /// Text that must come. `yaml`: it counts towards the length of a body.
+    /// Expected text. If `yaml` is `true`, the text counts towards the length of a body.
     Expect {
         pattern: Vec<Piece>,
         yaml: bool,
     },
-    /// A Gearman packet that must come.
+    /// An expected Gearman packet.
     ExpectPacket {
         kind: u32,
         pattern: Vec<Piece>,
     },
-    /// Any more lines of the body.
+    /// Any number of further lines of the body.
     RestOfBody,
     Silence,
     HalfClose,
@@ -90,7 +88,6 @@ pub enum What {
     Drain,
 }
 
-/// A part of the expected text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Piece {
     Bytes(Vec<u8>),
@@ -99,10 +96,10 @@ pub enum Piece {
     Length,
 }
 
-/// Titles of conversations that another server is known not to satisfy, with the reasons.
+/// The titles of conversations that another server is known to fail, with the reasons.
 pub type Differences = BTreeMap<String, String>;
 
-/// Loads all conversations of a directory, and the known differences. `host` is the server's host name.
+/// Loads all conversations in a directory and the list of known differences. `host` is the server's host name.
 pub fn load(folder: &Path, host: &str) -> (Vec<Conversation>, Differences) {
     let mut conversations = Vec::new();
     let mut differences = Differences::new();
@@ -183,7 +180,8 @@ fn read(file: &str, text: &str, host: &str, conversations: &mut Vec<Conversation
     }
 }
 
-/// Returns the end of a connection's name: capitals and digits or, after a prefix for its protocol, letters and digits.
+/// Returns the end of the connection name at the beginning of a line. A name consists of capital letters and digits.
+/// After a protocol prefix, small letters are permitted too.
 fn name_end(line: &str) -> Option<usize> {
     if ["b:", "g:", "w:"].iter().any(|prefix| line.starts_with(prefix)) {
         return Some(2 + line[2..].find(|letter: char| !letter.is_ascii_alphanumeric())?);
@@ -225,7 +223,7 @@ fn step(line: &str) -> Option<(&str, What)> {
         What::Send(packets::request(kind, &unescape(body)))
     } else if let Some(text) = operand(rest, "=") {
         let (kind, body) = packet(text)?;
-        // No wildcard matches these two bytes, so they mark the end of the body.
+        // The two bytes mark the end of the body, because no wildcard matches them.
         What::ExpectPacket { kind, pattern: pattern(body, "\r\n") }
     } else {
         expect(operand(rest, "|")?, "\n", true)
@@ -233,13 +231,13 @@ fn step(line: &str) -> Option<(&str, What)> {
     (!who.is_empty()).then_some((who, what))
 }
 
-/// Returns the type of a packet, by name or number, and the text of its body.
+/// Returns the type of a packet given by name or number, and the text of its body.
 fn packet(text: &str) -> Option<(u32, &str)> {
     let (name, body) = text.split_once(' ').unwrap_or((text, ""));
     Some((name.parse().ok().or_else(|| packets::kind(name))?, body))
 }
 
-/// Returns what follows the operator and one space.
+/// Returns the text after the operator and one space.
 fn operand<'a>(rest: &'a str, operator: &str) -> Option<&'a str> {
     let text = rest.strip_prefix(operator)?;
     if text.is_empty() {
@@ -296,7 +294,7 @@ fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-/// Splits `text*N)more`.
+/// Splits `text*N)more` into the text, the number and the remainder.
 fn repetition(text: &str) -> (&str, usize, &str) {
     for (star, _) in text.match_indices('*') {
         let behind = &text[star + 1..];

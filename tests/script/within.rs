@@ -1,5 +1,5 @@
-//! Conversations inside this process: engine and protocol only, on a virtual clock, with every invariant checked at
-//! every step.
+//! Plays conversations inside the test process, using only the engine and the protocols, on a virtual clock. Checks all
+//! invariants after each step.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,19 +15,17 @@ use beanpole::Config;
 
 use crate::script::{Patience, Wire, World};
 
-/// The host name of this server.
 pub const HOST: &str = "h";
 
-/// How the bytes of a conversation reach the decoder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pieces {
-    /// As they are sent.
+    /// In the chunks in which the conversation sends them.
     AsSent,
-    /// One at a time.
+    /// One byte at a time.
     Bytes,
 }
 
-/// Returns the decoder and session of a protocol.
+/// Returns the decoder and the session of a protocol.
 pub fn speech(wire: Wire) -> Speech {
     match wire {
         Wire::Beanstalk => Speech::Beanstalk,
@@ -48,7 +46,7 @@ struct Peer {
     ended: bool,
 }
 
-/// The world; see the module's documentation.
+/// An engine with sessions and a virtual clock.
 pub struct Within {
     engine: Engine,
     counters: CommandCounters,
@@ -72,9 +70,9 @@ impl Host for Fixed {
 }
 
 impl Within {
-    /// Creates an empty queue.
+    /// Creates a world with an empty queue.
     pub fn new(config: &Config, pieces: Pieces) -> Within {
-        // The default depends on the machine, and conversations must not.
+        // The default depends on the machine. Conversations must not.
         let given = Some(config.max_memory).filter(|most| *most != Config::default().max_memory);
         let limits = Limits {
             max_memory: given.unwrap_or(1 << 40),
@@ -120,7 +118,7 @@ impl Within {
         self.work(who);
     }
 
-    /// Does what can be done for one client, like a connection.
+    /// Executes the available input of one client.
     fn work(&mut self, who: &str) {
         let max_packet = self.settings.max_packet;
         let intake = DecodeLimits {
@@ -181,7 +179,7 @@ impl Within {
         self.settle();
     }
 
-    /// Delivers events, and lets the clients concerned continue.
+    /// Delivers events and resumes the affected clients.
     fn settle(&mut self) {
         let mut woken = Vec::new();
         while let Some(event) = self.engine.take_event() {
@@ -262,7 +260,7 @@ impl World for Within {
     }
 
     fn close(&mut self, who: &str) {
-        // To the server, a close looks like a half-close until it writes.
+        // Until the server writes to it, a closed connection looks like a half-closed one.
         self.half_close(who);
         assert!(self.ended(who), "a client that went away is still there");
         self.peers.remove(who);

@@ -1,55 +1,55 @@
-//! What may happen in the simulated world, as plain data, so that a history can be stored, shortened and replayed.
+//! The actions of a simulated world as plain data, which makes histories storable, reducible and replayable.
 //!
-//! Owns the list, and the form of an action in the format of `tests/conversations`. Must not do anything.
+//! Owns the list of actions, and their form in the syntax of `tests/conversations`. Must not execute actions.
 
 use beanpole::internals::protocol::Wire;
 
 use crate::disk::Deed;
 
-/// An action. Clients are identified by their index.
+/// An action. Clients are identified by index.
 #[derive(Clone, Debug)]
 pub enum Action {
     Connect(usize, Wire),
-    /// A client has a command to send in this protocol; clients of other protocols ignore it.
+    /// A client gets a command to send in the given protocol. Clients of other protocols ignore the action.
     Say(usize, Wire, Vec<u8>),
-    /// A client sends this many bytes of what it has to send.
+    /// A client sends at most this many bytes of its pending input.
     Send(usize, usize),
     /// A client reads at most this many bytes.
     Read(usize, usize),
     HalfClose(usize),
     Close(usize),
-    /// This many nanoseconds pass.
+    /// Advances the clock by this many nanoseconds.
     Pass(u64),
-    /// Parts of the server have their turns: the pool thread, the timer, and the log's three threads.
+    /// Gives a turn to a part of the server: the pool thread, the timer, or one of the log's three threads.
     Round,
     Timer,
     Sync,
     Write,
     Segments,
     Drain,
-    /// The server accepts jobs again.
+    /// The server accepts jobs again after a drain.
     Undrain,
     Crash(Crash),
-    /// An operation of the disk fails this many times.
+    /// Makes the disk operation fail with an error number this many times.
     Fail(Deed, i32, u64),
     Heal,
-    /// The disk accepts this many more bytes than it holds.
+    /// Limits the disk's free space to this many bytes.
     Fill(u64),
-    /// Each write and sync takes this many milliseconds.
+    /// Makes each write and sync take this many milliseconds.
     Slow(u64),
 }
 
-/// An end of the server, and its next start.
+/// A crash of the server and the conditions of its next start.
 #[derive(Clone, Debug)]
 pub struct Crash {
-    /// A power cut; otherwise, the process is killed, and written bytes survive.
+    /// `true` for a power failure. `false` for a kill, which preserves written bytes.
     pub power: bool,
     pub seed: u64,
-    /// The number of disk operations until then.
+    /// The number of disk operations before the crash.
     pub deeds: u64,
-    /// How far the wall clock is ahead afterwards, in milliseconds.
+    /// The change of the wall clock across the restart, in milliseconds.
     pub shift: i64,
-    /// A byte of the log changes.
+    /// `true` to change a byte of the log.
     pub flip: bool,
 }
 
@@ -57,7 +57,7 @@ fn name(who: usize) -> char {
     char::from(b'A' + (who % 26) as u8)
 }
 
-/// Returns sent or received bytes in the escapes of the conversations.
+/// Returns bytes in the escape syntax of conversations.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut text = String::new();
     for &byte in bytes {
@@ -98,7 +98,7 @@ pub fn sent(who: usize, bytes: &[u8]) -> String {
 }
 
 impl Action {
-    /// Returns the client that acts.
+    /// Returns the index of the client that acts, if any.
     pub fn client(&self) -> Option<usize> {
         match self {
             Action::Connect(who, _) | Action::Say(who, ..) | Action::Send(who, _) | Action::Read(who, _) => Some(*who),
@@ -107,7 +107,7 @@ impl Action {
         }
     }
 
-    /// Returns the line of a conversation, or a comment if conversations have no word for the action.
+    /// Returns the action as a line of a conversation, or as a comment if conversations cannot express it.
     pub fn told(&self) -> String {
         match self {
             Action::Connect(who, wire) => match wire {

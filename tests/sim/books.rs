@@ -1,45 +1,44 @@
-//! The jobs that must exist, whatever the clients do.
+//! Records which jobs must exist regardless of their state.
 //!
-//! Owns the list of acknowledged jobs: a client that received INSERTED has a job until a client sends a command that
-//! may end it. Knows only the replies and commands that this needs.
+//! Owns the list of acknowledged jobs. A job is acknowledged by the reply INSERTED. It is removed from the list when a
+//! client sends a command that can end the job. Must not depend on other replies and commands.
 
 use std::collections::BTreeSet;
 
 use beanpole::internals::engine::{Engine, JobId};
 
-/// The books; see the module's documentation.
 #[derive(Clone, Default)]
 pub struct Books {
     owned: BTreeSet<u64>,
-    /// Jobs that a client may have ended, perhaps before their owner has read the reply to its put.
+    /// Jobs that a client has possibly ended, even before the owner has read the reply to its put.
     ended: BTreeSet<u64>,
-    /// A client may have ended any job, so nothing is known any more.
+    /// `true` after a command that can end any job. Nothing is recorded afterwards.
     closed: bool,
 }
 
-/// Returns the numbers at the ends of words, such as that of a handle.
+/// Returns all numbers in a line, including those at the end of a job handle.
 fn numbers(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     let runs = bytes.split(|byte| !byte.is_ascii_digit()).filter(|run| !run.is_empty());
     runs.filter_map(|run| std::str::from_utf8(run).ok()?.parse().ok())
 }
 
-/// Words, or the numbers of Gearman packets, of commands that may end the job that they name.
+/// Commands that can end the job that they name.
 const ENDS: [&[u8]; 5] = [b"delete ", b"delete-batch ", b"cancel job", b"complete ", b"fail "];
 const PACKETS: [u8; 3] = [13, 14, 25];
 
-/// Returns `true` if a line reports a change that must be in the log.
+/// Returns `true` if a reply reports a change that the log must contain.
 pub fn is_promise(line: &[u8]) -> bool {
     const WORDS: [&[u8]; 6] =
         [b"REVOKED\r\n", b"DELETED\r\n", b"RELEASED\r\n", b"BURIED\r\n", b"KICKED\r\n", b"MOVED\r\n"];
-    // A duplicate's reply has more words.
+    // The reply to a duplicate contains more words.
     let is_new = line.starts_with(b"INSERTED ") && line.iter().filter(|&&byte| byte == b' ').count() == 1;
     WORDS.contains(&line) || is_new || line.starts_with(b"KICKED ") && line != b"KICKED 0\r\n"
 }
 
 impl Books {
-    /// Enters a complete line that a client has received.
+    /// Records a complete line that a client has received.
     pub fn got(&mut self, line: &[u8]) {
-        // Only its key is left.
+        // The reply names an ended job whose key still exists.
         let is_gone = line.ends_with(b" DELETED\r\n");
         let acknowledged =
             line.strip_prefix(b"INSERTED ").or(line.strip_prefix(b"{\"id\":").filter(|_| line.len() < 30));
@@ -50,17 +49,17 @@ impl Books {
         }
     }
 
-    /// Enters a command, or a part of it, that a client sends: the jobs that it may end need not exist any more. A
-    /// partial number may name any job, so a command counts when it is chosen.
+    /// Records a command that a client will send. The jobs that it names need not exist afterwards. Commands are
+    /// recorded as a whole when they are chosen, because a partially sent number can name any job.
     pub fn said(&mut self, command: &[u8]) {
         let is_packet = command.starts_with(b"\0REQ") && PACKETS.contains(&command[7]);
         let has = |word: &[u8]| command.windows(word.len()).any(|part| part == word);
-        // The body of the previous request, which does not end with a line break, may precede it.
+        // The body of the previous request can precede the command without a line break.
         let request = command.windows(10).position(|part| part == b"POST /api/").map(|at| &command[at + 10..]);
         let path = request.map(|rest| rest.split(|&byte| byte == b' ').next().unwrap_or(rest));
         let is_sweep = command.starts_with(b"flush-") || command.starts_with(b"drop function");
         let expires = (command.starts_with(b"put ") || command.starts_with(b"set-tube ")) && has(b" ttl:");
-        // A job that HTTP moves has another ID afterwards.
+        // A job that is moved over HTTP gets a new ID.
         if is_sweep || expires || path.is_some() && (has(b"/clear ") || has(b"/move ")) {
             self.closed = true;
             self.owned.clear();
@@ -78,12 +77,12 @@ impl Books {
         }
     }
 
-    /// Forgets everything, because the log was damaged on purpose or promised less.
+    /// Clears the record, because the log was damaged deliberately or gives weaker guarantees.
     pub fn forget(&mut self) {
         self.owned.clear();
     }
 
-    /// Checks that all jobs exist.
+    /// Checks that all recorded jobs exist.
     pub fn compare(&self, engine: &Engine) -> Result<(), String> {
         match self.owned.iter().find(|id| engine.any_job(JobId(**id)).is_none()) {
             Some(id) => Err(format!("job {id} was acknowledged, and is gone")),
@@ -91,7 +90,7 @@ impl Books {
         }
     }
 
-    /// Checks that all jobs are among these.
+    /// Checks that all recorded jobs are in `ids`.
     pub fn are_among(&self, ids: &BTreeSet<u64>) -> Result<(), String> {
         match self.owned.difference(ids).next() {
             Some(id) => Err(format!("job {id} was acknowledged, and nobody got it in the end")),

@@ -1,7 +1,7 @@
-//! What a seed determines: the setup of its world, and one action after the other.
+//! Derives the setup of a world and its actions from a seed.
 //!
-//! Owns the probabilities. Each seed enables or disables features for its whole length, so that rare events are
-//! frequent in some worlds rather than rare in all. Must not change the world.
+//! Owns the probabilities. Each seed enables or disables features permanently. Rare events are therefore frequent in
+//! some worlds instead of rare in all. Must not modify the world.
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::internals::engine::Engine;
@@ -14,51 +14,50 @@ use crate::random::Random;
 use crate::speech::{command, Topic};
 use crate::world::World;
 
-/// The maximum number of jobs.
 const ENOUGH: usize = 24;
 
-/// The same in worlds in which commands about many jobs take several turns.
+/// Maximum number of jobs in worlds in which commands about many jobs take several turns.
 const ENOUGH_FOR_TURNS: usize = 60;
 
-/// What stays the same throughout a seed.
+/// The constant properties of a world.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// All clients speak beanstalk or HTTP, and each byte is predicted.
+    /// `true` if all clients use beanstalk or HTTP and each byte of the replies is predicted.
     pub predicted: bool,
-    /// Some clients speak HTTP.
+    /// `true` if some clients use HTTP.
     pub operators: bool,
-    /// Clients use extensions.
+    /// `true` if clients use extensions.
     pub extended: bool,
-    /// The size of segments, and when they are synced.
+    /// The segment size in bytes and the sync mode, or `None` without a log.
     pub log: Option<(u64, SyncMode)>,
-    /// The server does all that it can after each action; otherwise, parts of it have random turns within their
-    /// budgets.
+    /// `true` to run the server after each action until it is idle. `false` to give parts of the server random turns
+    /// within their budgets.
     pub settles: bool,
     pub turn_steps: u64,
-    /// The number of simultaneous clients.
+    /// The maximum number of connected clients.
     pub clients: usize,
-    /// Commands that are sent together.
+    /// The maximum number of commands that a client sends together.
     pub breath: u64,
-    /// Commands arrive in pieces.
+    /// `true` if commands arrive in several pieces.
     pub pieces: bool,
-    /// Clients read at random times.
+    /// `true` if clients read at random times.
     pub slow_readers: bool,
-    /// The odds of crashes and of disk faults, one in this many; 0 for none.
+    /// One in this many actions is a crash, or 0 for none.
     pub crashes: u64,
     pub faults: u64,
-    /// Bytes of the log change at crashes.
+    /// `true` to change bytes of the log during crashes.
     pub flips: bool,
     pub largest: u64,
-    /// Many jobs go to tubes that nobody uses or watches.
+    /// `true` to put many jobs into tubes that no client uses or watches.
     pub unattended: bool,
-    /// Tubes are emptied often, so the books know little.
+    /// `true` to flush tubes frequently. The books then record few jobs.
     pub sweeps: bool,
 }
 
 impl Setup {
-    /// Returns the setup of a seed.
+    /// Draws the setup of a seed.
     pub fn drawn(random: &mut Random) -> Setup {
-        // Drawn from a copy of the generator, so that the meaning of all other seeds stays the same.
+        // Uses a copy of the generator, which keeps the meaning of existing seeds.
         let mut apart = Random::new(random.clone().next() ^ 5);
         let (operators, extended) =
             if apart.once_in(2) { (apart.once_in(2), apart.once_in(2)) } else { (false, false) };
@@ -72,13 +71,13 @@ impl Setup {
         let setup = Setup {
             predicted,
             operators,
-            // The model learns no tags from a recovered log, and snapshots cannot represent a log that leaves something
-            // out.
+            // The model does not learn tags from a recovered log, and snapshots cannot represent a log that omits
+            // records.
             extended: extended && (log.is_none() || !predicted && !faults),
             log,
             settles,
-            // With few steps, a command about many jobs takes several turns. With several commands at once, those of
-            // other clients might be executed in between.
+            // A small step budget makes commands about many jobs take several turns. If several commands are sent
+            // together, commands of other clients could run in between.
             turn_steps: match settles {
                 true if log.is_some() && apart.once_in(2) => 8,
                 true => 1024,
@@ -95,7 +94,7 @@ impl Setup {
             unattended: false,
             sweeps: false,
         };
-        // Drawn from another copy, so that the meaning of the other seeds stays the same.
+        // Uses another copy of the generator, which keeps the meaning of existing seeds.
         let mut apart = Random::new(apart.next() ^ 6);
         if apart.once_in(3) {
             setup.unattended(&mut apart)
@@ -104,8 +103,8 @@ impl Setup {
         }
     }
 
-    /// Returns the same setup with tubes that nobody uses or watches. In half of these worlds, commands about many jobs
-    /// take several turns, between which other clients have theirs.
+    /// Adds tubes that no client uses or watches. In half of these worlds, commands about many jobs take several turns,
+    /// interleaved with those of other clients.
     fn unattended(self, random: &mut Random) -> Setup {
         let sweeps = random.once_in(2);
         if random.once_in(2) {
@@ -129,7 +128,6 @@ impl Setup {
         }
     }
 
-    /// Returns the configuration of the server.
     pub fn config(&self) -> Config {
         let mut config = Config::embedded().with(|config| {
             config.max_memory = 1 << 30;
@@ -155,7 +153,7 @@ pub fn next(random: &mut Random, world: &World) -> Action {
     if setup.faults > 0 && random.once_in(setup.faults) {
         return fault(random);
     }
-    // With several commands in one step, several changes of a job would have to be distinguished.
+    // If a step executed several commands, several changes of one job could not be distinguished.
     if world.is_behind() && !random.once_in(if world.is_failing() { 2 } else { 50 }) {
         return random.pick_action(&[
             Action::Sync,
@@ -174,7 +172,7 @@ pub fn next(random: &mut Random, world: &World) -> Action {
     }
 }
 
-/// Draws a unique time, so that deadlines have an order.
+/// Draws a unique duration, which gives deadlines a definite order.
 fn passed(random: &mut Random) -> u64 {
     random.pick(&[1_000_000, 20_000_000, 300_000_000, 999_999_999, 1_000_000_000, 2_500_000_000])
         + 1
@@ -187,7 +185,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         let wire = match (&world.setup, world.setup.operators && random.once_in(4)) {
             (_, true) => Wire::Http,
             (Setup { predicted: true, .. }, _) => Wire::Beanstalk,
-            // Beanstalk has words for what clients most often do with such tubes.
+            // The most common operations on such tubes are beanstalk commands.
             (Setup { unattended: true, .. }, _) if !random.once_in(3) => Wire::Beanstalk,
             _ => random.pick(&wires),
         };
@@ -197,7 +195,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
     match random.below(40) {
         0 => return Action::Close(who),
         1 if client.speaks() => return Action::HalfClose(who),
-        // A draining server has little to do, so it soon accepts jobs again.
+        // Ends the drain soon, because a draining server has little to do.
         2 if world.look(|engine| engine.stats().draining) => return Action::Undrain,
         2 if random.once_in(40) => return Action::Drain,
         3..8 if world.setup.slow_readers => return Action::Read(who, 1 + random.below(200) as usize),
@@ -225,7 +223,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         for _ in 0..breath {
             let said = command(wire, random, &topic);
             words.extend_from_slice(&said);
-            // Other clients may send commands before the client's next request is executed.
+            // Other clients can send commands before the client's next request is executed.
             if predicted && said.windows(12).any(|part| part == b"/clear HTTP/") {
                 break;
             }
@@ -235,7 +233,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
     Action::Say(who, wire, words)
 }
 
-/// Returns `true` if a waiting client sends nothing more, as with a log.
+/// Returns `true` if a waiting client must not send more commands, which applies in worlds with a log.
 fn manner_is_careful(world: &World) -> bool {
     world.setup.log.is_some()
 }
@@ -248,7 +246,7 @@ pub fn ids(engine: &Engine) -> Vec<u64> {
 }
 
 fn crash(random: &mut Random, setup: &Setup) -> Action {
-    // Without syncs, nothing is promised about a disk that failed before a power cut.
+    // Without syncs, nothing is guaranteed if the disk fails before a power failure.
     let promised = setup.faults == 0 || !matches!(setup.log, Some((_, SyncMode::Never)));
     Action::Crash(Crash {
         power: random.once_in(2) && promised,

@@ -1,7 +1,6 @@
-//! Commands beyond beanstalkd's protocol, and their expected replies.
+//! Commands beyond beanstalkd's protocol and their expected replies.
 //!
-//! Owns the choice of commands, and the replies, which it derives from the reference model. Shares no code with the
-//! server.
+//! Owns the choice of commands, and derives the replies from the reference model. Must not share code with the server.
 
 use beanpole::internals::engine::{ClientId, JobEnd, JobId, NoJob, Refused, Span, State, Tagged, Time};
 
@@ -10,7 +9,7 @@ use crate::random::Random;
 use crate::reference::model::{GroupTie, JobTags, Model, Name, Outcome, Settings};
 use crate::speech::{body, Topic};
 
-/// Draws a command without its CR LF, or `None` if the next command should be one of beanstalkd's.
+/// Draws a command without its CR LF. Returns `None` if the next command should be one of beanstalkd's.
 pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
     let (tube, to, job) = (topic.tube(random), topic.tube(random), topic.job(random));
     let state = random.pick(&["ready", "delayed", "buried"]);
@@ -22,8 +21,8 @@ pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
         0..9 if !topic.enough => {
             let (body, tags) = (body(random, topic), tags(random, topic));
             let (pri, delay) = (random.pick(&[0, 1, 5, 4_294_967_295u32]), random.below(3));
-            // A delay that ends while the job is held ends with the next turn, and long HTTP commands take several
-            // turns.
+            // If a delay ends while the job waits for a group, the change happens in the next turn. HTTP commands can
+            // take several turns.
             let delay = if topic.predicted && tags.contains(" aft:") { 0 } else { delay };
             format!("put {pri} {delay} {} {}{tags}\r\n{body}", random.below(5), body.len())
         }
@@ -55,8 +54,8 @@ pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
     })
 }
 
-/// Draws settings without delays between tries, which vary randomly. Settings that only the model can follow are for
-/// predicted worlds.
+/// Draws tube settings without retry delays, which vary randomly. Settings that only the model can follow are reserved
+/// for predicted worlds.
 fn settings(random: &mut Random, topic: &Topic) -> String {
     let mut settings = String::new();
     if random.once_in(2) {
@@ -79,7 +78,7 @@ fn settings(random: &mut Random, topic: &Topic) -> String {
 
 fn tags(random: &mut Random, topic: &Topic) -> String {
     let mut tags = String::new();
-    // A key is a name like that of a tube.
+    // Keys have the same names as tubes.
     let key = random.pick(&TUBES);
     match random.below(6) {
         0 => tags += &format!(" idp:{key}"),
@@ -102,7 +101,7 @@ fn tags(random: &mut Random, topic: &Topic) -> String {
     tags
 }
 
-/// Adds up to two groups to the tags of a job. Their names are like those of tubes.
+/// Adds up to two groups to the tags of a job. Groups have the same names as tubes.
 fn groups(random: &mut Random, tags: &mut String) {
     let first = random.below(TUBES.len() as u64) as usize;
     for place in 0..random.pick(&[0, 0, 1, 1, 2]) {
@@ -131,7 +130,7 @@ fn number(word: &str) -> u64 {
     word.parse().expect("a number")
 }
 
-/// Executes a put with tags, given as the words of its line, and its body.
+/// Executes a put with tags. `words` contains the words of the command line.
 pub fn put(model: &mut Model, client: ClientId, words: &[&str], body: &[u8], now: Time) -> String {
     let seconds = |word: &str| Span::from_secs(number(word));
     let terms = (number(words[1]) as u32, seconds(words[2]), Span::from_secs(number(words[3]).max(1)));
@@ -161,7 +160,7 @@ pub fn put(model: &mut Model, client: ClientId, words: &[&str], body: &[u8], now
     match model.put_tagged(client, terms, body.to_vec(), tags, now) {
         Ok(Tagged::New(id)) => format!("INSERTED {}", id.0),
         Ok(Tagged::Duplicate { id, state, raised }) => {
-            // A producer sees a held job as delayed.
+            // The reply to a producer shows a held job as delayed.
             let state = if state == State::Held { State::Delayed } else { state };
             let name = format!("{state:?}").to_uppercase();
             format!("INSERTED {} {name}{}", id.0, raised.map_or(String::new(), |pri| format!(" {pri}")))
@@ -183,15 +182,15 @@ pub fn refused(why: Refused) -> String {
     }
 }
 
-/// Returns a job's line after its first word, and its body.
+/// Returns a reply that consists of `word`, the job's properties and its body.
 pub fn shown(model: &Model, word: &str, id: JobId) -> Vec<u8> {
     let job = model.job(id).expect("a job");
     let head = format!("{word} {} {}\r\n", id.0, job.body.len());
     [head.as_bytes(), &job.body, b"\r\n"].concat()
 }
 
-/// Executes a command of one line. Returns `None` if it is beanstalkd's or unknown; the reply is empty if the client
-/// waits.
+/// Executes a one-line command. Returns `None` for beanstalkd's commands and unknown ones, and an empty reply if the
+/// client waits.
 pub fn carry_out(model: &mut Model, client: ClientId, half_closed: bool, words: &[&str], now: Time) -> Option<Vec<u8>> {
     let job = |place: usize| JobId(number(words[place]));
     let text = match words[0] {

@@ -1,7 +1,7 @@
-//! What the log of the simulated server must contain.
+//! Checks the contents of the simulated server's log.
 //!
-//! Owns the choice between two judges: the model of single records or, where jobs have tags and move between tubes,
-//! which that model does not know, snapshots of the whole queue.
+//! Uses the model of single records, or snapshots of the whole queue if jobs have tags or move between tubes. The model
+//! does not support tags and moves.
 
 use beanpole::internals::engine::{Engine, Time};
 
@@ -9,25 +9,25 @@ use crate::chance::ids;
 use crate::durable::{view, Model};
 use crate::snapshots::{Snapshot, Snapshots};
 
-/// What the log must contain; see the module's documentation.
+/// The expected contents of the log.
 #[derive(Default)]
 pub struct Logged {
     pub model: Model,
-    /// The queue after each step, if jobs may have tags.
+    /// The state of the queue after each step, if jobs can have tags.
     snapshots: Option<Snapshots>,
-    /// Everything before this position is durable.
+    /// The log position up to which everything is durable.
     safe: u64,
-    /// The log had no space, and may lack what nothing depends on.
+    /// `true` if the log lacked space and possibly omitted optional records.
     short: bool,
 }
 
 impl Logged {
-    /// Creates the log of an empty queue.
+    /// Creates the expected log of an empty queue.
     pub fn new(extended: bool) -> Logged {
         Logged { snapshots: extended.then(Snapshots::default), ..Logged::default() }
     }
 
-    /// Records what was done up to this position.
+    /// Records the effects of operations whose log records end at `position`.
     pub fn observe(&mut self, engine: &Engine, position: u64, short: bool) {
         self.short |= short;
         if let Some(snapshots) = &mut self.snapshots {
@@ -40,7 +40,7 @@ impl Logged {
         }
     }
 
-    /// Everything up to this position is durable.
+    /// Makes all changes up to log position `safe` durable.
     pub fn advance(&mut self, safe: u64) {
         self.safe = safe;
         match &mut self.snapshots {
@@ -49,7 +49,7 @@ impl Logged {
         }
     }
 
-    /// Checks that the queue recovered at `now` is one that may come back.
+    /// Checks that the queue recovered at time `now` is in a permitted state.
     pub fn compare(&self, engine: &Engine, now: Time) -> Result<(), String> {
         match &self.snapshots {
             Some(_) if self.short => Ok(()),
@@ -58,7 +58,7 @@ impl Logged {
         }
     }
 
-    /// Continues with this recovered queue.
+    /// Continues with a recovered queue.
     pub fn begin_again(&mut self, engine: &Engine) {
         let mut snapshots = self.snapshots.take().map(|_| Snapshots::default());
         if let Some(snapshots) = &mut snapshots {

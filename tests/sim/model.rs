@@ -1,7 +1,7 @@
-//! Provides the engine's vocabulary two modules above the reference model, where the model expects it.
+//! Re-exports the engine's types two modules above the reference model, because the model imports them from there.
 
 #[path = "../../src/engine/tests/model.rs"]
-#[allow(dead_code)] // what only the engine's own tests ask
+#[allow(dead_code)] // parts that only the engine's own tests use
 pub mod model;
 
 #[path = "../../src/engine/tests/figures.rs"]

@@ -1,7 +1,7 @@
-//! Requests of HTTP clients, and their expected responses.
+//! Requests of HTTP clients and their expected responses.
 //!
-//! Owns the choice of requests and, for those that the reference model knows, the exact responses. Shares no code with
-//! the server.
+//! Owns the choice of requests, and the exact responses to requests that the reference model supports. Must not share
+//! code with the server.
 
 use beanpole::internals::engine::{ClientId, JobId, JobStats, Refused, Span, State, Time};
 
@@ -11,7 +11,7 @@ use crate::random::Random;
 use crate::reference::model::{GroupTie, Model, Name};
 use crate::speech::{body, Topic};
 
-/// In every response, after its length.
+/// The headers of every response after Content-Length.
 const HEADERS: &str = "X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\n\
     Cross-Origin-Resource-Policy: same-origin\r\nCross-Origin-Opener-Policy: same-origin\r\nCache-Control: no-store\r\n\
     Content-Security-Policy: default-src 'none'; frame-ancestors 'none'\r\n";
@@ -44,7 +44,7 @@ pub fn request(random: &mut Random, topic: &Topic) -> Vec<u8> {
         10 => get(&format!("/api/jobs/{job}/body")),
         11..14 => post(&format!("/api/tubes/{tube}/kick"), &format!("{{\"count\":{}}}", random.below(4))),
         14 => post(&format!("/api/tubes/{tube}/pause"), &format!("{{\"seconds\":{}}}", random.below(4))),
-        // After this, it is unknown which jobs exist, unless the model knows it.
+        // Without the model, it would be unknown which jobs exist after these requests.
         15 if !topic.predicted && !random.once_in(8) => get("/metrics"),
         15 if topic.sweeps || random.once_in(3) => {
             post(&format!("/api/tubes/{tube}/clear"), &format!("{{\"state\":\"{state}\"}}"))
@@ -53,7 +53,7 @@ pub fn request(random: &mut Random, topic: &Topic) -> Vec<u8> {
         16 | 17 => post(&format!("/api/jobs/{job}/bury"), "{}"),
         18 | 19 => post(&format!("/api/jobs/{job}/kick"), "{}"),
         20 => post(&format!("/api/jobs/{job}/delete"), "{}"),
-        // Requests that the model does not know.
+        // The model does not support these requests.
         21 if !topic.predicted => get(random.pick(&["/metrics", "/api/server", "/api/tubes", "/readyz", "/", "/no"])),
         22 if !topic.predicted => get(&format!("/api/tubes/{tube}/jobs")),
         23 if topic.extended && !topic.predicted && random.once_in(4) => {
@@ -64,7 +64,7 @@ pub fn request(random: &mut Random, topic: &Topic) -> Vec<u8> {
     }
 }
 
-/// Returns the length of the complete request at the beginning of these bytes.
+/// Returns the length of the complete request at the beginning of `bytes`, if any.
 pub fn whole(bytes: &[u8]) -> Option<usize> {
     let head = bytes.windows(4).position(|part| part == b"\r\n\r\n")? + 4;
     let text = std::str::from_utf8(&bytes[..head]).expect("plain text");
@@ -94,14 +94,14 @@ fn done(yes: bool, what: &str) -> Vec<u8> {
     }
 }
 
-/// Returns the number at a key of the object in a request.
+/// Returns the number for a key of the JSON object in a request.
 fn member(object: &str, key: &str) -> u64 {
     let rest = object.split(&format!("\"{key}\":")).nth(1).expect("the key");
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().expect("a number")
 }
 
-/// Executes a complete request.
+/// Executes a complete request and returns the response.
 pub fn carry_out(model: &mut Model, client: ClientId, request: &[u8], now: Time) -> Vec<u8> {
     let text = std::str::from_utf8(request).expect("plain text");
     let (head, object) = text.split_once("\r\n\r\n").expect("a head");
@@ -143,7 +143,7 @@ pub fn carry_out(model: &mut Model, client: ClientId, request: &[u8], now: Time)
     }
 }
 
-/// Executes a command for the tube in use on another tube.
+/// Runs `work` with another tube in use.
 fn elsewhere<R>(model: &mut Model, client: ClientId, tube: Name, work: impl FnOnce(&mut Model) -> R) -> R {
     model.use_tube(client, tube).expect("room for a tube");
     let result = work(model);
@@ -169,7 +169,7 @@ fn clear(model: &mut Model, tube: Name, object: &str) -> Vec<u8> {
     json(&format!("{{\"deleted\":{deleted}}}"))
 }
 
-/// Returns the fields that only some jobs have.
+/// Returns the JSON fields that only some jobs have.
 fn marks(model: &Model, stats: &JobStats, now: Time) -> String {
     let schedule = model.extended.schedules.get(&stats.id);
     let tags = schedule.map(|schedule| &schedule.tags).or(model.extended.tags.get(&stats.id));

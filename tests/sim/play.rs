@@ -1,7 +1,7 @@
 //! Plays a seed.
 //!
-//! Owns the loop from random choices to the world, the end, after which nothing may be left, and the report of
-//! failures. `reduction` shortens a failing history.
+//! Owns the loop that draws and executes actions, the final drain, and the report of failures. `reduction` shortens
+//! failing histories.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -16,7 +16,6 @@ use crate::reduction::reduced;
 use crate::shortening::quietly;
 use crate::world::World;
 
-/// The result of a seed.
 pub struct Played {
     pub problem: Option<String>,
     pub actions: Vec<Action>,
@@ -24,7 +23,7 @@ pub struct Played {
     pub hash: u64,
     /// The number of drains after which jobs were put.
     pub drains: usize,
-    /// Less was predicted than intended.
+    /// `true` if the prediction was abandoned because too many histories were possible.
     pub lost: bool,
     pub setup: String,
 }
@@ -35,7 +34,7 @@ fn setup(seed: u64) -> (Random, Setup) {
     (random, setup)
 }
 
-/// Plays a seed for this many steps, then lets the world finish.
+/// Plays a seed for `steps` actions, then empties the queue.
 pub fn play_seed(seed: u64, steps: usize) -> Played {
     let (mut random, setup) = setup(seed);
     let told = format!("{setup:?}");
@@ -56,7 +55,7 @@ pub fn play_seed(seed: u64, steps: usize) -> Played {
     Played { problem: result.err(), steps: actions.len(), actions, hash, drains: drains.over, lost, setup: told }
 }
 
-/// Counts the drains after which the server has accepted jobs again.
+/// Counts the drains after which the server accepted jobs again.
 #[derive(Default)]
 struct Drains {
     last_id: Option<u64>,
@@ -83,7 +82,7 @@ fn replay(seed: u64, actions: &[Action]) -> Result<(), String> {
     })
 }
 
-/// Returns the shortest way to the violation, as a conversation.
+/// Returns the shortest failing history as a conversation.
 pub fn explain(seed: u64, played: &Played) -> String {
     let (_, setup) = setup(seed);
     let reduced = reduced(played.actions.clone(), setup.clients, |fewer| replay(seed, fewer).is_err());
@@ -99,7 +98,7 @@ pub fn explain(seed: u64, played: &Played) -> String {
     )
 }
 
-/// Returns the actions as a conversation, with the predictions of the model.
+/// Returns the actions as a conversation with the replies that the model predicts.
 fn conversation(seed: u64, actions: &[Action]) -> String {
     let (_, setup) = setup(seed);
     let mut text = format!("== seed {seed}\n");
@@ -138,7 +137,7 @@ fn conversation(seed: u64, actions: &[Action]) -> String {
     text
 }
 
-/// One more client takes all remaining jobs. Each job that must exist must be among them, once.
+/// Reserves and deletes all remaining jobs. Each job that must exist must be delivered exactly once.
 pub fn drain_all(world: &mut World) -> Result<(), String> {
     let (books, server) = world.end();
     let mut stream = server.connect(Wire::Beanstalk).expect("a pair of sockets");
@@ -162,7 +161,7 @@ pub fn drain_all(world: &mut World) -> Result<(), String> {
         }
         text
     };
-    // Schedules would put copies without end.
+    // Deletes schedules first, because they would put copies endlessly.
     for id in server.look(|engine| {
         let scheduled = engine.jobs().filter(|job| job.state() == State::Scheduled);
         scheduled.map(|job| job.id().0).collect::<Vec<_>>()
@@ -193,7 +192,7 @@ pub fn drain_all(world: &mut World) -> Result<(), String> {
         if left.all() == 0 {
             return books.are_among(&got);
         }
-        // They wait for each other, or for jobs that were never put.
+        // The remaining jobs wait for each other or for groups of jobs that were never put.
         if left.all() == left.held {
             let held = server.look(|engine| engine.jobs().map(|job| job.id().0).min().unwrap_or_default());
             ask(server, &format!("kick-job {held}\r\n"));

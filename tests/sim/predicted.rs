@@ -1,7 +1,7 @@
-//! The expected replies, byte by byte: those of beanstalk here, those of HTTP in `operators`.
+//! Predicts the replies byte by byte. Handles beanstalk commands, and uses `operators` for HTTP.
 //!
-//! Owns the translation of bytes to verbs of the reference model, and of its answers to bytes. Shares no code with the
-//! server: not its decoder, its replies or its order of turns.
+//! Owns the translation of bytes to calls of the reference model, and of its results to bytes. Must not share code with
+//! the server.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
@@ -13,29 +13,28 @@ use beanpole::internals::server::Stepped;
 use crate::reference::model::{Job, Model, Name, Outcome, Place, Tube};
 use crate::{extended, operators};
 
-/// The tubes that clients use and watch.
 pub const TUBES: [Name; 4] = ["default", "f", "g", "h"];
 
-/// Tubes that nobody watches and that clients use for one put at most, so that they end with their last job.
+/// Tubes that no client watches. Clients use such a tube for at most one put, and the tube ends with its last job.
 pub const UNATTENDED: [Name; 2] = ["m", "n"];
 
-/// A client of the model, and the bytes that it must receive.
+/// A simulated client and the bytes that it must receive.
 #[derive(Clone, Debug)]
 struct Peer {
     id: ClientId,
     wire: Wire,
-    /// Received bytes that are not a complete command yet.
+    /// Received bytes that do not form a complete command yet.
     heard: Vec<u8>,
-    /// Complete commands that are behind a wait.
+    /// Complete commands received while the client waits.
     commands: VecDeque<Vec<u8>>,
     owed: Vec<u8>,
     half_closed: bool,
     gone: bool,
-    /// The client waits for a batch.
+    /// `true` if the client waits for a batch.
     batch: bool,
 }
 
-/// The prediction; see the module's documentation.
+/// One possible history: the state of the model and of all clients.
 #[derive(Clone, Debug)]
 pub struct Predicted {
     model: Model,
@@ -45,12 +44,12 @@ pub struct Predicted {
     woken: VecDeque<usize>,
 }
 
-/// Returns the counts of [`Predicted::counts`] from the server.
+/// Returns the server's job counts in the order of [`Predicted::counts`].
 pub fn places(jobs: &JobCounts) -> [usize; 6] {
     [jobs.ready, jobs.delayed, jobs.reserved, jobs.buried, jobs.held, jobs.scheduled].map(|count| count as usize)
 }
 
-/// Returns the tube with this name.
+/// Returns the static name of a tube.
 pub fn known(name: &str) -> Name {
     TUBES.into_iter().chain(UNATTENDED).find(|known| *known == name).expect("a tube of the simulation")
 }
@@ -59,7 +58,7 @@ fn limits() -> Limits {
     Limits { max_memory: 1 << 40, max_tubes: 1 << 20, max_watched: 1 << 20, ..Limits::NONE }
 }
 
-/// Returns the length of the complete command at the beginning of these bytes.
+/// Returns the length of the complete command at the beginning of `bytes`, if any.
 fn whole(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     let text = std::str::from_utf8(&bytes[..line]).expect("plain text");
@@ -70,7 +69,7 @@ fn whole(bytes: &[u8]) -> Option<usize> {
     (bytes.len() >= line + body).then_some(line + body)
 }
 
-/// Returns OK and a list.
+/// Returns an OK reply with a YAML list of the names.
 pub fn yaml(names: impl Iterator<Item = impl std::fmt::Display>) -> Vec<u8> {
     let list: String = std::iter::once("---\n".to_owned()).chain(names.map(|name| format!("- {name}\n"))).collect();
     format!("OK {}\r\n{list}\r\n", list.len()).into_bytes()
@@ -85,12 +84,11 @@ pub fn only_different<T: Debug>(all: &mut Vec<T>) {
 }
 
 impl Predicted {
-    /// Creates an empty queue.
     pub fn new() -> Predicted {
         Predicted { model: Model::new(limits()), peers: BTreeMap::new(), next: 1, woken: VecDeque::new() }
     }
 
-    /// Creates the queue that was recovered from a log, without clients.
+    /// Creates the state of a queue that was recovered from a log, without clients.
     pub fn restored(engine: &Engine, now: Time) -> Predicted {
         let mut predicted = Predicted::new();
         let model = &mut predicted.model;
@@ -146,17 +144,15 @@ impl Predicted {
         counts
     }
 
-    /// Returns what a client must have received by now.
+    /// Returns all bytes that a client must have received.
     pub fn owed(&self, who: usize) -> &[u8] {
         self.peers.get(&who).map_or(&[], |peer| &peer.owed)
     }
 
-    /// Returns `true` if a client waits for a job.
     pub fn waits(&self, who: usize) -> bool {
         self.peers.get(&who).is_some_and(|peer| !peer.gone && self.model.is_waiting(peer.id))
     }
 
-    /// Connects a client.
     pub fn connect(&mut self, who: usize, wire: Wire) {
         let id = ClientId(self.next);
         self.next += 1;
@@ -169,7 +165,7 @@ impl Predicted {
         self.peers.get_mut(&who).expect("a client")
     }
 
-    /// A client sends bytes. Other clients react in [`Predicted::tick`].
+    /// Processes bytes from a client. Other clients react in [`Predicted::tick`].
     pub fn hear(&mut self, who: usize, bytes: &[u8], now: Time) {
         let peer = self.peer(who);
         peer.heard.extend_from_slice(bytes);
@@ -181,7 +177,6 @@ impl Predicted {
         self.run(who, now);
     }
 
-    /// A client half-closes its connection.
     pub fn half_close(&mut self, who: usize, now: Time) {
         self.peer(who).half_closed = true;
         let id = self.peer(who).id;
@@ -192,7 +187,7 @@ impl Predicted {
         self.run(who, now);
     }
 
-    /// A client disconnects; its commands behind a wait are not executed.
+    /// Disconnects a client. The client's commands behind a wait are dropped.
     pub fn close(&mut self, who: usize, now: Time) {
         self.peer(who).commands.clear();
         self.leave(who, now);
@@ -208,19 +203,19 @@ impl Predicted {
         }
     }
 
-    /// The server refuses new jobs.
+    /// Makes the server refuse new jobs.
     pub fn drain(&mut self) {
         self.model.draining = true;
     }
 
-    /// The server accepts jobs again.
+    /// Makes the server accept jobs again.
     pub fn undrain(&mut self) {
         self.model.draining = false;
     }
 
-    /// Runs everything that is due, and the commands that clients have sent during waits that have now ended, each in
-    /// its own turn, before which everything due runs. There may be several possible orders. Returns `None` if there
-    /// are more than `most`.
+    /// Runs all due timers and the commands that clients sent during waits that have ended. Each command runs in a
+    /// separate turn after all due timers. Returns the result of every possible order, or `None` if there are more than
+    /// `most`.
     pub fn tick(self, now: Time, most: usize) -> Option<Vec<Predicted>> {
         let (mut open, mut done) = (vec![self], Vec::new());
         while let Some(way) = open.pop() {
@@ -244,7 +239,8 @@ impl Predicted {
         let Predicted { model, peers, next, woken } = self;
         let mut models = vec![model];
         while models.iter().any(|model| model.next_deadline() <= now) {
-            // One deadline at a time: another order of deadlines at the same moment mostly has the same result.
+            // Runs one deadline at a time, because different orders of simultaneous deadlines usually have the same
+            // result.
             models = models.into_iter().flat_map(|model| model.ticked(now, 1)).collect();
             only_different(&mut models);
             if models.len() > most {
@@ -281,7 +277,7 @@ impl Predicted {
         }
     }
 
-    /// Delivers the model's events to the clients concerned.
+    /// Delivers the model's events to the clients.
     fn tell(&mut self) {
         for event in std::mem::take(&mut self.model.events) {
             let (client, reply) = match event {
@@ -297,7 +293,7 @@ impl Predicted {
                     let word = if self.model.job(job).is_some() { "BURIED" } else { "DELETED" };
                     (client, format!("{word} {}\r\n", job.0).into_bytes())
                 }
-                // A line of the log.
+                // The event only causes a log message.
                 Event::DeadLetterStays { .. } => continue,
                 other => panic!("{other:?} from the model"),
             };
@@ -384,7 +380,7 @@ impl Predicted {
         self.job_reply("FOUND", first)
     }
 
-    /// A client that has half-closed its connection does not wait.
+    /// Executes a reserve. A client that has half-closed its connection does not wait.
     fn reserve(&mut self, client: ClientId, half_closed: bool, timeout: Option<Span>, now: Time) -> Vec<u8> {
         match self.model.reserve(client, timeout, now) {
             Outcome::Job(job) => self.job_reply("RESERVED", Some(job)),
@@ -405,7 +401,7 @@ fn no_job(why: NoJob) -> Vec<u8> {
     }
 }
 
-/// Completes commands about many jobs that a crash has interrupted, which a prediction cannot know.
+/// Completes commands about many jobs that a crash has interrupted. The prediction treats them as complete.
 pub fn complete_operations(server: &mut Stepped) {
     while server.look(|engine| engine.has_deferred()) {
         server.round();

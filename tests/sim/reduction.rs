@@ -1,7 +1,6 @@
-//! Reduces a failing history to the few actions that matter.
+//! Reduces a failing history to the relevant actions.
 //!
-//! Owns which parts are left out, in which order, and how much work that may take. Must not know how a history is
-//! replayed.
+//! Owns the order in which parts are removed and the limit on the effort. Must not depend on how a history is replayed.
 
 use std::cell::Cell;
 
@@ -10,25 +9,24 @@ use beanpole::internals::protocol::Wire;
 use crate::action::Action;
 use crate::shortening::shortened;
 
-/// The number of actions that may be replayed for one reduction. Work is counted rather than timed, so that a failure
-/// is always reduced to the same actions, however busy the machine is.
+/// Maximum number of actions replayed for one reduction. A time limit would make the result depend on the speed of the
+/// machine.
 const EFFORT: usize = 3_000_000;
 
 /// The cost of starting and ending a replay, in actions.
 const REPLAY: usize = 50;
 
-/// The length of the shortest tail that is tried.
+/// The length of the shortest suffix of the history that is tried.
 const TAIL: usize = 64;
 
-/// The result of a reduction.
 pub struct Reduced {
     pub actions: Vec<Action>,
-    /// The number of replayed histories, and of actions in them.
+    /// The number of replayed histories.
     pub replays: usize,
     pub effort: usize,
 }
 
-/// Counts the work of replays, and refuses those that exceed the bound.
+/// Runs replays and counts their cost. Refuses replays that exceed the limit.
 struct Replays<F> {
     fails: F,
     count: Cell<usize>,
@@ -54,10 +52,10 @@ impl<F: Fn(&[Action]) -> bool> Replays<F> {
     }
 }
 
-/// Removes whatever can be removed so that the history still fails.
+/// Removes all actions that are not needed for the failure.
 pub fn reduced(mut actions: Vec<Action>, clients: usize, fails: impl Fn(&[Action]) -> bool) -> Reduced {
     let replays = Replays { fails, count: Cell::new(0), effort: Cell::new(0) };
-    // Short replays first: most failures depend on the last few actions only.
+    // Tries short suffixes first, because most failures depend only on the last few actions.
     let lengths = std::iter::successors(Some(TAIL), |length| Some(length * 2));
     let mut tails = lengths.take_while(|length| *length < actions.len()).map(|length| tail(&actions, length));
     if let Some(shorter) = tails.find(|tail| replays.fails(tail)) {
@@ -77,8 +75,8 @@ pub fn reduced(mut actions: Vec<Action>, clients: usize, fails: impl Fn(&[Action
     Reduced { actions, replays: replays.count.get(), effort: replays.effort.get() }
 }
 
-/// Returns the last `length` actions. The clients that were connected at that time connect first, and the server drains
-/// if it did.
+/// Returns the last `length` actions, preceded by actions that connect the same clients and start a drain if one was in
+/// progress.
 fn tail(actions: &[Action], length: usize) -> Vec<Action> {
     let (front, tail) = actions.split_at(actions.len() - length);
     let mut kept: Vec<&Action> = Vec::new();
@@ -96,7 +94,7 @@ fn tail(actions: &[Action], length: usize) -> Vec<Action> {
     kept.into_iter().chain(tail).cloned().collect()
 }
 
-/// Returns the same history with one command at a time, each of which is sent as a whole.
+/// Returns an equivalent history in which each command is sent separately and as a whole.
 fn plainer(actions: &[Action]) -> Vec<Action> {
     let each = actions.iter().flat_map(|action| match action {
         Action::Say(who, Wire::Beanstalk, words) => {
@@ -108,7 +106,7 @@ fn plainer(actions: &[Action]) -> Vec<Action> {
     each.collect()
 }
 
-/// Splits commands that are sent together, each with its body.
+/// Splits input into commands with their bodies.
 fn commands(words: &[u8]) -> Vec<Vec<u8>> {
     let mut commands: Vec<Vec<u8>> = Vec::new();
     let mut has_body = false;

@@ -1,6 +1,6 @@
-//! The engine's reference model, for use outside the engine.
+//! Includes the engine's reference model for use outside the engine.
 //!
-//! Owns the vocabulary that the model expects above itself.
+//! Re-exports the types that the model imports from its parent module.
 
 pub use beanpole::internals::engine::*;
 

@@ -1,7 +1,7 @@
-//! What the simulated clients send.
+//! The input of the simulated clients.
 //!
-//! Owns the random choice of single commands of each protocol, given the existing jobs, and of occasional garbage. Must
-//! not know the replies.
+//! Owns the random choice of single commands of each protocol for the existing jobs, and of occasional invalid input.
+//! Must not depend on replies.
 
 use beanpole::internals::protocol::Wire;
 
@@ -10,28 +10,28 @@ use crate::random::Random;
 use crate::reference::model::Name;
 use crate::{extended, operators};
 
-/// What a client's command depends on.
+/// The conditions that affect the choice of a client's command.
 pub struct Topic<'a> {
-    /// The existing jobs.
+    /// The IDs of the existing jobs.
     pub jobs: &'a [u64],
-    /// No client puts more jobs.
+    /// `true` if no more jobs should be put.
     pub enough: bool,
-    /// Only commands that the reference model knows.
+    /// `true` to use only commands that the reference model supports.
     pub predicted: bool,
-    /// Clients use extensions.
+    /// `true` to use extensions of the protocol.
     pub extended: bool,
     /// The size of the largest body in bytes.
     pub largest: u64,
-    /// There are tubes that nobody uses or watches.
+    /// `true` to use tubes that no client uses or watches.
     pub unattended: bool,
-    /// Tubes are emptied often.
+    /// `true` to flush tubes frequently.
     pub sweeps: bool,
-    /// Many jobs are put at once into a tube that nobody uses or watches.
+    /// `true` to put many jobs at once into a tube that no client uses or watches.
     pub bursts: bool,
 }
 
 impl Topic<'_> {
-    /// Returns the number of an existing job, or sometimes of one that may not exist.
+    /// Returns the ID of an existing job, or occasionally of a nonexistent one.
     pub fn job(&self, random: &mut Random) -> u64 {
         if self.jobs.is_empty() || random.once_in(12) {
             return 1 + random.below(30);
@@ -39,7 +39,7 @@ impl Topic<'_> {
         random.pick(self.jobs)
     }
 
-    /// Returns a tube for commands that neither use nor watch it.
+    /// Returns a tube for commands that do not use or watch it.
     pub fn tube(&self, random: &mut Random) -> Name {
         if self.unattended && !random.once_in(4) {
             return random.pick(&UNATTENDED);
@@ -48,7 +48,7 @@ impl Topic<'_> {
     }
 }
 
-/// Draws a complete command of this protocol.
+/// Draws a complete command.
 pub fn command(wire: Wire, random: &mut Random, topic: &Topic) -> Vec<u8> {
     match wire {
         Wire::Beanstalk => beanstalk(random, topic),
@@ -59,7 +59,7 @@ pub fn command(wire: Wire, random: &mut Random, topic: &Topic) -> Vec<u8> {
     }
 }
 
-/// Draws a body of letters.
+/// Draws a body that consists of letters.
 pub fn body(random: &mut Random, topic: &Topic) -> String {
     let length = match random.below(8) {
         0 => 0,
@@ -116,7 +116,7 @@ fn beanstalk(random: &mut Random, topic: &Topic) -> Vec<u8> {
     (text + "\r\n").into_bytes()
 }
 
-/// Draws bytes that no client should send.
+/// Draws invalid input.
 fn liar(random: &mut Random) -> String {
     match random.below(6) {
         0 => "put 1 2 3 4\r\ntoo long a body".to_owned(),

@@ -1,7 +1,7 @@
-//! The simulated world: one server, its disk, and its clients at the other ends of their sockets.
+//! A simulated world: a server, its disk, and its clients.
 //!
-//! Owns the effect of each action, and what must be true after it: the engine's invariants, the predicted bytes, the
-//! log's promises and the books. Makes no random choices.
+//! Owns the effects of actions, and the checks after each action: the engine's invariants, the predicted replies, the
+//! log and the books. Must not make random choices.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -21,25 +21,25 @@ use crate::disk::{Deed, Disk};
 use crate::logged::Logged;
 use crate::predicted::{self, complete_operations, only_different, Predicted};
 
-/// The time at which the first server starts.
+/// The time in nanoseconds at which the first server starts.
 const DAWN: u64 = 1_700_000_000_000_000_000;
 
-/// The maximum number of possible histories that are tracked at once.
+/// The maximum number of possible histories that are tracked.
 const WAYS: usize = 256;
 
-/// A server that still finds something to do after this many rounds is considered to spin.
+/// A server that is still busy after this many rounds is considered to loop forever.
 const ROUNDS: usize = 10_000;
 
-/// One end of a connection.
 pub struct Client {
     pub wire: Wire,
     stream: UnixStream,
-    /// What the client has to send and has not sent.
+    /// Input that the client has chosen and not sent yet.
     pub unsaid: Vec<u8>,
     received: Vec<u8>,
-    /// How much of the received bytes was read line by line.
+    /// The number of received bytes that were processed as complete lines.
     read: usize,
-    /// The client has sent something and received nothing since, and the end of the log just before.
+    /// `true` if the client has sent a command and received nothing since. `asked_at` is the end of the log at that
+    /// moment.
     asked: bool,
     asked_at: u64,
     half_closed: bool,
@@ -47,40 +47,39 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns `true` if the client may send something.
+    /// Returns `true` if the client can send.
     pub fn speaks(&self) -> bool {
         !self.half_closed && !self.ended
     }
 }
 
-/// The world; see the module's documentation.
 pub struct World {
     pub setup: Setup,
     server: Option<Stepped>,
     pub disk: Disk,
     clients: Vec<Option<Client>>,
-    /// All possible histories, given what is known.
+    /// All histories that are consistent with the observations.
     ways: Vec<Predicted>,
     logged: Logged,
     books: Books,
-    /// What happens when the disk stops.
+    /// The crash that is about to happen.
     crash: Option<Crash>,
-    /// The log lacked space or had a failing disk in this step.
+    /// `true` if the log lacked space or the disk failed in the current step.
     short: bool,
     time: Time,
-    /// The clock went back once: delays and leases were cut to what they may still last, which the log does not
-    /// contain.
+    /// `true` after the wall clock was set back. The recovery then shortens delays and leases, and the log does not
+    /// record the change.
     skewed: bool,
-    /// A sync may have failed in a log that promises none. What the system has dropped is written again bit by bit, and
-    /// a kill before that loses it.
+    /// `true` if a sync has possibly failed in a log without guaranteed syncs. The lost data is rewritten gradually,
+    /// and a kill before that loses it.
     unpromised: bool,
-    /// There were too many possible histories, so less was predicted than intended.
+    /// `true` if the prediction was abandoned because too many histories were possible.
     pub lost: bool,
     pub hash: u64,
 }
 
 impl World {
-    /// Creates a new server without jobs.
+    /// Creates a world with a new server without jobs.
     pub fn new(setup: Setup) -> World {
         let clients = (0..setup.clients).map(|_| None).collect();
         let ways = if setup.predicted { vec![Predicted::new()] } else { Vec::new() };
@@ -117,17 +116,17 @@ impl World {
         self.server.as_mut().expect("a server")
     }
 
-    /// Inspects the engine.
+    /// Calls `look` with the engine.
     pub fn look<R>(&self, look: impl FnOnce(&Engine) -> R) -> R {
         self.server.as_ref().expect("a server").look(look)
     }
 
-    /// Returns the client at this index, if it is connected.
+    /// Returns the client with this index if it is connected.
     pub fn client(&self, who: usize) -> Option<&Client> {
         self.clients.get(who).and_then(Option::as_ref)
     }
 
-    /// Returns `true` if the log is behind the engine.
+    /// Returns `true` if changes in the engine are not durable yet.
     pub fn is_behind(&self) -> bool {
         let server = self.server.as_ref().expect("a server");
         let durable = server.wal().map_or(u64::MAX, |wal| wal.durable());
@@ -140,15 +139,15 @@ impl World {
         self.setup.log.map_or(0, |_| server.with_journal(|journal, _| journal.position()))
     }
 
-    /// Returns the durable position and the end of the log, if each reply waits for the log and is read as soon as it
-    /// comes.
+    /// Returns the durable position and the end of the log. Returns `None` unless each reply waits for the log and is
+    /// read immediately.
     fn promised(&self) -> Option<(u64, u64)> {
         let is_prompt = matches!(self.setup.log, Some((_, SyncMode::Always))) && !self.setup.slow_readers;
         let wal = self.server.as_ref().and_then(Stepped::wal).filter(|_| is_prompt && !self.short)?;
         Some((wal.durable(), self.log_end()))
     }
 
-    /// Returns `true` if the disk refuses the log.
+    /// Returns `true` if the log cannot write to the disk.
     pub fn is_failing(&self) -> bool {
         self.server.as_ref().and_then(Stepped::wal).is_some_and(|wal| wal.is_failing())
     }
@@ -167,7 +166,7 @@ impl World {
         }
     }
 
-    /// Executes an action, and checks that everything is correct.
+    /// Executes an action and checks the resulting state.
     pub fn step(&mut self, action: &Action) -> Result<(), String> {
         self.short |= self.is_short();
         self.act(action)?;
@@ -242,7 +241,7 @@ impl World {
     }
 
     fn books_hear(&mut self, words: &[u8]) {
-        // Commands that were sent together: each line or packet may be one.
+        // Several commands were sent together. Each line or packet can be a command.
         let mut rest = words;
         while !rest.is_empty() {
             let length = if rest.starts_with(b"\0REQ") {
@@ -283,7 +282,7 @@ impl World {
         let sent = match client.stream.write(&client.unsaid[..count]) {
             Ok(sent) => sent,
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
-            // The server has closed the connection, as a protocol may require.
+            // The protocol can require the server to close the connection.
             Err(_) => {
                 client.ended = true;
                 return;
@@ -311,13 +310,13 @@ impl World {
         }
     }
 
-    /// Reads what is available, and enters complete lines into the books.
+    /// Reads available bytes and records complete lines in the books.
     fn read(&mut self, who: usize, most: usize) -> Result<(), String> {
         let promised = self.promised();
         let Some(client) = &mut self.clients[who] else { return Ok(()) };
         let mut buffer = [0; 4096];
-        // Unpredicted HTTP responses contain figures of the process: neither their length nor their words follow from
-        // the seed, so they are read as a whole, and only their first lines count.
+        // Unpredicted HTTP responses contain statistics of the process and therefore do not depend only on the seed.
+        // They are read completely, and only their first lines are hashed.
         let loose = client.wire == Wire::Http && !self.setup.predicted;
         let mut left = if loose { usize::MAX } else { most };
         let from = client.received.len();
@@ -346,7 +345,7 @@ impl World {
                 let end = client.read + length + 1;
                 let line = &client.received[client.read..end];
                 self.books.got(line);
-                // What is not stored has no record in the log.
+                // Jobs that are not stored have no records in the log.
                 let early = |(safe, end)| safe <= client.asked_at && end > client.asked_at;
                 if promised.is_some_and(early) && is_promise(line) {
                     let line = String::from_utf8_lossy(line);
@@ -361,7 +360,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets time pass; in a world that settles, from deadline to deadline.
+    /// Advances the clock. In worlds with `settles`, the clock advances from deadline to deadline.
     fn pass(&mut self, span: Span) -> Result<(), String> {
         if !self.setup.settles {
             self.server().pass(span);
@@ -382,8 +381,8 @@ impl World {
         }
     }
 
-    /// Runs what is due in the model. With too many possible histories, nothing is predicted any more: if some were
-    /// dropped, a correct server could be blamed.
+    /// Runs due timers in the model. If too many histories are possible, the prediction ends, because dropping a
+    /// correct history could cause a false error.
     fn tick(&mut self, now: Time) {
         let before = std::mem::take(&mut self.ways);
         let after: Option<Vec<_>> = before.into_iter().map(|way| way.tick(now, WAYS)).collect();
@@ -396,18 +395,18 @@ impl World {
         }
     }
 
-    /// Lets the server do all that it can without more time.
+    /// Runs the server until it is idle without advancing the clock.
     fn settle(&mut self) -> Result<(), String> {
         for _ in 0..ROUNDS {
             if !self.server().round() {
                 self.server().commit();
                 let now = self.server().now();
                 if self.setup.settles && self.look(Engine::next_deadline) <= now {
-                    // The timer thread runs what is due at once.
+                    // The timer thread handles due deadlines immediately.
                     self.server().pass(Span::ZERO);
                     continue;
                 }
-                // A client that waited for the log may have more of its command to execute.
+                // A client that waited for the log can continue its command.
                 if self.setup.log.is_some() && self.server().round() {
                     continue;
                 }
@@ -423,8 +422,8 @@ impl World {
         Err("the server spins".to_owned())
     }
 
-    /// Sockets that were read have space again. The poller reports this now: together with the end of two waits, it
-    /// would let the client whose socket has space continue first.
+    /// Notifies the server of writable sockets before anything else happens. If two waits ended at the same time, the
+    /// poller would resume the client with the writable socket first.
     fn hear_of_room(&mut self) {
         let rounds = if self.setup.settles { ROUNDS } else { 0 };
         for _ in 0..rounds {
@@ -438,7 +437,7 @@ impl World {
         self.server().somebody_lacks_space()
     }
 
-    /// Checks what must be true after each step.
+    /// Checks the conditions that must hold after each step.
     fn examine(&mut self) -> Result<(), String> {
         self.server().check();
         self.observe();
@@ -450,7 +449,7 @@ impl World {
         self.compare_predicted(false)
     }
 
-    /// Enters what was done, and how far the log is durable, into the model of the log.
+    /// Records the executed operations and the durable position in the model of the log.
     fn observe(&mut self) {
         if self.setup.log.is_none() {
             return;
@@ -465,7 +464,8 @@ impl World {
         logged.advance(counts);
     }
 
-    /// Drops the histories that are not possible. `whole`: no bytes are on their way any more.
+    /// Drops the histories that contradict the received bytes. With `whole`, no bytes are in transit and the predicted
+    /// replies must be complete.
     fn compare_predicted(&mut self, whole: bool) -> Result<(), String> {
         if !self.setup.predicted || self.disk.has_crashed() {
             return Ok(());
@@ -493,13 +493,13 @@ impl World {
         Ok(())
     }
 
-    /// Starts another server on what the disk has kept.
+    /// Starts another server on the data that survived.
     fn restart(&mut self) -> Result<(), String> {
         let crash = self.crash.take().expect("what is to happen at the crash");
         self.time = self.server().now();
         self.server = None;
         self.clients.iter_mut().for_each(|client| *client = None);
-        // What a failed sync has dropped may still be readable until the power is cut, and no later sync stores it.
+        // Data lost by a failed sync can be readable until a power failure. No later sync stores it.
         let never = matches!(self.setup.log, Some((_, SyncMode::Never)));
         let power = crash.power || self.logged.model.replays && !never;
         let disk = if power { self.disk.power_cut(crash.seed) } else { self.disk.kill(crash.seed) };
@@ -548,7 +548,7 @@ impl World {
         true
     }
 
-    /// Stops the faults and all clients. Each remaining job must reach one more client, once.
+    /// Ends all faults and disconnects all clients. Then each remaining job must be delivered exactly once.
     pub fn finish(&mut self) -> Result<(), String> {
         if self.crash.is_some() {
             self.disk.stop();
@@ -558,7 +558,7 @@ impl World {
         self.act(&Action::Slow(0))?;
         self.setup.slow_readers = false;
         for _ in 0..40 {
-            // From deadline to deadline: a client whose wait ends continues before the next wait ends.
+            // Advances from deadline to deadline. A client whose wait ends thus continues before the next wait ends.
             self.pass(Span::from_millis(10))?;
             self.settle()?;
             self.server().sync();
@@ -571,7 +571,7 @@ impl World {
         self.examine()?;
         let now = self.server().now();
         for who in 0..self.clients.len() {
-            // One by one: a waiting client may have something to do when another one disconnects.
+            // Closes one connection at a time, because each disconnection can resume other clients.
             self.close(who, now);
             self.settle()?;
         }
@@ -581,12 +581,12 @@ impl World {
         crate::play::drain_all(self)
     }
 
-    /// Returns what a client must have received by now, if that is known.
+    /// Returns the bytes that a client must have received, if the prediction is available.
     pub fn expected(&self, who: usize) -> Option<&[u8]> {
         self.clients[who].as_ref().and(self.ways.first()).map(|way| way.owed(who))
     }
 
-    /// Returns the books, and the server, for the last client.
+    /// Returns the books and the server for the final check.
     pub fn end(&mut self) -> (&Books, &mut Stepped) {
         (&self.books, self.server.as_mut().expect("a server"))
     }

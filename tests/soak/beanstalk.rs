@@ -1,4 +1,4 @@
-//! Beanstalk producers and workers that record acknowledged and finished jobs.
+//! Beanstalk producers and workers that record acknowledged and completed jobs.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -7,19 +7,19 @@ use beanpole::Client;
 
 use crate::{Done, Stage};
 
-/// The maximum number of waiting jobs, so that the load is constant.
+/// Maximum number of waiting jobs, which keeps the load constant.
 const WAITING: usize = 2000;
 
-/// Jobs of one tube.
+/// The recorded jobs of one tube.
 #[derive(Default)]
 pub struct Book {
-    /// Acknowledged jobs that are not done yet.
+    /// Acknowledged jobs that have not been completed.
     open: Mutex<BTreeSet<u64>>,
     pub done: Done,
 }
 
 impl Book {
-    /// Deletes the open jobs when no worker is left. Each of them must exist.
+    /// Deletes the remaining jobs after all workers have stopped. Each job must exist.
     pub fn settle(&self, client: &mut Client, tube: &str) {
         client.use_tube(tube).expect("a tube");
         client.kick(1_000_000).expect("an answer");
@@ -40,7 +40,8 @@ pub fn produce(connect: &dyn Fn() -> Client, tube: &str, stage: &Stage, book: &B
         }
         number += 1;
         let body = vec![b'x'; if number % 100 == 0 { 40_000 } else { number % 300 }];
-        // Taken while the book is locked: a worker may get the job before its producer receives the reply.
+        // The book is locked before the put, because a worker can receive the job before the producer receives the
+        // reply.
         let mut open = book.open.lock().expect("the book");
         let id = client.put(&body, number as u32 % 5, u32::from(number % 50 == 0), 60).expect("a job");
         assert!(open.insert(id), "the id {id} was given twice");

@@ -1,16 +1,16 @@
 //! A client that uses extensions: tags, batches, moves, flushes, lists, limits, weights and waits.
 //!
-//! It is alone in its tubes, so each reply is known.
+//! No other client uses its tubes. All replies are therefore predictable.
 
 use beanpole::{Client, PutResult, PutTags, WaitResult};
 
 use crate::{Done, Stage};
 
-/// Jobs that are put in a round, and how many of them may be reserved at a time.
+/// The number of jobs in a round.
 const JOBS: u64 = 40;
 const AT_A_TIME: u32 = 6;
 
-/// A long run has new keys all the time.
+/// Returns tags with new keys for each job, because a long run must handle an unlimited number of keys.
 fn tags(round: u64, number: u64) -> PutTags {
     PutTags::default().with(|tags| {
         tags.unique = Some((format!("key-{round}-{number}"), 1));
@@ -35,7 +35,7 @@ fn put(client: &mut Client, round: u64) -> Vec<u64> {
     ids
 }
 
-/// Deletes some in a batch. Returns their number.
+/// Reserves and deletes a batch of jobs. Returns the number of jobs.
 fn batch(client: &mut Client) -> u64 {
     let batch = client.reserve_batch(100, None).expect("a batch");
     assert_eq!(batch.len(), AT_A_TIME as usize, "so many of a key are reserved at a time");
@@ -47,7 +47,7 @@ fn batch(client: &mut Client) -> u64 {
     done
 }
 
-/// Tries one twice, which buries it, and flushes it.
+/// Fails a job twice, which buries it, and flushes it. Returns the number of ended jobs.
 fn tries(client: &mut Client) -> u64 {
     let first = client.reserve_batch(1, None).expect("a batch")[0].id;
     client.release(first, 0, 0).expect("a job of ours");
@@ -58,7 +58,7 @@ fn tries(client: &mut Client) -> u64 {
     client.flush_buried("extended").expect("an answer")
 }
 
-/// Moves the others to another tube and flushes them there.
+/// Moves the remaining jobs to another tube and flushes that tube. Returns the number of ended jobs.
 fn move_and_flush(client: &mut Client, left: &[u64]) -> u64 {
     assert_eq!(client.list_jobs("extended", "ready", 0, 1000).expect("a list"), left);
     let weight = client.watch_weighted("moved", 3).expect("a tube");

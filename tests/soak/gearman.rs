@@ -18,7 +18,7 @@ fn response(stream: &mut TcpStream) -> (u32, Vec<u8>) {
     (number(4), body)
 }
 
-/// The administrator sees the only function, without jobs.
+/// Checks that the administrator sees one function without jobs.
 fn look(admin: &mut BufReader<TcpStream>) {
     admin.get_mut().write_all(b"status\n").expect("a server");
     let mut line = String::new();
@@ -29,8 +29,8 @@ fn look(admin: &mut BufReader<TcpStream>) {
     }
 }
 
-/// Submits a job, lets another client join it by its unique name, and executes it on another connection; both receive
-/// its result. Then submits one in the background.
+/// Submits a job, joins it from another client by its unique name, and executes it. Both clients must receive the
+/// result. Then submits a background job.
 pub fn run(address: SocketAddr, stage: &Stage, done: &Done) {
     let connect = || {
         let stream = TcpStream::connect(address).expect("a connection");
@@ -64,7 +64,7 @@ pub fn run(address: SocketAddr, stage: &Stage, done: &Done) {
         worker.write_all(&packet(13, &[&handle[..], b"\0"].concat())).expect("a server");
         done.add(2);
         if number % 100 == 0 {
-            // What the worker sent before is carried out once it is answered.
+            // The echo reply shows that the server has executed the earlier packets.
             worker.write_all(&packet(16, b"now")).expect("a server");
             assert_eq!(response(&mut worker), (17, b"now".to_vec()));
             look(&mut admin);

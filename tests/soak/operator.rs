@@ -1,11 +1,11 @@
-//! An operator by HTTP: the page, figures, lists, and changes.
+//! An operator who uses HTTP to read the page, statistics and lists, and to change jobs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::{Done, Stage};
 
-/// Requests of one connection, before there is another one.
+/// Number of requests before the operator opens a new connection.
 const OF_A_CONNECTION: u64 = 300;
 
 struct Operator {
@@ -20,7 +20,7 @@ impl Operator {
         Operator { address, stream, requests: 0 }
     }
 
-    /// The body of the reply, which must be one of success.
+    /// Sends a request and returns the body of the reply, which must report success.
     fn ask(&mut self, method: &str, path: &str, body: &str) -> String {
         self.requests += 1;
         if self.requests % OF_A_CONNECTION == 0 {
@@ -66,14 +66,14 @@ impl Operator {
     }
 }
 
-/// The number behind the key.
+/// Returns the number for a key.
 fn number(json: &str, key: &str) -> u64 {
     let from = json.split_once(&format!("\"{key}\":")).unwrap_or_else(|| panic!("{key} in {json}")).1;
     let end = from.find(|byte: char| !byte.is_ascii_digit()).unwrap_or(from.len());
     from[..end].parse().expect("a number")
 }
 
-/// Jobs that only an operator has to do with: each is put, seen, buried, kicked and deleted.
+/// Puts, inspects, buries, kicks and deletes jobs that no other client uses.
 pub fn run(address: SocketAddr, stage: &Stage, done: &Done) {
     let mut operator = Operator::new(address);
     let mut round = 0u64;

@@ -1,11 +1,11 @@
-//! A client of Workq who does its jobs itself.
+//! A Workq client that executes its own jobs.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::{Done, Stage};
 
-/// Adds a job, leases it, completes it and looks at its result.
+/// Repeatedly adds a job, leases it, completes it, and reads the result.
 pub fn run(address: SocketAddr, stage: &Stage, done: &Done) {
     let mut stream = TcpStream::connect(address).expect("a connection");
     let mut number = 0u64;

@@ -1,6 +1,6 @@
-//! A log that consists of positions: how far it was appended, written and synced, and whether its disk fails.
+//! A simulated log that consists only of positions: how far the log is appended, written and synced. The disk can fail.
 //!
-//! Owns what replies wait for. Each step may be slow, and other threads may run in between.
+//! Owns the positions that replies wait for. Other threads can run between any two steps.
 
 use crate::shims::{AtomicBool, AtomicU64, Mutex, Ordering};
 
@@ -8,7 +8,7 @@ pub use beanpole::internals::binlog::Required;
 use beanpole::internals::engine::Time;
 pub use beanpole::SyncMode;
 
-/// The engine's side: the position after everything that was appended.
+/// The position after all appended records.
 #[derive(Debug, Default)]
 pub struct Journal {
     pub position: u64,
@@ -21,20 +21,20 @@ impl Journal {
     }
 }
 
-/// Access to the journal, under the engine's lock.
+/// Access to the journal under the engine's lock.
 pub trait JournalAccess {
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut ()) -> R) -> R;
 }
 
-/// The disk's side.
+/// The written and synced positions, and the state of the disk.
 #[derive(Debug)]
 pub struct Wal {
     written: AtomicU64,
     durable: AtomicU64,
     failing: AtomicBool,
-    /// One sync at a time.
+    /// Locked during a sync.
     syncing: Mutex<()>,
-    /// Writes and syncs of pool threads may be refused as too slow.
+    /// `true` if pool threads can be refused to write and sync because the disk is slow.
     moody: bool,
 }
 
@@ -56,7 +56,6 @@ impl Wal {
         self.failing.load(Ordering::Acquire)
     }
 
-    /// Makes the disk fail or recover.
     pub fn fail(&self, fails: bool) {
         self.failing.store(fails, Ordering::Release);
     }

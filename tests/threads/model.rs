@@ -1,14 +1,14 @@
-//! What threads of the server do to each other, in very many orders: `make threads`.
+//! Tests the interaction of the server's threads in very many interleavings (`make threads`).
 //!
-//! Owns the scenes and what must be true in each: no reply is lost, doubled, out of order or too early, and nobody
-//! sleeps for ever; shuttle panics if all threads wait. `server/` names the files that are the server's own. A schedule
-//! that fails is printed, and `THREADS_REPLAY` with `SCENE` plays it again.
+//! Owns the scenes and their checks: no reply is lost, duplicated, reordered or early, and no thread sleeps forever.
+//! shuttle panics if all threads wait. The modules in `server/` include the server's own files. A failing schedule is
+//! printed, and the variables `THREADS_REPLAY` and `SCENE` repeat it.
 
 extern crate self as crossbeam_channel;
 extern crate self as mio;
 extern crate self as parking_lot;
 
-#[allow(dead_code)] // what only the syncer's other modes ask
+#[allow(dead_code)] // parts that only the syncer's other modes use
 mod binlog;
 mod scenes;
 #[allow(dead_code)]
@@ -16,7 +16,7 @@ mod server;
 mod shared;
 mod shims;
 
-/// The names under which the real files import the engine.
+/// The paths under which the server's files import the engine.
 mod engine {
     pub use beanpole::internals::engine::Time;
 }
@@ -28,21 +28,21 @@ use shuttle::{Config, MaxSteps, Runner};
 
 pub use shims::{unbounded, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, Receiver, Sender, Waker};
 
-/// The number of schedules of each scene and strategy.
+/// The number of schedules for each scene and strategy.
 const SCHEDULES: usize = 5000;
 
-/// The maximum number of steps of a schedule; most have some hundreds. With more, a thread loops without progress.
+/// Maximum number of steps in a schedule. Most schedules have several hundred; with more than this, a thread loops
+/// without progress.
 const STEPS: usize = 10_000;
 
-/// The number of thread switches that the second strategy makes at chosen moments.
+/// The number of forced thread switches in a schedule of the second strategy.
 const DEPTH: usize = 3;
 
 /// The number of schedules played in the current scene.
 static PLAYED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
 fn main() {
-    // Shuttle warns in each run that it treats all atomics as sequentially consistent, which ARCHITECTURE.md says as
-    // well.
+    // Suppresses shuttle's warning that it treats all atomics as sequentially consistent.
     std::env::set_var("SHUTTLE_SILENCE_WARNINGS", "1");
     let wished = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
     let schedules = wished("SCHEDULES").map_or(SCHEDULES, |text| text.parse().expect("a number of schedules"));

@@ -1,7 +1,7 @@
-//! The scenes: the threads, what each of them does, and the expected result.
+//! The scenes: their threads and the expected results.
 //!
-//! Owns the parts of the server that cannot be used here because of their sockets, following `pool.rs` and `hub.rs`
-//! line by line: the owner's loop, and the order of lock, reply and flush in a turn.
+//! Owns simplified copies of the parts of `pool.rs` and `hub.rs` that use sockets: the owner's loop, and the order of
+//! locking, replying and flushing in a turn.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::server::socket::{anything, only_durable, Look, PeerAddress, Stream};
 use crate::server::timer;
 use crate::shims::{unbounded, Mutex, Ordering, Receiver, Waker};
 
-/// A name, and what is played in each schedule.
+/// The name of a scene, and the function that plays it in each schedule.
 pub type Scene = (&'static str, fn());
 
 pub const SCENES: [Scene; 7] = [
@@ -31,10 +31,10 @@ pub const SCENES: [Scene; 7] = [
     ("the-timer-stops", the_timer_stops),
 ];
 
-/// No client here has too much to read.
+/// Limits on unread event bytes that no client in the scenes exceeds.
 const PLENTY: EventLimits = EventLimits { reading: 1 << 20, stuck: 1 << 20 };
 
-/// The owner of connections: how it receives messages, and what it waits for.
+/// The thread that owns connections: its messages, and the events that it waits for.
 struct Owner {
     handle: Arc<ThreadHandle>,
     inbox: Receiver<Message>,
@@ -49,7 +49,7 @@ fn owner() -> Owner {
 }
 
 impl Owner {
-    /// Like `PoolThread::run`: sleeps unless there is a message, then takes one.
+    /// Receives the next message like `PoolThread::run`, which sleeps while there is none.
     fn next(&self) -> Message {
         loop {
             self.handle.will_sleep();
@@ -96,8 +96,8 @@ fn notes_wake_the_owner() {
     senders.into_iter().for_each(|sender| sender.join().expect("a thread"));
 }
 
-/// Two threads have notifications for one client, in the order of the engine's lock, and its socket is sometimes full.
-/// The owner continues when the poller reports that the socket is writable, or when another thread wakes it.
+/// Two threads deliver notifications to one client in the order of the engine's lock, and the client's socket is
+/// sometimes full. The owner continues when the socket becomes writable or when another thread wakes it.
 fn replies_in_order() {
     const EACH: u8 = 3;
     let owner = owner();
@@ -125,12 +125,12 @@ fn replies_in_order() {
         thread::spawn(move || {
             while stream.arrived().len() < usize::from(EACH * 2) {
                 if stream.make_room(2) {
-                    // The poller's report, which the owner receives like a message.
+                    // Simulates the poller's report of a writable socket.
                     outbox.wake_owner();
                 }
                 thread::yield_now();
             }
-            // Makes the owner check whether that was all.
+            // Makes the owner check for remaining data.
             outbox.wake_owner();
         })
     };
@@ -143,8 +143,8 @@ fn replies_in_order() {
     assert!(matches!(outbox.write_state(1 << 20, false, false), WriteState::Clear));
 }
 
-/// A client waits, with commands behind its wait. A thread that hands it a job, or a result that must first be in the
-/// log, wakes the owner, whenever the owner checked.
+/// A client waits with commands behind its wait. A thread that delivers a job or a durable result must wake the owner,
+/// regardless of the owner's state.
 fn a_wait_ends() {
     let owner = owner();
     let (outbox, stream) = outbox(&owner, 10, anything());
@@ -168,14 +168,15 @@ fn a_wait_ends() {
             other => panic!("{other:?}"),
         }
     }
-    // Now its own next reply, after the notification.
+    // The owner's next reply must follow the notification.
     outbox.reply(&mut output(b"!"), false, false);
     outbox.flush(&mut Output::new());
     teller.join().expect("a thread");
     assert_eq!(stream.arrived(), b"job!");
 }
 
-/// Pool threads whose replies wait for the log, and the syncer. Each reply is the position that it promises.
+/// Replies of pool threads wait until the syncer has synced the log. Each reply contains the log position that it
+/// depends on.
 fn replies_wait_for_the_log(fails: bool) {
     let hub = Arc::new(Hub::new(true));
     let (_, run) = log_threads::threads(hub.durability()).into_iter().find(|(name, _)| *name == "syncer").expect("a syncer");
@@ -193,20 +194,20 @@ fn replies_wait_for_the_log(fails: bool) {
         hub.durability().wal().fail(true);
         thread::yield_now();
         hub.durability().wal().fail(false);
-        // Like the segments thread when the disk has recovered.
+        // Like the segments thread after the disk has recovered.
         hub.durability().sync(&*hub, &mut Output::new());
     }
     let streams: Vec<Stream> = pools.into_iter().map(|pool| pool.join().expect("a thread")).collect();
     hub.durability().stop();
     syncer.join().expect("a thread");
-    // The thread that releases a reply may still be writing it when the owner continues, but not when all threads have
-    // ended.
+    // A thread can still be writing a released reply when the owner continues. All writes are complete when all threads
+    // have ended.
     let mut all: Vec<u8> = streams.iter().flat_map(Stream::arrived).collect();
     all.sort_unstable();
     assert_eq!(all, [1, 2, 3, 4]);
 }
 
-/// Two commands, each with a record; the second when the first may be answered.
+/// Executes two commands with one record each. The second command starts when the reply to the first can be sent.
 fn pool_thread(hub: &Arc<Hub>, lesser: bool) -> Stream {
     let owner = owner();
     let (outbox, stream) = outbox(&owner, 100, only_durable(hub.clone()));
@@ -242,8 +243,8 @@ fn pool_thread(hub: &Arc<Hub>, lesser: bool) -> Stream {
     stream
 }
 
-/// Two threads add deadlines in turns that do not handle them: a distant one, for which the timer thread continues to
-/// sleep, and one that is due at once, which it must handle.
+/// Two threads add deadlines without handling them. One deadline is distant and must not wake the timer thread; the
+/// other is due immediately and must be handled.
 fn deadlines_reach_the_timer() {
     let hub = Arc::new(Hub::new(false));
     let timer = {
@@ -264,7 +265,7 @@ fn deadlines_reach_the_timer() {
         })
         .collect();
     turns.into_iter().for_each(|turn| turn.join().expect("a thread"));
-    // No other thread checks. If the timer sleeps now although something is due, this does not end.
+    // No other thread checks the deadline. If the timer sleeps while a deadline is due, the loop does not end.
     let now = hub.clock.now();
     while hub.core.lock().due.is_some_and(|due| due <= now) {
         thread::yield_now();
@@ -274,7 +275,7 @@ fn deadlines_reach_the_timer() {
     timer.join().expect("a thread");
 }
 
-/// The timer ends on request, whatever it does at that moment.
+/// The timer must stop on request in any state.
 fn the_timer_stops() {
     let hub = Arc::new(Hub::new(false));
     let timer = {

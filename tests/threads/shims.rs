@@ -1,8 +1,7 @@
-//! What the real files import from other crates, implemented with shuttle, so that another thread may run at each
-//! access.
+//! Replacements for items of other crates, implemented with shuttle, which can switch threads at each access.
 //!
-//! Owns the names and the part of their behavior that the real files use: parking_lot's locks and conditions, an
-//! unbounded channel, and a waker.
+//! Owns the subset that the server's files use: the locks and condition variables of parking_lot, an unbounded channel,
+//! and a waker.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,11 +12,11 @@ use std::time::Instant;
 
 pub use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A lock without poisoning.
+/// A mutex without poisoning.
 #[derive(Default)]
 pub struct Mutex<T>(shuttle::sync::Mutex<T>);
 
-/// Access to the data of a [`Mutex`]. `None` only while a condition variable has it.
+/// A guard of a [`Mutex`]. The inner guard is `None` only while a condition variable waits.
 pub struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>, &'a Mutex<T>);
 
 impl<T> fmt::Debug for Mutex<T> {
@@ -54,7 +53,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// A condition that threads wait for, and how often it was met.
+/// A condition variable with the number of its notifications.
 #[derive(Default)]
 pub struct Condvar(shuttle::sync::Condvar, AtomicU64);
 
@@ -84,8 +83,8 @@ impl Condvar {
         guard.0 = Some(self.0.wait(inner).expect("no thread panics with it"));
     }
 
-    /// Waits until the condition is met or the time has come, step by step. A thread that is not woken takes more steps
-    /// than a schedule may have, long before that time.
+    /// Waits for a notification or until `at`. The virtual clock advances so slowly that a missing notification exceeds
+    /// the step limit of the schedule first.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, at: Instant) {
         let met = self.1.load(Ordering::SeqCst);
         drop(guard.0.take());
@@ -96,10 +95,8 @@ impl Condvar {
     }
 }
 
-/// The sending end of a channel.
 pub struct Sender<T>(Arc<Mutex<VecDeque<T>>>);
 
-/// The receiving end.
 pub struct Receiver<T>(Arc<Mutex<VecDeque<T>>>);
 
 impl<T> fmt::Debug for Sender<T> {
@@ -125,13 +122,11 @@ impl<T> Receiver<T> {
     }
 }
 
-/// Creates an unbounded channel.
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     let queue = Arc::new(Mutex::new(VecDeque::new()));
     (Sender(queue.clone()), Receiver(queue))
 }
 
-/// The waker of a poller.
 #[derive(Clone, Debug, Default)]
 pub struct Waker(Arc<(Mutex<bool>, Condvar)>);
 

@@ -1,13 +1,12 @@
-//! The English of the documents, as far as a program can judge it.
+//! Checks the English of documents, comments and messages for discouraged phrases.
 //!
-//! Owns the phrases that documents, comments and messages must not contain, and the places where that is checked.
-//! CONTRIBUTING.md describes the style.
+//! Owns the list of phrases and the list of checked files. CONTRIBUTING.md describes the style.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files and folders whose English is checked: of Markdown and manual pages the text without code, of Rust the
-/// comments and string literals. A folder of src belongs here as soon as its comments follow the style.
+/// Files and directories that are checked. In Markdown and manual pages, code is skipped. In Rust, only comments and
+/// string literals are checked.
 const PLACES: [&str; 31] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -42,8 +41,8 @@ const PLACES: [&str; 31] = [
     "tests",
 ];
 
-/// Phrases and their replacements. Words are separated by one space and match in any case, also across a line break. A
-/// word may list alternatives, as in `is|are`. Marks such as `,` and `.` are words.
+/// Discouraged phrases and their replacements. Words are separated by a space and match regardless of case and line
+/// breaks. `is|are` matches either word, and punctuation marks count as words.
 const PHRASES: [(&str, &str); 24] = [
     ("has|have|had not a|an|the|any|.|,|;|is|are", "does not have"),
     ("is|are|was|were|be|been told", "receives, is notified, is configured"),
@@ -71,11 +70,11 @@ const PHRASES: [(&str, &str); 24] = [
     ("a hole is", "a vulnerability is"),
 ];
 
-/// A word or mark of a text, with the number of its line.
+/// A word or punctuation mark with its line number.
 type Word = (String, usize);
 
-/// Returns the files of a place: the place itself, or all Rust files, Markdown and manual pages below it. This file and
-/// the data of tests are exempt.
+/// Returns the checked files at a path: the file itself, or all Rust files, Markdown files and manual pages in the
+/// directory. The list of phrases itself is excluded.
 fn files(place: &Path) -> Vec<PathBuf> {
     if !place.is_dir() {
         let kinds = ["rs", "md", "1", "5", "7", "8"];
@@ -86,7 +85,7 @@ fn files(place: &Path) -> Vec<PathBuf> {
     entries.flat_map(|entry| files(&entry)).collect()
 }
 
-/// Splits a line into words and marks, which are added to `words`.
+/// Splits a line into words and punctuation marks, and appends them to `words`.
 fn split(line: &str, number: usize, words: &mut Vec<Word>) {
     let mut word = String::new();
     for letter in line.chars().chain([' ']) {
@@ -97,20 +96,20 @@ fn split(line: &str, number: usize, words: &mut Vec<Word>) {
         if !word.is_empty() {
             words.push((std::mem::take(&mut word), number));
         }
-        // Emphasis and quotation marks do not separate a phrase.
+        // Emphasis and quotation marks do not interrupt a phrase.
         if !letter.is_whitespace() && !"*\"".contains(letter) {
             words.push((letter.to_string(), number));
         }
     }
 }
 
-/// The line with its parts between backticks replaced by a mark, which no phrase contains.
+/// Replaces code in backticks with a mark that occurs in no phrase.
 fn without_code(line: &str) -> String {
     let parts = line.split('`').enumerate();
     parts.map(|(index, part)| if index % 2 == 0 { part } else { "`" }).collect()
 }
 
-/// The text of Markdown without code, and without the examples of what not to write.
+/// Extracts the words of Markdown, excluding code and the table of discouraged phrases.
 fn markdown(text: &str) -> Vec<Word> {
     let mut words = Vec::new();
     let (mut is_fenced, mut is_example) = (false, false);
@@ -124,7 +123,7 @@ fn markdown(text: &str) -> Vec<Word> {
     words
 }
 
-/// The text of a manual page without displays. A macro ends a phrase.
+/// Extracts the words of a manual page, excluding displays. A macro ends a phrase.
 fn manual_page(text: &str) -> Vec<Word> {
     let mut words = Vec::new();
     let mut is_display = false;
@@ -139,7 +138,7 @@ fn manual_page(text: &str) -> Vec<Word> {
     words
 }
 
-/// The comments and string literals of Rust. Consecutive comment lines are one text.
+/// Extracts the words of comments and string literals in Rust. Consecutive comment lines form one text.
 fn rust(text: &str) -> Vec<Word> {
     let mut words = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -156,7 +155,7 @@ fn rust(text: &str) -> Vec<Word> {
     words
 }
 
-/// The places in `words` where `phrase` begins.
+/// Returns the positions in `words` where `phrase` occurs.
 fn matches<'a>(words: &'a [Word], phrase: &'a str) -> impl Iterator<Item = &'a [Word]> {
     let wanted: Vec<Vec<&str>> = phrase.split(' ').map(|word| word.split('|').collect()).collect();
     let is_match =

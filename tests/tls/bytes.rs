@@ -1,4 +1,4 @@
-//! Records in arbitrary pieces, peers that read slowly or not at all, and meaningless bytes.
+//! Tests TLS records in arbitrary pieces, slow and blocked readers, and meaningless bytes.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,7 +10,7 @@ use rustls::{ClientConnection, StreamOwned};
 use super::{address, ask, config, connect, folder, read_line, s_client_steps, start};
 use crate::daemon::{wait_until, PATIENCE};
 
-/// Sends a few bytes at a time, each piece in its own packet.
+/// Sends a few bytes at a time in separate packets.
 struct Pieces {
     stream: TcpStream,
     size: usize,
@@ -78,7 +78,7 @@ fn a_client_that_reads_late_gets_everything_in_order() {
     client.write_all(&body).expect("a peer that reads");
     assert_eq!(ask(&mut client, "").expect("an answer"), "INSERTED 1");
     const TIMES: usize = 200;
-    // Far more than sockets hold; the server must stop reading, keep a bounded part, and continue later.
+    // The replies exceed the socket buffers. The server must stop reading, buffer a limited amount, and continue later.
     for _ in 0..TIMES {
         client.write_all(b"peek 1\r\n").expect("room for short commands");
     }
@@ -107,7 +107,7 @@ fn half_handshakes_and_garbage_hurt_nobody() {
         (seed >> 24) as u8
     };
     for cut in (0..hello.len()).step_by(3) {
-        // Cut short, and left open or closed; or with a wrong byte; or only noise.
+        // Tests truncated handshakes on open and closed connections, a handshake with a changed byte, and random bytes.
         let mut bytes = hello[..cut].to_vec();
         match cut % 4 {
             0 => {}
@@ -128,7 +128,7 @@ fn half_handshakes_and_garbage_hurt_nobody() {
         }
     }
     let mut client = connect(&folder, &at, None);
-    // Garbage after a correct handshake, too.
+    // Meaningless bytes after a complete handshake.
     assert_eq!(ask(&mut client, "list-tube-used").expect("an answer"), "USING default");
     for length in [1, 5, 100, 20_000] {
         let mut client = connect(&folder, &at, None);

@@ -1,4 +1,4 @@
-//! Certificates of servers and of clients, and the rights of a client by its certificate.
+//! Tests certificates of servers and clients, and the rights of clients with certificates.
 
 use std::fs;
 

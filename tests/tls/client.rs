@@ -1,4 +1,4 @@
-//! The library's client and the subcommands over TLS, with certificates and tokens, and their error messages.
+//! Tests the library's client and the subcommands over TLS, with certificates and tokens, and their error messages.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use beanpole::{Client, ClientError, ClientTls, ClientTlsFiles};
 use super::{address, connect, folder, make, path, start, Wish, EC};
 use crate::daemon::{run, Daemon, Ended, Folder, PATIENCE};
 
-/// Returns a server with names by certificate and by token.
+/// Returns a server whose access file identifies clients by certificate and by token.
 fn guarded(folder: &Folder) -> Daemon {
     make(folder, Wish { name: "worker", subject: "/CN=worker", alternative: "none", ..EC });
     make(folder, Wish { name: "server", alternative: "DNS:localhost,IP:127.0.0.1", ..EC });
@@ -23,7 +23,7 @@ fn guarded(folder: &Folder) -> Daemon {
     start(folder, &["-l", &socket, "-l", "127.0.0.1:0", "--access", &path(folder, "access")])
 }
 
-/// Returns the client's files, with its own certificate if one is named.
+/// Returns the client's TLS files, including the certificate called `own`, if any.
 fn files(folder: &Folder, own: Option<&str>) -> ClientTls {
     let own = |ending| own.map(|name| folder.file(&format!("{name}.{ending}")));
     let mut files = ClientTlsFiles::default();
@@ -66,7 +66,7 @@ fn the_library_s_client_does_over_tls_what_it_does_without() {
     assert!(waits.join().expect("an end").is_err());
 }
 
-/// Runs a subcommand with a server by its name.
+/// Runs a subcommand with the option `-s`.
 fn word(server: &str, words: &[&str]) -> Ended {
     run(&[&[words[0], "-s", server], &words[1..]].concat())
 }
@@ -88,7 +88,7 @@ fn subcommands_speak_tls_and_say_who_they_are() {
     let socket = format!("unix:{}", path(&folder, "socket"));
     let ended = word(&socket, &["stats", "mail", "--token-file", &token]);
     assert!(ended.code == 0 && ended.out.contains("current-jobs-ready"), "{ended:?}");
-    // A server that requires certificates, too.
+    // Tests a server that requires client certificates.
     let more = ["--tls-client-ca", &authority, "--access", &path(&folder, "access")];
     let strict = start(&folder, &more);
     let server = format!("beanstalks://127.0.0.1:{}", port(&address(&strict, "")));
@@ -131,8 +131,7 @@ fn each_thing_that_is_wrong_has_its_line() {
         assert_eq!((ended.code, ended.err.lines().count(), ended.out.as_str()), (code, 1, ""), "{words:?}: {ended:?}");
         assert!(ended.err.contains(text) && !ended.err.contains("secret"), "no {text}: {ended:?}");
     }
-    // A name that differs from the certificate's; a certificate that is not valid yet or has expired; a peer without
-    // TLS.
+    // Tests a wrong server name, a certificate that is not valid yet, an expired certificate, and a peer without TLS.
     make(&folder, Wish { name: "server", alternative: "DNS:queue.example", ..EC });
     let elsewhere = start(&folder, &[]);
     make(&folder, Wish { name: "server", alternative: "DNS:localhost", expired: true, ..EC });
@@ -208,7 +207,7 @@ fn http_over_tls_knows_names_by_certificate_and_by_token() {
     }
 }
 
-/// The server's own HTTPS, which refuses the request, is the endpoint.
+/// The endpoint is the server's own HTTPS port, which refuses the request.
 #[test]
 fn jobs_are_sent_over_tls() {
     let folder = folder();

@@ -1,4 +1,4 @@
-//! Very many simultaneous clients, peers that vanish in the middle of something, and replies after a key update.
+//! Tests very many simultaneous clients, clients that disconnect at arbitrary moments, and replies after a key update.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use super::{address, ask, config, connect, folder, read_line, start, Secure};
 use crate::daemon::{wait_until, PATIENCE};
 
-/// The number of simultaneous clients, and of the threads that run them here.
+/// The number of simultaneous clients.
 const CROWD: usize = 5000;
 const THREADS: usize = 16;
 
@@ -21,7 +21,7 @@ fn session(config: &Arc<ClientConfig>) -> ClientConnection {
     ClientConnection::new(config.clone(), name).expect("a session")
 }
 
-/// Returns a figure of `stats`.
+/// Returns a value from `stats`.
 fn figure(client: &mut Secure, key: &str) -> String {
     client.write_all(b"stats\r\n").expect("a peer that reads");
     let size = read_line(client).expect("an answer")["OK ".len()..].parse::<usize>().expect("a length");
@@ -47,14 +47,14 @@ fn five_thousand_handshakes_at_once() {
     let threads = (0..THREADS).map(|_| {
         let (at, config, served) = (at.clone(), config.clone(), served.clone());
         std::thread::spawn(move || {
-            // All send their first command before any of them gets a reply.
+            // All clients send their first command before they read.
             let greet = |_| {
                 let mut stream = TcpStream::connect(&at).expect("a connection");
                 stream.set_read_timeout(Some(PATIENCE)).expect("an option");
                 let mut session = session(&config);
                 let mut hello = Vec::new();
                 session.write_tls(&mut hello).expect("a greeting");
-                // It may have been refused by now.
+                // The server can have refused the connection.
                 let _ = stream.write_all(&hello);
                 StreamOwned::new(session, stream)
             };
@@ -86,7 +86,7 @@ fn peers_that_vanish_leave_nothing_behind() {
         let stream = TcpStream::connect(&at).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("an option");
         let mut session = session(&config);
-        // A part of the ClientHello, or all of it and nothing more.
+        // Sends a part of the ClientHello, or the complete ClientHello and nothing else.
         if round % 4 < 2 {
             let mut hello = Vec::new();
             session.write_tls(&mut hello).expect("a greeting");
@@ -95,7 +95,7 @@ fn peers_that_vanish_leave_nothing_behind() {
         } else {
             let mut client = StreamOwned::new(session, stream.try_clone().expect("the same"));
             assert_eq!(ask(&mut client, "reserve").expect("an answer"), format!("RESERVED {id} 5"));
-            // Holding the job, in the middle of a record, and sometimes with replies that it never reads.
+            // Disconnects while holding a job, in the middle of a record, and sometimes with unread replies.
             let mut record = Vec::new();
             client.conn.writer().write_all(b"put 0 0 60 1000\r\nabc").expect("room");
             if round % 4 == 3 {
@@ -104,7 +104,7 @@ fn peers_that_vanish_leave_nothing_behind() {
             client.conn.write_tls(&mut record).expect("a record");
             let _ = (&stream).write_all(&record[..record.len() / 2]);
         }
-        // A reset, or a normal close.
+        // Closes the connection with a reset or normally.
         let linger = if round % 8 < 4 { Some(Duration::ZERO) } else { None };
         socket2::SockRef::from(&stream).set_linger(linger).expect("an option");
         drop(stream);
@@ -116,7 +116,7 @@ fn peers_that_vanish_leave_nothing_behind() {
     assert_eq!(figure(&mut watcher, "current-jobs-reserved"), "0");
 }
 
-/// Returns the records that a session has to send.
+/// Returns the records that a TLS session wants to send.
 fn records(session: &mut ClientConnection) -> Vec<u8> {
     let mut bytes = Vec::new();
     while session.wants_write() {
@@ -125,14 +125,14 @@ fn records(session: &mut ClientConnection) -> Vec<u8> {
     bytes
 }
 
-/// Sends bytes in two parts, so that the server very likely reads them one after the other.
+/// Sends bytes in two parts with a pause, which makes separate reads in the server very likely.
 fn send_cut(stream: &mut TcpStream, bytes: &[u8], cut: usize) {
     stream.write_all(&bytes[..cut]).expect("a peer that reads");
     std::thread::sleep(Duration::from_millis(1));
     stream.write_all(&bytes[cut..]).expect("a peer that reads");
 }
 
-/// Returns the reply to a command: reads records until a line is complete.
+/// Reads records until a reply line is complete. Returns the line.
 fn answer(session: &mut ClientConnection, stream: &mut TcpStream) -> String {
     let mut line = Vec::new();
     while !line.ends_with(b"\n") {
@@ -183,7 +183,7 @@ fn the_answer_behind_new_keys_comes_wherever_the_records_are_cut() {
     let StreamOwned { conn: mut session, sock: mut stream } = client;
     let mut cut = 0;
     loop {
-        // The server must send its own new keys before it sends anything else.
+        // Requests a key update. The server must update its own keys before it sends other data.
         session.refresh_traffic_keys().expect("1.3");
         session.writer().write_all(b"list-tube-used\r\n").expect("room");
         let bytes = records(&mut session);

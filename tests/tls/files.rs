@@ -1,4 +1,4 @@
-//! Files that are missing, invalid, or changed while the server runs.
+//! Tests certificate files that are missing, invalid, or changed while the server runs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -71,13 +71,13 @@ fn a_hang_up_takes_a_new_certificate_and_drops_nobody() {
     let at = address(&daemon, "");
     let mut old = connect(&folder, &at, None);
     assert_eq!(ask(&mut old, "watch x").expect("an answer"), "WATCHING 2");
-    // Another authority: a client that trusts only the first one is refused from now on, and existing connections
-    // continue.
+    // The new certificate has a different authority. Clients that trust only the old authority must be refused, and
+    // existing connections must continue.
     make(&folder, Wish { name: "new", by: "new", subject: "/CN=new", alternative: "", ..EC });
     make(&folder, Wish { name: "fresh", by: "new", ..EC });
     replace(&folder.file("fresh.pem"), &folder.file("server.pem"));
     daemon.signal(Signal::SIGHUP);
-    // The key is still the old one's.
+    // The key file still belongs to the old certificate.
     daemon.wait_log("is not that of");
     assert_eq!(ask(&mut connect(&folder, &at, None), "list-tube-used").expect("an answer"), "USING default");
     replace(&folder.file("fresh.key"), &folder.file("server.key"));

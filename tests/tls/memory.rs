@@ -1,5 +1,5 @@
-//! Memory of the real program with incomplete TLS: records and handshakes count as they arrive, and the connections
-//! that hold them are closed when others need the memory.
+//! Tests the memory of the real program with incomplete TLS records and handshakes. The server must charge them to the
+//! memory account and close their connections when it needs the memory.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -8,15 +8,15 @@ use super::{address, ask, connect, folder, start};
 use crate::daemon::{wait_until, Daemon, Folder};
 use crate::growth::{figure, Growth};
 
-/// Connections that hold something.
+/// The number of connections with incomplete input.
 const HOLDERS: usize = 500;
 
-/// Returns a server that observers reach without TLS.
+/// Starts a TLS server that also has a listener without TLS for observers.
 fn observed(folder: &Folder, memory: &str) -> Daemon {
     start(folder, &["-l", "127.0.0.1:0", "-t", "2", "--max-memory", memory])
 }
 
-/// Completes a handshake, and sends a record without its last byte.
+/// Completes a handshake and sends an incomplete record.
 fn half_record(folder: &Folder, at: &str) -> TcpStream {
     let mut client = connect(folder, at, None);
     assert_eq!(ask(&mut client, "use a").expect("an answer"), "USING a");
@@ -27,7 +27,7 @@ fn half_record(folder: &Folder, at: &str) -> TcpStream {
     client.sock
 }
 
-/// Sends a ClientHello of sixty thousand bytes without its last ones, in as many records as necessary.
+/// Sends a ClientHello of sixty thousand bytes in several records, without the last bytes.
 fn half_hello(at: &str) -> TcpStream {
     let mut message = vec![0; 60_000];
     message[..4].copy_from_slice(&[1, 0, 0xea, 0x60]);
@@ -42,7 +42,7 @@ fn half_hello(at: &str) -> TcpStream {
     stream
 }
 
-/// Sends a complete ClientHello, and nothing after the server's reply.
+/// Sends a complete ClientHello and does not react to the reply.
 fn hello(folder: &Folder, at: &str) -> TcpStream {
     let mut client = connect(folder, at, None);
     client.conn.write_tls(&mut client.sock).expect("a peer that reads");
@@ -74,7 +74,7 @@ fn holders_of_half_records_go_when_others_need_the_memory() {
     let daemon = observed(&folder, "16M");
     let at = address(&daemon, "");
     let mut observer = daemon.client();
-    // A connection that holds little stays, whatever happens to the others.
+    // A connection that uses little memory must not be closed.
     let mut light = connect(&folder, &at, None);
     assert_eq!(ask(&mut light, "use a").expect("an answer"), "USING a");
     let holders: Vec<TcpStream> = (0..HOLDERS).map(|_| half_record(&folder, &at)).collect();

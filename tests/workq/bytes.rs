@@ -1,14 +1,14 @@
-//! How much memory jobs take, of the program as it is built.
+//! Measures the memory usage of jobs in the optimized program.
 //!
-//! Owns what is promised about it. The original took 4.0 kB for a waiting job and 8.4 kB for a finished one.
+//! Owns the limits. The original Workq server uses 4.0 kB for a waiting job and 8.4 kB for a finished one.
 
 use super::crowd::{id, Client};
 use crate::daemon::Daemon;
 
-/// Enough that what the program takes for itself does not count.
+/// Large enough that the program's fixed memory usage is negligible.
 const JOBS: u64 = 200_000;
 
-/// Jobs that a client completes in one write.
+/// The number of jobs that a client completes in one write.
 const BATCH: u64 = 1000;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Many connections at once, over real sockets and on the real clock.
+//! Tests many connections over real sockets with the real clock.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Config, Server};
 
-/// A client that is slow to write and quick to read.
+/// A client with buffered reads.
 pub struct Client {
     stream: BufReader<TcpStream>,
     line: String,
@@ -26,7 +26,7 @@ impl Client {
         self.stream.get_mut().write_all(text.as_bytes()).expect("a server that reads");
     }
 
-    /// The next line, without its end.
+    /// Reads a line and returns it without the line ending.
     pub fn line(&mut self) -> &str {
         self.line.clear();
         self.stream.read_line(&mut self.line).expect("a line");
@@ -37,7 +37,7 @@ impl Client {
         assert_eq!(self.line(), "+OK");
     }
 
-    /// The id of a leased job; none if the lease timed out.
+    /// Returns the ID of a leased job, or `None` if the lease command timed out.
     pub fn leased(&mut self) -> Option<String> {
         match self.line() {
             "-TIMEOUT" => return None,
@@ -50,7 +50,7 @@ impl Client {
         Some(id)
     }
 
-    /// Adds jobs of 100 bytes, of these numbers, a thousand at a time.
+    /// Adds jobs of 100 bytes with the IDs of `numbers`, a thousand at a time.
     pub fn add(&mut self, queue: &str, numbers: std::ops::Range<u64>) {
         let payload = "x".repeat(100);
         let mut next = numbers.start;
@@ -67,13 +67,13 @@ impl Client {
     }
 }
 
-/// The first word and the number at the end.
+/// Splits a line into its first word and the number at its end.
 fn line_parts(line: &str) -> Option<(String, usize)> {
     let (first, rest) = line.split_once(' ')?;
     Some((first.to_owned(), rest.rsplit(' ').next()?.parse().ok()?))
 }
 
-/// The id of a job by its number.
+/// Returns the ID of a job with the given number.
 pub fn id(number: u64) -> String {
     format!("00000000-0000-4000-8000-{number:012x}")
 }
@@ -82,7 +82,7 @@ pub fn server() -> (Server, SocketAddr) {
     server_with(Config::embedded())
 }
 
-/// With a door for Workq as well.
+/// Starts a server with an additional Workq listener.
 pub fn server_with(config: Config) -> (Server, SocketAddr) {
     let config = config.with(|config| config.workq = vec![Address::Tcp(None, None)]);
     let server = Server::with(config).expect("a server");
@@ -90,8 +90,8 @@ pub fn server_with(config: Config) -> (Server, SocketAddr) {
     (server, address)
 }
 
-/// So many clients lease all jobs of a full queue, each until there is none left; every job goes to one of them, and
-/// nobody is sent away while there is one.
+/// Many clients lease all jobs of a queue. Each job must be leased exactly once, and no client must time out while jobs
+/// remain.
 pub fn lease_all(address: SocketAddr, clients: u64, jobs: std::ops::Range<u64>) {
     let expected = jobs.end - jobs.start;
     Client::connect(address).add("shared", jobs);
@@ -99,7 +99,7 @@ pub fn lease_all(address: SocketAddr, clients: u64, jobs: std::ops::Range<u64>) 
     let work = || {
         let mut client = Client::connect(address);
         let mut got = Vec::new();
-        // A client asks for a job only if there must be one for it.
+        // A client requests a job only if one must be available.
         while left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) > 0 {
             client.send("lease shared 1000\r\n");
             got.push(client.leased().expect("a job, for there is one"));
@@ -115,7 +115,7 @@ pub fn lease_all(address: SocketAddr, clients: u64, jobs: std::ops::Range<u64>) 
     assert_eq!(got.iter().map(Vec::len).sum::<usize>() as u64, expected);
 }
 
-/// Jobs that come one by one to clients that wait, which complete them; a client asks for every result.
+/// Adds jobs one at a time for waiting clients that complete them. A client reads every result.
 pub fn hand_over(address: SocketAddr, workers: u64, jobs: u64) {
     std::thread::scope(|scope| {
         for _ in 0..workers {

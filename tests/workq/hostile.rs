@@ -1,7 +1,7 @@
-//! Random and mutated bytes, through decoder, session and engine.
+//! Sends random and modified bytes through the decoder, the sessions and the engine.
 //!
-//! Owns the making of nonsense. What must hold: nothing panics, the engine's invariants hold after every piece (the
-//! world checks them), and a connection that is left open still answers a plain command at its end.
+//! Owns the generation of input. The engine's invariants must hold after each piece, and an open connection must still
+//! answer a valid command at the end.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::random::Random;
 use crate::script::{Patience, Wire, World};
 use crate::within::{Pieces, Within};
 
-/// Words that get deep into the decoder.
+/// Words that lead to deep states of the decoder.
 const WORDS: [&str; 40] = [
     "add",
     "schedule",
@@ -55,7 +55,7 @@ const WORDS: [&str; 40] = [
 
 const ENDS: [&str; 8] = ["\r\n", "\r\n", "\r\n", "\r\nx\r\n", "\r\n\r\n", "\r\nab\r\n", "\n", "\r"];
 
-/// Lines that are almost right.
+/// Appends a line that is almost valid.
 fn line(random: &mut Random, out: &mut Vec<u8>) {
     let id = random.below(3);
     let whole = match random.below(10) {
@@ -86,7 +86,7 @@ fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
     }
 }
 
-/// One connection after the other sends nonsense. Returns how many of them stayed open.
+/// Sends random input on several connections in sequence. Returns the number of connections that stayed open.
 pub fn nonsense(seed: u64, connections: usize) -> usize {
     let mut random = Random::new(seed);
     let mut world = Within::new(&beanpole::Config::embedded(), Pieces::AsSent);
@@ -107,13 +107,13 @@ pub fn nonsense(seed: u64, connections: usize) -> usize {
             bytes.chunks(piece).for_each(|piece| world.send(&who, piece));
             world.pass(Duration::from_millis(random.below(20)));
         }
-        // Whatever it waits for ends within a day.
+        // All waits end within a day.
         world.pass(Duration::from_secs(86_400));
         world.receive(&who, Patience::MustNot);
         if world.ended(&who) {
             continue;
         }
-        // Data may be announced that never came; what follows it is plain, unless it was announced to be huge.
+        // Completes announced data. Only extremely long announced data would still swallow the following command.
         let end = [vec![b'z'; 70_000], b"\r\n\r\ninspect queues 0 1\r\n".to_vec()].concat();
         world.send(&who, &end);
         world.pass(Duration::from_secs(86_400));

@@ -1,4 +1,4 @@
-//! What beanpole-workq(7) says, held against the program.
+//! Compares the man page beanpole-workq(7) with the program.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ fn page() -> String {
     fs::read_to_string("man/beanpole-workq.7").expect("the page")
 }
 
-/// How the page must head a command.
+/// Returns the required heading of a command in the man page.
 fn heading(row: &CommandRow) -> String {
     let mut words = [".It Ic", row.word, row.object].join(" ").trim_end().to_owned();
     for argument in row.arguments.split(' ').filter(|argument| !argument.is_empty()) {
@@ -53,7 +53,7 @@ fn the_page_has_every_reply_and_figure() {
     }
 }
 
-/// Lines that a server says begin with one of these, or are data that was typed before.
+/// Returns `true` if the line is sent by the server. Some lines of data repeat data that was typed before.
 fn is_reply(line: &str, typed: &[&str]) -> bool {
     line.starts_with(['+', '-']) || line.starts_with("6ba7b810") || line == "ping" && typed.contains(&"ping") || {
         line == "pong" && typed.contains(&"pong")

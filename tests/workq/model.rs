@@ -1,13 +1,13 @@
-//! A naive model of Workq, held against the server's answers on random schedules of a virtual clock.
+//! A naive model of Workq, compared with the server's replies for random schedules on a virtual clock.
 //!
-//! Owns what Workq means, said as plainly as possible: lists that are searched from end to end. Must not share code
-//! with the server. Every command comes a microsecond after the last one and times are in whole milliseconds, so two
-//! things rarely happen at one moment; where they would, the schedule ends.
+//! Owns a simple implementation of Workq with linear searches. Must not share code with the server. Commands are a
+//! microsecond apart and all durations are whole milliseconds, which makes simultaneous events rare. A schedule ends
+//! before simultaneous events.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Microseconds since the beginning.
+/// A time in microseconds since the beginning of the schedule.
 pub type Micros = u64;
 
 #[derive(Clone, PartialEq, Debug)]
@@ -35,7 +35,7 @@ pub struct Job {
     pub state: State,
     number: u64,
     run: bool,
-    /// Nobody waits for another try of it.
+    /// `true` if no client waits for another attempt.
     last_try: bool,
 }
 
@@ -51,13 +51,13 @@ pub struct Model {
     pub now: Micros,
     pub jobs: Vec<Job>,
     pub waiting: BTreeMap<String, (Wait, Micros)>,
-    /// What each client must have got since it was looked at.
+    /// The output that each client must have received since the last comparison.
     pub heard: BTreeMap<String, String>,
     pub evicted: u64,
     count: u64,
 }
 
-/// What happens next by itself.
+/// A future event.
 #[derive(Clone, PartialEq, Debug)]
 enum Alarm {
     Expire(String),
@@ -85,14 +85,14 @@ impl Model {
         self.say(who, &format!("+OK 1\r\n{id} {} {}\r\n{result}", u8::from(done), result.len()));
     }
 
-    /// Those who wait for how this job ends.
+    /// Returns the clients that wait for the outcome of a job.
     fn waiters(&self, id: &str) -> Vec<String> {
         let for_it = |wait: &Wait| matches!(wait, Wait::Result { id: of } | Wait::Run { id: of } if of == id);
         self.waiting.iter().filter(|(_, (wait, _))| for_it(wait)).map(|(who, _)| who.clone()).collect()
     }
 
-    /// The best ready job of a queue: the largest priority, jobs without a schedule first, then by schedule, then as
-    /// they came.
+    /// Returns the first ready job of a queue. Jobs are ordered by descending priority, jobs without a schedule come
+    /// before others, then by schedule, then by age.
     pub fn head(&self, queue: char) -> Option<&Job> {
         let ready =
             self.jobs.iter().filter(|job| job.queue == queue && matches!(job.state, State::New | State::Pending));
@@ -130,7 +130,7 @@ impl Model {
         self.count
     }
 
-    /// A job for `add`, `schedule` and `run`; false if the id is taken.
+    /// Adds a job for `add`, `schedule` and `run`. Returns `false` if the ID exists.
     pub fn put(&mut self, mut job: Job, run: bool) -> bool {
         if self.job(&job.id).is_some() {
             return false;
@@ -204,7 +204,6 @@ impl Model {
         }
     }
 
-    /// The client goes away.
     pub fn close(&mut self, who: &str) {
         self.heard.remove(who);
         if let Some((Wait::Run { id }, _)) = self.waiting.remove(who) {
@@ -231,7 +230,7 @@ impl Model {
         all
     }
 
-    /// Lets time pass; false if two things happened at one moment, so that nobody can say what follows.
+    /// Advances the clock. Returns `false` if two events happened at the same time, because their order is unknown.
     pub fn pass(&mut self, span: Micros) -> bool {
         let target = self.now + span;
         loop {
@@ -278,7 +277,7 @@ impl Model {
         }
     }
 
-    /// A run job that is given up: its client, if it is still there, has waited in vain.
+    /// Removes an abandoned `run` job and sends a timeout to the client that waits for it, if any.
     fn end_run(&mut self, id: &str) {
         let runs = |wait: &Wait| matches!(wait, Wait::Run { id: of } if of == id);
         let client = self.waiting.iter().find(|(_, (wait, _))| runs(wait)).map(|(who, _)| who.clone());
@@ -299,7 +298,6 @@ impl Model {
         let job = self.job_mut(&id);
         match job.state {
             State::Leased { until } if until > now => {
-                // The end of the lease decides.
                 job.last_try = true;
                 self.waiting.insert(who.to_owned(), (Wait::Run { id }, Micros::MAX));
             }
@@ -327,7 +325,7 @@ impl Model {
         )
     }
 
-    /// `inspect queue`: how many are ready, how many scheduled.
+    /// Returns the numbers of ready and of scheduled jobs, as shown by `inspect queue`.
     pub fn counts(&self, queue: char) -> (usize, usize) {
         let count =
             |fits: fn(&State) -> bool| self.jobs.iter().filter(|job| job.queue == queue && fits(&job.state)).count();
@@ -336,7 +334,7 @@ impl Model {
 }
 
 impl Job {
-    /// A plain job, to be changed.
+    /// Returns a job with default values.
     pub fn new(id: &str, queue: char, ttr: Micros) -> Job {
         Job {
             id: id.to_owned(),

@@ -1,4 +1,4 @@
-//! What shows only when it is done often, on a virtual clock.
+//! Tests behavior that shows only in many repetitions, on a virtual clock.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl One {
     }
 }
 
-/// The original preferred some names, and never served others.
+/// The original Workq server preferred some names and never served others.
 #[test]
 fn every_queue_of_a_lease_is_as_likely_as_another() {
     let mut one = One::new();
@@ -40,11 +40,11 @@ fn every_queue_of_a_lease_is_as_likely_as_another() {
         let name = answer.split(' ').nth(2).expect("a name");
         counts[["a", "b", "c"].iter().position(|known| *known == name).expect("a name that was asked for")] += 1;
     }
-    // Of 100 each, with a deviation of 8.
+    // The expected value is 100, with a standard deviation of 8.
     assert!(counts.iter().all(|count| (55..145).contains(count)), "{counts:?}");
 }
 
-/// The original ended a job with its 256th lease, without a word.
+/// The original Workq server silently ended a job after its 255th lease.
 #[test]
 fn without_a_limit_a_job_is_leased_for_ever() {
     let mut one = One::new();
@@ -57,7 +57,7 @@ fn without_a_limit_a_job_is_leased_for_ever() {
     assert!(shown.contains("attempts 300\r\n") && shown.contains("state 3\r\n"), "{shown}");
 }
 
-/// What a lease asked for does not count when the next one asks for something else, nor what was too much.
+/// The names of a lease must not affect later leases, even if the first command was refused because it was too long.
 #[test]
 fn a_lease_forgets_the_names_before() {
     let (_server, address) = server_with(Config::embedded().with(|config| config.max_watched = 3));

@@ -1,4 +1,4 @@
-//! Random schedules of commands and time, through the protocol and through the model.
+//! Executes random schedules with the server's code and with the model, and compares the results.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ const CLIENTS: usize = 4;
 const IDS: u64 = 5;
 const QUEUES: [char; 3] = ['a', 'b', 'c'];
 
-/// One schedule, with both sides of it.
+/// The state of a schedule: the server and the model.
 struct Race {
     random: Random,
     server: Within,
     model: Model,
     clients: Vec<String>,
     opened: usize,
-    /// For complaints.
+    /// The executed commands, for error messages.
     history: Vec<String>,
 }
 
@@ -88,7 +88,7 @@ impl Race {
         1 + self.random.below(most)
     }
 
-    /// One command of a client that does not wait, some time later. False if the schedule ends.
+    /// Executes a command of a client that does not wait, after a random pause. Returns `false` if the schedule ends.
     fn step(&mut self) -> bool {
         let idle = if self.random.below(3) == 0 { self.millis() * 1000 } else { 0 };
         if !self.pass(idle + 1) {
@@ -147,10 +147,10 @@ impl Race {
         let mut time = String::new();
         if self.random.below(3) == 0 {
             let start = self.model.now / 1000 + self.millis();
-            // Every command has microseconds of its own.
+            // Gives every command a unique time in microseconds.
             let start = start * 1000 + self.model.now % 1000;
             job.start = Some(start);
-            // The clock begins at 03:33:20 of that day.
+            // The clock starts at 03:33:20.
             let (minute, second) = (33 + (20_000_000 + start) / 60_000_000, (20 + start / 1_000_000) % 60);
             time = format!(" 2033-05-18T03:{minute:02}:{second:02}.{:06}Z", start % 1_000_000);
         }
@@ -194,7 +194,7 @@ impl Race {
             let since = self.model.turn();
             return self.model.start_waiting(who, Wait::Lease { queues, since }, wait);
         }
-        // Which queue is random; of a queue, it is its head.
+        // The queue is chosen randomly, but the job must be the first one of that queue.
         let got = self.got(who);
         let Some(id) = heads.into_iter().find(|id| got.contains(id.as_str())) else {
             self.fail(&format!("{who} got {got:?}, which is no head"));
@@ -233,7 +233,7 @@ impl Race {
         self.send(who, &format!("inspect queue {queue}\r\n"));
         let (got, (ready, scheduled)) = (self.got(who), self.model.counts(queue));
         let expected = format!("+OK 1\r\n{queue} 2\r\nready-len {ready}\r\nscheduled-len {scheduled}\r\n");
-        // A queue without jobs is there only while somebody leases it.
+        // A queue without jobs exists only while a client leases from it.
         let unused = got == "-NOT-FOUND\r\n" && !self.model.jobs.iter().any(|job| job.queue == queue);
         if got != expected && !unused {
             self.fail(&format!("{got:?} instead of {expected:?}"));
@@ -246,7 +246,7 @@ impl Race {
     }
 }
 
-/// Returns the number of equal commands.
+/// Plays a schedule. Returns the number of commands with equal replies.
 pub fn race(seed: u64, steps: usize) -> usize {
     let mut race = Race::new(seed);
     race.history.push(format!("seed {seed}"));

@@ -1,6 +1,5 @@
-//! Numbers that a seed decides.
+//! A random number generator for reproducible tests.
 
-/// SplitMix64.
 pub struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! What outlives the server, with a log; the original's clocks started again.
+//! Tests that jobs survive a restart with a log. The original Workq server restarted the clocks of jobs.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use beanpole::{Address, Config, Server};
 
 use super::crowd::{id, Client};
 
-/// A folder that goes when it is dropped.
+/// A directory that is removed when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -42,13 +42,13 @@ fn start_with(folder: &Path, config: Config) -> (Server, Client) {
     (server, client)
 }
 
-/// Sends a command and takes all lines of the reply.
+/// Sends a command and reads `lines` lines of the reply.
 fn ask(client: &mut Client, text: &str, lines: usize) -> Vec<String> {
     client.send(text);
     (0..lines).map(|_| client.line().to_owned()).collect()
 }
 
-/// `inspect job`, with its lines from the key `max-attempts` on but for the times.
+/// Returns the reply to `inspect job` from the key `max-attempts` on, excluding times.
 fn look(client: &mut Client, number: u64) -> String {
     let lines = ask(client, &format!("inspect job {}\r\n", id(number)), 1);
     if lines[0] == "-NOT-FOUND" {
@@ -123,8 +123,8 @@ fn times_go_on_while_the_server_is_away() {
     assert!(look(&mut client, 3).ends_with("state 0"));
 }
 
-/// A result is logged with its job, whose payload may be long: no space that can be had may be missing for it.
-/// The client that leased it is gone permanently, and the operator has shortened such leases.
+/// The record of a result includes the job's payload, which can be long. The client that leased the job has
+/// disconnected, and the operator has shortened the limit of such leases.
 #[test]
 fn a_lease_of_a_job_without_a_time_to_run_has_its_new_limit_after_a_restart() {
     let folder = Scratch::new("lease-limit");

@@ -1,5 +1,5 @@
-"""On PYTHONPATH, this has libraries that know no TLS speak it: what connects to a server gets a socket with TLS, which trusts the
-authority in COMPAT_CA and looks whether the certificate is for localhost."""
+"""With this module on PYTHONPATH, libraries without TLS support use TLS: sockets that connect to a server are wrapped
+with TLS. They trust the authority in COMPAT_CA and check that the certificate is valid for localhost."""
 
 import os
 import socket

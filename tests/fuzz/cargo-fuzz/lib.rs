@@ -1,6 +1,6 @@
-//! The targets of `tests/fuzz`, for the fuzzer.
+//! Exposes the targets of `tests/fuzz` to cargo-fuzz.
 //!
-//! Owns nothing but the link: the same files as those of the ordinary test `tests/fuzz.rs`.
+//! Contains no targets of its own. Includes the same files as the test `tests/fuzz.rs`.
 
 #[path = "../calls.rs"]
 mod calls;
@@ -12,7 +12,7 @@ mod files;
 mod targets;
 
 #[path = "../../crash/disk.rs"]
-#[allow(dead_code)] // what only the tests of the log do
+#[allow(dead_code)] // parts that only tests/crash.rs uses
 mod disk;
 #[path = "../../crash/format.rs"]
 #[allow(dead_code)]
@@ -23,7 +23,7 @@ mod random;
 #[path = "../../crash/reference.rs"]
 mod reference;
 
-/// Runs the target with this name.
+/// Runs the fuzz target called `name`.
 pub fn run(name: &str, bytes: &[u8]) {
     let (_, target) = targets::TARGETS.iter().find(|(known, _)| *known == name).expect("a target");
     target(bytes);

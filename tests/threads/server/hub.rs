@@ -1,6 +1,6 @@
-//! The engine's lock with only a counting journal behind it, and a clock that stands still.
+//! The engine's lock with a journal that only counts, and a clock that does not advance.
 //!
-//! Owns what the real files need of the hub.
+//! Owns the parts of the hub that the server's files use.
 
 use std::time::Instant;
 
@@ -19,15 +19,15 @@ pub struct TurnScratch {
     pub out: Output,
 }
 
-/// What the lock protects.
+/// The data protected by the engine's lock.
 #[derive(Debug, Default)]
 pub struct Core {
     pub journal: Journal,
-    /// The next deadline; `NEVER` after a turn has handled it.
+    /// The next deadline, or `NEVER` after a turn has handled it.
     pub due: Option<Time>,
 }
 
-/// The other data behind the real lock: it never postpones anything.
+/// A placeholder for the engine, which never defers work.
 #[derive(Debug)]
 pub struct Engine;
 
@@ -43,7 +43,7 @@ impl Core {
     }
 }
 
-/// A clock that stands still at this time.
+/// A clock that always returns the same time.
 #[derive(Debug)]
 pub struct Clock(pub Time);
 
@@ -64,9 +64,9 @@ pub struct Hub {
     pub clock: Clock,
     pub alarm: Alarm,
     pub memory: Memory,
-    /// Positions, as bits, whose replies acknowledge no put and may be sent while the disk fails.
+    /// A bit set of the positions whose replies do not acknowledge a put and can be sent while the disk fails.
     pub lesser: AtomicU64,
-    /// Turns of the timer in which something was due.
+    /// The number of timer turns that handled a deadline.
     pub served: AtomicU64,
 }
 
@@ -83,7 +83,7 @@ impl Hub {
         }
     }
 
-    /// Like the real one: runs what is due, and sets the alarm to the next deadline.
+    /// Like the server's `Hub::turn`, runs due timers and sets the alarm to the next deadline.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
         let mut core = self.core.lock();
         if core.due.is_some_and(|due| due <= self.clock.now()) {

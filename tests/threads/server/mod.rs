@@ -1,7 +1,7 @@
-//! The server's files that threads share, unchanged, and a minimal environment.
+//! The server's files that several threads use, unchanged, in a minimal environment.
 //!
-//! Owns the choice of real files: the outbox and the way to its thread, the replies that wait for the log, the log's
-//! own threads except that of the segments, and the alarm.
+//! Includes the outbox and its messages, the replies that wait for the log, the log's threads except for the segments
+//! thread, and the alarm.
 
 #[path = "../../../src/server/alarm.rs"]
 pub mod alarm;
@@ -18,7 +18,7 @@ pub mod socket;
 #[path = "../../../src/server/timer.rs"]
 pub mod timer;
 
-/// The memory account, which accepts everything.
+/// A memory account without a limit.
 pub mod memory {
     pub const CONNECTION_COST: u64 = 0;
 
@@ -36,21 +36,21 @@ pub mod memory {
     }
 }
 
-/// The clock, which stands still.
+/// The path under which the server's files import the clock.
 pub mod clock {
     pub use super::hub::Clock;
 }
 
-/// Messages of other threads to the owner of a connection.
+/// Messages from other threads to the owner of a connection.
 pub mod message {
     #[derive(Debug)]
     pub enum Message {
-        /// Check this connection again.
+        /// Requests that the owner checks the connection with this index.
         Resume(usize),
     }
 }
 
-/// The log of slow commands, which is empty.
+/// An empty log of slow commands.
 pub mod command_log {
     pub struct SlowReply;
 
@@ -59,7 +59,7 @@ pub mod command_log {
     }
 }
 
-/// Space in the log, which is always sufficient.
+/// Log space without a limit.
 pub mod space {
     #[derive(Debug, Default)]
     pub struct Space;
@@ -71,7 +71,7 @@ pub mod space {
     }
 }
 
-/// The segments thread, which has nothing to do.
+/// A segments thread that does nothing.
 pub mod segments {
     use super::{durability::Durability, hub::Hub};
 

@@ -1,31 +1,32 @@
-//! A socket that accepts a few bytes at a time, and none while it is full; a reader at the other end makes room.
+//! A simulated socket that accepts a few bytes at a time, until a reader at the other end makes room.
 //!
-//! Owns the order in which bytes arrive, and a check of each before it does.
+//! Owns the order of the received bytes, and calls a check for each byte.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
 
 use crate::shims::{Mutex, Ordering};
 
-/// Checks that these bytes may be sent.
+/// Checks that a byte is allowed to be sent.
 pub type Look = Arc<dyn Fn(u8) + Send + Sync>;
 
 #[derive(Default)]
 struct Pipe {
     arrived: Vec<u8>,
-    /// The number of bytes that it accepts before the peer reads.
+    /// The number of bytes that the socket accepts before the peer reads.
     room: usize,
-    /// A thread that makes room must notify the owner, as the poller does.
+    /// `true` if a write found the socket full. The thread that makes room must then notify the owner, as the poller
+    /// does.
     full: bool,
-    /// A thread is writing.
+    /// `true` while a thread is writing.
     busy: bool,
 }
 
-/// The address of a peer, which is not used here.
+/// A placeholder for the peer's address, which the scenes do not use.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress;
 
-/// One end of the connection; a clone is the same end.
+/// One end of a connection. Clones refer to the same end.
 #[derive(Clone)]
 pub struct Stream(Arc<Mutex<Pipe>>, Look);
 
@@ -41,7 +42,7 @@ impl Stream {
     }
 
     pub fn write(&self, slices: &[IoSlice]) -> io::Result<usize> {
-        // Two threads in here at once could interleave their bytes.
+        // Bytes of concurrent writes could be interleaved.
         assert!(!std::mem::replace(&mut self.0.lock().busy, true), "two threads write at once");
         shuttle::thread::yield_now();
         let mut pipe = self.0.lock();
@@ -61,25 +62,26 @@ impl Stream {
         0
     }
 
-    /// The peer reads: sets the room to this many bytes. Returns `true` if a writer had found it full.
+    /// Simulates a read by the peer, which sets the available room in bytes. Returns `true` if a write had found the
+    /// socket full.
     pub fn make_room(&self, bytes: usize) -> bool {
         let mut pipe = self.0.lock();
         pipe.room = pipe.room.max(bytes);
         std::mem::take(&mut pipe.full)
     }
 
-    /// Returns everything that arrived.
+    /// Returns all received bytes.
     pub fn arrived(&self) -> Vec<u8> {
         self.0.lock().arrived.clone()
     }
 }
 
-/// A check that allows everything.
+/// Returns a check that permits all bytes.
 pub fn anything() -> Look {
     Arc::new(|_| {})
 }
 
-/// A check that allows a byte only when the log is durable up to it.
+/// Returns a check that permits a byte only if the log is durable up to the position that the byte encodes.
 pub fn only_durable(hub: Arc<super::hub::Hub>) -> Look {
     Arc::new(move |byte| {
         let durable = hub.durability().wal().durable();

@@ -1,5 +1,5 @@
-//! The locks with ranks, implemented with shuttle. All other tests assert their order, which is not possible here,
-//! because all threads are the same system thread.
+//! The server's ranked locks, implemented with shuttle. Cannot assert the lock order, because shuttle runs all threads
+//! on one system thread. All other tests do.
 
 pub use crate::shims::{Condvar, MutexGuard};
 
@@ -10,7 +10,7 @@ pub const HELD_REPLIES: u8 = 8;
 
 pub type LeafMutex<T> = Mutex<T, 13>;
 
-/// A lock of the given rank.
+/// A lock with the given rank, which is ignored.
 #[derive(Debug, Default)]
 pub struct Mutex<T, const RANK: u8>(crate::shims::Mutex<T>);
 

@@ -1,6 +1,6 @@
-//! What the server's files import of `shared`, as far as these schedules need it.
+//! Minimal versions of the items in `shared` that the server's files import.
 //!
-//! Owns nothing: locks have no order here, leases never end, and shuttle watches the atomics.
+//! Locks have no order, leases never expire, and shuttle provides the atomics.
 
 #[allow(dead_code)]
 pub mod lock_order;
@@ -10,7 +10,7 @@ pub mod atomic {
 }
 
 pub mod lease {
-    /// A lease that never ends.
+    /// A lease that never expires.
     #[derive(Debug, Default)]
     pub struct Lease;
 

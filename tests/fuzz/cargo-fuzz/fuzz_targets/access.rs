@@ -1,4 +1,4 @@
-//! Connects the fuzzer with the target of this name.
+//! Runs the fuzz target with the name of this file.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| beanpole_fuzz::run("access", bytes));
