@@ -1,6 +1,6 @@
 //! Calls that run on both the engine and the model.
 //!
-//! Owns the list of verbs as plain data, and their answers, in a form that can be compared and printed.
+//! Owns the list of verbs as plain data, and the type of their results, which can be compared and printed.
 
 use super::super::{
     Body, ClientId, Engine, Failed, FindOldest, FindReserved, GroupTag, IdPage, JobEnd, JobId, JobView, MoveJobs,
@@ -9,12 +9,11 @@ use super::super::{
 };
 use super::model::{GroupTie, JobTags, Model, Name, Outcome, Settings};
 
-/// A verb with its arguments.
 #[derive(Clone, Debug)]
 pub enum Call {
     Connect,
     Disconnect(ClientId),
-    /// The body is `fill`, repeated `size` times.
+    /// The body consists of `size` bytes of value `fill`.
     Put {
         client: ClientId,
         pri: Priority,
@@ -39,7 +38,6 @@ pub enum Call {
     },
     Bury(ClientId, JobId, Priority),
     Touch(ClientId, JobId),
-    /// Revokes a job: removes it from its holder.
     Revoke(JobId, Priority),
     Kick(ClientId, u64),
     KickJob(JobId),
@@ -54,7 +52,7 @@ pub enum Call {
     Tick {
         limit: usize,
     },
-    /// The body has one byte.
+    /// Puts a job with a body of one byte.
     PutTagged {
         client: ClientId,
         pri: Priority,
@@ -62,7 +60,7 @@ pub enum Call {
         ttr: Span,
         tags: JobTags,
     },
-    /// One more job of a batch.
+    /// Reserves one more job of a batch.
     ReserveMore(ClientId),
     /// Sets whether the client chooses tubes at random.
     Weighted(ClientId, bool),
@@ -111,7 +109,6 @@ pub enum Answer {
     Nothing,
     ClientState(ClientId),
     Put(Result<JobId, Refused>),
-    /// A job with its body.
     Job(JobId, Vec<u8>),
     NoSuchJob,
     NoJob(NoJob),
@@ -131,7 +128,7 @@ pub enum Answer {
 }
 
 impl Call {
-    /// Returns `true` if the call follows the engine's rules: its client exists, and does not wait where it must not.
+    /// Returns `true` if the engine allows the call: the client exists, and is not waiting if the verb forbids it.
     pub fn is_legal(&self, model: &Model) -> bool {
         use Call::*;
         match *self {
@@ -166,7 +163,7 @@ impl Call {
         }
     }
 
-    /// The client that requests a job, if any.
+    /// Returns the client that requests a job, if any.
     pub fn waiter(&self) -> Option<ClientId> {
         match *self {
             Call::Reserve { client, .. } => Some(client),
@@ -174,7 +171,7 @@ impl Call {
         }
     }
 
-    /// The client, if it chooses tubes at random and requests a job.
+    /// Returns the client if it requests a job and chooses tubes at random.
     fn chooser(&self, model: &Model) -> Option<ClientId> {
         match *self {
             Call::Reserve { client, .. } | Call::ReserveMore(client) => {
@@ -233,7 +230,6 @@ impl Call {
         }
     }
 
-    /// Runs a call of an extension.
     fn extended_on_engine(&self, engine: &mut Engine, now: Time) -> Answer {
         use Call::*;
         let shown = |job: Option<JobView>| job.map_or(Answer::NoSuchJob, |job| show(job.id(), job.body().bytes()));
@@ -305,7 +301,6 @@ impl Call {
         }
     }
 
-    /// Runs a call about settings of tubes or failures.
     fn settings_on_engine(&self, engine: &mut Engine, now: Time) -> Answer {
         use Call::*;
         match *self {
@@ -320,8 +315,8 @@ impl Call {
         }
     }
 
-    /// Runs the call on the model, which takes the number of a new client from the engine's answer. A tick may have
-    /// several valid results, so there may be several models afterwards; the engine must agree with one of them.
+    /// Runs the call on the model. The number of a new client comes from the engine's answer. A tick can have several
+    /// valid results, so this returns all possible answers and models. The engine must agree with one of them.
     pub fn on_model(&self, mut model: Model, engine: &Answer, now: Time) -> Vec<(Answer, Model)> {
         if let Call::Tick { limit } = *self {
             let all_done = |model: Model| (Answer::Is(model.next_deadline() > now), model);
@@ -439,7 +434,7 @@ impl Call {
     }
 }
 
-/// Calls a verb that may take several turns, with deferred work between them, until it has its answer.
+/// Calls a verb in several turns until it returns a result, with deferred work between the turns.
 fn in_turns<T>(engine: &mut Engine, now: Time, mut call: impl FnMut(&mut Engine) -> Option<T>) -> T {
     let steps = engine.steps().left();
     loop {
@@ -454,7 +449,6 @@ fn in_turns<T>(engine: &mut Engine, now: Time, mut call: impl FnMut(&mut Engine)
     }
 }
 
-/// Converts the tags to the engine's type.
 fn tags_of(tags: &JobTags) -> Tags {
     Tags {
         key: tags.key.map(|(key, keep)| (key.as_bytes().into(), keep)),
@@ -486,12 +480,12 @@ fn show(id: JobId, body: &[u8]) -> Answer {
     Answer::Job(id, body.to_vec())
 }
 
-/// The model's job with this ID, if it exists.
+/// Returns the answer for the job with this ID, or the answer that it does not exist.
 fn known(model: &Model, id: Option<JobId>) -> Answer {
     id.and_then(|id| model.job(id)).map_or(Answer::NoSuchJob, |job| show(job.id, &job.body))
 }
 
-/// Returns a mode that chooses by weight. The model accepts any choice, so both modes are equivalent for it.
+/// Returns one of the two weighted modes. The model accepts any choice, so the modes are equivalent for the model.
 fn by_weight(client: ClientId) -> ReserveMode {
     if client.0 % 2 == 0 {
         ReserveMode::Weighted

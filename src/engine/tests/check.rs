@@ -1,7 +1,7 @@
-//! Every invariant of the engine, checked by brute force.
+//! Checks of every invariant of the engine by brute force.
 //!
-//! Owns nothing and changes nothing. Tests, the simulation and fuzzing call it after every step; its cost is
-//! proportional to the size of the engine.
+//! Owns no data, and must not change the engine. Tests, the simulation and fuzzing run the checks after every step. The
+//! cost is proportional to the size of the engine.
 //!
 //! Touches: agenda, clients, store, tubes.
 
@@ -118,7 +118,7 @@ impl Engine {
         assert!(lives, "tube {name} should be gone");
     }
 
-    /// Checks that no ready, delayed or buried job among the `counted` ones has an ID below the bound.
+    /// Checks that no ready, delayed or buried job accepted by `counted` has an ID below the bound.
     fn check_oldest(&self, counted: impl Fn(&Job) -> bool, oldest: OldestIds) {
         for (_, job) in self.store.jobs.slots.iter().filter(|(_, job)| counted(job)) {
             match job.state() {
@@ -130,7 +130,7 @@ impl Engine {
         }
     }
 
-    /// Checks the order of the tube's queues, and that they contain only watches that belong there.
+    /// Checks the order of the tube's queues, and the watches in the queues.
     fn check_queues(&self, number: u32, tube: &Tube) {
         for ready in [Some(&tube.ready), tube.large.as_deref()].into_iter().flatten() {
             let keys: Vec<_> =
@@ -158,7 +158,7 @@ impl Engine {
         assert_eq!(tube.closed, is_closed, "a tube is closed while something closes it");
     }
 
-    /// Returns `true` if a client waits or is idle in this queue, not counting outdated places.
+    /// Returns `true` if a client waits or is idle in this queue. Ignores outdated watches.
     fn has_waiting(&self, queue: &List) -> bool {
         queue.iter(&self.clients.watches).map(|watch| self.clients.watches.get(watch)).any(|watch| {
             let client = &self.clients[ClientId(watch.client)];
@@ -216,7 +216,7 @@ impl Engine {
 
     fn check_client(&self, number: ClientId) {
         let client = &self.clients[number];
-        // Neither the engine's own client nor an operator, who names a tube each time, uses a tube.
+        // The engine's own client uses no tube, and neither do operators, whose commands name the tube.
         let must_watch =
             client.reserve_policy == ReservePolicy::PerConnection && client.used != NIL && client.leaving.is_none();
         assert!(!must_watch || !client.watched.is_empty(), "{number:?} watches nothing");

@@ -1,4 +1,4 @@
-//! One call to the engine and to the model, and a comparison of everything visible afterwards.
+//! Makes one call on the engine and on the model, and compares all visible state afterwards.
 //!
 //! Owns the comparison. Must not choose calls.
 
@@ -8,7 +8,6 @@ use super::super::{Account, ClientId, Engine, Event, JobExtras, Limits, Stats, T
 use super::calls::{Answer, Call};
 use super::model::{Model, Name};
 
-/// The constants of a run.
 pub struct Stage {
     pub limits: Limits,
     pub names: &'static [Name],
@@ -38,7 +37,7 @@ pub fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &S
         answer = told_at_once(client, &mut events, engine);
     }
     if let Call::Flush(..) = call {
-        // The engine flushes jobs in the order of their queues.
+        // The engine flushes jobs in queue order, and the model in another order.
         events.sort_by_key(|event| event.client().0);
     }
     let mut problem = None;
@@ -56,8 +55,7 @@ pub fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &S
     Err(problem.expect("a model"))
 }
 
-/// Converts the event that a client received in a later turn to the answer that it would have received in a single
-/// turn.
+/// Converts an event from a later turn to the answer that the client would have received in a single turn.
 fn told_at_once(client: ClientId, events: &mut Vec<Event>, engine: &Engine) -> Answer {
     let Some(place) = events.iter().position(|event| event.client() == client) else { return Answer::Waiting };
     match events.remove(place) {
@@ -128,7 +126,7 @@ pub fn compare(engine: &Engine, model: &Model, now: Time, names: &[Name]) -> Res
     Ok(())
 }
 
-/// Compares how long the jobs of a tube waited and ran.
+/// Compares the waiting and running times of a tube's jobs.
 fn compare_times(name: &Name, engine: Option<&TubeTimes>, model: &Model) -> Result<(), String> {
     let model = model.extended.times.get(name);
     same(&("whether times are kept", name), engine.is_some(), model.is_some())?;

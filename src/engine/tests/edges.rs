@@ -1,5 +1,5 @@
-//! Rules that small changes of the code would break: what makes two jobs duplicates, queues of large jobs, and work
-//! that stops when its steps are used up.
+//! Tests for small mistakes in the code that no other test detects, such as in the comparison of keys or in the queue
+//! of large jobs.
 
 use super::super::rules::dedup::MAX_CHECKED;
 use super::super::*;
@@ -14,7 +14,7 @@ fn name_of(place: usize) -> Vec<u8> {
     format!("t{place}").into_bytes()
 }
 
-/// Reserves the job that the client gets at once.
+/// Reserves a job for the client without waiting.
 fn take(engine: &mut Engine, client: ClientId) -> Option<JobId> {
     match engine.reserve(client, Some(Span::ZERO), NOW) {
         Reserve::Job(job) => Some(job.id()),
@@ -146,7 +146,7 @@ fn places_that_count_no_longer_cost_steps_when_they_are_passed() {
 /// The number of tubes watched by the worker of [`falling_asleep`].
 const TUBES: usize = 20;
 
-/// Returns a producer, and a worker that has begun to fall asleep and has not checked all of its tubes yet.
+/// Returns an engine, a producer, and a worker that is becoming idle but has not searched all its tubes yet.
 fn falling_asleep() -> (Engine, ClientId, ClientId) {
     let mut engine = Engine::new(Limits { few_watched: 0, ..Limits::NONE });
     let producer = engine.connect();
@@ -188,9 +188,9 @@ fn a_lease_pays_for_each_name_that_it_looks_up_and_for_each_tube_that_it_watches
     };
     let of_one = steps(b"a");
     let of_four = steps(b"b c d e");
-    // One step looks up the name and two watch the tube; in addition, each new tube costs the same.
+    // A new tube costs one step for the lookup, two for the watch, and the cost of creating a tube.
     assert!(of_one >= 3 && of_four >= 4 * of_one, "{of_one} {of_four}");
-    // A tube that is already watched costs one step to mark it, one to keep it, and two to find it.
+    // An already watched tube costs one step to mark, one to keep, and two to find.
     assert_eq!(steps(b"b c d e"), 4 * 4);
 }
 
@@ -249,7 +249,7 @@ fn a_tube_notifies_again_only_if_somebody_is_left_to_notify() {
     assert!(engine.take_event().is_some() && engine.take_event().is_none());
     let again = engine.next_deadline();
     assert!(NOW < again && again < Time::NEVER);
-    // Another job does not delay that.
+    // Another job does not delay the notification.
     engine.put(producer, job(b"x"), NOW + Span::from_nanos(1)).expect("room");
     assert_eq!(engine.next_deadline().min(again), engine.next_deadline());
     engine.check();
@@ -267,7 +267,7 @@ fn jobs_given_back_in_few_steps_are_looked_at_once_or_nearly() {
     for tube in [b"kept", b"lost"] {
         engine.watch(client, tube, NOW).expect("room");
     }
-    // Their times to run end in another order than that of their reservations.
+    // The times to run end in a different order than the reservations began.
     for place in 0..JOBS {
         assert!(engine.reserve_more(client, NOW + Span::from_nanos(place * 7919 % JOBS)).is_some());
     }
@@ -295,7 +295,7 @@ fn a_sleeper_is_notified_of_a_job_that_came_before_its_place_in_the_queue() {
     while engine.has_deferred() {
         engine.go_on(NOW);
     }
-    // The client is notified of work, and gets no job that it has not requested.
+    // The client is notified of work, but receives no job without a request.
     assert!(!matches!(engine.take_event(), None | Some(Event::Reserved { .. })));
     assert!(engine.take_event().is_none());
     assert!(matches!(engine.grab(worker, NOW), Grab::Job(job) if job.id() == id));
@@ -340,7 +340,7 @@ fn a_page_has_the_jobs_of_its_state_in_many_steps_and_in_few() {
         if delay == Span::ZERO { &mut ready } else { &mut delayed }.push(id);
     }
     for (state, ids) in [(State::Ready, &ready), (State::Delayed, &delayed)] {
-        // Enough steps for a part of the queue, for all of the queue, and for everything.
+        // Enough steps for a part of the queue, for the whole queue, and for everything.
         for steps in [5, JOBS, u64::MAX] {
             let mut page = JobPage::new(state, 0, JOBS as usize);
             let found: Vec<JobId> = loop {
@@ -369,7 +369,7 @@ fn a_client_that_waits_for_an_end_is_notified_of_a_burial_when_it_is_durable() {
     assert!(matches!(engine.take_change(), Some(Change::Promise(_))));
 }
 
-/// Returns the bytes that the log counts for the last job, in addition to its body and the name of its tube.
+/// Returns the bytes charged for the last job, excluding its body and the name of its tube.
 fn logged_beside(engine: &mut Engine, body_and_tube: usize) -> usize {
     let mut changes = std::iter::from_fn(|| engine.take_change());
     let slot = changes.find_map(|change| if let Change::Put(slot) = change { Some(slot) } else { None });
@@ -421,7 +421,7 @@ fn the_jobs_of_two_tubes_are_added_state_by_state() {
     );
 }
 
-/// A key of another tube: with keys per tube, clients of one tube cannot use up, delay or find the keys of others.
+/// With keys per tube, clients of one tube cannot use up, block or find the keys of another tube.
 #[test]
 fn keys_of_a_tube_are_no_business_of_other_tubes() {
     let mut engine = Engine::new(Limits { keys_per_tube: true, ..Limits::NONE });
@@ -436,7 +436,7 @@ fn keys_of_a_tube_are_no_business_of_other_tubes() {
         assert!(matches!(again, Ok(Tagged::Duplicate { .. })), "{place}");
         ids.push(id);
     }
-    // One job per tube is reserved at a time.
+    // One job per tube can be reserved at a time.
     let worker = engine.connect();
     for place in 0..100 {
         engine.watch(worker, &name_of(place), NOW).expect("room");
@@ -448,7 +448,7 @@ fn keys_of_a_tube_are_no_business_of_other_tubes() {
     engine.check();
 }
 
-/// Clients of Gearman submit buried jobs again.
+/// A Gearman client that submits a buried job again is attached to the existing job.
 #[test]
 fn buried_jobs_of_one_key_are_no_reason_to_refuse_it() {
     for dedup_key in [DedupKey::Name(b"same".as_slice().into()), DedupKey::Body(None)] {
@@ -465,7 +465,7 @@ fn buried_jobs_of_one_key_are_no_reason_to_refuse_it() {
             assert!(engine.bury(client, id, 0, NOW), "{round}");
             buried.push(id);
         }
-        // A kicked job is found again, and buried ones can be deleted in any order.
+        // A kicked job is found again, and buried jobs can be deleted in any order.
         assert!(engine.kick_job(buried[3], NOW));
         let options = JobOptions { dedup_key, ..JobOptions::default() };
         assert_eq!(engine.submit(client, b"t", job(b"x"), options, NOW).map(|it| it.id), Ok(buried[3]));
@@ -477,7 +477,7 @@ fn buried_jobs_of_one_key_are_no_reason_to_refuse_it() {
     }
 }
 
-/// Limits take no more of the shared resources than tubes do.
+/// A limit of a tube must not use more shared resources than the tube itself.
 #[test]
 fn each_tube_may_have_a_limit() {
     let mut engine = Engine::new(Limits::NONE);

@@ -1,4 +1,4 @@
-//! The statistics of the model, each counted from the beginning for every request, and its peeks at the next jobs.
+//! The statistics of the model, counted from scratch for each request, and its peek commands.
 
 use super::super::{
     Account, ClientId, JobCounts, JobId, JobStats, Span, State, Stats, Time, TubeStats, JOB_COST, RULES_COST,
@@ -63,7 +63,7 @@ impl Model {
         }
     }
 
-    /// Returns the first job in this state of the tube that the client uses.
+    /// Returns the first job in this state in the tube used by the client.
     pub fn peek(&self, client: ClientId, state: State) -> Option<&Job> {
         let ids = self.in_order(self.used(client), state);
         self.job(*ids.first()?)

@@ -1,4 +1,4 @@
-//! The costs of groups: in steps, which are counted, and in bytes of account.
+//! The costs of groups, in steps and in bytes charged.
 
 use super::super::*;
 

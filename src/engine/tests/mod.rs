@@ -1,17 +1,17 @@
-//! Tests of the engine as a whole: random runs compared with a model of it, and tests of the subtle rules.
+//! Tests of the whole engine: random runs compared with a model, and tests of the subtle rules.
 //!
-//! Owns only its modules:
+//! Owns the list of test modules:
 //!
-//! - `model` implements every rule of the queue again, slowly and simply; `figures` are its statistics.
+//! - `model` implements every rule of the queue again, slowly and simply; `figures` computes its statistics.
 //! - `calls` runs the same verb on the engine and on the model.
-//! - `comparing` does so and compares everything visible afterwards.
-//! - `edges` has tests for small changes of the code that all other tests miss.
+//! - `comparing` makes a call on the engine and on the model, and compares all visible state.
+//! - `edges` detects small mistakes in the code that all other tests miss.
 //! - `script` generates runs from a seed.
-//! - `runs` plays them, and shortens a failing run; `tests/crash` plays them with restarts from the log.
+//! - `runs` performs the generated runs and reduces failing runs; `tests/crash` adds restarts from the log.
 //! - `small` tries all short sequences of calls in a small world.
-//! - `rules` has the named tests.
+//! - `rules` tests the subtle rules one by one.
 //! - `tagged` measures the costs of tags and their commands.
-//! - `worlds` has very much work, in turns of few steps.
+//! - `worlds` tests large amounts of work in turns of few steps.
 
 mod calls;
 mod comparing;

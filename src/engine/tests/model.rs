@@ -1,7 +1,7 @@
-//! A model of the queue, as simple as possible, with which the engine is compared.
+//! A model of the queue, as simple as possible, for comparison with the engine.
 //!
-//! Owns every rule in its simplest form: jobs, tubes and clients are in vectors, every search is linear, and nothing is
-//! counted before it is requested. Shares the engine's types (times, answers, figures), but must not share its code.
+//! Owns every rule in its simplest form. Jobs, tubes and clients are in vectors, every search is linear, and statistics
+//! are counted when requested. Uses the engine's types (times, answers, statistics), but must not share its code.
 
 use super::super::{
     Body, ClientId, Event, History, JobId, Limits, NoJob, Outcome as JobOutcome, OverLimit, Priority, Refused, Span,
@@ -19,13 +19,12 @@ mod schedules;
 #[path = "model/settings.rs"]
 mod settings;
 
-#[allow(unused_imports)] // the simulation needs no tags
+#[allow(unused_imports)] // unused in the simulation, which has no tags
 pub use extended::{Extended, JobTags};
 #[allow(unused_imports)]
 pub use groups::GroupTie;
 pub use settings::Settings;
 
-/// The name of a tube.
 pub type Name = &'static str;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +37,7 @@ pub enum Place {
         by: ClientId,
         until: Time,
     },
-    /// The first one buried has the smallest turn.
+    /// Buried jobs are ordered by `turn`.
     Buried {
         turn: u64,
     },
@@ -63,7 +62,7 @@ pub struct Job {
     pub history: History,
 }
 
-/// A tube; its contents are found by checking all jobs and clients.
+/// A tube. Its contents are found by searching all jobs and clients.
 #[derive(Clone, Debug)]
 pub struct Tube {
     pub name: Name,
@@ -72,15 +71,15 @@ pub struct Tube {
     pub total_jobs: u64,
     pub deletes: u64,
     pub pauses: u64,
-    /// The client that opened it, while that client is connected.
+    /// The client that opened the tube, while that client is connected.
     pub opener: Option<ClientId>,
 }
 
-/// A client; its reservations are found by checking all jobs.
+/// A client. Its reservations are found by searching all jobs.
 #[derive(Clone, Debug)]
 pub struct ClientState {
     pub id: ClientId,
-    /// The number of clients that had connected by then.
+    /// The number of connections when the client connected.
     pub connection: u32,
     pub used: Name,
     pub watched: Vec<Name>,
@@ -88,14 +87,12 @@ pub struct ClientState {
     pub worker: bool,
 }
 
-/// A client that waits for a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     pub client: ClientId,
     pub until: Time,
 }
 
-/// The result of a client's request for a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Job(JobId),
@@ -106,10 +103,10 @@ pub enum Outcome {
 #[derive(Clone, Debug)]
 pub struct Model {
     pub jobs: Vec<Job>,
-    /// In the order of listing.
+    /// The tubes in the order of lists.
     pub tubes: Vec<Tube>,
     pub clients: Vec<ClientState>,
-    /// In the order of arrival.
+    /// The waits in the order of arrival.
     pub waiting: Vec<Wait>,
     pub events: Vec<Event>,
     pub limits: Limits,
@@ -118,12 +115,11 @@ pub struct Model {
     pub total_connections: u64,
     pub last_id: u64,
     pub burials: u64,
-    /// The state of everything that beanstalkd does not have.
+    /// The state of extensions to beanstalkd.
     pub extended: Extended,
 }
 
 impl Model {
-    /// Creates an empty queue, which only has the default tube.
     pub fn new(limits: Limits) -> Model {
         let mut model = Model {
             jobs: Vec::new(),
@@ -175,7 +171,7 @@ impl Model {
         self.client(client).expect("a client").used
     }
 
-    /// The jobs that the client has reserved, with the ends of the times to run.
+    /// Returns the jobs reserved by the client, with the ends of their times to run.
     fn held(&self, client: ClientId) -> impl Iterator<Item = (Time, JobId)> + '_ {
         self.jobs.iter().filter_map(move |job| match job.place {
             Place::Reserved { by, until } if by == client => Some((until, job.id)),
@@ -189,7 +185,7 @@ impl Model {
 }
 
 impl Model {
-    /// Connects a client. The caller, which counts the clients, provides a number that no other client has.
+    /// Connects a client. The caller provides a number that no other client has.
     pub fn connect(&mut self, id: ClientId) {
         assert!(self.client(id).is_none(), "{id:?} is somebody else");
         self.total_connections += 1;
@@ -198,8 +194,8 @@ impl Model {
         self.clients.push(ClientState { id, connection, used: "default", watched, producer: false, worker: false });
     }
 
-    /// Disconnects a client: its jobs are ready again, in the order of service, and this counts nothing for the client.
-    /// The tubes that only it watched are closed from the last to the first, and then the one that only it used.
+    /// Disconnects a client. Its jobs become ready in the order of service, which is not counted as releases. Tubes
+    /// that only this client watched are closed from the last to the first, followed by the used tube.
     pub fn disconnect(&mut self, id: ClientId, now: Time) {
         self.cancel_wait(id);
         let order = |&id: &JobId| (self.job(id).expect("a job").pri, id);
@@ -224,7 +220,7 @@ impl Model {
         self.tubes.push(Tube { name, pause: None, total_jobs: 0, deletes: 0, pauses: 0, opener });
     }
 
-    /// A client that has opened more tubes than are left cannot open another one.
+    /// Finds or creates a tube. A client that opened more tubes than are left cannot open another tube.
     fn find_or_create(&mut self, client: ClientId, name: Name) -> Result<(), OverLimit> {
         if self.tube(name).is_some() {
             return Ok(());
@@ -240,13 +236,12 @@ impl Model {
         Ok(())
     }
 
-    /// Returns `true` if this many more bytes exceed the limit.
+    /// Returns `true` if `bytes` more bytes exceed the memory limit.
     fn lacks(&self, bytes: u64) -> bool {
         self.memory().total() + bytes > self.limits.max_memory
     }
 
-    /// Closes the tubes that no client uses or watches and that have no jobs. The last tube of the list replaces a
-    /// closed one.
+    /// Closes unused and empty tubes. The last tube of the list replaces a closed tube.
     fn end_tubes(&mut self) {
         let lives = |tube: &Tube| {
             tube.name == "default"
@@ -283,7 +278,7 @@ impl Model {
         Ok(many + 1)
     }
 
-    /// The last tube of the list replaces the ignored one.
+    /// Stops watching a tube. The last tube of the watch list replaces the ignored tube.
     pub fn ignore(&mut self, client: ClientId, name: Name) -> Option<usize> {
         let watched = &mut self.client_mut(client).watched;
         if watched == &[name] {
@@ -297,7 +292,7 @@ impl Model {
         Some(many)
     }
 
-    /// A new pause replaces an old one; a pause without length ends it.
+    /// Pauses a tube, which replaces an earlier pause. A length of zero ends the pause.
     pub fn pause(&mut self, name: Name, length: Span, now: Time) -> bool {
         if self.tube(name).is_none() {
             return false;
@@ -311,7 +306,7 @@ impl Model {
 }
 
 impl Model {
-    /// IDs are counted from 1, for accepted jobs only.
+    /// Puts a job. IDs start at 1, and refused jobs have no ID.
     pub fn put(
         &mut self,
         client: ClientId,
@@ -326,7 +321,7 @@ impl Model {
         Ok(id)
     }
 
-    /// Creates a job, for which no client has been searched yet.
+    /// Creates a job without serving it to a client.
     fn take_in(
         &mut self,
         tube: Name,
@@ -351,12 +346,11 @@ impl Model {
         Ok(id)
     }
 
-    /// The number of jobs that were put since the start.
     pub fn total_jobs(&self) -> u64 {
         self.last_id - self.extended.before
     }
 
-    /// Returns a job if there is one, even in the last second; then the warning, even if the client would not wait.
+    /// Requests a job. An available job takes precedence over DEADLINE_SOON, which takes precedence over a timeout.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Outcome {
         assert!(!self.is_waiting(client), "{client:?} waits already");
         self.client_mut(client).worker = true;
@@ -376,7 +370,7 @@ impl Model {
         Outcome::Waiting
     }
 
-    /// Reserves any job that no client holds, in any tube, even in a paused one.
+    /// Reserves an unreserved job by ID, in any tube, even if the tube is paused.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         match self.job(id) {
             None | Some(Job { place: Place::Reserved { .. } | Place::Scheduled { .. }, .. }) => false,
@@ -396,7 +390,7 @@ impl Model {
         before
     }
 
-    /// A reserved job can only be deleted by its holder, any other job by every client.
+    /// Deletes a job. Only the holder can delete a reserved job.
     pub fn delete(&mut self, client: ClientId, id: JobId) -> bool {
         let Some(job) = self.job(id) else { return false };
         if matches!(job.place, Place::Reserved { by, .. } if by != client) || self.is_revoked(id, client) {
@@ -452,7 +446,7 @@ impl Model {
         true
     }
 
-    /// Kicks the buried jobs of the used tube, or if there are none, the delayed ones.
+    /// Kicks the buried jobs of the used tube, or the delayed jobs if none are buried.
     pub fn kick(&mut self, client: ClientId, bound: u64, now: Time) -> u64 {
         let tube = self.used(client);
         let mut ids = self.in_order(tube, State::Buried);
@@ -482,7 +476,7 @@ impl Model {
         true
     }
 
-    /// The tube's jobs in this state, in order; reserved ones have no order.
+    /// Returns the tube's jobs in this state in queue order. Reserved jobs have no order.
     pub fn in_order(&self, tube: Name, state: State) -> Vec<JobId> {
         let key = |job: &Job| match (job.place, state) {
             (Place::Ready, State::Ready) if !self.is_blocked(job.id) => Some((u64::from(job.pri), job.id)),
@@ -497,8 +491,7 @@ impl Model {
 }
 
 impl Model {
-    /// Returns the ready job with the smallest priority, then the smallest ID, of all tubes that the client watches and
-    /// that are not paused.
+    /// Returns the ready job with the smallest priority and ID in the watched tubes that are not paused.
     fn best_for(&self, client: ClientId) -> Option<JobId> {
         let client = self.client(client).expect("a client");
         let fits =
@@ -507,8 +500,8 @@ impl Model {
         self.jobs.iter().filter(fits).filter(free).map(|job| (job.pri, job.id)).min().map(|(_, id)| id)
     }
 
-    /// Serves waiting clients while there is a job for one of them: the best such job goes to the first client that
-    /// watches its tube.
+    /// Serves waiting clients until no waiting client can be served. The best job goes first, to the client that has
+    /// waited longest for its tube.
     fn serve(&mut self, now: Time) {
         let watches = |client: ClientId, tube: Name| self.client(client).is_some_and(|it| it.watched.contains(&tube));
         let meets = |job: &Job| {

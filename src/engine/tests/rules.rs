@@ -1,8 +1,8 @@
-//! The subtle rules, one by one.
+//! Tests of the subtle rules, one by one.
 
 use super::super::*;
 
-/// An engine with a clock, which is checked whenever time passes or events are taken.
+/// An engine with a clock. All invariants are checked when time passes or events are taken.
 struct Queue {
     engine: Engine,
     now: Time,
@@ -28,18 +28,18 @@ impl Queue {
         std::array::from_fn(|_| self.engine.connect())
     }
 
-    /// Puts a job into the tube that the client uses.
+    /// Puts a job into the tube used by the client.
     fn put(&mut self, client: ClientId, pri: Priority, delay: Span, ttr: Span) -> JobId {
         let new = NewJob { pri, delay, ttr, body: Body::from(b"work".as_slice()) };
         self.engine.put(client, new, self.now).expect("room for a job")
     }
 
-    /// Puts a job that is ready at once, with a long time to run.
+    /// Puts a job that is ready immediately and has a long time to run.
     fn put_ready(&mut self, client: ClientId, pri: Priority) -> JobId {
         self.put(client, pri, Span::ZERO, TTR)
     }
 
-    /// Reserves the job that the client gets at once.
+    /// Reserves a job for the client without waiting.
     fn take(&mut self, client: ClientId) -> JobId {
         match self.engine.reserve(client, Some(Span::ZERO), self.now) {
             Reserve::Job(job) => job.id(),
@@ -47,7 +47,7 @@ impl Queue {
         }
     }
 
-    /// Returns why the client gets no job, although it would not wait.
+    /// Returns the reason why the client receives no job without waiting.
     fn denied(&mut self, client: ClientId) -> NoJob {
         match self.engine.reserve(client, Some(Span::ZERO), self.now) {
             Reserve::NoJob(why) => why,
@@ -55,12 +55,12 @@ impl Queue {
         }
     }
 
-    /// Makes the client wait, after it finds no job.
+    /// Makes the client wait. Panics if there is a job.
     fn wait(&mut self, client: ClientId, timeout: Option<Span>) {
         assert!(matches!(self.engine.reserve(client, timeout, self.now), Reserve::Waiting), "{client:?} should wait");
     }
 
-    /// Makes the clients wait one after the other, without a timeout, after they find no job.
+    /// Makes the clients wait in this order without a timeout.
     fn wait_all<const N: usize>(&mut self, clients: [ClientId; N]) {
         clients.into_iter().for_each(|client| self.wait(client, None));
     }
@@ -69,7 +69,7 @@ impl Queue {
         assert!(self.engine.release(client, job, pri, delay, self.now), "{client:?} has {job:?}");
     }
 
-    /// Kicks jobs until the kick is complete. Returns their number.
+    /// Kicks jobs until the kick is complete. Returns the number of kicked jobs.
     fn kick(&mut self, client: ClientId, bound: u64) -> u64 {
         let mut kick = super::super::Kick::new(bound);
         while self.engine.kick(client, &mut kick, self.now) == Progress::More {}
@@ -80,7 +80,7 @@ impl Queue {
         assert!(self.engine.pause(tube.as_bytes(), length, self.now), "{tube} is there");
     }
 
-    /// Lets time pass, with each event at its own time.
+    /// Advances the clock, with a tick at the time of each event.
     fn pass(&mut self, span: Span) {
         let end = self.now + span;
         while self.engine.next_deadline() <= end {
@@ -91,7 +91,7 @@ impl Queue {
         self.now = end;
     }
 
-    /// Lets time pass without ticks, and then processes everything at once.
+    /// Advances the clock without ticks, and then processes all events in one tick.
     fn stall(&mut self, span: Span) {
         self.now = self.now + span;
         while !self.engine.tick(self.now) {}

@@ -1,8 +1,8 @@
-//! Random runs: the same calls to the engine and to the model, and a comparison after each call.
+//! Random runs: the same calls on the engine and the model, with a comparison after each call.
 //!
-//! Owns the runs. A failing run is reduced to the few calls that matter. A run is identified by its kind and its seed.
-//! `BEANPOLE_SEEDS=5000 cargo test --release --lib runs` plays that many; the number is read at compile time, because
-//! no part of the engine reads its environment.
+//! Owns the runs, each identified by a kind and a seed. A failing run is reduced to a minimal sequence of calls.
+//! `BEANPOLE_SEEDS=5000 cargo test --release --lib runs` sets the number of runs at compile time, because the engine
+//! must not read the environment.
 
 use super::super::{Engine, Time};
 use super::calls::Call;
@@ -15,7 +15,7 @@ use super::shortening::{quietly, shortened};
 const SEEDS: u64 = 220;
 const STEPS: usize = 400;
 
-/// Calls with their times, in order.
+/// A sequence of calls with their times.
 pub(super) type Calls = Vec<(Time, Call)>;
 
 #[test]
@@ -58,7 +58,7 @@ fn with_what_beanstalkd_has_not_in_turns_of_few_steps() {
     play_seeds(Kind::ExtendedSteps, 40);
 }
 
-/// Plays this percentage of the seeds as runs of one kind.
+/// Runs `percent` percent of the seeds as runs of one kind.
 fn play_seeds(kind: Kind, percent: u64) {
     let seeds: u64 = option_env!("BEANPOLE_SEEDS").map_or(SEEDS, |seeds| seeds.parse().expect("a number of seeds"));
     for seed in 0..(seeds * percent).div_ceil(100) {
@@ -69,7 +69,7 @@ fn play_seeds(kind: Kind, percent: u64) {
     }
 }
 
-/// Plays the run of this kind and seed, and records its calls.
+/// Performs the run of this kind and seed, and records its calls.
 fn recorded(kind: Kind, seed: u64) -> (Stage, Calls, Result<(), String>) {
     let mut script = Script::new(kind, seed);
     let Script { ref limits, start, steps, .. } = script;
@@ -100,7 +100,7 @@ fn play_list(stage: &Stage, calls: &Calls) -> Result<(), String> {
     play(stage, &mut |_| rest.next().cloned())
 }
 
-/// Makes calls until there are no more or one fails.
+/// Makes calls until `next` returns `None` or a call fails.
 fn play(stage: &Stage, next: &mut dyn FnMut(&Model) -> Option<(Time, Call)>) -> Result<(), String> {
     let mut engine = Engine::new(stage.limits.clone());
     let mut model = Model::new(stage.limits.clone());

@@ -1,4 +1,4 @@
-//! The costs of schedules, and runs that are late or refused.
+//! The costs of schedules, and late or refused runs.
 
 use super::super::*;
 
@@ -94,7 +94,7 @@ fn dead_letters_do_not_keep_later_runs_from_failing_too() {
         engine.check();
     }
     assert_eq!(engine.stats().jobs.buried, 3);
-    // None of them takes the key from a job that is put there.
+    // No schedule takes the key of a job that is put into the tube.
     engine.use_tube(client, b"dead").expect("a tube");
     let mut again = || {
         let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(60), body: Body::from(b"x".as_slice()) };

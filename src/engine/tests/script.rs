@@ -1,28 +1,28 @@
 //! Runs generated from a seed.
 //!
-//! Owns the dice: the character of a run, and the next call. Chooses calls by the model, so that most have an effect;
-//! must not use the engine, since this would hide its errors.
+//! Owns the random generator, the parameters of a run, and the choice of the next call. Calls are chosen according to
+//! the model, so most calls have an effect. Must not use the engine, because that would hide the engine's errors.
 
 use super::super::{ClientId, JobId, Limits, Priority, Span, State, Time, FEW_WATCHED};
 use super::calls::Call;
 use super::model::{GroupTie, JobTags, Model, Name, Place, Settings};
 
-/// The names used; a run uses the first few.
+/// The names of tubes. Each run uses the first few.
 const NAMES: [Name; 6] = ["default", "a", "mail", "x-y", "b.2", "a-tube-with-a-longer-name"];
 
-/// Two that tie often, two at the limit of urgency, and the largest.
+/// Priorities with frequent ties, with values around the limit of urgency, and with the largest value.
 const PRIORITIES: [Priority; 6] = [0, 7, 7, 1023, 1024, u32::MAX];
 
 /// The maximum number of jobs in a run, small enough to check quickly.
 const JOBS: usize = 14;
 
-/// The maximum number of jobs in a crowded run, whose heaps have several levels.
+/// The maximum number of jobs in a large run, whose heaps have several levels.
 const CROWD: usize = 90;
 
-/// The maximum number of clients in a run, which has at least five.
+/// The maximum number of clients in a run, at least five.
 const CLIENTS: usize = 8;
 
-/// A small reproducible stream of numbers (splitmix64).
+/// A small reproducible random number generator (splitmix64).
 #[derive(Debug)]
 pub struct Dice(u64);
 
@@ -48,41 +48,40 @@ impl Dice {
     }
 }
 
-/// The focus of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Every event happens at its own time.
     Moments,
-    /// All durations are multiples of half a second, so that many events happen at the same time.
+    /// All durations are multiples of half a second, so that many events are simultaneous.
     Ties,
     /// Memory, tubes or watches are scarce, or the server drains before the end.
     Limits,
     Crowd,
     /// Turns have few steps, so that verbs take as many turns as possible.
     Steps,
-    /// With tags, and the commands that beanstalkd does not have.
+    /// Calls include tags, and commands that beanstalkd does not have.
     Extended,
-    /// Like `Extended`, with several events at the same time.
+    /// Like `Extended`, with many simultaneous events.
     ExtendedTies,
     /// Like `Extended`, in turns of few steps.
     ExtendedSteps,
 }
 
-/// The character of a run.
+/// The parameters of a run.
 #[derive(Debug)]
 pub struct Script {
     dice: Dice,
     coarse: bool,
-    /// Half of the calls are extensions to beanstalkd.
+    /// `true` if half of the calls are extensions to beanstalkd.
     extended: bool,
-    /// Verbs come even while events are due.
+    /// `true` if verbs are called even while events are due.
     hasty: bool,
     drains: bool,
-    /// The maximum number of jobs.
     jobs: usize,
-    /// The share of puts in the work, of 48 parts: with few puts clients wait, with many puts jobs wait.
+    /// The share of puts in the work, in 48ths. With few puts clients wait, and with many puts jobs wait.
     puts: u64,
-    /// The maximum number of events per tick; small in coarse runs, whose ticks may have many results.
+    /// The maximum number of events per tick. Runs with many simultaneous events use small values, because the number
+    /// of possible results grows quickly.
     tick: usize,
     names: &'static [Name],
     /// The steps of a turn, if limited.
@@ -92,7 +91,6 @@ pub struct Script {
 }
 
 impl Script {
-    /// Creates the run of this kind and seed.
     pub fn new(kind: Kind, seed: u64) -> Script {
         let mut dice = Dice(seed);
         let extended = matches!(kind, Kind::Extended | Kind::ExtendedTies | Kind::ExtendedSteps);
@@ -110,7 +108,7 @@ impl Script {
             hash_secret: dice.roll(),
             ..Limits::NONE
         };
-        // A late client may keep no expired job, but with few steps not all jobs expire at once.
+        // With late clients, the model expires all jobs at once, but the engine does not with few steps.
         let (hasty, drains) = (dice.percent(30) && steps.is_none(), dice.percent(short));
         let puts = [4, 8, 12, 18][dice.below(4) as usize];
         let (jobs, puts) = if kind == Kind::Crowd { (CROWD, 34) } else { (JOBS, puts) };
@@ -123,7 +121,7 @@ impl Script {
         self.names
     }
 
-    /// Returns the next call and its time; `left` calls are still to come.
+    /// Returns the next call and its time. `left` is the number of remaining calls.
     pub fn next(&mut self, model: &Model, now: Time, left: usize) -> (Time, Call) {
         let due = model.next_deadline();
         let now = self.later(due, now);
@@ -148,7 +146,8 @@ impl Script {
         }
     }
 
-    /// Mostly slightly later, sometimes just before, at or after the next event, rarely much later.
+    /// Returns the time of the next call: usually a little later, sometimes around the next event, and rarely much
+    /// later.
     fn later(&mut self, next: Time, now: Time) -> Time {
         let near = next > now && next < now + Span::from_secs(60);
         match self.dice.below(100) {
@@ -162,7 +161,7 @@ impl Script {
         }
     }
 
-    /// Up to this many seconds.
+    /// Returns a random duration of up to `secs` seconds.
     fn span(&mut self, secs: u64) -> Span {
         if self.coarse {
             Span::from_millis(500 * self.dice.below(2 * secs + 1))
@@ -171,7 +170,7 @@ impl Script {
         }
     }
 
-    /// Up to this many seconds; zero in `zero` percent of cases, rarely the maximum.
+    /// Returns a random duration of up to `secs` seconds: zero in `zero` percent of cases, and rarely the maximum.
     fn wait(&mut self, secs: u64, zero: u64) -> Span {
         match self.dice.below(100) {
             chance if chance < zero => Span::ZERO,
@@ -198,13 +197,13 @@ impl Script {
         self.dice.one_of(&idle.collect::<Vec<_>>())
     }
 
-    /// Mostly an existing job; otherwise a past, a future or an impossible one.
+    /// Returns the ID of an existing job in most cases, otherwise of a past or future job, or an impossible ID.
     fn job(&mut self, model: &Model) -> JobId {
         let there = model.jobs.get(self.dice.below(self.jobs.min(model.jobs.len() + 3) as u64) as usize);
         there.map_or(JobId(self.dice.below(model.total_jobs() + 3)), |job| job.id)
     }
 
-    /// Mostly a client and a job that it holds.
+    /// Returns a client and a job, which in most cases the client holds.
     fn hand(&mut self, model: &Model) -> (ClientId, JobId) {
         let held = model.jobs.iter().filter_map(|job| match job.place {
             Place::Reserved { by, .. } => Some((by, job.id)),
@@ -282,7 +281,7 @@ impl Script {
         }
     }
 
-    /// A verb that beanstalkd does not have.
+    /// Returns a call of a verb that beanstalkd does not have.
     fn extension(&mut self, model: &Model) -> Call {
         let (client, job) = self.hand(model);
         let idle = self.idle(model);
@@ -291,7 +290,7 @@ impl Script {
             (68.., _) => Call::Revoke(job, self.priority()),
             (60.., _) => Call::Fail { client, job, pri: self.priority(), reason: self.name() },
             (0..24, _) if !full => self.put_tagged(model),
-            // In few steps, a batch may end even if there are more jobs.
+            // In few steps, a batch can end even if there are more jobs.
             (24..30, Some(client)) if self.steps.is_none() => Call::ReserveMore(client),
             (30..33, Some(client)) => Call::Wait { client, job: self.job(model), timeout: self.wait(6, 10) },
             (33..35, _) => Call::TouchAll(client),
@@ -360,11 +359,11 @@ impl Script {
             tags.ttl = Some(Span::from_nanos(ttl.saturating_add(500_000_000)));
         }
         if self.dice.percent(50) {
-            // Only two keys, so that jobs share them.
+            // Use only two keys, so that jobs share keys.
             tags.bound = Some((self.names[self.dice.below(2) as usize], 1 + self.dice.below(3) as u32));
         }
         if self.dice.percent(40) {
-            // Few groups, so that jobs share them, and each once.
+            // Use few groups, so that jobs share groups, and each group at most once per job.
             let first = self.dice.below(self.names.len() as u64) as usize;
             for place in 0..1 + self.dice.below(3.min(self.names.len() as u64)) as usize {
                 let name = self.names[(first + place) % self.names.len()];

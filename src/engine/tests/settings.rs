@@ -1,4 +1,4 @@
-//! The costs of tubes' settings, and their exactness.
+//! Tests of tube settings: their costs and their exact limits.
 
 use super::super::*;
 

@@ -1,13 +1,13 @@
-//! Reducing a failing run to the few steps that matter.
+//! Reduction of a failing run to the few steps that matter.
 //!
-//! Owns the reduction, and the conversion of panics to errors, so that a run that ends in a panic is reduced silently.
-//! The simulation of `tests/sim` uses this file as well. Must not know what a step is.
+//! Owns the reduction, and the conversion of panics to errors, which suppresses the output of panics. The simulation in
+//! `tests/sim` also uses this file. Must not depend on the type of the steps.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
 use std::sync::Once;
 
-/// Removes steps while the rest still fails and `may_go_on` returns `true`.
+/// Removes steps while the remaining steps still fail and `may_go_on` returns `true`.
 pub fn shortened<T: Clone>(mut steps: Vec<T>, may_go_on: impl Fn() -> bool, fails: impl Fn(&Vec<T>) -> bool) -> Vec<T> {
     let mut size = steps.len() / 2;
     while size > 0 && may_go_on() {
@@ -30,9 +30,9 @@ pub fn shortened<T: Clone>(mut steps: Vec<T>, may_go_on: impl Fn() -> bool, fail
 }
 
 thread_local! {
-    /// `true` if panics of this thread are only stored.
+    /// `true` if panics of this thread are stored instead of printed.
     static QUIET: Cell<bool> = const { Cell::new(false) };
-    /// The last panic that was stored.
+    /// The last stored panic message.
     static KEPT: RefCell<String> = const { RefCell::new(String::new()) };
 }
 

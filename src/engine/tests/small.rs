@@ -1,9 +1,8 @@
-//! Small worlds: everything that two clients can do with three jobs in two tubes, in every order, up to a number of
-//! calls.
+//! Small worlds: every sequence of calls, up to a certain length, by two clients with three jobs in two tubes.
 //!
-//! Owns the list of calls and the equivalence of worlds. In each reachable world, every call is made once, on the
-//! engine and on the model, and everything is compared. `BEANPOLE_DEPTH=6 cargo test --release --lib small` sets the
-//! number of calls, which is read at compile time.
+//! Owns the list of calls and the equivalence of worlds. In each reachable world, each call is made once on the engine
+//! and on the model, and the results are compared. `BEANPOLE_DEPTH=6 cargo test --release --lib small` sets the length,
+//! which is read at compile time.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -20,7 +19,7 @@ const DEPTH: usize = 4;
 const JOBS: usize = 3;
 const NAMES: [Name; 2] = ["default", "b"];
 
-/// The calls that led to a world, the last one first.
+/// The calls that led to a world, in reverse order.
 struct Path {
     before: Option<Rc<Path>>,
     at: Time,
@@ -44,7 +43,7 @@ fn calls_to(path: &Option<Rc<Path>>) -> Calls {
     calls
 }
 
-/// The possible next calls, with the time that passes before each.
+/// Returns the possible next calls, with the time that passes before each call.
 fn choices(model: &Model, clients: [ClientId; 2]) -> Vec<(Span, Call)> {
     let second = Span::from_secs(1);
     let mut calls =
@@ -71,7 +70,7 @@ fn choices(model: &Model, clients: [ClientId; 2]) -> Vec<(Span, Call)> {
     choices
 }
 
-/// Describes the parts of a world that affect its future: times relative to now, and no counters.
+/// Describes the parts of a world that affect its future. Times are relative to `now`, and counters are omitted.
 fn kind(model: &Model, now: Time) -> String {
     let mut text = String::new();
     let rest = |at: Time| at.since(now).nanos();
@@ -100,7 +99,7 @@ fn kind(model: &Model, now: Time) -> String {
     text
 }
 
-/// Recreates the engine of a world, which cannot be copied.
+/// Recreates the engine of a world by repeating its calls, because an engine cannot be cloned.
 fn engine_of(stage: &Stage, calls: &Calls) -> Engine {
     let mut engine = Engine::new(stage.limits.clone());
     for (at, call) in calls {

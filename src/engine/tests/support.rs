@@ -1,6 +1,6 @@
-//! What tests, the simulation and fuzzing read from the engine, and the server does not.
+//! Functions that tests, the simulation and fuzzing use to inspect the engine, and that the server does not need.
 //!
-//! Owns nothing and changes nothing.
+//! Owns no data. Must not change the engine.
 //!
 //! Touches: agenda, store, tubes.
 
@@ -15,11 +15,11 @@ use crate::engine::data::{
 };
 use crate::engine::{Engine, Job, JobId, OpenOperation, State, UNLIMITED};
 
-/// The names of all kinds of deferred work; tests cover each of them.
+/// The names of all kinds of deferred work. Tests cover all kinds.
 pub const DEFERRED: [&str; 7] = ["disconnect", "search", "serve", "buried", "tell", "operation", "release"];
 
 impl Engine {
-    /// Returns the kinds of deferred work that is unfinished.
+    /// Returns the kinds of unfinished deferred work.
     pub fn deferred_kinds(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.agenda.deferred.iter().map(|work| match work {
             Deferred::Disconnect(_) => DEFERRED[0],
@@ -37,30 +37,29 @@ impl Engine {
         self.store.groups.table.items.iter().map(|(_, group)| group.name.text())
     }
 
-    /// Returns all operations in progress that the log has.
+    /// Returns all logged operations in progress.
     pub fn open_operations(&self) -> impl Iterator<Item = &OpenOperation> {
         self.agenda.open.values()
     }
 
-    /// Returns when the schedule with this ID is due or tried again.
+    /// Returns the time at which the schedule with this ID is due or retried.
     pub fn next_run(&self, id: JobId) -> Option<Time> {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() == State::Scheduled)?;
         Some(self.store.schedules.order.key_at(self.store.jobs.get(slot).position()).0)
     }
 
-    /// Returns the pause of the tube with this name, if it is paused.
+    /// Returns the pause of the tube with this name, if the tube is paused.
     pub fn tube_pause(&self, name: &[u8]) -> Option<Pause> {
         self.pause_at(self.tubes.find(name)?).map(|(_, pause)| pause)
     }
 
-    /// Returns the limits by priority class of the tube with this name; `None` without such a tube.
+    /// Returns the job limits by priority class of the tube with this name, if the tube exists.
     pub fn tube_limit(&self, name: &[u8]) -> Option<[u32; 3]> {
         Some(self.settings_at(self.tubes.find(name)?).map_or(UNLIMITED, |(_, settings)| settings.most))
     }
 }
 
 impl JobCounts {
-    /// Counts a job in its current state.
     pub fn add(&mut self, job: &Job) {
         *self.of(job.state()) += 1;
         self.urgent += u64::from(job.state() == State::Ready && job.pri < URGENT);
@@ -68,7 +67,7 @@ impl JobCounts {
 }
 
 impl<K: Ord + Copy> Heap<K> {
-    /// Panics unless every member comes after its parent and knows its position.
+    /// Panics unless every member comes after its parent and has the right position.
     pub fn check(&self, mut place_of: impl FnMut(u32) -> u32) {
         for (index, (key, member)) in self.entries.iter().enumerate() {
             assert_eq!(place_of(*member), self.left + index as u32, "a member of a heap knows its place");
@@ -79,7 +78,7 @@ impl<K: Ord + Copy> Heap<K> {
 }
 
 impl Bodies {
-    /// Returns the number of bodies, counted page by page.
+    /// Counts the bodies page by page.
     pub fn counted(&self) -> usize {
         let pages = self.classes.iter().flat_map(|class| &class.pages);
         self.whole.len() + pages.map(|page| page.held as usize).sum::<usize>()
@@ -87,7 +86,7 @@ impl Bodies {
 }
 
 impl Ids {
-    /// Returns the number of IDs, counted row by row.
+    /// Counts the IDs row by row.
     pub fn counted(&self) -> usize {
         assert_eq!(self.rows.indexed as usize, self.rows.items.len(), "every row is in the index");
         let claims: usize = self.rows.items.iter().map(|(_, row)| row.claims.get() as usize - 1).sum();
@@ -96,14 +95,14 @@ impl Ids {
 }
 
 impl<T: Hashed, const N: usize> Table<T, N> {
-    /// Returns the bytes of account of all items, counted one by one.
+    /// Recounts the bytes charged for all items.
     pub fn counted(&self) -> u64 {
         self.items.iter().map(|(_, item)| item.cost()).sum()
     }
 }
 
 impl ExtrasStore {
-    /// Panics unless the times to live are in order and the index is complete.
+    /// Panics unless the expiry times are in order and the index is complete.
     pub fn check(&self) {
         self.ends.check(|number| self.get(number).position);
         let all = || self.table.items.iter().map(|(_, extras)| extras);
@@ -136,7 +135,7 @@ impl EndedKeys {
 }
 
 impl Deadlines {
-    /// Panics if the heap is not in order.
+    /// Panics unless the heap is in order.
     pub fn check(&self) {
         let mut positions = self.positions.clone();
         self.heap.check(|member| *positions.get(member));

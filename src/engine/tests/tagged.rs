@@ -1,4 +1,4 @@
-//! The costs of tags: in steps, which are counted, and in bytes of account.
+//! The costs of tags, in steps and in bytes charged.
 
 use super::super::*;
 
@@ -34,7 +34,7 @@ fn very_many_jobs_that_are_held_up_cost_nobody_a_step() {
         let first = engine.reserve_more(client, now).map(|job| (job.priority(), job.id())).expect("one of the key");
         assert!(before < (first.0, first.1 .0), "in the order of service");
         before = (first.0, first.1 .0);
-        // The only other available job is the one without a key.
+        // The only other available job is the job without a key.
         let other = engine.reserve_more(client, now).map(|job| (job.priority(), job.id())).expect("one without");
         assert_eq!(other.0, 100);
         assert!(engine.reserve_more(client, now).is_none());
@@ -118,7 +118,7 @@ fn all_that_is_held_is_touched_in_turns_of_few_steps() {
     engine.check();
 }
 
-/// Returns the ages of the oldest ready and buried job, found in turns of this many steps, and the number of turns.
+/// Returns the ages of the oldest ready and buried job, and the number of turns taken with `steps` steps per turn.
 fn ask_ages(engine: &mut Engine, mut find: FindOldest, steps: u64, now: Time) -> ([Span; 3], u64) {
     let mut turns = 1;
     engine.grant_steps(steps);
@@ -136,7 +136,7 @@ fn the_oldest_job_of_a_tube_is_looked_for_once() {
     let (mut engine, client) = engine();
     let now = Time::from_nanos(1);
     let into = |tube: &[u8]| Tags { tube: Some(tube.into()), ..Tags::default() };
-    // Two priorities, so that a queue does not begin with its oldest job.
+    // Use two priorities, so that the first job of a queue is not the oldest.
     for place in 0..20_000u64 {
         let tube: &[u8] = if place >= 10_000 && place % 10 == 0 { b"t" } else { b"other" };
         let job = NewJob { pri: (place / 10 % 2) as u32, ..job(1) };
@@ -153,7 +153,7 @@ fn the_oldest_job_of_a_tube_is_looked_for_once() {
     let (found, turns) = ask(&mut engine);
     assert!(found == age(5000) && turns > 10, "{found:?} in {turns}");
     assert_eq!(ask(&mut engine), (age(5000), 1), "it is known");
-    // An abandoned search has done its part, and a continued one notices later jobs.
+    // An abandoned search has no effect, and a continued search notices later changes.
     engine.reserve_job(client, kept[0], now).expect("a job");
     kept[1..240].iter().for_each(|id| assert!(engine.delete(client, *id, now)));
     let mut given_up = FindOldest::new((*b"t").into());
@@ -163,7 +163,7 @@ fn the_oldest_job_of_a_tube_is_looked_for_once() {
     engine.grant_steps(100);
     assert_eq!((engine.find_oldest(&mut given_up), given_up.ages(later)), (Progress::Done, age(5000)));
     assert_eq!(ask(&mut engine), (age(5000), 1));
-    // With a single priority, the queue itself finds the oldest job.
+    // With a single priority, the first job in the queue is the oldest.
     assert!(engine.delete(client, kept[0], now));
     let of_one = ids.iter().zip(0..).filter(|(_, place)| place % 2 == 0).map(|(id, _)| *id);
     let deleted = of_one.filter(|id| engine.delete(client, *id, now)).count();
@@ -186,7 +186,7 @@ fn the_oldest_buried_job_is_that_with_the_smallest_id() {
     for find in [FindOldest::default(), FindOldest::new((*b"default").into())] {
         assert_eq!(ages(&mut engine, find), Span::from_secs(1000));
     }
-    // Sparse IDs are not passed one by one.
+    // Gaps between IDs are skipped instead of searched one by one.
     (2..=400).map(JobId).for_each(|id| assert!(engine.delete(client, id, now)));
     assert_eq!(engine.tube_stats(b"default", now).expect("a tube").times.expect("times").events.buries, 1000);
     assert!(engine.delete(client, JobId(1), now));
@@ -206,7 +206,7 @@ fn tubes_share_the_time_of_workers_by_their_weights() {
             engine.put_tagged(client, job(1), tags, now).expect("room");
         }
     }
-    // A job of one tube takes 100 times as long as a job of the other.
+    // A job of one tube takes 100 times as long as a job of the other tube.
     for (tube, runs) in [(b"slow", Span::from_secs(10)), (b"fast", Span::from_millis(100))] {
         let id = engine.peek_in(tube, State::Ready).expect("a job").id();
         engine.reserve_job(client, id, now).expect("a job");

@@ -1,13 +1,13 @@
-//! Very many clients notified about one job: a few in each turn, with a single copy of the content.
+//! Notification of very many clients about one job: a few clients per turn, with a single copy of the content.
 //!
-//! Owns the worlds for that; `worlds` counts the steps.
+//! Owns the test scenarios; `worlds` counts the steps.
 
 use std::sync::Arc;
 
 use super::super::*;
 use super::worlds::{in_both, Turns, SMALL};
 
-/// Creates a job reserved by `worker`, for which `client` waits `size` times.
+/// Creates a job reserved by a worker, for whose outcome a client waits `size` times.
 fn awaited(world: &mut Turns, size: usize, completion: CompletionPolicy) -> (ClientId, ClientId, JobId) {
     let worker = world.engine.connect_as(ReservePolicy::Notified);
     let client = world.engine.connect_as(ReservePolicy::Notified);

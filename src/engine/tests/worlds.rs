@@ -1,23 +1,22 @@
-//! The worst worlds: very many jobs that are held, kicked, due, waited for or listed, and no call that exceeds the
-//! steps of its turn.
+//! The worst cases: very many jobs are held, kicked, due, awaited or listed, and no call exceeds the steps of its turn.
 //!
-//! Owns the counting. A call may exceed its budget by one piece of work, whatever the size of the world; and between
+//! Owns the counting of steps. A call can exceed its budget by one piece of work, independent of the size of the world.
+//! Between the turns of a small world, all invariants must hold.
 //! the turns of a smaller world every invariant holds.
 
 use super::super::data::{MOVE, NOTIFY, TUBE};
 use super::super::*;
 
-/// The steps granted to a turn.
 const TURN: u64 = 1000;
 
-/// The steps of the largest piece of work that is not divided: all watches of a client with a short list.
+/// The steps of the largest indivisible piece of work: all watches of a client with a short list.
 const PIECE: u64 = 2 * FEW_WATCHED as u64 + 4 * MOVE + TUBE;
 
-/// Every invariant is checked between the turns of worlds up to this size.
+/// The maximum size of a world in which all invariants are checked between turns.
 pub const SMALL: usize = 300;
 
-/// The default size of the others. To change it: `BEANPOLE_WORLD=1000000 cargo test --release --lib worlds`; the number
-/// is read at compile time, because no part of the engine reads its environment.
+/// The default size of a large world. `BEANPOLE_WORLD=1000000 cargo test --release --lib worlds` sets the size at
+/// compile time, because the engine must not read the environment.
 const USUAL: usize = 40_000;
 
 fn large() -> usize {
@@ -35,7 +34,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Creates a world for `size` items of any kind; a small world has small turns.
+    /// Creates a world for `size` items of any kind. A small world has short turns.
     pub fn new(size: usize) -> Turns {
         let (steps, few_watched) = if size <= SMALL { (7, 0) } else { (TURN, FEW_WATCHED) };
         let engine = Engine::new(Limits { few_watched, wakeups: 0, ..Limits::NONE });
@@ -80,7 +79,7 @@ impl Turns {
         self.turns - before
     }
 
-    /// Checks that this number of turns is appropriate for the work, of which each piece takes from one to forty steps.
+    /// Asserts that the number of turns is plausible for `pieces` pieces of work of one to forty steps each.
     pub fn took(&self, turns: u64, pieces: usize) {
         let (least, most) = (pieces as u64 / (self.steps + PIECE), pieces as u64 * 40 / self.steps + 20);
         assert!((least..=most).contains(&turns), "{turns} turns for {pieces}, which should be {least} to {most}");
@@ -101,7 +100,7 @@ impl Turns {
         }
     }
 
-    /// Requests a job for the client, which receives it in an event if it watches very many tubes.
+    /// Requests a job for the client. A client that watches very many tubes receives the result as an event.
     fn ask(&mut self, client: ClientId, timeout: Option<Span>) {
         self.turn(|engine, now| {
             let _ = engine.reserve(client, timeout, now);
@@ -116,7 +115,7 @@ impl Turns {
     }
 }
 
-/// Runs a test in a small world and in a large one.
+/// Runs a test in a small world and in a large world.
 pub fn in_both(test: impl Fn(&mut Turns, usize)) {
     for size in [SMALL, large()] {
         test(&mut Turns::new(size), size);
@@ -204,8 +203,8 @@ fn a_reserve_over_very_many_tubes_finds_the_best_job_or_waits_in_all() {
             let held = world.engine.jobs().filter(|job| job.state() == State::Reserved);
             assert_eq!(held.map(|job| job.priority()).max(), Some(pri));
         }
-        // No job is left: the client receives a timeout, or waits in each tube, and is given a job in as many steps as
-        // any other client.
+        // No job is left. The client receives a timeout, or is queued in each tube and later receives a job in as many
+        // steps as any other client.
         world.ask(worker, Some(Span::ZERO));
         world.rest();
         assert_eq!((world.events, world.engine.stats().waiting), (4, 0));
@@ -229,7 +228,7 @@ fn a_wait_ends_while_its_search_goes_on() {
         for _ in 0..10 {
             world.turn(Engine::go_on);
         }
-        // The default tube is the first in its list.
+        // The default tube is the first tube in the client's list.
         world.put(producer, 1, Span::ZERO);
         world.rest();
         world.turn(|_, _| ());
@@ -264,7 +263,7 @@ fn a_gearman_worker_with_very_many_functions_sleeps_grabs_and_forgets_them() {
             })
             .expect("room");
         assert_eq!(world.events, 1, "it is woken");
-        // As at the beginning of every turn.
+        // Complete the deferred work, as the server does before every turn.
         world.rest();
         let mut grabbed = false;
         let turns = world.verb(|engine, now| match engine.grab(worker, now) {
@@ -309,7 +308,7 @@ fn a_worker_gets_its_job_though_its_sleep_is_still_searched_for() {
         let mut grabbed = None;
         world.verb(|engine, now| match engine.grab(worker, now) {
             Grab::More => {
-                // Turns of other clients come in between.
+                // Turns of other clients occur between the turns of the verb.
                 let left = engine.steps().left();
                 engine.go_on(now);
                 assert!(left == 0 || engine.steps().used() > 0, "they do not go on for nothing");

@@ -1,18 +1,17 @@
-//! The timed events of the model.
+//! Timed events of the model.
 
 use super::super::super::{ClientId, Event, JobId, NoJob, Span, Time};
 use super::{Model, Name, Place, Tube};
 
-/// An event that happens at a certain time.
 #[derive(Clone, Copy, Debug)]
 enum Alarm {
     ClientState(ClientId),
     Tube(Name),
     /// The time to live of a job ends.
     Life(JobId),
-    /// A key that has outlived its job, which had this ID, is forgotten.
+    /// The key of an ended job, which had this ID, expires.
     Key(JobId),
-    /// A schedule is due, or tries again.
+    /// A schedule is due or retried.
     Schedule(JobId),
 }
 
@@ -22,8 +21,8 @@ impl Model {
         self.held(client).any(|(until, _)| until - Span::from_secs(1) <= now)
     }
 
-    /// The time of the client's next event: a reservation ends, or while the client waits, is one second from its end,
-    /// or the wait times out.
+    /// Returns the time of the client's next event: the end of a reservation, the last second of a reservation while
+    /// the client waits, or the end of a wait.
     fn client_alarm(&self, client: ClientId) -> Time {
         let end = self.held(client).map(|(until, _)| until).min();
         match self.wait_ends(client) {
@@ -40,7 +39,7 @@ impl Model {
         delayed.min()
     }
 
-    /// The time of the tube's next event: a delay ends, or its pause, or its rate allows another job.
+    /// Returns the time of the tube's next event: the end of a delay, of a pause or of a rate window.
     fn tube_alarm(&self, tube: &Tube) -> Time {
         let delay = self.next_delayed(tube.name).map_or(Time::NEVER, |(until, _)| until);
         let opens = self.extended.rules.get(tube.name).and_then(|rules| rules.opens()).unwrap_or(Time::NEVER);
@@ -60,14 +59,15 @@ impl Model {
         self.alarms().into_iter().map(|(at, _)| at).min().unwrap_or(Time::NEVER)
     }
 
-    /// The next alarms, of which there are several if they are due at the same time.
+    /// Returns the next alarms if they are due. Several alarms can have the same time.
     fn due(&self, now: Time) -> Vec<Alarm> {
         let alarms = self.alarms();
         let first = alarms.iter().map(|&(at, _)| at).min().unwrap_or(Time::NEVER);
         alarms.into_iter().filter(|&(at, _)| at == first && at <= now).map(|(_, alarm)| alarm).collect()
     }
 
-    /// All possible results of at most `limit` alarms, the earliest first; those of the same time in any order.
+    /// Returns all possible results of at most `limit` alarms in order of time. Simultaneous alarms can occur in any
+    /// order.
     pub fn ticked(self, now: Time, limit: usize) -> Vec<Model> {
         let mut models = vec![self];
         for _ in 0..limit {
@@ -102,7 +102,7 @@ impl Model {
         model
     }
 
-    /// Expired reservations end before any warning or timeout, and a warning precedes a timeout.
+    /// Handles a client's alarm. Expired reservations come before a warning, and a warning before a timeout.
     fn ring_client(&mut self, client: ClientId, now: Time) {
         if self.take_one_ended(client, now) {
             return;
@@ -112,7 +112,7 @@ impl Model {
         self.events.push(Event::NoJob { client, why });
     }
 
-    /// Ends the client's first reservation whose time to run has ended, if there is one.
+    /// Ends the client's first expired reservation. Returns `false` if there is none.
     fn take_one_ended(&mut self, client: ClientId, now: Time) -> bool {
         let ended = self.held(client).filter(|&(until, _)| until <= now).min();
         if let Some((_, job)) = ended {
@@ -124,12 +124,12 @@ impl Model {
         ended.is_some()
     }
 
-    /// Ends all expired reservations of the client, even if the tick for them is late.
+    /// Ends all expired reservations of the client, even if the tick is late.
     pub(super) fn take_ended(&mut self, client: ClientId, now: Time) {
         while self.take_one_ended(client, now) {}
     }
 
-    /// A job whose delay ends no later than the pause is ready when the pause ends, and is served by its priority.
+    /// Handles a tube's alarm. Delays that end no later than a pause end first, so their jobs compete by priority.
     fn ring_tube(&mut self, tube: Name, now: Time) {
         let pause = self.tube_mut(tube).pause.map_or(Time::NEVER, |(_, until)| until);
         let opens = self.extended.rules.get(tube).and_then(|rules| rules.opens()).unwrap_or(Time::NEVER);

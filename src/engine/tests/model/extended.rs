@@ -1,6 +1,6 @@
-//! The rules of the model for extensions to beanstalkd: tags, and the commands related to them.
+//! The model's rules for extensions to beanstalkd: tags, and the commands related to tags.
 //!
-//! Owns their state, in addition to that of every job and tube.
+//! Owns the state of the extensions, in addition to the state of jobs and tubes in `model`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,27 +14,24 @@ use super::schedules::Schedule;
 use super::settings::{Ruled, Settings};
 use super::{History, Model, Name, Place};
 
-/// The tags of a job, and their state.
 #[derive(Clone, Debug, Default)]
 pub struct JobTags {
-    /// The key, and the seconds for which it outlives the job.
+    /// The key, and the number of seconds for which it outlives the job.
     pub key: Option<(Name, u32)>,
     pub tube: Option<Name>,
     pub tries: u8,
     pub backoff: u32,
     pub ttl: Option<Span>,
-    /// The concurrency key, and the number of its jobs that may be reserved at a time.
+    /// The concurrency key, and the maximum number of its reserved jobs.
     pub bound: Option<(Name, u32)>,
     pub groups: Vec<(Name, GroupTie)>,
-    /// The job recurs at intervals of this many seconds.
+    /// The interval of a schedule in seconds.
     pub every: Option<u32>,
     pub(super) expires: Option<Time>,
-    /// The end of its time to live is scheduled: from the time on when the job becomes ready or delayed, until the time
-    /// to live ends while it is suspended.
+    /// `true` while the end of the time to live is scheduled, which begins when the job becomes ready or delayed.
     pub(super) timed: bool,
 }
 
-/// A key whose job has ended.
 #[derive(Clone, Debug)]
 pub struct EndedKey {
     pub id: JobId,
@@ -43,7 +40,6 @@ pub struct EndedKey {
     pub until: Time,
 }
 
-/// A client that waits for the end of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Awaiting {
     pub client: ClientId,
@@ -51,7 +47,6 @@ pub struct Awaiting {
     pub until: Time,
 }
 
-/// The waiting and running times of the jobs of a tube.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     pub waits: Vec<Span>,
@@ -59,37 +54,36 @@ pub struct Times {
     pub events: TubeEvents,
 }
 
-/// The state of extensions to beanstalkd.
 #[derive(Clone, Debug, Default)]
 pub struct Extended {
     pub tags: BTreeMap<JobId, JobTags>,
     pub ended: Vec<EndedKey>,
     pub rules: BTreeMap<Name, Ruled>,
-    /// The number of failed tries of a job, the reason of the last failure, and the origin of a dead letter.
+    /// The number of failed tries, the last reason, and the origin of a dead letter.
     pub failures: BTreeMap<JobId, (u8, Name, Option<Name>)>,
     pub awaiting: Vec<Awaiting>,
     pub schedules: BTreeMap<JobId, Schedule>,
-    /// The groups, each with the number of members that have ended.
+    /// The number of ended members of each group.
     pub groups: BTreeMap<Name, u64>,
-    /// The groups that held jobs wait for, with the number of members that must end; 0: all.
+    /// The groups that held jobs wait for, with the number of members that must end. 0 means all.
     pub waits: BTreeMap<JobId, Vec<(Name, u32)>>,
-    /// The former holders of revoked jobs, and the jobs' turns among buried jobs at that time.
+    /// The previous holders of revoked jobs, and the positions of the jobs in the order of burying when revoked.
     pub revoked: BTreeMap<JobId, (ClientId, u64)>,
     /// Clients that choose tubes at random.
     pub weighted: Vec<ClientId>,
     pub times: BTreeMap<Name, Times>,
-    /// Jobs whose time to live has ended.
+    /// The number of expired jobs.
     pub expired: u64,
-    /// The time of the call in progress.
+    /// The time of the current call.
     pub now: Time,
-    /// IDs that were assigned before the last start.
+    /// The last ID assigned before the last restart.
     pub before: u64,
-    /// `true` if memory is used that is not counted here.
+    /// `true` if the engine uses memory that the model does not count.
     pub uncounted: bool,
 }
 
 impl Extended {
-    /// The scheduled ends of times to live.
+    /// Returns the scheduled ends of times to live.
     pub fn ends_of_life(&self) -> impl Iterator<Item = (Time, JobId)> + '_ {
         self.tags.iter().filter(|(_, tags)| tags.timed).filter_map(|(id, tags)| Some((tags.expires?, *id)))
     }
@@ -101,14 +95,14 @@ impl Model {
         self.extended.awaiting.iter().any(|wait| wait.client == client)
     }
 
-    /// When the wait of the client ends, of either kind.
+    /// Returns the end of the client's wait, for a job or for an outcome.
     pub(super) fn wait_ends(&self, client: ClientId) -> Option<Time> {
         let jobs = self.waiting.iter().filter(|wait| wait.client == client).map(|wait| wait.until);
         let ends = self.extended.awaiting.iter().filter(|wait| wait.client == client).map(|wait| wait.until);
         jobs.chain(ends).next()
     }
 
-    /// Returns `true` if the tube has reached its limit of jobs, not counting buried ones.
+    /// Returns `true` if the tube has reached its limit of jobs, excluding buried jobs.
     pub(super) fn is_full(&self, tube: Name) -> bool {
         let counts = |job: &&super::Job| {
             job.tube == tube && !matches!(job.place, Place::Buried { .. } | Place::Scheduled { .. })
@@ -117,7 +111,7 @@ impl Model {
         most.is_some_and(|most| self.jobs.iter().filter(counts).count() >= most as usize)
     }
 
-    /// Returns `true` if the key of this job has reached its limit of reserved jobs.
+    /// Returns `true` if the concurrency key of this job has reached its limit.
     pub(super) fn is_blocked(&self, id: JobId) -> bool {
         let bound = |id: &JobId| self.extended.tags.get(id).and_then(|tags| tags.bound);
         let Some((key, _)) = bound(&id) else { return false };
@@ -130,7 +124,7 @@ impl Model {
         bounds.iter().max().is_some_and(|most| bounds.len() >= *most as usize)
     }
 
-    /// Records such a time for a tube, if there is memory for the first one.
+    /// Records a running or waiting time of a tube, if there is memory for the tube's first measurement.
     pub(super) fn note_time(&mut self, tube: Name, run: Option<Span>, wait: Option<Span>) {
         if self.extended.times.contains_key(tube) || !self.lacks(super::TIMES_COST) {
             let times = self.extended.times.entry(tube).or_default();
@@ -139,7 +133,7 @@ impl Model {
         }
     }
 
-    /// Counts an event of the job for its tube, if there is memory to start counting.
+    /// Counts an event of the job in its tube, if there is memory for the tube's first measurement.
     pub(super) fn note_event(&mut self, id: JobId, which: fn(&mut TubeEvents) -> &mut u64) {
         let tube = self.job(id).expect("a job").tube;
         self.note_time(tube, None, None);
@@ -148,7 +142,7 @@ impl Model {
         }
     }
 
-    /// Records the wait of a job that is about to be reserved for the first time and was never kicked.
+    /// Records the waiting time of a job that will be reserved for the first time and was never kicked.
     pub(super) fn note_wait(&mut self, id: JobId, now: Time) {
         let job = self.job(id).expect("a job");
         if let History { reserves: 0, kicks: 0, .. } = job.history {
@@ -157,7 +151,7 @@ impl Model {
         }
     }
 
-    /// Ends the job, and notifies clients that wait for its end.
+    /// Ends the job, and notifies the clients that wait for the outcome.
     pub(super) fn end(&mut self, id: JobId, outcome: Outcome, keeps_key: bool) {
         self.remove(id, outcome, keeps_key);
         self.end_tubes();
@@ -193,13 +187,13 @@ impl Model {
         self.events.extend(told.into_iter().map(event));
     }
 
-    /// Buries a reserved job after all buried ones.
+    /// Buries a reserved job behind all buried jobs.
     pub(super) fn bury_last(&mut self, id: JobId, pri: Priority, now: Time) {
         self.lay_aside(id, pri);
         self.serve(now);
     }
 
-    /// Revokes a reserved job from its holder, who cannot delete it while it is buried.
+    /// Revokes a reserved job. The previous holder cannot delete the job while it is buried.
     pub fn revoke(&mut self, id: JobId, pri: Priority, now: Time) -> bool {
         let Some(Place::Reserved { by, .. }) = self.job(id).map(|job| job.place) else { return false };
         self.take_ended(by, now);
@@ -230,7 +224,7 @@ impl Model {
         self.tell_awaiting(id, &Outcome::Failed(Body::default()));
     }
 
-    /// Handles the loss of the job by its holder.
+    /// Handles a job whose holder disconnected or let the time to run end.
     pub(super) fn lose(&mut self, id: JobId, now: Time) {
         self.extended.now = now;
         if self.is_last_try(id) {
@@ -248,7 +242,7 @@ impl Model {
         self.serve_living(id, now);
     }
 
-    /// Serves the job, which is ready or delayed from now on, unless its time to live has ended.
+    /// Serves the job, which just became ready or delayed, unless its time to live has ended.
     pub(super) fn serve_living(&mut self, id: JobId, now: Time) {
         self.extended.now = now;
         if self.begin_life(id).is_some_and(|expires| expires <= now) {
@@ -258,7 +252,7 @@ impl Model {
         }
     }
 
-    /// Schedules the end of its time to live, if it has one.
+    /// Schedules the end of the job's time to live, if limited.
     pub(super) fn begin_life(&mut self, id: JobId) -> Option<Time> {
         let tags = self.extended.tags.get_mut(&id)?;
         tags.timed = tags.expires.is_some();
@@ -294,8 +288,7 @@ impl Model {
         ended.filter(|ended| ended.until > now).map(|ended| ended.id).next()
     }
 
-    /// Returns when the time to live of the job ends.
-    #[allow(dead_code)] // for those who show it
+    #[allow(dead_code)] // unused in some of the crates that include this file
     pub fn expires(&self, id: JobId) -> Option<Time> {
         self.extended.tags.get(&id)?.expires
     }
@@ -350,7 +343,7 @@ impl Model {
         Ok(Tagged::New(id))
     }
 
-    /// Reserves one more job if one is available.
+    /// Reserves another job if one is available.
     pub fn reserve_more(&mut self, client: ClientId, now: Time) -> Option<JobId> {
         self.take_ended(client, now);
         let id = self.best_for(client)?;
@@ -358,7 +351,7 @@ impl Model {
         Some(id)
     }
 
-    /// The jobs that a client that chooses tubes at random may get: the best job of each tube.
+    /// Returns the possible results for a client that chooses tubes at random: the best job of each tube.
     pub fn chances(&mut self, client: ClientId, now: Time) -> Vec<JobId> {
         self.take_ended(client, now);
         let watched = &self.client(client).expect("a client").watched;
@@ -366,12 +359,11 @@ impl Model {
         open.filter_map(|name| self.in_order(name, State::Ready).first().copied()).collect()
     }
 
-    /// Notes that the client has requested a job.
     pub fn mark_worker(&mut self, client: ClientId) {
         self.client_mut(client).worker = true;
     }
 
-    /// Gives one of these jobs to the client.
+    /// Reserves this job for the client.
     pub fn give_chosen(&mut self, id: JobId, client: ClientId, now: Time) {
         self.give(id, client, now);
     }
@@ -386,13 +378,13 @@ impl Model {
         held.len() as u64
     }
 
-    /// Deletes the jobs of a tube, or only the buried ones; their keys do not outlive them.
+    /// Deletes all jobs of a tube, or only the buried jobs. Their keys do not outlive them.
     pub fn flush(&mut self, tube: Name, buried: bool) -> u64 {
         let all = State::UNFINISHED;
         self.flush_states(tube, if buried { &[State::Buried] } else { &all })
     }
 
-    /// Deletes the jobs in these states, including those that their keys block.
+    /// Deletes the jobs of a tube in these states, including jobs blocked by concurrency keys.
     pub fn flush_states(&mut self, tube: Name, states: &[State]) -> u64 {
         let (last, mut flushed) = (self.last_id, 0);
         // Jobs that this releases are included, but no job that is put later.
@@ -400,13 +392,13 @@ impl Model {
             self.remove(id, Outcome::Gone, false);
             flushed += 1;
         }
-        // Only now: no client may get a job that is to be flushed with the job that blocked it.
+        // Delay this until the end: clients must not receive a job that the flush also deletes.
         self.end_tubes();
         self.serve(self.extended.now);
         flushed
     }
 
-    /// Held jobs go first, so that they are not released.
+    /// Returns the next job to delete. Held jobs are deleted first, so that they are not released.
     fn flushed_first(&self, tube: Name, states: &[State], last: u64) -> Option<JobId> {
         let ids = self.jobs.iter().filter(|job| job.tube == tube && job.id.0 <= last).map(|job| job.id);
         let meant = |id: &JobId| self.state_of(*id).is_some_and(|state| states.contains(&state));
@@ -431,7 +423,7 @@ impl Model {
         Some(ids)
     }
 
-    /// Returns the ages of the oldest ready, delayed and buried jobs of a tube; zero if there is none.
+    /// Returns the ages of the oldest ready, delayed and buried job of a tube, or zero without such a job.
     pub fn ages(&self, tube: Name, now: Time) -> [Span; 3] {
         [State::Ready, State::Delayed, State::Buried].map(|state| {
             let first = self.list_ids(tube, state, 0, 1).and_then(|ids| ids.first().copied());
@@ -443,7 +435,7 @@ impl Model {
         self.extended.tags.get(&id).and_then(|tags| tags.expires).is_some_and(|expires| expires <= now)
     }
 
-    /// Returns `true` if no other job has its key in that tube, or had it recently.
+    /// Returns `true` if no other job in that tube has the job's key, or had the key recently.
     pub(super) fn may_move(&self, id: JobId, tube: Name, now: Time) -> bool {
         let Some((key, _)) = self.extended.tags.get(&id).and_then(|tags| tags.key) else { return true };
         self.keyed(tube, key).is_none_or(|other| other == id) && self.ended_key(tube, key, now).is_none()
@@ -483,8 +475,8 @@ impl Model {
         Ok(true)
     }
 
-    /// Moves jobs in the order of their queue; jobs that must stay count as well. After a ready job that must stay,
-    /// jobs with the same concurrency key stay, too.
+    /// Moves jobs in queue order. Jobs that cannot be moved count toward the bound. After a ready job that cannot be
+    /// moved, jobs with the same concurrency key stay too.
     pub fn move_jobs(
         &mut self,
         client: ClientId,
@@ -555,9 +547,9 @@ impl Model {
         }
     }
 
-    /// Restarts the server with its log. State that no log contains is copied from `engine`: the order of tubes, and
-    /// the counts since the start.
-    #[allow(dead_code)] // for those who have a log
+    /// Restarts the server with its log. State that is not logged is copied from `engine`: the order of tubes, and the
+    /// counts since the start.
+    #[allow(dead_code)] // unused in some of the crates that include this file
     pub fn restart(&mut self, engine: &Engine, now: Time) {
         self.clients.clear();
         self.waiting.clear();

@@ -1,16 +1,14 @@
-//! The rules of the model for groups of jobs: `grp:` and `aft:`.
+//! The model's rules for groups of jobs: `grp:` and `aft:`.
 //!
-//! The state of a group follows from its members and the held jobs; only the number of members that have ended is
-//! stored.
+//! Stores only the number of ended members. The remaining state of a group follows from its members and the held jobs.
 
 use super::super::super::{JobId, Span, State};
 use super::{Model, Name, Place};
 
-/// The relation of a job to a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupTie {
     Member,
-    /// Held until all members have ended, and if `true`, even if there is none yet.
+    /// Held until all members have ended. If `true`, held even if the group does not exist yet.
     After(bool),
     /// Held until this number of members have ended.
     AfterCount(u32),
@@ -22,8 +20,8 @@ impl Model {
         ties.filter(|tags| tags.groups.contains(&(group, GroupTie::Member))).count()
     }
 
-    /// The number of members in this state.
-    #[allow(dead_code)] // for those who show it
+    /// Returns the number of members in this state.
+    #[allow(dead_code)] // unused in some of the crates that include this file
     pub fn members_in(&self, group: Name, state: State) -> usize {
         let is_member = |id: &JobId| {
             self.extended.tags.get(id).is_some_and(|tags| tags.groups.contains(&(group, GroupTie::Member)))
@@ -37,14 +35,14 @@ impl Model {
         self.extended.waits.keys().filter(waiting).count()
     }
 
-    /// The number of members, of jobs that wait, and of members that have ended.
+    /// Returns the number of members, of waiting jobs, and of ended members.
     pub fn group(&self, group: Name) -> Option<(u64, u64, u64)> {
         let (members, waiting) = (self.members(group), self.held_by(group));
         let ended = self.extended.groups.get(group).copied().unwrap_or(0);
         (members + waiting > 0).then_some((members as u64, waiting as u64, ended))
     }
 
-    /// Removes groups without members that no job waits for, and waits of jobs that are no longer held.
+    /// Removes groups without members and waiting jobs, and waits of jobs that are no longer held.
     pub(super) fn tidy_groups(&mut self) {
         let held = |id: &JobId| self.job(*id).is_some_and(|job| job.place == Place::Held);
         let ids: Vec<JobId> = self.extended.waits.keys().copied().filter(|id| !held(id)).collect();
@@ -54,7 +52,7 @@ impl Model {
         self.extended.groups = groups;
     }
 
-    /// Ties a new job to its groups, for which it may have to wait.
+    /// Ties a new job to its groups. The job is held if it must wait.
     pub(super) fn tie(&mut self, id: JobId) {
         self.tidy_groups();
         let ties = self.extended.tags.get(&id).map(|tags| tags.groups.clone()).unwrap_or_default();
@@ -76,7 +74,7 @@ impl Model {
         }
     }
 
-    /// Handles the end of a member of these groups. Releases the jobs that no longer have to wait.
+    /// Handles the end of a member of these groups, and releases jobs whose waits have ended.
     pub(super) fn untie(&mut self, ties: Vec<(Name, GroupTie)>) {
         self.tidy_groups();
         for (name, _) in ties.into_iter().filter(|(_, tie)| *tie == GroupTie::Member) {
@@ -103,7 +101,7 @@ impl Model {
         self.tidy_groups();
     }
 
-    /// The waits of a held job, by their groups.
+    /// Returns the waits of a held job, ordered by group.
     pub fn waits(&self, id: JobId) -> Vec<(Name, u32)> {
         let is_held = self.job(id).is_some_and(|job| job.place == Place::Held);
         self.extended.waits.get(&id).filter(|_| is_held).cloned().unwrap_or_default()

@@ -1,21 +1,20 @@
-//! The rules of the model for schedules: jobs that recur at intervals in seconds.
+//! The model's rules for schedules that recur at intervals in seconds.
 //!
-//! The parser of cron's fields has its own tests; here, a schedule is a number of seconds.
+//! The parser of cron's fields has separate tests.
 
 use super::super::super::{ClientId, JobId, Priority, Refused, Span, State, Tagged, Time};
 use super::{History, Job, JobTags, Model, Name, Place};
 
-/// A schedule: a `scheduled` job, and its tags.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// The tags of its copies.
+    /// The tags of the copies.
     pub tags: JobTags,
     pub every: u32,
-    /// When it is tried again if a copy was refused.
+    /// The time of the retry if a copy was refused.
     pub retry: Option<Time>,
     pub runs: u32,
     pub skipped: u32,
-    /// Skipped since the last copy.
+    /// The number of consecutive runs without a new copy.
     pub missed: u32,
 }
 
@@ -30,7 +29,7 @@ impl Schedule {
 }
 
 impl Model {
-    /// When a schedule is due; `None` for other jobs.
+    /// Returns the next due time of a schedule, or `None` for other jobs.
     pub fn next_run(&self, id: JobId) -> Option<Time> {
         match self.job(id)?.place {
             Place::Scheduled { due } => Some(due),
@@ -38,13 +37,13 @@ impl Model {
         }
     }
 
-    /// When a schedule is due or tried again.
-    #[allow(dead_code)] // for those who compare it
+    /// Returns the time at which a schedule is due or retried.
+    #[allow(dead_code)] // unused in some of the crates that include this file
     pub fn next_try(&self, id: JobId) -> Option<Time> {
         self.runs().find(|(_, other)| *other == id).map(|(at, _)| at)
     }
 
-    /// The schedules, and the times of their next events.
+    /// Returns the schedules with the times of their next events.
     pub(super) fn runs(&self) -> impl Iterator<Item = (Time, JobId)> + '_ {
         let schedules = self.extended.schedules.iter();
         schedules.filter_map(|(id, schedule)| Some((schedule.retry.or(self.next_run(*id))?, *id)))
@@ -95,7 +94,7 @@ impl Model {
         Ok(Tagged::Scheduled { id, replaced: known.is_some() })
     }
 
-    /// Runs a schedule that is due. Returns `true` if it has put a copy.
+    /// Runs a schedule. Returns `true` if a copy was put.
     fn run(&mut self, id: JobId, next: Time, now: Time) -> Result<bool, Refused> {
         let job = self.job(id).expect("a schedule").clone();
         let tags = self.extended.schedules[&id].tags.clone();
@@ -123,7 +122,6 @@ impl Model {
         self.extended.schedules.get_mut(&id).expect("a schedule").retry = None;
     }
 
-    /// Handles a schedule that is due, or is tried again.
     pub(super) fn ring_schedule(&mut self, id: JobId, now: Time) {
         let due = self.next_run(id).expect("a schedule");
         let next = self.extended.schedules[&id].after(due, now);
@@ -139,12 +137,11 @@ impl Model {
         self.run(id, next, now) == Ok(true)
     }
 
-    /// Removes the schedule with this ID, if it is one.
     pub(super) fn unschedule(&mut self, id: JobId) {
         self.extended.schedules.remove(&id);
     }
 
-    /// Limits the times of schedules after a restart: none may be later than normally possible.
+    /// Limits the due times of schedules after a restart to the latest normally possible time.
     pub(super) fn restart_schedules(&mut self, now: Time) {
         let ids: Vec<JobId> = self.extended.schedules.keys().copied().collect();
         for id in ids {
@@ -156,15 +153,15 @@ impl Model {
         }
     }
 
-    /// The counts of a schedule: copies that were put, and times without one.
-    #[allow(dead_code)] // for those who compare them
+    /// Returns the number of copies put, and the number of runs without a copy.
+    #[allow(dead_code)] // unused in some of the crates that include this file
     pub fn run_counts(&self, id: JobId) -> Option<(u32, u32)> {
         let schedule = self.extended.schedules.get(&id)?;
         Some((schedule.runs, schedule.skipped))
     }
 
-    /// The schedules of a tube by their names.
-    #[allow(dead_code)] // for those who choose one
+    /// Returns the number of schedules in a tube.
+    #[allow(dead_code)] // unused in some of the crates that include this file
     pub fn schedules_in(&self, tube: Name) -> usize {
         self.jobs.iter().filter(|job| job.tube == tube && self.state_of(job.id) == Some(State::Scheduled)).count()
     }

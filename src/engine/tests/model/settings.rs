@@ -1,11 +1,11 @@
-//! The rules of the model for the settings of tubes and for failures.
+//! The model's rules for the settings of tubes and for failures.
 
 use super::super::super::{
     ClientId, Event, Failed, JobId, NotSet, Priority, Rate, Span, State, Time, TubeSettings, NOBODY, UNLIMITED,
 };
 use super::{Model, Name, Place};
 
-/// The settings of a tube. Delays between tries vary at random, so tubes have none here.
+/// The settings of a tube, without a backoff, because backoff delays are partly random.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Settings {
     pub limit: Option<u32>,
@@ -13,12 +13,11 @@ pub struct Settings {
     pub ttl: u32,
     pub dead: Option<Name>,
     pub max: u32,
-    /// The maximum number of reservations in this many seconds.
+    /// The maximum number of reservations per window, and the length of the window in seconds.
     pub rate: Option<(u32, u32)>,
 }
 
 impl Settings {
-    /// Converts the settings to the engine's type.
     pub fn to_engine(self) -> TubeSettings {
         TubeSettings {
             most: self.limit.map_or(UNLIMITED, |most| [most; 3]),
@@ -32,7 +31,7 @@ impl Settings {
     }
 }
 
-/// The settings of a tube, and the window of its rate: the number of reservations in it, and its end.
+/// The settings of a tube, the number of reservations in the current rate window, and the end of that window.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ruled {
     pub settings: Settings,
@@ -41,7 +40,7 @@ pub struct Ruled {
 }
 
 impl Ruled {
-    /// When the rate allows another reservation; `None` if it does now.
+    /// Returns the time at which the rate allows another reservation, or `None` if the limit is not reached.
     pub fn opens(&self) -> Option<Time> {
         let (count, _) = self.settings.rate?;
         (self.taken >= count).then_some(self.window_end)
@@ -49,7 +48,7 @@ impl Ruled {
 }
 
 impl Model {
-    /// Returns `true` if no client that requests any job gets one of this tube.
+    /// Returns `true` if the tube's jobs can only be reserved by ID.
     pub(super) fn is_closed(&self, tube: Name) -> bool {
         self.tube(tube).is_some_and(|tube| tube.pause.is_some()) || self.is_exhausted(tube)
     }
@@ -74,7 +73,7 @@ impl Model {
         rules.taken += 1;
     }
 
-    /// Counts a lost or released reservation. Returns `true` if it was the last one.
+    /// Counts a lost or released reservation. Returns `true` if the job has no tries left.
     pub(super) fn is_last_try(&mut self, id: JobId) -> bool {
         let Some(tries) = self.tries(id) else { return false };
         let failure = self.extended.failures.entry(id).or_default();
@@ -82,7 +81,7 @@ impl Model {
         failure.0 >= tries
     }
 
-    /// Returns how often the job may be tried, by its tags or by its tube.
+    /// Returns the limit of tries from the job's tags or its tube.
     fn tries(&self, id: JobId) -> Option<u8> {
         let own = self.own_tries(id);
         let tube = self.job(id).expect("a job").tube;
@@ -103,7 +102,6 @@ impl Model {
         self.tries(id).map(|tries| tries.saturating_sub(self.fails(id)))
     }
 
-    /// Returns the reason of the job's last failure.
     pub fn reason(&self, id: JobId) -> Name {
         self.extended.failures.get(&id).map_or("", |failure| failure.1)
     }
@@ -119,7 +117,7 @@ impl Model {
         }
     }
 
-    /// Gives up the job, which the server buries.
+    /// Buries a job that has no tries left, or moves it to the dead-letter tube.
     pub(super) fn abandon(&mut self, id: JobId, pri: Priority) {
         self.lay_aside(id, pri);
         let from = self.job(id).expect("a job").tube;
@@ -144,8 +142,8 @@ impl Model {
         self.end_tubes();
     }
 
-    /// Handles the failure of a job, as reported by its holder; the engine provides the length of the delay, which is
-    /// partly random.
+    /// Handles a failure reported by the holder. The caller provides the delay that the engine chose, because the delay
+    /// is partly random.
     pub fn fail(
         &mut self,
         client: ClientId,
@@ -183,7 +181,7 @@ impl Model {
         Some(Failed::Retried(delay))
     }
 
-    /// Returns the delay after the last failed try, by the tags of the job.
+    /// Returns the delay after the last failed try, according to the job's tags.
     pub(super) fn backoff(&self, id: JobId) -> Span {
         let tags = self.extended.tags.get(&id).filter(|tags| tags.tries > 0 && tags.backoff > 0);
         Span::from_secs(tags.map_or(0, |tags| {
@@ -192,7 +190,6 @@ impl Model {
         }))
     }
 
-    /// Replaces the settings of a tube.
     pub fn set_tube(&mut self, client: ClientId, tube: Name, settings: Settings, now: Time) -> Result<(), NotSet> {
         let mut next = settings.dead;
         while let Some(dead) = next {
@@ -216,7 +213,7 @@ impl Model {
         Ok(())
     }
 
-    /// Sets the time to live of a new job, its own or that of its tube.
+    /// Sets the time to live of a new job from its tags or from its tube.
     pub(super) fn date(&mut self, id: JobId, now: Time) {
         let tube = self.job(id).expect("a job").tube;
         let of_tube = self.extended.rules.get(tube).map_or(0, |rules| rules.settings.ttl);
