@@ -131,7 +131,6 @@ fn forget_up_to(to: &dyn Storage, last: u64) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Copies a file, replacing any earlier copy.
 fn copy(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     let length = from.length(name)?;
     if to.length(name).is_ok() {

@@ -47,7 +47,6 @@ const TORN: &str = "a record that is cut short";
 #[derive(Debug)]
 pub struct ForeignEntry<'a> {
     pub job: ForeignRecord,
-    /// The additional fields, if the record is a full record.
     pub full: Option<Full<'a>>,
 }
 
@@ -56,7 +55,6 @@ pub struct ForeignEntry<'a> {
 pub struct ForeignRecord {
     pub id: u64,
     pub pri: u32,
-    /// The last delay of the job.
     pub delay: i64,
     pub ttr: i64,
     /// The size of the body with CR LF, in bytes.

@@ -46,7 +46,6 @@ impl RecordHead {
         Some(RecordHead { kind, prefix, length, sum })
     }
 
-    /// Returns the size of the whole record in bytes.
     pub fn total(&self) -> usize {
         self.prefix + self.length
     }

@@ -64,7 +64,6 @@ impl ImportedJob {
     }
 }
 
-/// The result of importing beanstalkd's files.
 #[derive(Debug, Default)]
 pub struct Imported {
     pub jobs: Vec<ImportedJob>,
@@ -208,7 +207,6 @@ mod tests {
         imported.jobs.iter().map(|job| job.rest.id.0).collect()
     }
 
-    /// Imports files, and asserts that there are no problems.
     fn read_clean(files: &[&[u8]]) -> Imported {
         let imported = read_all(files);
         assert_eq!((imported.problems.as_slice(), imported.skipped), (&[][..], 0));
@@ -348,7 +346,6 @@ mod tests {
             assert!(imported.problems[0].ends_with(", so jobs may be missing, and deleted ones back"));
             assert_eq!(ids(&imported), [1, 4]);
         }
-        // Files of other programs are ignored.
         for foreign in [&b"beanpole\x01\0\0\0"[..], &[0; 4096], b"", &file(6, &records)] {
             assert_eq!(ids(&read_with("binlog.2:0: ", &[&good, foreign, &next])), [3, 4]);
         }

@@ -131,7 +131,6 @@ pub struct Journal {
     synced: Synced,
     /// Once the log is synced up to this position, the synced location must be recorded in the log again.
     mark_due: u64,
-    /// The last assigned job ID.
     last_id: u64,
     /// The largest job ID that the log reserves.
     ids: u64,
@@ -215,7 +214,6 @@ impl Journal {
         self.position
     }
 
-    /// Reserves more job IDs ahead of use.
     fn append_ids(&mut self) {
         self.ids = self.last_id + IDS_AHEAD;
         self.make_room(MARK as u64);
@@ -244,7 +242,6 @@ impl Journal {
         unrecorded.map(|retired| retired.number).fold(first, u64::min)
     }
 
-    /// Returns the log positions that must be durable before replies are sent.
     pub fn required(&self) -> Required {
         self.required
     }
@@ -315,7 +312,6 @@ impl Journal {
         }
     }
 
-    /// Appends a job put by a schedule, and the resulting change of the schedule.
     fn record_run(&mut self, slot: u32, schedule: u32, engine: &Engine) {
         let size = size_of(slot, engine);
         self.make_room(size - (SNAPSHOT - PUT) as u64 + RUN_SIZE as u64);
@@ -448,7 +444,6 @@ impl Journal {
         self.buffer.len() > LARGE
     }
 
-    /// Returns the log position after all appended records.
     pub fn position(&self) -> u64 {
         self.position
     }

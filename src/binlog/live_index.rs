@@ -16,7 +16,6 @@ struct Entry {
     segment: u32,
 }
 
-/// Maps the items of one kind to segments.
 #[derive(Debug, Default)]
 pub struct LiveIndex {
     chunks: Vec<Chunk>,

@@ -125,7 +125,6 @@ fn read_whole(storage: &dyn Storage, name: &str, bytes: &mut Vec<u8>) -> io::Res
     Ok(())
 }
 
-/// Writes and syncs all appended records.
 pub(super) fn flush(journal: &mut Journal, writer: &mut Writer) -> io::Result<()> {
     writer.write(journal.take(Vec::new(), writer.synced_to()))?;
     let task = writer.whole_task();

@@ -31,7 +31,6 @@ const ID_LIMIT: u64 = 1 << 63;
 pub struct Reading<'a> {
     storage: &'a dyn Storage,
     engine: &'a mut Engine,
-    /// The journal to which the restored items are added.
     pub journal: Journal,
     pub report: RecoveryReport,
     log: u64,
@@ -444,7 +443,6 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Applies a record about the log itself.
     fn apply_to_log(&mut self, record: &Record) {
         match *record {
             // Ignore a record that was copied to a later segment after a disk failure.

@@ -34,7 +34,6 @@ pub const PUT: usize = LONG_PREFIX + 8 + 3 * LONG + SHORT + 3;
 /// Maximum size of a snapshot record in bytes, not counting the tube name, options and body.
 pub const SNAPSHOT: usize = PUT + 10 + 5 * SHORT;
 
-/// The size of a delete record in bytes.
 pub const DELETE: usize = PREFIX + 8;
 
 /// The size of an outcome record in bytes, not counting the result.
@@ -64,7 +63,6 @@ pub const MARK: usize = PREFIX + 8;
 /// The size of a [`Record::Closed`] with a time, in bytes.
 pub const CLOSED: usize = PREFIX + 16;
 
-/// The size of a [`Record::Synced`] in bytes.
 pub const SYNCED: usize = PREFIX + 16;
 
 /// Returns the maximum size of a [`Record::Opened`]. `names` is the combined length of the tube names.
@@ -83,7 +81,6 @@ pub fn ended_size(groups: usize, names: usize) -> usize {
     LONG_PREFIX + 8 + groups * (3 * LONG + 1) + names
 }
 
-/// The size of a server-start record in bytes.
 pub const START: usize = PREFIX + 40;
 
 /// Maximum length of a payload in bytes, sufficient for the largest body and result with the longest names.
@@ -122,11 +119,9 @@ pub enum Record<'a> {
         /// The result, which is stored at the end of the job's body.
         result: &'a [u8],
     },
-    /// The move of a job to another tube.
     Move {
         id: u64,
         pri: u32,
-        /// The last delay of the job.
         delay: Span,
         /// The end of the delay of a delayed job, or the rank of a buried job in the order of burying.
         due: Time,
@@ -166,7 +161,6 @@ pub enum Record<'a> {
     Next(u64),
     /// A clean shutdown of the server.
     Closed {
-        /// The last assigned job ID.
         last_id: u64,
         /// The queue's time at the shutdown, if the segment had space for the time.
         time: Option<Time>,
@@ -200,7 +194,6 @@ pub enum Record<'a> {
     Done(u64),
 }
 
-/// The job states in the order of their bits in a bit mask.
 const STATES: [State; 7] =
     [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Finished, State::Held, State::Scheduled];
 
@@ -228,13 +221,11 @@ impl GroupCounts<'_> {
     }
 }
 
-/// Returns the bit mask of these states.
 pub fn state_bits(states: &[State]) -> u8 {
     let bits = STATES.iter().enumerate().filter(|(_, state)| states.contains(state));
     bits.fold(0, |bits, (bit, _)| bits | 1 << bit)
 }
 
-/// Returns the states in a bit mask.
 pub fn states_of(bits: u8) -> Box<[State]> {
     STATES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, &state)| state).collect()
 }
@@ -243,18 +234,14 @@ pub fn states_of(bits: u8) -> Box<[State]> {
 /// same fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
-    /// The location up to which the log is synced.
     pub synced: Place,
     /// Job IDs up to this number may be assigned.
     pub ids: u64,
-    /// The random ID of the process; see [`super::segment::Header::epoch`].
     pub epoch: u64,
-    /// The number of the oldest segment that is needed.
     pub oldest: u64,
 }
 
 impl<'a> Record<'a> {
-    /// Returns the record of a job's current outcome.
     pub fn outcome(job: &JobView<'a>, engine: &'a Engine) -> Record<'a> {
         let outcome = engine.outcome(job);
         Record::Outcome {

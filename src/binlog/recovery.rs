@@ -46,7 +46,6 @@ impl BinlogSettings {
     }
 }
 
-/// The result of opening a log and restoring its queue.
 pub struct Opened {
     pub journal: Journal,
     pub wal: Wal,
@@ -112,7 +111,6 @@ pub fn open(
 /// A summary of a log that was read without a server.
 #[derive(Clone, Debug)]
 pub struct Inspection {
-    /// The version of the log format.
     pub version: u32,
     pub report: RecoveryReport,
     /// The largest job ID that may have been assigned.

@@ -149,7 +149,6 @@ impl Scan<'_> {
         Ok(window.bytes.get(place..).unwrap_or_default())
     }
 
-    /// Decodes the head of the record at offset `at`.
     fn head(&mut self, at: u64) -> io::Result<Option<RecordHead>> {
         let (key, left) = (self.key, self.limit.saturating_sub(at));
         Ok(RecordHead::read(key, at, self.bytes(at, LOOK)?, left))
@@ -279,7 +278,6 @@ mod tests {
         assert_eq!((fill(&source, 5, &mut bytes).expect("bytes"), &bytes[..5]), (5, &b"56789"[..]));
     }
 
-    /// Returns a segment with deletes of the jobs 0 to 9.
     fn segment() -> Vec<u8> {
         let mut bytes = vec![1; HEADER];
         (0..10).for_each(|id| append(&Record::Delete(id), &mut bytes));
@@ -460,7 +458,6 @@ mod tests {
         }
     }
 
-    /// A source that counts the bytes that are read.
     struct Counted<'a>(&'a [u8], Cell<u64>);
 
     impl Source for Counted<'_> {

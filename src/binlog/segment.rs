@@ -7,10 +7,8 @@
 // Damaged input must not cause a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-/// The first bytes of every segment file.
 pub const MAGIC: &[u8; 8] = b"beanpole";
 
-/// The version of the log format.
 pub const VERSION: u32 = 3;
 
 /// Version numbers from this value on are treated as damage.
@@ -31,7 +29,6 @@ pub const NUMBER_LIMIT: u64 = 1 << 31;
 /// Maximum difference between consecutive segment numbers. A file with a larger number does not belong to the log.
 pub const MAX_NUMBER_GAP: u64 = 1 << 20;
 
-/// Returns the file name of a segment.
 pub fn segment_name(number: u64) -> String {
     format!("segment.{number:010}")
 }
@@ -45,7 +42,6 @@ pub fn segment_number(name: &str) -> Option<u64> {
 /// A location in the log. Locations are ordered as the log is written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Place {
-    /// The number of the segment.
     pub segment: u64,
     /// The offset in the segment file, in bytes.
     pub at: u64,
@@ -89,7 +85,6 @@ pub enum Beginning {
 pub struct RecordKey(u32);
 
 impl RecordKey {
-    /// Returns the key of a segment.
     pub fn new(log: u64, segment: u64) -> RecordKey {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&log.to_le_bytes());
@@ -140,7 +135,6 @@ impl Header {
 }
 
 impl Beginning {
-    /// Decodes the first bytes of a file.
     pub fn read(bytes: &[u8]) -> Beginning {
         let copies = [bytes.get(..COPY), bytes.get(COPY..HEADER)].map(|copy| copy.and_then(Header::read));
         if let Some(header) = copies[0].or(copies[1]) {

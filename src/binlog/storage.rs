@@ -26,7 +26,6 @@ use crate::shared::system::O_LARGEFILE;
 pub trait LogFile: Send + Sync {
     /// Writes all of `bytes` at offset `place`, and extends the file if necessary.
     fn write_at(&self, place: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Truncates the file to `length` bytes.
     fn truncate(&self, length: u64) -> io::Result<()>;
     /// Waits until all data written before the call is durable.
     fn sync(&self) -> io::Result<()>;
@@ -51,7 +50,6 @@ pub trait Storage: Send + Sync {
     fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize>;
     /// Creates a file of `size` zero bytes, which are allocated and durable.
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>>;
-    /// Opens a file for writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
     /// Renames a file durably. `to` can include a subdirectory. If a file named `to` exists, a number is appended to
     /// the name.
@@ -113,7 +111,6 @@ struct Locks {
 /// The name of the lock file, which contains the process ID. beanstalkd locks a file of the same name.
 const LOCK: &str = "lock";
 
-/// The number of zero bytes written per call.
 const ZEROS: usize = 64 * 1024;
 
 /// Directory changes within this interval may get the same modification time, because file systems use coarse clocks.

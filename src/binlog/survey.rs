@@ -43,7 +43,6 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Surveys all segments in the directory.
     pub fn of(storage: &dyn Storage) -> Result<Survey, OpenError> {
         let names = storage.list().map_err(OpenError::Folder)?;
         let numbers = names.iter().filter_map(|name| segment_number(name));
@@ -134,7 +133,6 @@ fn common_log(links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
     counts.into_iter().max_by_key(|&(_, count)| count).map(|(log, _)| log)
 }
 
-/// Returns `true` if a file contains only zero bytes from offset `from` on.
 fn is_blank(storage: &dyn Storage, name: &str, from: u64) -> Result<bool, OpenError> {
     let used = for_each_used(storage, name, from, &mut |_, _| Ok(false));
     match used {

@@ -23,14 +23,12 @@ pub struct Synced {
 pub struct Cut {
     /// The offset of the new segment's header in the batch, not counting bodies that the batch shares with the queue.
     pub at: usize,
-    /// The number of the new segment.
     pub segment: u64,
 }
 
 /// Log bytes that are ready to be written to segment files.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The random ID of the log.
     pub log: u64,
     /// The number of the segment to which the first byte belongs.
     pub segment: u64,
@@ -92,7 +90,6 @@ pub struct RecoveryReport {
 pub enum OpenError {
     /// The directory cannot be accessed, or another server has locked it.
     Folder(io::Error),
-    /// The named file cannot be read or created.
     File(String, io::Error),
     /// The log is damaged, and the settings require an intact log. Contains one-line descriptions of the damage.
     Damaged(Vec<String>),

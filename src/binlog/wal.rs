@@ -136,7 +136,6 @@ impl Wal {
         }
     }
 
-    /// Returns the histogram of the durations of syncs.
     pub fn sync_times(&self) -> Arc<LeafMutex<Histogram>> {
         self.sync_times.clone()
     }
@@ -155,7 +154,6 @@ impl Wal {
         self.writer.lock().synced_to().position
     }
 
-    /// Returns the log position up to which records are written.
     pub fn written(&self) -> u64 {
         self.writer.lock().written()
     }
@@ -170,7 +168,6 @@ impl Wal {
         self.full.load(Ordering::Acquire)
     }
 
-    /// Returns the maximum number of concurrent syncs.
     pub fn syncs_at_once(&self) -> usize {
         self.storage.syncs_at_once()
     }
@@ -492,7 +489,6 @@ pub fn is_no_space(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// A clock that only the test advances.
     struct Clock(LeafMutex<Instant>);
 
     impl Clock {

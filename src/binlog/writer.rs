@@ -31,7 +31,6 @@ const JOINED: usize = 64 * 1024;
 /// Consecutive bytes of one segment.
 struct Piece {
     segment: u64,
-    /// The offset in the segment.
     place: u64,
     bytes: Bytes,
     /// The log position after the last byte.
@@ -66,7 +65,6 @@ pub struct SyncTask {
 
 pub struct Writer {
     storage: Arc<dyn Storage>,
-    /// The random ID of the log.
     log: u64,
     mode: SyncMode,
     prepared: VecDeque<Open>,
@@ -117,12 +115,10 @@ impl Writer {
         }
     }
 
-    /// Returns the log position up to which records are written.
     pub fn written(&self) -> u64 {
         self.written.position
     }
 
-    /// Returns the end of the synced part of the log.
     pub fn synced_to(&self) -> Synced {
         self.synced
     }
@@ -290,7 +286,6 @@ impl Writer {
         }
     }
 
-    /// Returns the file of the current segment.
     pub fn current_file(&self) -> Option<Arc<dyn LogFile>> {
         self.current.as_ref().map(|open| open.file.clone())
     }
@@ -300,7 +295,6 @@ impl Writer {
         self.left.iter().chain(&self.current).map(|open| open.number).min().unwrap_or(0)
     }
 
-    /// Returns the end of the durable part of the log.
     pub fn durable_end(&self) -> Place {
         self.durable_end
     }
@@ -397,7 +391,6 @@ mod tests {
     use super::super::types::Cut;
     use super::*;
 
-    /// A file that discards all data.
     struct Nowhere;
 
     impl LogFile for Nowhere {

@@ -56,7 +56,6 @@ struct Head {
 pub struct Exchange {
     stream: Transport,
     end: Instant,
-    /// Received bytes that have not been parsed.
     bytes: Vec<u8>,
     has_begun: bool,
     is_reusable: bool,
@@ -200,7 +199,6 @@ impl Exchange {
             let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
             let length = u64::from_str_radix(digits, 16).ok().filter(|_| is_hex).ok_or_else(malformed)?;
             if length == 0 {
-                // Skip the trailers.
                 while !self.line()?.is_empty() {}
                 return Ok(());
             }

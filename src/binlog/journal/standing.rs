@@ -140,7 +140,6 @@ impl Journal {
         self.found(Live::Group, group.number, size);
     }
 
-    /// Appends the deletion of a job that is a member of groups.
     pub(super) fn record_member_gone(&mut self, gone: &MemberGone) {
         let MemberGone { slot, id, size, groups } = gone;
         let names = groups.iter().map(|group| group.name.length()).sum();

@@ -22,13 +22,11 @@ fn journal(size: u64) -> Journal {
     journal
 }
 
-/// Prepares another segment of this size.
 fn prepare(journal: &mut Journal, size: u64) {
     let number = journal.claim_number();
     journal.prepared(number, size);
 }
 
-/// Sets the number of used bytes of the current segment.
 fn use_bytes(journal: &mut Journal, bytes: u64) {
     journal.segments.back_mut().expect("a segment").bytes = bytes;
 }
@@ -46,7 +44,6 @@ fn put(engine: &mut Engine, client: ClientId, body: usize) -> JobId {
     engine.put(client, new, Time::default()).expect("room for a job")
 }
 
-/// Returns the encoded records of the current segment.
 fn appended(journal: &mut Journal) -> Vec<u8> {
     let batch = journal.take(Vec::new(), journal.synced);
     let last = batch.cuts.last().map_or(0, |cut| cut.at + HEADER);

@@ -109,7 +109,6 @@ impl Dice {
     }
 }
 
-/// Returns random records of all kinds.
 pub fn mixture(version: u32, jobs: u64, dice: &mut Dice) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     for id in 1..=jobs {
