@@ -10,6 +10,7 @@ import os
 import random
 import sys
 import tempfile
+import time
 import unittest
 
 sys.dont_write_bytecode = True
@@ -197,6 +198,16 @@ time.sleep(600)
 
 
 class PairTest(unittest.TestCase):
+    def wait_for_standby(self, server):
+        """Waits until the kernel lists the other member as a waiter for the lock."""
+        other = next(member for member in server.members if member is not server.active)
+        for _ in range(3000):
+            with open("/proc/locks") as locks:
+                if any(" -> " in line and f" {other.process.pid} " in line for line in locks):
+                    return
+            time.sleep(0.01)
+        self.fail("the other member does not wait for the lock")
+
     def test_the_other_member_takes_over_and_the_first_starts_again(self):
         with tempfile.TemporaryDirectory() as directory:
             script = os.path.join(directory, "member.py")
@@ -207,6 +218,7 @@ class PairTest(unittest.TestCase):
             server.start()
             served = []
             for how in ("kill", "stop"):
+                self.wait_for_standby(server)
                 served.append(server.active.node)
                 server.end(how)
                 server.start()
