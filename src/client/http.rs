@@ -338,7 +338,6 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (seed >> 33) as usize % below
         };
-        let begun = Instant::now();
         for round in 0..3000 {
             let mut bytes = texts[round % 2].as_bytes().to_vec();
             for _ in 0..=random(3) {
@@ -349,8 +348,9 @@ mod tests {
                     _ => bytes.insert(place, b"\r\n :;0f9-\0\xff"[random(11)]),
                 }
             }
-            let _ = receive(&[&bytes]);
+            let error = receive(&[&bytes]).err();
+            let is_timeout = matches!(error, Some(ErrorKind::WouldBlock | ErrorKind::TimedOut));
+            assert!(!is_timeout, "{:?}", String::from_utf8_lossy(&bytes));
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     }
 }
