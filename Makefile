@@ -101,7 +101,7 @@ echo 'Queue:    nc -C $(SAID) (or telnet), or any beanstalkd client'
 echo 'Web page: http://127.0.0.1:$(HTTP)/ (and /metrics for Prometheus)'
 endef
 
-.PHONY: all toolchain build run demo static static-program test lint check fmt install uninstall clean help
+.PHONY: all toolchain build run demo static static-program test test-lib test-doc test-list lint check fmt install uninstall clean help
 
 all: build ## same as build; the default
 
@@ -138,10 +138,23 @@ static: toolchain ## build a static program: with musl if rustup has its target,
 static-program:
 	@echo $(call q,$(STATIC_PROGRAM))
 
-# More threads than processors, because most long tests wait rather than compute.
+# The test programs of tests/, without those that Cargo.toml excludes from `cargo test`. Four of them run at the same time,
+# each with more threads than processors, because most long tests wait rather than compute.
+EXCLUDED = oracle attacks powercut $(if $(TLS),,tls)
+TESTS = lib doc $(filter-out $(EXCLUDED),$(basename $(notdir $(wildcard tests/*.rs))))
 TEST_THREADS = $(or $(RUST_TEST_THREADS),$(shell expr 6 \* "$$(getconf _NPROCESSORS_ONLN)"))
 test: toolchain ## run all tests that need only the Rust toolchain; TLS=1 adds the tests of TLS
-	RUST_TEST_THREADS='$(TEST_THREADS)' $(CARGO) test $(CARGOFLAGS) --no-fail-fast
+	$(CARGO) test $(CARGOFLAGS) --no-run
+	@RUST_TEST_THREADS='$(TEST_THREADS)' $(MAKE) --no-print-directory -k -j4 -Otarget $(TESTS:%=test-%)
+
+test-list:
+	@echo $(TESTS)
+test-lib:
+	@$(CARGO) test $(CARGOFLAGS) --lib --bins --no-fail-fast
+test-doc:
+	@$(CARGO) test $(CARGOFLAGS) --doc
+test-%:
+	@$(CARGO) test $(CARGOFLAGS) --test $*
 
 lint: ## check style: rustfmt, clippy, rustdoc, mandoc for man pages, shellcheck for scripts
 	$(CARGO) fmt --check

@@ -152,3 +152,26 @@ fn run_advises_the_right_address() {
         assert!(said.contains(advice), "{given:?}: {said}{}", String::from_utf8_lossy(&run.stderr));
     }
 }
+
+/// `make test` starts each program by its name, so its exceptions must be those of `cargo test`.
+#[test]
+fn make_test_runs_what_cargo_test_runs() {
+    let manifest = fs::read_to_string("Cargo.toml").expect("a manifest");
+    let excluded: Vec<&str> = manifest
+        .split("[[")
+        .filter(|part| {
+            part.starts_with("test]]") && (part.contains("test = false") || part.contains("required-features"))
+        })
+        .map(|part| part.split('"').nth(1).expect("a name"))
+        .collect();
+    let run = Command::new("make").args(["-n", "test-list", "TLS="]).output().expect("make");
+    assert!(run.status.success());
+    let listed = String::from_utf8(run.stdout).expect("text");
+    for entry in fs::read_dir("tests").expect("a directory").map(|entry| entry.expect("an entry").file_name()) {
+        let name = entry.to_str().expect("a name");
+        if let Some(name) = name.strip_suffix(".rs") {
+            let is_listed = listed.split_whitespace().any(|word| word == name);
+            assert_eq!(is_listed, !excluded.contains(&name), "{name}: {listed}");
+        }
+    }
+}
