@@ -159,7 +159,6 @@ impl Engine {
         }
     }
 
-    /// Adds a client that uses and watches the default tube.
     pub fn connect(&mut self) -> ClientId {
         let client = self.connect_as(ReservePolicy::PerConnection);
         self.clients[client].used = DEFAULT_TUBE;
@@ -170,7 +169,6 @@ impl Engine {
         client
     }
 
-    /// Adds a client that uses and watches no tube.
     pub fn connect_as(&mut self, reserve_policy: ReservePolicy) -> ClientId {
         self.clients.connected += 1;
         self.clients.insert(ClientState::new(reserve_policy, self.clients.connected as u32))
@@ -196,7 +194,6 @@ impl Engine {
         &self.past
     }
 
-    /// Returns the client with this handle, unless the client has disconnected.
     pub fn client_at(&self, handle: ClientHandle) -> Option<ClientId> {
         self.clients.at(handle)
     }
@@ -227,12 +224,10 @@ impl Engine {
         self.store.jobs.find(id).map(|slot| self.store.jobs.view(slot))
     }
 
-    /// Leaves drain mode, so that new jobs are accepted again.
     pub fn undrain(&mut self) {
         self.draining = false;
     }
 
-    /// Enters drain mode, in which new jobs are refused.
     pub fn drain(&mut self) {
         self.draining = true;
     }
@@ -241,12 +236,10 @@ impl Engine {
         self.tubes.iter().map(|(_, tube)| &*tube.name)
     }
 
-    /// Returns `true` if [`Engine::take_event`] would return an event.
     pub fn has_events(&self) -> bool {
         !self.news.events.is_empty()
     }
 
-    /// Removes and returns the oldest event for another client.
     pub fn take_event(&mut self) -> Option<Event> {
         let event = self.news.events.pop_front();
         if event.is_none() && self.news.events.capacity() > KEPT_EVENTS {

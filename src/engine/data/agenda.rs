@@ -73,7 +73,6 @@ pub enum Progress {
 }
 
 impl Progress {
-    /// Calls `reply` if the verb is done.
     pub fn then(self, reply: impl FnOnce()) -> Progress {
         if self == Progress::Done {
             reply();

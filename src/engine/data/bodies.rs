@@ -36,7 +36,6 @@ pub struct BodyKey {
     length: u32,
 }
 
-/// The body of a new job, either owned or copied from a slice.
 pub trait NewBody {
     fn length(&self) -> usize;
     fn store(self, bodies: &mut Bodies) -> BodyKey;
@@ -92,7 +91,6 @@ pub struct Class {
     /// The binary logarithm of the number of entries per page.
     bits: u32,
     pub pages: Vec<Page>,
-    /// The first page with vacant entries, or [`NIL`].
     open: u32,
     /// The only allocated page without bodies, or [`NIL`].
     idle: u32,
@@ -109,7 +107,6 @@ pub struct Page {
     /// next.
     first_vacant: u32,
     pub held: u32,
-    /// The next page with vacant entries, or [`NIL`].
     next_open: u32,
 }
 
@@ -193,7 +190,6 @@ impl Class {
         number << self.bits | entry
     }
 
-    /// Removes an entry, after calling `see` with the entry's bytes.
     #[inline]
     fn remove(&mut self, position: u32, see: impl FnOnce(&[u8])) {
         let (number, entry) = self.split(position);
@@ -228,7 +224,6 @@ impl Class {
         &self.pages[number].bytes[entry as usize * self.size..]
     }
 
-    /// Splits a position into a page number and an entry within that page.
     fn split(&self, position: u32) -> (usize, u32) {
         ((position >> self.bits) as usize, position & ((1 << self.bits) - 1))
     }

@@ -18,7 +18,6 @@ pub enum Body {
 }
 
 impl Body {
-    /// Copies `bytes`. Returns `None` if the allocation fails.
     pub fn copy(bytes: &[u8]) -> Option<Body> {
         let mut copy = Vec::new();
         copy.try_reserve_exact(bytes.len()).ok()?;

@@ -3,7 +3,6 @@
 //! Owns the conversions, which follow Howard Hinnant's "chrono-compatible low-level date algorithms". Internally a year
 //! starts in March, which places the leap day last. An era is a cycle of 400 years. Must not read a clock.
 
-/// Seconds per day; leap seconds are ignored.
 const DAY: u64 = 86_400;
 
 const ERA: i64 = 146_097;

@@ -149,7 +149,6 @@ pub(in crate::engine) fn time_since(then: u32, now: Time) -> Span {
 }
 
 impl ClientState {
-    /// Returns a client that uses and watches no tube.
     pub(in crate::engine) fn new(reserve_policy: ReservePolicy, connection: u32) -> ClientState {
         ClientState { reserve_policy, connection, turn: NIL, used: NIL, ..ClientState::default() }
     }
@@ -173,7 +172,6 @@ impl ClientState {
         self.reserved().first().map_or(Time::NEVER, |((end, _), _)| end)
     }
 
-    /// Returns `true` if a reservation is in its last second.
     pub(in crate::engine) fn in_margin(&self, now: Time) -> bool {
         self.nearest_end() != Time::NEVER && self.nearest_end() - MARGIN <= now
     }
@@ -199,7 +197,6 @@ impl ClientState {
     }
 }
 
-/// All clients by number, and their watches.
 #[derive(Debug, Default)]
 pub struct Clients {
     states: Slab<ClientState>,
@@ -216,7 +213,6 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Adds a client with a free number.
     pub(in crate::engine) fn insert(&mut self, client: ClientState) -> ClientId {
         ClientId(self.states.insert(client) as u32)
     }
@@ -295,7 +291,6 @@ impl Clients {
         Handle::new(client.0, self[client].connection)
     }
 
-    /// Returns the client with this handle, unless the client has disconnected.
     pub(in crate::engine) fn at(&self, handle: ClientHandle) -> Option<ClientId> {
         let client = self.states.get(handle.number as usize)?;
         (client.connection == handle.birth).then_some(ClientId(handle.number))
@@ -378,7 +373,6 @@ impl Deref for WatchList {
 }
 
 impl WatchList {
-    /// Returns the number of the watch of `tube`, if the client watches the tube.
     pub fn find(&self, tube: u32, watches: &Watches) -> Option<u32> {
         self.position(tube, watches).map(|position| self.numbers[position])
     }

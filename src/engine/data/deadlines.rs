@@ -11,7 +11,6 @@ pub enum TimerKey {
     Client(u32),
     Tube(u32),
     Extras,
-    /// The keys that outlive their jobs.
     Keys,
     Schedules,
 }
@@ -90,7 +89,6 @@ impl Deadlines {
         }
     }
 
-    /// Returns the earliest deadline and its timer.
     pub fn first(&self) -> Option<(Time, TimerKey)> {
         self.heap.first().map(|((at, _), member)| (at, TimerKey::of(member)))
     }

@@ -14,10 +14,8 @@ pub struct EndedKey {
     pub tube: Arc<[u8]>,
     pub key: Name,
     hash: u32,
-    /// The next key in the same bucket of the index.
     chain: u32,
     pub(in crate::engine) position: u32,
-    /// `true` if the log has a record of the key.
     pub(in crate::engine) is_logged: bool,
 }
 
@@ -40,7 +38,6 @@ impl Positioned for EndedKey {
     }
 }
 
-/// All keys of ended jobs, indexed by name and by expiry time.
 #[derive(Debug, Default)]
 pub struct EndedKeys {
     pub table: Table<EndedKey>,
@@ -48,7 +45,6 @@ pub struct EndedKeys {
 }
 
 impl EndedKeys {
-    /// Returns the number of the key with this tube name, text and hash.
     pub fn find(&self, tube: &[u8], key: &Name, hash: u32) -> Option<u32> {
         self.table.find(hash, |ended| ended.hash == hash && ended.key == *key && *ended.tube == *tube)
     }
@@ -65,7 +61,6 @@ impl EndedKeys {
         self.table.remove(number)
     }
 
-    /// Returns the time at which the next key expires.
     pub fn next_end(&self) -> Time {
         self.ends.first().map_or(Time::NEVER, |(at, _)| at)
     }

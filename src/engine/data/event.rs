@@ -12,14 +12,12 @@ use super::{Body, ClientId, JobId, NOBODY};
 pub enum Outcome {
     Done(Body),
     Failed(Body),
-    /// The job failed with an explanation from the worker.
     Fault(Body),
     /// The job was deleted or expired before a worker completed it.
     Gone,
 }
 
 impl Outcome {
-    /// Returns the body that is sent to waiting clients with the outcome.
     pub fn body(&self) -> Option<&Body> {
         match self {
             Outcome::Done(body) | Outcome::Failed(body) | Outcome::Fault(body) => Some(body),

@@ -32,7 +32,6 @@ impl GroupCount {
 pub struct Group {
     pub(in crate::engine) name: Name,
     hash: u32,
-    /// The next group in the same bucket of the index.
     chain: u32,
     /// The number of members in each state, in the order of [`State::UNFINISHED`].
     pub(in crate::engine) members: [u32; State::UNFINISHED.len()],
@@ -55,7 +54,6 @@ impl Group {
         self.waits.len() + self.counted.len()
     }
 
-    /// Returns the next wait that has ended.
     fn next_ended(&self, waits: &Waits) -> Option<u32> {
         let first = self.waits.first().filter(|&wait| self.count.satisfies(waits.0.get(wait).id, 0));
         first.or_else(|| {
@@ -108,14 +106,11 @@ impl Positions for Waits {
 
 /// Bytes charged for a group, excluding its name.
 pub const GROUP_COST: u64 = size_of::<Group>() as u64 + 16;
-/// Bytes charged for a membership.
 pub const MEMBER_COST: u64 = size_of::<Membership>() as u64 + 8;
-/// Bytes charged for a wait.
 pub const WAIT_COST: u64 = size_of::<Wait>() as u64 + 40;
 
 const _: () = assert!(GROUP_COST <= 160 && MEMBER_COST <= 16);
 
-/// All groups, memberships and waits.
 #[derive(Debug, Default)]
 pub struct Groups {
     /// The groups. `table.memory` includes the bytes charged for memberships and waits.
@@ -148,7 +143,6 @@ impl Groups {
         self.table.find(hash, |group| group.name == *name)
     }
 
-    /// Adds a new group, and returns its number.
     pub fn insert(&mut self, name: Name, hash: u32, count: GroupCount) -> u32 {
         let (members, waits, counted) = ([0; State::UNFINISHED.len()], List::EMPTY, Heap::new());
         let group = Group { name, hash, chain: NIL, members, count, waits, counted, releasing: false, logged: false };
@@ -213,7 +207,6 @@ impl Groups {
         self.table.get(wait.group).count.satisfies(wait.id, wait.need)
     }
 
-    /// Returns `true` if the job in `slot` waits for a group.
     pub fn waits(&self, slot: u32) -> bool {
         self.waiters.get(slot) != NIL
     }
@@ -305,7 +298,6 @@ impl Groups {
         self.waits.0.get_mut(before).next = next;
     }
 
-    /// Frees the table of waiting jobs if no job waits.
     fn release_table(&mut self) {
         if self.waits.0.len() == 0 {
             self.waiters.clear();

@@ -38,7 +38,6 @@ impl<K> Handle<K> {
         Handle { number, birth, kind: PhantomData }
     }
 
-    /// Returns a handle that refers to nothing.
     pub(in crate::engine) const fn none() -> Handle<K> {
         Handle::new(NIL, 0)
     }

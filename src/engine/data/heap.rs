@@ -46,7 +46,6 @@ impl<K: Ord + Copy> Default for Heap<K> {
 }
 
 impl<K: Ord + Copy> Heap<K> {
-    /// Creates an empty heap without allocating.
     pub const fn new() -> Heap<K> {
         Heap { entries: VecDeque::new(), left: 0, is_sorted: true }
     }
@@ -55,7 +54,6 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries.len()
     }
 
-    /// Returns the smallest key and its member.
     pub fn first(&self) -> Option<(K, u32)> {
         self.entries.front().copied()
     }
@@ -135,7 +133,6 @@ impl<K: Ord + Copy> Heap<K> {
         index > 0 && self.entries.back().is_some_and(|(key, _)| *key < self.entries[(index - 1) / 4].0)
     }
 
-    /// Changes the key of the member at `position`.
     pub fn change(&mut self, position: u32, key: K, positions: &mut impl Positions) {
         let index = self.index_of(position);
         self.entries[index].0 = key;

@@ -54,7 +54,6 @@ impl Ids {
             .filter(|slot| *slot != NIL)
     }
 
-    /// Adds `id`, which must be new.
     pub fn insert(&mut self, id: JobId, slot: u32) {
         let (number, position) = (id.0 / ROW, (id.0 % ROW) as usize);
         let row = self.row(number).unwrap_or_else(|| self.open(number));

@@ -44,7 +44,6 @@ pub enum State {
 pub enum Cause {
     /// A worker reserved the first job of its watched tubes.
     Reserve,
-    /// A worker reserved this job by its ID.
     ReserveJob,
     Release,
     ReleaseLater,
@@ -117,7 +116,6 @@ impl State {
 
 #[derive(Clone, Copy)]
 pub enum JobFlag {
-    /// The job has extras in the store.
     Bound = 1,
     Volatile = 2,
     /// The holder of the job has disconnected, and the job will be released.
@@ -238,7 +236,6 @@ impl Job {
         self.details.ttr()
     }
 
-    /// Returns the `due` field, whose meaning depends on the state.
     pub fn due(&self) -> Time {
         self.due
     }
@@ -330,7 +327,6 @@ impl Job {
         self.has(JobFlag::InRun)
     }
 
-    /// Records the time at which the reservation starts.
     #[inline]
     pub(in crate::engine) fn take(&mut self, now: Time) {
         self.links.next = (now.nanos() >> TAKEN_UNIT) as u32;
@@ -350,12 +346,10 @@ impl Job {
         Span::from_nanos(u64::from(units) << TAKEN_UNIT)
     }
 
-    /// Returns the sort key of a ready job in its tube.
     pub(in crate::engine) fn ready_key(&self) -> (Priority, Time) {
         (self.pri, self.due)
     }
 
-    /// Returns the sort key of a delayed or reserved job.
     pub(in crate::engine) fn due_key(&self) -> (Time, JobId) {
         (self.due, self.id)
     }

@@ -12,7 +12,6 @@ use super::{
 /// Rarely used extras, allocated separately to keep [`JobExtras`] small.
 #[derive(Debug)]
 pub(in crate::engine) struct RareExtras {
-    /// The attachments of the clients that wait for the outcome.
     pub attached: List,
     pub progress: (u32, u32),
     /// For a revoked job, the connection of the previous holder (0 for a lease) and the job's rank among buried jobs.
@@ -28,7 +27,6 @@ pub(in crate::engine) struct RareExtras {
     pub ephemeral: bool,
     /// `true` if the clients wait only for the current worker, and are notified if this try fails.
     pub last_try: bool,
-    /// The number of worker reports; see [`ExtrasStore::next_to_notify`].
     pub reports: u32,
     /// The delay after the first lost try, in seconds. 0 means no delay.
     pub backoff: u32,
@@ -74,7 +72,6 @@ impl Default for RareExtras {
 #[derive(Debug)]
 pub struct JobExtras {
     pub(in crate::engine) slot: u32,
-    /// The next extras in the same bucket of the index.
     chain: u32,
     pub(in crate::engine) hash: u32,
     /// The position in [`ExtrasStore::ends`], or [`NIL`].
@@ -137,7 +134,6 @@ impl JobExtras {
         self.rare.as_ref().and_then(|rare| rare.reason.as_deref()).unwrap_or_default()
     }
 
-    /// Returns the numerator and denominator of the worker's last progress report.
     pub fn progress(&self) -> (u32, u32) {
         self.rare.as_ref().map_or((0, 0), |rare| rare.progress)
     }
@@ -212,7 +208,6 @@ impl Positioned for JobExtras {
 #[derive(Debug, Default)]
 pub(in crate::engine) struct OfJob(pub Slab<Attachment>);
 
-/// The attachments, linked by client.
 struct OfClient<'a>(&'a mut Slab<Attachment>);
 
 impl Linked for OfJob {
@@ -357,7 +352,6 @@ impl ExtrasStore {
         }
     }
 
-    /// Clears the progress of an earlier reservation.
     pub fn forget_progress(&mut self, number: u32) {
         if let Some(rare) = &mut self.get_mut(number).rare {
             rare.progress = (0, 0);
@@ -391,7 +385,6 @@ impl ExtrasStore {
         ended
     }
 
-    /// Returns the first attachment to these extras, and the attached client.
     pub fn first_attached(&self, number: u32) -> Option<(u32, u32)> {
         let member = self.get(number).rare()?.attached.first()?;
         Some((member, self.attachments.0[member as usize].client))
@@ -418,7 +411,6 @@ impl ExtrasStore {
         Some(client)
     }
 
-    /// Returns the clients that wait for the outcome.
     pub fn attached(&self, number: u32) -> impl Iterator<Item = u32> + '_ {
         let list = self.get(number).rare().map_or(List::EMPTY, |rare| rare.attached);
         list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
@@ -432,7 +424,6 @@ impl ExtrasStore {
         members.find(|&member| self.attachments.0[member as usize].extras == number)
     }
 
-    /// Returns the slot of the job with these extras, if the job is orphaned.
     pub fn orphaned(&self, number: u32) -> Option<u32> {
         let extras = self.table.items.try_get(number).filter(|extras| extras.slot != NIL)?;
         extras.rare()?.orphaned.then_some(extras.slot)

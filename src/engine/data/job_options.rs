@@ -78,7 +78,6 @@ pub enum DedupKey {
     Id([u8; 16]),
 }
 
-/// The relation of a job to a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tie {
     Member,
@@ -91,7 +90,6 @@ pub enum Tie {
     AfterCount(u32),
 }
 
-/// A tag that ties a job to the group with this name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupTag {
     pub name: Name,
@@ -128,7 +126,6 @@ pub struct JobOptions {
     pub backoff: u32,
     /// The key and the limit of [`crate::engine::Tags::concurrency`].
     pub concurrency: Option<(Name, u32)>,
-    /// The groups to which the job is tied.
     pub groups: Vec<GroupTag>,
 }
 

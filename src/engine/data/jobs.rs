@@ -23,7 +23,6 @@ impl Jobs {
         self.slots.len()
     }
 
-    /// Stores a job under its ID, which must be new. Returns the slot.
     pub fn insert(&mut self, job: Job) -> u32 {
         let id = job.id;
         let slot = self.slots.insert(job);
@@ -58,7 +57,6 @@ impl Jobs {
         job
     }
 
-    /// Appends bytes to the body of the job in `slot`.
     pub fn extend_body(&mut self, slot: u32, more: &[u8]) {
         if more.is_empty() {
             return;

@@ -15,7 +15,6 @@ pub(in crate::engine) struct SharedKey {
     /// The tube to which the key is limited, or [`NIL`] for all tubes.
     pub(in crate::engine) scope: u32,
     pub(in crate::engine) hash: u32,
-    /// The next key in the same bucket of the index.
     pub(in crate::engine) chain: u32,
     pub(in crate::engine) reserved: u32,
     /// The number of reserved jobs for each limit.
@@ -55,7 +54,6 @@ pub(in crate::engine) struct Lane {
     pub(in crate::engine) shared: u32,
     pub(in crate::engine) tube: u32,
     pub(in crate::engine) large: bool,
-    /// The number of jobs of the lane, in any state.
     pub(in crate::engine) members: u32,
     /// The only job of the lane in the tube's queue, or [`NIL`].
     pub(in crate::engine) exposed: u32,
@@ -65,7 +63,6 @@ pub(in crate::engine) struct Lane {
 
 /// Bytes charged for a key, excluding its text.
 pub(in crate::engine) const SHARED_KEY_COST: u64 = size_of::<SharedKey>() as u64 + 24;
-/// Bytes charged for a lane.
 pub(in crate::engine) const LANE_COST: u64 = size_of::<Lane>() as u64 + 4;
 
 /// Returns the bytes charged for `count` different limits of a key, which are entries of a map.
@@ -89,7 +86,6 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Returns the number of the key with this text, scope and hash.
     pub fn find(&self, key: &Name, scope: u32, hash: u32) -> Option<u32> {
         self.keys.find(hash, |shared| shared.scope == scope && shared.key == *key)
     }

@@ -31,7 +31,6 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Creates an empty histogram with these ascending upper bounds in nanoseconds.
     pub fn new(bounds: &'static [u64]) -> Histogram {
         Histogram { bounds, counts: vec![0; bounds.len() + 1].into(), sum: 0 }
     }
@@ -102,9 +101,7 @@ impl Default for Latency {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TubeTimes {
-    /// The times of [`JobTimes::wait`] in this tube.
     pub wait: Latency,
-    /// The times of [`JobTimes::run`] in this tube.
     pub run: Latency,
     pub events: TubeEvents,
 }

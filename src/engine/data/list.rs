@@ -13,17 +13,14 @@ pub struct Links {
 }
 
 impl Links {
-    /// The links of a member that is in no list.
     pub const NONE: Links = Links { prev: NIL, next: NIL };
 }
 
-/// The store of members whose links a [`List`] uses.
 pub trait Linked {
     fn links(&self, member: u32) -> Links;
     fn links_mut(&mut self, member: u32) -> &mut Links;
 }
 
-/// A queue of members; see the module documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct List {
     head: u32,

@@ -99,7 +99,6 @@ pub fn is_tube_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte)
 }
 
-/// Appends two lower-case hexadecimal digits for each byte.
 pub fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     let digit = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
     out.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));

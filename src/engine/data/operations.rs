@@ -59,7 +59,6 @@ pub struct Flush {
 }
 
 impl Flush {
-    /// Creates a command that deletes the jobs in these states from the tube with this name.
     pub fn new(tube: Box<[u8]>, states: &[State]) -> Flush {
         Flush { tube, states: states.into(), last: None, from: 0, held_done: false, open: None, done: 0 }
     }
@@ -83,7 +82,6 @@ pub struct MoveJobs {
     pub(in crate::engine) passed: usize,
     /// The number of the command in the log.
     pub(in crate::engine) open: Option<u32>,
-    /// The number of moved jobs.
     pub done: u64,
 }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::{Job, JobId, Span, Time};
 
-/// The reason why a job is in the history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Verdict {
     Done,
@@ -40,7 +39,6 @@ const SHOWN: usize = 64;
 /// The number of bytes kept of the reason of a failure.
 const KEPT_REASON: usize = 256;
 
-/// A job that has ended or was buried.
 #[derive(Debug)]
 pub struct PastJob {
     pub id: JobId,
@@ -86,7 +84,6 @@ impl PastJob {
         }
     }
 
-    /// Returns the kept first bytes of the body.
     pub fn start(&self) -> &[u8] {
         &self.start[..SHOWN.min(self.size as usize)]
     }
@@ -113,7 +110,6 @@ pub struct Point {
     pub failed: u64,
 }
 
-/// The ring of past jobs, and the chart of the last hour.
 #[derive(Debug)]
 pub struct Past {
     /// The maximum number of jobs, or 0 to disable the history. Memory is allocated initially, except for the reasons
@@ -130,16 +126,12 @@ pub struct Past {
     memory: u64,
     /// The values at the start of each point, where `done` and `failed` are totals since the server started.
     points: Vec<Point>,
-    /// The index of the current point.
     point: usize,
-    /// The time of the last command.
     pub(in crate::engine) now: Time,
-    /// The end of the current point.
     pub(in crate::engine) point_end: Time,
 }
 
 impl Past {
-    /// Creates a history of at most `most` jobs.
     pub fn new(most: usize) -> Past {
         let jobs: Vec<PastJob> = Vec::with_capacity(most);
         let (points, point_end) = match most {
@@ -151,13 +143,11 @@ impl Past {
         Past { most, jobs, next: 0, recorded, retries: 0, memory, points, point: 0, now: Time::default(), point_end }
     }
 
-    /// Returns `true` unless the history is disabled.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.most > 0
     }
 
-    /// Returns the bytes charged for the history.
     #[inline]
     pub fn memory(&self) -> u64 {
         self.memory
@@ -199,7 +189,6 @@ impl Past {
         }
     }
 
-    /// Counts a failed try after which the job is retried.
     pub fn count_retry(&mut self) {
         self.retries += 1;
     }
@@ -210,7 +199,6 @@ impl Past {
         (count - self.jobs.len() as u64, count)
     }
 
-    /// Returns the job with this sequence number.
     pub fn job(&self, number: u64) -> Option<&PastJob> {
         let (first, end) = self.numbers();
         let oldest = if self.jobs.len() < self.most { 0 } else { self.next as u64 };

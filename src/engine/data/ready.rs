@@ -71,7 +71,6 @@ impl ReadyQueue {
         Some((slots.min_by_key(|slot| jobs.get(*slot).due)?, checked))
     }
 
-    /// Returns the jobs in the order of service.
     pub fn in_order<'a>(&'a self, jobs: &'a Jobs) -> impl Iterator<Item = u32> + 'a {
         let mut run = self.run.iter(jobs).peekable();
         let mut rest = self.rest.in_order().map(|(_, slot)| slot).peekable();
@@ -83,7 +82,6 @@ impl ReadyQueue {
         })
     }
 
-    /// Returns the jobs, in no particular order.
     pub fn iter<'a>(&'a self, jobs: &'a Jobs) -> impl Iterator<Item = u32> + 'a {
         self.run.iter(jobs).chain(self.rest.iter().map(|(_, slot)| slot))
     }

@@ -20,7 +20,6 @@ const FIELDS: [(u8, u8, &[&str]); 5] = [
     (0, 7, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]),
 ];
 
-/// Names of frequently used times, with the equivalent fields.
 const NICKNAMES: [(&[u8], &[u8]); 7] = [
     (b"@hourly", b"0 * * * *"),
     (b"@daily", b"0 0 * * *"),
@@ -79,7 +78,6 @@ impl Minutes {
         self.sets[field] >> value & 1 == 1
     }
 
-    /// Returns `true` if any date matches.
     fn is_possible(&self) -> bool {
         const LENGTHS: [u64; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
         let has_date = |month: u64| (1..=LENGTHS[month as usize - 1]).any(|day| self.has(2, day));
@@ -205,7 +203,6 @@ fn value(text: &[u8], (least, most, names): &(u8, u8, &[&str])) -> Option<u8> {
     value.filter(|value| (*least..=*most).contains(value))
 }
 
-/// Parses a number of up to ten digits.
 fn number(text: &[u8]) -> Option<u64> {
     let digits = (1..=10).contains(&text.len()) && text.iter().all(u8::is_ascii_digit);
     digits.then(|| text.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))

@@ -38,12 +38,10 @@ impl CopyTags {
     }
 }
 
-/// The data of a schedule in addition to its job.
 #[derive(Debug)]
 pub struct Schedule {
     pub(in crate::engine) slot: u32,
     hash: u32,
-    /// The next schedule in the same bucket of the index.
     chain: u32,
     pub(in crate::engine) count: RunCount,
     /// The number of consecutive runs without a new copy.
@@ -61,7 +59,6 @@ pub const SCHEDULE_COST: u64 = size_of::<Schedule>() as u64 + 32;
 const _: () = assert!(SCHEDULE_COST + super::jobs::JOB_COST <= 200);
 
 impl Schedule {
-    /// Returns the rarely used tags of the copies, if any.
     pub fn tags(&self) -> Option<&CopyTags> {
         self.tags.as_deref()
     }
@@ -76,7 +73,6 @@ impl Schedule {
         self.name.length() + self.when.length() + self.tags().map_or(0, CopyTags::names)
     }
 
-    /// Returns the recurrence, or `None` if the text is invalid.
     pub fn recurrence(&self) -> Option<Recurrence> {
         Recurrence::parse(self.when.key())
     }
@@ -113,7 +109,6 @@ pub struct Schedules {
     pub table: Table<Schedule>,
     /// The order in which schedules are due or retried. The members are the slots of the jobs.
     pub order: Heap<(Time, JobId)>,
-    /// The numbers of copies put and of runs skipped since the server started.
     pub(in crate::engine) total: (u64, u64),
 }
 

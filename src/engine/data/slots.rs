@@ -22,7 +22,6 @@ struct Chunk<T> {
     entries: Vec<Entry<T>>,
     first_vacant: u32,
     held: usize,
-    /// The next chunk with vacant entries, or [`NIL`].
     next_open: u32,
 }
 
@@ -30,7 +29,6 @@ struct Chunk<T> {
 #[derive(Debug)]
 pub struct Slots<T, const N: usize = CHUNK> {
     chunks: Vec<Chunk<T>>,
-    /// The first chunk with vacant entries, or [`NIL`].
     open: u32,
     /// The only allocated chunk without items, or [`NIL`].
     idle: u32,
@@ -143,7 +141,6 @@ impl<T, const N: usize> Slots<T, N> {
         self.try_get(slot).unwrap_or_else(|| vacant_slot(slot))
     }
 
-    /// Returns the item in `slot`, if the slot is not vacant.
     #[inline]
     pub fn try_get(&self, slot: u32) -> Option<&T> {
         match self.chunks.get(slot as usize / N)?.entries.get(slot as usize % N)? {
@@ -166,7 +163,6 @@ impl<T, const N: usize> Slots<T, N> {
         (self.chunks.len() * N) as u32
     }
 
-    /// Returns the first occupied slot at or after `slot`.
     pub fn next_from(&self, slot: u32) -> Option<u32> {
         let mut entry = slot as usize % N;
         for (number, chunk) in self.chunks.iter().enumerate().skip(slot as usize / N) {

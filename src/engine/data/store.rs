@@ -31,7 +31,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// Returns the bytes charged for everything in the store.
     pub fn memory(&self) -> u64 {
         self.jobs.memory()
             + self.extras.table.memory
@@ -49,7 +48,6 @@ pub struct Account {
     pub jobs: u64,
     pub tubes: u64,
     pub watches: u64,
-    /// The history of ended jobs.
     pub history: u64,
     /// Connection buffers outside the engine, as last reported by the server.
     pub buffers: u64,

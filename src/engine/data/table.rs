@@ -11,7 +11,6 @@ const MIN_BUCKETS: u32 = 16;
 pub trait Hashed {
     /// Returns the hash, which must not change while the item is in the index.
     fn hash(&self) -> u32;
-    /// Returns the next item in the same bucket.
     fn chain(&self) -> u32;
     fn chain_mut(&mut self) -> &mut u32;
     fn cost(&self) -> u64;
@@ -44,7 +43,6 @@ pub struct Table<T, const N: usize = CHUNK> {
     pub items: Slots<T, N>,
     heads: SlotTable,
     buckets: u32,
-    /// The number of items in the index.
     pub indexed: u32,
     /// The bytes charged for all items. The owner of the table must update the sum when the cost of an item changes.
     pub memory: u64,
@@ -68,7 +66,6 @@ impl<T: Hashed, const N: usize> Table<T, N> {
         self.items.get_mut(slot)
     }
 
-    /// Returns the slot of the first item with this hash that `matches`.
     pub fn find(&self, hash: u32, mut matches: impl FnMut(&T) -> bool) -> Option<u32> {
         let mut slot = self.heads.get(self.bucket_of(hash));
         while slot != NIL {
@@ -81,7 +78,6 @@ impl<T: Hashed, const N: usize> Table<T, N> {
         None
     }
 
-    /// Stores and indexes an item. Returns its slot.
     pub fn insert(&mut self, item: T) -> u32 {
         self.memory += item.cost();
         let slot = self.items.insert(item);
@@ -155,7 +151,6 @@ impl<T: Hashed, const N: usize> Table<T, N> {
         self.heads.set(bucket, slot);
     }
 
-    /// Moves the items of `bucket` to their current buckets.
     fn relink(&mut self, bucket: u32) {
         let mut slot = self.heads.get(bucket);
         self.heads.set(bucket, NIL);

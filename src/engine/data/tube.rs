@@ -30,11 +30,9 @@ pub struct JobCounts {
     pub delayed: u64,
     pub reserved: u64,
     pub buried: u64,
-    /// The number of jobs that wait for other jobs.
     pub held: u64,
     /// The number of schedules, which are in no other count.
     pub scheduled: u64,
-    /// The number of finished jobs with a stored outcome.
     pub finished: u64,
 }
 
@@ -151,9 +149,7 @@ pub struct Tube {
     birth: u32,
     /// The index of the tube in [`Tubes::order`].
     order: u32,
-    /// The hash of the tube's name.
     hash: u32,
-    /// The next tube in the same bucket of the index.
     chain: u32,
 }
 
@@ -176,7 +172,6 @@ impl Tube {
         self.waiting.is_empty() && self.leasing.is_empty() && self.idle.is_empty()
     }
 
-    /// Returns the next ready job for clients of this reserve policy.
     pub(in crate::engine) fn first(&self, reserve_policy: ReservePolicy, jobs: &Jobs) -> Option<u32> {
         let first = self.ready.first(jobs);
         let Some(large) = self.large.as_deref().filter(|_| reserve_policy != ReservePolicy::Lease) else {
@@ -209,7 +204,6 @@ impl Tube {
         }
     }
 
-    /// Returns the number of ready jobs that are too large to be leased.
     pub(in crate::engine) fn large_jobs(&self) -> usize {
         self.large.as_ref().map_or(0, |large| large.len())
     }
@@ -250,13 +244,11 @@ pub struct Tubes {
     /// The most recently opened tube, which is likely to be opened next because most jobs in a log belong to a few
     /// tubes.
     recent: u32,
-    /// The number of tubes ever opened.
     opened: u32,
     /// The numbers of the tubes in the order of lists: creation order, except that the last tube replaces a closed
     /// tube, as in beanstalkd.
     order: Vec<u32>,
     pub(in crate::engine) paused: BTreeSet<u32>,
-    /// The number of tubes with [`Tube::kept`].
     pub(in crate::engine) kept: usize,
 }
 
@@ -280,7 +272,6 @@ impl Tubes {
         tubes
     }
 
-    /// Returns a hasher seeded with the hash secret.
     pub fn hasher(&self) -> DefaultHasher {
         let mut hasher = DefaultHasher::new();
         hasher.write_u64(self.hash_secret);
@@ -309,7 +300,6 @@ impl Tubes {
         self.find_hashed(name, self.hash(name))
     }
 
-    /// Returns the seeded hash of any name.
     pub(in crate::engine) fn hash(&self, name: &[u8]) -> u32 {
         let mut hasher = self.hasher();
         hasher.write(name);
@@ -357,7 +347,6 @@ impl Tubes {
         Handle::new(number, self.get(number).birth)
     }
 
-    /// Returns the number of the tube with this handle, unless the tube is closed.
     pub fn at(&self, handle: TubeHandle) -> Option<u32> {
         self.table.items.try_get(handle.number).is_some_and(|tube| tube.birth == handle.birth).then_some(handle.number)
     }

@@ -12,7 +12,6 @@ pub const UNLIMITED: [u32; 3] = [u32::MAX; 3];
 /// A limit of `count` reservations in each window of `seconds` seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
-    /// The number of reservations, at least 1.
     pub count: u32,
     /// The length of the window in seconds, at least 1.
     pub seconds: u32,
@@ -50,14 +49,12 @@ impl<N> TubeSettings<N> {
 }
 
 impl TubeSettings<&[u8]> {
-    /// Returns the settings with an owned name.
     pub fn kept(&self) -> TubeSettings {
         self.with_dead(self.dead.map(Arc::from))
     }
 }
 
 impl TubeSettings {
-    /// Returns the settings with a borrowed name, as in a log record.
     pub fn borrowed(&self) -> TubeSettings<&[u8]> {
         self.with_dead(self.dead.as_deref())
     }
@@ -72,9 +69,7 @@ impl TubeSettings {
 #[derive(Debug, Default)]
 pub struct TubeRules {
     pub(in crate::engine) settings: TubeSettings,
-    /// The number of reservations in the current window.
     taken: u32,
-    /// The end of the current window.
     window_end: Time,
 }
 

@@ -18,14 +18,12 @@ pub struct LoggedGroup {
     pub count: GroupCount,
 }
 
-/// A deleted job that was a member of groups.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberGone {
     pub slot: u32,
     pub id: JobId,
     /// The job's [`Engine::logged_size`] before the delete.
     pub size: usize,
-    /// The new counts of the job's groups.
     pub groups: Vec<LoggedGroup>,
 }
 
@@ -69,7 +67,6 @@ pub enum Change {
         before: usize,
     },
     MemberGone(Box<MemberGone>),
-    /// A group with a new name was created.
     Group(Box<LoggedGroup>),
     /// The group has neither members nor waiting jobs, and was removed.
     GroupGone {
@@ -126,7 +123,6 @@ pub enum Change {
         /// The total length of the names in the previous settings, including the tube's name.
         names: usize,
     },
-    /// The reason of a job's failure was stored.
     Reason {
         slot: u32,
         /// The job's [`Engine::logged_size`] before and after the change.
@@ -258,7 +254,6 @@ impl Engine {
         }
     }
 
-    /// Removes and returns the oldest change.
     pub fn take_change(&mut self) -> Option<Change> {
         self.news.changes.as_mut()?.pop_front()
     }

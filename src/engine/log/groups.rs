@@ -11,7 +11,6 @@ use crate::engine::data::{GroupCount, JobFlag, Name, State, Time};
 use crate::engine::Engine;
 
 impl Engine {
-    /// Returns the number of the group with this name, created if necessary.
     fn restore_name(&mut self, name: &[u8]) -> u32 {
         let name = Name::from(name);
         let hash = self.tubes.hash(name.key());
@@ -19,7 +18,6 @@ impl Engine {
         known.unwrap_or_else(|| self.store.groups.insert(name, hash, GroupCount::default()))
     }
 
-    /// Ties the job in `slot` to the groups in its record.
     pub(in crate::engine) fn restore_ties(&mut self, slot: u32, ties: StoredTies) {
         let mut ties: Vec<_> = ties.iter().collect();
         // Insert in reverse order, because each tie is inserted at the head of the job's list.

@@ -30,23 +30,19 @@ pub const ORIGIN_SIZE: usize = 2;
 /// - `ids` is separate, because IDs can run out before bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogRoom {
-    /// Bytes that new jobs and results can use.
     pub puts: u64,
     /// Bytes that other changes can use. The space for a delete is already claimed by the put.
     pub changes: u64,
     /// Bytes of `changes` that a bulk command can claim at a time.
     pub burst: u64,
-    /// The highest ID that can be assigned.
     pub ids: u64,
 }
 
 impl LogRoom {
-    /// The log space of a queue without a log.
     pub const ENDLESS: LogRoom = LogRoom { puts: u64::MAX, changes: u64::MAX, burst: u64::MAX, ids: u64::MAX };
 }
 
 impl Engine {
-    /// Sets the log space that verbs can use until the next call.
     pub fn set_log_room(&mut self, room: LogRoom) {
         self.news.room = room;
     }
@@ -105,7 +101,6 @@ impl Engine {
         claimed
     }
 
-    /// Returns the bytes charged for the groups of the job in `slot`.
     fn ties_size(&self, slot: u32) -> usize {
         let groups = &self.store.groups;
         let all = groups.of_member(slot).chain(groups.waits_of(slot).map(|wait| wait.group));
@@ -139,7 +134,6 @@ impl Engine {
     }
 }
 
-/// Takes bytes from a budget. Returns `false` if the budget has fewer than `bytes` left.
 fn claim(budget: &mut u64, bytes: u64) -> bool {
     let rest = budget.checked_sub(bytes);
     *budget = rest.unwrap_or(*budget);
@@ -173,7 +167,6 @@ fn options_size(dedup_key: &DedupKey, reducer: Option<&[u8]>) -> usize {
     OPTIONS_SIZE + name + reducer.map_or(0, <[u8]>::len)
 }
 
-/// Returns the bytes charged for the options of a new job.
 pub(in crate::engine) fn logged_options(options: &JobOptions) -> usize {
     let plain = options.dedup_key == DedupKey::None && options.ttl == Span::MAX && options.max_attempts == 0;
     let plain = plain && options.groups.is_empty();

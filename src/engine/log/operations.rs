@@ -33,7 +33,6 @@ impl Engine {
         }
     }
 
-    /// Records the number of jobs that an operation must still move.
     pub(in crate::engine) fn operation_goes_on(&mut self, open: Option<u32>, left: u64) {
         if let Some(operation) = open.and_then(|number| self.agenda.open.get_mut(&number)) {
             operation.bound = left;
@@ -68,7 +67,6 @@ impl Engine {
         }
     }
 
-    /// Schedules all operations in progress for completion in later turns.
     pub(in crate::engine) fn resume_operations(&mut self) {
         let open = self.agenda.open.iter().map(|(&number, operation)| operation.clone().resume(number));
         self.agenda.deferred.extend(open.map(Deferred::LongCommand));

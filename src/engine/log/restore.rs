@@ -12,7 +12,6 @@ use crate::engine::data::{
 };
 use crate::engine::{Engine, NOBODY};
 
-/// The state of a job after a move to another tube.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MovedJob<'a> {
     pub pri: Priority,
@@ -20,7 +19,6 @@ pub struct MovedJob<'a> {
     /// The end of the delay of a delayed job, or the rank of a buried job in the order of burying.
     pub due: Time,
     pub state: State,
-    /// The original tube of a buried dead letter.
     pub dead_from: Option<&'a [u8]>,
 }
 

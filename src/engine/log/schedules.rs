@@ -18,7 +18,6 @@ pub const RUN_SIZE: usize = 24;
 const _: () = assert!(RUN_SIZE as u64 <= CHANGE_SIZE, "the engine counts enough");
 
 impl Engine {
-    /// Returns the schedule of this job, if the job is a schedule.
     pub fn schedule_of(&self, job: &Job) -> Option<&Schedule> {
         (job.state() == State::Scheduled && job.holder != NIL).then(|| self.store.schedules.get(job.holder))
     }
@@ -47,7 +46,6 @@ impl Engine {
         }
     }
 
-    /// Returns the bytes charged for the options of a schedule.
     pub(in crate::engine) fn schedule_size(&self, job: &Job) -> usize {
         let schedule = self.store.schedules.get(job.holder);
         logged_schedule(schedule.texts(), schedule.tags().map_or(0, |tags| tags.groups.len()))

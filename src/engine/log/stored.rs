@@ -29,7 +29,6 @@ pub struct StoredJob<'a> {
     pub due: Time,
     pub history: History,
     pub fails: u8,
-    /// The original tube of a buried dead letter.
     pub dead_from: Option<&'a [u8]>,
     /// The body, followed by the result of a finished job.
     pub body: &'a [u8],
@@ -104,7 +103,6 @@ pub struct StoredOptions<'a> {
     pub concurrency: (StoredKey<'a>, u32),
     /// The reason of the last failure, or empty if unknown.
     pub reason: &'a [u8],
-    /// The groups to which the job is tied.
     pub ties: StoredTies<'a>,
 }
 
@@ -112,16 +110,13 @@ pub struct StoredOptions<'a> {
 pub struct StoredSchedule<'a> {
     /// The text of the recurrence for [`Recurrence::parse`](crate::engine::Recurrence::parse).
     pub when: &'a [u8],
-    /// The time at which the schedule is due next.
     pub due: Time,
     pub count: RunCount,
 }
 
-/// The groups of a job, either in the queue or in a log record.
 #[derive(Clone, Copy)]
 pub enum StoredTies<'a> {
     None,
-    /// The groups of the copies of a schedule.
     Tags(&'a [GroupTag]),
     Kept(&'a Groups, u32),
     /// The encoded groups in a record, and the function that decodes them.
@@ -308,7 +303,6 @@ impl Engine {
         slot.map_or(StoredTies::None, |slot| StoredTies::Kept(&self.store.groups, slot))
     }
 
-    /// Restores the options of a job without extras.
     pub(in crate::engine) fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
         if let Some(schedule) = &options.schedule {
             return self.restore_schedule(slot, options, schedule);
