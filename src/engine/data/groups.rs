@@ -79,7 +79,7 @@ pub struct Wait {
     pub(in crate::engine) slot: u32,
     /// The number of members that must have ended. 0 means all.
     pub(in crate::engine) need: u32,
-    /// The links in [`Group::waits`], or in `links.prev` the position in [`Group::counted`].
+    /// The links in [`Group::waits`]. For a wait in [`Group::counted`], `links.prev` is the position in that heap.
     links: Links,
     id: u64,
     /// `true` if the wait is in the list or heap of its group.

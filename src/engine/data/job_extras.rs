@@ -14,7 +14,8 @@ use super::{
 pub(in crate::engine) struct RareExtras {
     pub attached: List,
     pub progress: (u32, u32),
-    /// For a revoked job, the connection of the previous holder (0 for a lease) and the job's rank among buried jobs.
+    /// For a revoked job, the previous holder's connection number and the job's rank among buried jobs. The connection
+    /// number of a lease is 0.
     pub revoked: Option<(u32, Time)>,
     pub reducer: Option<Box<[u8]>>,
     /// The requested start time, or [`Time::NEVER`].

@@ -57,7 +57,7 @@ pub(in crate::engine) struct Lane {
     pub(in crate::engine) members: u32,
     /// The only job of the lane in the tube's queue, or [`NIL`].
     pub(in crate::engine) exposed: u32,
-    /// The other ready jobs of the lane.
+    /// The ready jobs of the lane, except for `exposed`.
     pub(in crate::engine) parked: ReadyQueue,
 }
 

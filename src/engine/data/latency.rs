@@ -5,11 +5,11 @@
 
 use super::Span;
 
-/// Upper bounds, in milliseconds, of the time that a job waits for its first worker, up to a day.
+/// Upper bounds, in nanoseconds, of the time that a job waits for its first worker, from 1 ms to a day.
 const WAIT_BOUNDS: [u64; 14] =
     nanos([1, 5, 25, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000]);
 
-/// Upper bounds, in milliseconds, of the time from reservation to completion, up to an hour.
+/// Upper bounds, in nanoseconds, of the time from reservation to completion, from 1 ms to an hour.
 const RUN_BOUNDS: [u64; 12] = nanos([1, 10, 50, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000]);
 
 const fn nanos<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {

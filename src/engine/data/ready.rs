@@ -10,7 +10,7 @@ use super::{Heap, JobFlag, Jobs, List, Priority, Time};
 
 #[derive(Debug, Default)]
 pub struct ReadyQueue {
-    /// The jobs that arrived in order.
+    /// The jobs that arrived in order. All other jobs are in `rest`.
     run: List,
     rest: Heap<(Priority, Time)>,
 }

@@ -143,7 +143,7 @@ pub struct Tube {
     pub(in crate::engine) watching: u32,
     /// The number of watching clients that are notified of work, idle or active.
     pub(in crate::engine) sleepers: u32,
-    /// The client that opened the tube, and that may have disconnected.
+    /// The client that opened the tube, even if that client has disconnected.
     pub(in crate::engine) opener: ClientHandle,
     /// Distinguishes the tube from earlier and later tubes with the same number.
     birth: u32,
