@@ -1,5 +1,5 @@
-# The targets for development and installation. `make help` lists all targets. pkg/packages.mk has the targets for
-# packages, pkg/tests.mk those for long tests.
+# The targets for development and installation. `make help` lists all targets. pkg/packages.mk contains the
+# targets for packages, and pkg/tests.mk those for long tests.
 #
 # Requires GNU make, a POSIX shell and a Rust toolchain. Variables, set with `make TARGET NAME=VALUE`:
 #
@@ -43,7 +43,7 @@ SYSUSERSDIR ?= /etc/sysusers.d
 DEFAULTSDIR ?= /etc/default
 INSTALL ?= install
 
-# These names are too common to be taken from the environment.
+# These names are too common to be read from the environment.
 PORT =
 HTTP = 11380
 ARGS =
@@ -82,17 +82,17 @@ STATIC_PROGRAM = $(TARGET_DIR)/$(STATIC_TARGET)/release/beanpole
 CARGO_HOME ?= $(HOME)/.cargo
 REMAP = --remap-path-prefix=$(CURDIR)=. --remap-path-prefix=$(CARGO_HOME)/registry/src=crates
 
-# Tests whether the port is in use: the program binds the first address, and then exits because it can never bind the
-# second one.
+# Checks whether the port is in use: the program binds the first address and then exits, because it can never
+# bind the second address.
 RUN_PORT = $(or $(PORT),11300)
 TAKEN = $(findstring in use,$(shell $(call q,$(PROGRAM)) -l 127.0.0.1:$(RUN_PORT) -l unix:/ 2>&1))
 HTTP_TAKEN = $(findstring in use,$(shell $(call q,$(PROGRAM)) -l 127.0.0.1:$(HTTP) -l unix:/ 2>&1))
-# The address in the printed message. It is unknown if the port is 0 or if ARGS may contain another address.
+# The address in the printed message. It is unknown if the port is 0 or if ARGS can contain another address.
 comma = ,
 SAID = $(if $(ARGS)$(filter 0,$(RUN_PORT)),HOST PORT$(comma) as logged below,127.0.0.1 $(RUN_PORT))
 
-# The server that `run` and `demo` start, and the message that they print. The web page can change jobs, because only local
-# clients can connect to it.
+# The server that `run` and `demo` start, and the message that they print. The web page permits changes, because
+# only local clients can connect.
 FREE = $(if $(TAKEN),$(error port $(RUN_PORT) on 127.0.0.1 is in use; try: make $@ PORT=$(shell expr $(RUN_PORT) + 1)))\
 $(if $(HTTP_TAKEN),$(error port $(HTTP) on 127.0.0.1 is in use; try: make $@ HTTP=$(shell expr $(HTTP) + 1)))
 SERVE = $(call q,$(PROGRAM)) -l 127.0.0.1 -p $(RUN_PORT) --http=127.0.0.1:$(HTTP) --http-admin $(ARGS)
@@ -138,8 +138,8 @@ static: toolchain ## build a static program: with musl if rustup has its target,
 static-program:
 	@echo $(call q,$(STATIC_PROGRAM))
 
-# The test programs of tests/, without those that Cargo.toml excludes from `cargo test`. Four of them run at the same time,
-# each with more threads than processors, because most long tests wait rather than compute.
+# The test programs in tests/, excluding those that Cargo.toml excludes from `cargo test`. Four of them run in parallel.
+# Each uses more threads than processors, because most long tests wait most of the time.
 EXCLUDED = oracle attacks powercut $(if $(TLS),,tls)
 TESTS = lib doc $(filter-out $(EXCLUDED),$(basename $(notdir $(wildcard tests/*.rs))))
 TEST_THREADS = $(or $(RUST_TEST_THREADS),$(shell expr 6 \* "$$(getconf _NPROCESSORS_ONLN)"))

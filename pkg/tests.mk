@@ -50,15 +50,15 @@ compat: build oracle ## compare with the original beanstalkd and gearmand, and t
 	tests/compat/gearman-suites '$(PROGRAM)'
 	$(if $(GEARMAND_INIT),tests/compat/gearmand-init '$(PROGRAM)' '$(GEARMAND_INIT)')
 
-# Afterwards, $(PROGRAM) is a program with TLS.
+# $(PROGRAM) is built with TLS and remains.
 tls: ## run the tests of TLS, also with real clients; needs openssl
 	$(MAKE) --no-print-directory build TLS=1
 	$(CARGO) clippy --locked --features tls --all-targets -- -D warnings
 	$(CARGO) test --locked --features tls --test tls --test access --test ctl
 	COMPAT_ONLY=tls tests/compat/run '$(PROGRAM)'
 
-# Debian's packages are unpacked rather than installed, because installed packages start their daemons. The libraries that
-# gearmand needs are installed.
+# Debian's packages are unpacked and not installed, because installed packages start their daemons. Only the
+# libraries that gearmand needs are installed.
 FETCHED = target/compat/beanstalkd
 ORACLE = $(or $(BEANSTALKD),$(shell ls /usr/bin/beanstalkd $(FETCHED)/usr/bin/beanstalkd 2>/dev/null | head -n 1))
 GEARMAN_FETCHED = target/compat/gearmand
@@ -115,7 +115,7 @@ powercut: build ## simulate power cuts of the real program; takes minutes; SEED=
 	$(CARGO) test $(CARGOFLAGS) --test powercut -- '--program=$(PROGRAM)' '--seed=$(SEED)' '--restarts=$(RESTARTS)' \
 	    '--also=$(ALSO)' '--trace=$(TRACE)' '--cut=$(CUT)'
 
-# The command of any server that speaks the beanstalk protocol. The judge replaces {port} and {dir}.
+# The command of a server that speaks the beanstalk protocol. The judge replaces {port} and {dir}.
 SERVER = $(abspath $(PROGRAM)) -l 127.0.0.1 -p {port} -b {dir} -f0
 judge: $(if $(filter file,$(origin SERVER)),build) ## check the replies of a server under a seeded load with faults; SERVER='COMMAND with {port} and {dir}'
 	python3 tests/judge/judge.py $(call q,$(SERVER)) --seed '$(or $(SEED),1)' --seconds '$(or $(SECONDS),300)' \
@@ -128,7 +128,7 @@ sim: ## simulate the whole server with new seeds for SECONDS=300, or with SEED=7
 worlds: ## run all sequences of up to six verbs for two clients, three jobs and two tubes; takes minutes; DEPTH=5 for shorter ones
 	BEANPOLE_DEPTH='$(or $(DEPTH),6)' $(CARGO) test --profile sim $(CARGOFLAGS) --lib small_world -- --nocapture
 
-# Only nightly Rust supports the coverage instrumentation. New inputs are kept in FUZZED; copy the important ones to
+# Coverage instrumentation requires nightly Rust. New inputs are kept in FUZZED; copy the important ones to
 # tests/fuzz/corpus.
 FUZZED = $(TARGET_DIR)/fuzz
 fuzz: ## run the fuzzers; TARGET=log for one target, SECONDS=600 for each target; needs nightly Rust and cargo-fuzz
@@ -170,7 +170,7 @@ TSAN_CARGO = $(if $(NIGHTLY_SOURCE),RUSTFLAGS='-Zsanitizer=thread' $(CARGO) +nig
 	RUSTFLAGS='-Zsanitizer=thread $(TSAN_LINK)' /usr/bin/cargo)
 TSAN_TEST = TSAN_OPTIONS=halt_on_error=1 CARGO_TARGET_DIR='$(abspath $(TARGET_DIR))/tsan' $(TSAN_CARGO) test --locked -Zbuild-std \
 	--target $(HOST)
-# Tests that measure memory, which fail because of the sanitizer's own memory.
+# Tests that measure memory, which fail because of the sanitizer's own memory usage.
 TSAN_MEASURED = tells_itself_very_much does_not_read what_very_many_are_told
 tsan: ## find data races with ThreadSanitizer; needs the source of Rust's standard library
 	@if [ -z '$(or $(NIGHTLY_SOURCE),$(DEBIAN_SOURCE))' ]; then \
@@ -209,7 +209,8 @@ results: ## run the benchmarks, and update benches/RESULTS.md, the CSV file and 
 picture: ## draw the figures of benches/RESULTS.md for the README, and write them as CSV
 	$(CARGO) bench $(CARGOFLAGS) --bench picture -- $(abspath benches)/RESULTS.md $(abspath benches)/figures.svg
 
-# The benchmarks for Gearman and Workq. `bench` runs them unless ARGS contains an option that only the main benchmark has.
+# The benchmarks for Gearman and Workq. `bench` runs them unless ARGS contains an option that only the main
+# benchmark supports.
 SHARED = --pin --quick --runs=%
 .PHONY: bench-doors
 bench-doors:
@@ -217,7 +218,7 @@ bench-doors:
 	echo 'Gearman was not measured: gearmand is missing (Debian: apt-get install gearman-job-server, or set GEARMAND=/path/to/gearmand)')
 	@$(CARGO) bench $(CARGOFLAGS) --bench workq -- $(ARGS)
 
-# The gearmand for benchmarks, installed or unpacked by `fetch-gearmand`.
+# The gearmand for benchmarks, either installed or unpacked by `fetch-gearmand`.
 RIVAL = $(or $(GEARMAND),$(shell ls /usr/sbin/gearmand target/compat/gearmand/usr/sbin/gearmand 2>/dev/null | head -n 1))
 
 bench-tls: ## measure the cost of TLS: memory, CPU time, handshakes, and program size; needs openssl
@@ -234,7 +235,7 @@ bench-quick: ## run bench with less precision, in at most a minute
 	$(CARGO) bench $(CARGOFLAGS) --bench load -- --quick $(ARGS)
 
 
-# The test of the web page needs an installed browser, and playwright-core, which is installed in the target directory.
+# The test of the web page requires an installed browser. It installs playwright-core in the target directory.
 BROWSER = $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 PLAYWRIGHT = $(TARGET_DIR)/browser
 .PHONY: alerts browser prometheus

@@ -34,7 +34,7 @@ module ActiveJob
         put(job, [(timestamp - Time.now.to_f).ceil, 0].max)
       end
 
-      # Newer versions of Rails ask for this.
+      # Newer versions of Rails call this method.
       def enqueue_after_transaction_commit?
         true
       end
@@ -43,14 +43,14 @@ module ActiveJob
 
       def put(job, delay)
         tags = job.respond_to?(:queue_tags) ? job.queue_tags : ""
-        # A retry is not a duplicate of the job that asks for it.
+        # A retry gets no `idp` tag, because the server would treat the retry as a duplicate of the original job.
         tags = tags.split.reject { |tag| tag.start_with?("idp:") }.join(" ") if job.executions > 0
         body = JSON.generate(job.serialize)
         options = { pri: job.priority || 65536, delay: delay, ttr: @ttr }
         job.provider_job_id = client.put(body, "tub:#{job.queue_name} #{tags}".strip, **options)
       end
 
-      # Connections are not shared between threads.
+      # Connections must not be shared between threads.
       def client
         Thread.current[:beanpole_client] ||= ::Client.new
       end
@@ -68,7 +68,7 @@ class BeanpoleWorker
     loop { work }
   end
 
-  # Runs the next job; waits for one, at most this many seconds if they are given. Returns false if there was none.
+  # Runs the next job. Waits for a job, for at most `seconds` if given. Returns false if there was none.
   def work(seconds = nil)
     job = @client.tubes.reserve(seconds)
     begin
@@ -86,7 +86,7 @@ class BeanpoleWorker
 
   private
 
-  # The mutex of the connection keeps its commands apart.
+  # The connection's mutex keeps commands of different threads separate.
   def touching(job)
     toucher = Thread.new do
       loop do

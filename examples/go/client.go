@@ -12,7 +12,8 @@ import (
 	"github.com/beanstalkd/go-beanstalk"
 )
 
-// Client adds commands to a connection, for use by one goroutine: it sends them while no other command waits for its reply.
+// Client adds commands to a connection. It must be used by one goroutine and only while no other command waits for its
+// reply.
 type Client struct {
 	*beanstalk.Conn
 	raw net.Conn
@@ -30,12 +31,12 @@ func dial() (Client, error) {
 	return Client{beanstalk.NewConn(raw), raw}, nil
 }
 
-// send returns what follows one of the wanted words in the reply.
+// send returns the rest of the reply after one of the wanted words.
 func (c Client) send(command string, wanted ...string) (string, error) {
 	if _, err := fmt.Fprintf(c.raw, "%s\r\n", command); err != nil {
 		return "", err
 	}
-	// The reply is all that the server sends, so the buffer takes nothing that belongs to a later one.
+	// The server sends nothing after the reply. The buffer therefore contains no part of a later reply.
 	line, err := bufio.NewReader(c.raw).ReadString('\n')
 	word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	for _, name := range wanted {
@@ -49,13 +50,13 @@ func (c Client) send(command string, wanted ...string) (string, error) {
 	return "", fmt.Errorf("%s: got %q, %v", strings.Fields(command)[0], line, err)
 }
 
-// isReply returns true if a command failed because of this reply, which is one of the errors of go-beanstalk.
+// isReply returns true if err is the given error reply, which is one of the errors of go-beanstalk.
 func isReply(err, reply error) bool {
 	var failed beanstalk.ConnError
 	return err == reply || errors.As(err, &failed) && failed.Err == reply
 }
 
-// put returns the job's ID. With `idp`, it is the ID of the earlier job that has the same key.
+// put returns the job's ID. With the tag `idp`, it returns the ID of an existing job with the same key.
 func (c Client) put(body, tags string) (string, error) {
 	id, err := c.send(fmt.Sprintf("put 65536 0 60 %d %s\r\n%s", len(body), tags, body), "INSERTED")
 	id, _, _ = strings.Cut(id, " ")
@@ -67,7 +68,8 @@ func (c Client) setTube(tube, settings string) error {
 	return err
 }
 
-// fail returns the delay before the next try, or "" if that was the last one. The server keeps 4096 bytes of the reason.
+// fail returns the delay before the next attempt, or "" after the last attempt. The server keeps 4096 bytes of the
+// reason.
 func (c Client) fail(id uint64, reason string) (string, error) {
 	return c.send(fmt.Sprintf("fail %d 65536 %d\r\n%s", id, len(reason), reason), "RELEASED", "BURIED")
 }

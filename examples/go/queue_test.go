@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// start runs a queue until the test ends, and returns its address. Go starts programs from threads that may exit before the
-// process does; --exit-with-parent watches the process.
+// start runs a queue until the test ends and returns its address. Go starts programs from threads that can exit before
+// the process does. Unlike signals of the parent thread, --exit-with-parent watches the process.
 func start(t *testing.T) string {
 	program := os.Getenv("BEANPOLE")
 	if program == "" {

@@ -14,8 +14,8 @@ export class Client {
     return client;
   }
 
-  // Sends a command, with a body if it has one. Resolves to the words of the reply. Another reply than `wanted` is an error,
-  // with its first word in `reply`.
+  // Sends a command with an optional body. Resolves to the words of the reply. A reply other than `wanted` is an error,
+  // whose property `reply` contains the first word.
   async send(line, wanted, body) {
     this.socket.write(body === undefined ? `${line}\r\n` : Buffer.concat([`${line}\r\n`, body, '\r\n'].map(Buffer.from)));
     const reply = await this.take(() => this.buffer.indexOf('\r\n'));
@@ -26,7 +26,8 @@ export class Client {
     return words;
   }
 
-  // Resolves to that many bytes, without the CR LF after them. A length below 0 means that more must arrive first.
+  // Resolves to that many bytes, excluding the following CR LF. A negative length means that more input is needed to
+  // determine the length.
   async take(length) {
     while (length() < 0 || this.buffer.length < length() + 2) {
       const { value, done } = await this.chunks.next();
@@ -38,7 +39,7 @@ export class Client {
     return taken;
   }
 
-  // Resolves to the job's ID. With `idp`, it is the ID of the earlier job that has the same key.
+  // Resolves to the job's ID. With the tag `idp`, resolves to the ID of an existing job with the same key.
   async put(body, tags = '', { pri = 65536, delay = 0, ttr = 60 } = {}) {
     return (await this.send(`put ${pri} ${delay} ${ttr} ${Buffer.byteLength(body)} ${tags}`.trim(), 'INSERTED', body))[1];
   }
@@ -48,7 +49,7 @@ export class Client {
     return { id, body: (await this.take(() => Number(bytes))).toString() };
   }
 
-  // Resolves to the delay before the next try, or to undefined if that was the last one.
+  // Resolves to the delay before the next attempt, or to undefined after the last attempt.
   async fail(id, reason, pri = 65536) {
     const bytes = Buffer.from(reason).subarray(0, 4096);
     return (await this.send(`fail ${id} ${pri} ${bytes.length}`, 'RELEASED|BURIED', bytes))[1];

@@ -14,7 +14,7 @@ use Pheanstalk\SocketFactory;
 
 (@include __DIR__ . '/vendor/autoload.php') || require 'Pheanstalk/autoload.php';
 
-/** A command that pheanstalk does not know: a line, perhaps a body, and the reply that means success. */
+/** A command that pheanstalk does not support: a line, an optional body, and the reply that indicates success. */
 class Line extends AbstractCommand implements ResponseParserInterface
 {
     public function __construct(private string $line, private string $wanted, private ?string $body = null) {}
@@ -42,7 +42,7 @@ class Client extends Pheanstalk
 
     public function __construct(private Connection $line) { parent::__construct($line); }
 
-    /** Returns the job's ID. With `idp`, it is the ID of the earlier job that has the same key. */
+    /** Returns the job's ID. With the tag `idp`, returns the ID of an existing job with the same key. */
     public function putTagged(string $body, string $tags, int $pri = 65536, int $delay = 0, int $ttr = 60): int
     {
         $put = sprintf('put %d %d %d %d %s', $pri, $delay, $ttr, strlen($body), $tags);
@@ -54,7 +54,7 @@ class Client extends Pheanstalk
         $this->line->dispatchCommand(new Line("set-tube $tube $settings", 'SET'));
     }
 
-    /** Reports a failed try. Returns the delay before the next try, or null if that was the last one. */
+    /** Reports a failed attempt. Returns the delay before the next attempt, or null after the last attempt. */
     public function fail(Job $job, string $reason, int $pri = 65536): ?int
     {
         $fail = sprintf('fail %d %d %d', $job->getId(), $pri, strlen($reason = substr($reason, 0, 4096)));

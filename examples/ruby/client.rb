@@ -6,7 +6,7 @@ class Client < Beaneater
     super
   end
 
-  # Returns the job's ID. With `idp`, it is the ID of the earlier job that has the same key.
+  # Returns the job's ID. With the tag `idp`, returns the ID of an existing job with the same key.
   def put(body, tags, pri: 65536, delay: 0, ttr: 60)
     connection.transmit("put #{pri} #{delay} #{ttr} #{body.bytesize} #{tags}\r\n#{body}")[:id].to_i
   end
@@ -15,7 +15,7 @@ class Client < Beaneater
     connection.transmit("set-tube #{tube} #{settings}")
   end
 
-  # Reports a failed try. Returns the delay before the next try, or nil if that was the last one.
+  # Reports a failed attempt. Returns the delay before the next attempt, or nil after the last attempt.
   def fail(job, reason, pri: 65536)
     reason = reason.byteslice(0, 4096)
     connection.transmit("fail #{job.id} #{pri} #{reason.bytesize}\r\n#{reason}")[:id]&.to_i

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Sends one mail to the address on stdin. Anything but exit status 0 is a failure, and stderr is its reason.
+# Sends a mail to the address on stdin. A nonzero exit status is a failure with stderr as its reason.
 read -r address
 case $address in
     *@*) echo "sent to $address" ;;

@@ -1,6 +1,6 @@
-// The page in a real browser: clicks and keys, against the real program. `make browser` runs it.
+// Tests the web page in a real browser with the real program. Run by `make browser`.
 //
-// Owns what a user sees and does. Arguments: the program, the browser, and a folder for pictures if some are wanted.
+// Arguments: the program, the browser, and optionally a directory for screenshots.
 'use strict';
 const assert = require('node:assert');
 const { spawn } = require('node:child_process');
@@ -11,7 +11,7 @@ const { chromium } = require('playwright-core');
 const [program, browserPath, pictures] = process.argv.slice(2);
 const MARKUP = '<img src=x onerror="document.title=\'broken\'"><b>bold</b>';
 
-/** Starts a server on free ports; gives its process and its ports. */
+/** Starts a server on free ports. Resolves to its process and its ports. */
 function start(...options) {
   return new Promise((resolve, reject) => {
     const child = spawn(program, ['-p', '0', '--http=127.0.0.1:0', ...options], { stdio: ['ignore', 'ignore', 'pipe'] });
@@ -25,7 +25,7 @@ function start(...options) {
   });
 }
 
-/** Says something to the queue, and waits until so many lines have come back. */
+/** Sends text to the queue and waits for a number of reply lines. */
 function say(port, text, lines) {
   return new Promise((resolve, reject) => {
     const socket = net.connect(port, '127.0.0.1', () => socket.write(text));
@@ -38,7 +38,7 @@ function say(port, text, lines) {
   });
 }
 
-/** Asks over HTTP with any headers, which a browser would not let us choose. */
+/** Sends an HTTP request with arbitrary headers, which a browser does not permit. */
 function ask(port, path, options = {}) {
   return new Promise((resolve, reject) => {
     const request = http.request({ host: '127.0.0.1', port, path, ...options }, (reply) => {
@@ -64,7 +64,7 @@ const row = (page, tube) => page.locator('#rows tr').filter({ has: page.getByRol
 const cell = (page, tube, label) => row(page, tube).locator('td[data-label="' + label + '"]');
 const names = (page) => page.locator('#rows th.name').allTextContents();
 
-/** Waits until what `look` finds is `wanted`. */
+/** Waits until `look` returns `wanted`. */
 async function until(look, wanted) {
   const end = Date.now() + 20000;
   for (;;) {
@@ -113,7 +113,7 @@ async function look(page) {
   assert.doesNotMatch(await page.title(), /broken/);
 }
 
-/** Bodies are shown as they are, between line breaks and indentation that were added. */
+/** Bodies are shown unchanged, except for added line breaks and indentation. */
 async function bodies(page, queue) {
   const body = '{"id": 12345678901234567890, "amount": 1.10, "n":1e400, "a": 1, "a": 2, "list":[],"text":"a\\"{b}, c: \\u00e9","deep":[{"x":null},[true]]}';
   await say(queue, 'use exact\r\nput 10 0 60 ' + body.length + '\r\n' + body + '\r\n', 2);
@@ -126,7 +126,7 @@ async function bodies(page, queue) {
   await page.keyboard.press('Escape');
 }
 
-/** A tube has an address; opening it moves the focus there, and Back closes it. */
+/** A tube has its own URL. Opening the URL moves the focus to the tube, and the Back button closes the tube. */
 async function addresses(page, web) {
   const button = page.getByRole('button', { name: 'mail', exact: true });
   await button.focus();
@@ -144,7 +144,7 @@ async function addresses(page, web) {
   await until(() => page.locator('#tube').isHidden(), true);
 }
 
-/** What is shown while the server is away says so, and nothing of it turns into "none". */
+/** While the server is unreachable, the page must mark its data as outdated and not show "none" instead. */
 async function away(browser) {
   const server = await start();
   const page = await browser.newPage();
@@ -159,7 +159,7 @@ async function away(browser) {
   await page.close();
 }
 
-/** No column is out of reach at any width, also while a tube is paused. */
+/** All columns must be reachable at every width, even while a tube is paused. */
 async function widths(browser, server) {
   await say(server.queue, 'pause-tube zoo 500\r\n', 1);
   for (const width of [320, 721, 768, 861, 1440, 2560]) {
@@ -211,7 +211,7 @@ async function steer(page) {
   assert.deepStrictEqual(dialogs.length, 2, 'a move and a clear are asked for');
 }
 
-/** Jobs of a tube by state, in pages, each with an address; a job by its id, with its failures. */
+/** Lists the jobs of a tube by state in pages with their own URLs, and shows a job by ID with its failures. */
 async function jobs(page, web, queue) {
   await page.getByRole('button', { name: 'mail', exact: true }).click();
   const ids = () => page.locator('#jobs th.name').allTextContents();
@@ -241,7 +241,7 @@ async function jobs(page, web, queue) {
   await until(() => page.locator('#job').isHidden(), true);
 }
 
-/** A job that waits for another one, and a schedule, which is run at once. */
+/** Shows a job that waits for another job, and a schedule, which is then run immediately. */
 async function related(page, web, queue) {
   const put = (tags, body) => 'put 0 0 60 ' + body.length + ' ' + tags + '\r\n' + body + '\r\n';
   const heard = await say(queue, 'use flow\r\n' + put('grp:batch', 'part') + put('aft:batch', 'whole')
@@ -273,7 +273,7 @@ async function related(page, web, queue) {
   await page.keyboard.press('Escape');
 }
 
-/** Failed jobs by reason: a whole group, and some of its jobs, are kicked, moved and deleted. */
+/** Shows failed jobs by reason. A whole group and selected jobs are kicked, moved and deleted. */
 async function failures(page, queue, web) {
   const bad = (tube, reason) => 'put 0 0 60 1 tub:' + tube + '\r\nx\r\n';
   const heard = await say(queue, bad('north').repeat(3) + bad('south').repeat(30), 33);
@@ -331,8 +331,8 @@ async function failures(page, queue, web) {
   page.off('dialog', accept);
 }
 
-/** A form gives a tube its settings. */
-/** A worker that hangs, a schedule that is late, and what has ended: each is found at a glance and by its own address. */
+/** Changes the settings of a tube with a form. */
+/** A worker that hangs, a late schedule, and ended jobs must be easy to find and have their own URLs. */
 async function views(page, web, queue) {
   const cells = async (column) => (await page.locator('#rows tr > :nth-child(' + column + ')').allTextContents()).map((text) => text.trim());
   await say(queue, 'put 0 0 600 4 tub:slow\r\nhang\r\nput 0 0 60 1 tub:slow idp:nightly every:1\r\nx\r\n', 2);
@@ -360,7 +360,7 @@ async function views(page, web, queue) {
   await page.locator('#to-schedules').click();
   await until(async () => (await cells(1))[0], 'nightly');
   await until(async () => /^missed \d+$/.test((await cells(5))[0]), true);
-  // A short word is not broken, and one page has no buttons for others.
+  // Short words must not be wrapped, and a single page must not have buttons for other pages.
   await until(async () => page.locator('#rows td[data-label=tube]').first().evaluate((cell) => cell.offsetWidth >= 80), true);
   await until(() => page.locator('#after').isHidden(), true);
   await picture(page, 'schedules');
@@ -432,7 +432,7 @@ async function refusals(web) {
   assert.strictEqual((await ask(web, '/', { headers: { Host: 'evil.example:' + web } })).status, 421);
 }
 
-/** Another site, in the same browser: it must neither read nor change anything. */
+/** Another site in the same browser must not be able to read or change anything. */
 async function otherSite(browser, web) {
   const site = http.createServer((_, reply) => { reply.setHeader('Content-Type', 'text/html'); reply.end('<p>another site'); });
   await new Promise((resolve) => site.listen(0, '127.0.0.1', resolve));
@@ -462,7 +462,7 @@ async function main() {
     const strange = [], complaints = [];
     page.on('request', (request) => { if (!request.url().startsWith('http://127.0.0.1:' + server.web + '/')) strange.push(request.url()); });
     page.on('pageerror', (error) => complaints.push(String(error)));
-    // A tube that has just become empty is gone when the page asks for it once more.
+    // A tube that has just become empty can be gone when the page requests it again.
     const isGone = (message) => /status of 404/.test(message.text()) && /\/api\/tubes\/[^/]+$/.test(message.location().url);
     page.on('console', (message) => { if (message.type() === 'error' && !isGone(message)) complaints.push(message.text()); });
     await page.goto('http://127.0.0.1:' + server.web + '/');

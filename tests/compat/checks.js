@@ -1,4 +1,4 @@
-// What the Node scripts of this folder share: the address, checks, and a count of them.
+// Shared helpers of the Node scripts in this directory: the server's address, and checks with a counter.
 'use strict';
 
 const assert = require('assert');
@@ -18,14 +18,14 @@ function same(got, wanted, what) {
   assert.deepStrictEqual(got, wanted, `${what}: got ${JSON.stringify(got)}, wanted ${JSON.stringify(wanted)}`);
 }
 
-// Bodies, without an enormous message when they differ.
+// Compares bodies. Avoids a very long message if they differ.
 function sameBytes(got, wanted, what) {
   count++;
   assert.ok(Buffer.isBuffer(got), `${what}: not a Buffer`);
   assert.ok(got.equals(wanted), `${what}: ${got.length} bytes differ from ${wanted.length} bytes`);
 }
 
-// The promise must fail, and the text of its error contain the word.
+// Checks that the promise is rejected with an error that contains the word.
 async function fails(word, promise, what) {
   count++;
   let got;
@@ -39,7 +39,7 @@ async function fails(word, promise, what) {
   assert.fail(`${what}: wanted ${word}, got ${JSON.stringify(got)}`);
 }
 
-// Awaits call() and checks how many seconds that took.
+// Awaits call() and checks the duration in seconds.
 async function within(low, high, call, what) {
   count++;
   const start = process.hrtime.bigint();
@@ -51,7 +51,7 @@ async function within(low, high, call, what) {
 
 const sleep = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
 
-// Runs every step in order, each with a tube name of its own.
+// Runs all steps in order, each with its own tube.
 async function run(steps) {
   for (const step of steps) {
     try {
@@ -66,7 +66,7 @@ async function run(steps) {
   process.exit(0);
 }
 
-// The part of a tube's statistics that beanstalkd has; what else there is must stand behind it.
+// Returns the statistics of a tube that beanstalkd has. Additional statistics must follow them.
 function ofTube(stats) {
   return Object.fromEntries(Object.entries(stats).slice(0, 14));
 }

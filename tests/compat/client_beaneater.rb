@@ -1,5 +1,5 @@
-# beaneater (Debian package ruby-beaneater). Its release and bury read stats-job first, and its statistics come out of
-# Ruby's own YAML parser.
+# Tests beaneater (Debian package ruby-beaneater). Before release and bury, the library sends stats-job. It
+# parses statistics with Ruby's YAML parser.
 
 require 'beaneater'
 

@@ -1,10 +1,11 @@
-// fivebeans (npm). It reads statistics as YAML, and finishes a reply as soon as its bytes are there.
+// Tests fivebeans (npm). The library parses statistics as YAML, and completes a reply as soon as all announced
+// bytes have arrived.
 'use strict';
 
 const { client: Client } = require('fivebeans');
 const { host, port, ok, same, sameBytes, fails, within, sleep, run, ofTube } = require('./checks.js');
 
-// The same client with promises in place of callbacks; several results come as an array.
+// A wrapper of the client that uses promises instead of callbacks. Several results are returned as an array.
 class Connection {
   constructor() {
     this.client = new Client(host, port);
@@ -199,7 +200,7 @@ async function bodies(tube) {
   c.end();
 }
 
-// Many commands at once: the replies come in order.
+// Sends many commands at once. The replies must arrive in order.
 async function pipeline(tube) {
   const c = await connect(tube);
   const ids = await Promise.all(Array.from({ length: 500 }, (_, n) => put(c, `n${n}`)));

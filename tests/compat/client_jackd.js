@@ -1,5 +1,5 @@
-// jackd (npm). It takes only text for a body (an object becomes JSON, an empty one is refused), and gives statistics
-// as the text that the server sent.
+// Tests jackd (npm). The library accepts only text as a body (objects are converted to JSON, and empty bodies
+// are refused), and returns statistics as the original text.
 'use strict';
 
 const JackdClient = require('jackd');
@@ -15,7 +15,7 @@ async function connect(tube) {
   return c;
 }
 
-// "key: value" lines as an object of strings, without quotes.
+// Parses "key: value" lines to an object of strings without quotation marks.
 function values(text) {
   const lines = text.split('\n');
   same([lines[0], lines[lines.length - 1]], ['---', ''], 'first and last line');
@@ -25,7 +25,7 @@ function values(text) {
   }));
 }
 
-// The library forgets the end of this one line, so it is sent behind it.
+// The library omits the line ending of this command. Send it separately.
 async function pauseTube(c, tube, delay) {
   const reply = c.pauseTube(tube, { delay });
   await c.write(Buffer.from('\r\n'));

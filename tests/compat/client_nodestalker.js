@@ -1,12 +1,12 @@
-// nodestalker (npm). It takes the first packet for the whole of every reply but RESERVED, and even of that one if the
-// packet ends with the line: a short reply, statistics included, must leave in one piece, and RESERVED's line must not
-// go out without its body. The last step hammers on that.
+// Tests nodestalker (npm). The library treats the first packet as the complete reply, except that RESERVED can
+// continue if the packet does not end with its line. The server must therefore send short replies in one piece
+// and the line of RESERVED together with the body. The last step repeats that many times.
 'use strict';
 
 const { Client } = require('nodestalker');
 const { host, port, ok, same, sameBytes, fails, within, sleep, run, ofTube } = require('./checks.js');
 
-// Calls a command as a promise; a job is { id, data }, an error the words of the reply.
+// Executes a command as a promise. A job is { id, data }, and an error contains the words of the reply.
 class Connection {
   constructor(raw) {
     this.client = Client(`${host}:${port}`, raw);

@@ -1,6 +1,6 @@
 <?php
-// pheanstalk (Debian package php-pda-pheanstalk). It splits statistics by line and leaves quotes in, so that names are
-// compared without them here. It knows no reserve-job.
+// Tests pheanstalk (Debian package php-pda-pheanstalk). The library splits statistics by line and keeps
+// quotation marks, which are therefore removed before names are compared. It does not support reserve-job.
 
 error_reporting(E_ALL & ~E_DEPRECATED);
 ini_set('display_errors', 'stderr');
@@ -71,7 +71,7 @@ function connect(?string $tube = null): Pheanstalk
     return $c;
 }
 
-// Statistics as a plain array, names without quotes.
+// Returns statistics as an array, without quotation marks around names.
 function plain($response): array
 {
     return array_map(fn ($value) => trim($value, '"'), $response->getArrayCopy());

@@ -1,4 +1,5 @@
-// gearmanode (npm). Its workers take jobs by GRAB_JOB or GRAB_JOB_UNIQ; it cannot bear a NUL at the end of a handle.
+// Tests gearmanode (npm). Its workers use GRAB_JOB or GRAB_JOB_UNIQ. The library does not support handles that
+// end with a NUL byte.
 'use strict';
 
 const gearmanode = require('gearmanode');
@@ -14,7 +15,7 @@ function worker(name, call, options) {
   return w;
 }
 
-// How the job ends, and what its worker said before.
+// Resolves to the outcome of the job and the earlier messages of its worker.
 function ended(job) {
   return new Promise((resolve) => {
     const said = [];

@@ -1,5 +1,5 @@
-# Gearman::Client and Gearman::Worker (Debian package libgearman-client-perl). The worker sends SET_CLIENT_ID before each CAN_DO, takes
-# jobs by plain GRAB_JOB, and sends WORK_EXCEPTION and then WORK_FAIL.
+# Tests Gearman::Client and Gearman::Worker (Debian package libgearman-client-perl). The worker sends
+# SET_CLIENT_ID before each CAN_DO, uses GRAB_JOB, and sends WORK_EXCEPTION followed by WORK_FAIL.
 use strict;
 use warnings;
 use Gearman::Client;
@@ -22,7 +22,7 @@ $main::parent = $$;
 sub ok { my ($good, $what) = @_; $checks++; $good or die "failed: $what\n" }
 sub same { my ($got, $wanted, $what) = @_; ok($got eq $wanted, "$what: got $got, wanted $wanted") }
 
-# A worker in a process of its own.
+# Starts a worker in a separate process.
 sub worker {
     my (%functions) = @_;
     my $pid = fork // die "fork: $!";
@@ -48,7 +48,7 @@ my $pid = worker(
     empty   => [sub { undef }],
 );
 
-# Foreground, one by one and many at once.
+# Foreground jobs, submitted one at a time and in parallel.
 same(${ $client->do_task(reverse => "hello") }, "olleh", "do_task");
 my $set = $client->new_task_set;
 my %got;
@@ -58,13 +58,13 @@ for my $number (1 .. 50) {
 $set->wait(timeout => 20);
 same($got{$_}, scalar reverse("ab$_"), "task $_") for 1 .. 50;
 
-# Status on the way.
+# Status updates during a job.
 my @status;
 my $result = $client->do_task(Gearman::Task->new("steps", \"", { on_status => sub { push @status, "@_[0, 1]" } }));
 same($$result, "done", "a task with a status");
 same(join(",", @status), "1 3,2 3,3 3", "the status");
 
-# A failure, and an exception with the failure behind it: the worker must stay.
+# A failure, and an exception followed by a failure. The worker's connection must stay open.
 my $start = time;
 for my $turn (1 .. 3) {
     my ($failed, $exception) = (0, "");
@@ -77,7 +77,7 @@ for my $turn (1 .. 3) {
 }
 ok(time - $start < 5, "the worker had not to connect again");
 
-# Background, and its status.
+# A background job and its status.
 my $handle = $client->dispatch_background("nobody", \"x", { uniq => "u" });
 my $again = $client->dispatch_background("nobody", \"y", { uniq => "u" });
 same($handle, $again, "the same unique id");
@@ -87,7 +87,7 @@ my $hyphen = $client->dispatch_background("nobody", \"x", { uniq => "-" });
 same($client->dispatch_background("nobody", \"x", { uniq => "-" }), $hyphen, "the same payload");
 ok($client->dispatch_background("nobody", \"z", { uniq => "-" }) ne $hyphen, "another payload");
 
-# Has a job done by another worker after a while; the first one may be ended before.
+# Submits a job whose first worker is killed, and lets another worker complete it.
 sub inherited {
     my ($name, $victim) = @_;
     my $heir = fork // die "fork: $!";
@@ -105,7 +105,8 @@ sub inherited {
     return $answer ? $$answer : "nothing";
 }
 
-# A worker that is killed at work, and one that takes too long (milliseconds; a second at least).
+# A worker that is killed during a job, and one that exceeds the time limit. The limit is given in milliseconds,
+# and the minimum is one second.
 my $victim = worker(slow => [sub { sleep 30; "never" }]);
 same(inherited("slow", $victim), "inherited", "the job of a killed worker");
 stop($victim);

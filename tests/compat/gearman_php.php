@@ -1,6 +1,6 @@
 <?php
-// PHP's gearman extension over libgearman (Debian package php-gearman). Both sides send OPTION_REQ exceptions, workers take jobs
-// by GRAB_JOB_ALL.
+// Tests PHP's gearman extension, which uses libgearman (Debian package php-gearman). Clients and workers send
+// OPTION_REQ exceptions, and workers use GRAB_JOB_ALL.
 
 ini_set('display_errors', 'stderr');
 [, $host, $port] = $argv;
@@ -31,7 +31,7 @@ register_shutdown_function(function () use (&$children) {
     }
 });
 
-// A worker in a process of its own.
+// Starts a worker in a separate process.
 function worker(array $functions): int
 {
     global $children, $host, $port;
@@ -137,8 +137,8 @@ same(array_slice($client->jobStatus($handle), 0, 2), [true, false], 'a backgroun
 $status = $client->jobStatusByUniqueKey('same');
 same(array_slice($status, 0, 2), [true, false], 'its status by unique id');
 
-// A worker that is killed at work. The first client is of no use any more: jobStatusByUniqueKey leaves it waiting, with gearmand
-// as well.
+// A worker that is killed during a job. A new client is needed, because jobStatusByUniqueKey leaves the first
+// client waiting, even with gearmand.
 $client = new GearmanClient();
 $client->addServer($host, (int) $port);
 $client->setTimeout(10000);

@@ -1,10 +1,11 @@
 <?php
-// One .phpt file of PHP's Gearman extension: runs its FILE section where its SKIPIF section does not object, and compares what it
-// prints with EXPECT or EXPECTF.
+// Runs one .phpt file of PHP's Gearman extension: executes the section FILE unless the section SKIPIF says
+// otherwise, and compares the output with EXPECT or EXPECTF.
 //
 //   php gearman_phpt.php FILE
 //
-// Status 0: passed or skipped; 1: not. PHP's own runner is not in Debian's packages.
+// The exit status is 0 if the test passed or was skipped, and 1 otherwise. Debian's packages do not contain
+// PHP's own test runner.
 
 $text = file_get_contents($argv[1]);
 $sections = [];

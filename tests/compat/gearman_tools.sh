@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #
-# gearman and gearadmin (Debian package gearman-tools), which are libgearman's own. The client makes a unique id for each job, the
-# worker takes jobs by GRAB_JOB_ALL.
+# Tests gearman and gearadmin (Debian package gearman-tools), which use libgearman. The client creates a unique
+# ID for each job, and the worker uses GRAB_JOB_ALL.
 
 set -euo pipefail
 
@@ -25,7 +25,7 @@ worker() {
     workers+=($!)
     sleep 0.3
 }
-end_worker() { # the last one
+end_worker() { # stops the most recently started worker
     kill -KILL "${workers[-1]}" 2>/dev/null || true
     wait "${workers[-1]}" 2>/dev/null || true
     unset 'workers[-1]'
@@ -37,7 +37,7 @@ end_all() {
 }
 trap end_all EXIT
 
-# Administration.
+# Administrative commands.
 same "$(admin --status)" . 'an empty status'
 same "$(admin --create-function=made)" OK 'create function'
 same "$(admin --status)" "$(printf 'made\t0\t0\t0\n.')" 'a function that was made'
@@ -47,7 +47,7 @@ same "$(admin --cancel-job=H:none:1)" 'Error: UNKNOWN_JOB' 'cancel job'
 [[ $(admin --getpid) =~ ^[0-9]+$ ]] || same no yes getpid
 [[ $(admin --server-version) =~ ^[0-9.]+ ]] || same no yes version
 
-# Foreground.
+# Foreground jobs.
 worker -f wc -- wc -c
 same "$(printf hello | client -f wc)" 5 'a job'
 same "$(head -c 1000000 /dev/zero | client -f wc)" 1000000 'a large job'
@@ -57,7 +57,7 @@ same "$(printf '1\n22\n333\n' | client -N -f wc | sort -n | tr '\n' ' ')" '1 2 3
 same "$(admin --status)" "$(printf 'wc\t0\t0\t1\n.')" 'the status'
 end_worker
 
-# A worker that fails.
+# A worker whose command fails.
 worker -f bad -- false
 status=0
 printf x | client -f bad >/dev/null 2>&1 || status=$?
@@ -65,7 +65,7 @@ printf x | client -f bad >/dev/null 2>&1 || status=$?
 checks=$((checks + 1))
 end_worker
 
-# Background.
+# Background jobs.
 for body in one two three; do
     printf %s "$body" | client -b -u "$body" -f later >/dev/null
 done
@@ -83,7 +83,7 @@ for ((n = 0; n < 100; n++)); do
 done
 same "$(admin --status | grep ^later)" "$(printf 'later\t0\t0\t0')" 'all is done, and the worker gone'
 
-# A worker that is killed at work.
+# A worker that is killed during a job.
 worker -f slow -- sleep 30
 victim=${workers[-1]}
 (sleep 0.5; kill -KILL "$victim"; exec timeout 15 gearman -h "$host" -p "$port" -w -c 1 -f slow -- wc -c) &

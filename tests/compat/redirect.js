@@ -1,4 +1,4 @@
-// Preloaded (node -r) before a test suite that insists on port 11300: its connections go to COMPAT_PORT instead.
+// Preloaded with node -r before test suites that use port 11300: redirects their connections to COMPAT_PORT.
 'use strict';
 
 const net = require('net');

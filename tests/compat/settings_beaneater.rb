@@ -1,4 +1,5 @@
-# beaneater, unmodified, and the settings of tubes: each changes what a worker gets, and nothing does without it.
+# Tests tube settings with an unmodified beaneater. Each setting must change what a worker receives, compared
+# with a tube without the setting.
 
 require 'beaneater'
 require 'socket'

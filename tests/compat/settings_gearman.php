@@ -1,6 +1,7 @@
 <?php
-// PHP's gearman extension over libgearman, unmodified, and the settings of tubes, which are the functions of its workers: each
-// changes what a worker gets, and nothing does without it. Settings are given over the beanstalk protocol, at COMPAT_QUEUE.
+// Tests tube settings with an unmodified gearman extension of PHP. Each setting must change what a worker
+// receives, compared with a function without the setting. The script changes the settings over the beanstalk
+// protocol at COMPAT_QUEUE.
 
 ini_set('display_errors', 'stderr');
 [, $host, $port] = $argv;
@@ -14,7 +15,7 @@ function say(string $lines): string
     return stream_get_contents($stream);
 }
 
-/** A worker, which takes at most one job at a call; the callback says whether the job is done. */
+/** Creates a worker that grabs at most one job per call. The callback returns true if the job is complete. */
 function worker(string $function, callable $does): GearmanWorker
 {
     global $host, $port;
@@ -25,7 +26,7 @@ function worker(string $function, callable $does): GearmanWorker
     return $worker;
 }
 
-/** How many jobs a worker gets that is there for a moment. */
+/** Returns the number of jobs that a worker receives within a short time. */
 function taken(string $function, callable $does): int
 {
     $count = 0;

@@ -1,5 +1,6 @@
 <?php
-// pheanstalk, unmodified, and the settings of tubes: each changes what a worker gets, and nothing does without it.
+// Tests tube settings with an unmodified pheanstalk. Each setting must change what a worker receives, compared
+// with a tube without the setting.
 
 error_reporting(E_ALL & ~E_DEPRECATED);
 ini_set('display_errors', 'stderr');

@@ -37,7 +37,7 @@ static const char *base(void) {
     return dir && *dir ? dir : NULL;
 }
 
-/* The part of an absolute path below the directory; NULL if the path is elsewhere. */
+/* Returns the part of an absolute path below the directory, or NULL if the path is elsewhere. */
 static const char *below(const char *path) {
     const char *dir = base();
     size_t length = dir ? strlen(dir) : 0;
@@ -157,7 +157,7 @@ static void pieces_record(const char *part, long long offset, const struct iovec
     }
 }
 
-/* A write at the position of the file (`place` is -1) or at a place. */
+/* Defines a write function. If `place` is -1, the function writes at the current position of the file. */
 #define WRITE(name, parameters, types, call, pieces, number, place) \
     ssize_t name parameters { \
         static ssize_t (*real) types; \
@@ -181,7 +181,7 @@ WRITE(writev, (int file, const struct iovec *v, int n), (int, const struct iovec
 WRITE(pwritev, (int file, const struct iovec *v, int n, off_t at), (int, const struct iovec *, int, off_t), (file, v, n, at), v, n, at)
 WRITE(pwritev64, (int file, const struct iovec *v, int n, off_t at), (int, const struct iovec *, int, off_t), (file, v, n, at), v, n, at)
 
-/* Sets the size of a file ('T'), or makes it at least that large ('A'). */
+/* Records a new file size ('T') or a minimum file size ('A'). */
 static int resized(int file, char kind, long long size, int refused, int result) {
     char path[PATH_MAX];
     const char *part = refused || result ? NULL : of_file(file, path);
@@ -206,7 +206,7 @@ RESIZE(posix_fallocate64, (int file, off_t at, off_t size), (int, off_t, off_t),
 RESIZE(fallocate, (int file, int mode, off_t at, off_t size), (int, int, off_t, off_t), (file, mode, at, size), 'A', at + size, -1)
 RESIZE(fallocate64, (int file, int mode, off_t at, off_t size), (int, int, off_t, off_t), (file, mode, at, size), 'A', at + size, -1)
 
-/* What was written before a sync began is safe when the sync has succeeded. */
+/* Defines a sync function. After a successful sync, everything written before its beginning is durable. */
 #define SYNC(name) \
     int name(int file) { \
         REAL(int, name, int); \
@@ -272,7 +272,7 @@ int unlinkat(int at, const char *name, int flags) {
     return result;
 }
 
-/* Seconds that the wall clock was set forward. */
+/* Returns the number of seconds by which the wall clock was set forward. */
 static int64_t shift(void) {
     static volatile int64_t *page;
     const char *name = getenv("JUDGE_CLOCK");
