@@ -123,7 +123,7 @@ judge: $(if $(filter file,$(origin SERVER)),build) ## check the replies of a ser
 
 sim: ## simulate the whole server with new seeds for SECONDS=300, or with SEED=7; STEPS=500 sets the length
 	SEED='$(SEED)' STEPS='$(STEPS)' SECONDS='$(SECONDS)' \
-	    $(CARGO) test --profile sim $(CARGOFLAGS) --test sim as_asked -- --ignored --nocapture
+	    $(CARGO) test --profile sim $(CARGOFLAGS) --test sim requested_seeds -- --ignored --nocapture
 
 worlds: ## run all sequences of up to six verbs for two clients, three jobs and two tubes; takes minutes; DEPTH=5 for shorter ones
 	BEANPOLE_DEPTH='$(or $(DEPTH),6)' $(CARGO) test --profile sim $(CARGOFLAGS) --lib small_world -- --nocapture
@@ -171,7 +171,7 @@ TSAN_CARGO = $(if $(NIGHTLY_SOURCE),RUSTFLAGS='-Zsanitizer=thread' $(CARGO) +nig
 TSAN_TEST = TSAN_OPTIONS=halt_on_error=1 CARGO_TARGET_DIR='$(abspath $(TARGET_DIR))/tsan' $(TSAN_CARGO) test --locked -Zbuild-std \
 	--target $(HOST)
 # Tests that measure memory, which fail because of the sanitizer's own memory usage.
-TSAN_MEASURED = tells_itself_very_much does_not_read what_very_many_are_told
+TSAN_MEASURED = sends_itself_updates does_not_read updates_for_very_many
 tsan: ## find data races with ThreadSanitizer; needs the source of Rust's standard library
 	@if [ -z '$(or $(NIGHTLY_SOURCE),$(DEBIAN_SOURCE))' ]; then \
 	    echo 'the source of the standard library is missing: rustup toolchain install nightly --component rust-src' \

@@ -55,7 +55,7 @@ fn per_mille(sorted: &[Duration], share: usize) -> Duration {
 }
 
 #[test]
-fn waiting_workers_are_served_in_the_order_of_their_reserves() {
+fn waiting_workers_are_served_in_order() {
     let _alone = alone();
     let count = affordable(WAITING);
     let daemon = Daemon::start(&["-t", "1"]);
@@ -86,7 +86,7 @@ fn waiting_workers_are_served_in_the_order_of_their_reserves() {
 }
 
 #[test]
-fn silent_connections_cost_memory_but_no_time() {
+fn silent_connections_use_memory_but_no_processor_time() {
     let _alone = alone();
     let count = affordable(IDLE + WAITING);
     let (idle, waiting) = (count * 2 / 3, count / 3);
@@ -153,7 +153,7 @@ fn hold_and_lose(daemon: &Daemon, number: usize, jobs: usize) -> Vec<Duration> {
 }
 
 #[test]
-fn every_time_to_run_ends() {
+fn every_reservation_expires_in_time() {
     const HOLDERS: usize = 100;
     const JOBS: usize = 100;
     let _alone = alone();
@@ -231,7 +231,7 @@ fn costs(daemons: [&Daemon; 2], tube: &str) -> [f64; 2] {
 }
 
 #[test]
-fn work_costs_the_same_beside_many_other_tubes() {
+fn costs_do_not_depend_on_the_number_of_tubes() {
     let _alone = alone();
     let (few, many) = (Daemon::start(&["-t", "1"]), Daemon::start(&["-t", "1"]));
     let mut watcher = Wire::to(&many);
@@ -300,7 +300,7 @@ fn leaving(order: impl Fn(&mut Vec<ClientId>)) -> Duration {
 }
 
 #[test]
-fn leaving_those_who_wait_for_an_outcome_costs_the_same_in_any_order() {
+fn disconnecting_outcome_waiters_costs_the_same_in_any_order() {
     let _alone = alone();
     let (first, last) = (leaving(|_| {}), leaving(|clients| clients.reverse()));
     println!("{IDLE} clients who wait for one outcome go: the first one first {first:?}, the last one first {last:?}");

@@ -180,7 +180,7 @@ fn few_descriptors(server: &Daemon) {
 
 #[test]
 #[ignore = "takes a minute and much of the machine; see make chaos"]
-fn it_is_as_healthy_as_before() {
+fn the_server_recovers_from_disturbances() {
     let server = Daemon::start(&["--max-memory", "128m", "-z", "67108864", "--gearman=127.0.0.1:0"]);
     survives(&server, "stopped and continued", || stopped(&server));
     survives(&server, "a flood of connections", || flood(&server));
@@ -200,7 +200,7 @@ fn run(line: &str) -> bool {
 
 #[test]
 #[ignore = "see make chaos"]
-fn a_full_file_system_takes_deletes_and_then_jobs_again() {
+fn a_full_file_system_accepts_deletes_and_recovers() {
     let folder = Folder::new();
     let place = folder.file("full");
     std::fs::create_dir(&place).expect("a folder");
@@ -227,7 +227,7 @@ fn a_full_file_system_takes_deletes_and_then_jobs_again() {
 /// The memory limit has room for only one of the two bodies.
 #[test]
 #[ignore = "see make chaos"]
-fn bodies_of_a_gibibyte_leave_nothing_behind() {
+fn memory_of_huge_bodies_is_released() {
     const SIZE: usize = 1 << 30;
     let machine = fs::read_to_string("/proc/meminfo").expect("figures of the memory");
     let available = machine.lines().find_map(|line| line.strip_prefix("MemAvailable:")).expect("a figure");
@@ -253,7 +253,7 @@ const LOSSY: &str = "ip link set lo mtu 1500 up && { tc qdisc add dev lo root ne
 
 #[test]
 #[ignore = "see make chaos"]
-fn packets_that_get_lost_cost_nothing_but_time() {
+fn lost_packets_only_cost_time() {
     if std::env::var_os("BEANPOLE_LOSSY").is_some() {
         return beside_lost_packets();
     }
@@ -267,7 +267,7 @@ fn packets_that_get_lost_cost_nothing_but_time() {
     }
     let own = std::env::current_exe().expect("this program");
     let mut command = lossy(own.to_str().expect("a plain path"));
-    command.args(["packets_that_get_lost_cost_nothing_but_time", "--exact", "--ignored", "--nocapture"]);
+    command.args(["lost_packets_only_cost_time", "--exact", "--ignored", "--nocapture"]);
     assert!(command.env("BEANPOLE_LOSSY", "1").status().expect("this program").success());
 }
 
@@ -313,7 +313,7 @@ fn faketime() -> Option<String> {
 // Promises: P11.
 #[test]
 #[ignore = "see make chaos"]
-fn a_clock_that_is_set_moves_no_deadline() {
+fn setting_the_clock_does_not_move_deadlines() {
     let Some(library) = faketime() else {
         return println!(
             "a clock that is set: left out, since libfaketime is missing (Debian: apt-get install faketime)"

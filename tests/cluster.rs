@@ -159,7 +159,7 @@ fn schedule(seed: u64) -> usize {
 
 // Promises: P33, P34.
 #[test]
-fn confirmed_changes_stay_and_a_fenced_server_writes_no_more() {
+fn confirmed_changes_survive_and_fenced_servers_cannot_write() {
     let count = std::env::var("BEANPOLE_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(SCHEDULES);
     let confirmed: usize = (1..=count).map(schedule).sum();
     println!("{count} schedules, {confirmed} entries confirmed");
@@ -212,7 +212,7 @@ fn position(folder: &Folder) -> Option<Seq> {
 }
 
 #[test]
-fn a_standby_has_the_same_files_and_takes_over_at_once_after_a_release() {
+fn a_standby_has_the_same_files_and_takes_over_after_a_release() {
     let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 1)), Folder::new(), Folder::new());
     let active = activate(&mut node(&log, &first, "a"));
     let mut standby = node(&log, &second, "b");
@@ -236,7 +236,7 @@ fn a_standby_has_the_same_files_and_takes_over_at_once_after_a_release() {
 }
 
 #[test]
-fn a_slow_response_is_no_silence_of_the_active_server() {
+fn a_slow_response_does_not_count_as_silence() {
     let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 1)), Folder::new(), Folder::new());
     let _active = activate(&mut node(&log, &first, "a"));
     let mut standby = node(&log, &second, "b");
@@ -247,7 +247,7 @@ fn a_slow_response_is_no_silence_of_the_active_server() {
 }
 
 #[test]
-fn what_was_never_shared_is_gone_when_a_server_comes_back() {
+fn a_returning_server_drops_changes_that_were_never_shared() {
     let (log, folder) = (Arc::new(MemoryLog::new(Faults::default(), 2)), Folder::new());
     let active = activate(&mut node(&log, &folder, "a"));
     let file = active.storage.create("segment.0000000001", 64).expect("a file");
@@ -267,7 +267,7 @@ fn what_was_never_shared_is_gone_when_a_server_comes_back() {
 }
 
 #[test]
-fn a_copy_follows_entries_that_were_merged_wherever_it_is() {
+fn a_copy_at_any_position_can_follow_merged_entries() {
     for seen in [0, 3, 9, 10] {
         let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 3)), Folder::new(), Folder::new());
         let active = activate(&mut node(&log, &first, "a"));
@@ -302,7 +302,7 @@ fn a_copy_follows_entries_that_were_merged_wherever_it_is() {
 }
 
 #[test]
-fn a_copy_that_is_too_old_is_made_again() {
+fn an_outdated_copy_is_recreated() {
     let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 3)), Folder::new(), Folder::new());
     let active = activate(&mut node(&log, &first, "a"));
     let mut standby = node(&log, &second, "b");
@@ -403,7 +403,7 @@ fn write_until(active: &Active, log: &MemoryLog, end: Seq) {
 
 // Promises: P35.
 #[test]
-fn a_journal_that_was_wiped_or_restored_is_refused_and_the_old_copies_stay() {
+fn a_wiped_or_restored_journal_is_refused_and_copies_are_kept() {
     let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 6)), Folder::new(), Folder::new());
     let active = activate(&mut node(&log, &first, "a"));
     let file = active.storage.create("segment.0000000001", 64).expect("a file");

@@ -66,7 +66,7 @@ fn the_client_has_all_commands() {
 
 /// Names can come from users. A name must not be able to end its command or add arguments.
 #[test]
-fn nothing_in_a_name_becomes_another_command() {
+fn names_cannot_inject_commands() {
     let server = Server::start().unwrap();
     let mut client = Client::connect(server.address()).unwrap();
     let kept = client.put(b"kept", 0, 0, 60).unwrap();
@@ -193,7 +193,7 @@ fn the_client_reports_failures() {
 }
 
 #[test]
-fn a_server_that_is_dropped_lets_go_of_clients_and_port() {
+fn dropping_a_server_closes_its_connections_and_port() {
     // The address is unique to this process, which keeps other tests from using the port.
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let host = Some(format!("127.90.{high}.{low}"));
@@ -215,7 +215,7 @@ fn a_server_that_is_dropped_lets_go_of_clients_and_port() {
 
 /// Two servers run in the process, and a client sends `shutdown` to one of them.
 #[test]
-fn a_client_shuts_down_its_server_only() {
+fn a_client_shuts_down_only_its_server() {
     for command in [&b"shutdown\n"[..], b"shutdown graceful\n"] {
         let mut config = Config::embedded().with(|config| config.gearman = vec![Address::Tcp(None, None)]);
         config.protocols.allow_shutdown = true;
@@ -265,7 +265,7 @@ fn two_servers_are_two_queues() {
 }
 
 #[test]
-fn a_unix_socket_is_gone_with_its_server() {
+fn a_unix_socket_is_removed_with_its_server() {
     let path = socket("gone");
     let server = Server::start_unix(&path).unwrap();
     assert_eq!(server.names(), [format!("unix:{}", path.display())]);
@@ -276,7 +276,7 @@ fn a_unix_socket_is_gone_with_its_server() {
 }
 
 #[test]
-fn what_cannot_be_had_is_an_error_with_the_program_s_code() {
+fn failed_starts_return_the_program_s_exit_code() {
     let code = |config| Server::with(config).map(|server| server.names()).unwrap_err().code;
     // A documentation address (RFC 5737) that no machine uses.
     let elsewhere = Address::Tcp(Some("192.0.2.1".to_owned()), None);
@@ -286,7 +286,7 @@ fn what_cannot_be_had_is_an_error_with_the_program_s_code() {
 }
 
 #[test]
-fn a_clock_moved_by_hand_passes_delays_times_to_run_and_pauses() {
+fn a_manual_clock_ends_delays_reservations_and_pauses() {
     let (server, clock) = Server::with_manual_clock(Config::embedded()).unwrap();
     let mut client = Client::connect(server.address()).unwrap();
     let mut other = Client::connect(server.address()).unwrap();
@@ -317,7 +317,7 @@ fn a_clock_moved_by_hand_passes_delays_times_to_run_and_pauses() {
 }
 
 #[test]
-fn a_clock_moved_by_hand_passes_each_moment_on_its_way() {
+fn a_manual_clock_handles_each_deadline_in_order() {
     let (server, clock) = Server::with_manual_clock(Config::embedded()).unwrap();
     let mut client = Client::connect(server.address()).unwrap();
     let id = client.put(b"x", 0, 10, 5).unwrap();
@@ -335,7 +335,7 @@ fn a_clock_moved_by_hand_passes_each_moment_on_its_way() {
 }
 
 #[test]
-fn a_test_sees_and_empties_the_queue_that_it_embeds() {
+fn an_embedding_test_can_inspect_and_clear_the_queue() {
     let (server, clock) = Server::with_manual_clock(Config::embedded()).unwrap();
     let mut client = Client::connect(server.address()).unwrap();
     client.use_tube("mail").unwrap();
@@ -377,7 +377,7 @@ fn very_many_jobs_are_cleared_a_turn_at_a_time() {
 
 /// `watch` without a weight resets the weight of a watched tube to 1.
 #[test]
-fn a_tube_that_is_watched_again_has_the_usual_weight() {
+fn watching_a_tube_again_resets_its_weight() {
     const JOBS: usize = 40;
     let server = Server::start().expect("a server");
     let mut stream = TcpStream::connect(server.address()).expect("a connection");

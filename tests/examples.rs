@@ -61,7 +61,7 @@ impl Drop for Worker {
 }
 
 #[test]
-fn suites_of_other_languages_have_a_queue_of_their_own() {
+fn suites_of_other_languages_get_separate_queues() {
     for (folder, words) in [
         ("python", &["python3", "test_queue.py"][..]),
         ("ruby", &["ruby", "queue_test.rb"]),
@@ -161,7 +161,7 @@ fn loses_a_job(name: &str, client: &mut Client, worker: &Worker, log: &Path) {
 }
 
 #[test]
-fn workers_retry_with_reasons_and_producers_repeat_nothing() {
+fn workers_retry_with_reasons_and_producers_put_no_duplicates() {
     let python = &["python3", "-c", "import greenstalk"][..];
     let pheanstalk = &["php", "-r", "(@include 'Pheanstalk/autoload.php') || exit(1);"];
     for (folder, needs, producer, worker) in [
@@ -253,7 +253,7 @@ fn an_outbox_neither_loses_nor_duplicates_a_job() {
 }
 
 #[test]
-fn active_job_has_tags_delays_and_reasons() {
+fn active_job_supports_tags_delays_and_reasons() {
     let needs = &["ruby", "-e", "require 'active_job'; require 'beaneater'; require 'minitest'"][..];
     adapter("activejob", &[needs], &["ruby", "test_adapter.rb"]);
 }

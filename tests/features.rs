@@ -95,7 +95,7 @@ fn words(needs: &Needs) -> Vec<&'static str> {
 
 // Promises: P32.
 #[test]
-fn every_tag_and_setting_is_everywhere() {
+fn every_part_supports_every_tag_and_setting() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut missing = Vec::new();
     for part in PARTS {

@@ -6,7 +6,7 @@
 use std::process::Command;
 
 #[test]
-fn violations_are_found_and_none_invented() {
+fn the_judge_finds_exactly_the_violations() {
     let suite = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/judge/test_judge.py");
     let is_installed = Command::new("python3").arg("--version").output().is_ok_and(|run| run.status.success());
     if !is_installed {

@@ -28,7 +28,7 @@ fn toolchain(cargo: &str, tools: &[(&str, &str)], path: &str) -> (bool, String) 
 }
 
 #[test]
-fn a_toolchain_that_does_not_do_is_told_in_one_line() {
+fn an_unusable_toolchain_is_reported_in_one_line() {
     let (old, new) = ("echo 'cargo 1.63.0 (fd9c4297c 2022-07-01)'", "echo 'cargo 1.95.0 (f2d3ce0bd 2026-03-21)'");
     let no_linker = [("cargo", new), ("cc", "exit 1"), ("mktemp", "echo /dev/null"), ("rm", ":")];
     for (cargo, tools, path, words) in [
@@ -68,7 +68,7 @@ fn make(arguments: &[String]) -> String {
 }
 
 #[test]
-fn what_is_installed_is_uninstalled_wherever_that_is() {
+fn uninstall_removes_all_installed_files() {
     let folder = Folder::new();
     let odd = folder.file("an o'dd $place");
     fs::create_dir(&odd).unwrap();
@@ -114,7 +114,7 @@ fn what_is_installed_is_uninstalled_wherever_that_is() {
 }
 
 #[test]
-fn a_debian_package_is_built_in_its_own_folder() {
+fn a_debian_package_is_built_in_its_own_directory() {
     let mut command = Command::new("make");
     command.args(["-s", "-f", "pkg/debian/rules", "--eval", "shown: ; @echo $$CARGO_TARGET_DIR $(PROGRAM)", "shown"]);
     let run = command.env("CARGO_TARGET_DIR", "/elsewhere").env_remove("MAKEFLAGS").output().expect("make");

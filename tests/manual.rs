@@ -119,7 +119,7 @@ fn the_man_page_has_every_default_and_bound() {
 }
 
 #[test]
-fn the_man_page_s_figures_are_true() {
+fn the_man_page_s_numbers_are_correct() {
     let page = read("man/beanpole.8") + &read("man/beanpole-memory.7");
     for figure in [
         format!("A job counts as its body and {JOB_COST} bytes"),
@@ -134,7 +134,7 @@ fn the_man_page_s_figures_are_true() {
 
 /// Compares the keys of `stats` that beanstalkd lacks with the man page, in order.
 #[test]
-fn the_man_page_has_every_figure() {
+fn the_man_page_has_every_statistic() {
     let page = read("man/beanpole.8");
     let list = page.split("these keys follow beanstalkd's keys:").nth(1).and_then(|rest| rest.split("\n.It").next());
     let listed: Vec<&str> = list
@@ -156,7 +156,7 @@ fn the_man_page_has_every_figure() {
 }
 
 #[test]
-fn the_synopsis_has_every_option_that_does_something() {
+fn the_synopsis_has_every_effective_option() {
     let page = read("man/beanpole.8");
     let synopsis = page.split(".Sh SYNOPSIS").nth(1).and_then(|rest| rest.split(".Sh ").next()).expect("SYNOPSIS");
     let idle = |opt: &&Flag<_>| !opt.help.contains("ignored");
@@ -167,7 +167,7 @@ fn the_synopsis_has_every_option_that_does_something() {
 }
 
 #[test]
-fn the_help_is_the_table() {
+fn the_help_matches_the_table() {
     let run = Command::new(env!("CARGO_BIN_EXE_beanpole")).arg("-h").output().expect("the program");
     let help = String::from_utf8(run.stdout).expect("text");
     assert_eq!((run.status.code(), run.stderr.len()), (Some(0), 0));
@@ -273,7 +273,7 @@ fn make_words() -> BTreeSet<String> {
 }
 
 #[test]
-fn what_is_made_can_be_made() {
+fn documented_make_targets_exist() {
     let known = make_words();
     for word in "all run static test lint check compat hostile crash powercut install uninstall dist clean".split(' ') {
         assert!(known.contains(word), "make help does not list {word}");
@@ -299,7 +299,7 @@ fn unit_words(unit: &str, key: &str) -> BTreeSet<String> {
 
 /// A unit with `Conflicts=` stops the other unit whenever a package starts it, even if a condition prevents the start.
 #[test]
-fn no_unit_stops_the_one_that_has_the_jobs() {
+fn no_unit_stops_another_one_with_jobs() {
     for unit in ["beanpole.service", "beanpole.socket", "beanstalkd.service", "beanstalkd.socket"] {
         assert!(unit_words(&format!("pkg/systemd/{unit}"), "Conflicts=").is_empty(), "{unit}");
     }
@@ -323,7 +323,7 @@ fn the_units_do_not_restart_after_permanent_errors() {
 }
 
 #[test]
-fn the_services_agree() {
+fn the_services_have_the_same_settings() {
     for file in ["pkg/systemd/beanpole.service", "pkg/sysv/beanpole", "pkg/openrc/beanpole", "pkg/beanpole.default"] {
         assert!(read(file).contains("BEANPOLE_OPTIONS"), "{file}");
         assert!(read(file).contains("-l 127.0.0.1 -p 11300 -b /var/lib/beanpole"), "{file}");
@@ -405,7 +405,7 @@ impl Drop for Scratch {
 }
 
 #[test]
-fn the_segment_shown_is_one() {
+fn the_documented_segment_is_readable() {
     let folder = Scratch::new("segment");
     let shown = shown_segment();
     assert_eq!(shown.len(), 253);
@@ -569,7 +569,7 @@ fn the_page_of_the_protocol_has_every_command_and_extension_and_no_other() {
 
 /// If the test fails, run `make picture`.
 #[test]
-fn the_picture_shows_the_figures_of_the_results() {
+fn the_picture_shows_the_published_results() {
     let drawn = drawing::draw(&read("benches/RESULTS.md")).expect("figures");
     assert!(read("README.md").contains("(benches/figures.svg)"));
     assert!(drawn == read("benches/figures.svg"), "make picture");

@@ -125,7 +125,7 @@ fn has_read(stream: &TcpStream) -> bool {
 
 // Promises: P21.
 #[test]
-fn every_input_is_on_the_account_as_it_comes() {
+fn every_input_is_charged_as_it_arrives() {
     for wire in Wire::ALL {
         for input in inputs(wire) {
             let what = format!("{}: {}", wire.name(), input.name);
@@ -156,7 +156,7 @@ fn every_input_is_on_the_account_as_it_comes() {
 }
 
 #[test]
-fn an_access_file_that_is_read_again_takes_no_more() {
+fn reloading_the_access_file_leaks_no_memory() {
     const NAMES: usize = 2000;
     let folder = Folder::new();
     let path = folder.file("access");

@@ -66,7 +66,7 @@ fn original(address: SocketAddr, folder: &str) -> Option<Daemon> {
 }
 
 #[test]
-fn in_place_every_job_is_kept_and_the_way_back_has_them_as_they_were() {
+fn migrating_in_place_and_back_keeps_every_job() {
     let (folder, address) = (Folder::new(), free());
     let dir = folder.file("jobs").display().to_string();
     std::fs::create_dir(&dir).unwrap();
@@ -91,7 +91,7 @@ fn in_place_every_job_is_kept_and_the_way_back_has_them_as_they_were() {
 }
 
 #[test]
-fn side_by_side_the_old_one_takes_no_more_jobs() {
+fn migrating_side_by_side_drains_the_old_server() {
     let (folder, address, new) = (Folder::new(), free(), free());
     let dir = folder.file("jobs").display().to_string();
     std::fs::create_dir(&dir).unwrap();

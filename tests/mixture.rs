@@ -195,7 +195,7 @@ fn run(seed: u64, host: &str) {
 
 // Promises: P1.
 #[test]
-fn clients_of_all_protocols_who_talk_at_once_harm_nobody() {
+fn concurrent_clients_of_all_protocols_do_no_harm() {
     let wanted = std::env::var("BEANPOLE_WILD").ok().map(|text| text.parse().expect("a number of runs"));
     let uname = nix::sys::utsname::uname().expect("the name of this machine");
     let host = uname.nodename().to_string_lossy();

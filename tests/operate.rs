@@ -44,7 +44,7 @@ fn serve(folder: &Path) -> Daemon {
 }
 
 #[test]
-fn the_backup_of_the_manual_page_is_restored_by_its_commands() {
+fn the_documented_backup_can_be_restored() {
     let root = Folder::new();
     let copies = root.file("copies");
     std::fs::create_dir(&copies).expect("a folder");

@@ -107,7 +107,7 @@ fn citations() -> Citations {
 }
 
 #[test]
-fn every_promise_has_code_and_tests_that_cite_it() {
+fn every_promise_is_cited_by_code_and_tests() {
     let found = citations();
     let rows = table();
     for row in &rows {
@@ -131,7 +131,7 @@ fn every_promise_has_code_and_tests_that_cite_it() {
 }
 
 #[test]
-fn the_manual_page_and_the_table_have_the_same_promises() {
+fn the_manual_page_and_the_table_list_the_same_promises() {
     let page = read("man/beanpole-promises.7");
     let items = page.split("\n.It P").skip(1).map(|item| {
         let mut lines = item.lines();
@@ -146,7 +146,7 @@ fn the_manual_page_and_the_table_have_the_same_promises() {
 }
 
 #[test]
-fn the_table_names_targets_and_rules_that_exist() {
+fn the_table_names_existing_targets_and_rules() {
     let targets = read("pkg/tests.mk");
     let judge = read("benches/JUDGE.md");
     let judged: BTreeSet<String> = judge

@@ -63,7 +63,7 @@ fn ids(export: &str) -> Vec<&str> {
 }
 
 #[test]
-fn this_version_has_a_folder() {
+fn this_version_has_a_directory() {
     let own = Path::new(RELEASED).join(env!("CARGO_PKG_VERSION"));
     assert!(versions().contains(&own), "{} is missing: see CONTRIBUTING.md, Releases", own.display());
 }
@@ -95,7 +95,7 @@ fn exports_are_imported() {
 
 /// Each line of `rights` is a name, a command, a tube, and the exit status of `check-access`.
 #[test]
-fn access_files_grant_what_they_granted() {
+fn released_access_files_grant_the_same_rights() {
     for version in versions() {
         let (file, rights) = (version.join("access"), text(version.join("rights")));
         for line in rights.lines() {

@@ -88,7 +88,7 @@ fn must_pass(seed: u64, steps: usize) -> Played {
 }
 
 #[test]
-fn some_seeds_end_well() {
+fn some_seeds_pass() {
     (0..SEEDS).for_each(|seed| drop(must_pass(seed, STEPS)));
 }
 
@@ -101,7 +101,7 @@ fn the_same_seed_gives_the_same_hash() {
 
 /// Seeds that failed once, each with its number of steps.
 #[test]
-fn seeds_that_failed_once_end_well() {
+fn seeds_that_failed_in_the_past_pass() {
     let corpus = include_str!("sim/seeds.txt");
     let lines = corpus.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     for line in lines.filter(|line| !line.is_empty()) {
@@ -122,7 +122,7 @@ fn a_long_world_accepts_jobs_after_each_drain() {
 
 /// Five jobs whose times to run end at one moment, and this many clients that wait for whichever comes first.
 #[test]
-fn what_falls_due_at_one_moment_may_go_in_any_order() {
+fn simultaneous_deadlines_can_be_handled_in_any_order() {
     let now = Time::from_nanos(1);
     let later = now + Span::from_secs(1);
     let due = |waiting: usize| {
@@ -146,7 +146,7 @@ fn what_falls_due_at_one_moment_may_go_in_any_order() {
 /// For `make sim`: one seed, or fresh ones for this many seconds.
 #[test]
 #[ignore = "takes a configurable time; see make sim"]
-fn seeds_as_asked() {
+fn requested_seeds() {
     let steps = steps();
     let start = Instant::now();
     if let Some(seed) = wished("SEED") {

@@ -123,7 +123,7 @@ fn nothing_grows_and_nothing_is_lost() {
     let stage = Stage::default();
     let books = [beanstalk::Book::default(), beanstalk::Book::default()];
     let others: [Done; 4] = Default::default();
-    let [with_extensions, of_gearman, of_workq, of_http] = &others;
+    let [with_extensions, each_gearman_packet_with_each_right, each_workq_command_with_each_right, of_http] = &others;
     let length = Duration::from_secs_f64(minutes * 60.0);
     let begin = Instant::now();
     let (mut early, mut last) = ([0; 4], [0; 4]);
@@ -138,8 +138,8 @@ fn nothing_grows_and_nothing_is_lost() {
             scope.spawn(|| beanstalk::work(&by_tls, "secure", &stage, &books[1]));
         }
         scope.spawn(|| extensions::run(&by_tcp, &stage, with_extensions));
-        scope.spawn(|| gearman::run(address(&server, "", " (Gearman)"), &stage, of_gearman));
-        scope.spawn(|| workq::run(address(&server, "", " (Workq)"), &stage, of_workq));
+        scope.spawn(|| gearman::run(address(&server, "", " (Gearman)"), &stage, each_gearman_packet_with_each_right));
+        scope.spawn(|| workq::run(address(&server, "", " (Workq)"), &stage, each_workq_command_with_each_right));
         scope.spawn(|| operator::run(address(&server, "http://", "/"), &stage, of_http));
         while begin.elapsed() < length {
             std::thread::sleep(length / 20);

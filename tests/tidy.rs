@@ -215,7 +215,7 @@ fn doc_comments_say_more_than_the_name() {
 }
 
 #[test]
-fn a_public_type_has_a_name_of_its_own() {
+fn public_types_have_unique_names() {
     let mut owners: HashMap<String, PathBuf> = HashMap::new();
     let mut problems = Vec::new();
     let is_test = |source: &Source| source.path.components().any(|part| part.as_os_str() == "tests");
@@ -236,7 +236,7 @@ fn a_public_type_has_a_name_of_its_own() {
 }
 
 #[test]
-fn pure_rooms_name_nothing_impure() {
+fn pure_modules_use_nothing_impure() {
     let pure = ["src/access", "src/engine", "src/protocol"].into_iter().flat_map(sources);
     let mut problems = Vec::new();
     for source in pure {
@@ -286,7 +286,7 @@ fn nothing_needs_atomics_of_64_bits() {
 
 /// `File::sync_all` and `File::sync_data` also flush the cache of the disk on macOS; the plain calls do not.
 #[test]
-fn only_one_room_knows_operating_systems() {
+fn only_one_module_depends_on_the_operating_system() {
     const LINUX: [&str; 11] = [
         "target_os",
         "os::linux",
@@ -314,7 +314,7 @@ fn only_one_room_knows_operating_systems() {
 }
 
 #[test]
-fn rooms_import_only_what_they_may() {
+fn modules_import_only_permitted_ones() {
     let mut problems = Vec::new();
     for source in sources("src") {
         let room = room(&source.path);
@@ -337,7 +337,7 @@ fn rooms_import_only_what_they_may() {
 }
 
 #[test]
-fn architecture_tells_what_each_room_may_import() {
+fn architecture_shows_the_permitted_imports() {
     let page = fs::read_to_string("ARCHITECTURE.md").expect("the page");
     let mut problems = Vec::new();
     for (room, may) in ROOMS.iter().filter(|(_, may)| *may != ["*"]) {
@@ -445,7 +445,7 @@ fn imports_within_rooms() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn no_files_of_a_room_import_each_other_in_a_circle() {
+fn files_of_a_module_have_no_import_cycles() {
     let imports = imports_within_rooms();
     let reached = |from: &String| {
         let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
@@ -465,7 +465,7 @@ fn no_files_of_a_room_import_each_other_in_a_circle() {
 }
 
 #[test]
-fn directories_of_the_engine_import_only_what_they_may() {
+fn directories_of_the_engine_import_only_permitted_ones() {
     let mut problems = Vec::new();
     for source in sources("src/engine") {
         let name = module(&source.path);
@@ -569,7 +569,7 @@ fn every_function_fits_a_screen() {
 
 /// The lock file has more packages: those that other systems, tests and features need.
 #[test]
-fn the_program_is_made_of_few_packages() {
+fn the_program_has_few_dependencies() {
     let mut cargo = std::process::Command::new(env!("CARGO"));
     let tree = cargo.args(["tree", "--locked", "--offline", "--edges", "normal", "--prefix", "none"]).output();
     let tree = String::from_utf8(tree.expect("cargo").stdout).expect("text");

@@ -27,13 +27,13 @@ mod random;
 mod restart;
 
 #[test]
-fn random_schedules_go_as_the_model_says() {
+fn random_schedules_match_the_model() {
     let commands: usize = (0..120).map(|seed| races::race(seed, 400)).sum();
     assert!(commands > 30_000, "only {commands} commands before two things happened at once");
 }
 
 #[test]
-fn nonsense_breaks_nothing() {
+fn random_input_does_no_harm() {
     let survivors: usize = (0..12).map(|seed| hostile::nonsense(seed, 100)).sum();
     assert!((100..1100).contains(&survivors), "{survivors} connections of 1200 survived");
 }
@@ -46,7 +46,7 @@ fn fifty_clients_lease_a_full_queue() {
 }
 
 #[test]
-fn every_job_is_handed_over_at_once() {
+fn every_job_is_delivered_immediately() {
     let (server, address) = crowd::server();
     crowd::hand_over(address, 20, 2000);
     server.check();

@@ -110,7 +110,7 @@ pub fn walk(rows: &[(&str, &[&str])], mut one: impl FnMut(&Guarded, &str, u64) -
 
 // Promises: P25.
 #[test]
-fn of_beanstalk() {
+fn each_beanstalk_command_with_each_right() {
     let named: BTreeSet<&str> = BEANSTALK.iter().map(|(name, _)| *name).collect();
     assert_eq!(named, beanstalk::COMMANDS.iter().map(|row| row.word.trim()).collect());
     walk(&BEANSTALK, |guarded, command, id| {
@@ -152,7 +152,7 @@ fn of_beanstalk() {
 }
 
 #[test]
-fn a_tag_names_no_tube_that_the_client_may_not_put_to() {
+fn a_tag_cannot_name_a_tube_without_the_put_right() {
     let guarded = Guarded::start("");
     guarded.change(&format!("me {} put:{TUBE},default", user()));
     let mut client = guarded.connect("beanstalk");
@@ -163,7 +163,7 @@ fn a_tag_names_no_tube_that_the_client_may_not_put_to() {
 
 // Promises: P26.
 #[test]
-fn a_tag_names_no_group_that_the_client_may_not_put_to() {
+fn a_tag_cannot_name_a_group_without_the_put_right() {
     let guarded = Guarded::start("");
     guarded.change(&format!("me {} put:{TUBE},default look:{TUBE}", user()));
     let mut client = guarded.connect("beanstalk");
@@ -177,7 +177,7 @@ fn a_tag_names_no_group_that_the_client_may_not_put_to() {
 }
 
 #[test]
-fn a_dead_letter_tube_needs_the_right_as_well() {
+fn a_dead_letter_tube_requires_the_right_too() {
     let guarded = Guarded::start("");
     guarded.change(&format!("me {} admin:{TUBE}", user()));
     let mut client = guarded.connect("beanstalk");
@@ -186,7 +186,7 @@ fn a_dead_letter_tube_needs_the_right_as_well() {
 }
 
 #[test]
-fn a_job_is_made_a_dead_letter_only_of_a_tube_that_the_client_may_take_from() {
+fn only_clients_with_the_take_right_can_cause_a_dead_letter() {
     let guarded = Guarded::start("");
     guarded.change(&format!("me {} put:{TUBE} take:{TUBE},mine,default", user()));
     let mut client = guarded.connect("beanstalk");
@@ -222,7 +222,7 @@ fn packets(client: &mut Talk, kind: u32, arguments: &[&str], data: &str) -> Vec<
 }
 
 #[test]
-fn of_gearman() {
+fn each_gearman_packet_with_each_right() {
     let submit: &[&str] = &["put"];
     let rows: Vec<(&str, &[&str])> = gearman::PACKETS
         .iter()
@@ -255,7 +255,7 @@ fn of_gearman() {
 }
 
 #[test]
-fn of_gearman_s_text() {
+fn each_gearman_text_command_with_each_right() {
     let rows: [(&str, &[&str]); 13] = [
         ("version", &["open"]),
         ("getpid", &["look"]),
@@ -291,7 +291,7 @@ fn of_gearman_s_text() {
 }
 
 #[test]
-fn of_workq() {
+fn each_workq_command_with_each_right() {
     let rows: [(&str, &[&str]); 14] = [
         ("add", &["put"]),
         ("schedule", &["put"]),
@@ -340,7 +340,7 @@ fn of_workq() {
 }
 
 #[test]
-fn a_right_ends_where_its_pattern_does() {
+fn a_right_applies_only_to_matching_tubes() {
     let guarded = Guarded::start(&format!("me {} all:{TUBE} put:p.* take:p.*", user()));
     let mut client = guarded.connect("beanstalk");
     for line in
@@ -363,7 +363,7 @@ fn a_right_ends_where_its_pattern_does() {
 }
 
 #[test]
-fn the_client_that_has_reserved_a_job_may_finish_it() {
+fn the_holder_of_a_job_can_finish_it() {
     let guarded = Guarded::start(&format!("me {} take:{TUBE}", user()));
     let mut operator = guarded.operator();
     let (mine, other) = (new_job(&mut operator), new_job(&mut operator));
@@ -377,7 +377,7 @@ fn the_client_that_has_reserved_a_job_may_finish_it() {
 }
 
 #[test]
-fn a_list_of_jobs_is_deleted_as_a_whole_or_not_at_all() {
+fn a_batch_delete_is_all_or_nothing() {
     let guarded = Guarded::start(&format!("me {} admin:{TUBE} take:{OTHER}", user()));
     let mut operator = guarded.operator();
     let (one, two) = (new_job(&mut operator), new_job(&mut operator));
@@ -400,7 +400,7 @@ fn a_list_of_jobs_is_deleted_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_move_needs_the_right_on_both_tubes() {
+fn a_move_requires_the_right_on_both_tubes() {
     let guarded = Guarded::start("");
     for (rights, allowed) in [("admin:a", false), ("admin:b all:c", false), ("admin:a,b", true)] {
         let mut operator = guarded.operator();

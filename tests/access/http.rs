@@ -159,7 +159,7 @@ fn a_token_applies_only_to_its_request() {
 }
 
 #[test]
-fn a_wrong_token_is_counted_answered_late_and_the_last_word() {
+fn a_wrong_token_is_counted_delayed_and_closes_the_connection() {
     let guarded = two();
     let mut client = guarded.connect("http");
     let begin = Instant::now();
@@ -216,7 +216,7 @@ fn a_body_is_read_only_from_an_authenticated_client() {
 
 // Promises: P25.
 #[test]
-fn lists_and_figures_show_only_what_the_client_may_see() {
+fn lists_and_statistics_show_only_visible_tubes() {
     let guarded = two();
     put(&guarded, &["mail.in", "mail.out", "push", "secret"]);
     let mut client = guarded.connect("http");
@@ -248,7 +248,7 @@ fn lists_and_figures_show_only_what_the_client_may_see() {
 }
 
 #[test]
-fn in_as_many_turns_as_it_takes() {
+fn filtered_lists_can_take_several_turns() {
     let guarded = Guarded::start(&format!("me {} look:a*", user()));
     let mut operator = guarded.operator();
     for number in 0..3000 {
@@ -263,7 +263,7 @@ fn in_as_many_turns_as_it_takes() {
 }
 
 #[test]
-fn a_move_needs_the_right_on_both_tubes() {
+fn a_move_requires_the_right_on_both_tubes() {
     let guarded = Guarded::start("");
     put(&guarded, &["a", "b"]);
     let path = "POST /api/tubes/a/move";
@@ -275,7 +275,7 @@ fn a_move_needs_the_right_on_both_tubes() {
 }
 
 #[test]
-fn a_name_that_is_gone_ends_its_connection() {
+fn removing_a_client_closes_its_connections() {
     let guarded = two();
     let (mut eye, mut hand) = (guarded.connect("http"), guarded.connect("http"));
     assert_eq!(ask(&mut eye, "GET /api/tubes", "eye", "").status, 200);
@@ -286,7 +286,7 @@ fn a_name_that_is_gone_ends_its_connection() {
 }
 
 #[test]
-fn no_token_is_accepted_where_others_can_read_it() {
+fn tokens_are_refused_on_unencrypted_public_addresses() {
     let folder = Folder::new();
     let text = format!("web token:sha256:{} all\n* none look:public\n", digest("secret"));
     std::fs::write(folder.file("access"), text).expect("a file");
@@ -310,7 +310,7 @@ fn no_token_is_accepted_where_others_can_read_it() {
 }
 
 #[test]
-fn one_file_has_the_tokens() {
+fn the_access_file_replaces_the_token_option() {
     let folder = Folder::new();
     for (name, text) in [("access", "* none look\n"), ("token", "0123456789abcdef\n")] {
         std::fs::write(folder.file(name), text).expect("a file");

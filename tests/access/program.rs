@@ -16,7 +16,7 @@ fn folder(text: &str) -> (Folder, String) {
 }
 
 #[test]
-fn a_file_that_is_wrong_stops_the_start_with_one_line() {
+fn an_invalid_access_file_prevents_the_start() {
     let (_folder, path) = folder("me user:0 look\nyou user:0 look\n\nhe cert:x peek\n");
     let ended = run(&["-p", "0", "--access", &path]);
     assert_eq!((ended.code, ended.err.lines().count()), (1, 1), "{ended:?}");
@@ -28,7 +28,7 @@ fn a_file_that_is_wrong_stops_the_start_with_one_line() {
 }
 
 #[test]
-fn a_hang_up_reloads_it() {
+fn sighup_reloads_the_access_file() {
     let (folder, path) = folder(&format!("me {} take\nyou token:sha256:{} all\n", user(), digest("t")));
     let socket = folder.file("socket");
     let listen = format!("unix:{}", socket.display());
@@ -61,7 +61,7 @@ fn a_hang_up_reloads_it() {
 
 /// The file is a pipe here, which blocks a reader that waits for data.
 #[test]
-fn a_file_that_is_not_ready_leaves_the_old_one_in_force() {
+fn an_unreadable_access_file_keeps_the_old_rights() {
     let (folder, path) = folder(&format!("me {} take put\n", user()));
     let listen = format!("unix:{}", folder.file("socket").display());
     let daemon = Daemon::start(&["-l", &listen, "--access", &path]);
@@ -133,7 +133,7 @@ fn check_access_shows_what_is_allowed_and_why() {
 /// Clients with rights to different tubes must not be able to block each other's keys.
 // Promises: P26.
 #[test]
-fn keys_are_those_of_a_tube() {
+fn keys_are_separate_for_each_tube() {
     let text = format!("a token:sha256:{} put:a take:a\nb token:sha256:{} all\n", digest("a"), digest("b"));
     let (folder, path) = folder(&text);
     let socket = folder.file("socket");

@@ -12,7 +12,7 @@ pub fn put(guarded: &Guarded, tubes: &[&str]) {
 }
 
 #[test]
-fn tubes_and_their_jobs() {
+fn only_visible_tubes_and_jobs_are_listed() {
     let guarded = Guarded::start(&format!("me {} look:mail*", user()));
     put(&guarded, &["mail.in", "mail.out", "push", "secret"]);
     let mut client = guarded.connect("beanstalk");
@@ -37,7 +37,7 @@ fn tubes_and_their_jobs() {
 }
 
 #[test]
-fn the_history_of_these_tubes() {
+fn the_history_contains_only_visible_tubes() {
     let guarded = Guarded::start(&format!("me {} look:mail*", user()));
     put(&guarded, &["mail", "secret"]);
     let mut operator = guarded.operator();
@@ -48,7 +48,7 @@ fn the_history_of_these_tubes() {
 }
 
 #[test]
-fn connections_that_concern_these_tubes() {
+fn only_connections_of_visible_tubes_are_listed() {
     let guarded = Guarded::start(&format!("me {} look:mail* take:mail*", user()));
     let (mut own, mut other) = (guarded.operator(), guarded.operator());
     for (talk, tube, name) in [(&mut own, "mail", "mailer"), (&mut other, "secret", "spy")] {
@@ -75,7 +75,7 @@ fn connections_that_concern_these_tubes() {
 }
 
 #[test]
-fn in_as_many_turns_as_it_takes() {
+fn filtered_lists_can_take_several_turns() {
     let guarded = Guarded::start(&format!("me {} look:a*", user()));
     let mut operator = guarded.operator();
     for number in 0..3000 {

@@ -16,7 +16,7 @@ fn guarded() -> Guarded {
 }
 
 #[test]
-fn a_token_is_a_name() {
+fn a_token_identifies_a_client() {
     let guarded = guarded();
     for token in ["secret", "second"] {
         let mut client = guarded.connect("beanstalk");
@@ -29,7 +29,7 @@ fn a_token_is_a_name() {
 }
 
 #[test]
-fn in_pieces_and_with_commands_behind_it() {
+fn tokens_can_be_split_and_pipelined() {
     let guarded = guarded();
     let mut client = guarded.connect("beanstalk");
     for byte in b"auth secret\r\n" {
@@ -45,7 +45,7 @@ fn in_pieces_and_with_commands_behind_it() {
 }
 
 #[test]
-fn whatever_else_comes_first_is_refused_once_and_ends_the_connection() {
+fn other_commands_before_the_token_close_the_connection() {
     let guarded = guarded();
     let long = "x".repeat(60_000);
     for first in [
@@ -76,7 +76,7 @@ fn whatever_else_comes_first_is_refused_once_and_ends_the_connection() {
 }
 
 #[test]
-fn a_wrong_token_is_counted_and_answered_late() {
+fn a_wrong_token_is_counted_and_delayed() {
     let guarded = guarded();
     for (number, token) in ["wrong", "", &"s".repeat(217), "secret ", "\u{e9}"].into_iter().enumerate() {
         let mut client = guarded.connect("beanstalk");
@@ -98,7 +98,7 @@ fn a_wrong_token_is_counted_and_answered_late() {
 }
 
 #[test]
-fn a_wrong_token_ends_a_name_that_was_proven() {
+fn a_wrong_token_revokes_the_identity() {
     let guarded = Guarded::start(&format!("me {} all", user()));
     let mut client = guarded.connect("beanstalk");
     assert_eq!(client.ask("watch x"), "WATCHING 2");
@@ -107,7 +107,7 @@ fn a_wrong_token_ends_a_name_that_was_proven() {
 }
 
 #[test]
-fn no_token_is_accepted_where_others_can_read_it() {
+fn tokens_are_refused_on_unencrypted_public_addresses() {
     let folder = Folder::new();
     let text = format!("web token:sha256:{} all\n* none look\n", digest("secret"));
     std::fs::write(folder.file("access"), text).expect("a file");
@@ -122,7 +122,7 @@ fn no_token_is_accepted_where_others_can_read_it() {
 }
 
 #[test]
-fn without_an_access_file_the_word_is_unknown() {
+fn without_an_access_file_the_command_is_unknown() {
     let folder = Folder::new();
     let config = Config::embedded().with(|config| config.listen = vec![Address::Unix(folder.file("socket"))]);
     let _server = Server::with(config).expect("a server");

@@ -21,7 +21,7 @@ fn name(path: &Path) -> &str {
 }
 
 #[test]
-fn jobs_outlive_the_server_with_every_kind_of_sync() {
+fn jobs_survive_a_restart_in_every_sync_mode() {
     for options in [&[][..], &["-f0", "-s", "4096"], &["-f", "100", "--strict"], &["-Fs1"]] {
         let folder = Folder::new();
         let folder = folder.file("");
@@ -38,7 +38,7 @@ fn jobs_outlive_the_server_with_every_kind_of_sync() {
 }
 
 #[test]
-fn options_of_the_binlog_alone_make_none() {
+fn binlog_options_without_a_directory_create_no_binlog() {
     let daemon = Daemon::start(&["-f0", "-s", "1"]);
     daemon.client().put(b"x", 0, 0, 60).unwrap();
     stops(&daemon);
@@ -105,7 +105,7 @@ fn a_directory_in_use_exits_with_10() {
 
 /// Files must belong to the user given by `-u`, including files of later starts.
 #[test]
-fn the_files_are_the_user_s() {
+fn the_files_belong_to_the_user() {
     if !is_root() {
         return;
     }

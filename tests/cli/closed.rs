@@ -31,7 +31,7 @@ fn start(script: &str, path: &Path) -> Child {
 }
 
 #[test]
-fn closed_standard_files_are_no_hindrance() {
+fn closed_standard_streams_do_not_prevent_the_start() {
     for closed in CLOSED {
         let folder = Folder::new();
         let path = folder.file("socket");
@@ -41,7 +41,7 @@ fn closed_standard_files_are_no_hindrance() {
 
 /// Simulates a container without devices: mounts an empty file system over /dev in a private namespace.
 #[test]
-fn closed_standard_files_are_no_hindrance_without_dev_null() {
+fn closed_standard_streams_do_not_prevent_the_start_without_dev_null() {
     if !is_root() {
         return;
     }

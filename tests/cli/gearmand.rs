@@ -105,7 +105,7 @@ fn invalid_arguments_are_reported_in_one_line() {
 }
 
 #[test]
-fn in_the_background_it_has_a_pid_file_while_it_listens() {
+fn a_background_server_has_a_pid_file_while_it_listens() {
     let daemon = Background::start(&[]);
     let mut stream = TcpStream::connect(daemon.address).expect("a connection");
     stream.write_all(b"getpid\n").expect("a connection");
@@ -143,7 +143,7 @@ fn a_failed_start_is_reported_to_the_parent() {
 }
 
 #[test]
-fn a_hang_up_reopens_the_log() {
+fn sighup_reopens_the_log() {
     let daemon = Background::start(&[]);
     fs::rename(daemon.folder.file("log"), daemon.folder.file("log.1")).expect("the log is moved");
     daemon.signal(Signal::SIGHUP);
@@ -157,7 +157,7 @@ fn a_hang_up_reopens_the_log() {
 }
 
 #[test]
-fn usr1_stops_it_when_no_job_is_left() {
+fn usr1_stops_the_server_when_no_jobs_remain() {
     let daemon = Background::start(&[]);
     let mut stream = TcpStream::connect(daemon.address).expect("a connection");
     assert_eq!(ask(&mut stream, 18, b"f\0\0x").0, 8);
@@ -178,7 +178,7 @@ fn usr1_stops_it_when_no_job_is_left() {
 }
 
 #[test]
-fn a_file_of_options_comes_before_the_command_line() {
+fn the_command_line_overrides_the_configuration_file() {
     let folder = Folder::new();
     fs::write(folder.file("conf"), "# all of them\nport=1\njob-retries = 1\n--exceptions -R\n").expect("a file");
     let mut program = gearmand(&["-p", "0", "--config-file"]);
@@ -198,7 +198,7 @@ fn a_file_of_options_comes_before_the_command_line() {
 }
 
 #[test]
-fn jobs_are_kept_by_an_option_of_beanpole_s() {
+fn beanpole_s_binlog_option_stores_jobs() {
     let folder = Folder::new();
     let log = format!("--binlog={}", folder.file("jobs").display());
     fs::create_dir(folder.file("jobs")).expect("a folder");

@@ -28,7 +28,7 @@ fn listening() -> Vec<(String, u16)> {
 }
 
 #[test]
-fn the_default_is_this_machine_only() {
+fn the_default_address_is_localhost() {
     let daemon = Daemon::start(&["-p", "0"]);
     let address = daemon.address();
     assert_eq!(daemon.names(), [format!("127.0.0.1:{}", address.port())]);
@@ -54,7 +54,7 @@ fn the_default_port_is_the_protocol_s() {
 }
 
 #[test]
-fn a_port_and_an_address_go_together() {
+fn a_port_and_an_address_can_be_combined() {
     let host = own_host();
     let daemon = Daemon::start(&["-p", "11301", "-l", &host, "-l", &format!("{host}:11302")]);
     assert_eq!(daemon.names(), [format!("{host}:11301"), format!("{host}:11302")]);
@@ -90,7 +90,7 @@ fn several_addresses_are_one_queue() {
 }
 
 #[test]
-fn all_addresses_of_both_kinds_can_be_given_together() {
+fn wildcard_addresses_of_both_families_can_be_combined() {
     if TcpListener::bind("[::]:0").is_err() {
         println!("skipped: no IPv6");
         return;
@@ -138,7 +138,7 @@ fn a_privileged_port_exits_with_111_and_advice() {
 
 /// Old connections in the state TIME_WAIT must not prevent a restart on the same address.
 #[test]
-fn a_restart_finds_its_address_free() {
+fn a_restart_can_reuse_the_address() {
     let host = own_host();
     for _ in 0..3 {
         let daemon = Daemon::start(&["-l", &host, "-p", "11303"]);
@@ -153,7 +153,7 @@ fn a_restart_finds_its_address_free() {
 
 /// More clients connect than the server has descriptors. After they disconnect, the server must serve new clients.
 #[test]
-fn a_server_with_few_open_files_serves_again_once_some_are_free() {
+fn a_server_without_descriptors_recovers_after_disconnections() {
     for files in ["16", "20"] {
         let script = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
         let daemon = Daemon::spawn(shell(&script, &["-p", "0"]));

@@ -72,7 +72,7 @@ fn a_line_is_a_time_a_level_and_a_text() {
 }
 
 #[test]
-fn without_options_the_log_has_what_happens_once() {
+fn by_default_the_log_contains_rare_events() {
     let (log, peer) = lived(&[]);
     let lines: Vec<&str> = log.lines().collect();
     assert_eq!(lines.len(), 3, "{log}");
@@ -84,7 +84,7 @@ fn without_options_the_log_has_what_happens_once() {
 }
 
 #[test]
-fn once_verbose_is_connections_too() {
+fn verbose_logs_connections() {
     let (log, peer) = lived(&["-V"]);
     let connected = log.lines().find(|line| line.ends_with(&format!("connected from {peer}")));
     assert_eq!(level(connected.unwrap_or_else(|| panic!("no {peer}:\n{log}"))), "DEBUG");
@@ -94,7 +94,7 @@ fn once_verbose_is_connections_too() {
 }
 
 #[test]
-fn twice_verbose_is_commands_too() {
+fn twice_verbose_logs_commands() {
     for verbose in ["-VV", "-VVVV"] {
         let (log, _) = lived(&[verbose]);
         let traces: Vec<&str> = log.lines().filter(|line| level(line) == "TRACE").collect();
@@ -127,7 +127,7 @@ fn twice_verbose_includes_later_replies_to_waiting_clients() {
 }
 
 #[test]
-fn a_wait_and_a_request_of_http_have_lines_too() {
+fn waits_and_http_requests_are_logged() {
     let daemon = Daemon::start(&["-VV", "--http=127.0.0.1:0", "--http-admin"]);
     let mut client = daemon.client();
     client.send(b"watch mail\r\nreserve\r\n").unwrap();
@@ -140,7 +140,7 @@ fn a_wait_and_a_request_of_http_have_lines_too() {
 }
 
 #[test]
-fn as_json_each_line_is_an_object() {
+fn json_lines_are_objects() {
     let (log, _) = lived(&["-VV", "--log-format", "json"]);
     for line in log.lines() {
         let rest = line.strip_prefix("{\"time\":\"").unwrap_or_else(|| panic!("{line}"));
@@ -168,7 +168,7 @@ fn only_slow_commands_are_logged() {
 }
 
 #[test]
-fn connections_of_unix_sockets_have_lines() {
+fn unix_socket_connections_are_logged() {
     let daemon = Daemon::start_unix(&["-V"]);
     drop(daemon.client());
     let log = daemon.wait_log(": disconnected");
@@ -177,7 +177,7 @@ fn connections_of_unix_sockets_have_lines() {
 
 /// Clients determine the number of dead letters, and a message for each would fill the log.
 #[test]
-fn dead_letters_that_stay_are_reported_once_a_second() {
+fn stuck_dead_letters_are_logged_once_per_second() {
     const JOBS: usize = 500;
     let daemon = Daemon::start(&[]);
     let mut client = daemon.client();
@@ -209,7 +209,7 @@ fn dead_letters_that_stay_are_reported_once_a_second() {
 /// systemd sets JOURNAL_STREAM to the device and inode of the stream. The journal adds timestamps and parses log
 /// levels.
 #[test]
-fn the_journal_gets_lines_without_time_and_with_its_levels() {
+fn the_journal_gets_levels_and_no_timestamps() {
     let script = "export JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2); exec \"$0\" \"$@\"";
     let daemon = Daemon::spawn(shell(script, &["-p", "0", "-VVc"]));
     // The client stays connected, because its disconnection would add another line.
@@ -230,7 +230,7 @@ fn the_journal_gets_lines_without_time_and_with_its_levels() {
 
 /// If JOURNAL_STREAM was inherited from a parent process, it does not describe the current stderr.
 #[test]
-fn another_stream_than_the_journal_s_gets_lines_with_time() {
+fn other_streams_than_the_journal_get_timestamps() {
     for stream in ["1:1", "", "x", "8:12:3"] {
         let daemon = Daemon::start_with(&[("JOURNAL_STREAM", stream)], &[]);
         let log = daemon.log();
@@ -239,7 +239,7 @@ fn another_stream_than_the_journal_s_gets_lines_with_time() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_is_no_reason_to_end() {
+fn an_unwritable_log_does_not_stop_the_server() {
     let folder = Folder::new();
     let path = folder.file("s");
     let mut command = command(&["-VV", "-l", &format!("unix:{}", path.display())]);
@@ -302,7 +302,7 @@ impl Drop for Deaf {
 }
 
 #[test]
-fn a_log_that_nobody_reads_blocks_no_client() {
+fn an_unread_log_does_not_block_clients() {
     let mut server = Deaf::start(&["-V"]);
     for _ in 0..50 {
         server.client().put(b"x", 0, 0, 60).expect("a job");
@@ -311,7 +311,7 @@ fn a_log_that_nobody_reads_blocks_no_client() {
 }
 
 #[test]
-fn what_the_reader_of_the_log_has_missed_is_counted() {
+fn dropped_log_lines_are_counted() {
     let mut server = Deaf::start(&["-V"]);
     server.client().put(b"x", 0, 0, 60).expect("a job");
     let mut filling = vec![0; server.filled];

@@ -18,7 +18,7 @@ fn most(daemon: &Daemon) -> u64 {
 }
 
 #[test]
-fn a_limit_of_the_address_space_or_of_data_is_seen() {
+fn limits_of_the_address_space_and_of_data_are_respected() {
     for option in ['v', 'd'] {
         assert!(most(&limited(option, &[])) <= MOST, "ulimit -{option}");
         assert!(most(&limited(option, &["--max-memory", "50%"])) <= MOST / 3 * 2, "ulimit -{option}");

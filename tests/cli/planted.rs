@@ -67,7 +67,7 @@ fn gearmand_as_nobody(options: &[&str]) -> Command {
 }
 
 #[test]
-fn the_log_is_no_file_of_root_s() {
+fn the_log_does_not_overwrite_root_s_files() {
     if !is_root() {
         return;
     }
@@ -82,7 +82,7 @@ fn the_log_is_no_file_of_root_s() {
 }
 
 #[test]
-fn the_file_with_the_number_of_the_process_is_no_file_of_root_s() {
+fn the_pid_file_does_not_overwrite_root_s_files() {
     if !is_root() {
         return;
     }
@@ -95,7 +95,7 @@ fn the_file_with_the_number_of_the_process_is_no_file_of_root_s() {
 }
 
 #[test]
-fn no_socket_is_made_in_root_s_folder() {
+fn a_socket_is_not_created_in_root_s_directory() {
     if !is_root() {
         return;
     }
@@ -106,7 +106,7 @@ fn no_socket_is_made_in_root_s_folder() {
 }
 
 #[test]
-fn no_folder_for_the_binlog_is_made_in_root_s_folder() {
+fn the_binlog_is_not_created_in_root_s_directory() {
     if !is_root() {
         return;
     }
@@ -118,7 +118,7 @@ fn no_folder_for_the_binlog_is_made_in_root_s_folder() {
 
 /// The server writes the port to a temporary file with a predictable name.
 #[test]
-fn the_port_file_is_no_file_of_root_s() {
+fn the_port_file_does_not_overwrite_root_s_files() {
     if !is_root() {
         return;
     }
@@ -171,7 +171,7 @@ fn links_of_the_administrator_are_followed() {
 /// Without a sync of the parent directory, a power failure can remove a new directory with its jobs. The test uses a
 /// parent that cannot be opened, which makes the attempt to sync visible.
 #[test]
-fn the_entry_of_a_new_folder_for_the_binlog_is_synced() {
+fn the_directory_entry_of_a_new_binlog_is_synced() {
     if !is_root() {
         return;
     }

@@ -32,7 +32,7 @@ fn usr1_refuses_new_jobs_and_serves_existing_ones() {
 }
 
 #[test]
-fn usr1_cannot_be_taken_back() {
+fn usr1_cannot_be_undone() {
     let daemon = Daemon::start(&[]);
     drain(&daemon);
     let mut client = daemon.client();
@@ -45,7 +45,7 @@ fn usr1_cannot_be_taken_back() {
 }
 
 #[test]
-fn a_job_whose_body_is_on_its_way_is_refused_too() {
+fn a_put_in_progress_is_refused_too() {
     let daemon = Daemon::start(&[]);
     let mut client = daemon.client();
     // The reply to the first command shows that the incomplete put has arrived too.
@@ -60,7 +60,7 @@ fn a_job_whose_body_is_on_its_way_is_refused_too() {
 
 /// A waiting worker must still receive delayed and released jobs while the server drains.
 #[test]
-fn a_worker_waits_on_while_the_server_drains() {
+fn workers_continue_to_wait_while_the_server_drains() {
     let daemon = Daemon::start(&[]);
     let (mut holder, mut worker) = (daemon.client(), daemon.client());
     holder.put(b"x", 0, 0, 60).unwrap();
@@ -73,7 +73,7 @@ fn a_worker_waits_on_while_the_server_drains() {
 
 /// nohup and background jobs of shells rely on ignored signals remaining ignored.
 #[test]
-fn a_server_under_nohup_survives_the_end_of_its_terminal() {
+fn a_server_under_nohup_survives_sighup() {
     let daemon = Daemon::spawn(shell("trap '' HUP; exec \"$0\" \"$@\"", &["-p", "0"]));
     daemon.signal(Signal::SIGHUP);
     let mut client = daemon.client();
@@ -84,7 +84,7 @@ fn a_server_under_nohup_survives_the_end_of_its_terminal() {
 }
 
 #[test]
-fn a_lost_client_or_a_stop_and_continue_stops_nothing() {
+fn sigpipe_and_sigstop_do_not_stop_the_server() {
     let daemon = Daemon::start(&[]);
     let mut client = daemon.client();
     for signal in [Signal::SIGPIPE, Signal::SIGSTOP, Signal::SIGCONT] {
@@ -99,7 +99,7 @@ fn a_lost_client_or_a_stop_and_continue_stops_nothing() {
 }
 
 #[test]
-fn a_file_of_tubes_is_read_at_the_start_and_at_a_hang_up() {
+fn tube_settings_are_read_at_the_start_and_on_sighup() {
     let folder = Folder::new();
     let (file, binlog) = (folder.file("tubes"), folder.file("binlog").display().to_string());
     let name = file.display().to_string();

@@ -24,7 +24,7 @@ fn the_port_file_exists_while_the_server_listens() {
 
 /// A server must not remove a port file that another server has replaced.
 #[test]
-fn the_port_file_of_another_stays() {
+fn another_server_s_port_file_is_not_removed() {
     let folder = Folder::new();
     let path = folder.file("port");
     let daemon = Daemon::start(&["-p", "0", "--port-file", path.to_str().unwrap()]);
@@ -50,7 +50,7 @@ fn a_port_file_that_cannot_be_written_is_reported() {
 
 /// The server writes the line when it accepts connections, and then closes the stream while it continues to run.
 #[test]
-fn the_ready_line_has_the_addresses() {
+fn the_ready_line_contains_the_addresses() {
     let folder = Folder::new();
     let (line, unix) = (folder.file("line"), format!("unix:{}", folder.file("s").display()));
     let script = format!("mkfifo {0}; cat {0} >{0}.read & exec \"$0\" \"$@\" 7>{0}", line.display());
@@ -71,7 +71,7 @@ fn is_other(daemon: &Daemon, path: &std::path::Path) -> bool {
 
 /// Standard output is the stream that programs in any language can read from a child process.
 #[test]
-fn the_ready_line_may_go_to_stdout() {
+fn the_ready_line_can_be_sent_to_stdout() {
     let folder = Folder::new();
     let path = folder.file("out");
     let mut command = command(&["-p0", "--ready-fd=1"]);
@@ -84,7 +84,7 @@ fn the_ready_line_may_go_to_stdout() {
 }
 
 #[test]
-fn a_ready_file_that_is_none_ends_with_5() {
+fn an_invalid_ready_descriptor_exits_with_5() {
     run(&["-p0", "--ready-fd", "77"]).failed(5, &["--ready-fd"]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut command = shell("exec \"$0\" \"$@\" 5<&0", &["-p0", "--ready-fd", "5"]);
@@ -129,7 +129,7 @@ fn the_server_stops_if_its_parent_has_ended_before_it_starts() {
 }
 
 #[test]
-fn a_parent_that_lives_is_no_reason_to_stop() {
+fn the_server_runs_while_its_parent_lives() {
     let daemon = Daemon::start(&["--exit-with-parent"]);
     daemon.client().put(b"x", 0, 0, 60).unwrap();
     std::thread::sleep(Duration::from_millis(20));

@@ -93,7 +93,7 @@ fn many_clients_are_disconnected() {
 }
 
 #[test]
-fn a_client_that_never_reads_is_not_waited_for_without_end() {
+fn the_stop_does_not_wait_forever_for_a_client_that_never_reads() {
     std::thread::scope(|scope| {
         for signal in ends() {
             scope.spawn(move || {
@@ -108,7 +108,7 @@ fn a_client_that_never_reads_is_not_waited_for_without_end() {
 }
 
 #[test]
-fn a_client_that_never_reads_over_tcp_is_not_waited_for_without_end() {
+fn the_stop_does_not_wait_forever_for_a_tcp_client_that_never_reads() {
     let daemon = Daemon::start(&["--max-output", "100M"]);
     let mut stream = daemon.tcp();
     // The replies exceed the kernel's buffers.
@@ -148,19 +148,19 @@ fn arrive(last: &str) {
 
 /// The server must send all outstanding replies that did not fit into the socket buffer.
 #[test]
-fn replies_on_their_way_arrive() {
+fn outstanding_replies_arrive() {
     arrive("");
 }
 
 #[test]
-fn replies_on_their_way_to_a_waiting_worker_arrive() {
+fn outstanding_replies_to_a_waiting_worker_arrive() {
     arrive("reserve\r\n");
 }
 
 /// With unread input, closing a TCP connection resets it and discards data that the peer has not received. The server
 /// must prevent the loss.
 #[test]
-fn replies_on_their_way_arrive_though_more_commands_do_not() {
+fn outstanding_replies_arrive_despite_unread_commands() {
     wait_until("replies are read in time", arrive_though_more_commands_do_not);
 }
 
@@ -193,7 +193,7 @@ fn arrive_though_more_commands_do_not() -> bool {
 }
 
 #[test]
-fn a_second_signal_while_stopping_changes_nothing() {
+fn a_second_signal_while_stopping_has_no_effect() {
     let daemon = Daemon::start_unix(&[]);
     let mut stream = daemon.unix();
     owe(&daemon, &mut stream, 12, "");

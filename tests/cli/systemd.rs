@@ -75,7 +75,7 @@ fn two_inherited_sockets_are_one_queue() {
 
 /// systemd keeps its sockets open for the next server. The server must not call shutdown(2) on them.
 #[test]
-fn inherited_sockets_listen_on_when_the_server_ends() {
+fn inherited_sockets_keep_listening_after_the_server_stops() {
     let folder = Folder::new();
     let path = folder.file("s");
     let (tcp, unix) = (TcpListener::bind("127.0.0.1:0").unwrap(), UnixListener::bind(&path).unwrap());
@@ -99,7 +99,7 @@ fn inherited_sockets_listen_on_when_the_server_ends() {
 /// During a handover, two servers share the socket. Each must stop on request, regardless of which server accepts
 /// clients.
 #[test]
-fn servers_that_share_a_socket_end_one_by_one() {
+fn servers_that_share_a_socket_stop_separately() {
     let folder = Folder::new();
     let path = folder.file("s");
     let (tcp, unix) = (TcpListener::bind("127.0.0.1:0").unwrap(), UnixListener::bind(&path).unwrap());
@@ -120,7 +120,7 @@ fn servers_that_share_a_socket_end_one_by_one() {
 }
 
 #[test]
-fn addresses_beside_inherited_sockets_are_ignored_with_a_warning() {
+fn inherited_sockets_replace_addresses_with_a_warning() {
     let folder = Folder::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -154,7 +154,7 @@ fn sockets_for_another_process_are_ignored() {
 }
 
 #[test]
-fn inherited_files_that_are_no_listeners_end_with_111() {
+fn inherited_descriptors_that_are_not_listeners_exit_with_111() {
     let listening = || TcpListener::bind("127.0.0.1:0").unwrap();
     let (listener, mut connected) = (listening(), Vec::<OwnedFd>::new());
     connected.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap().into());
@@ -168,7 +168,7 @@ fn inherited_files_that_are_no_listeners_end_with_111() {
 }
 
 #[test]
-fn counts_of_sockets_that_make_no_sense_end_with_111() {
+fn invalid_socket_counts_exit_with_111() {
     for count in ["0", "", "x", "-1", "1", "2147483647", "4294967295", "4294967296"] {
         // The descriptors are closed, in contradiction to LISTEN_FDS.
         let script = format!("exec 3<&- 4<&-; export LISTEN_PID=$$ LISTEN_FDS={count}; exec \"$0\" \"$@\"");
@@ -202,7 +202,7 @@ fn tells(name: &str, socket: &UnixDatagram) {
 
 /// `systemctl reload` sends SIGHUP even to a service without certificates and access file.
 #[test]
-fn a_service_ignores_a_hangup_without_anything_to_read_again() {
+fn sighup_is_ignored_without_files_to_reload() {
     let folder = Folder::new();
     let path = folder.file("notify");
     let _manager = UnixDatagram::bind(&path).unwrap();
@@ -224,7 +224,7 @@ fn a_service_ignores_a_hangup_without_anything_to_read_again() {
 /// The address belongs to a documentation network and is not assigned to any interface. The unit file restarts the
 /// service after this exit status, because the address can appear later.
 #[test]
-fn an_address_that_is_not_assigned_yet_has_its_own_status() {
+fn an_unassigned_address_has_a_separate_exit_status() {
     run(&["-l", "192.0.2.1", "-p", "0"]).failed(75, &["192.0.2.1", "no interface"]);
     let unit = std::fs::read_to_string("pkg/systemd/beanpole.service").expect("the unit");
     let prevented = unit.lines().find_map(|line| line.strip_prefix("RestartPreventExitStatus=")).expect("the setting");
@@ -247,7 +247,7 @@ fn readiness_is_reported_to_a_socket_with_an_abstract_name() {
 }
 
 #[test]
-fn a_missing_notify_socket_is_no_reason_to_stop() {
+fn a_missing_notify_socket_is_ignored() {
     let folder = Folder::new();
     for name in [folder.file("nobody").to_str().expect("a plain path"), "", "@"] {
         let daemon = Daemon::start_with(&[("NOTIFY_SOCKET", name)], &[]);
@@ -294,7 +294,7 @@ const EXPOSURES: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn the_units_take_away_what_the_server_does_not_need() {
+fn the_units_drop_unneeded_privileges() {
     EXPOSURES.into_iter().for_each(|(name, threshold)| judge_unit(name, threshold));
 }
 

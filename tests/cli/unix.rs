@@ -34,7 +34,7 @@ fn leave_behind(path: &Path) {
 }
 
 #[test]
-fn a_unix_socket_works_and_its_port_option_is_idle() {
+fn a_unix_socket_ignores_the_port_option() {
     let folder = Folder::new();
     let daemon = Daemon::start(&["-l", &option(&folder.file("s")), "-p", "1"]);
     assert_eq!(daemon.names(), [option(&folder.file("s"))]);
@@ -43,7 +43,7 @@ fn a_unix_socket_works_and_its_port_option_is_idle() {
 
 /// A script can hold the lock of the directory while it starts the server.
 #[test]
-fn a_directory_that_another_process_has_locked_is_used_anyway() {
+fn a_lock_on_the_socket_s_directory_is_ignored() {
     let folder = Folder::new();
     let path = folder.file("s");
     let locked = fs::File::open(path.parent().expect("a folder")).expect("a folder");
@@ -134,7 +134,7 @@ fn a_socket_of_another_kind_is_left_alone() {
 }
 
 #[test]
-fn what_is_no_socket_is_left_alone() {
+fn other_files_are_not_replaced() {
     let folder = Folder::new();
     let path = folder.file("s");
     fs::write(&path, "precious").expect("a file");
@@ -150,7 +150,7 @@ fn what_is_no_socket_is_left_alone() {
 }
 
 #[test]
-fn a_path_that_is_too_long_ends_with_111() {
+fn a_path_that_is_too_long_exits_with_111() {
     let folder = Folder::new();
     let path = folder.file(&"x".repeat(108));
     let ended = run(&["-l", &option(&path)]);
@@ -160,7 +160,7 @@ fn a_path_that_is_too_long_ends_with_111() {
 
 /// The error message must not mention ports, which are unrelated to the permissions of a directory.
 #[test]
-fn a_path_that_may_not_be_written_ends_with_111() {
+fn an_unwritable_path_exits_with_111() {
     if !is_root() {
         return;
     }
@@ -186,7 +186,7 @@ fn the_socket_file_is_removed_with_the_server() {
 
 /// Another server has created a new socket file at the same path. The first server must not remove it.
 #[test]
-fn the_socket_file_of_a_successor_stays() {
+fn a_successor_s_socket_file_is_not_removed() {
     let folder = Folder::new();
     let path = folder.file("s");
     let first = start(&path);
@@ -199,7 +199,7 @@ fn the_socket_file_of_a_successor_stays() {
 }
 
 #[test]
-fn the_mode_of_the_socket_file_is_that_of_the_option() {
+fn the_option_sets_the_mode_of_the_socket_file() {
     let folder = Folder::new();
     let mode = |arguments: &[&str]| {
         let path = folder.file("s");
@@ -216,7 +216,7 @@ fn the_mode_of_the_socket_file_is_that_of_the_option() {
 
 /// The umask of the parent process must not affect the file mode.
 #[test]
-fn the_mode_of_the_socket_file_is_not_masked() {
+fn the_umask_does_not_affect_the_socket_file() {
     let folder = Folder::new();
     let path = folder.file("s");
     let daemon = Daemon::spawn(super::daemon::shell("umask 077; exec \"$0\" \"$@\"", &["-l", &option(&path)]));

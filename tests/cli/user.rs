@@ -67,7 +67,7 @@ fn status(daemon: &Daemon, name: &str) -> String {
 }
 
 #[test]
-fn it_can_gain_nothing_and_hides_its_files_from_others() {
+fn the_server_cannot_gain_privileges_and_restricts_its_files() {
     // A stricter umask of the parent remains in force.
     for (before, after) in [("022", 0o027), ("0", 0o027), ("077", 0o077)] {
         let folder = Folder::new();
@@ -88,7 +88,7 @@ fn it_can_gain_nothing_and_hides_its_files_from_others() {
 }
 
 #[test]
-fn root_becomes_the_user_once_the_addresses_are_bound() {
+fn root_changes_to_the_user_after_binding() {
     if !is_root() {
         return;
     }
@@ -103,7 +103,7 @@ fn root_becomes_the_user_once_the_addresses_are_bound() {
 }
 
 #[test]
-fn a_user_that_does_not_exist_ends_with_33() {
+fn an_unknown_user_exits_with_33() {
     let folder = Folder::new();
     let path = folder.file("s");
     let ended = run(&["-u", "no-such-user", "-l", &format!("unix:{}", path.display())]);
@@ -114,7 +114,7 @@ fn a_user_that_does_not_exist_ends_with_33() {
 
 /// Like beanstalkd, the program reports an invalid address before an unknown user.
 #[test]
-fn an_address_is_wrong_before_a_user_is() {
+fn an_invalid_address_is_reported_before_an_unknown_user() {
     let (_listener, address) = super::taken();
     let ended = run(&["-u", "no-such-user", "-l", &address.to_string()]);
     ended.failed(NO_ADDRESS, &[&address.to_string()]);
@@ -141,7 +141,7 @@ fn becoming_the_same_user_works_without_root() {
 }
 
 #[test]
-fn capabilities_that_somebody_else_gave_are_given_up() {
+fn inherited_capabilities_are_dropped() {
     // setpriv(1) is a part of util-linux. Where setpriv cannot grant a capability, there is nothing to test.
     let give = ["--ambient-caps", "+net_bind_service", "--inh-caps", "+net_bind_service", "--clear-groups"];
     let mut try_it = Command::new("setpriv");
@@ -159,7 +159,7 @@ fn capabilities_that_somebody_else_gave_are_given_up() {
 
 /// A numeric user must work without a user database, for example in a container.
 #[test]
-fn a_user_may_be_a_number() {
+fn a_user_can_be_numeric() {
     if !is_root() {
         return;
     }

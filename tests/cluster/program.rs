@@ -13,7 +13,7 @@ use super::member::{free_address, Clocks, Member};
 
 // Promises: P33.
 #[test]
-fn a_machine_that_was_suspended_for_longer_than_its_lease_stops_answering() {
+fn a_server_suspended_beyond_its_lease_stops_serving() {
     let (served, clocks) = (Served::start(), Clocks::new());
     let member = clocks.start(&served, "a");
     member.wait_active();
@@ -42,7 +42,7 @@ fn a_server_stops_while_etcd_is_unreachable() {
 }
 
 #[test]
-fn a_clock_that_jumps_before_a_take_over_ends_no_delay() {
+fn a_clock_jump_before_a_takeover_ends_no_delay() {
     let (served, clocks) = (Served::start(), Clocks::new());
     let first = Member::start(&served, "a", &[]);
     first.wait_active();
@@ -206,7 +206,7 @@ fn a_standby_relays_every_protocol() {
 }
 
 #[test]
-fn a_server_that_could_not_become_active_is_no_standby() {
+fn a_server_that_cannot_become_active_is_not_a_standby() {
     let served = Served::start();
     let listener = TcpListener::bind(free_address()).expect("a port");
     let taken = listener.local_addr().expect("an address").to_string();
@@ -301,7 +301,7 @@ fn a_late_append_delays_replies_but_loses_nothing() {
 }
 
 #[test]
-fn small_entries_are_merged_and_a_server_that_was_killed_reads_few() {
+fn small_entries_are_merged_for_fast_restarts() {
     let served = Served::start();
     let first = Member::start(&served, "a", &[]);
     first.wait_active();
@@ -342,7 +342,7 @@ fn a_full_etcd_that_refuses_reads_is_compacted() {
 }
 
 #[test]
-fn a_user_and_a_password_are_sent_to_etcd() {
+fn etcd_receives_the_user_and_password() {
     let served = Served::start();
     served.engine().login = Some(("queue".into(), "secret".into()));
     let url = format!("etcd://queue:secret@{}/q", served.address);
@@ -359,7 +359,7 @@ fn a_user_and_a_password_are_sent_to_etcd() {
 }
 
 #[test]
-fn a_client_that_may_shut_down_the_active_server_lets_another_in() {
+fn shutting_down_the_active_server_lets_another_take_over() {
     let served = Served::start();
     let gearman = free_address();
     let first = Member::start(&served, "a", &["--allow-shutdown", &format!("--gearman={gearman}")]);
@@ -434,7 +434,7 @@ fn a_binlog_that_does_not_fit_into_etcd_is_refused_before_anything_is_written() 
 
 /// The log can also fail without an error from a system call, because its files have been moved.
 #[test]
-fn a_server_that_loses_its_directory_stops_answering_and_no_delete_comes_back() {
+fn a_server_that_loses_its_directory_stops_serving_and_keeps_deletes() {
     let served = Served::start();
     let first = Member::start(&served, "a", &[]);
     first.wait_active();
@@ -481,7 +481,7 @@ fn best_copy(members: &[Member]) -> PathBuf {
 
 // Promises: P35.
 #[test]
-fn a_queue_outlives_etcd_in_the_directory_that_the_manual_names() {
+fn the_directory_chosen_by_the_manual_preserves_the_queue() {
     for names in [&["a"][..], &["a", "b"], &["a", "b", "c"]] {
         let served = Served::start();
         let mut members: Vec<Member> = Vec::new();
@@ -564,7 +564,7 @@ fn a_server_that_was_active_last_does_not_relay_to_itself() {
 }
 
 #[test]
-fn a_server_refuses_an_etcd_that_was_wiped_with_advice() {
+fn a_wiped_etcd_is_refused_with_advice() {
     let served = Served::start();
     let first = Member::start(&served, "a", &[]);
     first.wait_active();

@@ -38,7 +38,7 @@ fn a_long_journal_is_read_in_linear_time() {
 }
 
 #[test]
-fn entries_that_follow_a_gap_are_found_and_the_end_is_the_end() {
+fn entries_after_a_gap_and_the_end_are_found() {
     let served = Served::start();
     let log = journal(&served, 100);
     for below in [20, 41, 80] {
@@ -65,7 +65,7 @@ fn an_entry_is_accepted_only_after_the_previous_one() {
 }
 
 #[test]
-fn an_append_takes_few_bytes_besides_its_entry() {
+fn an_append_has_little_overhead() {
     let served = Served::start();
     let log = journal(&served, 2);
     let head = Head { kind: EntryKind::Operations, epoch: 1, writer: 1, number: 3 };

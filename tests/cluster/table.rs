@@ -164,22 +164,22 @@ fn check(state: State, event: Event) {
 }
 
 #[test]
-fn a_server_that_joins_obeys_the_table() {
+fn a_joining_server_follows_the_table() {
     EVENTS.iter().for_each(|event| check(State::Joining, *event));
 }
 
 #[test]
-fn a_standby_obeys_the_table() {
+fn a_standby_follows_the_table() {
     EVENTS.iter().for_each(|event| check(State::Standby, *event));
 }
 
 // Promises: P33.
 #[test]
-fn an_active_server_obeys_the_table() {
+fn an_active_server_follows_the_table() {
     EVENTS.iter().for_each(|event| check(State::Active, *event));
 }
 
 #[test]
-fn a_server_that_leaves_obeys_the_table() {
+fn a_leaving_server_follows_the_table() {
     EVENTS.iter().for_each(|event| check(State::Leaving, *event));
 }

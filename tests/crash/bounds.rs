@@ -139,7 +139,7 @@ impl Watch {
 }
 
 #[test]
-fn ten_tiny_jobs_buried_and_kicked_for_ever() {
+fn ten_small_jobs_buried_and_kicked_repeatedly() {
     for segment in [4096, 65_536] {
         let mut watch = Watch::new("ten tiny jobs", segment);
         for _ in 0..10 {
@@ -159,7 +159,7 @@ fn ten_tiny_jobs_buried_and_kicked_for_ever() {
 
 // Promises: P20.
 #[test]
-fn one_old_job_and_a_churn() {
+fn one_old_job_among_many_short_lived_ones() {
     for (segment, length) in [(4096, 10), (65_536, 10), (65_536, 3000)] {
         let mut watch = Watch::new("one old job and a churn", segment);
         watch.put(Span::ZERO, 10);
@@ -209,7 +209,7 @@ fn any_mixture_of_sizes() {
 /// Jobs fail often and finally complete with increasingly large results. Some jobs are buried, leased or canceled
 /// first.
 #[test]
-fn outcomes_of_growing_size_and_many_tries() {
+fn growing_outcomes_and_many_attempts() {
     for segment in [4096, 65_536] {
         let mut watch = Watch::new("outcomes of growing size", segment);
         let mut random = Random::new(segment);

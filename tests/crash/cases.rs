@@ -68,7 +68,7 @@ fn a_pause_ends_with_its_tube() {
 }
 
 #[test]
-fn a_pause_lasts_while_its_tube_holds_a_job() {
+fn a_pause_lasts_while_its_tube_contains_jobs() {
     let disk = Disk::new(1);
     let mut first = life(&disk, 4096);
     let client = first.first_client();
@@ -95,7 +95,7 @@ fn put_and_delete(life: &mut Life, count: u64) -> u64 {
 }
 
 #[test]
-fn a_damaged_header_does_not_give_an_id_again() {
+fn a_damaged_header_does_not_cause_reused_ids() {
     for count in 1..60 {
         let disk = Disk::new(1);
         let mut first = life(&disk, 512);
@@ -115,7 +115,7 @@ fn a_damaged_header_does_not_give_an_id_again() {
 }
 
 #[test]
-fn segments_go_from_the_oldest_on() {
+fn segments_are_removed_from_the_oldest_on() {
     for point in 0..200 {
         let disk = Disk::new(1);
         let mut first = life(&disk, 512);
@@ -140,7 +140,7 @@ fn last_id(disk: &Disk) -> u64 {
 
 // Promises: P4.
 #[test]
-fn an_id_that_only_a_worker_has_seen_is_not_given_again_after_starts_that_were_interrupted() {
+fn an_id_seen_only_by_a_worker_is_not_reused_after_interrupted_starts() {
     for point in 0..30 {
         for power in [false, true] {
             let disk = Disk::new(1);
@@ -156,7 +156,7 @@ fn an_id_that_only_a_worker_has_seen_is_not_given_again_after_starts_that_were_i
 }
 
 #[test]
-fn an_id_that_only_a_worker_has_seen_is_not_given_again_when_the_power_goes_off_between_two_segments() {
+fn an_id_seen_only_by_a_worker_is_not_reused_after_a_power_cut_between_segments() {
     for point in 0..12 {
         for seed in 0..10 {
             let disk = Disk::new(1);
@@ -173,7 +173,7 @@ fn an_id_that_only_a_worker_has_seen_is_not_given_again_when_the_power_goes_off_
 }
 
 #[test]
-fn an_id_that_only_a_worker_has_seen_is_not_given_again_behind_a_segment_that_is_full_to_the_last_byte() {
+fn an_id_seen_only_by_a_worker_is_not_reused_after_a_completely_full_segment() {
     let mut nearly = 0;
     for length in 0..17 {
         for deletes in 10..=16 {
@@ -204,7 +204,7 @@ fn an_id_that_only_a_worker_has_seen_is_not_given_again_behind_a_segment_that_is
 }
 
 #[test]
-fn an_id_that_only_a_worker_has_seen_is_not_given_again_behind_a_segment_that_had_to_grow() {
+fn an_id_seen_only_by_a_worker_is_not_reused_after_a_segment_grew() {
     for mode in [SyncMode::Always, SyncMode::Never] {
         let disk = Disk::new(1);
         let mut first = Life::begin(disk.clone(), settings(512, mode), dawn(), 1).expect("a log");
@@ -222,7 +222,7 @@ fn an_id_that_only_a_worker_has_seen_is_not_given_again_behind_a_segment_that_ha
 }
 
 #[test]
-fn a_job_that_was_released_for_later_comes_back_delayed() {
+fn a_job_released_with_a_delay_is_recovered_as_delayed() {
     let disk = Disk::new(1);
     let how = settings(4096, SyncMode::Always);
     let mut life = Life::begin(disk.clone(), how, dawn(), 1).expect("an empty log");
@@ -240,7 +240,7 @@ fn a_job_that_was_released_for_later_comes_back_delayed() {
 
 /// The last record states that everything before it is durable. Therefore, the server must sync in every mode.
 #[test]
-fn what_a_server_leaves_at_its_end_is_synced() {
+fn a_clean_stop_syncs_everything() {
     for mode in [SyncMode::Always, SyncMode::Every(60_000), SyncMode::Never] {
         let disk = Disk::new(1);
         let mut life = Life::begin(disk.clone(), settings(4096, mode), dawn(), 1).expect("an empty log");
@@ -259,7 +259,7 @@ fn put_one(life: &mut Life, body: usize) {
 }
 
 #[test]
-fn who_must_not_wait_writes_a_little_to_a_disk_that_is_quick() {
+fn pool_threads_write_small_amounts_to_a_fast_disk() {
     let disk = Disk::new(1);
     let mut life = life(&disk, 8 << 20);
     let prompt = |life: &Life| (life.wal.write_promptly(&life.access), life.wal.sync_promptly(&life.access));
@@ -289,7 +289,7 @@ fn who_must_not_wait_writes_a_little_to_a_disk_that_is_quick() {
 }
 
 #[test]
-fn a_segment_that_cannot_be_removed_is_told_once_until_one_can() {
+fn an_unremovable_segment_is_logged_once() {
     use crate::lines;
     let disk = Disk::new(1);
     let mut life = life(&disk, 512);
@@ -308,7 +308,7 @@ fn a_segment_that_cannot_be_removed_is_told_once_until_one_can() {
 }
 
 #[test]
-fn a_log_says_that_the_disk_is_full_until_there_is_space() {
+fn the_log_is_full_until_space_is_available() {
     let disk = Disk::new(1);
     let mut life = life(&disk, 4096);
     assert!(!life.wal.is_full());

@@ -128,7 +128,7 @@ fn a_power_cut_loses_nothing_that_was_synced() {
 
 // Promises: P13.
 #[test]
-fn a_power_cut_leaves_a_prefix_whatever_the_policy() {
+fn a_power_cut_leaves_a_prefix_in_every_sync_mode() {
     for mode in [SyncMode::Every(50), SyncMode::Never] {
         at_every_deed(mode, End::PowerCut);
         anywhere(mode, End::PowerCut);

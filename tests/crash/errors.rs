@@ -72,7 +72,7 @@ fn fill(life: &mut Life) -> u64 {
 
 // Promises: P16.
 #[test]
-fn a_full_disk_takes_deletes_to_the_last_job_and_jobs_again_when_there_is_space() {
+fn a_full_disk_accepts_all_deletes_and_recovers() {
     for seed in 0..40 {
         let size = [800, 1000, 2000, 4096][seed as usize % 4];
         let disk = Disk::new(seed);
@@ -155,7 +155,7 @@ impl Life {
 }
 
 #[test]
-fn what_ends_by_itself_ends_on_a_full_disk_and_spares_what_is_kept_for_deletes() {
+fn expiries_on_a_full_disk_leave_space_for_deletes() {
     for seed in 0..30 {
         let size = [1000, 2000, 4096][seed as usize % 3];
         let disk = Disk::new(seed);
@@ -250,7 +250,7 @@ fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
 
 // Promises: P17.
 #[test]
-fn no_reply_that_was_given_is_broken_by_a_power_cut_after_any_failure() {
+fn no_acknowledged_change_is_lost_by_a_power_cut_after_failures() {
     let (mut cuts, mut seed) = (0, 0);
     while cuts < wished() / 2 {
         let modes = [SyncMode::Always, SyncMode::Always, SyncMode::Every(50), SyncMode::Never];
@@ -284,7 +284,7 @@ fn a_failed_sync_moves_everything_to_a_new_segment() {
 }
 
 #[test]
-fn a_kick_of_all_jobs_on_a_disk_that_gets_full_spares_what_is_kept_for_deletes() {
+fn a_large_kick_on_a_full_disk_leaves_space_for_deletes() {
     for (seed, size) in [(1, 1000), (2, 2048), (3, 4096)] {
         let disk = Disk::new(seed);
         let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), seed).expect("an empty log");
@@ -311,7 +311,7 @@ fn a_kick_of_all_jobs_on_a_disk_that_gets_full_spares_what_is_kept_for_deletes()
 
 /// A server that starts on a full disk must execute commands that need no space and refuse the others.
 #[test]
-fn a_start_on_a_full_disk_takes_deletes_and_jobs_again_when_there_is_space() {
+fn a_start_on_a_full_disk_accepts_deletes_and_recovers() {
     for seed in 0..8 {
         let disk = Disk::new(seed);
         let how = settings(4096, SyncMode::Always);
@@ -353,7 +353,7 @@ fn a_start_on_a_full_disk_takes_deletes_and_jobs_again_when_there_is_space() {
 
 /// The server must serve existing jobs even if every write to the disk fails.
 #[test]
-fn a_start_on_a_disk_that_refuses_to_be_written_serves_what_there_is() {
+fn a_start_on_a_read_only_disk_serves_existing_jobs() {
     const EROFS: i32 = 30;
     for (seed, error) in [EIO, EROFS, ENOSPC].into_iter().cycle().take(30).enumerate() {
         let seed = seed as u64;

@@ -89,7 +89,7 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
 
 /// Records with valid checksums and random fields.
 #[test]
-fn senseless_records() {
+fn random_records() {
     for seed in 0..rounds() {
         let mut random = Random::new(seed);
         let disk = Disk::new(seed);

@@ -126,7 +126,7 @@ fn mixture(one: &Files, other: &Files, random: &mut Random) -> Files {
 
 // Promises: P19.
 #[test]
-fn what_is_laid_over_an_older_copy_is_as_if_that_were_not_there() {
+fn restoring_over_an_older_copy_ignores_the_old_files() {
     for seed in 0..4 {
         let (past, _) = Past::of(100 * seed, Disk::new(seed));
         let newest = past.files.last().expect("files");
@@ -147,7 +147,7 @@ fn what_is_laid_over_an_older_copy_is_as_if_that_were_not_there() {
 
 // Promises: P19.
 #[test]
-fn files_of_different_times_are_a_state_that_was_or_are_reported() {
+fn files_of_different_times_form_a_past_state_or_are_reported() {
     let (mut random, mut whole) = (Random::new(1), 0);
     for seed in 0..4 {
         let (past, _) = Past::of(100 * seed, Disk::new(seed));
@@ -288,7 +288,7 @@ fn folders(mut each: impl FnMut(&Varied, &mut Random)) {
 
 // Promises: P18.
 #[test]
-fn a_damaged_byte_costs_one_record_at_most_and_is_reported() {
+fn a_damaged_byte_loses_at_most_one_record_and_is_reported() {
     folders(|varied, random| {
         let [number, _] = varied.two(random);
         let mut damaged = varied.files.clone();
@@ -310,7 +310,7 @@ fn a_damaged_byte_costs_one_record_at_most_and_is_reported() {
 }
 
 #[test]
-fn segments_that_are_dropped_doubled_swapped_or_given_other_headers_are_reported() {
+fn removed_duplicated_and_swapped_segments_are_reported() {
     let (mut reported, mut whole) = (0, 0);
     folders(|varied, random| {
         let mut damaged = varied.files.clone();

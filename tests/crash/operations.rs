@@ -97,7 +97,7 @@ fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
 
 // Promises: P15.
 #[test]
-fn a_tube_is_emptied_or_moved_completely_or_not_at_all() {
+fn a_flush_or_move_is_all_or_nothing() {
     for moves in [false, true] {
         for size in [700, 2000, 1 << 20] {
             let (mut completed, mut point) = (0, 0);

@@ -99,7 +99,7 @@ fn outcome(engine: &Engine, job: JobId) -> Option<(bool, Vec<u8>)> {
 }
 
 #[test]
-fn an_outcome_that_is_read_twice_behind_other_records_is_there_once() {
+fn an_outcome_recorded_twice_counts_once() {
     let disk = Disk::new(1);
     let mut life = life(&disk, 4096);
     let job = life.submit_plainly(b"body", kept(1));
@@ -132,7 +132,7 @@ fn an_outcome_that_is_read_twice_behind_other_records_is_there_once() {
 }
 
 #[test]
-fn a_reply_to_a_result_waits_for_a_failing_disk_as_one_to_a_put() {
+fn replies_to_results_wait_for_a_failing_disk() {
     let mut life = life(&Disk::new(1), 4096);
     let jobs = [life.submit_plainly(b"", kept(1)), life.submit_plainly(b"", kept(2))];
     let puts = |life: &Life| life.access.0.borrow().0.required().puts;
@@ -144,7 +144,7 @@ fn a_reply_to_a_result_waits_for_a_failing_disk_as_one_to_a_put() {
 }
 
 #[test]
-fn a_failure_of_a_plain_job_that_nobody_holds_buries_it() {
+fn failing_an_unreserved_job_buries_it() {
     let disk = Disk::new(1);
     let mut life = life(&disk, 4096);
     let client = life.first_client();
@@ -158,7 +158,7 @@ fn a_failure_of_a_plain_job_that_nobody_holds_buries_it() {
 }
 
 #[test]
-fn a_volatile_job_is_logged_from_the_moment_at_which_it_is_joined() {
+fn joining_a_volatile_job_makes_it_durable() {
     let disk = Disk::new(1);
     let mut life = life(&disk, 4096);
     let job = life.submit_plainly(b"body", named(b"n", false));
@@ -198,7 +198,7 @@ fn a_volatile_job_is_logged_from_the_moment_at_which_it_is_joined() {
 }
 
 #[test]
-fn a_lease_goes_on_through_restarts_and_ends_at_its_moment() {
+fn a_lease_continues_across_restarts_and_expires_in_time() {
     let disk = Disk::new(1);
     let mut life = life(&disk, 4096);
     let options = JobOptions { max_attempts: 2, ttl: Span::from_secs(60), ..kept(1) };
@@ -235,7 +235,7 @@ fn a_lease_goes_on_through_restarts_and_ends_at_its_moment() {
 }
 
 #[test]
-fn jobs_with_starts_keep_their_order_through_a_restart() {
+fn scheduled_jobs_keep_their_order_across_a_restart() {
     let disk = Disk::new(1);
     let mut life = life(&disk, 4096);
     let now = life.now;

@@ -66,7 +66,7 @@ fn look(disk: &Disk) -> Inspection {
 }
 
 #[test]
-fn what_lacks_before_the_place_that_the_next_header_names_is_damage() {
+fn records_missing_before_the_recorded_end_are_damage() {
     let mut first = begin(1, 0, (0, 0));
     put(&mut first, 1, 1);
     let end = first.len() as u64;
@@ -81,7 +81,7 @@ fn what_lacks_before_the_place_that_the_next_header_names_is_damage() {
 }
 
 #[test]
-fn what_is_used_behind_the_last_record_is_damage_if_nothing_names_its_end() {
+fn data_after_the_last_record_is_damage_if_the_end_is_unknown() {
     for garbage in [&[][..], &[0; 9], &[0, 0, 7, 0]] {
         let mut first = begin(1, 0, (0, 0));
         put(&mut first, 1, 1);
@@ -101,7 +101,7 @@ fn what_is_used_behind_the_last_record_is_damage_if_nothing_names_its_end() {
 }
 
 #[test]
-fn what_is_used_behind_the_last_record_of_the_last_segment_is_its_end() {
+fn data_after_the_last_record_of_the_last_segment_is_a_torn_write() {
     let mut first = begin(1, 0, (0, 0));
     put(&mut first, 1, 1);
     let end = first.len() as u64;
@@ -114,7 +114,7 @@ fn what_is_used_behind_the_last_record_of_the_last_segment_is_its_end() {
 }
 
 #[test]
-fn the_first_segment_of_all_lacks_none_before_it() {
+fn the_very_first_segment_has_no_predecessor() {
     // The first segment is the oldest needed one, regardless of its header.
     for oldest in [0, 1] {
         let first = header(Segment { log: LOG, number: 1 }, [0, 0, oldest, 0, 0, 10]);
@@ -160,7 +160,7 @@ impl Storage for Odd {
 }
 
 #[test]
-fn a_segment_that_cannot_be_read_is_told_and_kept_whole() {
+fn an_unreadable_segment_is_reported_and_kept() {
     let mut first = begin(1, 0, (0, 0));
     put(&mut first, 1, 1);
     let mut second = begin(2, first.len() as u64, (1, first.len() as u64));
@@ -178,7 +178,7 @@ fn a_segment_that_cannot_be_read_is_told_and_kept_whole() {
 }
 
 #[test]
-fn an_id_that_only_its_own_record_tells_is_not_given_again() {
+fn an_id_in_a_single_record_is_not_reused() {
     const GIVEN: u64 = 100_000_000;
     let change = |id: u64, count: u32| [&id.to_le_bytes()[..], &count.to_le_bytes()].concat();
     let kinds: [(u8, Vec<u8>); 4] = [
@@ -213,7 +213,7 @@ fn an_id_that_only_its_own_record_tells_is_not_given_again() {
 }
 
 #[test]
-fn no_server_gives_ids_so_large() {
+fn impossibly_large_ids_are_ignored() {
     const MOST: u64 = 1 << 63;
     for (id, last) in [(MOST - 1, MOST - 1), (MOST, 10)] {
         for kind in [b'I', b'C', b'D'] {
@@ -235,7 +235,7 @@ fn goes_on_in(disk: &Disk) -> u64 {
 }
 
 #[test]
-fn a_log_goes_on_behind_all_numbers_that_are_near() {
+fn a_log_continues_after_all_nearby_segment_numbers() {
     let one = || {
         let mut bytes = begin(1, 0, (0, 0));
         put(&mut bytes, 1, 1);
@@ -256,7 +256,7 @@ fn a_log_goes_on_behind_all_numbers_that_are_near() {
 }
 
 #[test]
-fn a_log_that_was_about_to_go_on_goes_on_where_it_said() {
+fn a_log_continues_in_the_announced_segment() {
     for is_there in [true, false] {
         let mut first = begin(1, 0, (0, 0));
         put(&mut first, 1, 1);
@@ -274,7 +274,7 @@ fn a_log_that_was_about_to_go_on_goes_on_where_it_said() {
 }
 
 #[test]
-fn segments_that_nothing_was_written_to_make_up_no_log_unless_the_first_is_missing() {
+fn empty_segments_form_no_log_unless_the_first_is_missing() {
     let blank = |number: u64| disk(&[(number, vec![0; 4096])]);
     assert_eq!(look(&blank(1)).report.problems, ["there is no binlog in this directory"]);
     assert_eq!(look(&disk(&[])).report.problems, ["there is no binlog in this directory"]);
@@ -287,7 +287,7 @@ fn segments_that_nothing_was_written_to_make_up_no_log_unless_the_first_is_missi
 }
 
 #[test]
-fn a_missing_segment_is_told_until_what_is_behind_it_was_written_again() {
+fn a_missing_segment_is_reported_until_later_data_is_rewritten() {
     let mut third = begin(3, 500, (2, 500));
     put(&mut third, 3, 3);
     let mut first = begin(1, 0, (0, 0));
@@ -306,7 +306,7 @@ fn a_missing_segment_is_told_until_what_is_behind_it_was_written_again() {
 }
 
 #[test]
-fn a_copy_is_as_long_as_what_could_be_read() {
+fn a_copy_contains_only_readable_bytes() {
     let mut first = begin(1, 0, (0, 0));
     put(&mut first, 1, 1);
     let from = Odd { disk: disk(&[(1, first.clone())]), unreadable: String::new(), said: 1000 };
@@ -351,7 +351,7 @@ impl Storage for Shrinking {
 }
 
 #[test]
-fn a_copy_has_no_segment_before_one_that_vanished() {
+fn a_copy_begins_after_a_removed_segment() {
     let mut first = begin(1, 0, (0, 0));
     put(&mut first, 1, 1);
     let mut second = begin(2, first.len() as u64, (0, 0));
@@ -367,7 +367,7 @@ fn a_copy_has_no_segment_before_one_that_vanished() {
 }
 
 #[test]
-fn a_segment_before_the_first_is_missing_if_it_is_needed() {
+fn a_needed_segment_before_the_first_is_missing() {
     for (oldest, is_needed) in [(1, true), (2, true), (3, false)] {
         let third = header(Segment { log: LOG, number: 3 }, [2, 500, oldest, 2, 500, 10]);
         let missing = format!("{}: it is missing", name(2));

@@ -107,13 +107,13 @@ fn play_seeds(kind: Kind, percent: u64) {
 }
 
 #[test]
-fn what_beanstalkd_has_comes_back_as_the_model_says() {
+fn beanstalkd_features_are_recovered_as_the_model_predicts() {
     play_seeds(Kind::Moments, 25);
     play_seeds(Kind::Ties, 15);
 }
 
 #[test]
-fn what_beanstalkd_has_not_comes_back_as_the_model_says() {
+fn extensions_are_recovered_as_the_model_predicts() {
     play_seeds(Kind::Extended, 40);
     play_seeds(Kind::ExtendedTies, 20);
 }

@@ -65,7 +65,7 @@ fn after_cut(disk: &Disk, now: Time) -> Engine {
 }
 
 #[test]
-fn tags_and_what_came_of_them_come_back() {
+fn tags_and_their_effects_are_recovered() {
     let disk = Disk::new(1);
     let mut life = begin(&disk, dawn());
     let tags = Tags {
@@ -106,7 +106,7 @@ fn tags_and_what_came_of_them_come_back() {
 
 /// The server has reported each failed attempt to a client. All of them must therefore survive a restart.
 #[test]
-fn a_failed_try_counts_though_the_full_disk_has_room_for_one_change_alone() {
+fn a_failed_attempt_counts_on_a_nearly_full_disk() {
     let disk = Disk::new(1);
     let mut life = begin(&disk, dawn());
     let tags = Tags { tries: 5, backoff: 60, ..Tags::default() };
@@ -135,7 +135,7 @@ fn a_failed_try_counts_though_the_full_disk_has_room_for_one_change_alone() {
 
 // Promises: P27.
 #[test]
-fn a_key_outlives_its_job_and_a_duplicate_s_answer_waits_for_the_original() {
+fn a_key_outlives_its_job_and_duplicates_wait_for_the_original() {
     let disk = Disk::new(1);
     let mut life = begin(&disk, dawn());
     let id = put_new(&mut life, key("k", 60));
@@ -162,7 +162,7 @@ fn a_key_outlives_its_job_and_a_duplicate_s_answer_waits_for_the_original() {
 }
 
 #[test]
-fn moves_and_limits_come_back() {
+fn moves_and_limits_are_recovered() {
     let disk = Disk::new(1);
     let mut life = begin(&disk, dawn());
     let client = life.first_client();
@@ -214,7 +214,7 @@ fn moves_and_limits_come_back() {
 }
 
 #[test]
-fn a_part_of_a_batch_or_of_a_flush_may_be_left_and_nothing_else() {
+fn only_a_part_of_a_batch_or_flush_can_survive() {
     for seed in 0..20 {
         let disk = Disk::new(seed);
         let mut life = begin(&disk, dawn());
@@ -268,7 +268,7 @@ fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
 /// Each turn and each start checks that the log's space accounting includes the origins of dead letters.
 // Promises: P29.
 #[test]
-fn an_origin_goes_with_its_dead_letter() {
+fn a_dead_letter_keeps_its_origin() {
     // The job's time to live has expired when the job is kicked.
     let disk = Disk::new(1);
     let mut life = begin(&disk, dawn());
@@ -295,7 +295,7 @@ fn an_origin_goes_with_its_dead_letter() {
 
 // Promises: P31.
 #[test]
-fn a_schedule_and_its_copy_agree_wherever_the_power_is_cut() {
+fn a_schedule_and_its_copy_agree_after_any_power_cut() {
     let disk = Disk::new(1);
     let mut life = begin(&disk, dawn());
     let every = Tags { recurs: Some(b"60".as_slice().into()), ttl: Span::from_secs(9000), ..key("k", 0) };

@@ -76,12 +76,12 @@ fn fails_again(failures: u64) {
 }
 
 #[test]
-fn a_segment_that_fails_to_take_over_takes_nothing_away() {
+fn a_failed_segment_switch_loses_nothing() {
     (1..4).for_each(fails_again);
 }
 
 #[test]
-fn segments_that_failed_to_take_over_do_not_stay() {
+fn failed_replacement_segments_are_removed() {
     let disk = Disk::new(3);
     let mut life = life(&disk, 4096, SyncMode::Always);
     put(&mut life, 40);
@@ -94,7 +94,7 @@ fn segments_that_failed_to_take_over_do_not_stay() {
 }
 
 #[test]
-fn an_end_in_the_last_sync_is_no_damage_without_syncs() {
+fn a_stop_during_the_last_sync_is_not_damage() {
     for seed in 0..200 {
         let disk = Disk::new(seed);
         let mut life = life(&disk, 1 << 16, SyncMode::Never);
@@ -109,7 +109,7 @@ fn an_end_in_the_last_sync_is_no_damage_without_syncs() {
 }
 
 #[test]
-fn without_syncs_nothing_goes_while_its_copy_is_in_doubt() {
+fn without_syncs_segments_stay_until_their_copies_are_durable() {
     const SEGMENT: u64 = 1 << 16;
     let disk = Disk::new(1);
     let mut life = life(&disk, SEGMENT, SyncMode::Never);
@@ -147,7 +147,7 @@ fn without_syncs_nothing_goes_while_its_copy_is_in_doubt() {
 }
 
 #[test]
-fn segments_that_go_at_once_find_space_for_that_on_a_full_disk() {
+fn many_segments_can_be_removed_on_a_full_disk() {
     for (seed, size) in [(2, 1000_u64), (5, 2048), (3, 4096)] {
         let disk = Disk::new(seed);
         let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), seed).expect("an empty log");
@@ -179,7 +179,7 @@ fn segments_that_go_at_once_find_space_for_that_on_a_full_disk() {
 }
 
 #[test]
-fn a_file_of_a_far_number_leads_nobody_astray() {
+fn a_file_with_a_distant_number_is_ignored() {
     let disk = Disk::new(1);
     let mut first = life(&disk, 4096, SyncMode::Always);
     put(&mut first, 100);
@@ -230,7 +230,7 @@ impl Storage for Grows {
 }
 
 #[test]
-fn a_copy_of_a_segment_that_grows_meanwhile_has_no_gaps() {
+fn a_copy_of_a_growing_segment_has_no_gaps() {
     let disk = Disk::new(1);
     let mut life = life(&disk, 4 << 20, SyncMode::Always);
     for _ in 0..103 {
@@ -253,7 +253,7 @@ fn a_copy_of_a_segment_that_grows_meanwhile_has_no_gaps() {
 /// The data of a removed segment has been copied to later segments. Without a sync before the removal, a power failure
 /// loses the copy.
 #[test]
-fn a_power_cut_in_a_start_that_has_removed_segments_loses_nothing() {
+fn a_power_cut_after_a_start_removed_segments_loses_nothing() {
     let mut removed = 0;
     for seed in 0..60 {
         let modes = [SyncMode::Never, SyncMode::Every(50)];

@@ -129,7 +129,7 @@ fn an_unused_binlog_is_exported() {
 
 /// The job IDs have large gaps, and the server lacks `list-jobs` or is draining.
 #[test]
-fn old_jobs_are_found_and_drained_servers_too() {
+fn old_jobs_are_found_even_on_draining_servers() {
     with_both(|server| {
         server.ok(&["put", "-t", "old", "oldest"]);
         let lines = "x\n".repeat(20_000);
@@ -202,7 +202,7 @@ fn an_interrupted_import_can_be_continued() {
 
 /// The connection breaks before some of the imported jobs are buried. A repeated import must put these jobs again.
 #[test]
-fn what_was_not_buried_is_not_skipped() {
+fn jobs_that_were_not_buried_are_put_again() {
     let server = |line: &str| match line.split(' ').next().unwrap_or_default() {
         "stats" => Some("OK 3\r\n---\r\n"),
         "reserve-job" if line.ends_with("18446744073709551615") => Some("NOT_FOUND\r\n"),
@@ -324,7 +324,7 @@ fn dead_letters_with_the_same_key_are_all_imported() {
 }
 
 #[test]
-fn what_a_server_cannot_store_is_reported_and_counted() {
+fn unsupported_data_is_reported_and_counted() {
     let folder = Folder::new();
     let (server, socket) = with_gearman(&folder, &[]);
     fill_with_everything(&server, &socket);

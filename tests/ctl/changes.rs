@@ -73,7 +73,7 @@ fn a_reserved_job_is_released_by_default() {
 
 /// If the body cannot be written, `reserve` must not delete the job.
 #[test]
-fn a_job_that_cannot_be_printed_stays() {
+fn a_job_that_cannot_be_printed_is_not_deleted() {
     with_both(|server| {
         server.ok(&["put", "kept"]);
         let mut command = server.command(&["reserve", "-w", "0", "--delete"]);
@@ -181,7 +181,7 @@ fn a_tube_is_cleared() {
 }
 
 #[test]
-fn a_put_may_have_tags() {
+fn put_accepts_tags() {
     let server = Server::beanpole(&[]);
     assert_eq!(server.ok(&["put", "-t", "t", "--unique", "k:60", "--ttl", "1000", "--try", "1:5", "a"]), "1\n");
     assert_eq!(server.ok(&["put", "-t", "t", "--unique", "k", "b"]), "1\n");

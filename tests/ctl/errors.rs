@@ -108,7 +108,7 @@ fn commands_that_an_old_server_does_not_know_are_reported() {
 }
 
 #[test]
-fn a_tube_that_disappears_meanwhile_is_no_error() {
+fn a_tube_that_disappears_is_no_error() {
     let vanishing = |line: &str| match line.split(' ').next().unwrap_or_default() {
         "list-tubes" => Some("OK 21\r\n---\n- default\n- gone\n\r\n"),
         "stats-tube" if line.ends_with("gone") => Some("NOT_FOUND\r\n"),

@@ -49,7 +49,7 @@ fn essence(export: &str) -> Vec<String> {
 }
 
 #[test]
-fn tubes_of_any_name_are_shown_and_go_through_export_and_import() {
+fn tubes_with_any_name_are_shown_exported_and_imported() {
     let server = filled();
     let table = server.ok(&["tubes"]);
     let json = server.ok(&["tubes", "--json"]);
@@ -81,7 +81,7 @@ fn tubes_of_any_name_are_shown_and_go_through_export_and_import() {
 }
 
 #[test]
-fn tubes_of_any_name_are_controlled() {
+fn tubes_with_any_name_can_be_controlled() {
     let server = filled();
     for (name, _) in NAMES {
         server.ok(&["pause", name, "100"]);
@@ -115,7 +115,7 @@ fn a_binlog_with_such_names_is_exported_and_imported() {
 
 /// The server lists a tube but refuses its name in commands, like beanstalkd or an older version.
 #[test]
-fn a_tube_that_is_refused_hides_no_other() {
+fn a_refused_tube_name_does_not_hide_other_tubes() {
     let server = |line: &str| match line.split(' ').next().unwrap_or_default() {
         "list-tubes" => Some("OK 27\r\n---\n- \"My::Func\"\n- default\n\r\n"),
         "stats" => Some("OK 32\r\n---\ncurrent-jobs-ready: 1\npid: 1\r\n"),

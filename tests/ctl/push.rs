@@ -177,7 +177,7 @@ fn the_response_decides() {
 
 /// The endpoint replies with `Retry-After`. The worker must wait that long and send no other job.
 #[test]
-fn an_endpoint_that_is_busy_is_left_alone() {
+fn a_busy_endpoint_receives_no_requests() {
     for status in ["429 Too Many Requests", "503 Service Unavailable"] {
         with_both(|server| {
             let count = Arc::new(AtomicUsize::new(0));
@@ -203,7 +203,7 @@ fn an_endpoint_that_is_busy_is_left_alone() {
 
 /// The server counts each release as an attempt. After the last attempt, the job must be buried with a reason.
 #[test]
-fn the_last_try_of_a_busy_endpoint_has_a_reason() {
+fn the_last_attempt_at_a_busy_endpoint_has_a_reason() {
     let server = Server::beanpole(&[]);
     server.ok(&["tube", "mail", "try:1"]);
     server.ok(&["put", "-t", "mail", "a"]);
@@ -215,7 +215,7 @@ fn the_last_try_of_a_busy_endpoint_has_a_reason() {
 }
 
 #[test]
-fn an_endpoint_that_is_away_takes_no_jobs_and_is_waited_for() {
+fn the_worker_waits_for_an_unreachable_endpoint() {
     with_both(|server| {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -242,7 +242,7 @@ fn an_endpoint_that_is_away_takes_no_jobs_and_is_waited_for() {
 
 /// The endpoint sends nothing, or bytes that never form a response.
 #[test]
-fn an_endpoint_that_takes_too_long_is_given_up() {
+fn requests_to_a_slow_endpoint_time_out() {
     let server = Server::beanpole(&["-z", "40M"]);
     let drip = |stream: &mut TcpStream, text: &str, byte: &str| {
         let _ = stream.write_all(text.as_bytes());
@@ -313,7 +313,7 @@ fn a_job_is_touched_while_its_request_runs() {
 
 /// The endpoint has closed the idle connection. The worker must repeat the request once on a new connection.
 #[test]
-fn a_kept_connection_may_be_closed() {
+fn a_closed_idle_connection_is_replaced() {
     let server = Server::beanpole(&[]);
     server.ok(&["put", "a", "b"]);
     let count = Arc::new(AtomicUsize::new(0));
@@ -390,7 +390,7 @@ fn a_revoke_that_races_with_the_response_has_one_winner() {
 /// The endpoint of the next test, run as a separate process that can be killed. Records each job in a file.
 #[test]
 #[ignore = "the test below runs it"]
-fn is_an_endpoint() {
+fn acts_as_an_endpoint() {
     let Some(ledger) = std::env::var_os("BEANPOLE_LEDGER") else { return };
     let address: SocketAddr = std::env::var("BEANPOLE_ADDRESS").expect("a variable").parse().expect("an address");
     let ledger = std::path::PathBuf::from(ledger);
@@ -407,7 +407,7 @@ fn is_an_endpoint() {
 
 /// The worker, the server and the endpoint are killed repeatedly. Finally, each job must have been processed.
 #[test]
-fn whatever_is_killed_no_job_is_lost() {
+fn no_job_is_lost_when_any_process_is_killed() {
     let folder = Folder::new();
     let (binlog, ledger) = (folder.file("log"), folder.file("ledger"));
     fs::create_dir(&binlog).expect("a folder");
@@ -418,7 +418,7 @@ fn whatever_is_killed_no_job_is_lost() {
     let start_server = || Daemon::start(&["-l", &socket, "-b", &binlog, "-f0"]);
     let start_endpoint = || {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.args(["--ignored", "--exact", "ctl::push::is_an_endpoint"]).env("BEANPOLE_LEDGER", &ledger);
+        command.args(["--ignored", "--exact", "ctl::push::acts_as_an_endpoint"]).env("BEANPOLE_LEDGER", &ledger);
         let child = command.env("BEANPOLE_ADDRESS", free.to_string()).stdout(Stdio::null()).spawn().expect("a child");
         wait_until("it listens", || TcpStream::connect(free).is_ok());
         Running(child)

@@ -176,7 +176,7 @@ fn tail_continues_after_gaps_and_puts_nothing() {
 }
 
 #[test]
-fn help_is_everywhere() {
+fn every_subcommand_has_help() {
     let all = run(&["help"]);
     assert_eq!((all.code, all.err.as_str()), (0, ""));
     for row in &beanpole::internals::ctl::SUBCOMMANDS {

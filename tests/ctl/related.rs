@@ -7,7 +7,7 @@ use crate::daemon::wait_until;
 use crate::support::{with_both, Server};
 
 #[test]
-fn a_reduce_waits_for_all_numbers() {
+fn a_job_waits_for_all_members_of_a_group() {
     let server = Server::beanpole(&[]);
     assert_eq!(server.ok(&["put", "-t", "results", "--after", "square:3", "reduce"]), "1\n");
     assert_eq!(server.feed(&["put", "--lines", "--group", "square"], b"1\n2\n3\n").code, 0);
@@ -85,7 +85,7 @@ fn a_schedule_of_one_second_runs_by_the_real_clock() {
 }
 
 #[test]
-fn a_server_without_these_extensions_is_not_given_such_jobs() {
+fn tags_are_not_sent_to_a_server_without_these_extensions() {
     with_both(|server| {
         if server.ok(&["stats"]).contains("extensions") {
             return;

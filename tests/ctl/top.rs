@@ -94,7 +94,7 @@ impl Drop for Screen {
 }
 
 #[test]
-fn it_shows_sorts_filters_and_opens() {
+fn top_shows_sorts_filters_and_opens() {
     with_both(|server| {
         server.ok(&["put", "-t", "mail", "first body", "b", "c"]);
         server.ok(&["put", "-t", "sms", "x"]);
@@ -162,7 +162,7 @@ fn signals_restore_the_terminal() {
 }
 
 #[test]
-fn it_is_suspended_and_continues() {
+fn top_can_be_suspended_and_continued() {
     let server = Server::beanpole(&[]);
     let mut screen = Screen::start(&server, &[], 80, 24);
     screen.shows(">default");

@@ -43,7 +43,7 @@ pub fn lines(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_command_has_the_body_on_stdin_and_its_job_in_the_environment() {
+fn the_command_receives_the_body_and_the_job_s_properties() {
     with_both(|server| {
         server.ok(&["put", "-t", "mail", "--", "$(touch /tmp/never); `false` \"'", "-x --help"]);
         let script = "cat; echo \"|$BEANPOLE_JOB_ID|$BEANPOLE_JOB_TUBE|$BEANPOLE_JOB_RESERVES|$1\"";
@@ -58,7 +58,7 @@ fn the_command_has_the_body_on_stdin_and_its_job_in_the_environment() {
 }
 
 #[test]
-fn a_job_that_hangs_is_seen_and_revoked_and_its_command_killed() {
+fn a_hanging_job_can_be_revoked_and_its_command_is_killed() {
     let server = Server::beanpole(&[]);
     let folder = Folder::new();
     let mark = folder.file("begun");
@@ -83,7 +83,7 @@ fn a_job_that_hangs_is_seen_and_revoked_and_its_command_killed() {
 
 /// The command ignores its input, which can be larger than a pipe's buffer.
 #[test]
-fn a_command_need_not_read_its_body() {
+fn a_command_can_ignore_its_input() {
     let server = Server::beanpole(&["-z", "8M"]);
     let mut client = server.daemon.client();
     client.put(&vec![b'x'; 8 << 20], 0, 0, 60).expect("a job");
@@ -96,7 +96,7 @@ fn a_command_need_not_read_its_body() {
 }
 
 #[test]
-fn what_fails_is_tried_again_and_then_buried() {
+fn failed_jobs_are_retried_and_then_buried() {
     with_both(|server| {
         server.ok(&["put", "bad", "-p", "77"]);
         let line = ["work", "-w", "3", "--retries", "2", "--backoff", "0", "--", "sh", "-c", "exit 3"];

@@ -267,28 +267,28 @@ fn blocked(mode: SyncMode, deed: Deed, known: bool) {
 }
 
 #[test]
-fn a_segment_that_cannot_be_made_holds_up_nobody_else() {
+fn a_blocked_segment_creation_delays_no_other_client() {
     MODES.into_iter().for_each(|mode| blocked(mode, Deed::Create, false));
 }
 
 #[test]
-fn a_segment_that_cannot_be_removed_holds_up_nobody_else() {
+fn a_blocked_segment_removal_delays_no_other_client() {
     MODES.into_iter().for_each(|mode| blocked(mode, Deed::Remove, false));
 }
 
 #[test]
-fn a_write_that_blocks_holds_up_nobody_else() {
+fn a_blocked_write_delays_no_other_client() {
     MODES.into_iter().for_each(|mode| [false, true].into_iter().for_each(|known| blocked(mode, Deed::Write, known)));
 }
 
 #[test]
-fn a_sync_that_blocks_holds_up_nobody_else() {
+fn a_blocked_sync_delays_no_other_client() {
     MODES[..2].iter().for_each(|&mode| [false, true].into_iter().for_each(|known| blocked(mode, Deed::Sync, known)));
 }
 
 /// Repeats the test until each thread of the server has taken over from the other.
 #[test]
-fn a_sync_that_blocks_on_a_fast_disk_delays_only_clients_that_wait_for_it() {
+fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     let home = Home::new();
     let (disk, gate) = Gated::new(home.path());
     let server = Server::with_storage(config(SyncMode::Always), disk).expect("a server");
@@ -319,7 +319,7 @@ fn a_sync_that_blocks_on_a_fast_disk_delays_only_clients_that_wait_for_it() {
 
 /// A large write takes long on any disk. Only clients that need it must wait, even if the disk has been fast.
 #[test]
-fn a_large_body_that_is_being_written_holds_up_nobody_else() {
+fn writing_a_large_body_delays_no_other_client() {
     for mode in MODES {
         let home = Home::new();
         let (disk, gate) = Gated::new(home.path());
@@ -356,7 +356,7 @@ fn a_large_body_that_is_being_written_holds_up_nobody_else() {
 
 /// With delayed syncs, a put does not wait for a sync.
 #[test]
-fn a_put_is_answered_while_a_sync_blocks_if_syncs_may_come_later() {
+fn puts_with_delayed_syncs_are_answered_while_a_sync_blocks() {
     let home = Home::new();
     let (disk, gate) = Gated::new(home.path());
     let server = Server::with_storage(config(SyncMode::Every(1)), disk).expect("a server");
@@ -374,7 +374,7 @@ fn a_put_is_answered_while_a_sync_blocks_if_syncs_may_come_later() {
 /// A write waits for a sync that has just begun, before the server knows that the disk is slow. Another client of the
 /// same pool thread must still get its reply.
 #[test]
-fn a_write_behind_a_sync_that_has_just_begun_holds_up_nobody_else() {
+fn a_write_after_a_new_sync_delays_no_other_client() {
     let home = Home::new();
     let (disk, gate) = Gated::new(home.path());
     let server = Server::with_storage(config(SyncMode::Every(1)), disk).expect("a server");
@@ -396,7 +396,7 @@ fn a_write_behind_a_sync_that_has_just_begun_holds_up_nobody_else() {
 }
 
 #[test]
-fn who_waits_for_a_segment_is_refused_when_the_disk_turns_out_to_be_full() {
+fn clients_that_wait_for_a_segment_are_refused_on_a_full_disk() {
     let home = Home::new();
     let (disk, gate) = Gated::new(home.path());
     let server = Server::with_storage(config(SyncMode::Always), disk).expect("a server");

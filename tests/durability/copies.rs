@@ -54,7 +54,7 @@ fn beside<R>(daemon: &Daemon, kept: &AtomicU64, work: impl FnOnce() -> R) -> R {
 }
 
 #[test]
-fn a_copy_of_a_folder_in_use_is_whole_and_has_all_that_was_acknowledged() {
+fn a_backup_of_an_active_directory_contains_all_acknowledged_jobs() {
     for options in [&["-f0", "-s", SEGMENT][..], &["-F", "-s", SEGMENT]] {
         let home = Home::new();
         let daemon = home.start(options);
@@ -86,7 +86,7 @@ fn a_copy_of_a_folder_in_use_is_whole_and_has_all_that_was_acknowledged() {
 }
 
 #[test]
-fn a_plain_copy_of_a_folder_in_use_is_whole_or_found_to_be_damaged() {
+fn a_plain_copy_of_an_active_directory_is_complete_or_detected_as_damaged() {
     let home = Home::new();
     let daemon = home.start(&["-f0", "-s", SEGMENT]);
     let old = daemon.client().put(b"an old job that is written again and again", 0, 0, 60).expect("a job");
@@ -129,7 +129,7 @@ fn a_plain_copy_of_a_folder_in_use_is_whole_or_found_to_be_damaged() {
 
 // Promises: P19.
 #[test]
-fn a_newer_copy_restored_over_an_older_one_without_deleting_brings_nothing_back() {
+fn restoring_over_an_older_copy_revives_no_jobs() {
     let home = Home::new();
     let copy = home.beside("copy");
     fs::create_dir(&copy).expect("a folder");
@@ -163,7 +163,7 @@ fn a_newer_copy_restored_over_an_older_one_without_deleting_brings_nothing_back(
 }
 
 #[test]
-fn check_tells_what_is_in_a_folder() {
+fn check_shows_the_contents_of_a_directory() {
     let home = Home::new();
     let daemon = home.start(&["-f0"]);
     let mut client = daemon.client();
@@ -198,7 +198,7 @@ fn check_tells_what_is_in_a_folder() {
 }
 
 #[test]
-fn words_say_what_is_wrong() {
+fn errors_are_described_in_words() {
     let home = Home::new();
     let (missing, copy) = (home.beside("missing"), home.beside("copy"));
     for (arguments, code) in [

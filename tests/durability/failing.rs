@@ -131,7 +131,7 @@ fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
 }
 
 #[test]
-fn errors_of_writes_and_syncs_end_well() {
+fn the_server_recovers_from_write_and_sync_errors() {
     for mode in [SyncMode::Always, SyncMode::Every(20), SyncMode::Never] {
         let mut stage = Stage::new(mode);
         for error in [EIO, EDQUOT] {
@@ -162,7 +162,7 @@ fn a_crash_while_the_disk_fails_loses_nothing_acknowledged() {
 /// A dying disk takes long to report each error. Commands that do not need the disk must be answered while an operation
 /// is in progress.
 #[test]
-fn a_disk_that_fails_slowly_delays_nobody() {
+fn a_slowly_failing_disk_delays_no_other_client() {
     for mode in [SyncMode::Always, SyncMode::Every(20)] {
         let mut stage = Stage::new(mode);
         stage.controls.sync_error.store(EIO, Ordering::SeqCst);
@@ -197,7 +197,7 @@ fn round_trip(client: &mut Client) {
 
 /// No other client's activity triggers the retry.
 #[test]
-fn a_lone_client_is_answered_when_a_slow_disk_is_back() {
+fn a_single_client_is_answered_when_a_slow_disk_recovers() {
     let mut stage = Stage::new(SyncMode::Always);
     // After slow syncs, the log's own thread syncs.
     stage.controls.sync_millis.store(20, Ordering::SeqCst);

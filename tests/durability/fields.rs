@@ -126,7 +126,7 @@ fn every_field_and_counter_of_a_job() {
 }
 
 #[test]
-fn delays_go_on_while_the_server_is_down() {
+fn delays_continue_while_the_server_is_down() {
     both(|home, clean| {
         let daemon = home.start(&["-f0"]);
         let mut client = daemon.client();
@@ -154,7 +154,7 @@ fn delays_go_on_while_the_server_is_down() {
 /// the restart.
 // Promises: P11.
 #[test]
-fn a_clock_that_was_set_back_extends_no_delay() {
+fn setting_the_clock_back_extends_no_delay() {
     let home = Home::new();
     let config = || Config::embedded().with(|config| config.log_folder = Some(home.path().to_owned()));
     let (server, clock) = Server::with_manual_clock(config()).expect("a server");
@@ -173,7 +173,7 @@ fn a_clock_that_was_set_back_extends_no_delay() {
 
 // Promises: P3.
 #[test]
-fn bodies_of_any_size_and_bytes_whatever_the_limit_is_later() {
+fn bodies_survive_a_restart_with_a_lower_limit() {
     both(|home, clean| {
         let daemon = home.start(&["-f0"]);
         let mut client = daemon.client();
@@ -199,7 +199,7 @@ fn bodies_of_any_size_and_bytes_whatever_the_limit_is_later() {
 
 // Promises: P5.
 #[test]
-fn the_order_of_priorities_and_of_burying() {
+fn the_orders_of_priorities_and_of_burying_survive() {
     both(|home, clean| {
         let daemon = home.start(&["-f0"]);
         let mut client = daemon.client();
@@ -224,7 +224,7 @@ fn the_order_of_priorities_and_of_burying() {
 }
 
 #[test]
-fn a_pause_goes_on_with_jobs_in_its_tube_and_ends_in_time() {
+fn a_pause_continues_after_a_restart_and_ends_in_time() {
     both(|home, clean| {
         let daemon = home.start(&["-f0"]);
         let mut client = daemon.client();
@@ -251,7 +251,7 @@ fn a_pause_goes_on_with_jobs_in_its_tube_and_ends_in_time() {
 
 // Promises: P4.
 #[test]
-fn ids_are_never_given_twice_even_if_nothing_is_left() {
+fn ids_are_never_reused_even_in_an_empty_queue() {
     both(|home, clean| {
         let mut daemon = home.start(&["-f0", "-s", "4096"]);
         let mut newest = 0;
@@ -271,7 +271,7 @@ fn ids_are_never_given_twice_even_if_nothing_is_left() {
 }
 
 #[test]
-fn a_kick_of_more_jobs_than_the_log_has_room_for_at_once_kicks_them_all() {
+fn a_kick_larger_than_the_log_s_free_space_completes() {
     let options = ["-f0", "-s", "4096"];
     let home = Home::new();
     let daemon = home.start(&options);

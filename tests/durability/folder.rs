@@ -13,7 +13,7 @@ use super::support::{crash, number, state, stop, total, Home};
 const NO_FOLDER: i32 = 10;
 
 #[test]
-fn a_second_server_is_told_who_has_the_folder() {
+fn a_second_server_reports_the_lock_holder() {
     let home = Home::new();
     let first = home.start(&["-f0"]);
     let id = first.client().put(b"x", 0, 0, 60).unwrap();
@@ -28,7 +28,7 @@ fn a_second_server_is_told_who_has_the_folder() {
 }
 
 #[test]
-fn a_lock_file_that_is_removed_or_overwritten_lets_nobody_in() {
+fn a_removed_or_overwritten_lock_file_still_locks() {
     let home = Home::new();
     let lock = home.path().join("lock");
     fs::write(&lock, b"\xff\xfe no number").expect("a file");
@@ -89,7 +89,7 @@ fn is_noticed(home: &Home, name: &str, jobs: std::ops::Range<usize>) {
 }
 
 #[test]
-fn a_missing_segment_is_noticed_wherever_it_stood() {
+fn every_missing_segment_is_detected() {
     for place in [0, 1, 3] {
         let (home, jobs) = filled();
         let name = segments(&home)[place].clone();
@@ -109,7 +109,7 @@ fn a_missing_segment_is_noticed_wherever_it_stood() {
 }
 
 #[test]
-fn foreign_and_doubled_segments_are_noticed_and_set_aside() {
+fn foreign_and_duplicate_segments_are_detected_and_set_aside() {
     let (home, jobs) = filled();
     let (other, _) = filled();
     let names = segments(&home);
@@ -158,7 +158,7 @@ impl Drop for Ends {
 }
 
 #[test]
-fn beanstalkd_and_we_keep_out_of_each_other_s_folder() {
+fn beanstalkd_and_beanpole_do_not_share_a_directory() {
     let Some(program) = beanstalkd() else { return };
     let theirs_on = |home: &Home| {
         let mut command = Command::new(&program);
@@ -185,7 +185,7 @@ fn beanstalkd_and_we_keep_out_of_each_other_s_folder() {
 }
 
 #[test]
-fn only_the_last_part_of_a_missing_path_is_made() {
+fn only_the_last_directory_of_a_path_is_created() {
     let home = Home::new();
     let missing = home.beside("missing");
     let ended = run(&["-p", "0", "-b", missing.join("too").to_str().unwrap()]);
@@ -194,7 +194,7 @@ fn only_the_last_part_of_a_missing_path_is_made() {
 }
 
 #[test]
-fn the_files_are_for_their_owner_alone() {
+fn the_files_are_private() {
     let home = Home::new();
     let daemon = home.start(&["-s", "4096"]);
     let mut client = daemon.client();
@@ -235,7 +235,7 @@ fn damaged() -> (Home, BTreeMap<u64, Vec<u8>>, u64) {
 }
 
 #[test]
-fn a_damaged_record_costs_itself_alone_and_its_segment_is_kept() {
+fn a_damaged_record_affects_no_other_and_its_segment_is_kept() {
     let (home, jobs, victim) = damaged();
     for start in 1..=3 {
         let daemon = home.start(&["-f0", "-s", "4096"]);
@@ -268,7 +268,7 @@ fn a_damaged_record_costs_itself_alone_and_its_segment_is_kept() {
 }
 
 #[test]
-fn strictness_refuses_a_damaged_folder_and_leaves_it_alone() {
+fn strict_mode_refuses_a_damaged_directory_and_does_not_change_it() {
     let (home, jobs, _) = damaged();
     let before = home.files();
     for _ in 0..2 {
@@ -293,7 +293,7 @@ fn is_zero_behind(bytes: &[u8], place: usize) -> bool {
 
 /// A write interrupted by a crash does not count as damage.
 #[test]
-fn a_torn_tail_is_cut_even_strictly() {
+fn an_interrupted_write_is_truncated_even_in_strict_mode() {
     let home = Home::new();
     let daemon = home.start(&["-f0"]);
     let mut client = daemon.client();

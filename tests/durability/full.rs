@@ -150,7 +150,7 @@ fn deletes_are_durable_on_a_full_disk_and_make_space() {
 
 // Promises: P16.
 #[test]
-fn service_resumes_by_itself_when_somebody_else_makes_space() {
+fn service_resumes_when_another_program_frees_space() {
     let Some(small) = Small::new() else { return };
     let filler = small.0.path().join("filler");
     fs::write(&filler, vec![b'x'; 1 << 20]).unwrap();
@@ -176,7 +176,7 @@ fn service_resumes_by_itself_when_somebody_else_makes_space() {
 
 /// Threads share the prepared space. A late thread must wait for more space instead of failing.
 #[test]
-fn nobody_is_refused_while_the_disk_has_space() {
+fn no_put_is_refused_while_the_disk_has_space() {
     let home = Home::new();
     let daemon = home.start(&["-f", "50", "-s", "4096", "-t", "4"]);
     let work = || {

@@ -61,7 +61,7 @@ fn compare(client: &mut Client, jobs: &Jobs) {
 }
 
 #[test]
-fn a_folder_that_is_removed_and_made_again_loses_nothing() {
+fn a_removed_and_recreated_directory_loses_nothing() {
     let home = Home::new();
     let daemon = home.start(&OPTIONS);
     let mut client = daemon.client();
@@ -90,7 +90,7 @@ fn a_folder_that_is_removed_and_made_again_loses_nothing() {
 }
 
 #[test]
-fn files_that_may_not_grow_end_nothing() {
+fn a_file_size_limit_does_not_stop_the_server() {
     let home = Home::new();
     let daemon = home.start(&OPTIONS);
     let mut client = daemon.client();
@@ -144,7 +144,7 @@ fn lost(client: &mut Client) -> u64 {
 }
 
 #[test]
-fn jobs_of_old_segments_that_were_removed_are_written_again() {
+fn jobs_of_removed_segments_are_rewritten() {
     let home = Home::new();
     let (daemon, mut client, jobs) = fill(&home);
     // The chosen segment must not be the current one, which is the last.
@@ -168,7 +168,7 @@ fn jobs_of_old_segments_that_were_removed_are_written_again() {
 }
 
 #[test]
-fn a_folder_that_is_replaced_is_left_for_the_new_one_if_that_is_empty() {
+fn a_replaced_directory_is_filled_if_it_is_empty() {
     let home = Home::new();
     let (daemon, mut client, mut jobs) = fill(&home);
     let aside = home.beside("aside");

@@ -166,7 +166,7 @@ fn logs(path: &Path) -> BTreeMap<String, Vec<u8>> {
 
 // Promises: P37.
 #[test]
-fn every_job_of_beanstalkd_is_taken_over_once() {
+fn every_job_of_beanstalkd_is_imported_once() {
     for seed in 1..=2 {
         let home = Home::new();
         let Some(jobs) = original(&home, seed) else { return };
@@ -229,7 +229,7 @@ fn without_holder(jobs: &mut BTreeMap<u64, Described>, reserves: &str) {
 
 /// beanstalkd moves jobs out of its oldest files and removes the files. Some deletes then refer to jobs in no file.
 #[test]
-fn jobs_in_every_state_are_taken_over_wherever_they_stand() {
+fn jobs_in_every_state_and_file_are_imported() {
     let home = Home::new();
     let Some(original) = Original::start(home.path(), &["-f0", "-s", "20000"]) else { return };
     let mut client = original.client();
@@ -267,7 +267,7 @@ fn jobs_in_every_state_are_taken_over_wherever_they_stand() {
 
 /// beanstalkd ignores jobs that it cannot read at startup, and reuses their IDs.
 #[test]
-fn jobs_that_beanstalkd_forgot_are_there_beside_those_that_got_their_numbers() {
+fn jobs_that_beanstalkd_ignored_are_imported_along_with_newer_jobs() {
     let home = Home::new();
     let Some(first) = Original::start(home.path(), &["-f0"]) else { return };
     let put = |client: &mut Client, body: &str| client.put(body.as_bytes(), 0, 0, 60).expect("a job");
@@ -301,7 +301,7 @@ fn jobs_that_beanstalkd_forgot_are_there_beside_those_that_got_their_numbers() {
 }
 
 #[test]
-fn a_damaged_log_is_taken_over_but_for_what_is_behind_the_damage() {
+fn a_damaged_log_is_imported_up_to_the_damage() {
     let home = Home::new();
     let Some(original) = Original::start(home.path(), &["-f0", "-s", "20000"]) else { return };
     let mut client = original.client();
@@ -383,7 +383,7 @@ fn version_5_is_read_as_beanstalkd_reads_it() {
 }
 
 #[test]
-fn ids_that_beanstalkd_gave_twice_are_told() {
+fn ids_that_beanstalkd_assigned_twice_are_reported() {
     const TOLD: &str = "beanstalkd gave the ids of 1 jobs twice; the older ones have new ids, the last is 8";
     for (ids, twice) in [([6, 7], false), ([7, 7], true)] {
         let home = Home::new();
@@ -439,7 +439,7 @@ fn an_interrupted_import_starts_over() {
 
 /// The start must ignore the results of an unfinished import.
 #[test]
-fn the_mark_of_an_unfinished_import_makes_it_start_over() {
+fn an_unfinished_import_is_repeated() {
     let home = Home::new();
     let Some(jobs) = original(&home, 5) else { return };
     let other = Home::new();

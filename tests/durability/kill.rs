@@ -283,7 +283,7 @@ fn check(options: &[&str]) {
 
 // Promises: P12.
 #[test]
-fn kill_loop_with_a_sync_before_every_answer() {
+fn kill_loop_with_a_sync_before_every_reply() {
     check(&["-f0"]);
 }
 

@@ -86,7 +86,7 @@ fn submit(unique: &str) -> Vec<u8> {
 }
 
 #[test]
-fn who_joins_a_job_is_told_when_the_log_has_it() {
+fn joining_a_job_is_confirmed_when_durable() {
     let home = Home::new();
     let (server, gate, mut bystander, job) = serve(&home);
     let _end = OpenAtEnd(gate.clone());
@@ -113,7 +113,7 @@ fn who_joins_a_job_is_told_when_the_log_has_it() {
 
 // Promises: P14.
 #[test]
-fn duplicates_and_results_are_told_when_the_log_has_them() {
+fn duplicates_and_results_are_reported_when_durable() {
     const ID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
     let home = Home::new();
     let (server, gate, mut bystander, job) = serve(&home);
@@ -150,7 +150,7 @@ fn duplicates_and_results_are_told_when_the_log_has_them() {
 
 // Promises: P14.
 #[test]
-fn who_waits_for_the_end_of_a_job_is_told_when_the_log_has_it() {
+fn the_end_of_a_job_is_reported_to_waiting_clients_when_durable() {
     let home = Home::new();
     let (server, gate, mut bystander, job) = serve(&home);
     let _end = OpenAtEnd(gate.clone());
@@ -186,7 +186,7 @@ fn hear(client: &mut Plain) -> (u8, Vec<u8>) {
 }
 
 #[test]
-fn who_joined_a_background_job_hears_of_its_end_when_the_log_has_it() {
+fn the_end_of_a_joined_background_job_is_reported_when_durable() {
     const CAN_DO: u32 = 1;
     const SUBMIT_JOB: u32 = 7;
     const GRAB_JOB: u32 = 9;

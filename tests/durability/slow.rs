@@ -65,7 +65,7 @@ fn put_at_once(
 }
 
 #[test]
-fn a_slow_disk_delays_those_alone_who_rely_on_it() {
+fn a_slow_disk_delays_only_clients_that_depend_on_it() {
     const WRITERS: usize = 8;
     const EACH: usize = 6;
     let home = Home::new();
@@ -98,7 +98,7 @@ fn a_slow_disk_delays_those_alone_who_rely_on_it() {
 }
 
 #[test]
-fn a_slow_disk_delays_nobody_if_syncs_may_come_later() {
+fn a_slow_disk_delays_no_client_with_delayed_syncs() {
     let home = Home::new();
     let (server, controls) = serve(&home, SyncMode::Every(10), SLOW);
     let mut client = client(&server);
@@ -155,7 +155,7 @@ fn put_some_more(client: &mut Client, count: usize) {
 }
 
 #[test]
-fn without_syncs_only_files_that_were_left_are_synced() {
+fn without_syncs_only_completed_files_are_synced() {
     const SEGMENT: usize = 65_536;
     const BODY: usize = 5000;
     let home = Home::new();

@@ -29,7 +29,7 @@ fn epoch(at: SystemTime) -> u64 {
 }
 
 #[test]
-fn workq_s_terms_outlive_a_kill_and_its_moments_go_on() -> Result<()> {
+fn workq_options_and_times_survive_a_kill() -> Result<()> {
     let options = [&["-f0"], &ALL[..]].concat();
     let home = Home::new();
     let mut daemon = home.start(&options);
@@ -97,7 +97,7 @@ fn workq_s_terms_outlive_a_kill_and_its_moments_go_on() -> Result<()> {
 /// A background submission with the same unique name makes the existing job durable. Therefore, a short command can
 /// require a large write.
 #[test]
-fn foreground_jobs_of_any_size_are_kept_when_somebody_submits_them_in_the_background() -> Result<()> {
+fn foreground_jobs_become_durable_when_submitted_in_the_background() -> Result<()> {
     const LARGE: usize = 40_000;
     let options = [&["-f0", "-s", "65536"], &ALL[..]].concat();
     let home = Home::new();
@@ -131,7 +131,7 @@ fn foreground_jobs_of_any_size_are_kept_when_somebody_submits_them_in_the_backgr
 }
 
 #[test]
-fn gearman_s_background_jobs_outlive_a_kill_under_their_handles() -> Result<()> {
+fn gearman_background_jobs_and_handles_survive_a_kill() -> Result<()> {
     let options = [&["-f0"], &ALL[..]].concat();
     let home = Home::new();
     let mut daemon = home.start(&options);
@@ -436,7 +436,7 @@ fn check(options: &[&str]) {
 }
 
 #[test]
-fn kill_loop_of_three_protocols_with_a_sync_before_every_answer() {
+fn kill_loop_of_three_protocols_with_a_sync_before_every_reply() {
     check(&["-f0"]);
 }
 

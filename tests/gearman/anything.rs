@@ -187,7 +187,7 @@ fn drain(world: &mut Within, workers: &[String]) {
 }
 
 #[test]
-fn every_client_hears_once_how_its_jobs_ended() {
+fn every_client_learns_each_outcome_once() {
     runs().for_each(orderly_run);
 }
 
@@ -242,6 +242,6 @@ fn random_byte(seed: u64, step: usize) -> u8 {
 }
 
 #[test]
-fn nothing_that_is_sent_ends_the_server() {
+fn no_input_stops_the_server() {
     runs().for_each(wild_run);
 }

@@ -66,7 +66,7 @@ fn is_free(world: &mut Within) -> bool {
 }
 
 #[test]
-fn a_worker_that_dies_never_keeps_a_job_longer_than_its_limit() {
+fn a_dead_worker_never_holds_a_job_beyond_its_limit() {
     let config = Config::embedded();
     for producer in &PRODUCERS {
         for worker in &WORKERS {

@@ -23,7 +23,7 @@ fn ask_server(stream: &mut TcpStream, line: &str) -> String {
 }
 
 #[test]
-fn long_lists_are_whole() {
+fn long_lists_are_complete() {
     let config = Config::embedded().with(|config| config.gearman = vec![Address::Tcp(None, None)]);
     let server = Server::with(config).expect("a server");
     let address = server.address_of(Wire::Gearman).expect("a server that listens for this");
@@ -58,7 +58,7 @@ fn long_lists_are_whole() {
 }
 
 #[test]
-fn the_list_of_many_workers_is_whole() {
+fn the_list_of_many_workers_is_complete() {
     let names: Vec<String> = (0..250).map(|number| format!("w{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut world = world(&Config::embedded(), &names);
@@ -76,7 +76,7 @@ fn the_list_of_many_workers_is_whole() {
 /// The number of listed names is limited. A client that invents very many names must not hide a function that has a
 /// worker.
 #[test]
-fn no_number_of_names_hides_a_function_with_a_worker() {
+fn many_names_do_not_hide_a_function_with_a_worker() {
     let config = Config::embedded().with(|config| config.gearman = vec![Address::Tcp(None, None)]);
     let server = Server::with(config).expect("a server");
     let address = server.address_of(Wire::Gearman).expect("a server that listens for this");

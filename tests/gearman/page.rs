@@ -13,7 +13,7 @@ fn sentence(summary: &str) -> String {
 }
 
 #[test]
-fn every_packet_is_told_with_its_arguments() {
+fn every_packet_is_documented_with_its_arguments() {
     let page = page();
     for row in PACKETS.iter().filter(|row| !["UNUSED", "ALL_YOURS"].contains(&row.name)) {
         // Packets sent in both directions are listed with the requests.
@@ -25,7 +25,7 @@ fn every_packet_is_told_with_its_arguments() {
 }
 
 #[test]
-fn every_option_of_gearmand_is_told() {
+fn every_option_of_gearmand_is_documented() {
     let page = page();
     let section = page.split(".Sh STARTED AS GEARMAND").nth(1).and_then(|rest| rest.split("\n.Sh ").next());
     let section = section.expect("the section");
@@ -39,7 +39,7 @@ fn every_option_of_gearmand_is_told() {
 }
 
 #[test]
-fn every_text_command_is_told() {
+fn every_text_command_is_documented() {
     let page = page();
     for row in &TEXT_COMMANDS {
         let item = format!("\n.It Cm {}", row.words);

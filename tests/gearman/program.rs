@@ -38,7 +38,7 @@ fn line(stream: &mut TcpStream, line: &str) -> String {
 }
 
 #[test]
-fn background_jobs_outlive_the_process_and_handles_are_never_given_again() {
+fn background_jobs_survive_a_restart_and_handles_are_not_reused() {
     let folder = Folder::new();
     let place = folder.file("log");
     std::fs::create_dir(&place).expect("a folder");
@@ -75,7 +75,7 @@ fn background_jobs_outlive_the_process_and_handles_are_never_given_again() {
 }
 
 #[test]
-fn shutdown_is_taken_if_an_option_says_so() {
+fn shutdown_is_accepted_if_the_option_permits_it() {
     let daemon = Daemon::start(&["--gearman=127.0.0.1:0"]);
     assert!(line(&mut connect(&daemon), "shutdown\n").starts_with("ERR UNKNOWN_COMMAND"));
     assert!(daemon.runs());
@@ -98,7 +98,7 @@ fn a_graceful_shutdown_waits_for_the_jobs() {
 }
 
 #[test]
-fn a_client_that_does_not_read_what_its_job_says_is_dropped() {
+fn a_client_that_does_not_read_its_job_s_updates_is_dropped() {
     let daemon = Daemon::start(&["--gearman=127.0.0.1:0", "--max-output", "100K"]);
     let mut client = connect(&daemon);
     let handle = say(&mut client, &[packet(7, b"f\0\0x")], 1).remove(0).1;
@@ -128,7 +128,7 @@ fn awaited_very_often(client: &mut TcpStream, worker: Option<&mut TcpStream>) ->
 }
 
 #[test]
-fn what_very_many_are_told_is_in_memory_once() {
+fn updates_for_very_many_clients_are_stored_once() {
     let daemon = Daemon::start(&["--gearman=127.0.0.1:0", "--max-output", "100K"]);
     let (mut client, mut worker) = (connect(&daemon), connect(&daemon));
     let handle = awaited_very_often(&mut client, Some(&mut worker));
@@ -138,7 +138,7 @@ fn what_very_many_are_told_is_in_memory_once() {
 }
 
 #[test]
-fn a_client_that_tells_itself_very_much_is_told_as_fast_as_it_reads() {
+fn a_client_that_sends_itself_updates_gets_them_as_it_reads() {
     let daemon = Daemon::start(&["--gearman=127.0.0.1:0", "--max-output", "100K"]);
     let mut client = connect(&daemon);
     let handle = awaited_very_often(&mut client, None);

@@ -12,7 +12,7 @@ const SUBMIT_EPOCH: u32 = 36;
 const NOOP: (u32, Vec<u8>) = (6, Vec::new());
 
 #[test]
-fn a_job_for_later_wakes_a_sleeping_worker_when_it_is_due() {
+fn a_scheduled_job_wakes_a_sleeping_worker_when_due() {
     let mut world = world(&Config::embedded(), &["client", "worker"]);
     assert_eq!(say(&mut world, "worker", &[(1, b"f"), (4, b"")]), []);
     let body = format!("f\0u\0{}\0x", NOW + 100);
@@ -27,7 +27,7 @@ fn a_job_for_later_wakes_a_sleeping_worker_when_it_is_due() {
 }
 
 #[test]
-fn jobs_for_later_come_in_their_order() {
+fn scheduled_jobs_are_delivered_in_order() {
     let mut world = world(&Config::embedded(), &["a"]);
     for (name, after) in [("late", 30), ("soon", 10), ("between", 20)] {
         say(&mut world, "a", &[(SUBMIT_EPOCH, format!("f\0\0{}\0{name}", NOW + after).as_bytes())]);
@@ -42,7 +42,7 @@ fn jobs_for_later_come_in_their_order() {
 }
 
 #[test]
-fn a_schedule_waits_for_its_minute() {
+fn a_schedule_runs_at_its_minute() {
     for (fields, wait) in [
         ("\0\0\0\0", 40),
         ("34\0\0\0\0", 40),
@@ -62,7 +62,7 @@ fn a_schedule_waits_for_its_minute() {
 }
 
 #[test]
-fn a_worker_s_limit_holds_for_each_of_many_jobs() {
+fn a_worker_s_limit_applies_to_each_of_many_jobs() {
     let mut world = world(&Config::embedded(), &["client", "worker"]);
     say(&mut world, "worker", &[(23, b"f\x001000")]);
     for number in 0..20 {

@@ -12,7 +12,7 @@ const GIB: usize = 1 << 30;
 const CROWD: usize = 20;
 
 #[test]
-fn byte_by_byte() {
+fn sent_byte_by_byte() {
     let daemon = Daemon::start(&[]);
     let mut client = Wire::to(&daemon);
     let conversation = [put(b"a\r\nb", 60), b"reserve\r\npeek 1\r\ndelete 1\r\nlist-tube-used\r\n".to_vec()].concat();
@@ -60,7 +60,7 @@ fn halves_of_lines_and_bodies() {
 
 /// Memory for a body must be allocated when bytes arrive, not when the body is announced.
 #[test]
-fn huge_bodies_that_never_come() {
+fn huge_bodies_that_never_arrive() {
     let daemon = Daemon::start(&["-z", "1073741824", "--max-memory", "64G"]);
     served(&daemon);
     let before = daemon.rss();
@@ -103,7 +103,7 @@ fn many_huge_bodies_and_little_memory() {
 
 /// An announced body must not reserve memory. Only received bytes must be charged to the memory account.
 #[test]
-fn bodies_are_on_account_as_they_arrive() {
+fn bodies_are_charged_as_they_arrive() {
     let daemon = Daemon::start(&["-t", "1", "-z", "1M", "--max-memory", "1M"]);
     let (line, body) = ("put 0 0 60 700000\r\n", vec![b'x'; 700_000]);
     let mut first = Wire::to(&daemon);
@@ -138,7 +138,7 @@ fn bodies_are_on_account_as_they_arrive() {
 
 /// The system can have less memory than the server assumes. Like beanstalkd, the server must reply OUT_OF_MEMORY.
 #[test]
-fn a_body_that_the_system_has_no_memory_for() {
+fn a_body_larger_than_the_system_s_memory() {
     let arguments = ["-p", "0", "-t", "1", "-z", "1073741824", "--max-memory", "4G"];
     let daemon = Daemon::spawn(shell("ulimit -v 400000; exec \"$0\" \"$@\"", &arguments));
     let mut client = Wire::to(&daemon);
@@ -156,7 +156,7 @@ fn a_body_that_the_system_has_no_memory_for() {
 /// While memory is exhausted, only puts are refused. When memory is available again, puts must succeed.
 // Promises: P21.
 #[test]
-fn with_the_memory_used_up() {
+fn with_exhausted_memory() {
     let daemon = Daemon::start(&["--max-memory", "1M"]);
     let mut client = Wire::to(&daemon);
     let body = vec![b'x'; 10_000];

@@ -50,12 +50,12 @@ fn zeros() {
 }
 
 #[test]
-fn a_line_without_end() {
+fn an_endless_line() {
     nonsense(&[b'x'; 8 << 20]);
 }
 
 #[test]
-fn carriage_returns_without_end() {
+fn endless_carriage_returns() {
     nonsense(&[b'\r'; 1 << 20]);
 }
 
@@ -205,7 +205,7 @@ impl Flooded {
 /// One client sends commands as fast as possible and reads all replies. Other clients must not wait for all of these
 /// commands.
 #[test]
-fn one_client_floods_with_a_dear_command() {
+fn one_client_floods_with_an_expensive_command() {
     let mut flooded = Flooded::start();
     let most = flooded.most_ahead(&mut [flooded.client()], "stats", 4000, "cmd-stats");
     assert!(most <= 400, "{most} of 4000 come first");
@@ -214,7 +214,7 @@ fn one_client_floods_with_a_dear_command() {
 
 /// A command that scans many items takes longer. The server must execute fewer such commands in one turn.
 #[test]
-fn one_client_floods_with_a_very_dear_command() {
+fn one_client_floods_with_a_very_expensive_command() {
     const WATCHED: usize = 50_000;
     let mut flooded = Flooded::start();
     let mut watcher = flooded.client();
@@ -237,7 +237,7 @@ fn one_client_floods_with_a_very_dear_command() {
 
 /// A client with one command must not wait for all commands of many flooding clients.
 #[test]
-fn a_crowd_floods() {
+fn many_clients_flood() {
     const CROWD: usize = 100;
     let mut flooded = Flooded::start();
     let mut crowd: Vec<Client> = (0..CROWD).map(|_| flooded.client()).collect();
@@ -270,7 +270,7 @@ fn one_client_floods_for_long() {
 
 /// Input buffered in advance must not keep the allocator from returning the memory of deleted jobs.
 #[test]
-fn the_memory_of_jobs_that_came_in_a_flood_comes_back() {
+fn the_memory_of_jobs_put_in_a_flood_is_released() {
     const JOBS: usize = 150_000;
     let daemon = Daemon::start(&["-t", "1"]);
     let mut client = Wire::to(&daemon);

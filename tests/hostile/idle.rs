@@ -15,7 +15,7 @@ fn dropped(stream: &TcpStream) -> String {
 }
 
 #[test]
-fn the_silent_are_dropped_with_half_a_command_or_half_a_body_too() {
+fn silent_clients_are_dropped_even_with_incomplete_commands() {
     let daemon = Daemon::start(&TIMEOUT);
     let mut clients: Vec<Wire> = (0..4).map(|_| Wire::to(&daemon)).collect();
     for (client, bytes) in clients.iter_mut().zip(["", "put 0 0 1", "put 0 0 60 10\r\nhello", "list-tube-used\r\n"]) {
@@ -31,7 +31,7 @@ fn the_silent_are_dropped_with_half_a_command_or_half_a_body_too() {
 }
 
 #[test]
-fn those_who_wait_or_hold_or_speak_now_and_then_stay() {
+fn clients_that_wait_hold_jobs_or_send_occasionally_stay() {
     let daemon = Daemon::start(&[&TIMEOUT[..], &["--gearman=127.0.0.1:0"]].concat());
     let gearman = daemon.names().iter().find_map(|name| name.strip_suffix(" (Gearman)")).expect("a door for Gearman");
     let gearman = || TcpStream::connect(gearman).expect("a connection");
@@ -75,7 +75,7 @@ fn those_who_wait_or_hold_or_speak_now_and_then_stay() {
 }
 
 #[test]
-fn who_has_waited_for_long_is_not_dropped_when_the_wait_ends() {
+fn the_idle_timeout_starts_after_a_wait() {
     let daemon = Daemon::start(&TIMEOUT);
     let mut client = Wire::to(&daemon);
     client.send("reserve-with-timeout 7\r\n");
@@ -87,7 +87,7 @@ fn who_has_waited_for_long_is_not_dropped_when_the_wait_ends() {
 
 /// The log must name a client that stops reading, and the server must discard the client's replies.
 #[test]
-fn who_does_not_read_is_dropped() {
+fn a_client_that_does_not_read_is_dropped() {
     let daemon = Daemon::start(&TIMEOUT);
     let mut client = Wire::to(&daemon);
     client.put(&[b'x'; 60_000], 60);
@@ -98,7 +98,7 @@ fn who_does_not_read_is_dropped() {
 }
 
 #[test]
-fn without_the_option_nobody_is_dropped() {
+fn without_the_option_no_client_is_dropped() {
     let (with, without) = (Daemon::start(&TIMEOUT), Daemon::start(&[]));
     let (mut first, mut second) = (Wire::to(&with), Wire::to(&without));
     second.send("put 0 0 60 3\r\nab");

@@ -69,7 +69,7 @@ fn one_connection_too_many() {
 /// Many simultaneous refusals must not reduce the number of available connections.
 // Promises: P23.
 #[test]
-fn a_crowd_at_a_full_server() {
+fn many_refused_clients_at_a_full_server() {
     let daemon = Daemon::start(&["--max-connections", "10"]);
     let clients: Vec<Wire> = (0..10 + KEPT).map(|_| let_in(&daemon)).collect();
     for _ in 0..10 {
@@ -234,7 +234,7 @@ fn too_many_connections_from_one_address() {
 /// other connections.
 // Promises: P23.
 #[test]
-fn some_places_are_kept_for_unix_sockets() {
+fn some_connections_are_reserved_for_unix_sockets() {
     let folder = Folder::new();
     let unix = format!("unix:{}", folder.file("socket").display());
     let daemon = Daemon::start(&["-l", "127.0.0.1:0", "-l", &unix, "--max-connections", "2"]);
@@ -294,7 +294,7 @@ fn too_many_tubes() {
 
 /// A tube counts for the client that created it while the client is connected, even if the client uses other tubes.
 #[test]
-fn one_client_leaves_tubes_to_others() {
+fn one_client_cannot_use_all_tubes() {
     let daemon = Daemon::start(&["--max-tubes", "17"]);
     let mut greedy = Wire::to(&daemon);
     for number in 1..=9 {

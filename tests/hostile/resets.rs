@@ -26,7 +26,7 @@ fn storm(daemon: &Daemon, clients: Vec<Wire>) {
 }
 
 #[test]
-fn of_idle_connections() {
+fn resets_of_idle_connections() {
     let daemon = Daemon::start(&[]);
     for _ in 0..3 {
         storm(&daemon, connect(&daemon, STORM));
@@ -35,7 +35,7 @@ fn of_idle_connections() {
 }
 
 #[test]
-fn of_clients_that_wait_for_a_job() {
+fn resets_while_waiting() {
     let daemon = Daemon::start(&[]);
     let mut clients = connect(&daemon, STORM);
     clients.iter_mut().for_each(|client| client.send("reserve\r\n"));
@@ -46,7 +46,7 @@ fn of_clients_that_wait_for_a_job() {
 
 /// Half of the clients are sent a job while their connections are reset. No job must be lost or delivered twice.
 #[test]
-fn of_clients_that_are_being_given_a_job() {
+fn resets_during_deliveries() {
     let daemon = Daemon::start(&["-t", "2"]);
     let mut clients = connect(&daemon, STORM);
     clients.iter_mut().for_each(|client| client.send("reserve\r\n"));
@@ -63,7 +63,7 @@ fn of_clients_that_are_being_given_a_job() {
 }
 
 #[test]
-fn of_clients_that_hold_jobs() {
+fn resets_while_holding_jobs() {
     let daemon = Daemon::start(&[]);
     let mut clients = connect(&daemon, STORM);
     for client in &mut clients {
@@ -90,7 +90,7 @@ fn take_all(daemon: &Daemon, count: usize) {
 }
 
 #[test]
-fn of_clients_with_replies_pending() {
+fn resets_with_pending_replies() {
     let daemon = Daemon::start(&[]);
     Wire::to(&daemon).put(&vec![b'x'; 60_000], 60);
     let before = daemon.rss();
@@ -105,7 +105,7 @@ fn of_clients_with_replies_pending() {
 }
 
 #[test]
-fn of_clients_that_are_sending_a_job() {
+fn resets_during_puts() {
     let daemon = Daemon::start(&[]);
     let mut clients = connect(&daemon, STORM);
     clients.iter_mut().for_each(|client| client.send("put 0 0 60 60000\r\nhalf a body"));
@@ -115,7 +115,7 @@ fn of_clients_that_are_sending_a_job() {
     calm(&daemon);
 }
 
-/// Counters shared by the threads of [`of_workers_amid_hand_offs`].
+/// Counters shared by the threads of [`resets_amid_deliveries`].
 #[derive(Default)]
 struct Counts {
     put: AtomicU64,
@@ -197,7 +197,7 @@ fn bystand(daemon: &Daemon, counts: &Counts) {
 /// Workers connect, request a job and disconnect while other threads deliver jobs. Remaining workers must not receive
 /// replies for closed connections, and no job must be lost.
 #[test]
-fn of_workers_amid_hand_offs() {
+fn resets_amid_deliveries() {
     let daemon = Daemon::start(&["-t", "4"]);
     let counts = Counts::default();
     std::thread::scope(|scope| {

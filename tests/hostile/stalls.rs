@@ -73,7 +73,7 @@ fn all_wait(daemon: &Daemon, ttr: u32, count: u64) {
 
 /// The holder is the first waiting client and must get the expired job back as a new reservation.
 #[test]
-fn over_margin_and_deadline_of_the_first_that_waits() {
+fn a_stall_past_the_deadline_of_the_first_waiting_holder() {
     play(over, |daemon, ttr| {
         let (mut holder, id) = holder(daemon, ttr);
         let mut other = worker(daemon, "a");
@@ -92,7 +92,7 @@ fn over_margin_and_deadline_of_the_first_that_waits() {
 
 /// Another client is first and must get the expired job. The holder must keep waiting without a warning.
 #[test]
-fn over_margin_and_deadline_of_one_that_waits_behind_others() {
+fn a_stall_past_the_deadline_of_a_holder_that_waits_behind_others() {
     play(over, |daemon, ttr| {
         let (mut holder, id) = holder(daemon, ttr);
         let mut other = worker(daemon, "a");
@@ -111,7 +111,7 @@ fn over_margin_and_deadline_of_one_that_waits_behind_others() {
 
 /// The timeout of the holder's wait has passed too. The holder's job has expired, and the reply must be TIMED_OUT.
 #[test]
-fn over_margin_deadline_and_time_out() {
+fn a_stall_past_the_deadline_and_the_timeout() {
     play(over, |daemon, ttr| {
         let (mut holder, id) = holder(daemon, ttr);
         holder.ask("watch b", "WATCHING 2");
@@ -129,7 +129,7 @@ fn over_margin_deadline_and_time_out() {
 
 /// Only the warning is due. The holder must keep its reservation.
 #[test]
-fn over_the_margin_only() {
+fn a_stall_past_the_warning_only() {
     const TTR: Duration = Duration::from_secs(2);
     wait_until("the machine is not busy for two seconds", || {
         let daemon = Daemon::start(&[]);
@@ -151,7 +151,7 @@ fn over_the_margin_only() {
 /// Many reservations have expired when the server continues, and some holders send commands immediately. The server
 /// must not warn a client about a job that it no longer holds. All jobs must become ready.
 #[test]
-fn over_the_deadlines_of_many() {
+fn a_stall_past_many_deadlines() {
     // The holders wait for one second after the stall.
     let asleep = |ttr| over(ttr) + Duration::from_millis(1050);
     play(asleep, |daemon, ttr| {

@@ -91,7 +91,7 @@ fn open_with_a_full_window() {
 
 /// The client half-closes the connection and then disappears. Unread data turns its close into a reset.
 #[test]
-fn half_closed_with_a_full_window_and_then_gone() {
+fn half_closed_with_a_full_window_then_disconnected() {
     let daemon = Daemon::start(&[]);
     jobs(&daemon, SIZES[1]);
     let mut client = Wire::to(&daemon);
@@ -207,7 +207,7 @@ fn is_dropped(daemon: &Daemon, reader: &TcpStream) -> bool {
 
 /// While a deleted job's body is still being sent to a client, its memory must remain charged to the memory account.
 #[test]
-fn deleted_bodies_that_are_still_being_sent_are_on_account() {
+fn deleted_bodies_that_are_being_sent_are_charged() {
     const BODY: usize = 8 << 20;
     let daemon = Daemon::start(&["-z", "8M", "--max-memory", "40M"]);
     let body = vec![b'x'; BODY];
@@ -245,7 +245,7 @@ fn deleted_bodies_that_are_still_being_sent_are_on_account() {
 
 /// The list of tubes has no size limit. The server must refuse a list that does not fit into the available memory.
 #[test]
-fn long_lists_that_nobody_reads_are_on_account() {
+fn unread_long_lists_are_charged() {
     const TUBES: usize = 20_000;
     let daemon = Daemon::start(&["--max-memory", "40M"]);
     let mut operator = Wire::to(&daemon);
@@ -284,7 +284,7 @@ fn long_lists_that_nobody_reads_are_on_account() {
 
 /// When slow readers disconnect, the server must return their memory to the system.
 #[test]
-fn memory_comes_back_when_readers_leave() {
+fn memory_is_released_when_readers_disconnect() {
     const READERS: usize = 60;
     let daemon = Daemon::start(&["-t", "2"]);
     let mut producer = Wire::to(&daemon);

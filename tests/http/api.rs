@@ -23,7 +23,7 @@ fn counts(visited: &Visited, tube: &str) -> [u64; 4] {
 }
 
 #[test]
-fn jobs_are_put_and_seen() {
+fn jobs_are_put_and_shown() {
     let visited = serve(|_| ());
     let body = r#"{"body":"<b>\u00e9</b>","pri":5,"delay":10,"ttr":7}"#;
     assert_eq!(visited.post("/api/tubes/mail/put", body), (200, "{\"id\":1}\n".to_owned()));
@@ -56,7 +56,7 @@ fn jobs_are_put_and_seen() {
 }
 
 #[test]
-fn a_large_body_is_shown_in_part_and_given_whole() {
+fn a_large_body_is_shown_partially_and_downloadable() {
     let visited = serve(|config| config.max_job_size = 300_000);
     let mut client = visited.client();
     // The limit for bodies is in the middle of a two-byte character.
@@ -159,7 +159,7 @@ fn single_jobs_are_buried_kicked_and_deleted() {
 }
 
 #[test]
-fn lists_come_in_pages_that_hold_everything_once() {
+fn pages_of_lists_contain_everything_once() {
     let visited = serve(|config| config.turn_steps = 50);
     let mut client = visited.client();
     for tube in 0..150 {
@@ -217,7 +217,7 @@ fn names_of_other_protocols_are_shown_and_found() {
 }
 
 #[test]
-fn operators_are_no_clients_of_the_queue() {
+fn operators_do_not_count_as_clients() {
     let visited = serve(|_| ());
     let mut client = visited.client();
     let mut visitors: Vec<_> = (0..3).map(|_| visited.visitor()).collect();
@@ -231,7 +231,7 @@ fn operators_are_no_clients_of_the_queue() {
 }
 
 #[test]
-fn health_says_what_is_wrong() {
+fn health_describes_the_problem() {
     let visited = serve(|_| ());
     assert_eq!(visited.get("/readyz"), "ok\n");
     visited.server.drain();
@@ -285,7 +285,7 @@ fn connections_are_sorted_found_and_revoked() {
 }
 
 #[test]
-fn the_history_has_pages_and_the_last_hour_a_chart() {
+fn the_history_has_pages_and_a_chart_of_the_last_hour() {
     let visited = serve(|config| config.history = 50);
     let mut queue = speak(&visited);
     let reason = "no such host\nand more";
@@ -401,7 +401,7 @@ fn speak(visited: &Visited) -> impl FnMut(&str) -> String {
 }
 
 #[test]
-fn failed_jobs_are_grouped_by_reason_and_dealt_with() {
+fn failed_jobs_are_grouped_by_reason_and_handled_together() {
     let visited = serve(|_| ());
     let mut talk = speak(&visited);
     // In each tube, every third job fails for a different reason.
@@ -508,7 +508,7 @@ fn a_job_is_put_with_tags() {
 }
 
 #[test]
-fn settings_are_given_and_shown_and_failures_seen() {
+fn settings_are_changed_and_failures_shown() {
     let visited = serve(|_| ());
     let set = |settings: &str| visited.post("/api/tubes/mail/settings", &format!("{{\"settings\":\"{settings}\"}}"));
     assert_eq!(set("try:1 dead:mail-dead max:3"), (200, "{\"done\":true}\n".to_owned()));

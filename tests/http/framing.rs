@@ -7,7 +7,7 @@ use beanpole::internals::protocol::{DecodeLimits, Dialogue, Wire};
 use crate::visitor::serve;
 
 #[test]
-fn what_can_be_read_in_two_ways_is_refused_and_the_connection_closed() {
+fn ambiguous_requests_are_refused_and_the_connection_closed() {
     let visited = serve(|_| ());
     let long = format!("GET /{} HTTP/1.1\r\n", "x".repeat(9000));
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(65));
@@ -41,7 +41,7 @@ fn what_can_be_read_in_two_ways_is_refused_and_the_connection_closed() {
 }
 
 #[test]
-fn requests_may_come_at_once_or_byte_by_byte() {
+fn requests_can_be_pipelined_or_split() {
     let visited = serve(|_| ());
     let body = r#"{"body":"h\u00e9"}"#;
     let headers = "Host: localhost\r\nX-Beanpole: 1\r\nContent-Type: application/json";
@@ -81,7 +81,7 @@ fn http_1_0_needs_no_host() {
 }
 
 #[test]
-fn a_connection_stays_if_it_should() {
+fn connections_are_kept_alive_when_requested() {
     let visited = serve(|_| ());
     for (version, header, stays) in [
         ("1.1", "", true),
@@ -104,7 +104,7 @@ fn a_connection_stays_if_it_should() {
 }
 
 #[test]
-fn who_waits_for_a_word_before_a_body_gets_it() {
+fn a_client_that_expects_100_continue_receives_it() {
     let visited = serve(|_| ());
     let mut visitor = visited.visitor();
     let headers = "Host: localhost\r\nX-Beanpole: 1\r\nContent-Type: application/json\r\nExpect: 100-continue";
@@ -115,7 +115,7 @@ fn who_waits_for_a_word_before_a_body_gets_it() {
 }
 
 #[test]
-fn a_client_that_is_refused_hears_so_before_it_has_sent_a_body() {
+fn a_request_is_refused_before_its_body_is_sent() {
     let visited = serve(|config| config.protocols.http.admin = false);
     let headers = "Host: localhost\r\nX-Beanpole: 1\r\nContent-Type: application/json";
     for (path, status) in [("/api/tubes/t/put", 403), ("/nothing", 404), ("/api/tubes", 405), ("/api/jobs/x/kick", 400)]
@@ -148,7 +148,7 @@ fn lists_and_nested_objects_are_refused() {
 }
 
 #[test]
-fn those_that_have_been_idle_longest_make_room() {
+fn the_longest_idle_connections_are_closed_first() {
     let visited = serve(|_| ());
     let mut visitors: Vec<_> = (0..64).map(|_| visited.visitor()).collect();
     visitors.iter_mut().for_each(|visitor| assert_eq!(visitor.get("/healthz").status, 200));
@@ -164,7 +164,7 @@ fn those_that_have_been_idle_longest_make_room() {
 
 /// Neither silent connections nor incomplete requests must delay the replies to other clients.
 #[test]
-fn health_is_told_beside_connections_that_say_nothing() {
+fn health_is_reported_despite_silent_connections() {
     let visited = serve(|_| ());
     let mut silent = Vec::new();
     for round in 0..3 {
@@ -216,7 +216,7 @@ fn decode(bytes: &[u8], most: usize, chance: &mut Chance) -> Vec<String> {
 }
 
 #[test]
-fn whatever_comes_means_the_same_in_any_pieces() {
+fn splitting_input_does_not_change_its_meaning() {
     let parts: [&[u8]; 12] = [
         b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
         b"GET /metrics?filter=t HTTP/1.0\r\n\r\n",

@@ -21,7 +21,7 @@ fn put(visitor: &mut Visitor, headers: &str) -> u16 {
 }
 
 #[test]
-fn a_change_needs_everything_that_another_site_cannot_send() {
+fn a_change_requires_headers_that_other_sites_cannot_send() {
     let visited = serve(|config| config.protocols.http.hosts.push("queue.example".to_owned()));
     let mut visitor = visited.visitor();
     for (headers, status) in [
@@ -46,7 +46,7 @@ fn a_change_needs_everything_that_another_site_cannot_send() {
 }
 
 #[test]
-fn a_foreign_host_or_origin_sees_nothing_either() {
+fn foreign_hosts_and_origins_cannot_read() {
     let visited = serve(|_| ());
     let mut visitor = visited.visitor();
     for path in ["/", "/healthz", "/metrics", "/api/server", "/nothing"] {
@@ -62,7 +62,7 @@ fn a_foreign_host_or_origin_sees_nothing_either() {
 }
 
 #[test]
-fn without_admin_nothing_changes() {
+fn without_admin_changes_are_refused() {
     let visited = serve(|config| config.protocols.http.admin = false);
     for (path, body) in [
         ("/api/tubes/t/put", r#"{"body":"x"}"#),
@@ -81,7 +81,7 @@ fn without_admin_nothing_changes() {
 }
 
 #[test]
-fn every_reply_tells_browsers_what_it_is_for() {
+fn every_reply_has_security_headers() {
     let visited = serve(|_| ());
     for path in ["/", "/healthz", "/metrics", "/api/server", "/nothing", "/favicon.ico"] {
         let head = visited.visitor().get(path).head;
@@ -111,7 +111,7 @@ fn hash(text: &str) -> String {
 }
 
 #[test]
-fn the_page_s_policy_names_its_one_style_and_its_one_script() {
+fn the_page_s_policy_permits_only_its_style_and_script() {
     let page = std::str::from_utf8(PAGE).expect("text");
     let policy = serve(|_| ()).visitor().get("/").head;
     for (tag, known) in [("style", STYLE_HASH), ("script", SCRIPT_HASH)] {
@@ -148,7 +148,7 @@ fn program(options: &[&str], visit: impl FnOnce(&str)) -> (String, Option<i32>) 
 }
 
 #[test]
-fn strangers_need_a_token() {
+fn remote_clients_need_a_token() {
     let (log, code) = program(&["--http=0.0.0.0:0"], |_| unreachable!("it must not listen"));
     assert!(log.contains("needs a token") && code == Some(1), "{log} {code:?}");
     let file = std::env::temp_dir().join(format!("beanpole-token-{}", std::process::id()));

@@ -27,7 +27,7 @@ fn samples(text: &str) -> BTreeMap<&str, f64> {
 }
 
 #[test]
-fn each_metric_of_the_table_is_told_and_no_other() {
+fn the_metrics_are_those_of_the_table() {
     let visited = serve(|config| config.gearman = vec![Address::Tcp(None, None)]);
     let text = visited.get("/metrics");
     samples(&text);
@@ -83,7 +83,7 @@ fn histograms_count_each_wait_and_each_run_in_its_bucket() {
 }
 
 #[test]
-fn syncs_are_counted_and_the_binlog_is_told_of() {
+fn syncs_and_the_binlog_are_reported() {
     let folder = std::env::temp_dir().join(format!("beanpole-http-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a new folder");
     let visited = {
@@ -143,7 +143,7 @@ fn commands_of_all_protocols_are_counted() {
 }
 
 #[test]
-fn ages_events_and_limits_are_told() {
+fn ages_events_and_limits_are_reported() {
     let visited = serve(|_| ());
     let mut client = visited.client();
     let pass = |seconds| visited.clock.advance(Duration::from_secs(seconds));
@@ -198,7 +198,7 @@ fn ages_events_and_limits_are_told() {
 }
 
 #[test]
-fn a_buried_job_is_told_of_among_very_many_tubes() {
+fn a_buried_job_is_reported_among_very_many_tubes() {
     let visited = serve(|config| {
         config.protocols.http.metrics_tubes = 20;
         config.turn_steps = 100;
@@ -235,7 +235,7 @@ fn a_buried_job_is_told_of_among_very_many_tubes() {
 }
 
 #[test]
-fn of_very_many_tubes_some_are_left_out_and_any_can_be_asked_for() {
+fn some_of_very_many_tubes_are_omitted_unless_requested() {
     let visited = serve(|config| {
         config.protocols.http.metrics_tubes = 300;
         config.turn_steps = 100;

@@ -34,7 +34,7 @@ impl Write for Pieces {
 }
 
 #[test]
-fn records_may_be_cut_anywhere() {
+fn records_can_be_split_anywhere() {
     let folder = folder();
     let daemon = start(&folder, &[]);
     for size in [1, 2, 3, 5, 7, 64, 1000] {
@@ -53,7 +53,7 @@ fn records_may_be_cut_anywhere() {
 }
 
 #[test]
-fn what_another_connection_sends_reaches_a_client_that_waits() {
+fn events_of_other_connections_reach_a_waiting_client() {
     let folder = folder();
     let daemon = start(&folder, &["-t", "2"]);
     let (mut worker, mut producer) =
@@ -92,7 +92,7 @@ fn a_client_that_reads_late_gets_everything_in_order() {
 }
 
 #[test]
-fn half_handshakes_and_garbage_hurt_nobody() {
+fn incomplete_handshakes_and_garbage_harm_no_client() {
     let folder = folder();
     let daemon = start(&folder, &[]);
     let at = address(&daemon, "");
@@ -150,7 +150,7 @@ fn half_handshakes_and_garbage_hurt_nobody() {
 }
 
 #[test]
-fn who_does_not_finish_the_handshake_is_closed() {
+fn unfinished_handshakes_are_closed() {
     let folder = folder();
     let daemon = start(&folder, &[]);
     let mut silent = TcpStream::connect(address(&daemon, "")).expect("a connection");
@@ -161,7 +161,7 @@ fn who_does_not_finish_the_handshake_is_closed() {
 }
 
 #[test]
-fn renegotiation_is_refused_and_new_keys_are_taken() {
+fn renegotiation_is_refused_and_key_updates_are_accepted() {
     let folder = folder();
     let daemon = start(&folder, &[]);
     let steps = [("use a\r\n", "USING a\r\n"), ("R\n", "RENEGOTIATING\n"), ("use b\r\n", "USING b\r\n")];

@@ -42,7 +42,7 @@ fn no_protocol_is_negotiated_and_nothing_is_resumed() {
 }
 
 #[test]
-fn the_server_chooses_the_cipher_that_costs_it_least() {
+fn the_server_chooses_the_cheapest_cipher() {
     let folder = folder();
     let daemon = start(&folder, &[]);
     let processor = fs::read_to_string("/proc/cpuinfo").expect("a file");
@@ -57,7 +57,7 @@ fn the_server_chooses_the_cipher_that_costs_it_least() {
 }
 
 #[test]
-fn the_same_port_says_nothing_without_tls_and_plain_ports_stay_plain() {
+fn tls_ports_ignore_plain_clients_and_plain_ports_stay_plain() {
     let folder = folder();
     let daemon = start(&folder, &["-l", "127.0.0.1:0"]);
     let mut plain = std::net::TcpStream::connect(daemon.address()).expect("a connection");
@@ -68,7 +68,7 @@ fn the_same_port_says_nothing_without_tls_and_plain_ports_stay_plain() {
 }
 
 #[test]
-fn a_client_is_who_its_certificate_says() {
+fn a_certificate_identifies_a_client() {
     let folder = folder();
     make(&folder, Wish { name: "mailer", subject: "/CN=ignored", alternative: "DNS:Mailer,DNS:second", ..EC });
     make(&folder, Wish { name: "common", subject: "/CN=worker", alternative: "none", ..EC });
@@ -101,7 +101,7 @@ fn a_client_is_who_its_certificate_says() {
 }
 
 #[test]
-fn a_token_is_taken_over_tls() {
+fn a_token_is_accepted_over_tls() {
     let folder = folder();
     let digest: String = hmac_sha256::Hash::hash(b"secret").iter().map(|byte| format!("{byte:02x}")).collect();
     fs::write(folder.file("access"), format!("w token:sha256:{digest} take\n")).expect("a file");

@@ -37,7 +37,7 @@ fn port(address: &str) -> u16 {
 }
 
 #[test]
-fn the_library_s_client_does_over_tls_what_it_does_without() {
+fn the_library_s_client_works_over_tls() {
     let folder = folder();
     let daemon = guarded(&folder);
     let port = port(&address(&daemon, ""));
@@ -72,7 +72,7 @@ fn word(server: &str, words: &[&str]) -> Ended {
 }
 
 #[test]
-fn subcommands_speak_tls_and_say_who_they_are() {
+fn subcommands_use_tls_and_authenticate() {
     let folder = folder();
     let daemon = guarded(&folder);
     let server = format!("beanstalks://localhost:{}", port(&address(&daemon, "")));
@@ -102,7 +102,7 @@ fn subcommands_speak_tls_and_say_who_they_are() {
 }
 
 #[test]
-fn each_thing_that_is_wrong_has_its_line() {
+fn each_problem_has_its_own_message() {
     let folder = folder();
     let daemon = guarded(&folder);
     make(&folder, Wish { name: "other", by: "other", subject: "/CN=other", alternative: "", ..EC });
@@ -159,7 +159,7 @@ fn each_thing_that_is_wrong_has_its_line() {
 }
 
 #[test]
-fn a_server_that_is_silent_in_the_handshake_is_given_up() {
+fn a_silent_server_times_out_during_the_handshake() {
     let folder = folder();
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let server = format!("beanstalks://{}", silent.local_addr().expect("an address"));
@@ -168,7 +168,7 @@ fn a_server_that_is_silent_in_the_handshake_is_given_up() {
 }
 
 #[test]
-fn http_over_tls_knows_names_by_certificate_and_by_token() {
+fn https_identifies_clients_by_certificate_and_token() {
     let folder = folder();
     make(&folder, Wish { name: "eye", subject: "/CN=eye", alternative: "none", ..EC });
     let digest: String = hmac_sha256::Hash::hash(b"secret").iter().map(|byte| format!("{byte:02x}")).collect();

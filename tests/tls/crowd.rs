@@ -76,7 +76,7 @@ fn five_thousand_handshakes_at_once() {
 }
 
 #[test]
-fn peers_that_vanish_leave_nothing_behind() {
+fn resources_of_vanished_peers_are_released() {
     let folder = folder();
     let daemon = start(&folder, &[]);
     let (at, config) = (address(&daemon, ""), config(&folder, None));
@@ -147,7 +147,7 @@ fn answer(session: &mut ClientConnection, stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn the_answer_to_a_command_behind_the_handshake_comes_wherever_it_is_cut() {
+fn the_reply_to_a_command_after_the_handshake_arrives_however_it_is_split() {
     let folder = folder();
     let daemon = start(&folder, &[]);
     let (at, config) = (address(&daemon, ""), config(&folder, None));
@@ -175,7 +175,7 @@ fn the_answer_to_a_command_behind_the_handshake_comes_wherever_it_is_cut() {
 }
 
 #[test]
-fn the_answer_behind_new_keys_comes_wherever_the_records_are_cut() {
+fn the_reply_after_a_key_update_arrives_however_records_are_split() {
     let folder = folder();
     let daemon = start(&folder, &[]);
     let mut client = connect(&folder, &address(&daemon, ""), None);
@@ -197,7 +197,7 @@ fn the_answer_behind_new_keys_comes_wherever_the_records_are_cut() {
 }
 
 #[test]
-fn each_packet_of_gearman_has_a_record_of_its_own() {
+fn each_gearman_packet_has_its_own_record() {
     let folder = folder();
     let daemon = start(&folder, &["--gearman=tls:127.0.0.1:0"]);
     let echo = |text: &str| [b"\0REQ\0\0\0\x10\0\0\0", &[text.len() as u8][..], text.as_bytes()].concat();

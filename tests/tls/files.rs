@@ -7,7 +7,7 @@ use super::{address, ask, connect, folder, make, path, replace, start, Wish, EC}
 use crate::daemon::{run, Daemon, Signal};
 
 #[test]
-fn each_thing_that_is_wrong_has_its_line() {
+fn each_problem_has_its_own_message() {
     let folder = folder();
     make(&folder, Wish { name: "other", ..EC });
     fs::write(folder.file("empty"), "").expect("a file");
@@ -48,7 +48,7 @@ fn each_thing_that_is_wrong_has_its_line() {
 }
 
 #[test]
-fn a_certificate_that_has_expired_is_a_warning() {
+fn an_expired_certificate_causes_a_warning() {
     let folder = folder();
     make(&folder, Wish { name: "server", expired: true, ..EC });
     let daemon = start(&folder, &[]);
@@ -56,7 +56,7 @@ fn a_certificate_that_has_expired_is_a_warning() {
 }
 
 #[test]
-fn key_and_certificate_may_be_in_one_file() {
+fn the_key_and_the_certificate_can_share_a_file() {
     let folder = folder();
     let both = [fs::read(folder.file("server.pem")).expect("it"), fs::read(folder.file("server.key")).expect("it")];
     fs::write(folder.file("both.pem"), both.concat()).expect("a file");
@@ -65,7 +65,7 @@ fn key_and_certificate_may_be_in_one_file() {
 }
 
 #[test]
-fn a_hang_up_takes_a_new_certificate_and_drops_nobody() {
+fn sighup_loads_a_new_certificate_and_drops_no_connection() {
     let folder = folder();
     let daemon = start(&folder, &[]);
     let at = address(&daemon, "");

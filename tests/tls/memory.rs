@@ -50,7 +50,7 @@ fn hello(folder: &Folder, at: &str) -> TcpStream {
 }
 
 #[test]
-fn records_and_handshakes_are_on_the_account_as_they_come() {
+fn records_and_handshakes_are_charged_as_they_arrive() {
     type Begin = fn(&Folder, &str) -> TcpStream;
     let cases: [(&str, Begin, usize); 3] = [
         ("half a record", half_record, 16_000),
@@ -69,7 +69,7 @@ fn records_and_handshakes_are_on_the_account_as_they_come() {
 }
 
 #[test]
-fn holders_of_half_records_go_when_others_need_the_memory() {
+fn connections_with_incomplete_records_are_closed_when_memory_is_short() {
     let folder = folder();
     let daemon = observed(&folder, "16M");
     let at = address(&daemon, "");

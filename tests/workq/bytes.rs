@@ -12,7 +12,7 @@ const JOBS: u64 = 200_000;
 const BATCH: u64 = 1000;
 
 #[test]
-fn jobs_and_results_take_little_memory() {
+fn jobs_and_results_use_little_memory() {
     let daemon = Daemon::start(&["--workq=127.0.0.1:0"]);
     let address = daemon.names().iter().find_map(|name| name.strip_suffix(" (Workq)")?.parse().ok());
     let mut client = Client::connect(address.expect("an address for Workq"));

@@ -36,7 +36,7 @@ fn the_page_has_every_command_and_no_other() {
 }
 
 #[test]
-fn the_page_has_every_reply_and_figure() {
+fn the_page_has_every_reply_and_number() {
     let page = page();
     let replies = fs::read_to_string("src/protocol/workq/reply.rs").expect("the replies");
     let errors: Vec<&str> = replies.split("= b\"-").skip(1).filter_map(|rest| rest.split("\\r").next()).collect();
@@ -61,7 +61,7 @@ fn is_reply(line: &str, typed: &[&str]) -> bool {
 }
 
 #[test]
-fn the_conversation_to_paste_goes_as_shown() {
+fn the_documented_conversation_works() {
     let (_server, address) = server();
     let mut client = Client::connect(address);
     let page = page();

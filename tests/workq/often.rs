@@ -25,7 +25,7 @@ impl One {
 
 /// The original Workq server preferred some names and never served others.
 #[test]
-fn every_queue_of_a_lease_is_as_likely_as_another() {
+fn the_queues_of_a_lease_are_equally_likely() {
     let mut one = One::new();
     for number in 0..600 {
         let name = ["a", "b", "c"][number % 3];
@@ -46,7 +46,7 @@ fn every_queue_of_a_lease_is_as_likely_as_another() {
 
 /// The original Workq server silently ended a job after its 255th lease.
 #[test]
-fn without_a_limit_a_job_is_leased_for_ever() {
+fn without_a_limit_a_job_can_be_leased_any_number_of_times() {
     let mut one = One::new();
     assert_eq!(one.ask("add 00000000-0000-4000-8000-000000000000 q 1 600000 0\r\n\r\n"), "+OK\r\n");
     for _ in 0..300 {

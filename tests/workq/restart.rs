@@ -64,7 +64,7 @@ fn state(attempts: u32, fails: u32, state: u32) -> String {
 }
 
 #[test]
-fn jobs_and_results_come_back() {
+fn jobs_and_results_are_recovered() {
     let folder = Scratch::new("restart");
     let (server, mut client) = start(&folder.0);
     for number in 1..=6 {
@@ -106,7 +106,7 @@ fn jobs_and_results_come_back() {
 }
 
 #[test]
-fn times_go_on_while_the_server_is_away() {
+fn times_continue_while_the_server_is_down() {
     let folder = Scratch::new("times");
     let (server, mut client) = start(&folder.0);
     for (number, ttr, ttl) in [(1, 600_000, 400), (2, 400, 600_000), (3, 600_000, 600_000)] {
@@ -126,7 +126,7 @@ fn times_go_on_while_the_server_is_away() {
 /// The record of a result includes the job's payload, which can be long. The client that leased the job has
 /// disconnected, and the operator has shortened the limit of such leases.
 #[test]
-fn a_lease_of_a_job_without_a_time_to_run_has_its_new_limit_after_a_restart() {
+fn a_restart_applies_the_new_limit_to_leases_without_a_time_to_run() {
     let folder = Scratch::new("lease-limit");
     let (server, mut client) = start_with(&folder.0, Config::embedded().with(|config| config.lease_limit = 86_400));
     let address = server.address_of(Wire::Gearman).expect("an address");
@@ -142,7 +142,7 @@ fn a_lease_of_a_job_without_a_time_to_run_has_its_new_limit_after_a_restart() {
 }
 
 #[test]
-fn results_of_large_jobs_find_space() {
+fn results_of_large_jobs_have_space() {
     let folder = Scratch::new("large");
     let (server, mut client) = start(&folder.0);
     let payload = "x".repeat(900_000);
