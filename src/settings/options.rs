@@ -35,7 +35,6 @@ pub struct Settings {
     /// The options for addresses and ports, which have no effect if the server inherits sockets.
     pub listen_options: Vec<String>,
     has_listen: bool,
-    /// The settings of a server in a cluster.
     pub cluster: Option<Cluster>,
 }
 

@@ -18,7 +18,6 @@ pub struct Flag<A = ()> {
     pub apply: A,
 }
 
-/// Converts a part of a string literal.
 const fn text(bytes: &'static [u8]) -> &'static str {
     match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -74,7 +73,6 @@ pub fn usage_line(name: &str, width: usize, help: &str) -> String {
     }
 }
 
-/// An option on a command line, with its value.
 #[derive(Debug)]
 pub struct Given {
     pub long: &'static str,

@@ -43,7 +43,6 @@ pub struct TextCommand {
     pub words: &'static str,
     pub need: Need,
     pub arguments: &'static str,
-    /// Parses the arguments. Returns `None` if they are invalid.
     parse: fn(&[&[u8]]) -> Option<AdminCommand>,
     pub summary: &'static str,
 }
@@ -115,7 +114,6 @@ fn incomplete(word: &[u8], text: &[u8]) -> AdminCommand {
     line_about(b"ERR INVALID_ARGUMENTS ", text, word)
 }
 
-/// Returns the error for an unknown or disabled command.
 pub fn unknown(word: &[u8]) -> AdminCommand {
     line_about(b"ERR UNKNOWN_COMMAND ", b"Unknown+server+command", word)
 }

@@ -57,7 +57,6 @@ pub struct Submission {
     pub body: Body,
 }
 
-/// The earliest time at which a job can start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
     Now,
@@ -70,7 +69,6 @@ pub enum When {
 #[derive(Debug)]
 pub struct Work {
     pub kind: Kind,
-    /// The job handle, as sent by the worker.
     pub handle: Box<[u8]>,
     /// The data. For WORK_STATUS, the numerator and the denominator, separated by a NUL byte.
     pub body: Body,

@@ -9,7 +9,6 @@ use crate::engine::{push_uuid, ClientHandle, ClientId, DedupKey, Engine, Job, Pr
 use crate::protocol::text::push_number;
 use crate::protocol::{sees, ClientInfo, Context, Output, Wire};
 
-/// Engine steps charged for each connection in the list of workers.
 const STEPS_PER_WORKER: u64 = 4;
 
 /// The progress of a list that is sent in several turns.

@@ -19,7 +19,6 @@ pub type Parse = fn(&[&[u8]]) -> Result<Command, Fault>;
 pub struct Packet {
     pub kind: Kind,
     pub need: Need,
-    /// The packet's name in the protocol document.
     pub name: &'static str,
     /// The arguments of a request, separated by NUL bytes. If data follow, the last argument also ends with a NUL byte.
     pub arguments: &'static [&'static str],
@@ -110,7 +109,6 @@ pub const PACKETS: [Packet; 42] = [
     row(Kind::StatusResUnique, "STATUS_RES_UNIQUE", SENT, &[], "unique ID, known, running, numerator, denominator and number of waiting clients"),
 ];
 
-/// Returns the table row for a packet number.
 pub fn packet(number: u32) -> Option<&'static Packet> {
     PACKETS.get((number as usize).wrapping_sub(1))
 }

@@ -89,7 +89,6 @@ pub fn handle(prefix: &[u8], id: JobId) -> Vec<u8> {
     handle
 }
 
-/// The status of a job, as reported in STATUS_RES and STATUS_RES_UNIQUE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Status {
     pub known: bool,

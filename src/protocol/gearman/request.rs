@@ -32,7 +32,6 @@ pub struct Decoder {
 
 #[derive(Debug, Default)]
 enum Reading {
-    /// Before the first byte of a packet or a line.
     #[default]
     Start,
     /// In the data of a packet, or in the rest of a refused packet, which is discarded.

@@ -23,7 +23,6 @@ use crate::protocol::{ClientInfo, Context, Flow, Host, Output, ProtocolSettings}
 /// Engine steps charged for finding a unique ID, which may have to be searched in thousands of functions.
 const SEARCH_STEPS: u64 = 64;
 
-/// Executes a command and appends its reply to `out`.
 pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flow {
     match command {
         Command::Text(command) => return text(command, context, out),

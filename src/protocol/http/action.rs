@@ -11,7 +11,6 @@ use crate::engine::{JobId, LongCommand, Tags};
 use crate::protocol::guard::Subject;
 use crate::protocol::Context;
 
-/// A command with its arguments and its progress.
 pub trait HttpAction: Send {
     /// Continues the command for one turn. Returns the reply when the command is complete.
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer>;
@@ -26,7 +25,6 @@ pub trait HttpAction: Send {
         None
     }
 
-    /// Returns the tags of the job to put, if any.
     fn tags(&self) -> Option<&Tags> {
         None
     }
@@ -36,7 +34,6 @@ pub trait HttpAction: Send {
         None
     }
 
-    /// Returns the type name, for debug output.
     fn name(&self) -> &'static str {
         std::any::type_name::<Self>()
     }

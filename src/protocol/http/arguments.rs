@@ -77,7 +77,6 @@ pub fn state(text: &[u8]) -> Result<State, Failure> {
     State::named(text).ok_or_else(|| wrong("state"))
 }
 
-/// Parses any job state except reserved.
 pub fn unreserved(text: &[u8]) -> Result<State, Failure> {
     state(text).and_then(|state| if state == State::Reserved { Err(wrong("state")) } else { Ok(state) })
 }

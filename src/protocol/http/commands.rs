@@ -22,7 +22,6 @@ use crate::protocol::{Context, Output, Wire};
 use crate::shared::log_figures::Health;
 use crate::shared::role::Role;
 
-/// Default priority of a job.
 const DEFAULT_PRIORITY: Priority = 1024;
 
 /// Default time to run of a job, in seconds.

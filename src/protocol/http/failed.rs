@@ -50,7 +50,6 @@ impl FailedGroup {
             && self.reason.as_ref().is_none_or(|reason| summary_of(engine, job) == &**reason)
     }
 
-    /// Returns the size of the heap memory, in bytes.
     pub fn footprint(&self) -> u64 {
         (self.tube.len() + self.reason.as_ref().map_or(0, |reason| reason.len())) as u64
     }
@@ -77,7 +76,6 @@ pub struct FailedGroups {
 }
 
 impl FailedGroups {
-    /// Returns a search for groups in the tubes that match `filter`.
     pub fn new(filter: Filter) -> FailedGroups {
         let (groups, key) = Default::default();
         FailedGroups { filter, walk: BuriedWalk::new(None), groups, keys: 0, others: 0, key }
@@ -150,7 +148,6 @@ pub struct FailedJobs {
     limit: usize,
     walk: BuriedWalk,
     newest: Smallest<Reverse<(u64, JobId)>>,
-    /// The jobs of the page, after the search.
     rows: Option<JobRows>,
 }
 

@@ -59,12 +59,10 @@ impl JsonList {
 pub struct Filter(Box<[u8]>);
 
 impl Filter {
-    /// Returns a filter for names that contain `text`.
     pub fn new(text: &[u8]) -> Filter {
         Filter(text.into())
     }
 
-    /// Returns the size of the heap memory, in bytes.
     pub fn footprint(&self) -> u64 {
         self.0.len() as u64
     }
@@ -125,7 +123,6 @@ pub trait Listed: Send + Sized {
     fn show(self, name: &[u8], context: &Context, list: &mut JsonList) -> usize;
 }
 
-/// A page of items in sorted order.
 pub struct SortedList<T> {
     page: SortedPage<T>,
     filter: Filter,
@@ -325,7 +322,6 @@ impl JobRows {
         JobRows { ids: jobs.into_iter().map(|(_, id)| id).collect(), at: 0, list: JsonList::default(), next }
     }
 
-    /// Returns the size of the heap memory, in bytes.
     pub fn footprint(&self) -> u64 {
         (self.ids.capacity() * size_of::<JobId>()) as u64 + self.list.text.footprint()
     }
@@ -359,7 +355,6 @@ pub struct JobList {
     searched: usize,
     page: Option<IdPage>,
     ids: Vec<JobId>,
-    /// The jobs of the page, after the search.
     rows: Option<JobRows>,
 }
 

@@ -398,7 +398,6 @@ impl Samples<'_> {
     }
 }
 
-/// Engine steps charged for the ages of a tube.
 const STEPS_PER_AGES: u64 = 4;
 
 fn memory(stats: &Stats) -> [(&'static str, u64); 5] {

@@ -144,7 +144,6 @@ struct Found {
     length: usize,
     head: RequestHead,
     target: Result<RequestTarget, Failure>,
-    /// The size of the body in bytes, if known.
     body: Option<usize>,
 }
 
@@ -283,7 +282,6 @@ impl Decoder {
     }
 }
 
-/// Returns `limits` with memory for at least a short body.
 fn with_short_body(limits: &DecodeLimits) -> DecodeLimits {
     DecodeLimits { room: limits.room.max(SHORT_BODY), ..*limits }
 }

@@ -99,7 +99,6 @@ impl Arguments<'_> {
         Filter::new(self.query("filter").unwrap_or_default())
     }
 
-    /// Returns the sort key and the direction from the query.
     fn order(&self, default: &'static str) -> (&[u8], &[u8]) {
         (self.query("sort").unwrap_or(default.as_bytes()), self.query("order").unwrap_or(b"asc"))
     }

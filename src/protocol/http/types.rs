@@ -32,7 +32,6 @@ pub struct RequestHead {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     pub status: u16,
-    /// The error text for users.
     pub text: Box<str>,
 }
 

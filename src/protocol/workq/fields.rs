@@ -113,7 +113,6 @@ pub fn engine_priority(priority: i32) -> Priority {
     priority as u32 ^ 0x7fff_ffff
 }
 
-/// Converts an engine priority to a Workq priority.
 pub fn shown_priority(pri: Priority) -> i32 {
     (pri ^ 0x7fff_ffff) as i32
 }

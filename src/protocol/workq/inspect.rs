@@ -73,7 +73,6 @@ pub fn queues(context: &mut Context, page: &mut NamePage, out: &mut Output) -> P
     Progress::Done
 }
 
-/// Executes `inspect jobs` and `inspect scheduled-jobs`.
 pub fn jobs(context: &mut Context, name: &[u8], page: &mut JobPage, out: &mut Output) -> Progress {
     let found: Vec<JobId> = match context.engine.jobs_of(name, page) {
         Page::More => return Progress::More,

@@ -9,7 +9,6 @@ use super::{CONFIG_FILE, OPTIONS};
 use crate::settings::options;
 use crate::settings::words::{self, Flag, Given};
 
-/// Parses the words of a command line or a configuration file.
 pub fn read(words: Vec<String>) -> Result<Vec<Given>, String> {
     let (given, free) = words::read(words, &|name, is_letter, next| {
         let mut flag = Flag::find(&OPTIONS, name, is_letter);
@@ -25,7 +24,6 @@ pub fn read(words: Vec<String>) -> Result<Vec<Given>, String> {
     }
 }
 
-/// Converts the name of a log level in gearmand.
 pub fn level(word: &str) -> Option<LevelFilter> {
     match word.to_ascii_uppercase().as_str() {
         "FATAL" | "ALERT" | "CRITICAL" | "ERROR" => Some(LevelFilter::Error),
