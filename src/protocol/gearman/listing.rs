@@ -5,7 +5,7 @@
 
 use super::admin::ListKind;
 use super::names::{push_handle, push_line, push_name, push_word};
-use crate::engine::{push_uuid, ClientHandle, ClientId, DedupKey, Engine, Job, Progress, State};
+use crate::engine::{push_uuid, ClientHandle, ClientId, DedupKey, Engine, Job, Progress, State, TubeStats};
 use crate::protocol::text::push_number;
 use crate::protocol::{sees, ClientInfo, Context, Output, Wire};
 
@@ -23,8 +23,8 @@ pub struct Cursor {
 /// Appends the next part of a list to `out`.
 pub fn list(kind: ListKind, cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
     let progress = match kind {
-        ListKind::Status => tubes(cursor, context, out, status_line),
-        ListKind::PriorityStatus => tubes(cursor, context, out, priority_line),
+        ListKind::Status => tubes(cursor, context, out, |tube, total| [total, tube.jobs.reserved]),
+        ListKind::PriorityStatus => tubes(cursor, context, out, |tube, _| tube.priority_classes.map(u64::from)),
         ListKind::Workers => workers(cursor, context, out),
         ListKind::Jobs => jobs(cursor, context, out, job_line),
         ListKind::UniqueJobs => jobs(cursor, context, out, |engine, job, _, text| {
@@ -53,48 +53,36 @@ pub fn unique(unique: &DedupKey) -> Vec<u8> {
     }
 }
 
-fn columns(text: &mut Vec<u8>, numbers: &[u64]) {
-    for &number in numbers {
+fn columns(text: &mut Vec<u8>, numbers: impl IntoIterator<Item = u64>) {
+    for number in numbers {
         text.push(b'\t');
         push_number(text, number);
     }
     text.push(b'\n');
 }
 
-struct Figures {
-    total: u64,
-    running: u64,
-    priority_classes: [u32; 3],
-    workers: u32,
-}
-
-fn status_line(figures: &Figures, text: &mut Vec<u8>) {
-    columns(text, &[figures.total, figures.running, figures.workers.into()]);
-}
-
-fn priority_line(figures: &Figures, text: &mut Vec<u8>) {
-    let [high, normal, low] = figures.priority_classes.map(u64::from);
-    columns(text, &[high, normal, low, figures.workers.into()]);
-}
+/// Returns the columns between the name of a tube and the number of its workers. The second argument is the number of
+/// jobs.
+type Columns<const N: usize> = fn(&TubeStats, u64) -> [u64; N];
 
 /// Lists the next functions: tubes that a Gearman command has created, that have a Gearman worker, or that have ready,
 /// delayed or reserved jobs.
-fn tubes(cursor: &mut Cursor, context: &mut Context, out: &mut Output, line: fn(&Figures, &mut Vec<u8>)) -> Progress {
+fn tubes<const N: usize>(
+    cursor: &mut Cursor,
+    context: &mut Context,
+    out: &mut Output,
+    numbers: Columns<N>,
+) -> Progress {
     let Context { engine, access, now, .. } = context;
     engine.walk_tubes(&mut cursor.next, *now, |tube| {
-        let figures = Figures {
-            total: tube.jobs.ready + tube.jobs.delayed + tube.jobs.reserved,
-            running: tube.jobs.reserved,
-            priority_classes: tube.priority_classes,
-            workers: tube.watching,
-        };
-        if !tube.kept && figures.total == 0 && tube.sleepers == 0 || !sees(access, tube.name) {
+        let total = tube.jobs.ready + tube.jobs.delayed + tube.jobs.reserved;
+        if !tube.kept && total == 0 && tube.sleepers == 0 || !sees(access, tube.name) {
             return 0;
         }
         let text = out.text();
         let before = text.len();
         push_name(text, tube.name);
-        line(&figures, text);
+        columns(text, numbers(tube, total).into_iter().chain([tube.watching.into()]));
         text.len() - before
     })
 }
@@ -124,7 +112,7 @@ fn jobs(
 fn job_line(_: &Engine, job: &Job, prefix: &[u8], text: &mut Vec<u8>) {
     let losses = job.history().timeouts;
     push_handle(text, prefix, job.id());
-    columns(text, &[losses.into(), 0, (!job.is_volatile()).into()]);
+    columns(text, [losses.into(), 0, (!job.is_volatile()).into()]);
 }
 
 /// Lists the next connections: number, address, ID and functions. A line with many functions is continued in a later

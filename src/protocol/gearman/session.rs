@@ -13,8 +13,8 @@ use super::listing::{self, Cursor};
 use super::names::job_of;
 use super::reply::{self, Fault, Status};
 use crate::engine::{
-    Body, ClientId, CompletionPolicy, Dropped, Engine, Event, GiveBack, Grab, JobId, JobOptions, JobView, NewJob,
-    NotCompleted, Outcome, Progress, Refused, Report, Span, State,
+    Body, CompletionPolicy, Dropped, Engine, Event, GiveBack, Grab, JobId, JobOptions, JobView, NewJob, NotCompleted,
+    Outcome, Progress, Refused, Report, Span, State,
 };
 use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::text::strtoll;
@@ -102,7 +102,8 @@ fn can_do(function: &[u8], limit: Option<NonZeroU64>, context: &mut Context, out
     let Context { engine, client, now, settings, .. } = context;
     let limit = limit.map(|limit| limit_of(limit.get(), settings));
     match engine.watch_limited(*client, function, limit, *now) {
-        Ok(_) => keep_listed(engine, *client, function),
+        // Keeps an unused function in the lists, unless too many functions are kept.
+        Ok(_) => _ = engine.keep_tube(*client, function),
         Err(_) => reply::error(out, &reply::MANY_FUNCTIONS),
     }
 }
@@ -127,12 +128,6 @@ fn limit_of(number: u64, settings: &ProtocolSettings) -> Span {
     }
 }
 
-/// Keeps an unused function in the lists until an administrator drops the function. Has no effect if too many functions
-/// are kept.
-fn keep_listed(engine: &mut Engine, client: ClientId, function: &[u8]) {
-    let _ = engine.keep_tube(client, function);
-}
-
 fn submit(submission: Submission, context: &mut Context, out: &mut Output) {
     let start = match submission.when {
         When::Now => None,
@@ -155,7 +150,7 @@ fn submit(submission: Submission, context: &mut Context, out: &mut Output) {
     let submitted = context.engine.submit(context.client, &submission.function, job, options, context.now);
     let fault = match submitted {
         Ok(submitted) => {
-            keep_listed(context.engine, context.client, &submission.function);
+            let _ = context.engine.keep_tube(context.client, &submission.function);
             let handle = reply::handle(&context.host.facts().handle_prefix, submitted.id);
             return reply::packet(out, Kind::JobCreated, &[&handle], None);
         }
@@ -170,10 +165,7 @@ fn grab(kind: Kind, context: &mut Context, out: &mut Output) -> Flow {
     match context.engine.grab(context.client, context.now) {
         Grab::More => return unless_done(Progress::More, || Command::Grab(kind)),
         Grab::NoJob => reply::packet(out, Kind::NoJob, &[], None),
-        Grab::Job(job) => {
-            let id = job.id();
-            assign(kind, id, context, out);
-        }
+        Grab::Job(job) => assign(kind, job.id(), context, out),
     }
     Flow::Next
 }
@@ -210,20 +202,18 @@ fn work(work: Work, context: &mut Context, out: &mut Output) -> Flow {
         return Flow::Next;
     };
     let outcome = match work.kind {
-        Kind::WorkComplete => Outcome::Done(body),
-        Kind::WorkFail => Outcome::Failed(body),
-        Kind::WorkException => Outcome::Fault(body),
-        kind => {
-            let report = match kind {
-                Kind::WorkWarning => Report::Warning(body),
-                Kind::WorkStatus => progress(body),
-                _ => Report::Data(body),
-            };
-            let report = Arc::new(report);
-            if engine.report(*client, id, &report, *now) {
-                return send_report(id, report, context);
-            }
-            reply::error(out, &unknown_job(kind));
+        Kind::WorkComplete => Ok(Outcome::Done(body)),
+        Kind::WorkFail => Ok(Outcome::Failed(body)),
+        Kind::WorkException => Ok(Outcome::Fault(body)),
+        Kind::WorkWarning => Err(Report::Warning(body)),
+        Kind::WorkStatus => Err(progress(body)),
+        _ => Err(Report::Data(body)),
+    };
+    let outcome = match outcome.map_err(Arc::new) {
+        Ok(outcome) => outcome,
+        Err(report) if engine.report(*client, id, &report, *now) => return send_report(id, report, context),
+        Err(_) => {
+            reply::error(out, &unknown_job(work.kind));
             return Flow::Next;
         }
     };
@@ -274,73 +264,67 @@ fn status(engine: &Engine, job: Option<JobView>) -> Status {
 }
 
 fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow {
-    let host = context.host.facts();
-    let line = |out: &mut Output, line: &[u8]| out.text().extend_from_slice(line);
-    match command {
-        AdminCommand::Version => line(out, format!("OK {}\n", host.version).as_bytes()),
-        AdminCommand::Getpid => line(out, format!("OK {}\n", host.pid).as_bytes()),
+    let Context { engine, client, now, settings, host, .. } = context;
+    let facts = host.facts();
+    let answer = match command {
+        AdminCommand::Version => &format!("OK {}\n", facts.version),
+        AdminCommand::Getpid => &format!("OK {}\n", facts.pid),
         // The log level of gearmand that is closest to beanpole's default.
-        AdminCommand::Verbose => line(out, b"OK NOTICE\n"),
-        AdminCommand::Wrong(answer) => line(out, &answer),
+        AdminCommand::Verbose => "OK NOTICE\n",
         AdminCommand::CancelJob(handle) => {
-            let id = job_of(&handle, &host.handle_prefix);
-            let cancelled = id.is_some_and(|id| context.engine.cancel(id, context.now));
-            line(out, if cancelled { b"OK\r\n" } else { b"ERR UNKNOWN_JOB\r\n" });
-        }
-        AdminCommand::CreateFunction(name) => match context.engine.keep_tube(context.client, &name) {
-            Ok(()) => line(out, b"OK\r\n"),
-            Err(_) => line(out, b"ERR QUEUE_ERROR Too+many+functions\r\n"),
-        },
-        AdminCommand::DropFunction(name) => match context.engine.drop_tube(&name) {
-            Dropped::Done => line(out, b"OK\r\n"),
-            Dropped::Unknown => line(out, b"ERR function not found\r\n"),
-            Dropped::InUse => line(out, b"ERR there are still connected workers or executing clients\r\n"),
-        },
-        AdminCommand::Maxqueue(name, sizes) => {
-            context.engine.limit_tube(&name, sizes, context.now);
-            line(out, b"OK\r\n");
-        }
-        AdminCommand::Shutdown { .. } if !context.settings.allow_shutdown => {
-            if let AdminCommand::Wrong(answer) = admin::unknown(b"shutdown") {
-                line(out, &answer);
+            let id = job_of(&handle, &facts.handle_prefix);
+            let cancelled = id.is_some_and(|id| engine.cancel(id, *now));
+            if cancelled {
+                "OK\r\n"
+            } else {
+                "ERR UNKNOWN_JOB\r\n"
             }
         }
-        AdminCommand::Shutdown { graceful } => {
-            line(out, b"OK\n");
+        AdminCommand::CreateFunction(name) => match engine.keep_tube(*client, &name) {
+            Ok(()) => "OK\r\n",
+            Err(_) => "ERR QUEUE_ERROR Too+many+functions\r\n",
+        },
+        AdminCommand::DropFunction(name) => match engine.drop_tube(&name) {
+            Dropped::Done => "OK\r\n",
+            Dropped::Unknown => "ERR function not found\r\n",
+            Dropped::InUse => "ERR there are still connected workers or executing clients\r\n",
+        },
+        AdminCommand::Maxqueue(name, sizes) => {
+            engine.limit_tube(&name, sizes, *now);
+            "OK\r\n"
+        }
+        AdminCommand::Shutdown { graceful } if settings.allow_shutdown => {
+            out.text().extend_from_slice(b"OK\n");
             return Flow::Stop { graceful };
         }
+        AdminCommand::Shutdown { .. } => return text(admin::unknown(b"shutdown"), context, out),
+        AdminCommand::Wrong(answer) => {
+            out.text().extend_from_slice(&answer);
+            return Flow::Next;
+        }
         AdminCommand::List(kind) => return list(kind, Cursor::default(), context, out),
-    }
+    };
+    out.text().extend_from_slice(answer.as_bytes());
     Flow::Next
 }
 
 pub fn notify(event: &Event, client: &ClientInfo, host: &dyn Host, out: &mut Output) {
-    match event {
-        Event::Work { .. } => reply::packet(out, Kind::Noop, &[], None),
-        Event::Outcome { job, outcome, .. } => {
-            let handle = reply::handle(&host.facts().handle_prefix, *job);
-            match &**outcome {
-                Outcome::Done(result) => {
-                    reply::packet(out, Kind::WorkComplete, &[&handle, b"\0"], Some(result.borrow()))
-                }
-                Outcome::Fault(why) if client.exceptions => {
-                    reply::packet(out, Kind::WorkException, &[&handle, b"\0"], Some(why.borrow()));
-                }
-                Outcome::Failed(_) | Outcome::Fault(_) | Outcome::Gone => {
-                    reply::packet(out, Kind::WorkFail, &[&handle], None);
-                }
-            }
-        }
-        Event::Report { job, report, .. } => {
-            let (kind, data) = match &**report {
-                Report::Data(data) => (Kind::WorkData, data),
-                Report::Warning(data) => (Kind::WorkWarning, data),
-                Report::Progress { text, .. } => (Kind::WorkStatus, text),
-            };
-            let handle = reply::handle(&host.facts().handle_prefix, *job);
-            reply::packet(out, kind, &[&handle, b"\0"], Some(data.borrow()));
-        }
+    let (job, kind, data) = match event {
+        Event::Work { .. } => return reply::packet(out, Kind::Noop, &[], None),
+        Event::Outcome { job, outcome, .. } => match &**outcome {
+            Outcome::Done(result) => (job, Kind::WorkComplete, Some(result)),
+            Outcome::Fault(why) if client.exceptions => (job, Kind::WorkException, Some(why)),
+            Outcome::Failed(_) | Outcome::Fault(_) | Outcome::Gone => (job, Kind::WorkFail, None),
+        },
+        Event::Report { job, report, .. } => match &**report {
+            Report::Data(data) => (job, Kind::WorkData, Some(data)),
+            Report::Warning(data) => (job, Kind::WorkWarning, Some(data)),
+            Report::Progress { text, .. } => (job, Kind::WorkStatus, Some(text)),
+        },
         // Events for clients of other protocols.
-        Event::Reserved { .. } | Event::NoJob { .. } | Event::DeadLetterStays { .. } => {}
-    }
+        Event::Reserved { .. } | Event::NoJob { .. } | Event::DeadLetterStays { .. } => return,
+    };
+    let handle = reply::handle(&host.facts().handle_prefix, *job);
+    let nul: &[u8] = if data.is_some() { b"\0" } else { b"" };
+    reply::packet(out, kind, &[&handle, nul], data.map(Body::borrow));
 }

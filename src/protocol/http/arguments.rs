@@ -105,6 +105,10 @@ impl Arguments<'_> {
         self.query.iter().find(|(found, _)| **found == *key.as_bytes()).map(|(_, value)| &**value)
     }
 
+    pub fn filter(&self) -> Box<[u8]> {
+        self.query("filter").unwrap_or_default().into()
+    }
+
     pub fn query_number(&self, key: &str, default: u64) -> Result<u64, Failure> {
         let Some(text) = self.query(key) else { return Ok(default) };
         whole_number(text).ok_or_else(|| wrong(key))

@@ -5,7 +5,6 @@
 
 use super::action::{once, turns, HttpAction, Parsed};
 use super::arguments::{new_tube, unreserved, wrong, Arguments};
-use super::failed::{FailedGroup, Remedy, Sweep};
 use super::objects::{figure, job_members, time_members, tube_members, tube_values, MAX_BODY};
 use super::reply::{bytes, not_found, object, HttpAnswer, Kind};
 use super::types::Failure;
@@ -308,17 +307,6 @@ impl HttpAction for MoveJobs {
     fn into_operation(self: Box<Self>) -> Option<LongCommand> {
         Some(LongCommand::Move(*self))
     }
-}
-
-/// Parses a change of all failed jobs in a group.
-pub fn sweep(it: &mut Arguments, remedy: Remedy) -> Parsed {
-    let reason = it.bytes("reason", "reason-base64")?.map(Vec::into_boxed_slice);
-    Ok(Box::new(Sweep::new(FailedGroup { tube: it.part(0), reason }, remedy)))
-}
-
-pub fn move_failed(it: &mut Arguments) -> Parsed {
-    let to = it.destination()?;
-    sweep(it, Remedy::Move(to))
 }
 
 struct Put {

@@ -6,11 +6,13 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::action::HttpAction;
-use super::lists::{Filter, JobRows, JsonList};
+use super::action::{HttpAction, Parsed};
+use super::arguments::Arguments;
+use super::lists::{JobRows, JsonList};
 use super::objects::beginning;
 use super::reply::{object, HttpAnswer};
 use crate::engine::{BuriedWalk, Engine, JobExtras, JobId, JobView, Progress, Smallest, State};
+use crate::protocol::text::has_part;
 use crate::protocol::{self, Context};
 
 /// Maximum length of the summary of a reason, in bytes.
@@ -23,7 +25,7 @@ const MOST_GROUPS: usize = 500;
 const STEPS_PER_JOB: u64 = 3;
 
 /// Returns the first line of a reason, cut off after `SUMMARY` bytes. Jobs with the same summary form a group.
-pub fn summary(reason: &[u8]) -> &[u8] {
+fn summary(reason: &[u8]) -> &[u8] {
     let line = reason.split(|&byte| byte == b'\n' || byte == b'\r').next().unwrap_or_default();
     beginning(line, SUMMARY)
 }
@@ -33,10 +35,10 @@ fn summary_of<'a>(engine: &'a Engine, job: &JobView) -> &'a [u8] {
 }
 
 /// A group of failed jobs: the buried jobs of a tube whose reasons have the same summary.
-pub struct FailedGroup {
-    pub tube: Box<[u8]>,
+struct FailedGroup {
+    tube: Box<[u8]>,
     /// The summary, or `None` for all buried jobs of the tube.
-    pub reason: Option<Box<[u8]>>,
+    reason: Option<Box<[u8]>>,
 }
 
 impl FailedGroup {
@@ -50,7 +52,7 @@ impl FailedGroup {
             && self.reason.as_ref().is_none_or(|reason| summary_of(engine, job) == &**reason)
     }
 
-    pub fn footprint(&self) -> u64 {
+    fn footprint(&self) -> u64 {
         (self.tube.len() + self.reason.as_ref().map_or(0, |reason| reason.len())) as u64
     }
 }
@@ -62,8 +64,8 @@ struct Failures {
 }
 
 /// A search for all groups of failed jobs. The reply starts with the group that has the newest failure.
-pub struct FailedGroups {
-    filter: Filter,
+struct FailedGroups {
+    filter: Box<[u8]>,
     walk: BuriedWalk,
     /// Groups by tube and summary. A key contains the length of the tube name as 2 bytes, the tube name, and the
     /// summary.
@@ -75,18 +77,16 @@ pub struct FailedGroups {
     key: Vec<u8>,
 }
 
-impl FailedGroups {
-    pub fn new(filter: Filter) -> FailedGroups {
-        let (groups, key) = Default::default();
-        FailedGroups { filter, walk: BuriedWalk::new(None), groups, keys: 0, others: 0, key }
-    }
+pub fn groups(it: &mut Arguments) -> Parsed {
+    let (walk, groups, key) = (BuriedWalk::new(None), HashMap::new(), Vec::new());
+    Ok(Box::new(FailedGroups { filter: it.filter(), walk, groups, keys: 0, others: 0, key }))
 }
 
 impl HttpAction for FailedGroups {
     fn footprint(&self) -> u64 {
         let group = size_of::<(Box<[u8]>, Failures)>() + 16;
         let groups = self.keys + (self.groups.capacity() * group) as u64;
-        self.key.capacity() as u64 + self.filter.footprint() + self.walk.footprint() + groups
+        self.key.capacity() as u64 + self.filter.len() as u64 + self.walk.footprint() + groups
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
@@ -120,7 +120,7 @@ impl FailedGroups {
         let engine = &*context.engine;
         let Some(job) = engine.job(id) else { return };
         let tube = engine.tube_of(&job);
-        if !self.filter.admits(tube) || !protocol::sees(&context.access, tube) {
+        if !has_part(tube, &self.filter) || !protocol::sees(&context.access, tube) {
             return;
         }
         self.key.clear();
@@ -141,7 +141,7 @@ impl FailedGroups {
 }
 
 /// A page of the jobs in a group, most recently buried job first.
-pub struct FailedJobs {
+struct FailedJobs {
     group: FailedGroup,
     /// The rank of the last job on the previous page, in the order of burial.
     before: u64,
@@ -151,12 +151,11 @@ pub struct FailedJobs {
     rows: Option<JobRows>,
 }
 
-impl FailedJobs {
-    /// Returns a page with at most `limit` jobs. `before` is the rank of the last job on the previous page.
-    pub fn new(group: FailedGroup, before: u64, limit: usize) -> FailedJobs {
-        let (walk, newest) = (group.walk(), Smallest::new(0, limit + 1));
-        FailedJobs { group, before, limit, walk, newest, rows: None }
-    }
+pub fn jobs(it: &mut Arguments) -> Parsed {
+    let group = FailedGroup { tube: it.part(0), reason: it.query("reason").map(Into::into) };
+    let (before, limit) = (it.query_number("before", u64::MAX)?, it.limit(100, 100)?);
+    let (walk, newest) = (group.walk(), Smallest::new(0, limit + 1));
+    Ok(Box::new(FailedJobs { group, before, limit, walk, newest, rows: None }))
 }
 
 impl HttpAction for FailedJobs {
@@ -191,18 +190,26 @@ pub enum Remedy {
 }
 
 /// A change of all jobs that belonged to a group when the change started.
-pub struct Sweep {
+struct Sweep {
     group: FailedGroup,
     remedy: Remedy,
     walk: BuriedWalk,
     done: u64,
 }
 
-impl Sweep {
-    pub fn new(group: FailedGroup, remedy: Remedy) -> Sweep {
-        Sweep { walk: group.walk(), group, remedy, done: 0 }
-    }
+/// Parses a change of all failed jobs in a group.
+pub fn sweep(it: &mut Arguments, remedy: Remedy) -> Parsed {
+    let reason = it.bytes("reason", "reason-base64")?.map(Vec::into_boxed_slice);
+    let group = FailedGroup { tube: it.part(0), reason };
+    Ok(Box::new(Sweep { walk: group.walk(), group, remedy, done: 0 }))
+}
 
+pub fn move_jobs(it: &mut Arguments) -> Parsed {
+    let to = it.destination()?;
+    sweep(it, Remedy::Move(to))
+}
+
+impl Sweep {
     /// Changes a job. Returns `Ok(false)` if the job cannot be changed, or the reason why the whole change must stop.
     fn apply(&self, id: JobId, context: &mut Context) -> Result<bool, &'static str> {
         const FULL: &str = "there is no memory, or no space in the binlog, for this";

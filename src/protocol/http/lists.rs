@@ -6,15 +6,16 @@
 
 use std::fmt::Display;
 
-use super::action::HttpAction;
+use super::action::{once, HttpAction, Parsed};
+use super::arguments::{state, wrong, Arguments};
 use super::objects::{figure, job_members, tube_members, tube_values, TubeValues, MAX_LIST_BODY};
 use super::reply::{not_found, HttpAnswer, Kind};
 use crate::engine::{ClientHandle, Engine, IdPage, JobId, JobView, PastJob, Progress, State};
 use crate::protocol::beanstalk::TUBE_FIGURES;
 use crate::protocol::connections::{offer_connections, Connections, CONNECTION_FIGURES};
 use crate::protocol::history::{self, HistoryWalk};
-use crate::protocol::sorted::{Order, SortedPage};
-use crate::protocol::text::has_part;
+use crate::protocol::sorted::{Mark, Order, SortedPage};
+use crate::protocol::text::{has_part, whole_number};
 use crate::protocol::{self, Context, Output};
 use crate::shared::json::Members;
 
@@ -56,90 +57,90 @@ impl JsonList {
     }
 }
 
-pub struct Filter(Box<[u8]>);
-
-impl Filter {
-    pub fn new(text: &[u8]) -> Filter {
-        Filter(text.into())
-    }
-
-    pub fn footprint(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    pub fn admits(&self, name: &[u8]) -> bool {
-        has_part(name, &self.0)
-    }
-
-    /// Returns the cost of matching `name` in the worst case. The unit is the cost of one byte of output.
-    fn cost(&self, name: &[u8]) -> usize {
-        (name.len() + 1).saturating_sub(self.0.len()) * self.0.len() / 32
-    }
+/// Returns the cost of matching `name` in the worst case. The unit is the cost of one byte of output.
+fn cost(filter: &[u8], name: &[u8]) -> usize {
+    (name.len() + 1).saturating_sub(filter.len()) * filter.len() / 32
 }
 
-/// A page of tubes in no defined order, which is the cheapest way to read many tubes.
-pub struct TubeList {
-    next: u32,
-    filter: Filter,
-    limit: usize,
+/// A list whose items are added in several turns.
+struct Listing<F> {
     list: JsonList,
+    /// The size of the heap memory that `advance` owns, in bytes.
+    owned: usize,
+    advance: F,
 }
 
-impl TubeList {
-    pub fn new(next: u32, filter: Filter, limit: usize) -> TubeList {
-        TubeList { next, filter, limit, list: JsonList::default() }
-    }
-}
-
-impl HttpAction for TubeList {
+impl<F> HttpAction for Listing<F>
+where
+    F: FnMut(&mut JsonList, &mut Context) -> Option<HttpAnswer> + Send,
+{
     fn footprint(&self) -> u64 {
-        self.filter.footprint() + self.list.text.footprint()
+        self.owned as u64 + self.list.text.footprint()
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
-        let TubeList { next, filter, limit, list } = self;
+        (self.advance)(&mut self.list, context)
+    }
+}
+
+fn listing<F>(owned: usize, advance: F) -> Parsed
+where
+    F: FnMut(&mut JsonList, &mut Context) -> Option<HttpAnswer> + Send + 'static,
+{
+    Ok(Box::new(Listing { list: JsonList::default(), owned, advance }))
+}
+
+pub fn tubes(it: &mut Arguments) -> Parsed {
+    if let Some(name) = it.query("name") {
+        let name: Box<[u8]> = name.into();
+        return once(move |context| named_tube(&name, context));
+    }
+    if it.query("sort").is_some() {
+        return sorted::<TubeValues>(it, "");
+    }
+    let (limit, filter) = (it.limit(1000, 1000)?, it.filter());
+    // A list in no defined order is the cheapest way to read many tubes.
+    let mut next = u32::try_from(it.query_number("after", 0)?).map_err(|_| wrong("after"))?;
+    listing(filter.len(), move |list, context| {
         let Context { engine, access, now, .. } = context;
-        let progress = engine.walk_tubes(next, *now, |tube| {
-            if !filter.admits(tube.name) || !protocol::sees(access, tube.name) {
-                return filter.cost(tube.name);
+        let progress = engine.walk_tubes(&mut next, *now, |tube| {
+            if !has_part(tube.name, &filter) || !protocol::sees(access, tube.name) {
+                return cost(&filter, tube.name);
             }
             list.add(|members| tube_members(members, tube.name, &tube_values(tube)))
         });
-        if progress == Progress::More && list.count < *limit {
+        if progress == Progress::More && list.count < limit {
             return None;
         }
         Some(std::mem::take(list).page("tubes", Some(next).filter(|_| progress == Progress::More)))
-    }
+    })
 }
 
 pub trait Listed: Send + Sized {
     /// The key of the list in a reply.
     const NAME: &'static str;
 
+    /// Returns the index of the figure `key`, or `Some(None)` if items are sorted by name.
+    fn figure(key: &[u8]) -> Option<Option<usize>>;
+
     /// Offers `page` the items from number `from` on that match `filter` and that the client may see.
-    fn search(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress;
+    fn search(page: &mut SortedPage<Self>, filter: &[u8], from: &mut u32, context: &mut Context) -> Progress;
 
     /// Appends the item to `list` if the item still exists. Returns the number of bytes added.
     fn show(self, name: &[u8], context: &Context, list: &mut JsonList) -> usize;
 }
 
-pub struct SortedList<T> {
+struct SortedList<T> {
     page: SortedPage<T>,
-    filter: Filter,
+    filter: Box<[u8]>,
     /// The number of the next item to examine.
     from: u32,
     list: JsonList,
 }
 
-impl<T: Listed> SortedList<T> {
-    pub fn new(page: SortedPage<T>, filter: Filter) -> SortedList<T> {
-        SortedList { page, filter, from: 0, list: JsonList::default() }
-    }
-}
-
 impl<T: Listed> HttpAction for SortedList<T> {
     fn footprint(&self) -> u64 {
-        self.filter.footprint() + self.page.footprint() + self.list.text.footprint()
+        self.filter.len() as u64 + self.page.footprint() + self.list.text.footprint()
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
@@ -162,21 +163,31 @@ impl<T: Listed> HttpAction for SortedList<T> {
     }
 }
 
-pub fn tube_order(key: &[u8], direction: &[u8]) -> Option<Order> {
-    let index = || TUBE_FIGURES.iter().position(|row| row.name.as_bytes() == key);
-    Order::read(if key == b"name" { None } else { Some(index()?) }, direction)
+/// Parses the query of a sorted list. `default` is the sort key of a query without one.
+pub fn sorted<T: Listed + 'static>(it: &Arguments, default: &'static str) -> Parsed {
+    let figure = T::figure(it.query("sort").unwrap_or(default.as_bytes()));
+    let order = figure.and_then(|figure| Order::read(figure, it.query("order").unwrap_or(b"asc")));
+    let order = order.ok_or_else(|| wrong("sort, or order"))?;
+    let after = it.query("after").map(|text| Mark::read(text).ok_or_else(|| wrong("after"))).transpose()?;
+    let page = SortedPage::<T>::new(order, after, it.limit(1000, 1000)?);
+    Ok(Box::new(SortedList { page, filter: it.filter(), from: 0, list: JsonList::default() }))
 }
 
 /// A tube, with its figures at the time of the search.
 impl Listed for TubeValues {
     const NAME: &'static str = "tubes";
 
-    fn search(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress {
+    fn figure(key: &[u8]) -> Option<Option<usize>> {
+        let index = TUBE_FIGURES.iter().position(|row| row.name.as_bytes() == key);
+        (index.is_some() || key == b"name").then_some(index)
+    }
+
+    fn search(page: &mut SortedPage<Self>, filter: &[u8], from: &mut u32, context: &mut Context) -> Progress {
         let Context { engine, access, now, .. } = context;
         let figure = page.order.figure.and_then(|index| TUBE_FIGURES.get(index));
         engine.walk_tubes(from, *now, |tube| {
-            let cost = filter.cost(tube.name);
-            if !filter.admits(tube.name) || !protocol::sees(access, tube.name) {
+            let cost = cost(filter, tube.name);
+            if !has_part(tube.name, filter) || !protocol::sees(access, tube.name) {
                 return cost;
             }
             let value = figure.map_or(0, |row| (row.of)(tube));
@@ -189,16 +200,15 @@ impl Listed for TubeValues {
     }
 }
 
-pub fn connection_order(key: &[u8], direction: &[u8]) -> Option<Order> {
-    let index = CONNECTION_FIGURES.iter().position(|(name, _)| name.as_bytes() == key)?;
-    Order::read(Some(index), direction)
-}
-
 impl Listed for ClientHandle {
     const NAME: &'static str = "connections";
 
-    fn search(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress {
-        offer_connections(page, from, context, |text| filter.admits(text))
+    fn figure(key: &[u8]) -> Option<Option<usize>> {
+        CONNECTION_FIGURES.iter().position(|(name, _)| name.as_bytes() == key).map(Some)
+    }
+
+    fn search(page: &mut SortedPage<Self>, filter: &[u8], from: &mut u32, context: &mut Context) -> Progress {
+        offer_connections(page, from, context, |text| has_part(text, filter))
     }
 
     fn show(self, _: &[u8], context: &Context, list: &mut JsonList) -> usize {
@@ -212,21 +222,21 @@ impl Listed for ClientHandle {
 
 const SCHEDULE_FIGURES: [&str; 4] = ["time-left", "runs", "skipped", "missed"];
 
-pub fn schedule_order(key: &[u8], direction: &[u8]) -> Option<Order> {
-    Order::read(Some(SCHEDULE_FIGURES.iter().position(|name| name.as_bytes() == key)?), direction)
-}
-
 /// A schedule, identified by its job.
 impl Listed for JobId {
     const NAME: &'static str = "schedules";
 
-    fn search(page: &mut SortedPage<Self>, filter: &Filter, from: &mut u32, context: &mut Context) -> Progress {
+    fn figure(key: &[u8]) -> Option<Option<usize>> {
+        SCHEDULE_FIGURES.iter().position(|name| name.as_bytes() == key).map(Some)
+    }
+
+    fn search(page: &mut SortedPage<Self>, filter: &[u8], from: &mut u32, context: &mut Context) -> Progress {
         let Context { engine, access, now, .. } = context;
         let figure = page.order.figure;
         engine.walk_schedules(from, |engine, job| {
             let tube = engine.tube_of(job);
-            if !filter.admits(tube) || !protocol::sees(access, tube) {
-                return filter.cost(tube);
+            if !has_part(tube, filter) || !protocol::sees(access, tube) {
+                return cost(filter, tube);
             }
             let count =
                 || engine.stored_options(job).and_then(|options| Some(options.schedule?.count)).unwrap_or_default();
@@ -247,33 +257,20 @@ impl Listed for JobId {
     }
 }
 
-/// A page of the history, newest job first.
-pub struct HistoryList {
-    walk: HistoryWalk,
-    /// The tube to list, or `None` for all tubes.
-    tube: Option<Box<[u8]>>,
-    filter: Filter,
-    list: JsonList,
-}
-
-impl HistoryList {
-    pub fn new(walk: HistoryWalk, tube: Option<Box<[u8]>>, filter: Filter) -> HistoryList {
-        HistoryList { walk, tube, filter, list: JsonList::default() }
-    }
-}
-
-impl HttpAction for HistoryList {
-    fn footprint(&self) -> u64 {
-        let tube = self.tube.as_ref().map_or(0, |tube| tube.len());
-        tube as u64 + self.filter.footprint() + self.list.text.footprint()
-    }
-
-    fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
-        let HistoryList { walk, tube, filter, list } = self;
+pub fn history(it: &mut Arguments) -> Parsed {
+    let failed = match it.query("failed").unwrap_or(b"0") {
+        b"0" | b"false" => false,
+        b"1" | b"true" | b"" => true,
+        _ => return Err(wrong("failed")),
+    };
+    let mut walk = HistoryWalk::new(it.query_number("before", u64::MAX)?, it.limit(100, 1000)?, failed);
+    let (tube, filter) = (it.query("tube").map(Box::<[u8]>::from), it.filter());
+    listing(tube.as_ref().map_or(0, |tube| tube.len()) + filter.len(), move |list, context| {
         let Context { engine, access, .. } = context;
         let mut steps = engine.steps();
         let is_in_tube = |job: &PastJob| tube.as_ref().is_none_or(|tube| **tube == *job.tube);
-        let wanted = |job: &PastJob| is_in_tube(job) && filter.admits(&job.tube) && protocol::sees(access, &job.tube);
+        let wanted =
+            |job: &PastJob| is_in_tube(job) && has_part(&job.tube, &filter) && protocol::sees(access, &job.tube);
         let progress = walk.advance(engine.past(), &mut steps, wanted, |number, job| {
             list.add(|members| history::show(number, job, |key, mark| figure(members, key, mark)))
         });
@@ -282,11 +279,11 @@ impl HttpAction for HistoryList {
             return None;
         }
         Some(std::mem::take(list).page("history", walk.next(engine.past())))
-    }
+    })
 }
 
 /// Returns a list with the tube of this name, or an empty list if the client cannot see the tube.
-pub fn named_tube(name: &[u8], context: &Context) -> HttpAnswer {
+fn named_tube(name: &[u8], context: &Context) -> HttpAnswer {
     let mut list = JsonList::default();
     let tube = context.engine.tube_stats(name, context.now).filter(|_| protocol::sees(&context.access, name));
     if let Some(tube) = tube {
@@ -295,13 +292,17 @@ pub fn named_tube(name: &[u8], context: &Context) -> HttpAnswer {
     list.page("tubes", None::<u32>)
 }
 
-/// Returns a list with the job of this ID, or an empty list if the job does not exist.
-pub fn numbered_job(id: JobId, context: &Context) -> HttpAnswer {
-    let mut list = JsonList::default();
-    if let Some(job) = context.engine.job(id) {
-        list.add(|members| job_members(members, context.engine, &job, MAX_LIST_BODY, context.now));
-    }
-    list.page("jobs", None::<u32>)
+/// Parses the search for a job by its ID. The list is empty if the job does not exist.
+pub fn find_job(it: &mut Arguments) -> Parsed {
+    let id = it.query("id").and_then(whole_number).map(JobId).ok_or_else(|| wrong("id"))?;
+    it.target.id = Some(id);
+    once(move |context| {
+        let mut list = JsonList::default();
+        if let Some(job) = context.engine.job(id) {
+            list.add(|members| job_members(members, context.engine, &job, MAX_LIST_BODY, context.now));
+        }
+        list.page("jobs", None::<u32>)
+    })
 }
 
 /// A page of jobs, with the beginning of each body.
@@ -346,9 +347,10 @@ impl JobRows {
 }
 
 /// A page of the jobs in a tube, in the order of their IDs.
-pub struct JobList {
+struct JobList {
     tube: Box<[u8]>,
     state: Option<State>,
+    /// The jobs on the page have greater IDs.
     above: u64,
     limit: usize,
     /// The number of states whose jobs were searched.
@@ -358,12 +360,13 @@ pub struct JobList {
     rows: Option<JobRows>,
 }
 
-impl JobList {
-    /// Returns a page with at most `limit` jobs whose IDs are greater than `above`.
-    pub fn new(tube: Box<[u8]>, state: Option<State>, above: u64, limit: usize) -> JobList {
-        JobList { tube, state, above, limit, searched: 0, page: None, ids: Vec::new(), rows: None }
-    }
+pub fn jobs(it: &mut Arguments) -> Parsed {
+    let (tube, above, limit) = (it.part(0), it.query_number("from", 0)?, it.limit(100, 100)?);
+    let state = it.query("state").map(state).transpose()?;
+    Ok(Box::new(JobList { tube, state, above, limit, searched: 0, page: None, ids: Vec::new(), rows: None }))
+}
 
+impl JobList {
     fn states(&self) -> &'static [State] {
         let all = &State::LISTED;
         let index = self.state.and_then(|state| all.iter().position(|listed| *listed == state));
@@ -407,13 +410,17 @@ impl HttpAction for JobList {
 mod tests {
     use super::*;
 
+    fn order<T: Listed>(key: &[u8], direction: &[u8]) -> Option<Order> {
+        Order::read(T::figure(key)?, direction)
+    }
+
     #[test]
     fn orders_are_parsed() {
         for wrong in [("", "asc"), ("name", ""), ("Name", "asc"), ("name", "DESC"), ("current-jobs", "asc")] {
-            assert_eq!(tube_order(wrong.0.as_bytes(), wrong.1.as_bytes()), None, "{wrong:?}");
-            assert_eq!(connection_order(wrong.0.as_bytes(), wrong.1.as_bytes()), None, "{wrong:?}");
+            assert_eq!(order::<TubeValues>(wrong.0.as_bytes(), wrong.1.as_bytes()), None, "{wrong:?}");
+            assert_eq!(order::<ClientHandle>(wrong.0.as_bytes(), wrong.1.as_bytes()), None, "{wrong:?}");
         }
-        assert_eq!(tube_order(b"name", b"desc"), Some(Order { figure: None, descending: true }));
-        assert_eq!(connection_order(b"idle", b"asc"), Some(Order { figure: Some(2), descending: false }));
+        assert_eq!(order::<TubeValues>(b"name", b"desc"), Some(Order { figure: None, descending: true }));
+        assert_eq!(order::<ClientHandle>(b"idle", b"asc"), Some(Order { figure: Some(2), descending: false }));
     }
 }

@@ -5,8 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use super::action::HttpAction;
+use super::action::{HttpAction, Parsed};
+use super::arguments::{state, Arguments};
 use super::reply::{not_found, HttpAnswer, Kind};
+use crate::access::Need;
 use crate::engine::{FindOldest, Histogram, JobCounts, JobTimes, Latency, Progress, Span, State, Stats, TubeStats};
 use crate::protocol::beanstalk::QueueFigures;
 use crate::protocol::sums::VisibleSums;
@@ -141,10 +143,6 @@ pub struct TubeChoice {
 }
 
 impl TubeChoice {
-    pub fn footprint(&self) -> usize {
-        self.filter.len() + self.only.as_ref().map_or(0, |name| name.len())
-    }
-
     fn includes(&self, tube: &TubeStats) -> bool {
         let mut jobs = tube.jobs;
         let has_jobs = self.state.is_none_or(|state| jobs.sum(&[state]) > 0);
@@ -184,11 +182,17 @@ pub struct Scrape {
     samples: [Output; TUBES.len() + GEARMAN.len()],
 }
 
-impl Scrape {
-    pub fn new(choice: TubeChoice) -> Scrape {
-        Scrape { choice, ..Scrape::default() }
+pub fn scrape(it: &mut Arguments) -> Parsed {
+    let only: Option<Box<[u8]>> = it.query("tube").map(Into::into);
+    if let Some(tube) = &only {
+        // The metrics of one tube require rights only for that tube.
+        (it.target.tube, it.need) = (Some(tube.clone()), Need::LOOK_NAMED);
     }
+    let choice = TubeChoice { only, filter: it.filter(), state: it.query("state").map(state).transpose()? };
+    Ok(Box::new(Scrape { choice, ..Scrape::default() }))
+}
 
+impl Scrape {
     /// Adds the samples of a tube that was not shown before. Returns the number of bytes added.
     fn show(&mut self, tube: &TubeStats, gearman: bool) -> usize {
         if !self.shown.insert(tube.name.into()) {
@@ -292,7 +296,7 @@ impl Scrape {
 
 impl HttpAction for Scrape {
     fn footprint(&self) -> u64 {
-        self.choice.footprint() as u64
+        (self.choice.filter.len() + self.choice.only.as_ref().map_or(0, |name| name.len())) as u64
             + self.names_size
             + self.samples.iter().map(|samples| samples.footprint()).sum::<u64>()
     }

@@ -4,23 +4,17 @@
 //! commands.
 
 use super::action::{once, HttpAction, HttpTarget, Parsed};
-use super::arguments::{state, wrong, Arguments, RequestTarget};
+use super::arguments::{wrong, Arguments, RequestTarget};
 use super::commands;
-use super::failed::{FailedGroup, FailedGroups, FailedJobs, Remedy};
-use super::lists::{
-    connection_order, named_tube, numbered_job, schedule_order, tube_order, Filter, HistoryList, JobList, Listed,
-    SortedList, TubeList,
-};
-use super::metrics::{Scrape, TubeChoice};
-use super::objects::TubeValues;
+use super::failed::{self, Remedy};
+use super::lists;
+use super::metrics;
 use super::page::PAGE;
 use super::reply::{bytes, Kind};
 use super::types::Failure;
 use super::types::Method::{self, Get, Post};
 use crate::access::{Need, Scope};
 use crate::engine::{ClientHandle, JobId};
-use crate::protocol::history::HistoryWalk;
-use crate::protocol::sorted::{Mark, Order, SortedPage};
 use crate::protocol::text::whole_number;
 use crate::protocol::DecodeLimits;
 use crate::shared::json::{Object, Strays};
@@ -61,12 +55,12 @@ pub const ROUTES: [Route; 33] = [
     row(("page", Get, "/"), &[], Need::OPEN, |_| once(|_| Ok(bytes(Kind::Page, PAGE)))),
     row(("healthz", Get, "/healthz"), &[], Need::OPEN, commands::health),
     row(("readyz", Get, "/readyz"), &[], Need::OPEN, commands::readiness),
-    row(("metrics", Get, "/metrics"), &["tube", "filter", "state"], Need::LOOK_ANY, metrics),
+    row(("metrics", Get, "/metrics"), &["tube", "filter", "state"], Need::LOOK_ANY, metrics::scrape),
     row(("server", Get, "/api/server"), &[], Need::LOOK_ANY, commands::server),
-    row(("tubes", Get, "/api/tubes"), &["sort", "order", "filter", "limit", "after", "name"], Need::LOOK_ANY, tubes),
+    row(("tubes", Get, "/api/tubes"), &["sort", "order", "filter", "limit", "after", "name"], Need::LOOK_ANY, lists::tubes),
     row(("tube", Get, "/api/tubes/{tube}"), &[], Need::LOOK_NAMED, commands::tube),
-    row(("jobs", Get, "/api/tubes/{tube}/jobs"), &["state", "limit", "from"], Need::LOOK_NAMED, jobs),
-    row(("find-job", Get, "/api/jobs"), &["id"], Need::LOOK_JOB, find_job),
+    row(("jobs", Get, "/api/tubes/{tube}/jobs"), &["state", "limit", "from"], Need::LOOK_NAMED, lists::jobs),
+    row(("find-job", Get, "/api/jobs"), &["id"], Need::LOOK_JOB, lists::find_job),
     row(("peek", Get, "/api/tubes/{tube}/peek/{state}"), &[], Need::LOOK_NAMED, commands::peek),
     row(("job", Get, "/api/jobs/{id}"), &[], Need::LOOK_JOB, commands::job),
     row(("body", Get, "/api/jobs/{id}/body"), &[], Need::LOOK_JOB, commands::body),
@@ -76,15 +70,15 @@ pub const ROUTES: [Route; 33] = [
     row(("settings", Post, "/api/tubes/{tube}/settings"), &["settings"], Need::ADMIN_NAMED, commands::settings),
     row(("clear", Post, "/api/tubes/{tube}/clear"), &["state"], Need::ADMIN_NAMED, commands::clear),
     row(("move", Post, "/api/tubes/{tube}/move"), &["to", "state", "count"], Need::ADMIN_NAMED, commands::move_jobs),
-    row(("connections", Get, "/api/connections"), &["sort", "order", "filter", "limit", "after"], Need::LOOK_ANY, connections),
-    row(("history", Get, "/api/history"), &["tube", "filter", "failed", "limit", "before"], Need::LOOK_ANY, history),
+    row(("connections", Get, "/api/connections"), &["sort", "order", "filter", "limit", "after"], Need::LOOK_ANY, |it| lists::sorted::<ClientHandle>(it, "number")),
+    row(("history", Get, "/api/history"), &["tube", "filter", "failed", "limit", "before"], Need::LOOK_ANY, lists::history),
     row(("overview", Get, "/api/overview"), &[], Need::LOOK_ALL, commands::overview),
-    row(("schedules", Get, "/api/schedules"), &["sort", "order", "filter", "limit", "after"], Need::LOOK_ANY, schedules),
-    row(("failed", Get, "/api/failed"), &["filter"], Need::LOOK_ANY, |it| Ok(Box::new(FailedGroups::new(it.filter())))),
-    row(("failed-jobs", Get, "/api/tubes/{tube}/failed"), &["reason", "limit", "before"], Need::LOOK_NAMED, failed_jobs),
-    row(("kick-failed", Post, "/api/tubes/{tube}/failed/kick"), &["reason", "reason-base64"], Need::ADMIN_NAMED, |it| commands::sweep(it, Remedy::Kick)),
-    row(("delete-failed", Post, "/api/tubes/{tube}/failed/delete"), &["reason", "reason-base64"], Need::ADMIN_NAMED, |it| commands::sweep(it, Remedy::Delete)),
-    row(("move-failed", Post, "/api/tubes/{tube}/failed/move"), &["reason", "reason-base64", "to"], Need::ADMIN_NAMED, commands::move_failed),
+    row(("schedules", Get, "/api/schedules"), &["sort", "order", "filter", "limit", "after"], Need::LOOK_ANY, |it| lists::sorted::<JobId>(it, "time-left")),
+    row(("failed", Get, "/api/failed"), &["filter"], Need::LOOK_ANY, failed::groups),
+    row(("failed-jobs", Get, "/api/tubes/{tube}/failed"), &["reason", "limit", "before"], Need::LOOK_NAMED, failed::jobs),
+    row(("kick-failed", Post, "/api/tubes/{tube}/failed/kick"), &["reason", "reason-base64"], Need::ADMIN_NAMED, |it| failed::sweep(it, Remedy::Kick)),
+    row(("delete-failed", Post, "/api/tubes/{tube}/failed/delete"), &["reason", "reason-base64"], Need::ADMIN_NAMED, |it| failed::sweep(it, Remedy::Delete)),
+    row(("move-failed", Post, "/api/tubes/{tube}/failed/move"), &["reason", "reason-base64", "to"], Need::ADMIN_NAMED, failed::move_jobs),
     row(("kick-job", Post, "/api/jobs/{id}/kick"), &[], Need::ADMIN_JOB, commands::kick_job),
     row(("move-job", Post, "/api/jobs/{id}/move"), &["to"], Need::ADMIN_JOB, commands::move_job),
     row(("delete", Post, "/api/jobs/{id}/delete"), &[], Need::ADMIN_JOB, commands::delete_job),
@@ -93,87 +87,6 @@ pub const ROUTES: [Route; 33] = [
     // Browsers request the icon automatically.
     row(("favicon", Get, "/favicon.ico"), &[], Need::OPEN, |_| Err(Failure::new(404, "there is no icon"))),
 ];
-
-impl Arguments<'_> {
-    fn filter(&self) -> Filter {
-        Filter::new(self.query("filter").unwrap_or_default())
-    }
-
-    fn order(&self, default: &'static str) -> (&[u8], &[u8]) {
-        (self.query("sort").unwrap_or(default.as_bytes()), self.query("order").unwrap_or(b"asc"))
-    }
-}
-
-fn metrics(it: &mut Arguments) -> Parsed {
-    let only: Option<Box<[u8]>> = it.query("tube").map(Into::into);
-    if let Some(tube) = &only {
-        // The metrics of one tube require rights only for that tube.
-        (it.target.tube, it.need) = (Some(tube.clone()), Need::LOOK_NAMED);
-    }
-    let filter = it.query("filter").unwrap_or_default().into();
-    let state = it.query("state").map(state).transpose()?;
-    Ok(Box::new(Scrape::new(TubeChoice { only, filter, state })))
-}
-
-fn tubes(it: &mut Arguments) -> Parsed {
-    if let Some(name) = it.query("name") {
-        let name: Box<[u8]> = name.into();
-        return once(move |context| named_tube(&name, context));
-    }
-    if it.query("sort").is_some() {
-        let (key, direction) = it.order("");
-        return sorted::<TubeValues>(it, tube_order(key, direction));
-    }
-    let limit = it.limit(1000, 1000)?;
-    let after = u32::try_from(it.query_number("after", 0)?).map_err(|_| wrong("after"))?;
-    Ok(Box::new(TubeList::new(after, it.filter(), limit)))
-}
-
-/// Parses the query of a sorted list. A missing `order` is an error.
-fn sorted<T: Listed + 'static>(it: &Arguments, order: Option<Order>) -> Parsed {
-    let order = order.ok_or_else(|| wrong("sort, or order"))?;
-    let after = it.query("after").map(|text| Mark::read(text).ok_or_else(|| wrong("after"))).transpose()?;
-    let page = SortedPage::new(order, after, it.limit(1000, 1000)?);
-    Ok(Box::new(SortedList::<T>::new(page, it.filter())))
-}
-
-fn schedules(it: &mut Arguments) -> Parsed {
-    let (key, direction) = it.order("time-left");
-    sorted::<JobId>(it, schedule_order(key, direction))
-}
-
-fn connections(it: &mut Arguments) -> Parsed {
-    let (key, direction) = it.order("number");
-    sorted::<ClientHandle>(it, connection_order(key, direction))
-}
-
-fn history(it: &mut Arguments) -> Parsed {
-    let failed = match it.query("failed").unwrap_or(b"0") {
-        b"0" | b"false" => false,
-        b"1" | b"true" | b"" => true,
-        _ => return Err(wrong("failed")),
-    };
-    let limit = it.limit(100, 1000)?;
-    let walk = HistoryWalk::new(it.query_number("before", u64::MAX)?, limit, failed);
-    Ok(Box::new(HistoryList::new(walk, it.query("tube").map(Into::into), it.filter())))
-}
-
-fn jobs(it: &mut Arguments) -> Parsed {
-    let (from, limit) = (it.query_number("from", 0)?, it.limit(100, 100)?);
-    Ok(Box::new(JobList::new(it.part(0), it.query("state").map(state).transpose()?, from, limit)))
-}
-
-fn failed_jobs(it: &mut Arguments) -> Parsed {
-    let group = FailedGroup { tube: it.part(0), reason: it.query("reason").map(Into::into) };
-    let limit = it.limit(100, 100)?;
-    Ok(Box::new(FailedJobs::new(group, it.query_number("before", u64::MAX)?, limit)))
-}
-
-fn find_job(it: &mut Arguments) -> Parsed {
-    let id = it.query("id").and_then(whole_number).map(JobId).ok_or_else(|| wrong("id"))?;
-    it.target.id = Some(id);
-    once(move |context| numbered_job(id, context))
-}
 
 /// Returns the parts of the request's path that match braces in `path`, or `None` if the paths do not match.
 fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> {

@@ -21,26 +21,17 @@ pub enum Command {
         pri: Priority,
         wait: Span,
     },
-    Result {
-        id: Uuid,
-        wait: Span,
-    },
-    Lease {
-        names: WantedTubes,
-        wait: Span,
-    },
-    Complete {
-        id: Uuid,
-        done: bool,
-    },
+    /// The second field is the maximum wait.
+    Result(Uuid, Span),
+    /// The second field is the maximum wait.
+    Lease(WantedTubes, Span),
+    /// A `complete` command if `true`, and a `fail` command if `false`.
+    Complete(Uuid, bool),
     Delete(Uuid),
     InspectServer,
     InspectQueues(Box<NamePage>),
     InspectQueue(Box<[u8]>),
-    InspectJobs {
-        name: Box<[u8]>,
-        page: Box<JobPage>,
-    },
+    InspectJobs(Box<[u8]>, Box<JobPage>),
     InspectJob(Uuid),
     /// An invalid command, with the error reply.
     Refused(Words),
@@ -78,14 +69,13 @@ impl ProtocolCommand for Request {
     fn subject(&self, context: &Context) -> Subject<'_> {
         match &self.command {
             Command::Add(submission) => Subject::Tube(&submission.name),
-            Command::Run { name, .. } | Command::InspectQueue(name) | Command::InspectJobs { name, .. } => {
+            Command::Run { name, .. } | Command::InspectQueue(name) | Command::InspectJobs(name, _) => {
                 Subject::Tube(name)
             }
-            Command::Lease { names, .. } => Subject::Tubes(&names.names),
-            Command::Result { id, .. }
-            | Command::Complete { id, .. }
-            | Command::Delete(id)
-            | Command::InspectJob(id) => Subject::Job(find(context.engine, id)),
+            Command::Lease(names, _) => Subject::Tubes(&names.names),
+            Command::Result(id, _) | Command::Complete(id, _) | Command::Delete(id) | Command::InspectJob(id) => {
+                Subject::Job(find(context.engine, id))
+            }
             _ => Subject::Nothing,
         }
     }
@@ -96,15 +86,15 @@ impl ProtocolCommand for Request {
     }
 
     fn is_logged(&self) -> bool {
-        matches!(self.command, Command::Add(_) | Command::Complete { .. } | Command::Delete(_))
+        matches!(self.command, Command::Add(_) | Command::Complete(..) | Command::Delete(_))
     }
 
     fn footprint(&self) -> u64 {
         let command = match &self.command {
             Command::Add(submission) => size_of::<Submission>() + submission.name.len(),
-            Command::Lease { names, .. } => names.names.len(),
+            Command::Lease(names, _) => names.names.len(),
             Command::Run { name, .. } | Command::InspectQueue(name) => name.len(),
-            Command::InspectJobs { name, page } => size_of::<JobPage>() + name.len() + page.footprint() as usize,
+            Command::InspectJobs(name, page) => size_of::<JobPage>() + name.len() + page.footprint() as usize,
             Command::InspectQueues(page) => size_of::<NamePage>() + page.footprint() as usize,
             _ => 0,
         };

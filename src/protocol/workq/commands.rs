@@ -7,6 +7,7 @@ use super::command::{Command, Submission};
 use super::fields;
 use super::reply::{self, Words};
 use super::time;
+use super::uuid::Uuid;
 use crate::access::Need;
 use crate::engine::{JobPage, NamePage, State, WantedTubes};
 
@@ -69,17 +70,18 @@ table! {
     Add(Need::PUT_NAMED, ("add", ""), "<id> <name> <ttr> <ttl> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (5, 5, 3), PAYLOAD, |line| add(line, false)),
     Schedule(Need::PUT_NAMED, ("schedule", ""), "<id> <name> <ttr> <ttl> <time> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (6, 6, 3), PAYLOAD, |line| add(line, true)),
     Run(Need::PUT_NAMED, ("run", ""), "<id> <name> <ttr> <wait-timeout> <payload-size> [-priority=]", (5, 5, 1), PAYLOAD, run),
-    Result(Need::FOLLOW_JOB, ("result", ""), "<id> <wait-timeout>", (2, 2, 0), None, result),
+    Result(Need::FOLLOW_JOB, ("result", ""), "<id> <wait-timeout>", (2, 2, 0), None, |line| Ok(Command::Result(line.id()?, fields::wait(line.argument(1))?))),
     Lease(Need::TAKE_NAMED, ("lease", ""), "<name>... <wait-timeout>", (2, usize::MAX, 0), None, lease),
-    Complete(Need::TAKE_JOB, ("complete", ""), "<id> <result-size>", (2, 2, 0), PAYLOAD, |line| complete_job(line, true)),
-    Fail(Need::TAKE_JOB, ("fail", ""), "<id> <result-size>", (2, 2, 0), RESULT, |line| complete_job(line, false)),
-    Delete(Need::ADMIN_JOB, ("delete", ""), "<id>", (1, 1, 0), None, delete),
+    Complete(Need::TAKE_JOB, ("complete", ""), "<id> <result-size>", (2, 2, 0), PAYLOAD, |line| Ok(Command::Complete(line.id()?, true))),
+    Fail(Need::TAKE_JOB, ("fail", ""), "<id> <result-size>", (2, 2, 0), RESULT, |line| Ok(Command::Complete(line.id()?, false))),
+    Delete(Need::ADMIN_JOB, ("delete", ""), "<id>", (1, 1, 0), None, |line| line.id().map(Command::Delete)),
     InspectServer(Need::LOOK_ANY, ("inspect", "server"), "", (0, 0, 0), None, |_| Ok(Command::InspectServer)),
     InspectQueues(Need::LOOK_ANY, ("inspect", "queues"), "<cursor-offset> <limit>", (2, 2, 0), None, inspect_queues),
-    InspectQueue(Need::LOOK_NAMED, ("inspect", "queue"), "<name>", (1, 1, 0), None, inspect_queue),
+    InspectQueue(Need::LOOK_NAMED, ("inspect", "queue"), "<name>", (1, 1, 0), None, |line| Ok(Command::InspectQueue(fields::name(line.argument(0))?.into()))),
     InspectJobs(Need::LOOK_NAMED, ("inspect", "jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, State::Ready)),
     InspectScheduledJobs(Need::LOOK_NAMED, ("inspect", "scheduled-jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, State::Delayed)),
-    InspectJob(Need::LOOK_JOB, ("inspect", "job"), "<id>", (1, 1, 0), None, inspect_job),
+    // Unlike the other commands, accepts UUIDs of any version.
+    InspectJob(Need::LOOK_JOB, ("inspect", "job"), "<id>", (1, 1, 0), None, |line| fields::id(line.argument(0)).map(Command::InspectJob)),
 }
 
 impl CommandRow {
@@ -129,10 +131,7 @@ pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
             rows.find(|row| row.object.as_bytes() == object).ok_or(reply::UNKNOWN_COMMAND)?
         }
     };
-    match (row.fewest..=row.most).contains(&taken.count) {
-        true => Ok((row, taken)),
-        false => Err(reply::INVALID_ARGS),
-    }
+    (row.fewest..=row.most).contains(&taken.count).then_some((row, taken)).ok_or(reply::INVALID_ARGS)
 }
 
 fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -153,9 +152,18 @@ fn has_repeated(flags: &[(&[u8], &[u8])]) -> bool {
 }
 
 impl<'a> Line<'a> {
+    /// Returns the argument at `index`, or an empty text if there are too few.
+    fn argument(&self, index: usize) -> &'a [u8] {
+        self.arguments.get(index).copied().unwrap_or_default()
+    }
+
     /// Returns the first `N` arguments. Missing arguments are empty.
     fn take<const N: usize>(&self) -> [&'a [u8]; N] {
-        std::array::from_fn(|index| self.arguments.get(index).copied().unwrap_or_default())
+        std::array::from_fn(|index| self.argument(index))
+    }
+
+    fn id(&self) -> Result<Uuid, Words> {
+        fields::whole_id(self.argument(0))
     }
 
     fn flag(&self, key: &str) -> Option<&'a [u8]> {
@@ -188,11 +196,6 @@ fn run(line: &Line) -> Result<Command, Words> {
     Ok(Command::Run { id, name, ttr: fields::ttr_range(ttr)?, pri, wait })
 }
 
-fn result(line: &Line) -> Result<Command, Words> {
-    let [id, wait] = line.take();
-    Ok(Command::Result { id: fields::whole_id(id)?, wait: fields::wait(wait)? })
-}
-
 fn lease(line: &Line) -> Result<Command, Words> {
     let arguments = || words(line.text).filter(|word| flag(word).is_none());
     let wait = fields::wait(arguments().last().unwrap_or_default())?;
@@ -205,17 +208,7 @@ fn lease(line: &Line) -> Result<Command, Words> {
         }
         names.extend_from_slice(fields::name(word)?);
     }
-    Ok(Command::Lease { names: WantedTubes::new(names.into()), wait })
-}
-
-fn complete_job(line: &Line, done: bool) -> Result<Command, Words> {
-    let [id, _size] = line.take();
-    Ok(Command::Complete { id: fields::whole_id(id)?, done })
-}
-
-fn delete(line: &Line) -> Result<Command, Words> {
-    let [id] = line.take();
-    Ok(Command::Delete(fields::whole_id(id)?))
+    Ok(Command::Lease(WantedTubes::new(names.into()), wait))
 }
 
 fn inspect_queues(line: &Line) -> Result<Command, Words> {
@@ -224,22 +217,11 @@ fn inspect_queues(line: &Line) -> Result<Command, Words> {
     Ok(Command::InspectQueues(page.into()))
 }
 
-fn inspect_queue(line: &Line) -> Result<Command, Words> {
-    let [name] = line.take();
-    Ok(Command::InspectQueue(fields::name(name)?.into()))
-}
-
 fn inspect_jobs(line: &Line, state: State) -> Result<Command, Words> {
     let [name, offset, limit] = line.take();
     let name = fields::name(name)?.into();
     let page = JobPage::new(state, fields::offset(offset)? as usize, fields::limit(limit)?);
-    Ok(Command::InspectJobs { name, page: page.into() })
-}
-
-/// Parses `inspect job`. Unlike other commands, accepts UUIDs of any version.
-fn inspect_job(line: &Line) -> Result<Command, Words> {
-    let [id] = line.take();
-    Ok(Command::InspectJob(fields::id(id)?))
+    Ok(Command::InspectJobs(name, page.into()))
 }
 
 #[cfg(test)]
@@ -268,7 +250,7 @@ mod tests {
         let line = format!("lease -a=b {names} 10");
         let (row, line) = read(line.as_bytes()).expect("a command");
         assert_eq!((line.count, line.arguments.len(), line.arguments.capacity()), (500_001, STORED_ARGUMENTS, 8));
-        let Ok(Command::Lease { names: found, wait }) = (row.parse)(&line) else { panic!("no lease") };
+        let Ok(Command::Lease(found, wait)) = (row.parse)(&line) else { panic!("no lease") };
         assert_eq!((&*found.names, wait), (names.trim_end().as_bytes(), crate::engine::Span::from_millis(10)));
         let flags = |count: usize| (0..count).map(|flag| format!(" -{flag}=x")).collect::<String>();
         assert_eq!(name(&format!("delete x{}", flags(MAX_FLAGS))), Ok(CommandName::Delete));

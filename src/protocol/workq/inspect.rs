@@ -13,18 +13,20 @@ use crate::engine::{
 use crate::protocol::text::push_number;
 use crate::protocol::{sees, Context, Output};
 
-fn line(text: &mut Vec<u8>, key: &str, value: u64) {
+/// Appends a line with a key and the value that `push` writes.
+fn field(text: &mut Vec<u8>, key: &str, push: impl FnOnce(&mut Vec<u8>)) {
     text.extend_from_slice(key.as_bytes());
     text.push(b' ');
-    push_number(text, value);
+    push(text);
     text.extend_from_slice(b"\r\n");
 }
 
+fn line(text: &mut Vec<u8>, key: &str, value: u64) {
+    field(text, key, |text| push_number(text, value));
+}
+
 fn time_line(text: &mut Vec<u8>, key: &str, value: Time) {
-    text.extend_from_slice(key.as_bytes());
-    text.push(b' ');
-    time::push(text, value);
-    text.extend_from_slice(b"\r\n");
+    field(text, key, |text| time::push(text, value));
 }
 
 pub fn server(context: &Context, out: &mut Output) {

@@ -22,15 +22,15 @@ pub fn execute(mut request: Request, context: &mut Context, out: &mut Output) ->
             let job = NewJob { pri: *pri, delay: Span::ZERO, ttr: *ttr, body: request.data };
             return run(*id, name, job, *wait, context, out);
         }
-        Command::Result { id, wait } => return result(*id, *wait, context, out),
-        Command::Lease { names, wait } => {
+        Command::Result(id, wait) => return result(*id, *wait, context, out),
+        Command::Lease(names, wait) => {
             match context.engine.watch_only(context.client, names, context.now) {
                 Ok(Progress::Done) => return lease(*wait, context, out),
                 Ok(Progress::More) => return resume(request),
                 Err(_) => reply::words(out, reply::TOO_MANY_NAMES),
             };
         }
-        Command::Complete { id, done } => complete_job(*id, *done, request.data, context, out),
+        Command::Complete(id, done) => complete_job(*id, *done, request.data, context, out),
         Command::Delete(id) => {
             let deleted =
                 find(context.engine, id).is_some_and(|job| context.engine.delete_in_any_state(job, context.now));
@@ -43,7 +43,7 @@ pub fn execute(mut request: Request, context: &mut Context, out: &mut Output) ->
             }
         }
         Command::InspectQueue(name) => inspect::queue(context, name, out),
-        Command::InspectJobs { name, page } => {
+        Command::InspectJobs(name, page) => {
             if inspect::jobs(context, name, page, out) == Progress::More {
                 return resume(request);
             }
@@ -63,16 +63,15 @@ fn resume(request: Request) -> Flow {
 }
 
 fn add(job: &Submission, payload: Body, context: &mut Context, out: &mut Output) {
-    let start = match job.time.map(|time| start(time, job.ttl, context.now)) {
-        None => None,
-        Some(Some(start)) => Some(start),
-        Some(None) => return reply::words(out, reply::INVALID_TIME),
-    };
+    let start = job.time.map(|time| start(time, job.ttl, context.now));
+    if start == Some(None) {
+        return reply::words(out, reply::INVALID_TIME);
+    }
     let options = JobOptions {
         completion: CompletionPolicy::Keep,
         dedup_key: DedupKey::Id(job.id),
         durable: true,
-        start,
+        start: start.flatten(),
         ttl: job.ttl,
         max_attempts: job.max_attempts,
         max_fails: job.max_fails,
@@ -134,10 +133,7 @@ fn result(id: Uuid, wait: Span, context: &mut Context, out: &mut Output) -> Flow
         Some(job) => context.engine.wait_outcome(context.client, job, wait, context.now),
     };
     match awaited {
-        Awaited::Known(job) => {
-            let job = job.id();
-            send_outcome(id, job, context.engine, out);
-        }
+        Awaited::Known(job) => send_outcome(id, job.id(), context.engine, out),
         Awaited::NotFound => reply::words(out, reply::NOT_FOUND),
         Awaited::TimedOut => reply::words(out, reply::TIMEOUT),
         Awaited::Waiting => return await_outcome(id, context),
@@ -157,10 +153,7 @@ fn send_outcome(id: Uuid, job: JobId, engine: &Engine, out: &mut Output) {
 fn lease(wait: Span, context: &mut Context, out: &mut Output) -> Flow {
     let wait = context.effective_wait(wait);
     match context.engine.reserve(context.client, Some(wait), context.now) {
-        Reserve::Job(job) => {
-            let id = job.id();
-            send_leased(context.engine, id, out);
-        }
+        Reserve::Job(job) => send_leased(job.id(), context.engine, out),
         Reserve::NoJob(_) => reply::words(out, reply::TIMEOUT),
         Reserve::Waiting => return Flow::Wait,
     }
@@ -168,25 +161,22 @@ fn lease(wait: Span, context: &mut Context, out: &mut Output) -> Flow {
 }
 
 #[expect(clippy::expect_used, reason = "the engine leased this job in this turn, and no other verb came after it")]
-fn send_leased(engine: &Engine, id: JobId, out: &mut Output) {
+fn send_leased(id: JobId, engine: &Engine, out: &mut Output) {
     let job = engine.job(id).expect("a job that was just leased");
     reply::leased(out, &name_of(engine, &job), engine.tube_of(&job), ttr_of(engine, &job), job.body());
 }
 
 fn complete_job(id: Uuid, done: bool, result: Body, context: &mut Context, out: &mut Output) {
-    let completed = match find(context.engine, &id) {
-        None => Err(NotCompleted::NotFound),
-        Some(job) => {
-            let is_gearman = context.engine.any_job(job).is_some_and(|job| job.completion() == CompletionPolicy::Tell);
-            let outcome = match done {
-                true => Outcome::Done(result),
-                // Gearman clients receive the text of a failure only with an exception.
-                false if is_gearman && !result.is_empty() => Outcome::Fault(result),
-                false => Outcome::Failed(result),
-            };
-            context.engine.complete(job, outcome, context.now)
-        }
-    };
+    let completed = find(context.engine, &id).ok_or(NotCompleted::NotFound).and_then(|job| {
+        let is_gearman = context.engine.any_job(job).is_some_and(|job| job.completion() == CompletionPolicy::Tell);
+        let outcome = match done {
+            true => Outcome::Done(result),
+            // Gearman clients receive the text of a failure only with an exception.
+            false if is_gearman && !result.is_empty() => Outcome::Fault(result),
+            false => Outcome::Failed(result),
+        };
+        context.engine.complete(job, outcome, context.now)
+    });
     let answer = match completed {
         Ok(()) => reply::OK,
         Err(NotCompleted::NotFound) => reply::NOT_FOUND,
@@ -199,7 +189,7 @@ fn complete_job(id: Uuid, done: bool, result: Body, context: &mut Context, out: 
 /// Appends the reply to a client that has waited for `event`.
 pub fn notify(event: &Event, engine: &Engine, client: &ClientInfo, out: &mut Output) {
     match event {
-        Event::Reserved { job, .. } => send_leased(engine, *job, out),
+        Event::Reserved { job, .. } => send_leased(*job, engine, out),
         Event::NoJob { .. } => reply::words(out, reply::TIMEOUT),
         Event::Outcome { outcome, .. } => match &**outcome {
             Outcome::Done(result) => outcome_event(&client.awaited, true, result, out),
