@@ -201,21 +201,21 @@ fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
 
+fn checked(text: &str, is_valid: bool, error: impl FnOnce() -> String) -> Result<String, String> {
+    is_valid.then(|| text.to_owned()).ok_or_else(error)
+}
+
 /// Checks the name of a server. Spaces are invalid, because etcd entries contain names separated by spaces.
 fn node_name(text: &str) -> Result<String, String> {
-    match text.len() <= 64 && is_plain(text) {
-        true => Ok(text.to_owned()),
-        false => Err(format!("invalid server name: {text:?}; must be 1-64 letters, digits, '-', '.' or '_'")),
-    }
+    let invalid = || format!("invalid server name: {text:?}; must be 1-64 letters, digits, '-', '.' or '_'");
+    checked(text, text.len() <= 64 && is_plain(text), invalid)
 }
 
 /// Checks that the address of a server is `HOST:PORT`, without spaces or control characters.
 fn advertised(text: &str) -> Result<String, String> {
     let has_port = text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
-    match has_port && text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        true => Ok(text.to_owned()),
-        false => Err(format!("invalid address: {text:?}; must be HOST:PORT")),
-    }
+    let is_valid = has_port && text.bytes().all(|byte| byte.is_ascii_graphic());
+    checked(text, is_valid, || format!("invalid address: {text:?}; must be HOST:PORT"))
 }
 
 /// Parses a number from `least` to `most`. Only digits are valid.
@@ -227,12 +227,9 @@ pub fn number<T: TryFrom<u64>>(text: &str, least: u64, most: u64) -> Result<T, S
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    let (digits, shift) = match text.char_indices().last() {
-        Some((end, 'k' | 'K')) => (&text[..end], 10),
-        Some((end, 'm' | 'M')) => (&text[..end], 20),
-        Some((end, 'g' | 'G')) => (&text[..end], 30),
-        _ => (text, 0),
-    };
+    let suffixes = [(['k', 'K'], 10), (['m', 'M'], 20), (['g', 'G'], 30)];
+    let mut found = suffixes.iter().filter_map(|(letters, shift)| Some((text.strip_suffix(letters)?, *shift)));
+    let (digits, shift) = found.next().unwrap_or((text, 0));
     number::<u64>(digits, 0, u64::MAX >> shift)
         .map(|number| number << shift)
         .map_err(|_| format!("invalid size: {text}; must be a number of bytes, or end in K, M or G"))
@@ -258,10 +255,8 @@ fn optional_address(text: &str) -> Result<Address, String> {
 
 /// Returns an error if the program was built without TLS.
 pub fn needs_tls() -> Result<(), String> {
-    match cfg!(feature = "tls") {
-        true => Ok(()),
-        false => Err("this program was built without TLS; build it with make TLS=1".to_owned()),
-    }
+    let problem = "this program was built without TLS; build it with make TLS=1";
+    cfg!(feature = "tls").then_some(()).ok_or_else(|| problem.to_owned())
 }
 
 fn tls(settings: &mut Settings) -> Result<&mut TlsFiles, String> {
@@ -324,10 +319,8 @@ const FORMS: &str = "must be ADDR, ADDR:PORT, [ADDR]:PORT, tls: and one of these
 pub fn host_port(text: &str, forms: &str) -> Result<(String, Option<u16>), String> {
     let schemes = ["beanstalk://", "beanstalkd://", "tcp://"];
     let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim_end_matches('/');
-    let without_brackets = |host: &str| {
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        bare.to_owned()
-    };
+    let without_brackets =
+        |host: &str| host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).to_owned();
     if without_brackets(rest).parse::<std::net::IpAddr>().is_ok() {
         return Ok((without_brackets(rest), None));
     }
@@ -345,34 +338,27 @@ pub fn host_port(text: &str, forms: &str) -> Result<(String, Option<u16>), Strin
         },
         None => (without_brackets(rest), None),
     };
-    match host.contains(['[', ']', '/', '@', ' ']) || (host.is_empty() && port.is_none()) {
-        true => Err(forms.to_owned()),
-        false => Ok((host, port)),
-    }
+    let is_valid = !host.contains(['[', ']', '/', '@', ' ']) && (!host.is_empty() || port.is_some());
+    is_valid.then_some((host, port)).ok_or_else(|| forms.to_owned())
 }
 
 /// Formats `HOST:PORT`, with an IPv6 address in brackets.
 pub fn host_and_port(host: &str, port: u16) -> String {
-    match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
-    }
+    let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+    format!("{open}{host}{close}:{port}")
 }
 
 /// Adds a host name under which browsers can reach this server.
 fn http_host(settings: &mut Settings, text: &str) -> Result<(), String> {
-    if !is_plain(text) {
-        return Err(format!("invalid name: {text}; must be a host name without a port"));
-    }
-    settings.config.protocols.http.hosts.push(text.to_owned());
+    let name = checked(text, is_plain(text), || format!("invalid name: {text}; must be a host name without a port"))?;
+    settings.config.protocols.http.hosts.push(name);
     Ok(())
 }
 
 fn handle_prefix(settings: &mut Settings, text: &str) -> Result<(), String> {
-    if text.is_empty() || text.len() > MAX_HANDLE_PREFIX || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(format!("invalid prefix: {text}; must be 1 to {MAX_HANDLE_PREFIX} printable ASCII characters"));
-    }
-    settings.config.handle_prefix = Some(text.to_owned());
+    let is_valid = (1..=MAX_HANDLE_PREFIX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let invalid = || format!("invalid prefix: {text}; must be 1 to {MAX_HANDLE_PREFIX} printable ASCII characters");
+    settings.config.handle_prefix = Some(checked(text, is_valid, invalid)?);
     Ok(())
 }
 

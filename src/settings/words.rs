@@ -121,14 +121,16 @@ fn read_letters(letters: &str, words: &mut VecDeque<String>, given: &mut Vec<Giv
         let (name, rest) = letters[at..].split_at(letter.len_utf8());
         let next = if rest.is_empty() { words.front().map_or("", String::as_str) } else { rest };
         let flag = find(name, true, next).ok_or_else(|| format!("unknown flag: {shown}"))?;
-        if flag.value.is_none() {
-            given.push(Given { long: flag.long, value: String::new(), shown });
-            continue;
-        }
-        let value = if rest.is_empty() { words.pop_front() } else { Some(rest.to_owned()) };
+        let value = match flag.value {
+            None => Some(String::new()),
+            Some(_) if rest.is_empty() => words.pop_front(),
+            Some(_) => Some(rest.to_owned()),
+        };
         let value = value.ok_or_else(|| format!("flag requires an argument: {shown}"))?;
         given.push(Given { long: flag.long, value, shown });
-        break;
+        if flag.value.is_some() {
+            break;
+        }
     }
     Ok(())
 }

@@ -77,11 +77,11 @@ pub const OPTIONS: [Flag<Apply>; 33] = [
     flag("r,protocol", "ARG", "rejected: only Gearman is supported", |_, text| Err(format!("protocol {text} is not supported, only Gearman"))),
     flag("http-port", "ARG", "no effect", |it, _| it.ignore("--http-port")),
     flag("R,round-robin", "", "no effect: functions always take turns", |_, _| Ok(())),
-    flag("q,queue-type", "ARG", "must be builtin; to store jobs, use --binlog=DIR", queue_type),
+    flag("q,queue-type", "ARG", "must be builtin; to store jobs, use --binlog=DIR", |_, text| if text == "builtin" { Ok(()) } else { Err(format!("queue type {text} is not supported; to store background jobs, use --binlog=DIR")) }),
     flag("config-file", "ARG", "configuration file (default /etc/gearmand.conf, if it exists)", |_, _| Ok(())),
     flag("syslog", "", "log to syslog", |it, _| { (it.log, it.log_given) = (Log::Syslog, true); Ok(()) }),
     flag("coredump", "", "no effect: the system controls core dumps", |it, _| it.ignore("--coredump")),
-    flag("t,threads", "ARG", "number of threads; 0: half the CPUs, 1 to 4", threads),
+    flag("t,threads", "ARG", "number of threads; 0: half the CPUs, 1 to 4", |it, text| if text == "0" { Ok(()) } else { it.settings.set("threads", text) }),
     flag("u,user", "ARG", "run as this user after binding the addresses", |it, text| it.settings.set("user", text)),
     flag("v,verbose", "ARG", "log level, FATAL to DEBUG (default NOTICE); -v raises it", verbose),
     flag("V,version", "", "print the version and exit", |_, _| Ok(())),
@@ -211,8 +211,7 @@ fn addresses(host: &str, port: u16) -> Result<Vec<Address>, String> {
 }
 
 fn port(it: &mut Gearmand, text: &str) -> Result<(), String> {
-    it.port = number(text, 0, 65_535)?;
-    Ok(())
+    number(text, 0, 65_535).map(|port| it.port = port)
 }
 
 fn file_descriptors(it: &mut Gearmand, text: &str) -> Result<(), String> {
@@ -229,21 +228,6 @@ fn log_file(it: &mut Gearmand, text: &str) -> Result<(), String> {
         path => Log::File(PathBuf::from(path)),
     };
     Ok(())
-}
-
-fn queue_type(_: &mut Gearmand, text: &str) -> Result<(), String> {
-    if text == "builtin" {
-        return Ok(());
-    }
-    Err(format!("queue type {text} is not supported; to store background jobs, use --binlog=DIR"))
-}
-
-/// Sets the number of threads. As in gearmand, 0 means the default.
-fn threads(it: &mut Gearmand, text: &str) -> Result<(), String> {
-    match text {
-        "0" => Ok(()),
-        text => it.settings.set("threads", text),
-    }
 }
 
 /// Sets the log level by name. An empty text, for `-v` without a level, increases the level.
