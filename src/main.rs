@@ -19,7 +19,6 @@ use beanpole::internals::{cluster, ctl, machine, system};
 use beanpole::{Server, StartError};
 use logfile::Target;
 use process::daemon::{PidFile, Side};
-use process::standby::StandbyEnd;
 use process::starter::{Parent, PortFile, ReadyFile};
 use process::{allocator, daemon, standby};
 use signal_hook::iterator::Signals;
@@ -217,9 +216,8 @@ fn run_in_cluster(
     reloads: bool,
 ) -> Result<ExitCode, Failure> {
     let stops = Arc::new(StopRequests::watch().map_err(no_signals)?);
-    let active = match standby::stand_by(cluster, &settings, &mut signals, reloads) {
-        StandbyEnd::Active(active) => active,
-        StandbyEnd::Ended(code) => return Ok(code),
+    let Some(active) = standby::stand_by(cluster, &settings, &mut signals, reloads)? else {
+        return Ok(ExitCode::SUCCESS);
     };
     // Every acknowledged change must be in the shared log.
     settings.config.log.mode = SyncMode::Always;

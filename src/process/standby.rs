@@ -23,30 +23,15 @@ use signal_hook::iterator::Signals;
 /// The exit code for an unusable address, as in the server.
 const NO_ADDRESS: u8 = 111;
 
-/// The result of running as a standby.
-pub enum StandbyEnd {
-    /// This server has become active.
-    Active(Box<Active>),
-    /// The process must exit with this code, because of a signal or an error.
-    Ended(ExitCode),
-}
-
-/// Follows the shared log until this server becomes active. With `reloads`, SIGHUP is ignored, because a standby has no
-/// files to reload.
-pub fn stand_by(cluster: &Cluster, settings: &Settings, signals: &mut Signals, reloads: bool) -> StandbyEnd {
-    follow(cluster, settings, signals, reloads).unwrap_or_else(|(code, problem)| {
-        log::error!("{problem}");
-        StandbyEnd::Ended(ExitCode::from(code))
-    })
-}
-
-/// Like [`stand_by`], but returns an error as an exit code and a message.
-fn follow(
+/// Follows the shared log until this server becomes active. Returns `None` if a signal requests the end of the process,
+/// or an exit code and a message on failure. With `reloads`, SIGHUP is ignored, because a standby has no files to
+/// reload.
+pub fn stand_by(
     cluster: &Cluster,
     settings: &Settings,
     signals: &mut Signals,
     reloads: bool,
-) -> Result<StandbyEnd, (u8, String)> {
+) -> Result<Option<Active>, (u8, String)> {
     let folder = settings.config.log_folder.as_deref();
     let folder =
         folder.ok_or_else(|| (BAD_USAGE, "--journal needs a folder for this server's copy: -b DIR".to_owned()))?;
@@ -74,7 +59,7 @@ fn follow(
             if let Err(error) = node.save() {
                 log::error!("{}: cannot save the position of the copy: {error}", folder.display());
             }
-            return Ok(StandbyEnd::Ended(ExitCode::SUCCESS));
+            return Ok(None);
         }
         match node.poll() {
             Ok(Step::Standby(more)) => {
@@ -88,7 +73,7 @@ fn follow(
                 drop((follower, door));
                 log::info!("active as {}, epoch {}", cluster.node, active.epoch());
                 systemd::notify(&format!("STATUS=active, epoch {}", active.epoch()));
-                return Ok(StandbyEnd::Active(Box::new(active)));
+                return Ok(Some(active));
             }
             Err(error) => {
                 follower.report(&error);
@@ -260,10 +245,7 @@ fn restart(stops: &StopRequests) -> ! {
 
 /// Returns the host and port of the first TCP address for beanstalk clients.
 fn own_address(settings: &Settings) -> String {
-    let tcp = settings.config.listen.iter().find_map(|address| match address {
-        Address::Tcp(host, port) | Address::Tls(host, port) => Some((host.clone(), *port)),
-        _ => None,
-    });
-    let (host, port) = tcp.unwrap_or_default();
-    host_and_port(host.as_deref().unwrap_or(DEFAULT_HOST), port.unwrap_or(settings.config.port))
+    let is_beanstalk = |protocol: &str| protocol.trim_end_matches(WITH_TLS) == Wire::Beanstalk.name();
+    let door = doors(settings).into_iter().find(|(protocol, _)| is_beanstalk(protocol));
+    door.map_or_else(|| host_and_port(DEFAULT_HOST, settings.config.port), |(_, address)| address)
 }

@@ -21,14 +21,11 @@ pub enum Refusal {
     Address,
     Files,
     Memory,
-    /// The number of unauthenticated connections has reached its limit.
+    /// The number of unauthenticated connections has reached its limit. Must be the last variant.
     Unauthenticated,
 }
 
 impl Refusal {
-    pub const ALL: [Refusal; 5] =
-        [Refusal::Connections, Refusal::Address, Refusal::Files, Refusal::Memory, Refusal::Unauthenticated];
-
     pub fn reason(self) -> &'static str {
         match self {
             Refusal::Connections => "too many connections",

@@ -44,7 +44,7 @@ impl Arrivals {
 
     /// Adds a connection. The poller reports the connection to the thread immediately, because new connections are
     /// writable.
-    pub fn add(&self, mut arrival: Arrival) -> io::Result<()> {
+    pub fn add(&self, arrival: Arrival) -> io::Result<()> {
         let mut waiting = self.waiting.lock();
         let token = arrival.token();
         arrival.stream.register(&self.registry, token)?;

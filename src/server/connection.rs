@@ -23,7 +23,6 @@ use super::gate::Unauthenticated;
 use super::hub::{Core, Hub, TurnScratch};
 use super::memory::LEAST_READ;
 use super::operators::AwaitedPart;
-use super::socket::PeerAddress;
 use crate::access::ClientAccess;
 use crate::binlog::Required;
 use crate::engine::{ClientId, Time};
@@ -78,7 +77,7 @@ impl Default for ThreadScratch {
 #[derive(Debug)]
 pub struct Connection {
     pub(super) outbox: Arc<Outbox>,
-    client: ClientId,
+    pub client: ClientId,
     dialogue: Dialogue,
     /// Unprocessed input. `None` if there is none and the connection is not being served.
     backlog: Option<Box<Backlog>>,
@@ -167,17 +166,9 @@ impl Connection {
         }
     }
 
-    pub fn client(&self) -> ClientId {
-        self.client
-    }
-
     /// Returns the file descriptor of the socket.
     pub fn file(&self) -> usize {
-        self.outbox.stream().as_raw_fd() as usize
-    }
-
-    pub fn peer(&self) -> PeerAddress {
-        self.outbox.peer
+        self.outbox.stream.as_raw_fd() as usize
     }
 
     pub fn set_ready(&mut self, readiness: Readiness) {
@@ -185,17 +176,6 @@ impl Connection {
         self.ready.urgent |= readiness.urgent;
         self.ready.half_closed |= readiness.half_closed;
         self.ready.gone |= readiness.gone;
-    }
-
-    /// Returns `true` if the client was dropped because it did not read its events.
-    pub fn is_overflown(&self) -> bool {
-        self.outbox.is_overflown()
-    }
-
-    /// Returns the number of reply bytes that the peer has not acknowledged, or `None` if the replies cannot be sent
-    /// yet.
-    pub fn unread(&self) -> Option<usize> {
-        self.outbox.unread()
     }
 
     /// Returns the number of requests that an HTTP client has made, and the step that the connection waits for.
@@ -218,7 +198,7 @@ impl Connection {
 
     /// Returns `true` if all output has been sent or can never be sent.
     pub fn is_drained(&self) -> bool {
-        matches!(self.outbox.write_state(0, true, true), WriteState::Drained | WriteState::Waiting | WriteState::Broken)
+        matches!(self.outbox.write_state(0, true, true), WriteState::Ended | WriteState::Waiting)
     }
 
     /// Reads, decodes and executes input until the connection must wait for the peer or yield to other connections.
@@ -228,7 +208,9 @@ impl Connection {
         }
         let mut input = self.load_input(thread);
         let next = self.work_through(&mut input, hub, thread);
-        self.save_input(&input, thread);
+        if input.from < input.to {
+            self.backlog().rest = thread.buffer[input.from..input.to].into();
+        }
         let backlog = self.backlog();
         let pending = if backlog.pending.is_empty() { 0 } else { backlog.pending.iter().map(Request::footprint).sum() };
         let rest = backlog.rest.len() as u64;
@@ -256,10 +238,8 @@ impl Connection {
                     }
                     continue;
                 }
-                WriteState::Waiting | WriteState::AwaitingDurability | WriteState::AwaitingSpace | WriteState::Full => {
-                    return Next::Wait
-                }
-                WriteState::Drained | WriteState::Broken => return Next::Close,
+                WriteState::Waiting | WriteState::Blocked => return Next::Wait,
+                WriteState::Ended => return Next::Close,
             }
             if self.ready.gone && self.backlog().pending.front().is_some_and(Request::has_begun) {
                 // Nobody can receive the reply of the long command. The engine completes the command without the
@@ -312,7 +292,7 @@ impl Connection {
         input.from < input.to || self.has_pending() || self.ready.readable || self.ready.half_closed
     }
 
-    /// Copies the input that [`Connection::save_input`] has saved into the thread's buffer.
+    /// Copies the undecoded input of the last turn into the thread's buffer.
     fn load_input(&mut self, thread: &mut ThreadScratch) -> Input {
         if self.backlog.is_none() {
             self.backlog = thread.backlog.take();
@@ -324,13 +304,6 @@ impl Connection {
         }
         thread.buffer[..to].copy_from_slice(&rest);
         Input { from: 0, to }
-    }
-
-    /// Saves the undecoded input until the connection is served again.
-    fn save_input(&mut self, input: &Input, thread: &mut ThreadScratch) {
-        if input.from < input.to {
-            self.backlog().rest = thread.buffer[input.from..input.to].into();
-        }
     }
 
     /// Reads once, and returns the number of bytes read, or 1 if no bytes were read. The rest of a body is read
@@ -345,7 +318,7 @@ impl Connection {
             buffer.resize(buffer.len() * 2, 0);
         }
         #[cfg(feature = "tls")]
-        if self.outbox.tls().is_some() {
+        if self.outbox.tls.is_some() {
             return self.read_tls(input, most, hub, thread);
         }
         let end = buffer.len().min(input.to.saturating_add(most));
@@ -354,7 +327,7 @@ impl Connection {
         let room = gap_length + end - input.to;
         let mut slices = [IoSliceMut::new(gap), IoSliceMut::new(&mut buffer[input.to..end])];
         let slices = if gap_length == 0 { &mut slices[1..] } else { &mut slices[..] };
-        let result = self.outbox.stream().read(slices);
+        let result = self.outbox.stream.read(slices);
         let read = *result.as_ref().unwrap_or(&1);
         match result {
             Ok(0) => self.end_input(),
@@ -439,7 +412,7 @@ impl Connection {
             let mut batch = self.execute((first, bytes), (core, scratch), hub, now, &mut out, &mut turn_log);
             is_spent = batch.is_spent;
             core.record();
-            batch.lacking = core.engine().take_lacking().max(batch.lacking);
+            batch.lacking = core.engine.take_lacking().max(batch.lacking);
             has_output = self.hand_over(batch, before, core, hub, &mut out, &turn_log);
         });
         self.backlog().pending.iter_mut().for_each(|request| request.own(bytes));
@@ -480,7 +453,8 @@ impl Connection {
             turn_log.before(&request, &context, out);
             let flow = self.dialogue.execute(request, &mut context, out);
             turn_log.after(&flow, &context, out, &mut scratch.notes);
-            let is_spent = core.spend(COMMAND);
+            core.engine.take_steps(COMMAND);
+            let is_spent = core.engine.steps().are_used_up();
             let goes_on = matches!(flow, Flow::Next) && !is_spent && self.has_pending();
             let next = if goes_on && out.len() <= hub.max_output() { self.backlog().pending.pop_front() } else { None };
             let Some(next) = next else { return Batch { flow, lacking: 0, is_spent } };
@@ -514,7 +488,8 @@ impl Connection {
             Flow::Continue(rest) => self.backlog().pending.push_front(*rest),
             Flow::Stop { graceful } => core.request_stop(graceful),
         }
-        let promise = hub.log().and_then(|log| log.promise(before, core.required()).map(|promise| (log, promise)));
+        let promise =
+            hub.log.as_ref().and_then(|log| log.promise(before, core.required()).map(|promise| (log, promise)));
         if self.access.as_mut().is_some_and(|access| access.take_failure()) {
             self.outbox.hold();
             self.is_reply_delayed = true;
@@ -527,8 +502,8 @@ impl Connection {
             Some((log, promise)) => log.hold(promise, &self.outbox, out, waits, turn_log.slow_reply()),
             None => self.outbox.reply(out, waits, false),
         };
-        if let (1.., Some(log)) = (batch.lacking, hub.log()) {
-            log.space().wait(&mut self.backlog.get_or_insert_default().space_request, batch.lacking, &self.outbox);
+        if let (1.., Some(log)) = (batch.lacking, &hub.log) {
+            log.space.wait(&mut self.backlog.get_or_insert_default().space_request, batch.lacking, &self.outbox);
         }
         has_output
     }

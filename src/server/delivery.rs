@@ -47,7 +47,7 @@ pub struct EventLimits {
 
 #[derive(Debug)]
 pub struct Outbox {
-    stream: Stream,
+    pub stream: Stream,
     pub peer: PeerAddress,
     owner: Arc<ThreadHandle>,
     /// The number of the connection in its owner thread.
@@ -55,7 +55,7 @@ pub struct Outbox {
     state: Mutex<OutboxState, OUTPUT>,
     /// The TLS state, if the peer uses TLS. Reading also locks the state, because reading changes it.
     #[cfg(feature = "tls")]
-    tls: Option<LeafMutex<TlsSession>>,
+    pub tls: Option<LeafMutex<TlsSession>>,
 }
 
 #[derive(Debug, Default)]
@@ -163,16 +163,10 @@ pub enum WriteState {
     Clear,
     /// Wait for an event for the client.
     Waiting,
-    /// Wait until the pending replies are durable.
-    AwaitingDurability,
-    /// Wait for space in the log, which the next command needs.
-    AwaitingSpace,
-    /// Wait until the client has read pending output.
-    Full,
-    /// Close the connection: all output has been sent. Only returned while closing.
-    Drained,
-    /// Close the connection: nothing more can be sent.
-    Broken,
+    /// Wait until the pending replies are durable, until the log has space, or until the client has read more output.
+    Blocked,
+    /// Close the connection: all output has been sent, or nothing more can be sent.
+    Ended,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -186,11 +180,15 @@ pub enum Flushed {
 impl Outbox {
     /// Creates the outbox of connection `token` of the thread `owner`.
     pub fn new(stream: Stream, peer: PeerAddress, owner: Arc<ThreadHandle>, token: usize) -> Outbox {
-        let state = Mutex::default();
-        #[cfg(feature = "tls")]
-        return Outbox { stream, peer, owner, token, state, tls: None };
-        #[cfg(not(feature = "tls"))]
-        return Outbox { stream, peer, owner, token, state };
+        Outbox {
+            stream,
+            peer,
+            owner,
+            token,
+            state: Mutex::default(),
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
     }
 
     #[cfg(feature = "tls")]
@@ -198,11 +196,6 @@ impl Outbox {
         self.owner.memory.charge(0, SESSION_COST);
         self.tls = Some(LeafMutex::new(session));
         self
-    }
-
-    #[cfg(feature = "tls")]
-    pub fn tls(&self) -> Option<&LeafMutex<TlsSession>> {
-        self.tls.as_ref()
     }
 
     /// Returns the memory used by the TLS session above `SESSION_COST`, in bytes, or 0 without TLS.
@@ -241,10 +234,6 @@ impl Outbox {
             return tls.lock().send(&self.stream, output);
         }
         send(&self.stream, &self.owner.lease, output)
-    }
-
-    pub fn stream(&self) -> &Stream {
-        &self.stream
     }
 
     /// Appends replies of the owner. Call with the engine locked. `waits` is `true` if the last command has no reply
@@ -355,27 +344,23 @@ impl Outbox {
     /// when it can continue. Without `more`, events for this client do not wake the owner.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
+        let has_output = state.flushing || state.length() > 0;
         let write_state = if state.broken {
-            WriteState::Broken
+            WriteState::Ended
         } else if state.holds > 0 {
-            WriteState::AwaitingDurability
-        } else if state.waiting && !(closing && (state.flushing || state.length() > 0)) {
+            WriteState::Blocked
+        } else if state.waiting && !(closing && has_output) {
             WriteState::Waiting
-        } else if closing && state.length() == 0 && !state.flushing {
-            WriteState::Drained
-        } else if closing || state.length() > max_output {
-            WriteState::Full
-        } else if state.awaiting_space {
-            WriteState::AwaitingSpace
-        } else if state.flushing || state.length() > 0 {
+        } else if closing && !has_output {
+            WriteState::Ended
+        } else if closing || state.length() > max_output || state.awaiting_space {
+            WriteState::Blocked
+        } else if has_output {
             WriteState::Open
         } else {
             WriteState::Clear
         };
-        state.resume = matches!(
-            write_state,
-            WriteState::Waiting | WriteState::AwaitingDurability | WriteState::AwaitingSpace | WriteState::Full
-        ) && more;
+        state.resume = more && matches!(write_state, WriteState::Waiting | WriteState::Blocked);
         write_state
     }
 
@@ -415,17 +400,6 @@ impl Outbox {
         self.flush_locked(self.state.lock(), spare)
     }
 
-    /// Marks the connection as broken after a socket error. `output` is freed later, with the connection, because
-    /// freeing may be slow.
-    fn break_off(&self, mut state: MutexGuard<'_, OutboxState>, output: Output) -> Flushed {
-        state.unsent().output = output;
-        (state.broken, state.flushing) = (true, false);
-        state.charge(&self.owner.memory);
-        drop(state);
-        self.wake_owner();
-        Flushed::Broken
-    }
-
     /// Like [`Outbox::flush`], with the lock already taken. Releases the lock during each write and before returning.
     fn flush_locked<'a>(&'a self, mut state: MutexGuard<'a, OutboxState>, spare: &mut Output) -> Flushed {
         if state.holds > 0 {
@@ -439,6 +413,7 @@ impl Outbox {
             return if state.broken { Flushed::Broken } else { Flushed::Done };
         }
         state.flushing = true;
+        let (mut flushed, mut wakes) = (Flushed::Later, true);
         for _ in 0..ROUNDS {
             let mut output = std::mem::take(&mut state.unsent().output);
             drop(state);
@@ -452,24 +427,17 @@ impl Outbox {
             }
             match sent {
                 Ok(()) if state.length() == 0 => {
-                    state.flushing = false;
-                    state.charge(&self.owner.memory);
-                    let resume = !state.waiting && std::mem::take(&mut state.resume);
-                    drop(state);
-                    if resume {
-                        self.wake_owner();
-                    }
+                    (flushed, wakes) = (Flushed::Done, !state.waiting && std::mem::take(&mut state.resume));
                     if output.capacity() <= KEEP_BUFFER && spare.capacity() == 0 {
                         *spare = output;
                     }
-                    return Flushed::Done;
+                    break;
                 }
                 // Output appended during the write may not be durable yet. The thread that ends the delay sends that
                 // output.
                 Ok(()) if state.holds > 0 => {
-                    state.flushing = false;
-                    state.charge(&self.owner.memory);
-                    return Flushed::Later;
+                    wakes = false;
+                    break;
                 }
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -478,22 +446,26 @@ impl Outbox {
                     unsent.output = output;
                     state.block(some);
                     if !again || state.holds > 0 {
-                        state.flushing = false;
-                        state.charge(&self.owner.memory);
-                        return Flushed::Later;
+                        wakes = false;
+                        break;
                     }
                 }
                 Err(_) => {
                     output.append(&mut state.unsent().output);
-                    return self.break_off(state, output);
+                    state.unsent().output = output;
+                    state.broken = true;
+                    (flushed, wakes) = (Flushed::Broken, true);
+                    break;
                 }
             }
         }
         state.flushing = false;
         state.charge(&self.owner.memory);
         drop(state);
-        self.wake_owner();
-        Flushed::Later
+        if wakes {
+            self.wake_owner();
+        }
+        flushed
     }
 }
 
@@ -617,7 +589,7 @@ mod tests {
         assert!(!news(10_000, EventLimits { reading: much, stuck: little }));
         // The output is freed with the connection, not while the lock is held.
         assert_eq!((memory.buffers(), memory.waiting()), (before, 0));
-        assert_eq!(outbox.write_state(0, false, false), WriteState::Broken);
+        assert_eq!(outbox.write_state(0, false, false), WriteState::Ended);
         assert_eq!(outbox.flush(&mut out), Flushed::Broken);
         drop((outbox, peer));
         assert_eq!((memory.buffers(), memory.waiting()), (0, 0));
@@ -630,6 +602,6 @@ mod tests {
         let mut out = Output::new();
         out.text().extend_from_slice(b"x");
         assert!(!outbox.send(&mut out));
-        assert_eq!(outbox.write_state(0, false, false), WriteState::Broken);
+        assert_eq!(outbox.write_state(0, false, false), WriteState::Ended);
     }
 }

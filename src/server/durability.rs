@@ -45,7 +45,7 @@ struct Hold {
 }
 
 pub struct Durability {
-    wal: Wal,
+    pub wal: Wal,
     /// The replies that wait for the log, ordered by log position.
     holds: Mutex<VecDeque<Hold>, HELD_REPLIES>,
     /// The end of the log after the last turn.
@@ -57,7 +57,7 @@ pub struct Durability {
     under_way: AtomicU64,
     /// Maintenance of the log is due.
     maintain: AtomicBool,
-    space: Space,
+    pub space: Space,
     /// Wakes the writer thread, which writes when a pool thread would have to wait for the disk.
     writer: Bell,
     syncer: Bell,
@@ -100,14 +100,6 @@ impl Durability {
             writer: Bell::default(),
             syncer: Bell::default(),
         }
-    }
-
-    pub fn space(&self) -> &Space {
-        &self.space
-    }
-
-    pub fn wal(&self) -> &Wal {
-        &self.wal
     }
 
     /// Records the end of the log, and whether maintenance is due. Call with the engine locked.
@@ -227,26 +219,24 @@ impl Durability {
         if self.wal.is_failing() {
             self.space.resume(usize::MAX);
         }
-        let mut free;
-        {
-            let mut holds = self.holds.lock();
-            if holds.is_empty() {
-                return 0;
-            }
-            free = Vec::with_capacity(holds.len());
-            let durable = self.wal.durable();
-            while holds.front().is_some_and(|hold| hold.promise.position <= durable) {
-                free.extend(holds.pop_front());
-            }
-            if self.wal.is_failing() {
-                // Changes are valid while the server runs, and become durable when the disk recovers. Only the
-                // acknowledgment of a new job must wait until then.
-                let (keep, go) = std::mem::take(&mut *holds).into_iter().partition(|hold| hold.promise.is_put);
-                let go: VecDeque<Hold> = go;
-                *holds = keep;
-                free.extend(go);
-            }
+        let mut holds = self.holds.lock();
+        if holds.is_empty() {
+            return 0;
         }
+        let mut free = Vec::with_capacity(holds.len());
+        let durable = self.wal.durable();
+        while holds.front().is_some_and(|hold| hold.promise.position <= durable) {
+            free.extend(holds.pop_front());
+        }
+        if self.wal.is_failing() {
+            // Changes are valid while the server runs, and become durable when the disk recovers. Only the
+            // acknowledgment of a new job must wait until then.
+            let all = std::mem::take(&mut *holds).into_iter();
+            let (keep, go): (_, VecDeque<Hold>) = all.partition(|hold| hold.promise.is_put);
+            *holds = keep;
+            free.extend(go);
+        }
+        drop(holds);
         let count = free.len();
         for hold in free {
             hold.outbox.release(spare);

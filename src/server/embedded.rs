@@ -180,12 +180,12 @@ impl Server {
         loop {
             let progress = self.hub.turn(&mut scratch, |core, scratch, now| {
                 let mut ids: Vec<JobId> = Vec::new();
-                let progress = core.engine().walk_jobs(&mut from, |_, job| {
+                let progress = core.engine.walk_jobs(&mut from, |_, job| {
                     ids.push(job.id());
                     0
                 });
                 for id in ids {
-                    count += usize::from(core.engine().delete_in_any_state(id, now));
+                    count += usize::from(core.engine.delete_in_any_state(id, now));
                     core.deliver_events(&self.hub, scratch, None);
                 }
                 progress

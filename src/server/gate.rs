@@ -25,7 +25,7 @@ pub const AUTH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay of the reply to a wrong token.
 pub const FAILED_AUTH_DELAY: Duration = Duration::from_secs(1);
 
-/// Minimum time between two log lines about wrong tokens.
+/// Minimum time between two log lines of a [`LogLimit`].
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Maximum number of errors in the access file that one message reports.
@@ -35,15 +35,14 @@ const MAX_ERRORS: usize = 5;
 pub struct Gate {
     path: PathBuf,
     table: LeafMutex<Arc<AccessTable>>,
-    /// The time at which a wrong token was last logged, and the number of wrong tokens since then.
-    logged: LeafMutex<(Option<Instant>, u64)>,
+    logged: LogLimit,
 }
 
 impl Gate {
     /// Reads the access file. Returns a one-line message on failure.
     pub fn open(path: &Path) -> Result<Gate, String> {
         let table = LeafMutex::new(Arc::new(read(path)?));
-        Ok(Gate { path: path.to_owned(), table, logged: LeafMutex::default() })
+        Ok(Gate { path: path.to_owned(), table, logged: LogLimit::new() })
     }
 
     /// Reads the access file again. On failure, keeps the previous contents and returns a one-line message.
@@ -71,19 +70,33 @@ impl Gate {
 
     /// Logs that a client sent a wrong token, or sent a token where none are accepted.
     pub fn log_failure(&self, peer: PeerAddress) {
-        let mut logged = self.logged.lock();
-        let (at, silent) = &mut *logged;
-        if at.is_some_and(|at| at.elapsed() < QUIET) {
-            *silent += 1;
-            return;
+        match self.logged.admit() {
+            None => {}
+            Some(0) => log::warn!("{peer}: its token was refused"),
+            Some(more) => log::warn!("{peer}: its token was refused, as were {more} others before"),
         }
-        *at = Some(Instant::now());
-        let silent = std::mem::take(silent);
-        drop(logged);
-        match silent {
-            0 => log::warn!("{peer}: its token was refused"),
-            more => log::warn!("{peer}: its token was refused, as were {more} others before"),
+    }
+}
+
+/// Limits the rate of a log line that clients can cause. Contains the time of the last line, and the number of events
+/// since then.
+#[derive(Debug)]
+pub struct LogLimit(LeafMutex<(Option<Instant>, u64)>);
+
+impl LogLimit {
+    pub const fn new() -> LogLimit {
+        LogLimit(LeafMutex::new((None, 0)))
+    }
+
+    /// Returns the number of events since the last line if a line can be logged now. Otherwise, counts the event and
+    /// returns `None`.
+    pub fn admit(&self) -> Option<u64> {
+        let mut logged = self.0.lock();
+        if logged.0.is_some_and(|at| at.elapsed() < QUIET) {
+            logged.1 += 1;
+            return None;
         }
+        Some(std::mem::replace(&mut *logged, (Some(Instant::now()), 0)).1)
     }
 }
 

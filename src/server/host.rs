@@ -15,7 +15,7 @@ use nix::sys::stat::{umask, Mode};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{getegid, geteuid, setgid, setuid, Gid, Uid, User};
 
-use crate::engine::{Histogram, Span, Time};
+use crate::engine::{Histogram, Time};
 use crate::protocol::gearman::handle_prefix;
 use crate::protocol::{Facts, Host, Latencies, Usage};
 use crate::settings::config::Config;
@@ -40,8 +40,8 @@ pub struct Process {
     /// The time of the last refresh.
     refreshed: LeafMutex<Option<Instant>>,
     /// The durations of turns, or `None` if they are not recorded.
-    turns: Option<LeafMutex<Histogram>>,
-    syncs: Option<Arc<LeafMutex<Histogram>>>,
+    pub turns: Option<LeafMutex<Histogram>>,
+    pub syncs: Option<Arc<LeafMutex<Histogram>>>,
     role: Option<Arc<RoleBoard>>,
 }
 
@@ -78,18 +78,6 @@ impl Process {
         let refreshed = LeafMutex::new(None);
         let (syncs, role) = (None, config.role.clone());
         Process { facts, rejected, failed_auths, dropped, resident, open_files, refreshed, turns, syncs, role }
-    }
-
-    pub fn watch_syncs(&mut self, times: Arc<LeafMutex<Histogram>>) {
-        self.syncs = Some(times);
-    }
-
-    pub fn counts_turns(&self) -> bool {
-        self.turns.is_some()
-    }
-
-    pub fn count_turn(&self, length: Span) {
-        self.turns.iter().for_each(|turns| turns.lock().observe(length));
     }
 
     /// Updates the memory size and the number of open files. The caller must not hold a lock, because the update reads

@@ -48,7 +48,7 @@ const TICK_REST: Span = Span::from_millis(1);
 /// The state that the engine's lock protects.
 #[derive(Debug)]
 pub struct Core {
-    engine: Engine,
+    pub engine: Engine,
     counters: CommandCounters,
     registry: ClientRegistry,
     stops_when_empty: bool,
@@ -82,7 +82,7 @@ pub struct TurnScratch {
 #[derive(Debug)]
 pub struct Hub {
     core: Mutex<Core, ENGINE>,
-    log: Option<Durability>,
+    pub(super) log: Option<Durability>,
     pub(super) clock: Clock,
     pub(super) alarm: Alarm,
     pub(super) process: Process,
@@ -137,7 +137,7 @@ impl Hub {
             let opened = recovery::open(storage, config.log, &mut core.engine, clock.now())?;
             clock = clock.continued(opened.now);
             core.journal = Some(opened.journal);
-            process.watch_syncs(opened.wal.sync_times());
+            process.syncs = Some(opened.wal.sync_times());
             log = Some(Durability::new(opened.wal));
         }
         let alarm = Alarm::new();
@@ -212,8 +212,8 @@ impl Hub {
         } else {
             drop(core);
         }
-        if self.process.counts_turns() {
-            self.process.count_turn(self.clock.now().since(now));
+        if let Some(turns) = &self.process.turns {
+            turns.lock().observe(self.clock.now().since(now));
         }
         self.alarm.advance(next);
         self.deliver(scratch);
@@ -272,10 +272,6 @@ impl Hub {
         if let Some(log) = &self.log {
             log.commit(self, true, spare);
         }
-    }
-
-    pub fn log(&self) -> Option<&Durability> {
-        self.log.as_ref()
     }
 
     /// Advances a manual clock by `span`, and processes each deadline at its own time.
@@ -337,11 +333,6 @@ impl Hub {
     pub fn with_engine<R>(&self, work: impl FnOnce(&mut Engine, Time) -> R) -> R {
         work(&mut self.core.lock().engine, self.clock.now())
     }
-
-    /// Returns the number of connections accepted since startup.
-    pub fn total_connections(&self) -> u64 {
-        self.core.lock().engine.total_connections()
-    }
 }
 
 impl Peers for Vec<Option<Arc<Outbox>>> {
@@ -384,10 +375,6 @@ impl Core {
     fn is_empty(&self) -> bool {
         let jobs = self.engine.stats().jobs;
         jobs.ready + jobs.delayed + jobs.reserved == 0
-    }
-
-    pub fn engine(&mut self) -> &mut Engine {
-        &mut self.engine
     }
 
     /// Stops the server, after draining the queue if `graceful` is `true`.
@@ -481,7 +468,7 @@ impl Core {
         first: bool,
     ) -> bool {
         match (&hub.log, self.log_size(request, client), &self.journal) {
-            (Some(log), bytes @ 1.., Some(journal)) => log.space().admits(claim, journal, bytes, first),
+            (Some(log), bytes @ 1.., Some(journal)) => log.space.admits(claim, journal, bytes, first),
             _ => true,
         }
     }
@@ -491,12 +478,6 @@ impl Core {
         if let Some(journal) = &self.journal {
             self.engine.set_log_room(journal.engine_room());
         }
-    }
-
-    /// Subtracts `steps` from the turn's remaining steps. Returns `true` if none are left.
-    pub fn spend(&mut self, steps: u64) -> bool {
-        self.engine.take_steps(steps);
-        self.engine.steps().are_used_up()
     }
 
     /// Returns the log positions that replies depend on. All are zero without a log.

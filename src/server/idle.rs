@@ -46,7 +46,7 @@ pub enum ClientActivity {
 
 #[derive(Debug)]
 pub struct Idle {
-    timeout: Span,
+    pub timeout: Span,
     connections: Vec<IdleState>,
     cursor: usize,
     next: Time,
@@ -59,10 +59,6 @@ impl Idle {
     pub fn new(timeout: Option<u32>, clock: &Clock) -> Option<Idle> {
         let timeout = Span::from_secs(timeout.filter(|_| !clock.is_manual())?.into());
         Some(Idle { timeout, connections: Vec::new(), cursor: 0, next: clock.now(), last_turn: Time::default() })
-    }
-
-    pub fn timeout_secs(&self) -> u64 {
-        self.timeout.secs()
     }
 
     pub fn enter(&mut self, number: usize) {

@@ -45,13 +45,13 @@ struct Acceptor<'a> {
     /// A spare file descriptor. It is closed to accept a connection when no other descriptor is free.
     spare: Option<OwnedFd>,
     /// The time at which each kind of rejection was last logged.
-    logged: [Option<Instant>; Refusal::ALL.len()],
+    logged: [Option<Instant>; Refusal::Unauthenticated as usize + 1],
 }
 
 /// Accepts connections until the hub is stopping.
 pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads) {
-    let logged = [None; Refusal::ALL.len()];
-    let mut acceptor = Acceptor { listener, wire, hub, threads, spare: listener.duplicate().ok(), logged };
+    let mut acceptor =
+        Acceptor { listener, wire, hub, threads, spare: listener.duplicate().ok(), logged: Default::default() };
     let mut short = false;
     loop {
         let accepted = listener.accept();

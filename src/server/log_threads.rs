@@ -20,8 +20,8 @@ pub type Run = fn(&Hub, &Durability);
 /// Returns the names and main functions of the log's threads. With `-f0` there is no writer, because the syncers also
 /// write.
 pub fn threads(log: &Durability) -> Vec<(&'static str, Run)> {
-    let writer = (log.wal().mode() != SyncMode::Always).then_some(("writer", run_writer as Run));
-    let syncers = std::iter::repeat_n(("syncer", run_syncer as Run), log.wal().syncs_at_once());
+    let writer = (log.wal.mode() != SyncMode::Always).then_some(("writer", run_writer as Run));
+    let syncers = std::iter::repeat_n(("syncer", run_syncer as Run), log.wal.syncs_at_once());
     syncers.chain([("segments", segments::run as Run)]).chain(writer).collect()
 }
 
@@ -45,7 +45,7 @@ fn run_syncer(hub: &Hub, log: &Durability) {
 fn run_writer(hub: &Hub, log: &Durability) {
     let mut spare = Output::new();
     while log.wait_to_write() {
-        log.wal().write(hub);
+        log.wal.write(hub);
         log.release(&mut spare);
     }
 }

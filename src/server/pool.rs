@@ -79,7 +79,7 @@ pub struct PoolThread {
     poll: Poll,
     pub(super) owner: Arc<ThreadHandle>,
     pub(super) inbox: Receiver<Message>,
-    arrivals: Arc<Arrivals>,
+    pub(super) arrivals: Arc<Arrivals>,
     pub(super) connections: Slab<Connection>,
     /// The key in `connections` for each file descriptor, or [`VACANT`].
     numbers: Vec<u32>,
@@ -97,7 +97,7 @@ pub struct PoolThread {
     /// `None` if there is no idle timeout.
     idle: Option<Idle>,
     http: HttpConnections,
-    probation: Probation<Arc<Outbox>>,
+    probation: Probation,
     /// The new access file, and the key of the next connection to which the file applies.
     renewal: Option<(Arc<AccessTable>, usize)>,
 }
@@ -155,11 +155,6 @@ impl PoolThread {
         Ok((thread, owner))
     }
 
-    /// Returns the queue in which listeners put new connections for this thread.
-    pub fn arrivals(&self) -> Arc<Arrivals> {
-        self.arrivals.clone()
-    }
-
     /// Serves connections until [`Message::Stop`], or until the spare thread takes over. Between two polls, only one
     /// queued connection gets a turn, so a client with a single command waits for at most one such turn.
     pub fn run(mut self: Box<Self>, relief: &Relief<PoolThread>) {
@@ -195,7 +190,7 @@ impl PoolThread {
 
     /// Writes pending changes to the log. Returns `None` if the write was slow and the spare thread has taken over.
     fn commit(self: Box<Self>, relief: &Relief<PoolThread>, spare: &mut Output) -> Option<Box<Self>> {
-        if !self.hub.log().is_some_and(Durability::is_due) {
+        if !self.hub.log.as_ref().is_some_and(Durability::is_due) {
             self.hub.commit(spare);
             return Some(self);
         }
@@ -280,7 +275,7 @@ impl PoolThread {
             if !memory.is_tight() {
                 break;
             }
-            let peer = self.connections[number].peer();
+            let peer = self.connections[number].outbox.peer;
             log::warn!(
                 "{peer}: dropped, since memory is short: it holds {bytes} bytes, and was last active {} s ago",
                 still.as_secs()
@@ -315,7 +310,7 @@ impl PoolThread {
     fn close_unauthenticated(&mut self) -> Option<Duration> {
         while let Some((until, number)) = self.probation.overdue() {
             if self.connections.get(number).is_some_and(|connection| connection.must_authenticate_by(until)) {
-                let peer = self.connections[number].peer();
+                let peer = self.connections[number].outbox.peer;
                 log::info!("{peer}: closed: it has not proven who it is in time");
                 self.close(number);
             }
@@ -334,7 +329,7 @@ impl PoolThread {
         for number in from..end.min(self.connections.capacity()) {
             let Some(connection) = self.connections.get_mut(number) else { continue };
             if !connection.renew(&table) {
-                log::info!("{}: closed: the access file has changed", connection.peer());
+                log::info!("{}: closed: the access file has changed", connection.outbox.peer);
                 self.close(number);
             }
         }
@@ -465,18 +460,18 @@ impl PoolThread {
         if !suspects.is_empty() {
             self.hub.turn(&mut self.scratch.turn, |core, _, _| {
                 for (_, connection, engaged) in &mut suspects {
-                    *engaged = core.engine().is_engaged(connection.client());
+                    *engaged = core.engine.is_engaged(connection.client);
                 }
             });
         }
-        let timeout = idle.timeout_secs();
+        let timeout = idle.timeout.secs();
         let mut silent = Vec::new();
         for (number, connection, engaged) in suspects {
             if silent.len() == MAX_CLOSED {
                 idle.resume_at(number, now);
                 break;
             }
-            let unread = if engaged { None } else { connection.unread() };
+            let unread = if engaged { None } else { connection.outbox.unread() };
             if idle.is_timed_out(number, unread.map_or(ClientActivity::Engaged, ClientActivity::Unread), now) {
                 silent.push(number);
             }
@@ -484,7 +479,7 @@ impl PoolThread {
         let wait = idle.wait(now);
         for number in silent {
             let connection = &self.connections[number];
-            log::info!("{}: closed: it was silent for {timeout} seconds", connection.peer());
+            log::info!("{}: closed: it was silent for {timeout} seconds", connection.outbox.peer);
             self.close(number);
         }
         wait
@@ -501,7 +496,7 @@ impl PoolThread {
         let (order, wait) = self.http.check(Instant::now(), |number| connections[number].awaited());
         for (number, is_over) in order {
             let connection = &mut self.connections[number];
-            let peer = connection.peer();
+            let peer = connection.outbox.peer;
             if is_over {
                 log::debug!("{peer}: closed: it took too long");
             } else if connection.is_http && self.hub.admission.evict_http() {
@@ -524,13 +519,13 @@ impl PoolThread {
         if connection.queued {
             self.again.retain(|&other| other != number);
         }
-        let client = connection.client();
-        if connection.is_overflown() {
-            log::warn!("{}: dropped: it does not read the events of its jobs", connection.peer());
+        let client = connection.client;
+        if connection.outbox.is_overflown() {
+            log::warn!("{}: dropped: it does not read the events of its jobs", connection.outbox.peer);
         }
         log::debug!("{}: disconnected", client.0);
         self.hub.turn(&mut self.scratch.turn, |core, _, now| core.disconnect(client, operation, now));
-        let (peer, is_http) = (connection.peer(), connection.is_http);
+        let (peer, is_http) = (connection.outbox.peer, connection.is_http);
         connection.free(&self.hub, self.poll.registry());
         self.hub.admission.leave(&peer, is_http);
     }

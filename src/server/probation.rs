@@ -4,26 +4,22 @@
 //! All entries of a list have the same delay, so the lists stay sorted. Must not close connections.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::delivery::Outbox;
 use super::gate::{AUTH_TIMEOUT, FAILED_AUTH_DELAY};
 
-#[derive(Debug)]
-pub struct Probation<T> {
+#[derive(Debug, Default)]
+pub struct Probation {
     /// The deadline and the number of each unauthenticated connection. The connection may have ended, and its number
     /// may be reused.
     unauthenticated: VecDeque<(Instant, usize)>,
     /// The outboxes whose last reply is delayed, each with the end of the delay.
-    delayed: VecDeque<(Instant, T)>,
+    delayed: VecDeque<(Instant, Arc<Outbox>)>,
 }
 
-impl<T> Default for Probation<T> {
-    fn default() -> Probation<T> {
-        Probation { unauthenticated: VecDeque::new(), delayed: VecDeque::new() }
-    }
-}
-
-impl<T> Probation<T> {
+impl Probation {
     /// Adds an unauthenticated connection, and returns the deadline for authentication.
     pub fn enter(&mut self, number: usize) -> Instant {
         let until = Instant::now() + AUTH_TIMEOUT;
@@ -32,7 +28,7 @@ impl<T> Probation<T> {
     }
 
     /// Delays the pending reply in `outbox`.
-    pub fn delay(&mut self, outbox: T) {
+    pub fn delay(&mut self, outbox: Arc<Outbox>) {
         self.delayed.push_back((Instant::now() + FAILED_AUTH_DELAY, outbox));
     }
 
@@ -42,7 +38,7 @@ impl<T> Probation<T> {
     }
 
     /// Returns the next outbox whose delayed reply can be sent.
-    pub fn next_released(&mut self) -> Option<T> {
+    pub fn next_released(&mut self) -> Option<Arc<Outbox>> {
         pop_due(&mut self.delayed).map(|(_, outbox)| outbox)
     }
 

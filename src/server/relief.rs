@@ -47,7 +47,7 @@ impl<T> Relief<T> {
         while self.check.wait(|| true) {
             let mut lent = self.lent.lock();
             let Some(state) = lent.iter_mut().find(|state| state.is_some()) else { continue };
-            if log.wal().is_blocked() {
+            if log.wal.is_blocked() {
                 return state.take();
             }
             drop(lent);

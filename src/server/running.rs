@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::arrivals::Arrivals;
 use super::clock::Clock;
 use super::handle::ThreadHandle;
 use super::hub::Hub;
@@ -39,7 +38,6 @@ pub struct Running {
     inherited: bool,
     owners: Vec<Arc<ThreadHandle>>,
     relief: Arc<Relief<PoolThread>>,
-    arrivals: Vec<Arc<Arrivals>>,
     listener_threads: Vec<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
     log_threads: Vec<JoinHandle<()>>,
@@ -54,7 +52,6 @@ impl Running {
             inherited,
             owners: Vec::new(),
             relief,
-            arrivals: Vec::new(),
             listener_threads: Vec::new(),
             threads: Vec::new(),
             log_threads: Vec::new(),
@@ -64,24 +61,25 @@ impl Running {
     /// Starts all threads. The threads of the listeners start last, because they need the pool. After an error, the
     /// threads that are running must be stopped.
     pub fn start(&mut self) -> io::Result<()> {
+        let mut arrivals = Vec::new();
         for number in 0..self.hub.config.threads.max(1) {
             let (thread, owner) = PoolThread::new(self.hub.clone(), number)?;
             self.owners.push(owner);
-            self.arrivals.push(thread.arrivals());
+            arrivals.push(thread.arrivals.clone());
             self.start_in_pool(format!("pool-{number}"), Some(Box::new(thread)))?;
         }
-        if self.hub.log().is_some() {
+        if self.hub.log.is_some() {
             self.start_in_pool("spare".to_owned(), None)?;
         }
         if matches!(self.hub.clock, Clock::System { .. }) {
             let hub = self.hub.clone();
             self.threads.push(spawn("timer".to_owned(), move || timer::run(&hub))?);
         }
-        for (name, run) in self.hub.log().map_or_else(Vec::new, log_threads::threads) {
+        for (name, run) in self.hub.log.as_ref().map_or_else(Vec::new, log_threads::threads) {
             let hub = self.hub.clone();
-            self.log_threads.push(spawn(name.to_owned(), move || run(&hub, hub.log().expect("a log")))?);
+            self.log_threads.push(spawn(name.to_owned(), move || run(&hub, hub.log.as_ref().expect("a log")))?);
         }
-        let threads = Arc::new(Threads { arrivals: std::mem::take(&mut self.arrivals), next: AtomicUsize::new(0) });
+        let threads = Arc::new(Threads { arrivals, next: AtomicUsize::new(0) });
         for (listener, wire) in &self.listeners {
             let (listener, wire, hub, threads) = (listener.clone(), *wire, self.hub.clone(), threads.clone());
             let run = move || listener::run(&listener, wire, &hub, &threads);
@@ -94,7 +92,7 @@ impl Running {
     fn start_in_pool(&mut self, name: String, mut state: Option<Box<PoolThread>>) -> io::Result<()> {
         let (hub, relief) = (self.hub.clone(), self.relief.clone());
         let run = move || {
-            while let Some(thread) = state.take().or_else(|| relief.wait(hub.log()?)) {
+            while let Some(thread) = state.take().or_else(|| relief.wait(hub.log.as_ref()?)) {
                 thread.run(&relief);
             }
         };
@@ -111,7 +109,8 @@ impl Running {
     /// threads twice, because the last action of one thread can create work for another thread.
     pub fn quiesce(&self, connections: u64) {
         let end = Instant::now() + QUIESCE;
-        while self.hub.total_connections() < connections && !self.hub.is_stopping() && Instant::now() < end {
+        let accepted = || self.hub.with_engine(|engine, _| engine.total_connections());
+        while accepted() < connections && !self.hub.is_stopping() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
         for _ in 0..2 {
@@ -144,7 +143,7 @@ impl Running {
             let _ = thread.join();
         }
         // The log's threads stop after the pool threads, whose last replies and changes depend on the log.
-        if let Some(log) = self.hub.log() {
+        if let Some(log) = &self.hub.log {
             log.stop();
             let threads = self.log_threads.len();
             for thread in self.log_threads.drain(..) {

@@ -14,7 +14,7 @@ const PORTION: Duration = Duration::from_millis(1);
 
 /// Runs the segment thread until [`Durability::stop`].
 pub fn run(hub: &Hub, log: &Durability) {
-    let (space, wal) = (log.space(), log.wal());
+    let (space, wal) = (&log.space, &log.wal);
     let mut spare = Output::new();
     let (mut tried, mut checked) = (Instant::now(), Instant::now());
     loop {

@@ -68,18 +68,7 @@ impl Stream {
         let mut count: nix::libc::c_int = 0;
         // SAFETY: the descriptor is open as long as `self` exists, and TIOCOUTQ writes one int.
         let result = unsafe { nix::libc::ioctl(self.as_raw_fd(), nix::libc::TIOCOUTQ, &mut count) };
-        if result == 0 {
-            usize::try_from(count).unwrap_or(0)
-        } else {
-            0
-        }
-    }
-
-    pub fn peer(&self) -> io::Result<PeerAddress> {
-        match self {
-            Stream::Tcp(stream) => stream.peer_addr().map(PeerAddress::Tcp),
-            Stream::Unix(_) => Ok(PeerAddress::Unix),
-        }
+        usize::try_from(count).ok().filter(|_| result == 0).unwrap_or(0)
     }
 
     /// Deregisters the stream from `registry`, because other references may keep the stream open while its token is
@@ -90,13 +79,10 @@ impl Stream {
 
     /// Registers the stream with `registry` for edge-triggered events. Urgent data is included, because a read stops at
     /// the urgent mark even if more data follows.
-    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+    pub fn register(&self, registry: &Registry, token: Token) -> io::Result<()> {
         let both = Interest::READABLE | Interest::WRITABLE;
         let interest = system::URGENT.map_or(both, |urgent| both | urgent);
-        match self {
-            Stream::Tcp(stream) => stream.register(registry, token, interest),
-            Stream::Unix(stream) => stream.register(registry, token, interest),
-        }
+        SourceFd(&self.as_raw_fd()).register(registry, token, interest)
     }
 }
 
@@ -278,13 +264,8 @@ impl Listener {
     /// inherited socket must stay usable for the next server, so this function connects to the socket instead of
     /// shutting it down.
     pub fn wake(&self, inherited: bool) {
-        let result = match self {
-            Listener::Tcp(listener, _) if inherited => call_tcp(listener),
-            Listener::Unix(listener, _) if inherited => call_unix(listener),
-            Listener::Tcp(listener, _) => SockRef::from(listener).shutdown(std::net::Shutdown::Both),
-            Listener::Unix(listener, _) => SockRef::from(listener).shutdown(std::net::Shutdown::Both),
-        };
-        match result {
+        let socket = SockRef::from(self);
+        match if inherited { call(&socket) } else { socket.shutdown(std::net::Shutdown::Both) } {
             Ok(()) => {}
             // The socket is shut down already, and the listener thread has not noticed yet.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
@@ -294,32 +275,32 @@ impl Listener {
 
     /// Returns a duplicate of the listener's file descriptor.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
-        match self {
-            Listener::Tcp(listener, _) => listener.as_fd().try_clone_to_owned(),
-            Listener::Unix(listener, _) => listener.as_fd().try_clone_to_owned(),
-        }
+        self.as_fd().try_clone_to_owned()
     }
 
     pub fn local_address(&self) -> Option<SocketAddr> {
-        match self {
-            Listener::Tcp(listener, _) => listener.local_addr().ok(),
-            Listener::Unix(..) => None,
-        }
+        SockRef::from(self).local_addr().ok()?.as_socket()
     }
 
     /// Returns the name for messages, such as `127.0.0.1:11300` or `unix:/run/beanpole.sock`.
     pub fn name(&self) -> String {
+        match (self, self.local_address(), SockRef::from(self).local_addr()) {
+            (Listener::Tcp(_, true), Some(address), _) => format!("tls:{address}"),
+            (Listener::Tcp(..), Some(address), _) => address.to_string(),
+            (Listener::Tcp(..), None, _) => "tcp".to_owned(),
+            (Listener::Unix(..), _, address) => match address.ok().as_ref().and_then(SockAddr::as_pathname) {
+                Some(path) => format!("unix:{}", path.display()),
+                None => "unix".to_owned(),
+            },
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Listener::Tcp(listener, tls) => {
-                let scheme = if *tls { "tls:" } else { "" };
-                listener.local_addr().map_or("tcp".to_owned(), |address| format!("{scheme}{address}"))
-            }
-            Listener::Unix(listener, _) => {
-                match listener.local_addr().ok().and_then(|it| it.as_pathname().map(Path::to_owned)) {
-                    Some(path) => format!("unix:{}", path.display()),
-                    None => "unix".to_owned(),
-                }
-            }
+            Listener::Tcp(listener, _) => listener.as_fd(),
+            Listener::Unix(listener, _) => listener.as_fd(),
         }
     }
 }
@@ -332,22 +313,16 @@ impl Drop for SocketFile {
     }
 }
 
-fn call_tcp(listener: &TcpListener) -> io::Result<()> {
-    let mut address = listener.local_addr()?;
-    if address.ip().is_unspecified() {
-        address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
-    }
-    call(Socket::new(Domain::for_address(address), Type::STREAM, None)?, &address.into())
-}
-
-fn call_unix(listener: &UnixListener) -> io::Result<()> {
-    call(Socket::new(Domain::UNIX, Type::STREAM, None)?, &SockRef::from(listener).local_addr()?)
-}
-
 /// Connects without blocking. If the accept queue is full, the connection is not needed.
-fn call(socket: Socket, address: &SockAddr) -> io::Result<()> {
+fn call(listener: &SockRef) -> io::Result<()> {
+    let mut address = listener.local_addr()?;
+    if let Some(mut tcp) = address.as_socket().filter(|tcp| tcp.ip().is_unspecified()) {
+        tcp.set_ip(if tcp.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+        address = tcp.into();
+    }
+    let socket = Socket::new(address.domain(), Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
-    match socket.connect(address) {
+    match socket.connect(&address) {
         Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => {
             // A connection that is closed too early is never accepted.
             std::thread::sleep(Duration::from_millis(20));

@@ -23,8 +23,8 @@ pub fn run(hub: &Hub) {
     let (mut given_back, mut took) = (Instant::now(), Duration::ZERO);
     // Each turn sets the alarm to the next deadline.
     while hub.alarm.wait(&hub.clock) {
-        let unfinished = hub.turn(&mut scratch, |core, _, _| core.engine().has_deferred());
-        if let Some(log) = hub.log() {
+        let unfinished = hub.turn(&mut scratch, |core, _, _| core.engine.has_deferred());
+        if let Some(log) = &hub.log {
             // The timer thread never syncs, because no spare thread would take over during a slow sync.
             log.commit(hub, false, &mut scratch.out);
         }

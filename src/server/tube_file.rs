@@ -47,15 +47,15 @@ pub fn apply(path: &Path, hub: &Hub) -> Result<(), String> {
     let mut scratch = TurnScratch::default();
     for (name, settings) in read(path)? {
         let done = hub.turn(&mut scratch, |core, _, now| {
-            if core.engine().tube_settings(&name).unwrap_or(&TubeSettings::default()) == &settings {
+            if core.engine.tube_settings(&name).unwrap_or(&TubeSettings::default()) == &settings {
                 return Ok(());
             }
             let room = SETTINGS_OVERHEAD + name.len() + settings.dead_length();
             core.refresh_room();
-            if !core.engine().claim_log_room(room) {
+            if !core.engine.claim_log_room(room) {
                 return Err(NotSet::OverLimit);
             }
-            core.engine().set_tube(NOBODY, &name, settings, now)
+            core.engine.set_tube(NOBODY, &name, settings, now)
         });
         hub.commit(&mut scratch.out);
         let why = match done {

@@ -135,41 +135,33 @@ impl Condvar {
     }
 }
 
-/// Records that the current thread holds a lock, until this value is dropped.
+/// Records that the current thread holds a lock, until this value is dropped. Only in debug builds.
 #[derive(Debug)]
-struct HeldRank {
-    #[cfg(debug_assertions)]
-    rank: u8,
-}
+struct HeldRank(u8);
 
-#[cfg(not(debug_assertions))]
-impl HeldRank {
-    #[inline]
-    fn take(_: u8) -> HeldRank {
-        HeldRank {}
-    }
-}
-
-#[cfg(debug_assertions)]
 thread_local! {
     /// One bit for each rank that the thread holds.
     static HELD: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-#[cfg(debug_assertions)]
 impl HeldRank {
+    #[inline]
     fn take(rank: u8) -> HeldRank {
-        let held = HELD.get();
-        assert!(held >> rank == 0, "a lock of rank {rank} is taken by a thread that holds ranks {held:#b}");
-        HELD.set(held | 1 << rank);
-        HeldRank { rank }
+        if cfg!(debug_assertions) {
+            let held = HELD.get();
+            assert!(held >> rank == 0, "a lock of rank {rank} is taken by a thread that holds ranks {held:#b}");
+            HELD.set(held | 1 << rank);
+        }
+        HeldRank(rank)
     }
 }
 
-#[cfg(debug_assertions)]
 impl Drop for HeldRank {
+    #[inline]
     fn drop(&mut self) {
-        HELD.set(HELD.get() & !(1 << self.rank));
+        if cfg!(debug_assertions) {
+            HELD.set(HELD.get() & !(1 << self.0));
+        }
     }
 }
 

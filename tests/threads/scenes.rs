@@ -163,7 +163,7 @@ fn a_wait_ends() {
     };
     loop {
         match outbox.write_state(1 << 20, false, true) {
-            WriteState::Waiting | WriteState::AwaitingDurability => drop(owner.next()),
+            WriteState::Waiting | WriteState::Blocked => drop(owner.next()),
             WriteState::Open | WriteState::Clear => break,
             other => panic!("{other:?}"),
         }
@@ -191,9 +191,9 @@ fn replies_wait_for_the_log(fails: bool) {
         })
         .collect();
     if fails {
-        hub.durability().wal().fail(true);
+        hub.durability().wal.fail(true);
         thread::yield_now();
-        hub.durability().wal().fail(false);
+        hub.durability().wal.fail(false);
         // Like the segments thread after the disk has recovered.
         hub.durability().sync(&*hub, &mut Output::new());
     }
@@ -235,7 +235,7 @@ fn pool_thread(hub: &Arc<Hub>, lesser: bool) -> Stream {
             outbox.flush(&mut Output::new());
         }
         hub.durability().commit(&**hub, true, &mut Output::new());
-        while matches!(outbox.write_state(1 << 20, false, true), WriteState::AwaitingDurability) {
+        while matches!(outbox.write_state(1 << 20, false, true), WriteState::Blocked) {
             owner.next();
         }
     }

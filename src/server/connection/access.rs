@@ -58,7 +58,7 @@ impl Connection {
         }
         if let (true, Some(gate)) = (self.is_reply_delayed, &hub.gate) {
             hub.process.failed_auths.fetch_add(1, Ordering::Relaxed);
-            gate.log_failure(self.peer());
+            gate.log_failure(self.outbox.peer);
         }
     }
 }

@@ -75,7 +75,7 @@ impl Connection {
             return;
         }
         for _ in 0..LAST_READS {
-            match self.outbox.stream().read(&mut [IoSliceMut::new(&mut thread.buffer)]) {
+            match self.outbox.stream.read(&mut [IoSliceMut::new(&mut thread.buffer)]) {
                 Ok(1..) => {}
                 _ => return,
             }
@@ -89,13 +89,13 @@ impl Connection {
         // reference closes the socket, which also deregisters it.
         let is_heavy = self.outbox.leave();
         if is_heavy || Arc::strong_count(&self.outbox) > 1 {
-            let _ = self.outbox.stream().deregister(registry);
+            let _ = self.outbox.stream.deregister(registry);
         }
         if let Some(backlog) = self.backlog {
             hub.memory.charge(backlog.ahead, 0);
             hub.memory.charge_upload(backlog.uploading, 0);
-            if let Some(log) = hub.log() {
-                log.space().cancel(backlog.space_request, &self.outbox);
+            if let Some(log) = &hub.log {
+                log.space.cancel(backlog.space_request, &self.outbox);
             }
             if backlog.charged() > DISCARDED {
                 hub.discard((self.dialogue, backlog));

@@ -14,12 +14,12 @@ impl Connection {
     /// Reads once from a TLS peer. Returns the number of bytes read, or 1 if no bytes were read.
     pub(super) fn read_tls(&mut self, input: &mut Input, most: usize, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let outbox = self.outbox.clone();
-        let Some(session) = outbox.tls() else { return 0 };
+        let Some(session) = &outbox.tls else { return 0 };
         let mut session = session.lock();
         let was_handshaking = session.is_handshaking();
         let (dialogue, buffer) = (&mut self.dialogue, &mut thread.buffer);
         let room = hub.memory.room();
-        let arrived = session.read(outbox.stream(), most, &mut |mut bytes| {
+        let arrived = session.read(&outbox.stream, most, &mut |mut bytes| {
             while let Some(gap) = dialogue.gap(room).filter(|gap| !gap.is_empty() && !bytes.is_empty()) {
                 let count = gap.len().min(bytes.len());
                 gap[..count].copy_from_slice(&bytes[..count]);
@@ -61,7 +61,7 @@ impl Connection {
     fn finish_handshake(&mut self, names: Vec<String>, hub: &Hub) {
         if let Some(gate) = &hub.gate {
             let proofs = names.into_iter().map(|name| Proof::Certificate(name.into())).collect();
-            self.set_access(Box::new(gate.client(self.outbox.stream(), proofs, true)));
+            self.set_access(Box::new(gate.client(&self.outbox.stream, proofs, true)));
             hub.identify(self.client, self.access.as_ref().and_then(|access| access.name()));
         }
         if !self.is_unauthenticated() {

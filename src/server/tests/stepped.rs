@@ -73,7 +73,7 @@ impl Stepped {
         let peer = PeerAddress::Unix;
         let admitted = self.hub.admission.admit(&peer, wire == Wire::Http);
         admitted.map_err(|refusal| io::Error::other(refusal.reason()))?;
-        self.pool.arrivals().add(Arrival { stream, peer, wire })?;
+        self.pool.arrivals.add(Arrival { stream, peer, wire })?;
         Ok(theirs)
     }
 
@@ -87,7 +87,7 @@ impl Stepped {
     pub fn has_commands_behind(&self) -> bool {
         let waits = |connection: &Connection| {
             let state = connection.outbox.write_state(usize::MAX, connection.closing, true);
-            matches!(state, WriteState::Waiting | WriteState::AwaitingDurability | WriteState::AwaitingSpace)
+            matches!(state, WriteState::Waiting | WriteState::Blocked)
         };
         let sent = |one: &Connection| one.has_pending() || one.has_rest() || one.ready.readable;
         self.pool.connections.iter().any(|(_, connection)| sent(connection) && waits(connection))
@@ -100,7 +100,7 @@ impl Stepped {
 
     /// Runs one round of the timer thread. Returns `false` if the engine has no deferred work.
     pub fn timer(&mut self) -> bool {
-        let left = self.hub.turn(&mut self.scratch, |core, _, _| core.engine().has_deferred());
+        let left = self.hub.turn(&mut self.scratch, |core, _, _| core.engine.has_deferred());
         self.hub.clear_discarded();
         left
     }
@@ -120,29 +120,29 @@ impl Stepped {
 
     /// Runs one round of the syncer thread, which writes and syncs the log and releases durable replies.
     pub fn sync(&mut self) {
-        if let Some(log) = self.hub.log() {
+        if let Some(log) = &self.hub.log {
             log.sync(&*self.hub, &mut Output::new());
         }
     }
 
     /// Runs one round of the writer thread, which writes without a sync.
     pub fn write(&mut self) {
-        if let Some(log) = self.hub.log() {
-            log.wal().write(&*self.hub);
+        if let Some(log) = &self.hub.log {
+            log.wal.write(&*self.hub);
             log.release(&mut Output::new());
         }
     }
 
     /// Runs one round of the segment thread.
     pub fn segments(&mut self) {
-        if let Some(log) = self.hub.log() {
+        if let Some(log) = &self.hub.log {
             self.make_segments(log);
         }
     }
 
     /// Creates the requested log space, or maintains the segments if no command waits for space.
     fn make_segments(&self, log: &Durability) {
-        let (space, wal, hub) = (log.space(), log.wal(), &*self.hub);
+        let (space, wal, hub) = (&log.space, &log.wal, &*self.hub);
         space.reserved.store(0, Ordering::Relaxed);
         let task = {
             let state = space.state.lock();
@@ -160,12 +160,12 @@ impl Stepped {
 
     /// Returns `true` if a command waits for space in the log.
     pub fn somebody_lacks_space(&self) -> bool {
-        self.hub.log().is_some_and(|log| !log.space().state.lock().waiting.is_empty())
+        self.hub.log.as_ref().is_some_and(|log| !log.space.state.lock().waiting.is_empty())
     }
 
     /// Closes the log as a stopping server does.
     pub fn close(&mut self) {
-        if let Some(log) = self.hub.log() {
+        if let Some(log) = &self.hub.log {
             log.close(&*self.hub, self.hub.clock.now());
         }
     }
@@ -182,7 +182,7 @@ impl Stepped {
 
     /// Returns the write-ahead log, or `None` if jobs are kept in memory only.
     pub fn wal(&self) -> Option<&Wal> {
-        self.hub.log().map(|log| log.wal())
+        self.hub.log.as_ref().map(|log| &log.wal)
     }
 
     /// Calls `look` with read access to the engine.

@@ -84,7 +84,7 @@ pub fn anything() -> Look {
 /// Returns a check that permits a byte only if the log is durable up to the position that the byte encodes.
 pub fn only_durable(hub: Arc<super::hub::Hub>) -> Look {
     Arc::new(move |byte| {
-        let durable = hub.durability().wal().durable();
+        let durable = hub.durability().wal.durable();
         let may = u64::from(byte) <= durable || hub.lesser.load(Ordering::Acquire) >> byte & 1 == 1;
         assert!(may, "the reply to position {byte} leaves while the log is durable up to {durable}");
     })
