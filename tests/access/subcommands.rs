@@ -6,7 +6,7 @@ use super::{user, Guarded};
 use crate::daemon::{command, run_command, Ended};
 
 /// The command lines to test, one for each row of the table in beanpole-ctl(1). Job 1 is ready, job 2 is buried.
-const LINES: [(&str, &[&str]); 24] = [
+const LINES: [(&str, &[&str]); 25] = [
     ("stats", &["t", "-i", "1"]),
     ("tubes", &[]),
     ("top", &["-b", "-n", "1"]),
@@ -25,6 +25,7 @@ const LINES: [(&str, &[&str]); 24] = [
     ("move", &["t", "u", "--yes"]),
     ("clear", &["t", "--yes"]),
     ("list", &["t"]),
+    ("schedules", &["t"]),
     ("connections", &[]),
     ("history", &["--failed"]),
     ("revoke", &["-p", "5", "1"]),
