@@ -141,8 +141,8 @@ impl Scan {
     /// Searches with `list-jobs`. Returns `false` if the server does not support the command.
     fn list(&mut self, link: &mut Link, wanted: &Wanted, counts: &[u64; STATE_COUNT]) -> Result<bool, Problem> {
         let (total, mut progress) = (counts.iter().sum(), ProgressBar::new("jobs found"));
-        // Servers without groups or schedules reject the states `held` and `scheduled`. Without any counts, the tubes are
-        // empty or refused, which only the server can tell.
+        // Servers without groups or schedules reject the states `held` and `scheduled`. If all counts are 0, the tubes
+        // are empty or forbidden, so only the server can tell.
         let (is_zero, is_new) = (total == 0, |state: State| matches!(state, State::Held | State::Scheduled));
         let is_known = |state| !is_new(state) || is_zero || counts[state as usize] > 0;
         let is_wanted = |state: &State| wanted.has_state(*state) && is_known(*state);
