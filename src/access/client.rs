@@ -103,7 +103,6 @@ impl ClientAccess {
         self.rights().is_some_and(|rights| rights.allow(&[Right::Look], tube))
     }
 
-    /// Returns `true` if the client may view all tubes and jobs.
     pub fn sees_all(&self) -> bool {
         self.rights().is_some_and(|rights| rights.allow_everywhere(&[Right::Look]))
     }

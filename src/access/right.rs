@@ -5,7 +5,6 @@
 //! A pattern is a tube name in which `%` and two hexadecimal digits represent a byte. A star at the end matches any
 //! suffix.
 
-/// A kind of access to tubes and their jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Right {
     Put,
@@ -135,7 +134,6 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Returns the pattern that matches every tube.
     pub fn all() -> Pattern {
         Pattern { bytes: Box::default(), open: true }
     }

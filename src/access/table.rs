@@ -42,7 +42,6 @@ thread_local! {
     pub(super) static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Evidence of a client's identity.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Proof {
     Nothing,
@@ -50,7 +49,6 @@ pub enum Proof {
     Certificate(Box<str>),
     /// The SHA-256 digest of a token.
     Token(Digest),
-    /// The user ID of a process connected to a Unix socket.
     User(u32),
     /// The group ID of a process connected to a Unix socket.
     Group(u32),

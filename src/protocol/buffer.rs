@@ -53,13 +53,11 @@ pub struct Output {
     settled: Sums,
 }
 
-/// The total sizes of several chunks, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     length: usize,
     /// The capacity of the buffers, excluding shared bodies.
     capacity: usize,
-    /// The number of bytes in shared bodies.
     shared: usize,
 }
 
@@ -202,7 +200,6 @@ impl Output {
         (self.capacity() + self.chunks.capacity() * size_of::<Chunk>()) as u64
     }
 
-    /// Frees the unused capacity of all buffers.
     pub fn shrink(&mut self) {
         for chunk in &mut self.chunks {
             if let Chunk::Bytes(bytes) = chunk {

@@ -15,7 +15,7 @@ pub struct ClientInfo {
     pub name: Box<[u8]>,
     /// The client's name in the access file, or `None` if the client is not authenticated.
     pub user: Option<Box<str>>,
-    /// `true` if the client receives the reasons of job failures. Gearman clients set the option `exceptions`.
+    /// `true` if the client receives the reasons of job failures. Set by Gearman's option `exceptions`.
     pub exceptions: bool,
     /// The ID of the job whose outcome a Workq client is waiting for.
     pub awaited: [u8; 16],
@@ -64,7 +64,6 @@ impl ClientRegistry {
         }
     }
 
-    /// Returns the client's entry. Creates the entry if necessary.
     fn add(&mut self, client: ClientId, wire: Wire, address: Box<str>) -> Option<&mut ClientInfo> {
         let index = client.0 as usize;
         if self.clients.len() <= index {

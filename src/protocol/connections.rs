@@ -30,7 +30,6 @@ pub struct Connections<'a> {
     now: Time,
 }
 
-/// The progress of a list of connections that is sorted by connection number.
 #[derive(Debug)]
 pub struct ConnectionPage {
     pub page: SortedPage<ClientHandle>,
@@ -46,7 +45,6 @@ impl ConnectionPage {
         ConnectionPage { page, from: 0, list }
     }
 
-    /// Returns the allocated heap memory in bytes.
     pub fn footprint(&self) -> u64 {
         self.page.footprint() + self.list.footprint()
     }

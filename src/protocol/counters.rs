@@ -18,7 +18,6 @@ const ALL: usize = HTTP + http::ROUTES.len();
 
 const _: () = assert!(ALL <= 256);
 
-/// The properties of a command that do not depend on the protocol.
 pub struct CommandInfo {
     pub wire: Wire,
     pub name: &'static str,
@@ -48,12 +47,10 @@ impl CommandId {
         CommandId((WORKQ + name as usize) as u8)
     }
 
-    /// Returns the ID of the HTTP route at `index` in the route table.
     pub const fn http(index: usize) -> CommandId {
         CommandId((HTTP + index) as u8)
     }
 
-    /// Returns the IDs of all commands in ascending order.
     pub fn all() -> impl Iterator<Item = CommandId> {
         (0..ALL).map(|index| CommandId(index as u8))
     }

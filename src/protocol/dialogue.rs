@@ -80,7 +80,6 @@ impl Wire {
         }
     }
 
-    /// Returns the reply to a client that exceeds the connection limit.
     pub fn too_many_connections(self) -> &'static [u8] {
         match self {
             Wire::Beanstalk => beanstalk::TOO_MANY_CONNECTIONS,
@@ -169,7 +168,7 @@ impl Dialogue {
         }
     }
 
-    /// Executes a request and appends the reply. Appends an error if the client does not have permission.
+    /// Executes a request, or refuses the request if the client does not have permission. Appends the reply.
     pub fn execute(&mut self, mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
         if context.access.is_some() && request.stage != Stage::Begun {
             match request.check(context) {
@@ -263,12 +262,11 @@ impl Request {
         tags.map_or(0, |tags| engine.adoption_of_tagged(client, tags))
     }
 
-    /// Returns the size of the request in memory in bytes, including heap memory.
     pub fn footprint(&self) -> u64 {
         size_of::<Request>() as u64 + for_each_protocol!(&self.command, Command, it => it.footprint())
     }
 
-    /// Returns the fields for the command log. The fields are empty if an earlier turn has begun the request.
+    /// Returns the fields for the command log, or no fields if an earlier turn has begun the request.
     pub fn log_subject(&self) -> LogSubject {
         match self.has_begun() {
             true => LogSubject::default(),
@@ -276,7 +274,6 @@ impl Request {
         }
     }
 
-    /// Returns the command name for log messages.
     pub fn name(&self) -> &'static str {
         match self.id {
             _ if self.has_begun() => "the rest of a command",
@@ -287,7 +284,7 @@ impl Request {
 }
 
 impl Flow {
-    /// Returns the flow for continuing a command in another turn. The command contains its progress.
+    /// Returns the flow for continuing a command in another turn.
     pub(super) fn resume(command: Command) -> Flow {
         Flow::Continue(Box::new(Request { id: None, stage: Stage::Begun, command }))
     }

@@ -120,7 +120,6 @@ pub struct Facts {
     pub max_files: usize,
 }
 
-/// The resource usage of the server process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     /// CPU time in user mode, in microseconds.
@@ -161,7 +160,6 @@ pub trait Host: Send + Sync {
 }
 
 pub trait Peers {
-    /// Returns the network address of a client.
     fn address(&self, client: ClientId) -> Option<String>;
 }
 
@@ -224,7 +222,6 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Returns `true` if the client may view all tubes and jobs.
     pub fn sees_all(&self) -> bool {
         self.access.as_ref().is_none_or(|access| access.sees_all())
     }
@@ -308,7 +305,6 @@ trait ProtocolCommand {
     }
 }
 
-/// Returns `true` if the client may view the tube and its jobs.
 pub fn sees(access: &Option<&mut ClientAccess>, tube: &[u8]) -> bool {
     access.as_ref().is_none_or(|access| access.sees(tube))
 }

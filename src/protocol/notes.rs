@@ -27,7 +27,6 @@ pub fn of_reply(out: &Output, before: usize) -> String {
     upto(&bytes, end).iter().map(|byte| if matches!(byte, b' '..=b'~') { *byte as char } else { '.' }).collect()
 }
 
-/// Returns the job ID in a beanstalk reply.
 pub fn job_of(reply: &str) -> Option<JobId> {
     WITH_JOB.iter().find_map(|word| reply.strip_prefix(word)?.split(' ').next()?.parse().ok()).map(JobId)
 }

@@ -16,7 +16,6 @@ pub struct Order {
 }
 
 impl Order {
-    /// Returns the order for the direction `asc` or `desc`.
     pub fn read(figure: Option<usize>, direction: &[u8]) -> Option<Order> {
         match direction {
             b"asc" => Some(Order { figure, descending: false }),
@@ -47,7 +46,6 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Parses the output of [`Mark::show`].
     pub fn read(text: &[u8]) -> Option<Mark> {
         let text = std::str::from_utf8(text).ok()?;
         let (value, name) = text.split_once('-')?;
@@ -70,7 +68,7 @@ pub struct SortedPage<V> {
     /// The number of offered items, including items outside the page.
     pub found: u64,
     /// The number of offered items after the start position.
-    behind: u64,
+    after_mark: u64,
     /// The selected items and their statistics. [`SortedPage::next`] removes items after the selection is complete.
     rows: BTreeMap<Key, (u64, V)>,
     is_open: bool,
@@ -89,7 +87,7 @@ impl<V> SortedPage<V> {
             after,
             limit,
             found: 0,
-            behind: 0,
+            after_mark: 0,
             rows,
             is_open: true,
             names: 0,
@@ -98,7 +96,6 @@ impl<V> SortedPage<V> {
         }
     }
 
-    /// Returns the allocated heap memory in bytes.
     pub fn footprint(&self) -> u64 {
         let after = self.after.as_ref().map_or(0, |(_, name)| name.len());
         let last = self.last.as_ref().map_or(0, |mark| mark.name.len());
@@ -109,14 +106,14 @@ impl<V> SortedPage<V> {
         self.is_open
     }
 
-    /// Removes the first or the last row in list order.
     fn remove(&mut self, is_first: bool) -> Option<(Key, (u64, V))> {
         let row = if is_first != self.order.is_reverse() { self.rows.pop_first() } else { self.rows.pop_last() };
         self.names -= row.as_ref().map_or(0, |((_, name), _)| name.len() as u64);
         row
     }
 
-    /// Adds an item to the page if the item belongs to the first `limit` items. Returns `true` if the item was added.
+    /// Adds an item to the page if the item is among the first `limit` offered items in list order. Returns `true` if
+    /// the item was added.
     pub fn offer(&mut self, value: u64, name: &[u8], keep: impl FnOnce() -> V) -> bool {
         self.found += 1;
         let key = self.order.key(value, name);
@@ -124,7 +121,7 @@ impl<V> SortedPage<V> {
         if self.after.as_ref().is_some_and(|after| !is_before(after, &key)) {
             return false;
         }
-        self.behind += 1;
+        self.after_mark += 1;
         if self.rows.len() >= self.limit {
             let last = if self.order.is_reverse() { self.rows.keys().next() } else { self.rows.keys().next_back() };
             if !last.is_some_and(|last| is_before(&key, last)) {
@@ -136,7 +133,7 @@ impl<V> SortedPage<V> {
             self.names += name.len() as u64;
         } else {
             // A tube with the same name was deleted and created during the selection.
-            (self.found, self.behind) = (self.found - 1, self.behind - 1);
+            (self.found, self.after_mark) = (self.found - 1, self.after_mark - 1);
         }
         true
     }
@@ -144,7 +141,7 @@ impl<V> SortedPage<V> {
     /// Completes the page; no more items can be offered. Returns the number of items on the page.
     pub fn close(&mut self) -> u64 {
         let count = self.rows.len() as u64;
-        self.has_more = self.behind > count;
+        self.has_more = self.after_mark > count;
         self.is_open = false;
         count
     }
@@ -156,7 +153,8 @@ impl<V> SortedPage<V> {
         Some((&mark.name, kept))
     }
 
-    /// Returns the start position of the next page, or `None` after the last page. All items must have been removed.
+    /// Returns the start position of the next page, or `None` after the last page. The caller must remove all items
+    /// first.
     pub fn mark(&self) -> Option<&Mark> {
         self.last.as_ref().filter(|_| self.has_more)
     }

@@ -28,7 +28,6 @@ pub fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     digits(rest)
 }
 
-/// Like [`number`], but for 32-bit numbers.
 pub fn number32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (number, rest) = number(bytes)?;
     Some((u32::try_from(number).ok()?, rest))
@@ -79,9 +78,9 @@ pub fn hex_pair(text: &[u8]) -> Option<u8> {
 fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number: u64 = 0;
     let mut rest = bytes;
-    while let [byte @ b'0'..=b'9', behind @ ..] = rest {
+    while let [byte @ b'0'..=b'9', tail @ ..] = rest {
         number = number.wrapping_mul(10).wrapping_add((byte - b'0').into());
-        rest = behind;
+        rest = tail;
     }
     match bytes.len() - rest.len() {
         0 => None,
@@ -106,7 +105,6 @@ pub fn name_run(bytes: &[u8]) -> (&[u8], &[u8]) {
     bytes.split_at(length)
 }
 
-/// Returns `true` if `text` contains `part`, which can be empty.
 pub fn has_part(text: &[u8], part: &[u8]) -> bool {
     part.is_empty() || text.windows(part.len()).any(|found| found == part)
 }
@@ -139,15 +137,15 @@ pub fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
 pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (mut name, mut rest) = (Vec::new(), text.strip_prefix(b"\"")?);
     loop {
-        let (byte, behind) = match rest {
-            [b'"', behind @ ..] => return Some((name, behind)),
-            [b'\\', byte @ (b'"' | b'\\'), behind @ ..] => (*byte, behind),
+        let (byte, tail) = match rest {
+            [b'"', tail @ ..] => return Some((name, tail)),
+            [b'\\', byte @ (b'"' | b'\\'), tail @ ..] => (*byte, tail),
             [b'\\', b'x', digits @ ..] => (hex_pair(digits)?, past(digits, 2)),
-            [byte @ b' '..=b'~', behind @ ..] if *byte != b'\\' => (*byte, behind),
+            [byte @ b' '..=b'~', tail @ ..] if *byte != b'\\' => (*byte, tail),
             _ => return None,
         };
         name.push(byte);
-        rest = behind;
+        rest = tail;
     }
 }
 
@@ -156,7 +154,6 @@ pub fn is_any_name(name: &[u8]) -> bool {
     (1..=MAX_QUOTED_NAME).contains(&name.len()) && !name.contains(&0)
 }
 
-/// Parses a quoted tube name. Returns the name and the rest of the input.
 pub fn unquote_name(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     unquote(text).filter(|(name, _)| is_any_name(name))
 }

@@ -40,7 +40,6 @@ impl Upload {
         self
     }
 
-    /// Returns the fingerprint of the received bytes.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.fingerprint.as_ref().map(|fingerprint| fingerprint.finish())
     }

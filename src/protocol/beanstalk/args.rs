@@ -23,7 +23,6 @@ impl<'a> Args<'a> {
         self.extensions.has(extension)
     }
 
-    /// Stores the unparsed rest, and returns the parsed value.
     fn took<T>(&mut self, (value, rest): (T, &'a [u8])) -> T {
         self.rest = rest;
         value
@@ -83,7 +82,6 @@ impl<'a> Args<'a> {
         Some(())
     }
 
-    /// Takes the entire rest of the line.
     pub fn all(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }

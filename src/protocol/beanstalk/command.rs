@@ -20,7 +20,6 @@ pub fn tags_size(tags: &Tags) -> u64 {
     TAGS_OVERHEAD + groups as u64 + tags.reason.as_ref().map_or(0, |reason| reason.len() as u64)
 }
 
-/// The position of a body in the received input.
 #[derive(Clone, Copy, Debug)]
 pub struct InPlace {
     /// The distance from the start of the body to the end of the input, in bytes.
@@ -93,7 +92,7 @@ pub enum Command {
     LimitTube {
         tube: Box<[u8]>,
         /// Maximum numbers of jobs with high, normal and low priority. `None` means no limit.
-        most: [Option<u32>; 3],
+        limits: [Option<u32>; 3],
     },
     Name(Box<[u8]>),
     Revoke(JobId, Priority),
@@ -107,12 +106,10 @@ pub enum Command {
         reason: Body,
     },
     ReserveMode(ReserveMode),
-    /// The SHA-256 digest of a token.
     Auth(Digest),
     /// Becomes the larger `Long::Stats` only during execution, because a client can send thousands of commands in one
     /// packet.
     Stats,
-    /// A command that can be interrupted to let other clients execute commands.
     Long(Box<Long>),
     Quit,
     BadFormat,
@@ -120,7 +117,6 @@ pub enum Command {
 }
 
 impl Command {
-    /// Copies the body from `input`, which the caller is about to overwrite, into the command.
     pub fn own(&mut self, input: &[u8]) {
         if let Command::PutInPlace { job: NewJob { pri, delay, ttr, body } } = *self {
             *self = match Body::copy(body.bytes(input)) {
@@ -130,7 +126,6 @@ impl Command {
         }
     }
 
-    /// Returns the tubes and jobs in the command's arguments.
     fn target(&self) -> Subject<'_> {
         match self {
             Command::Use(tube) | Command::Watch(tube, _) | Command::Ignore(tube) => Subject::Tube(tube),

@@ -257,7 +257,8 @@ fn bury(args: &mut Args) -> Option<Command> {
     Some(Command::Bury { id, pri, dead_from })
 }
 
-/// Parses the ID and the optional progress of a `touch`. The total must be at least 1 and at least the completed units.
+/// Parses the ID and the optional progress of a `touch`. The progress must not exceed the total, which must be at least
+/// 1.
 fn touch(args: &mut Args) -> Option<Command> {
     let id = args.id()?;
     let progress = args.or(None, |args| {
@@ -300,7 +301,7 @@ fn limit_tube(args: &mut Args) -> Option<Command> {
         let lower = (args.number32()?, args.number32()?);
         args.has(Extension::Export).then_some([high, lower.0, lower.1])
     })?;
-    Some(Command::LimitTube { tube, most: limits.map(|most| Some(most).filter(|most| *most > 0)) })
+    Some(Command::LimitTube { tube, limits: limits.map(|limit| Some(limit).filter(|limit| *limit > 0)) })
 }
 
 fn set_tube(args: &mut Args) -> Option<Command> {

@@ -16,7 +16,6 @@ const DELETE_STEPS: u64 = 8;
 /// Maximum size of a tube's settings in the binlog in bytes, excluding tube names.
 pub const SETTINGS_OVERHEAD: usize = 16;
 
-/// Maximum number of keys in a reply to `list-keys`.
 const MAX_KEYS: usize = 1000;
 
 pub fn drain(drains: bool, context: &mut Context, out: &mut Output) {
@@ -28,9 +27,9 @@ pub fn drain(drains: bool, context: &mut Context, out: &mut Output) {
     reply::words(out, if drains { reply::DRAINING } else { reply::NOT_DRAINING });
 }
 
-pub fn limit_tube(tube: &[u8], most: [Option<u32>; 3], context: &mut Context, out: &mut Output) {
+pub fn limit_tube(tube: &[u8], limits: [Option<u32>; 3], context: &mut Context, out: &mut Output) {
     let room = context.engine.claim_log_room(tube.len());
-    let limited = room && context.engine.limit_new_tube(context.client, tube, most, context.now).is_ok();
+    let limited = room && context.engine.limit_new_tube(context.client, tube, limits, context.now).is_ok();
     reply::words(out, if limited { reply::LIMITED } else { reply::OUT_OF_MEMORY });
 }
 
@@ -136,7 +135,6 @@ pub fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mu
     Progress::Done.then(|| reply::words(out, reply::OUT_OF_MEMORY))
 }
 
-/// Sets the order in which the client reserves jobs from watched tubes.
 pub fn reserve_mode(mode: ReserveMode, context: &mut Context, out: &mut Output) {
     context.engine.set_reserve_mode(context.client, mode);
     let word: &[u8] = match mode {
@@ -161,7 +159,6 @@ pub fn bury(id: JobId, pri: Priority, from: Option<&[u8]>, context: &mut Context
     reply::found(out, context.engine.bury_of(context.client, id, pri, from, context.now), reply::BURIED);
 }
 
-/// Records the failure of a job that the client has reserved.
 pub fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out: &mut Output) {
     if !context.engine.claim_log_room(0) {
         return reply::words(out, reply::OUT_OF_MEMORY);

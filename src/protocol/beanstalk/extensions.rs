@@ -49,7 +49,6 @@ pub struct Extensions(u32);
 impl Extensions {
     pub const ALL: Extensions = Extensions((1 << EXTENSIONS.len()) - 1);
 
-    /// The empty set. Only beanstalkd's commands are available.
     pub const NONE: Extensions = Extensions(0);
 
     /// Parses a comma-separated list of words. The error contains the first unknown word.

@@ -1,7 +1,7 @@
 //! Statistics of the server, of tubes and of jobs.
 //!
-//! Owns the keys and their order, which are the same as in beanstalkd. The beanstalk protocol and the HTTP API show the
-//! same statistics. Must not format values.
+//! Owns the keys and their order. The beanstalk protocol and the HTTP API show the same statistics. Must not format
+//! values.
 
 use super::commands::{CommandName, CommandRow, COMMANDS};
 use crate::engine::{History, Latency, Span, Stats, TubeStats};
@@ -147,7 +147,6 @@ pub const SERVER_FIGURES: [Figure<OfServer>; 69] = [
     row("total-expired", |it| Number(it.stats.evicted)),
 ];
 
-/// Additional statistics of a server in a cluster.
 pub const ROLE_FIGURES: [Figure<OfRole>; 8] = [
     row("role", |it| Word(it.role.word().as_bytes())),
     row("epoch", |it| Number(it.epoch)),
@@ -176,7 +175,6 @@ pub const TUBE_FIGURES: [Figure<TubeFigure>; 13] = [
     row("pause-time-left", |it| it.pause_left.secs()),
 ];
 
-/// The number of times that each event has happened to a job.
 pub const JOB_COUNTS: [Figure<OfHistory>; 5] = [
     row("reserves", |it| it.reserves),
     row("timeouts", |it| it.timeouts),
@@ -194,7 +192,6 @@ pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, 
     }
 }
 
-/// The percentiles in the statistics of queue and processing times.
 const PERCENTS: [u64; 3] = [50, 95, 99];
 
 /// Passes the keys and values of a tube's queue times, processing times, job ages and event counts to `each`. `oldest`

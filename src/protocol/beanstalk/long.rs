@@ -43,7 +43,6 @@ pub enum Long {
     StatsTube(FindOldest),
 }
 
-/// A list that is generated in several turns.
 #[derive(Debug)]
 pub struct PartialList {
     /// The index of the next item to examine.
@@ -73,7 +72,6 @@ impl PartialList {
 }
 
 impl Long {
-    /// Returns the rest of an operation that must be completed even if the client has disconnected.
     pub fn into_operation(self) -> Option<LongCommand> {
         match self {
             Long::Flush(flush) => Some(LongCommand::Flush(flush)),
@@ -82,7 +80,6 @@ impl Long {
         }
     }
 
-    /// Returns the tubes and jobs in the command's arguments.
     pub fn target(&self) -> Subject<'_> {
         match self {
             Long::Flush(flush) => Subject::Tube(&flush.tube),
@@ -104,12 +101,10 @@ impl Long {
         }
     }
 
-    /// Returns `true` if the command can write records to the binlog.
     pub fn is_logged(&self) -> bool {
         matches!(self, Long::Kick(_) | Long::DeleteBatch { .. } | Long::Flush(_) | Long::MoveTube(_))
     }
 
-    /// Returns the heap memory of the command, in bytes.
     pub fn footprint(&self) -> u64 {
         match self {
             Long::ListTubes(Some(list)) => list.text.footprint(),

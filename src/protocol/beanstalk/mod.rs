@@ -30,5 +30,4 @@ pub use tags::{read as read_tags, Tagging, TAGS};
 pub use tube_settings::{read as read_settings, written as tube_settings, SETTINGS};
 pub use yaml::job_figures;
 
-/// The reply to a client that exceeds the connection limit.
 pub const TOO_MANY_CONNECTIONS: &[u8] = reply::OUT_OF_MEMORY;

@@ -33,7 +33,6 @@ enum Reading {
 
 #[derive(Debug)]
 enum Line {
-    /// A put with its tags, without the body.
     Put(NewJob<()>, Option<Box<Tags>>),
     Fail(JobId, Priority),
     /// An invalid command and the reply. See [`Command::Refused`].
@@ -44,7 +43,6 @@ enum Line {
     },
 }
 
-/// Returns the command with an ID for the command counters.
 fn counted(name: CommandName, command: Command) -> Decoded<Command> {
     (Some(CommandId::beanstalk(name)), command)
 }
@@ -80,7 +78,7 @@ impl Decoder {
     /// stays in the input. [`Decoder::next`] handles all other input.
     pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let Reading::Line = self.state else { return None };
-        let (name, command, behind_line, rest) = match input {
+        let (name, command, after_line, rest) = match input {
             [b'p', ..] => {
                 let (job, size, rest) = put_numbers(input.strip_prefix(b"put ")?)?;
                 let body = rest.strip_prefix(b"\r\n")?;
@@ -101,7 +99,7 @@ impl Decoder {
             }
         };
         // Additional spaces between the numbers can exceed the limit.
-        (input.len() - behind_line.len() <= MAX_LINE).then(|| {
+        (input.len() - after_line.len() <= MAX_LINE).then(|| {
             *input = rest;
             counted(name, command)
         })

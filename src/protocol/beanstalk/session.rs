@@ -73,7 +73,7 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
         Command::MoveJob { id, tube, pri, delay } => extended::move_job(id, &tube, (pri, delay), context, out),
         Command::SetTube { tube, settings } => extended::set_tube(&tube, *settings, context, out),
         Command::Fail { id, pri, reason } => extended::fail(id, pri, reason.bytes(), context, out),
-        Command::LimitTube { tube, most } => extended::limit_tube(&tube, most, context, out),
+        Command::LimitTube { tube, limits } => extended::limit_tube(&tube, limits, context, out),
         Command::Auth(digest) => return auth(digest, context, out),
         Command::Stats => return begin(Box::new(Long::Stats(Box::default())), context, out),
         Command::Long(long) => return begin(long, context, out),
@@ -151,7 +151,6 @@ fn begin(mut long: Box<Long>, context: &mut Context, out: &mut Output) -> Flow {
     }
 }
 
-/// Executes a long command until the turn has reached its work limit.
 fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress {
     let (client, now) = (context.client, context.now);
     let engine = &mut *context.engine;
@@ -314,7 +313,6 @@ fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Fl
     Flow::Next
 }
 
-/// Appends the message that reports an event to a waiting client.
 pub fn notify(event: &Event, engine: &Engine, out: &mut Output) {
     match event {
         Event::Reserved { job, client } => {

@@ -36,7 +36,6 @@ pub const TAGS: [(&[u8], Extension); 10] = [
     (b"every:", Extension::Every),
 ];
 
-/// Parses the end of a put line, after the four numbers.
 pub fn read(rest: &[u8], extensions: Extensions) -> Tagging {
     match rest.first() {
         None => Tagging::Plain,
@@ -159,7 +158,6 @@ fn read_cron(value: &[u8]) -> Option<Name> {
     matches!(Recurrence::parse(&text), Some(Recurrence::Minutes(_))).then(|| Name::from(&*text))
 }
 
-/// Returns `true` if a put can have several tags of the extension.
 fn may_repeat(extension: Extension) -> bool {
     matches!(extension, Extension::Grp | Extension::Aft)
 }

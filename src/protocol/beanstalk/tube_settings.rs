@@ -31,7 +31,6 @@ pub const SETTINGS: [SettingRow; 6] = [
     SettingRow { word: "limit", read: |value, settings| put(limits(value), &mut settings.most), write: write_limits },
 ];
 
-/// Stores a value in `field`. Returns `None` if there is no value.
 fn put<T>(value: Option<T>, field: &mut T) -> Option<()> {
     *field = value?;
     Some(())
@@ -143,7 +142,6 @@ fn numbers(value: &[u8], separator: u8) -> Option<(u32, Option<u32>)> {
     }
 }
 
-/// Appends `number` unless the number is 0.
 fn push_positive(text: &mut Vec<u8>, number: u32) {
     if number > 0 {
         push_number(text, number.into());

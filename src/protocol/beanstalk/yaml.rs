@@ -17,7 +17,6 @@ use crate::engine::{
 use crate::protocol::text::{push_number, push_quoted, push_tube_name, whole_number};
 use crate::protocol::Output;
 
-/// A YAML document under construction.
 struct Yaml(Vec<u8>);
 
 impl Yaml {
@@ -27,7 +26,6 @@ impl Yaml {
         Yaml(text)
     }
 
-    /// Adds a line. `push` appends the value.
     fn line(&mut self, key: &str, push: impl FnOnce(&mut Vec<u8>)) {
         self.0.extend_from_slice(key.as_bytes());
         self.0.extend_from_slice(b": ");
@@ -52,7 +50,6 @@ impl Yaml {
         self.figure(key, FigureValue::Number(number));
     }
 
-    /// Adds a number unless the number is 0.
     fn positive(&mut self, key: &str, number: u64) {
         if number > 0 {
             self.number(key, number);
@@ -74,7 +71,6 @@ pub fn item(list: &mut Output, name: &[u8]) -> usize {
     text.len() - before
 }
 
-/// Returns a list of job IDs, for `list-jobs`.
 pub fn ids(ids: &[JobId]) -> Output {
     let mut list = PartialList::new(0).text;
     let text = list.text();
@@ -240,7 +236,6 @@ pub fn tube(tube: &TubeStats) -> Vec<u8> {
     yaml.0
 }
 
-/// Adds the statistics that only some tubes have.
 fn show_settings(yaml: &mut Yaml, tube: &TubeStats) {
     yaml.positive("current-jobs-held", tube.jobs.held);
     yaml.positive("current-jobs-scheduled", tube.jobs.scheduled);
@@ -249,7 +244,6 @@ fn show_settings(yaml: &mut Yaml, tube: &TubeStats) {
     }
 }
 
-/// Returns the statistics of a tube, including the statistics of [`tube_times`].
 pub fn tube_with_times(tube: &TubeStats, oldest: [Span; 3]) -> Vec<u8> {
     let mut yaml = plain_tube(tube);
     tube_times(tube, oldest, |key, value| yaml.figure(key, value));

@@ -19,8 +19,7 @@ use rows::{Row, ROWS};
 const FEW: u64 = 3;
 const MORE: u64 = 40;
 
-/// Maximum number of turns that a command can take.
-const MOST_TURNS: usize = 2000;
+const MAX_TURNS: usize = 2000;
 
 /// The number of jobs in each state, of additional tubes, and of clients that wait for a job.
 const SIZE: usize = 8;
@@ -70,7 +69,6 @@ const KINDS: [&str; 41] = [
     "http move-failed Sweep",
 ];
 
-/// Returns the name of the value's type or enum variant.
 fn type_name(value: &impl Debug) -> String {
     let text = format!("{value:?}");
     text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default().to_owned()
@@ -130,8 +128,8 @@ struct World {
 }
 
 impl World {
-    /// Returns a queue with jobs in all states in tube `t`. Without `used`, no client uses or watches the tube, so the
-    /// tube disappears with its last job.
+    /// Returns a queue with jobs in all states in tube `t`. Without `used`, no client uses or watches the tube, so
+    /// deleting all jobs also deletes the tube.
     fn new(used: bool) -> World {
         let mut settings = ProtocolSettings::default();
         settings.http.admin = true;
@@ -285,13 +283,11 @@ impl World {
         self.deliver();
     }
 
-    /// Executes complete commands of a new client.
     fn send_as_other(&mut self, commands: &str) {
         let peer = self.peer(Wire::Beanstalk);
         self.send(peer, commands.as_bytes());
     }
 
-    /// Executes a complete HTTP request of a new client.
     fn send_http(&mut self, request: &str, body: &str) {
         let requester = self.requester;
         let bytes = self.http(request, body).expect("a request");
@@ -319,7 +315,6 @@ impl World {
 /// A description and a function that changes the queue.
 type WorldChange = (&'static str, fn(&mut World));
 
-/// Changes that can happen between two turns of a command.
 const CHANGES: [WorldChange; 25] = [
     ("nothing", |_| {}),
     ("all jobs are deleted", World::delete_all),
@@ -420,7 +415,7 @@ fn execute_row(row: &Row, (what, change): WorldChange, used: bool, (at, steps): 
         }
     };
     for turn in 0.. {
-        assert!(turn < MOST_TURNS, "{} does not end when {what}", row.name);
+        assert!(turn < MAX_TURNS, "{} does not end when {what}", row.name);
         if turn == at {
             change(&mut world);
         }

@@ -10,7 +10,6 @@ use crate::access::{parse, Accounts, ClientAccess};
 use crate::engine::State;
 use crate::protocol::Wire;
 
-/// A command that takes several turns.
 pub struct Row {
     pub name: &'static str,
     /// Prepares the queue and returns the bytes of the command. Returns `None` if the client disconnects instead.
@@ -35,25 +34,21 @@ impl World {
         }
     }
 
-    /// Makes another client reserve all ready jobs.
     fn take_ready(&mut self) {
         let commands: String = self.ids(State::Ready).iter().map(|id| format!("reserve-job {id}\r\n")).collect();
         self.send_as_other(&commands);
     }
 
-    /// Makes another client bury all ready jobs.
     fn bury_ready(&mut self) {
         let ids = self.ids(State::Ready);
         let commands: String = ids.iter().map(|id| format!("reserve-job {id}\r\nbury {id} 0\r\n")).collect();
         self.send_as_other(&commands);
     }
 
-    /// Replaces the requester with a new client.
     fn request_by(&mut self, wire: Wire) {
         self.requester = self.peer(wire);
     }
 
-    /// Makes the requester watch many tubes.
     fn watch_many(&mut self) {
         (0..3 * SIZE).for_each(|tube| self.send(self.requester, format!("watch w{tube}\r\n").as_bytes()));
     }
