@@ -11,5 +11,5 @@ mod table;
 
 pub use client::{ClientAccess, Denied};
 pub use file::{parse, Accounts, FileError};
-pub use right::{Need, Right, Rights, Scope};
+pub use right::{hex, Need, Right, Rights, Scope};
 pub use table::{AccessTable, Digest, Entry, Proof};

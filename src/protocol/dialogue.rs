@@ -172,9 +172,9 @@ impl Dialogue {
     pub fn execute(&mut self, mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
         if context.access.is_some() && request.stage != Stage::Begun {
             match request.check(context) {
-                Decision::Made(Ok(())) => {}
-                Decision::More => return Flow::Continue(Box::new(request)),
-                Decision::Made(Err(denied)) => {
+                Some(Ok(())) => {}
+                None => return Flow::Continue(Box::new(request)),
+                Some(Err(denied)) => {
                     if matches!(&request.command, Command::Http(request) if request.awaits_body) {
                         self.accept_body(false);
                     }

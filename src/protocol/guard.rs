@@ -24,11 +24,8 @@ pub enum Subject<'a> {
     JobAndTube(JobId, &'a [u8]),
 }
 
-pub enum Decision {
-    Made(Result<(), Denied>),
-    /// The turn has reached its work limit. The check continues in another turn.
-    More,
-}
+/// The result of a permission check, or `None` if the turn has reached its work limit before the check was complete.
+pub type Decision = Option<Result<(), Denied>>;
 
 /// The number of name bytes whose check costs one step of the work limit.
 const NAME_BYTES_PER_STEP: usize = 16;
@@ -50,14 +47,14 @@ pub fn check(
     context: &mut Context,
 ) -> Decision {
     let (need, subject) = (command.need(id), command.subject(context));
-    let Context { engine, client, access: Some(access), .. } = context else { return Decision::Made(Ok(())) };
+    let Context { engine, client, access: Some(access), .. } = context else { return Some(Ok(())) };
     if access.rights().is_none() {
-        return Decision::Made(if command.allows_anonymous() { Ok(()) } else { Err(Denied::Unknown) });
+        return Some(if command.allows_anonymous() { Ok(()) } else { Err(Denied::Unknown) });
     }
     // Adding a job to a group requires the right to put jobs into the tube with the group's name.
     let mut groups = command.tags().into_iter().flat_map(|tags| &tags.groups);
     if let Err(denied) = groups.try_for_each(|tag| access.check(Need::PUT_NAMED, Some(&tag.name.text()))) {
-        return Decision::Made(Err(denied));
+        return Some(Err(denied));
     }
     let made = match (need.scope, subject) {
         (Scope::Used, _) => access.check(need, Some(engine.used(*client))),
@@ -74,7 +71,7 @@ pub fn check(
         }
         _ => access.check(need, None),
     };
-    Decision::Made(made)
+    Some(made)
 }
 
 /// Checks the right to one job. If the job does not exist, the right to any tube is sufficient.
@@ -105,15 +102,15 @@ fn jobs(
 ) -> Decision {
     for id in past(ids, *from) {
         if engine.steps().are_used_up() {
-            return Decision::More;
+            return None;
         }
         if let Err(denied) = job(need, Some(*id), engine, client, access) {
-            return Decision::Made(Err(denied));
+            return Some(Err(denied));
         }
         engine.take_steps(1);
         *from += 1;
     }
-    Decision::Made(Ok(()))
+    Some(Ok(()))
 }
 
 /// Returns `true` if the client may delete the job. A batch calls this function before each deletion, because the job
@@ -127,7 +124,7 @@ pub fn may_delete(context: &Context, id: JobId) -> bool {
 /// another tube requires the right to the tube, and a client that loses a right is disconnected.
 fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> Decision {
     if access.watched_are_checked {
-        return Decision::Made(Ok(()));
+        return Some(Ok(()));
     }
     let mut denied = Ok(());
     let progress = engine.walk_watched(client, from, |tube| {
@@ -135,24 +132,24 @@ fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, 
         0
     });
     if denied.is_ok() && progress == Progress::More {
-        return Decision::More;
+        return None;
     }
     access.watched_are_checked = denied.is_ok();
-    Decision::Made(denied)
+    Some(denied)
 }
 
 fn named(need: Need, names: &[u8], from: &mut usize, engine: &mut Engine, access: &ClientAccess) -> Decision {
     for name in past(names, *from).split(|byte| *byte == b' ') {
         if engine.steps().are_used_up() {
-            return Decision::More;
+            return None;
         }
         if let Err(denied) = access.check(need, Some(name)) {
-            return Decision::Made(Err(denied));
+            return Some(Err(denied));
         }
         engine.take_steps(1 + (name.len() / NAME_BYTES_PER_STEP) as u64);
         *from = (*from + name.len() + 1).min(names.len());
     }
-    Decision::Made(Ok(()))
+    Some(Ok(()))
 }
 
 #[cfg(test)]
@@ -173,7 +170,7 @@ mod tests {
         let mut from = 0;
         for turn in 1.. {
             engine.grant_steps(10);
-            if let Decision::Made(made) = watched(Need::TAKE_WATCHED, &mut from, engine, client, access) {
+            if let Some(made) = watched(Need::TAKE_WATCHED, &mut from, engine, client, access) {
                 return (turn, made.is_ok());
             }
         }

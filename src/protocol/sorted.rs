@@ -81,19 +81,8 @@ pub struct SortedPage<V> {
 impl<V> SortedPage<V> {
     pub fn new(order: Order, after: Option<Mark>, limit: usize) -> SortedPage<V> {
         let after = after.map(|mark| order.key(mark.value, &mark.name));
-        let rows = BTreeMap::new();
-        SortedPage {
-            order,
-            after,
-            limit,
-            found: 0,
-            after_mark: 0,
-            rows,
-            is_open: true,
-            names: 0,
-            has_more: false,
-            last: None,
-        }
+        let (rows, is_open, has_more, last) = (BTreeMap::new(), true, false, None);
+        SortedPage { order, after, limit, found: 0, after_mark: 0, rows, is_open, names: 0, has_more, last }
     }
 
     pub fn footprint(&self) -> u64 {

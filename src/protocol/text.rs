@@ -3,6 +3,7 @@
 //! Owns the parsers and the matching writers. A parser returns the parsed value and the rest of the input. Must not
 //! panic on any input.
 
+use crate::access::hex;
 use crate::engine::is_tube_name_byte;
 
 /// Returns the items after the first `count` items, or an empty slice if there are fewer.
@@ -62,16 +63,9 @@ pub fn whole_number(text: &[u8]) -> Option<u64> {
     digits(text).filter(|(_, rest)| rest.is_empty()).map(|(number, _)| number)
 }
 
-fn hex_digit(byte: u8) -> Option<u8> {
-    char::from(byte).to_digit(16).map(|digit| digit as u8)
-}
-
 /// Decodes a byte from the first two characters, which must be hexadecimal digits.
 pub fn hex_pair(text: &[u8]) -> Option<u8> {
-    match text {
-        [high, low, ..] => Some(hex_digit(*high)? << 4 | hex_digit(*low)?),
-        _ => None,
-    }
+    text.get(..2).and_then(hex)
 }
 
 #[inline(always)] // for speed: a put has four numbers
@@ -86,17 +80,14 @@ fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
         0 => None,
         // At most 19 digits cannot overflow.
         1..=19 => Some((number, rest)),
-        _ => long_number(bytes),
+        length => Some((long_number(upto(bytes, length))?, rest)),
     }
 }
 
 /// Parses a number whose digits can overflow 64 bits.
 #[cold]
-fn long_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let length = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let (digits, rest) = bytes.split_at(length);
-    let add = |number: u64, byte: &u8| number.checked_mul(10)?.checked_add((byte - b'0').into());
-    digits.iter().try_fold(0, add).map(|number| (number, rest))
+fn long_number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// Splits `bytes` after the longest prefix of characters that are valid in a tube name.

@@ -83,7 +83,7 @@ pub fn delete_batch(
             return Progress::More;
         }
     }
-    reply::pair(out, b"DELETED_BATCH", *deleted, ids.len() as u64 - *deleted);
+    reply::numbers(out, b"DELETED_BATCH", [*deleted, ids.len() as u64 - *deleted]);
     Progress::Done
 }
 

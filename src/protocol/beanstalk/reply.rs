@@ -45,17 +45,13 @@ pub fn found(out: &mut Output, found: bool, done: &[u8]) {
 }
 
 pub fn numbered(out: &mut Output, word: &[u8], number: u64) {
-    let text = out.text();
-    text.extend_from_slice(word);
-    text.push(b' ');
-    push_number(text, number);
-    text.extend_from_slice(b"\r\n");
+    numbers(out, word, [number]);
 }
 
-pub fn pair(out: &mut Output, word: &[u8], first: u64, second: u64) {
+pub fn numbers<const N: usize>(out: &mut Output, word: &[u8], numbers: [u64; N]) {
     let text = out.text();
     text.extend_from_slice(word);
-    for number in [first, second] {
+    for number in numbers {
         text.push(b' ');
         push_number(text, number);
     }
@@ -65,30 +61,22 @@ pub fn pair(out: &mut Output, word: &[u8], first: u64, second: u64) {
 /// Appends INSERTED with the ID and the state of the job that a put duplicates. `state` is `None` if the job has ended.
 /// `raised` contains the job's new priority if the put has raised the priority.
 pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Option<Priority>) {
-    let text = out.text();
-    text.extend_from_slice(b"INSERTED ");
-    push_number(text, id.0);
-    text.extend_from_slice(match state {
-        Some(State::Ready) => b" READY",
-        Some(State::Delayed | State::Held) => b" DELAYED",
-        Some(State::Reserved) => b" RESERVED",
-        Some(State::Buried) => b" BURIED",
-        Some(State::Scheduled) => b" SCHEDULED",
-        Some(State::Finished) | None => b" DELETED",
-    });
-    if let Some(pri) = raised {
-        text.push(b' ');
-        push_number(text, pri.into());
-    }
-    text.extend_from_slice(b"\r\n");
+    let state = match state {
+        Some(State::Ready) => "READY",
+        Some(State::Delayed | State::Held) => "DELAYED",
+        Some(State::Reserved) => "RESERVED",
+        Some(State::Buried) => "BURIED",
+        Some(State::Scheduled) => "SCHEDULED",
+        Some(State::Finished) | None => "DELETED",
+    };
+    let raised = raised.map_or(String::new(), |pri| format!(" {pri}"));
+    words(out, format!("INSERTED {} {state}{raised}\r\n", id.0).as_bytes());
 }
 
 /// Appends INSERTED with the ID of a schedule. `replaced` is `true` if the schedule has replaced an older schedule.
 pub fn scheduled(out: &mut Output, id: JobId, replaced: bool) {
-    let text = out.text();
-    text.extend_from_slice(b"INSERTED ");
-    push_number(text, id.0);
-    text.extend_from_slice(if replaced { b" REPLACED\r\n" } else { b" SCHEDULED\r\n" });
+    let state = if replaced { "REPLACED" } else { "SCHEDULED" };
+    words(out, format!("INSERTED {} {state}\r\n", id.0).as_bytes());
 }
 
 pub fn using(out: &mut Output, name: &[u8]) {
@@ -101,13 +89,7 @@ pub fn using(out: &mut Output, name: &[u8]) {
 /// Appends `word` and the job, or NOT_FOUND if there is no job.
 pub fn job(out: &mut Output, word: &[u8], job: Option<JobView>) {
     let Some(job) = job else { return words(out, NOT_FOUND) };
-    let text = out.text();
-    text.extend_from_slice(word);
-    text.push(b' ');
-    push_number(text, job.id().0);
-    text.push(b' ');
-    push_number(text, job.body().len() as u64);
-    text.extend_from_slice(b"\r\n");
+    numbers(out, word, [job.id().0, job.body().len() as u64]);
     out.body(job.body());
     out.text().extend_from_slice(b"\r\n");
 }
@@ -132,7 +114,6 @@ pub fn list(out: &mut Output, mut list: Output) {
 pub fn yaml(out: &mut Output, body: Option<Vec<u8>>) {
     let Some(body) = body else { return words(out, NOT_FOUND) };
     numbered(out, b"OK", body.len() as u64);
-    let text = out.text();
-    text.extend_from_slice(&body);
-    text.extend_from_slice(b"\r\n");
+    words(out, &body);
+    words(out, b"\r\n");
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::command::{Command, InPlace};
+use super::command::Command;
 use super::extensions::Extension;
 use super::figures::QueueFigures;
 use super::long::{Long, PartialList};
@@ -12,7 +12,7 @@ use super::{extended, reply, yaml};
 use crate::access::Digest;
 use crate::engine::{
     Engine, Event, JobId, JobView, Name, NewBody, NewJob, PastJob, Progress, Refused, Report, Reserve, Span, State,
-    Tagged, Tags, TouchAll,
+    Tagged, Tags, TouchAll, TubeStats,
 };
 use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::history::{self, HistoryWalk};
@@ -23,7 +23,9 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
     let (client, now) = (context.client, context.now);
     let engine = &mut *context.engine;
     match command {
-        Command::PutInPlace { job } => put_in_place(job, context, out),
+        Command::PutInPlace { job: NewJob { pri, delay, ttr, body } } => {
+            put(NewJob { pri, delay, ttr, body: body.bytes(context.input) }, context, out);
+        }
         Command::Put { job, tags: None } => put(job, context, out),
         Command::Put { job, tags: Some(tags) } => put_tagged(job, *tags, context, out),
         Command::Refused { reply, is_producer } => {
@@ -65,7 +67,10 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
             let name = Name::from(&*group);
             reply::yaml(out, engine.group_stats(&name).map(|figures| yaml::group(&group, &figures)));
         }
-        Command::ReserveWithAbort(timeout) => return reserve_with_abort(timeout, context, out),
+        Command::ReserveWithAbort(timeout) => match reserve(timeout, context, out) {
+            Flow::Wait => return Flow::WaitForInput,
+            flow => return flow,
+        },
         Command::ReserveBatch(count, timeout) => return extended::reserve_batch(count, timeout, context, out),
         Command::ReserveMode(mode) => extended::reserve_mode(mode, context, out),
         Command::Wait(id, timeout) => return extended::wait(id, timeout, context, out),
@@ -157,7 +162,7 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
     match long {
         Long::Kick(kick) => engine.kick(client, kick, now).then(|| reply::numbered(out, b"KICKED", kick.done)),
         Long::ListTubes(list) => list_tubes(list, context, out),
-        Long::StatsTubes(list) => stats_tubes(list, context, out),
+        Long::StatsTubes(list) => add_tubes(list, yaml::tube_item, context, out),
         Long::Stats(sums) => {
             let Some(figures) = sums.advance(context) else { return Progress::More };
             let figures = QueueFigures::of(figures, context);
@@ -192,15 +197,13 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
             Ok(progress) => progress.then(|| reply::numbered(out, b"MOVED", moving.done)),
             Err(_) => Progress::Done.then(|| reply::words(out, reply::OUT_OF_MEMORY)),
         },
-        Long::StatsTube(find) if context.settings.extensions.has(Extension::Times) => {
-            engine.find_oldest(find).then(|| {
-                let tube = engine.tube_stats(find.tube(), now);
-                reply::yaml(out, tube.map(|tube| yaml::tube_with_times(&tube, find.ages(now))));
-            })
-        }
         Long::StatsTube(find) => {
-            reply::yaml(out, engine.tube_stats(find.tube(), now).map(|tube| yaml::tube(&tube)));
-            Progress::Done
+            let has_times = context.settings.extensions.has(Extension::Times);
+            let progress = if has_times { engine.find_oldest(find) } else { Progress::Done };
+            progress.then(|| {
+                let oldest = has_times.then(|| find.ages(now));
+                reply::yaml(out, engine.tube_stats(find.tube(), now).map(|tube| yaml::tube(&tube, oldest)));
+            })
         }
     }
 }
@@ -215,12 +218,7 @@ fn list_tubes(list: &mut Option<PartialList>, context: &mut Context, out: &mut O
         *list = Some(PartialList::new(0));
         return Progress::More;
     };
-    let Context { engine, access, now, .. } = context;
-    let progress = engine.walk_tubes(&mut list.from, *now, |tube| match protocol::sees(access, tube.name) {
-        true => yaml::item(&mut list.text, tube.name),
-        false => 0,
-    });
-    list.send(progress, context, out)
+    add_tubes(list, |text, tube| yaml::item(text, tube.name), context, out)
 }
 
 fn list_few_tubes(context: &mut Context, out: &mut Output) -> bool {
@@ -237,10 +235,15 @@ fn list_few_tubes(context: &mut Context, out: &mut Output) -> bool {
     listed
 }
 
-fn stats_tubes(list: &mut PartialList, context: &mut Context, out: &mut Output) -> Progress {
+fn add_tubes(
+    list: &mut PartialList,
+    add: impl Fn(&mut Output, &TubeStats) -> usize,
+    context: &mut Context,
+    out: &mut Output,
+) -> Progress {
     let Context { engine, access, now, .. } = context;
     let progress = engine.walk_tubes(&mut list.from, *now, |tube| match protocol::sees(access, tube.name) {
-        true => yaml::tube_item(&mut list.text, tube),
+        true => add(&mut list.text, tube),
         false => 0,
     });
     list.send(progress, context, out)
@@ -262,11 +265,6 @@ fn put(job: NewJob<impl NewBody>, context: &mut Context, out: &mut Output) {
         Ok(id) => reply::numbered(out, b"INSERTED", id.0),
         Err(why) => refused(out, why),
     }
-}
-
-fn put_in_place(job: NewJob<InPlace>, context: &mut Context, out: &mut Output) {
-    let NewJob { pri, delay, ttr, body } = job;
-    put(NewJob { pri, delay, ttr, body: body.bytes(context.input) }, context, out);
 }
 
 fn refused(out: &mut Output, why: Refused) {
@@ -293,13 +291,6 @@ fn release(id: JobId, released: bool, engine: &Engine, out: &mut Output) {
     let is_bound = |job: &JobView| engine.extras(job).is_some_and(|extras| extras.max_attempts > 0);
     let buried = released && engine.job(id).is_some_and(|job| job.state() == State::Buried && is_bound(&job));
     reply::found(out, released, if buried { reply::BURIED } else { reply::RELEASED });
-}
-
-fn reserve_with_abort(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
-    match reserve(timeout, context, out) {
-        Flow::Wait => Flow::WaitForInput,
-        flow => flow,
-    }
 }
 
 fn reserve(timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {

@@ -73,12 +73,7 @@ pub fn item(list: &mut Output, name: &[u8]) -> usize {
 
 pub fn ids(ids: &[JobId]) -> Output {
     let mut list = PartialList::new(0).text;
-    let text = list.text();
-    for id in ids {
-        text.extend_from_slice(b"- ");
-        push_number(text, id.0);
-        text.push(b'\n');
-    }
+    ids.iter().for_each(|id| list.text().extend_from_slice(format!("- {}\n", id.0).as_bytes()));
     list
 }
 
@@ -230,30 +225,25 @@ pub fn ended_key(list: &mut Output, number: u32, ended: &EndedKey, now: Time) {
     text.extend_from_slice(b"]\n");
 }
 
-pub fn tube(tube: &TubeStats) -> Vec<u8> {
-    let mut yaml = plain_tube(tube);
-    show_settings(&mut yaml, tube);
-    yaml.0
-}
-
-fn show_settings(yaml: &mut Yaml, tube: &TubeStats) {
+/// Returns the statistics of a tube. `oldest` contains the arguments of [`tube_times`], which are optional.
+pub fn tube(tube: &TubeStats, oldest: Option<[Span; 3]>) -> Vec<u8> {
+    let mut yaml = Yaml::new(1024);
+    yaml.quoted("name", tube.name);
+    TUBE_FIGURES.iter().for_each(|row| yaml.number(row.name, (row.of)(tube)));
+    if let Some(oldest) = oldest {
+        tube_times(tube, oldest, |key, value| yaml.figure(key, value));
+    }
     yaml.positive("current-jobs-held", tube.jobs.held);
     yaml.positive("current-jobs-scheduled", tube.jobs.scheduled);
     if let Some(settings) = tube.settings {
         yaml.quoted("settings", &written(settings));
     }
-}
-
-pub fn tube_with_times(tube: &TubeStats, oldest: [Span; 3]) -> Vec<u8> {
-    let mut yaml = plain_tube(tube);
-    tube_times(tube, oldest, |key, value| yaml.figure(key, value));
-    show_settings(&mut yaml, tube);
     yaml.0
 }
 
 /// Adds the statistics of a tube to a list. Returns the number of bytes added.
 pub fn tube_item(list: &mut Output, tube: &TubeStats) -> usize {
-    push_item(list, &self::tube(tube))
+    push_item(list, &self::tube(tube, None))
 }
 
 /// Adds the lines of a YAML document to a list as one object. Returns the number of bytes added.
@@ -265,13 +255,6 @@ fn push_item(list: &mut Output, lines: &[u8]) -> usize {
         text.extend_from_slice(line);
     }
     text.len() - before
-}
-
-fn plain_tube(tube: &TubeStats) -> Yaml {
-    let mut yaml = Yaml::new(1024);
-    yaml.quoted("name", tube.name);
-    TUBE_FIGURES.iter().for_each(|row| yaml.number(row.name, (row.of)(tube)));
-    yaml
 }
 
 pub fn stats(figures: &QueueFigures, extensions: Extensions) -> Vec<u8> {
