@@ -82,7 +82,7 @@ fn has_word(text: &str, word: &str) -> bool {
 
 fn words(needs: &Needs) -> Vec<&'static str> {
     let tags = TAGS.iter().map(|(tag, _)| std::str::from_utf8(tag).expect("text").trim_end_matches(':'));
-    let settings = SETTINGS.iter().map(|row| row.word);
+    let settings = SETTINGS.iter().copied();
     match needs {
         Tags => tags.collect(),
         Settings => settings.collect(),

@@ -559,8 +559,8 @@ fn the_page_of_the_protocol_has_every_command_and_extension_and_no_other() {
     );
     expected.extend(tags);
     assert_eq!(found, expected);
-    for row in SETTINGS {
-        assert!(page.contains(&format!(".It Cm {} : Ns ", row.word)), "the setting {}", row.word);
+    for word in SETTINGS {
+        assert!(page.contains(&format!(".It Cm {word} : Ns ")), "the setting {word}");
     }
     for (_, word) in EXTENSIONS {
         assert!(page.contains(&format!(".It Ql {word}\n")), "the extension {word}");

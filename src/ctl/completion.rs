@@ -22,7 +22,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let script = script.replace("@OPTIONS@", &options).replace("@NAMES@", &names);
     // The list of subcommands can contain `@SETTINGS@`, so settings are substituted last.
     let script = script.replace("@SUBCOMMANDS@", &subcommands);
-    let script = script.replace("@SETTINGS@", &SETTINGS.map(|row| format!("{}:", row.word)).join(" "));
+    let script = script.replace("@SETTINGS@", &SETTINGS.map(|word| format!("{word}:")).join(" "));
     out.line(script.trim_end()).map(|()| DONE)
 }
 

@@ -10,7 +10,7 @@ macro_rules! table {
         $(#[$about:meta])*
         enum $name:ident = $first_number:literal;
         $(#[$about_rows:meta])*
-        const $rows:ident: [$row:ty] = $build:ident;
+        static $rows:ident: [$row:ty] = $build:ident;
         $first:ident($($first_arguments:tt)*),
         $($variant:ident($($arguments:tt)*),)*
     ) => {
@@ -23,7 +23,7 @@ macro_rules! table {
         }
 
         $(#[$about_rows])*
-        pub const $rows: [$row; [stringify!($first), $(stringify!($variant)),*].len()] =
+        pub static $rows: [$row; [stringify!($first), $(stringify!($variant)),*].len()] =
             [$build($name::$first, $($first_arguments)*), $($build($name::$variant, $($arguments)*)),*];
     };
 }

@@ -132,7 +132,7 @@ fn bash_completes() {
     assert_eq!(offers(&["beanpole", "put", "-t", "m"]), ["mail", "mint"].map(str::to_owned).into());
     assert_eq!(offers(&["beanpole", "tubes", "\"m"]), [r#"\"my\ tube\""#.to_owned()].into());
     assert_eq!(offers(&["beanpole", "tube", "mi"]), ["mint".to_owned()].into());
-    let settings: BTreeSet<String> = SETTINGS.iter().map(|row| format!("{}:", row.word)).collect();
+    let settings: BTreeSet<String> = SETTINGS.iter().map(|word| format!("{word}:")).collect();
     assert_eq!(offers(&["beanpole", "tube", "mail", ""]), settings);
     assert!(offers(&["beanpole", "work", "mail", ""]).contains("--"));
     assert_eq!(offers(&["beanpole", "completion", "z"]), ["zsh".to_owned()].into());

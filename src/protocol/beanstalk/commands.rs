@@ -44,6 +44,8 @@ pub struct CommandRow {
     /// The prefix of all lines that contain the command.
     pub word: &'static str,
     pub arguments: &'static str,
+    /// The maximum length of a line in bytes, including CR LF, if all names are quoted.
+    longest: usize,
     /// Parses the arguments. Malformed lines are not counted as commands. The decoder itself parses the arguments of
     /// commands with a body.
     parse: Parse,
@@ -57,13 +59,13 @@ const fn row(
     arguments: &'static str,
     parse: Parse,
 ) -> CommandRow {
-    CommandRow { name, need, extension, word, arguments, parse }
+    CommandRow { name, need, extension, word, arguments, longest: longest_line(word, arguments), parse }
 }
 
 table! {
     /// A command. The value is the index of the row in the table.
     enum CommandName = 0;
-    const COMMANDS: [CommandRow] = row;
+    static COMMANDS: [CommandRow] = row;
     Put(Need::PUT_USED, None, "put ", "<pri> <delay> <ttr> <bytes>", |_| None),
     Peek(Need::LOOK_JOB, None, "peek ", "<id>", |args| args.id().map(Command::Peek)),
     PeekReady(Need::LOOK_USED, None, "peek-ready", "", |_| Some(Command::PeekNext(State::Ready))),
@@ -116,16 +118,6 @@ table! {
     Auth(Need::OPEN, None, "auth ", "<token>", |args| Some(Command::Auth(Digest::of(args.all())))),
 }
 
-/// A copy of the table with a fixed address, for references with a static lifetime.
-static ROWS: [CommandRow; COMMANDS.len()] = COMMANDS;
-
-impl CommandName {
-    #[expect(clippy::indexing_slicing, reason = "the names are in the order of the rows")]
-    pub fn row(self) -> &'static CommandRow {
-        &ROWS[self as usize]
-    }
-}
-
 /// Marks the end of a linked list of rows.
 const NO_ROW: u8 = u8::MAX;
 
@@ -148,7 +140,7 @@ const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
 pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow> {
     let letter = usize::from(line.first()?.wrapping_sub(b'a'));
     let mut index = *CHAINS.0.get(letter)?;
-    while let Some(row) = ROWS.get(usize::from(index)) {
+    while let Some(row) = COMMANDS.get(usize::from(index)) {
         if line.starts_with(row.word.as_bytes()) && row.extension.is_none_or(|extension| extensions.has(extension)) {
             return Some(row);
         }
@@ -157,23 +149,11 @@ pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow
     None
 }
 
-/// The maximum line length of each command in bytes, including CR LF, if all names are quoted.
-#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
-const LONGEST: [usize; COMMANDS.len()] = {
-    let mut longest = [0; COMMANDS.len()];
-    let mut row = 0;
-    while row < COMMANDS.len() {
-        longest[row] = longest_line(&COMMANDS[row]);
-        row += 1;
-    }
-    longest
-};
-
 /// Computes the maximum line length from the arguments in the table. Returns at least `MAX_LINE`, because beanstalkd
 /// allows additional spaces.
-const fn longest_line(row: &CommandRow) -> usize {
-    let mut length = row.word.len() + 2;
-    let mut arguments = row.arguments.as_bytes();
+const fn longest_line(word: &str, arguments: &str) -> usize {
+    let mut length = word.len() + 2;
+    let mut arguments = arguments.as_bytes();
     while let [first, rest @ ..] = arguments {
         arguments = rest;
         if *first == b'<' {
@@ -195,15 +175,13 @@ const fn longest_line(row: &CommandRow) -> usize {
 impl CommandRow {
     /// Returns the maximum length of a line in bytes, including CR LF. For beanstalkd's commands, the limit exceeds
     /// beanstalkd's limit only if names can be quoted.
-    #[expect(clippy::indexing_slicing, reason = "the names are in the order of the rows")]
     pub fn longest(&self, extensions: Extensions) -> usize {
-        if self.name == CommandName::Put {
-            return if extensions == Extensions::NONE { MAX_LINE } else { MAX_PUT_LINE };
+        match self.name {
+            CommandName::Put if extensions != Extensions::NONE => MAX_PUT_LINE,
+            CommandName::Put => MAX_LINE,
+            _ if self.extension.is_some() || extensions.has(Extension::Quote) => self.longest,
+            _ => MAX_LINE,
         }
-        if self.extension.is_some() || extensions.has(Extension::Quote) {
-            return LONGEST[self.name as usize];
-        }
-        MAX_LINE
     }
 
     /// Parses the arguments of a line. `is_long` is `true` if the line exceeds beanstalkd's limit.

@@ -10,7 +10,7 @@ const fn row(extension: Extension, word: &'static str) -> (Extension, &'static s
 table! {
     /// An extension. The manual page beanpole-beanstalk(7) contains a description.
     enum Extension = 0;
-    const EXTENSIONS: [(Extension, &'static str)] = row;
+    static EXTENSIONS: [(Extension, &'static str)] = row;
     Idp("idp"),
     Tub("tub"),
     Try("try"),

@@ -31,20 +31,20 @@ enum Reading {
     Body(Box<Arriving<Line>>),
 }
 
+/// A line that a body follows.
 #[derive(Debug)]
 enum Line {
     Put(NewJob<()>, Option<Box<Tags>>),
     Fail(JobId, Priority),
-    /// An invalid command and the reply. See [`Command::Refused`].
-    Refused {
-        name: CommandName,
-        reply: &'static [u8],
-        is_producer: bool,
-    },
+    Refused(Decoded<Command>),
 }
 
 fn counted(name: CommandName, command: Command) -> Decoded<Command> {
     (Some(CommandId::beanstalk(name)), command)
+}
+
+fn refused(name: CommandName, reply: &'static [u8], is_producer: bool) -> Decoded<Command> {
+    counted(name, Command::Refused { reply, is_producer })
 }
 
 impl Decoder {
@@ -157,7 +157,7 @@ impl Decoder {
         };
         let line = match tags {
             Ok(tags) => Line::Put(job, tags),
-            Err(reply) => Line::Refused { name: CommandName::Put, reply, is_producer: false },
+            Err(reply) => Line::Refused(refused(CommandName::Put, reply, false)),
         };
         if let (Line::Put(..), Some((whole, rest))) = (&line, input.split_at_checked(size as usize + 2)) {
             *input = rest;
@@ -171,16 +171,18 @@ impl Decoder {
         let Some((id, pri, size)) = fail_args(args).filter(|_| !is_long) else {
             return Some((None, Command::BadFormat));
         };
-        let too_big = Line::Refused { name: CommandName::Fail, reply: reply::JOB_TOO_BIG, is_producer: false };
-        self.receive(if size > limits.max_job_size { too_big } else { Line::Fail(id, pri) }, size, limits)
+        let line = match size > limits.max_job_size {
+            true => Line::Refused(refused(CommandName::Fail, reply::JOB_TOO_BIG, false)),
+            false => Line::Fail(id, pri),
+        };
+        self.receive(line, size, limits)
     }
 
     /// Prepares to receive the body after a line, or to skip the body if the command is refused.
     fn receive(&mut self, line: Line, size: u32, limits: &DecodeLimits) -> Option<Decoded<Command>> {
-        let is_refused = matches!(line, Line::Refused { .. });
-        let (line, body) = match Upload::begin(size as usize, limits.room).filter(|_| !is_refused) {
-            Some(body) => (line, body),
-            None => (if is_refused { line } else { line.refuse(reply::OUT_OF_MEMORY) }, Upload::skip(size.into())),
+        let (line, body) = match (line, Upload::begin(size as usize, limits.room)) {
+            (line @ (Line::Put(..) | Line::Fail(..)), Some(body)) => (line, body),
+            (line, _) => (Line::Refused(line.refuse(reply::OUT_OF_MEMORY)), Upload::skip(size.into())),
         };
         self.state = Reading::Body(Box::new(Arriving::new(line, body)));
         None
@@ -195,11 +197,11 @@ impl Decoder {
 }
 
 impl Line {
-    fn refuse(self, reply: &'static [u8]) -> Line {
+    fn refuse(self, reply: &'static [u8]) -> Decoded<Command> {
         match self {
-            Line::Put(..) => Line::Refused { name: CommandName::Put, reply, is_producer: true },
-            Line::Fail(..) => Line::Refused { name: CommandName::Fail, reply, is_producer: false },
-            refused @ Line::Refused { .. } => refused,
+            Line::Put(..) => refused(CommandName::Put, reply, true),
+            Line::Fail(..) => refused(CommandName::Fail, reply, false),
+            Line::Refused(refused) => refused,
         }
     }
 
@@ -207,13 +209,12 @@ impl Line {
     /// exhausted.
     fn with_body(self, is_whole: bool, body: Option<Body>) -> Decoded<Command> {
         match (self, body) {
-            (Line::Refused { name, reply, is_producer }, _) => counted(name, Command::Refused { reply, is_producer }),
-            (line, _) if !is_whole => line.refuse(reply::EXPECTED_CRLF).with_body(true, None),
-            (line, None) => line.refuse(reply::OUT_OF_MEMORY).with_body(true, None),
+            (line, _) if !is_whole => line.refuse(reply::EXPECTED_CRLF),
             (Line::Put(job, tags), Some(body)) => {
                 counted(CommandName::Put, Command::Put { job: with_body(job, body), tags })
             }
             (Line::Fail(id, pri), Some(reason)) => counted(CommandName::Fail, Command::Fail { id, pri, reason }),
+            (line, _) => line.refuse(reply::OUT_OF_MEMORY),
         }
     }
 }

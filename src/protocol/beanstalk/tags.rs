@@ -88,7 +88,7 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
                 Some((key, b"")) => (quoted_name(&key)?, None),
                 Some((key, rest)) => (quoted_name(&key)?, Some(whole(rest.strip_prefix(b":")?)?)),
                 None => {
-                    let (key, keep) = split(value)?;
+                    let (key, keep) = split(value, b':')?;
                     (name(key)?, keep)
                 }
             };
@@ -117,7 +117,7 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
         Extension::Ttl => tags.ttl = Span::from_secs(whole(value).filter(|secs| *secs > 0)?.into()),
         Extension::Grp => add_group(tags, value, Tie::Member)?,
         Extension::Aft => {
-            let (group, count) = split(value)?;
+            let (group, count) = split(value, b':')?;
             let tie = match count {
                 None => Tie::After { even_if_new: false },
                 Some(0) => Tie::After { even_if_new: true },
@@ -132,7 +132,7 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
             tags.recurs = Some(is_number.then(|| Name::from(value))?);
         }
         Extension::Con => {
-            let (key, most) = split(value)?;
+            let (key, most) = split(value, b':')?;
             tags.concurrency = Some((name(key)?, most.or(Some(1)).filter(|most| *most > 0)?));
         }
         _ => return None,
@@ -170,9 +170,9 @@ fn add_group(tags: &mut Tags, group: &[u8], tie: Tie) -> Option<()> {
     (is_new && tags.groups.len() < MAX_TIES).then(|| tags.groups.push(GroupTag { name, tie }))
 }
 
-/// Splits `value` at the first colon. The text after the colon must be a number.
-fn split(value: &[u8]) -> Option<(&[u8], Option<u32>)> {
-    match value.iter().position(|&byte| byte == b':') {
+/// Splits `value` at the first separator. The text after the separator must be a number.
+pub fn split(value: &[u8], separator: u8) -> Option<(&[u8], Option<u32>)> {
+    match value.iter().position(|&byte| byte == separator) {
         Some(at) => Some((upto(value, at), Some(whole(past(value, at + 1))?))),
         None => Some((value, None)),
     }

@@ -3,149 +3,90 @@
 //! Owns the syntax of the settings in `set-tube`, `stats-tube` and settings files. Must not depend on the effects of
 //! the settings.
 
-use super::tags::{next_tag, whole};
-use crate::engine::{Rate, TubeSettings, UNLIMITED};
-use crate::protocol::text::{past, push_number, push_tube_name, tube_name};
+use super::tags::{next_tag, split, whole};
+use crate::engine::{Rate, TubeSettings};
+use crate::protocol::text::{past, push_tube_name, tube_name, upto};
 
-/// Parses a value into the settings. Returns `None` if the value is malformed.
-type Read = fn(&[u8], &mut TubeSettings) -> Option<()>;
-
-/// Appends a value of the settings, or nothing if the value is not set.
-type Write = fn(&TubeSettings, &mut Vec<u8>);
-
-/// A setting. The section about `set-tube` in the manual page beanpole-beanstalk(7) contains a description.
-pub struct SettingRow {
-    pub word: &'static str,
-    read: Read,
-    write: Write,
-}
-
-/// All settings, in the order of the text form.
-#[rustfmt::skip]
-pub const SETTINGS: [SettingRow; 6] = [
-    SettingRow { word: "try", read: read_try, write: write_try },
-    SettingRow { word: "ttl", read: |value, settings| put(positive(value), &mut settings.ttl), write: |settings, text| push_positive(text, settings.ttl) },
-    SettingRow { word: "dead", read: |value, settings| put(tube_name(value).map(Some), &mut settings.dead), write: write_dead },
-    SettingRow { word: "max", read: |value, settings| put(positive(value), &mut settings.max), write: |settings, text| push_positive(text, settings.max) },
-    SettingRow { word: "rate", read: |value, settings| put(rate(value).map(Some), &mut settings.rate), write: write_rate },
-    SettingRow { word: "limit", read: |value, settings| put(limits(value), &mut settings.most), write: write_limits },
-];
-
-fn put<T>(value: Option<T>, field: &mut T) -> Option<()> {
-    *field = value?;
-    Some(())
-}
-
-fn read_try(value: &[u8], settings: &mut TubeSettings) -> Option<()> {
-    let (count, backoff) = numbers(value, b':')?;
-    settings.backoff = backoff.unwrap_or(0);
-    put(u8::try_from(count).ok().filter(|tries| *tries > 0), &mut settings.tries)
-}
-
-fn write_try(settings: &TubeSettings, text: &mut Vec<u8>) {
-    push_positive(text, settings.tries.into());
-    if settings.tries > 0 && settings.backoff > 0 {
-        text.push(b':');
-        push_number(text, settings.backoff.into());
-    }
-}
-
-fn write_dead(settings: &TubeSettings, text: &mut Vec<u8>) {
-    if let Some(dead) = &settings.dead {
-        push_tube_name(text, dead);
-    }
-}
-
-fn rate(value: &[u8]) -> Option<Rate> {
-    let (count, seconds) = numbers(value, b'/')?;
-    let rate = Rate { count, seconds: seconds? };
-    (rate.count > 0 && rate.seconds > 0).then_some(rate)
-}
-
-fn write_rate(settings: &TubeSettings, text: &mut Vec<u8>) {
-    if let Some(Rate { count, seconds }) = settings.rate {
-        push_number(text, count.into());
-        text.push(b'/');
-        push_number(text, seconds.into());
-    }
-}
-
-/// Parses a single limit, or separate limits for jobs with high, normal and low priority. 0 means no limit.
-fn limits(value: &[u8]) -> Option<[u32; 3]> {
-    let most: Option<Vec<u32>> = value.split(|&byte| byte == b':').map(whole).collect();
-    let most = match most?[..] {
-        [most] => [most; 3],
-        [high, normal, low] => [high, normal, low],
-        _ => return None,
-    };
-    (most != [0; 3]).then(|| most.map(|most| if most == 0 { u32::MAX } else { most }))
-}
-
-fn write_limits(settings: &TubeSettings, text: &mut Vec<u8>) {
-    if settings.most == UNLIMITED {
-        return;
-    }
-    let [high, normal, low] = settings.most.map(|most| if most == u32::MAX { 0 } else { most });
-    push_number(text, high.into());
-    if (normal, low) != (high, high) {
-        for most in [normal, low] {
-            text.push(b':');
-            push_number(text, most.into());
-        }
-    }
-}
+/// The words of all settings, in the order of the text form. The section about `set-tube` in the manual page
+/// beanpole-beanstalk(7) describes the settings.
+pub const SETTINGS: [&str; 6] = ["try", "ttl", "dead", "max", "rate", "limit"];
 
 /// Parses settings in any order. Returns `None` if a setting is malformed or repeated.
 pub fn read(text: &[u8]) -> Option<TubeSettings> {
-    let (mut settings, mut seen, mut left) = (TubeSettings::default(), 0u8, text);
+    let (mut settings, mut seen, mut left) = (TubeSettings::default(), Vec::new(), text);
     while let Some((word, rest)) = next_tag(left) {
         let colon = word.iter().position(|&byte| byte == b':')?;
-        let (name, value) = (word.get(..colon)?, past(word, colon + 1));
-        let (index, row) = SETTINGS.iter().enumerate().find(|(_, row)| row.word.as_bytes() == name)?;
-        if seen & 1 << index != 0 {
+        let name = upto(word, colon);
+        if seen.contains(&name) {
             return None;
         }
-        seen |= 1 << index;
-        (row.read)(value, &mut settings)?;
+        seen.push(name);
+        read_one(name, past(word, colon + 1), &mut settings)?;
         left = rest;
     }
     left.is_empty().then_some(settings)
 }
 
-pub fn written(settings: &TubeSettings) -> Vec<u8> {
-    let mut text = Vec::new();
-    for row in &SETTINGS {
-        let start = text.len();
-        if start > 0 {
-            text.push(b' ');
+fn read_one(name: &[u8], value: &[u8], settings: &mut TubeSettings) -> Option<()> {
+    match name {
+        b"try" => {
+            let (tries, backoff) = split(value, b':')?;
+            settings.tries = u8::try_from(positive(tries)?).ok()?;
+            settings.backoff = backoff.unwrap_or(0);
         }
-        text.extend_from_slice(row.word.as_bytes());
-        text.push(b':');
-        let value = text.len();
-        (row.write)(settings, &mut text);
-        if text.len() == value {
-            text.truncate(start);
+        b"ttl" => settings.ttl = positive(value)?,
+        b"dead" => settings.dead = Some(tube_name(value)?),
+        b"max" => settings.max = positive(value)?,
+        b"rate" => {
+            let (count, seconds) = split(value, b'/')?;
+            settings.rate = Some(Rate { count: positive(count)?, seconds: seconds.filter(|seconds| *seconds > 0)? });
         }
+        b"limit" => settings.most = limits(value)?,
+        _ => return None,
     }
-    text
+    Some(())
+}
+
+/// Parses a single limit, or separate limits for jobs with high, normal and low priority. 0 means no limit.
+fn limits(value: &[u8]) -> Option<[u32; 3]> {
+    let limits: Option<Vec<u32>> = value.split(|&byte| byte == b':').map(whole).collect();
+    let limits = match limits?[..] {
+        [limit] => [limit; 3],
+        [high, normal, low] => [high, normal, low],
+        _ => return None,
+    };
+    (limits != [0; 3]).then(|| limits.map(|limit| if limit == 0 { u32::MAX } else { limit }))
 }
 
 fn positive(value: &[u8]) -> Option<u32> {
     whole(value).filter(|number| *number > 0)
 }
 
-/// Parses a number, and a second number if the separator follows.
-fn numbers(value: &[u8], separator: u8) -> Option<(u32, Option<u32>)> {
-    match value.iter().position(|&byte| byte == separator) {
-        Some(at) => Some((whole(value.get(..at)?)?, Some(whole(past(value, at + 1))?))),
-        None => Some((whole(value)?, None)),
-    }
-}
-
-fn push_positive(text: &mut Vec<u8>, number: u32) {
-    if number > 0 {
-        push_number(text, number.into());
-    }
+pub fn written(settings: &TubeSettings) -> Vec<u8> {
+    let numbers = |numbers: &[u32], separator| {
+        let texts = || numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(separator);
+        numbers.iter().any(|number| *number > 0).then(texts)
+    };
+    let dead = settings.dead.as_ref().map(|dead| {
+        let mut name = Vec::new();
+        push_tube_name(&mut name, dead);
+        String::from_utf8_lossy(&name).into_owned()
+    });
+    let tries = [settings.tries.into(), settings.backoff];
+    let used = if settings.tries == 0 { 0 } else { 1 + usize::from(settings.backoff > 0) };
+    let rate = settings.rate.map_or([0; 2], |rate| [rate.count, rate.seconds]);
+    let limits = settings.most.map(|limit| if limit == u32::MAX { 0 } else { limit });
+    let differ = limits.iter().any(|limit| *limit != limits[0]);
+    let values = [
+        numbers(upto(&tries, used), ":"),
+        numbers(&[settings.ttl], ""),
+        dead,
+        numbers(&[settings.max], ""),
+        numbers(&rate, "/"),
+        numbers(upto(&limits, if differ { 3 } else { 1 }), ":"),
+    ];
+    let words = SETTINGS.iter().zip(values).filter_map(|(word, value)| Some(format!("{word}:{}", value?)));
+    words.collect::<Vec<_>>().join(" ").into_bytes()
 }
 
 #[cfg(test)]
@@ -207,10 +148,5 @@ mod tests {
         ] {
             assert_eq!(read(text.as_bytes()), None, "{text}");
         }
-    }
-
-    #[test]
-    fn settings_fit_into_a_bit_set() {
-        assert!(SETTINGS.len() <= 8);
     }
 }

@@ -66,7 +66,7 @@ table! {
     /// A Workq command. The discriminant is the index in the table of commands.
     enum CommandName = 0;
     /// The table of commands. As in the original server, `complete` reports an invalid size as an invalid payload size.
-    const COMMANDS: [CommandRow] = row;
+    static COMMANDS: [CommandRow] = row;
     Add(Need::PUT_NAMED, ("add", ""), "<id> <name> <ttr> <ttl> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (5, 5, 3), PAYLOAD, |line| add(line, false)),
     Schedule(Need::PUT_NAMED, ("schedule", ""), "<id> <name> <ttr> <ttl> <time> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (6, 6, 3), PAYLOAD, |line| add(line, true)),
     Run(Need::PUT_NAMED, ("run", ""), "<id> <name> <ttr> <wait-timeout> <payload-size> [-priority=]", (5, 5, 1), PAYLOAD, run),
