@@ -26,7 +26,6 @@ pub const SAVE: Duration = Duration::from_secs(2);
 
 const RENEWAL: Duration = Duration::from_millis(300);
 
-/// The interval between checks for an expired lease.
 const WATCH: Duration = Duration::from_millis(20);
 
 /// The interval for compacting etcd while at most half of its quota is used.
@@ -273,7 +272,6 @@ impl ActiveState {
             if oldest > purged && self.member.log.purge(oldest).is_ok() {
                 purged = oldest;
             }
-            // The next iteration repeats a failed merge.
             let _ = self.merge(&mut merged);
             let Ok(space) = self.member.query_space() else { continue };
             let is_tight = space.used > space.quota / 2;

@@ -12,7 +12,6 @@ use crc32fast::Hasher;
 
 use super::entry::Operation;
 
-/// The maximum number of bytes to read or hash in one step.
 const CHUNK: usize = 64 * 1024;
 
 /// The CRC-32 of the first `length` bytes of a file. All later bytes of the file are zero.
@@ -82,7 +81,6 @@ impl Checksums {
         self.files.values().flatten().map(|sum| sum.length).sum()
     }
 
-    /// Updates the checksums after a file operation.
     pub fn note(&mut self, operation: &Operation) {
         match *operation {
             Operation::Create(name, _) => self.insert(name, Checksum::default()),
@@ -111,7 +109,6 @@ impl Checksums {
         }
     }
 
-    /// Computes the missing checksums. Skips unreadable files.
     pub fn complete(&mut self, folder: &Path) {
         for (name, slot) in self.files.iter_mut().filter(|(_, slot)| slot.is_none()) {
             *slot = Checksum::of(&folder.join(name), u64::MAX).ok();

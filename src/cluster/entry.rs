@@ -19,7 +19,6 @@ const SUM: usize = 4;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EntryKind {
     Operations = 1,
-    /// A server has become the writer.
     Claim = 2,
     /// The writer has shut down cleanly. Any server can claim the log immediately.
     Release = 3,
@@ -89,7 +88,6 @@ pub fn unfold<'a>(head: &Head, operations: &'a [u8]) -> (u64, &'a [u8]) {
 pub enum Operation<'a> {
     /// Creates or replaces a file. The number is the file size in bytes. The new file consists of zeros.
     Create(&'a str, u64),
-    /// Writes bytes at an offset.
     Write(&'a str, u64, &'a [u8]),
     /// Truncates a file to a length in bytes.
     Truncate(&'a str, u64),

@@ -35,7 +35,6 @@ const MAINTENANCE: Duration = Duration::from_secs(60);
 /// The maximum number of entries per delete request. A larger request would delay lease renewals in etcd.
 const BATCH: u64 = 1000;
 
-/// etcd's default quota in bytes.
 pub const QUOTA: u64 = 2 << 30;
 
 pub struct Etcd {
@@ -70,7 +69,6 @@ pub struct Location {
     pub login: Option<(String, String)>,
     /// etcd's quota in bytes (`--quota-backend-bytes`).
     pub quota: u64,
-    /// TLS files, or `None` without TLS.
     pub files: Option<ClientTlsFiles>,
 }
 

@@ -59,7 +59,6 @@ impl Gateway {
         match response.status {
             // 401 means that the token has expired.
             401 => self.token = None,
-            // The server has no leader or is shutting down.
             500.. => self.leave(),
             _ => {}
         }

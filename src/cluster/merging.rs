@@ -6,7 +6,6 @@
 use super::entry::{EntryKind, Head, Operation};
 use super::shared_log::{Entries, Merged, Seq};
 
-/// The maximum number of entries merged into one.
 pub const RUN: usize = 256;
 
 /// The average entry size, in bytes, above which entries are not merged.

@@ -39,13 +39,11 @@ const MOVING: &str = "journal.moving";
 pub struct Origin {
     /// The random ID of the journal, or 0 if the ID is unknown.
     pub journal: u64,
-    /// The epoch of the last applied entry.
     pub epoch: Epoch,
     /// The writer and the number of the last applied entry. The pair is unique.
     pub last: Option<(u64, u64)>,
 }
 
-/// The contents of the position file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Position {
     pub done: Seq,
@@ -70,7 +68,6 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Opens the copy in a directory that the caller has locked.
     pub fn open(folder: &Path) -> io::Result<Mirror> {
         if folder.join(MOVING).exists() {
             move_back(folder, MOVING)?;
@@ -135,7 +132,6 @@ impl Mirror {
         Ok(())
     }
 
-    /// Deletes the old copy after the new copy has been completed.
     pub fn drop_aside(&mut self) -> io::Result<()> {
         self.save()?;
         fs::remove_dir_all(self.folder.join(ASIDE))?;
@@ -218,7 +214,6 @@ impl Mirror {
         Ok(self.dirty.get(name))
     }
 
-    /// Syncs the files, then saves the position.
     pub fn save(&mut self) -> io::Result<()> {
         for file in std::mem::take(&mut self.dirty).into_values() {
             file.sync_all()?;
@@ -252,7 +247,6 @@ pub fn restore_aside(folder: &Path) -> io::Result<()> {
     move_back(folder, name)
 }
 
-/// Moves the files of a subdirectory into the directory, and removes the subdirectory.
 fn move_back(folder: &Path, name: &str) -> io::Result<()> {
     let aside = folder.join(name);
     for name in files(&aside)? {

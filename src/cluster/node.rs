@@ -40,7 +40,6 @@ const SPREAD: u64 = 200;
 /// The additional time for which a standby waits after an operator has requested that another server become active.
 const PRECEDENCE: Duration = Duration::from_secs(1);
 
-/// The interval between two polls of the shared log.
 const POLL: Duration = Duration::from_millis(100);
 
 /// The initial and the maximum number of entries per read.
@@ -62,7 +61,6 @@ const BEATS: usize = 10;
 /// The silence of the active server after which a standby verifies the local copy, in preparation for a claim.
 const VERIFY: Duration = Duration::from_secs(1);
 
-/// The interval between two attempts to free space in a full shared log.
 const COMPACTION: Duration = Duration::from_secs(10);
 
 pub enum Step {
@@ -80,9 +78,7 @@ pub struct Node {
     tail: Tail,
     /// The time of the last sign of life of the active server.
     last_activity: Instant,
-    /// The time at which the last read was sent.
     last_read: Instant,
-    /// `true` if the last writer has shut down cleanly.
     is_released: bool,
     /// `true` until the origin of the local copy has been compared with the journal.
     is_new: bool,
@@ -90,11 +86,9 @@ pub struct Node {
     is_importing: bool,
     /// The last entry that was read but not applied, because the directory contains an unrelated binlog.
     skipped: Seq,
-    /// The number of entries per read.
     limit: usize,
     saved: Instant,
     max_silence: Duration,
-    /// The time of the last attempt to free space in a full shared log.
     compacted: Option<Instant>,
     /// For each recent heartbeat: the queue time in the heartbeat minus the local monotonic time of arrival, in
     /// milliseconds.
@@ -154,7 +148,6 @@ impl Node {
         words.next().zip(words.next()).unwrap_or_default()
     }
 
-    /// Returns the addresses of the active server by protocol.
     pub fn services(&self) -> Services {
         let note = String::from_utf8_lossy(&self.tail.note);
         let pairs = note.split(' ').skip(3).filter_map(|word| word.split_once('='));
@@ -174,7 +167,6 @@ impl Node {
         &self.member.board
     }
 
-    /// Returns the position of the last entry in the copy.
     pub fn position(&self) -> Seq {
         self.mirror.position.done
     }

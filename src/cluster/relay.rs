@@ -32,7 +32,6 @@ pub const HTTP: &str = "http";
 /// The HTTP paths that a standby serves itself.
 const OWN: [&[u8]; 3] = [b"/healthz", b"/metrics", b"/readyz"];
 
-/// The addresses of a server, by protocol.
 pub type Services = BTreeMap<String, String>;
 
 pub struct Relay {

@@ -12,7 +12,6 @@ pub type Seq = u64;
 /// The term of a writer. Each successful claim increments the epoch.
 pub type Epoch = u64;
 
-/// The reason for a failed append or claim.
 #[derive(Debug)]
 pub enum Fail {
     /// Another writer has claimed the log. All later appends in the old epoch fail as well.
@@ -51,7 +50,6 @@ pub struct Tail {
     pub requested: Vec<u8>,
 }
 
-/// Size and quota of the shared log, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SharedSpace {
     pub used: u64,
@@ -105,7 +103,6 @@ pub trait SharedLog: Send + Sync {
     fn publish(&self, node: &str, state: &str) -> io::Result<String>;
     /// Returns the name and the published status of each server.
     fn nodes(&self) -> io::Result<Vec<(String, String)>>;
-    /// Removes the status of a server that no longer exists.
     fn retire(&self, node: &str) -> io::Result<()>;
     fn purge(&self, below: Seq) -> io::Result<()>;
     /// Replaces entries by a merged entry, as the writer of `epoch`.

@@ -23,13 +23,11 @@ const SAMPLE: usize = 16;
 /// The time limit for a server to catch up before a switch. Servers report their positions every two seconds.
 const CATCH_UP: Duration = Duration::from_secs(10);
 
-/// The interval between two queries.
 const POLL: Duration = Duration::from_millis(100);
 
 /// Executes `status URL`, `promote URL NAME` or `retire URL NAME`. Returns the output, or an error message of one line.
 pub fn command(arguments: &[String]) -> Result<String, String> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    // The deadline applies to all attempts together.
     let until = Instant::now() + CATCH_UP;
     let task: &dyn Fn(&Etcd) -> io::Result<String> = match words.as_slice() {
         ["status", _] => &|log| status(log, BEAT),

@@ -67,7 +67,6 @@ fn report(found: &Inspection, engine: &Engine, out: &mut Out) -> Result<(), Prob
     out.flush()
 }
 
-/// Copies a binlog and verifies the copy.
 pub fn backup(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     let (from, to) = (Path::new(&call.operands[0]), Path::new(&call.operands[1]));
     fs::read_dir(from).map_err(at(from))?;

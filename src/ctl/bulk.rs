@@ -16,7 +16,6 @@ use crate::engine::State;
 /// A delay in seconds that prevents workers from reserving a job, for example until the job is buried.
 pub const MAX_DELAY: u32 = u32::MAX;
 
-/// The number of jobs to reserve in one batch.
 const BATCH: usize = 100;
 
 pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8, Problem> {

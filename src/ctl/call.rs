@@ -51,7 +51,6 @@ impl Subcommand {
 pub struct Call {
     matches: Matches,
     pub operands: Vec<String>,
-    /// The command line after `--`.
     pub command: Vec<String>,
 }
 

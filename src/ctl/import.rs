@@ -143,7 +143,6 @@ impl Results {
         }
     }
 
-    /// Returns the message for an aborted import. The message contains the `--skip` option that resumes the import.
     fn after_failure(&self, problem: &str, skip: u64) -> String {
         let unsettled = match self.unsettled.len() {
             0 => String::new(),
@@ -221,7 +220,6 @@ impl Import<'_> {
         self.results.refuse(self.line, problem);
     }
 
-    /// Sends the pending commands if a batch is full.
     fn send_full_batch(&mut self) -> Result<(), Problem> {
         let Import { link, pipeline, results, .. } = self;
         pipeline.send_full_batch(link, &mut |note, reply| results.on_reply(note, &reply.line))
@@ -338,7 +336,6 @@ impl Import<'_> {
         self.settle_if_many()
     }
 
-    /// Imports a retained idempotency key.
     fn add_key(&mut self, tube: &str, tags: &JobTags) -> Result<(), Problem> {
         let (tags, lost) = tags.write_for(&self.abilities()?, MIN_TTL);
         if !lost.is_empty() {

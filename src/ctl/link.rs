@@ -182,7 +182,6 @@ impl Link {
         self.query("stats")?.ok_or_else(|| refusal("stats", "NOT_FOUND"))
     }
 
-    /// Returns the names of all tubes, sorted.
     pub fn tubes(&mut self) -> Result<Vec<String>, Problem> {
         let mut tubes = yaml::list(&self.expect("list-tubes", "OK")?.body);
         let order = in_order(tubes.len(), &|left, right| tubes[left].cmp(&tubes[right]));

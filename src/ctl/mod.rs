@@ -32,7 +32,6 @@ mod tubes;
 mod work;
 mod yaml;
 
-/// Imports shared by most subcommands.
 mod prelude {
     pub use super::call::{confirm, number, tube, Call};
     pub use super::input::ProgressBar;

@@ -15,7 +15,6 @@ pub const REFUSED: u8 = 1;
 /// The exit code for a missing job, an expired time limit, or an unreadable binlog.
 pub const EMPTY: u8 = 2;
 
-/// The exit code for a failed connection.
 pub const NO_CONNECTION: u8 = 3;
 
 /// An error. Boxed, to keep the return values of functions small.

@@ -142,7 +142,6 @@ impl Put<'_> {
 }
 
 impl Results<'_> {
-    /// Counts a reply and prints the job ID.
     fn add(&mut self, line: &str) -> Result<(), Problem> {
         let number = self.done + self.refused + 1;
         match first_word(line) {

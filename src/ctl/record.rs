@@ -55,7 +55,6 @@ impl JobLine {
         })
     }
 
-    /// Formats the job as a JSON line, without a line feed.
     pub fn line(&self, tube: &str, body: &[u8]) -> String {
         json::object(|json| {
             json.number("id", self.id);
@@ -84,7 +83,6 @@ pub struct Others {
 }
 
 impl Others {
-    /// Prints the numbers, unless all are 0.
     pub fn report(&self, verb: &str) {
         let Others { pauses, settings, keys } = self;
         if pauses + settings + keys > 0 {
@@ -129,7 +127,6 @@ pub struct ImportJob {
 }
 
 impl ImportLine {
-    /// Parses a line. Returns a message for an invalid line.
     pub fn parse(line: &[u8]) -> Result<ImportLine, String> {
         let known = ["tube", "tube-base64", "state", "pri", "delay", "ttr", "body", "body-base64", "pause", "settings"];
         let known = [&known[..], &tags::members()].concat();

@@ -32,9 +32,9 @@ pub struct Found {
 
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// The tubes to search, or empty for all tubes.
+    /// Empty for all tubes.
     pub tubes: Vec<String>,
-    /// The states to search for, or empty for all states.
+    /// Empty for all states.
     pub states: Vec<State>,
     /// The job ID after which the search starts.
     pub above: u64,
@@ -44,7 +44,6 @@ pub type EachJob<'a> = &'a mut dyn FnMut(&JobLine, &str, &[u8]) -> Result<(), Pr
 
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// The jobs, sorted by ID.
     pub jobs: Vec<Found>,
     /// `true` if the server supports `list-jobs`.
     pub was_listed: bool,

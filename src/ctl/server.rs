@@ -99,7 +99,6 @@ pub struct Identity {
 
 impl fmt::Debug for Identity {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        // Omits the token, which is secret.
         out.debug_struct("Identity").field("token", &self.token.is_some()).finish_non_exhaustive()
     }
 }

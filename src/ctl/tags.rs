@@ -81,7 +81,6 @@ impl JobTags {
         self.0.iter().next().is_none()
     }
 
-    /// Returns the idempotency key, or an empty string.
     pub fn key(&self) -> &str {
         self.0.text("idempotency-key")
     }
@@ -96,7 +95,6 @@ impl JobTags {
         (!self.0.text("expires-in").is_empty()).then(|| self.0.number("expires-in"))
     }
 
-    /// Returns the reason for the last failure, or an empty string.
     pub fn reason(&self) -> &str {
         self.0.text("last-error")
     }

@@ -101,7 +101,6 @@ pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<
     Ok(refused)
 }
 
-/// Prints each message. Returns `true` if there are any.
 pub fn report_refused(refused: &[String]) -> bool {
     refused.iter().for_each(|text| print_stderr(text));
     !refused.is_empty()

@@ -35,7 +35,6 @@ impl StatsReply {
         self.0.push((key.to_owned(), value));
     }
 
-    /// Returns the pairs, in the order of the server.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
@@ -73,7 +72,6 @@ pub fn list(text: &[u8]) -> Vec<String> {
     text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"- ")).map(name::read).collect()
 }
 
-/// Parses a list of objects.
 pub fn objects(text: &[u8]) -> Vec<StatsReply> {
     let text = String::from_utf8_lossy(text);
     let items = text.split("\n- ").skip(1);
@@ -107,7 +105,6 @@ fn lossy(text: Vec<u8>) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Returns `true` if the text is a valid JSON number.
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let (whole, part) = digits.split_once('.').unwrap_or((digits, "0"));

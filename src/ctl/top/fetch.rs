@@ -23,7 +23,6 @@ pub const AT_ONCE: usize = 500;
 pub enum FetchRequest {
     /// Polls the server, the named open tube, and a list.
     Poll(Option<String>, Option<Board>),
-    /// Kicks the given number of jobs in a tube.
     Kick(String, u64),
     /// Pauses a tube for a number of seconds. 0 resumes the tube.
     Pause(String, u64),
@@ -50,7 +49,6 @@ struct Fetcher {
     target: ServerTarget,
     only: Vec<String>,
     link: Option<Link>,
-    /// The index of the next tube to query.
     next: usize,
     boards: Boards,
 }

@@ -199,7 +199,6 @@ impl Top {
         }
     }
 
-    /// Returns the tube in the selected row.
     fn selected_tube(&self) -> Option<String> {
         let keys = self.model.keys();
         keys.get(self.view.selected).map(|(_, tube)| (*tube).to_owned()).filter(|tube| !tube.is_empty())
@@ -310,7 +309,6 @@ impl Top {
         };
     }
 
-    /// Handles a key while a prompt is visible.
     fn handle_prompt_key(&mut self, key: Key) {
         let Some((question, mut typed)) = self.question.take() else { return };
         match key {
@@ -377,7 +375,6 @@ fn batch(
             }
             Err(problem) => return Err(problem),
         }
-        // A rate requires two polls.
         if !std::mem::take(&mut is_first) && link.is_some() {
             print(out, &model, &target.name())?;
             printed += 1;

@@ -73,7 +73,6 @@ impl Totals {
 pub struct Poll {
     pub at: Instant,
     pub server: StatsReply,
-    /// The names of all tubes, sorted.
     pub names: Vec<String>,
     pub tubes: Vec<(String, StatsReply)>,
     /// A message for each tube that the server refused to report.
@@ -83,7 +82,6 @@ pub struct Poll {
 #[derive(Debug, Default)]
 pub struct Model {
     pub summary: Summary,
-    /// All tubes, sorted by name.
     pub(super) tubes: Vec<TubeRow>,
     pub filter: String,
     pub sort: usize,

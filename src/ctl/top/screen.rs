@@ -18,9 +18,7 @@ pub const OTHER_LINES: usize = 5;
 pub struct View {
     pub server: String,
     pub size: (usize, usize),
-    /// The index of the selected row.
     pub selected: usize,
-    /// The index of the first visible row.
     pub first: usize,
     /// The text of the bottom line: a prompt, or a status message.
     pub status: String,
@@ -28,7 +26,6 @@ pub struct View {
     pub is_frozen: bool,
     pub shows_help: bool,
     pub lost: Option<String>,
-    /// The interval between polls, in seconds.
     pub interval: u64,
     pub colors: bool,
     /// `true` if the terminal supports Unicode.
@@ -54,7 +51,6 @@ q                                 quit
 ready: to be given out    reserved: with a worker    delayed: ready later
 buried: set aside         wait: workers waiting      done: deleted";
 
-/// Truncates or pads a text to `width` characters.
 fn fit(text: &str, width: usize) -> String {
     let text = on_one_line(text.as_bytes());
     let length = text.chars().count();
@@ -180,7 +176,6 @@ fn table(model: &Model, view: &View, capacity: usize, lines: &mut Vec<String>) {
         let mut line = fit(&format!("{}{}", if is_marked { '>' } else { ' ' }, tube.name), name);
         for (cell_place, (number, column)) in tube.cells.iter().zip(&COLUMNS[1..]).enumerate() {
             let text = cell(*number, column.width + 1);
-            // Highlights buried jobs and pauses.
             let is_highlighted = view.colors && *number > 0 && [3, 7].contains(&cell_place) && !is_marked;
             line += &if is_highlighted { format!("\x1b[33m{text}\x1b[39m") } else { text };
         }
@@ -272,7 +267,6 @@ mod tests {
     use super::*;
     use crate::ctl::yaml::StatsReply;
 
-    /// Returns the visible text of a frame.
     fn picture(model: &Model, view: &View) -> Vec<String> {
         let text = String::from_utf8(frame(model, view)).expect("text");
         let mut plain = String::new();

@@ -19,7 +19,6 @@ const LEAVE: &[u8] = b"\x1b[m\x1b[?7h\x1b[?25h\x1b[?1049l";
 /// The previous terminal settings, or `None` if the settings are unchanged.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Restores the terminal when dropped.
 #[derive(Debug)]
 pub struct Terminal(());
 
@@ -72,7 +71,6 @@ impl Drop for Terminal {
     }
 }
 
-/// Writes a frame and flushes stdout.
 pub fn show(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes)?;

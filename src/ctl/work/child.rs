@@ -19,7 +19,6 @@ use parking_lot::Mutex;
 use super::task::{Task, KEPT};
 use crate::shared::system;
 
-/// The command that processes jobs.
 #[derive(Debug)]
 pub struct Program {
     pub path: PathBuf,
@@ -88,7 +87,6 @@ pub fn start(program: &Program, job: &Task, body: &[u8]) -> io::Result<(Child, E
     Ok((child, Errors::of(stderr)?))
 }
 
-/// Describes an exit status. Returns `None` for success.
 pub fn failure(status: ExitStatus) -> Option<String> {
     match (status.code(), status.signal()) {
         (Some(0), _) => None,
@@ -98,7 +96,6 @@ pub fn failure(status: ExitStatus) -> Option<String> {
     }
 }
 
-/// Kills the process group of the command.
 pub fn kill(child: &mut Child) {
     // The process ID of a command that has exited stays valid until `wait` is called.
     let group = Pid::from_raw(child.id() as i32);

@@ -19,7 +19,6 @@ use crate::ctl::problem::{plain, Problem, NO_CONNECTION};
 use crate::engine::day_of;
 use crate::settings::options::needs_tls;
 
-/// The time limit for connecting, including the TLS handshake.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// The maximum idle time of a reused connection. Common servers close idle connections after 2 seconds or more.
@@ -28,7 +27,6 @@ const KEEP: Duration = Duration::from_secs(1);
 /// The time by which a request may exceed the job's time limit. The worker should detect the limit first.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The stack size of a request thread, in bytes.
 const STACK: usize = 256 * 1024;
 
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
@@ -117,14 +115,11 @@ struct Control {
     is_aborted: bool,
 }
 
-/// The outcome, the start of the response body, and the connection if it can be reused.
 type Answer = (AttemptOutcome, Vec<u8>, Option<Transport>);
 
-/// A running request for one job.
 pub struct Delivery {
     answers: Receiver<Answer>,
     control: Arc<Mutex<Control>>,
-    /// The start of the response body.
     body: Vec<u8>,
     /// The connection that the next request can reuse.
     pub spare: Option<Spare>,

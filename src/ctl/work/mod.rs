@@ -31,7 +31,6 @@ use shared::SharedState;
 use task::MAX_BACKOFF;
 use worker::Worker;
 
-/// The action for each job.
 enum Action {
     Run(Program),
     Post(Arc<Endpoint>),

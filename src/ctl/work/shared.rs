@@ -11,7 +11,6 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::client::Closer;
 
-/// The urgency of the stop request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Stop {
     #[default]
@@ -35,7 +34,6 @@ struct State {
 #[derive(Debug)]
 pub struct SharedState {
     state: Mutex<State>,
-    /// A condition variable for each thread.
     wake: Vec<Condvar>,
 }
 
@@ -109,7 +107,6 @@ impl SharedState {
         }
     }
 
-    /// Sleeps for `length`, or until a stop request.
     pub fn pause(&self, index: usize, length: Duration) {
         let until = Instant::now() + length;
         let mut state = self.state.lock();

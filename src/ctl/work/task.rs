@@ -14,7 +14,6 @@ pub struct Task {
     pub tube: String,
     pub pri: u64,
     pub ttr: u64,
-    /// The number of reservations, including the current one.
     pub reserves: u64,
     /// The number of tries since the last kick, including the current one.
     pub tries: u64,

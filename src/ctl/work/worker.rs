@@ -34,7 +34,6 @@ pub struct Worker {
     done: u64,
     /// `true` if the server supports `fail`, or `None` if support has not been tested.
     knows_fail: Option<bool>,
-    /// An idle connection to the HTTP endpoint.
     spare: Option<Spare>,
     /// `true` if the endpoint was unreachable, and must be probed before the next job is reserved.
     is_down: bool,
