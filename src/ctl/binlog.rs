@@ -26,7 +26,7 @@ fn at<E: Display>(path: &Path) -> impl Fn(E) -> Problem + '_ {
     move |error| Problem::empty(format!("{}: {error}", path.display()))
 }
 
-pub fn check(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn check(call: &Call, out: &mut Out) -> Result<u8> {
     let path = Path::new(&call.operands[0]);
     let mut engine = Engine::new(Limits::NONE);
     let found = inspect(&Folder::new(path), &mut engine).map_err(at(path))?;
@@ -35,7 +35,7 @@ pub fn check(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
 }
 
-fn report(found: &Inspection, engine: &Engine, out: &mut Out) -> Result<(), Problem> {
+fn report(found: &Inspection, engine: &Engine, out: &mut Out) -> Result {
     let mut tubes = BTreeMap::<&[u8], [u64; STATES.len()]>::new();
     for job in engine.jobs() {
         let counts = tubes.entry(engine.tube_of(&job)).or_default();
@@ -67,7 +67,7 @@ fn report(found: &Inspection, engine: &Engine, out: &mut Out) -> Result<(), Prob
     out.flush()
 }
 
-pub fn backup(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn backup(call: &Call, out: &mut Out) -> Result<u8> {
     let (from, to) = (Path::new(&call.operands[0]), Path::new(&call.operands[1]));
     fs::read_dir(from).map_err(at(from))?;
     match DirBuilder::new().mode(0o700).create(to) {

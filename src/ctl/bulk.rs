@@ -8,9 +8,7 @@
 //! in batches, and peeks at and deletes jobs in other states one by one.
 
 use super::jobs::{free_state, state_of};
-use super::link::put;
 use super::prelude::*;
-use super::record::JobLine;
 use crate::engine::State;
 
 /// A delay in seconds that prevents workers from reserving a job, for example until the job is buried.
@@ -18,7 +16,7 @@ pub const MAX_DELAY: u32 = u32::MAX;
 
 const BATCH: usize = 100;
 
-pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8> {
     let (from, to) = (tube(&call.operands[0])?, tube(&call.operands[1])?);
     if from == to {
         return Err(Problem::usage("move: the two tubes are the same"));
@@ -47,7 +45,7 @@ pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     out.line(&moved.to_string()).map(|()| DONE)
 }
 
-fn move_one_by_one(link: &mut Link, from: &str, to: &str, state: &str, limit: u64) -> Result<u64, Problem> {
+fn move_one_by_one(link: &mut Link, from: &str, to: &str, state: &str, limit: u64) -> Result<u64> {
     link.use_tube(from)?;
     link.watch(&[from.to_owned()])?;
     let mut progress = ProgressBar::new("jobs moved");
@@ -72,7 +70,7 @@ fn move_one_by_one(link: &mut Link, from: &str, to: &str, state: &str, limit: u6
     Ok(moved)
 }
 
-fn put_copy(link: &mut Link, to: &str, record: &JobLine, body: &[u8]) -> Result<(), Problem> {
+fn put_copy(link: &mut Link, to: &str, record: &JobLine, body: &[u8]) -> Result {
     link.use_tube(to)?;
     let is_buried = record.state == State::Buried;
     let delay = if is_buried { MAX_DELAY } else { record.delay };
@@ -98,7 +96,7 @@ fn give_back(link: &mut Link, record: &JobLine) {
     };
 }
 
-pub fn clear(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn clear(call: &Call, out: &mut Out) -> Result<u8> {
     let names = call.tubes()?;
     let mut states = call.values(&STATES).into_iter().map(free_state).collect::<Result<Vec<_>, _>>()?;
     let all = states.is_empty();
@@ -126,7 +124,7 @@ pub fn clear(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 }
 
 /// Deletes all jobs of a tube with `flush-tube`. Returns `None` if the server does not support the command.
-fn flush(link: &mut Link, name: &str) -> Result<Option<u64>, Problem> {
+fn flush(link: &mut Link, name: &str) -> Result<Option<u64>> {
     let command = format!("flush-tube {name}");
     let reply = link.ask_within(&command, None)?;
     match first_word(&reply.line) {
@@ -136,7 +134,7 @@ fn flush(link: &mut Link, name: &str) -> Result<Option<u64>, Problem> {
     }
 }
 
-fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &StatsReply) -> Result<u64, Problem> {
+fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &StatsReply) -> Result<u64> {
     let mut progress = ProgressBar::new("jobs deleted");
     let mut deleted = 0;
     // Limits the loop to the jobs that existed initially. Otherwise, an active producer could prevent the loop from
@@ -168,7 +166,7 @@ fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &StatsRepl
 }
 
 /// Reserves up to `BATCH` jobs and deletes them. Returns the number of deleted jobs.
-fn delete_batch(link: &mut Link) -> Result<u64, Problem> {
+fn delete_batch(link: &mut Link) -> Result<u64> {
     link.send("reserve-with-timeout 0\r\n".repeat(BATCH).as_bytes())?;
     let mut deletes = String::new();
     for _ in 0..BATCH {

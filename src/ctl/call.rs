@@ -8,10 +8,7 @@ use std::ops::RangeInclusive;
 
 use getopts::{Fail, HasArg, Matches, Occur, Options};
 
-use super::name;
-use super::opts::{Flag, CONNECTION_OPTIONS, HELP, SERVER};
-use super::out::Out;
-use super::problem::Problem;
+use super::prelude::*;
 use crate::settings::options;
 
 /// The kind of operand that a subcommand takes, for shell completion.
@@ -36,7 +33,7 @@ pub struct Subcommand {
     pub(super) options: &'static [&'static Flag],
     pub takes: OperandKind,
     pub count: RangeInclusive<usize>,
-    pub(super) run: fn(&Call, &mut Out) -> Result<u8, Problem>,
+    pub(super) run: fn(&Call, &mut Out) -> Result<u8>,
 }
 
 impl Subcommand {
@@ -56,7 +53,7 @@ pub struct Call {
 
 impl Call {
     /// Parses the arguments of a subcommand. Returns `None` if the user has requested help.
-    pub fn parse(row: &Subcommand, arguments: &[String]) -> Result<Option<Call>, Problem> {
+    pub fn parse(row: &Subcommand, arguments: &[String]) -> Result<Option<Call>> {
         let mut parser = Options::new();
         for opt in row.options().into_iter().chain([&HELP]) {
             let short = opt.short.map_or(String::new(), |letter| letter.to_string());
@@ -98,20 +95,20 @@ impl Call {
         }
     }
 
-    pub fn number(&self, opt: &Flag, min: u64, max: u64) -> Result<Option<u64>, Problem> {
+    pub fn number(&self, opt: &Flag, min: u64, max: u64) -> Result<Option<u64>> {
         self.value(opt).map(|text| number(&format!("--{}", opt.long), &text, min, max)).transpose()
     }
 
     /// Parses the value of an option as a 32-bit number, such as a priority or a number of seconds.
-    pub fn short_number(&self, opt: &Flag) -> Result<Option<u32>, Problem> {
+    pub fn short_number(&self, opt: &Flag) -> Result<Option<u32>> {
         Ok(self.number(opt, 0, u32::MAX.into())?.map(|number| number as u32))
     }
 
-    pub fn tubes(&self) -> Result<Vec<String>, Problem> {
+    pub fn tubes(&self) -> Result<Vec<String>> {
         self.operands.iter().map(|name| tube(name)).collect()
     }
 
-    pub fn ids(&self) -> Result<Vec<u64>, Problem> {
+    pub fn ids(&self) -> Result<Vec<u64>> {
         self.operands.iter().map(|text| number("job ID", text, 1, u64::MAX)).collect()
     }
 }
@@ -126,12 +123,12 @@ fn message(fail: Fail) -> String {
     }
 }
 
-pub fn number(what: &str, text: &str, min: u64, max: u64) -> Result<u64, Problem> {
+pub fn number(what: &str, text: &str, min: u64, max: u64) -> Result<u64> {
     options::number(text, min, max).map_err(|problem| Problem::usage(format!("{what}: {problem}")))
 }
 
 /// Returns the quoted form of a tube name. The input can be quoted or unquoted.
-pub fn tube(name: &str) -> Result<String, Problem> {
+pub fn tube(name: &str) -> Result<String> {
     let written = name::read(name.as_bytes());
     match name::is_legal(&written) {
         true => Ok(written),
@@ -141,7 +138,7 @@ pub fn tube(name: &str) -> Result<String, Problem> {
 
 /// Asks the user to confirm an irreversible operation. Returns an error without a terminal, unless `is_confirmed` is
 /// set.
-pub fn confirm(question: &str, is_confirmed: bool) -> Result<(), Problem> {
+pub fn confirm(question: &str, is_confirmed: bool) -> Result {
     if is_confirmed {
         return Ok(());
     }

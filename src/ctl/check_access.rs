@@ -7,12 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::prelude::*;
-use super::problem::EMPTY;
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Need, Right, Scope};
 use crate::protocol::needs;
 use crate::shared::machine;
 
-pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     let (file, question) = match call.operands.as_slice() {
         [file] => (file, None),
         [file, name, command, tube] => (file, Some((name, command, tube))),

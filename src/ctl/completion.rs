@@ -3,13 +3,12 @@
 //! Owns the script templates in `completion/`, and fills in options and subcommands from the tables. Must not query a
 //! server. The generated scripts query a server to complete tube names.
 
-use super::call::{OperandKind, Subcommand};
 use super::prelude::*;
 use super::table::SUBCOMMANDS;
 use crate::protocol::beanstalk::SETTINGS;
 use crate::settings::options::OPTIONS;
 
-pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     let [options, names, subcommands, script] = match call.operands[0].as_str() {
         "bash" => bash(),
         "zsh" => zsh(),

@@ -11,12 +11,7 @@
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::name::written;
 use super::prelude::*;
-use super::record::{short, tube_line, JobLine, Others};
-use super::scan::{Scan, Wanted, STATE_COUNT};
-use super::tags::JobTags;
-use super::tubes::{each_tube, report_refused};
 use crate::binlog::{inspect, Folder};
 use crate::engine::{Engine, JobView, Limits, State, Time};
 use crate::protocol::beanstalk::{stats_job, tube_settings};
@@ -28,7 +23,7 @@ struct Export<'a> {
     others: Others,
 }
 
-pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     let wanted = Wanted { tubes: call.tubes()?, ..Wanted::default() };
     let mut export = Export { out, wanted, counts: [0; STATE_COUNT], others: Others::default() };
     match call.value(&BINLOG) {
@@ -38,18 +33,18 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 }
 
 impl Export<'_> {
-    fn pause(&mut self, tube: &str, seconds: u64) -> Result<(), Problem> {
+    fn pause(&mut self, tube: &str, seconds: u64) -> Result {
         self.others.pauses += 1;
         self.out.line(&tube_line(tube, |json| json.number("pause", seconds)))
     }
 
-    fn settings(&mut self, tube: &str, settings: &str) -> Result<(), Problem> {
+    fn settings(&mut self, tube: &str, settings: &str) -> Result {
         self.others.settings += 1;
         self.out.line(&tube_line(tube, |json| json.text("settings", settings.as_bytes())))
     }
 
     /// Writes an idempotency key without a job. `left` is the remaining lifetime of the key in seconds.
-    fn key(&mut self, tube: &str, key: &[u8], left: u64) -> Result<(), Problem> {
+    fn key(&mut self, tube: &str, key: &[u8], left: u64) -> Result {
         self.others.keys += 1;
         self.out.line(&tube_line(tube, |json| {
             json.bytes("idempotency-key", key);
@@ -58,7 +53,7 @@ impl Export<'_> {
     }
 
     /// Prints the totals, such as `exported 5 jobs: 2 ready, 3 buried`. Returns the number of jobs.
-    fn report(&mut self) -> Result<u64, Problem> {
+    fn report(&mut self) -> Result<u64> {
         self.out.flush()?;
         let parts = self.counts.iter().zip(State::LISTED).filter(|(count, _)| **count > 0);
         let parts: Vec<String> = parts.map(|(count, state)| format!("{count} {}", state.word())).collect();
@@ -69,7 +64,7 @@ impl Export<'_> {
         Ok(all)
     }
 
-    fn export_server(&mut self, link: &mut Link) -> Result<u8, Problem> {
+    fn export_server(&mut self, link: &mut Link) -> Result<u8> {
         let before: u64 = self.wanted.count(link)?.iter().sum();
         let mut scan = Scan::run(link, &self.wanted)?;
         scan.jobs.sort_by_key(|found| found.job.state != State::Held);
@@ -110,7 +105,7 @@ impl Export<'_> {
         Ok(if written >= before.min(after) { DONE } else { REFUSED })
     }
 
-    fn keys_of_server(&mut self, link: &mut Link) -> Result<(), Problem> {
+    fn keys_of_server(&mut self, link: &mut Link) -> Result {
         let mut from = 0;
         loop {
             let reply = link.ask(&format!("list-keys {from}"))?;
@@ -130,7 +125,7 @@ impl Export<'_> {
         }
     }
 
-    fn export_binlog(&mut self, path: &Path) -> Result<u8, Problem> {
+    fn export_binlog(&mut self, path: &Path) -> Result<u8> {
         let mut engine = Engine::new(Limits::NONE);
         let found = inspect(&Folder::new(path), &mut engine);
         let found = found.map_err(|error| Problem::refused(format!("{}: {error}", path.display())))?;
@@ -152,16 +147,16 @@ impl Export<'_> {
     }
 
     /// Writes the lines of a binlog. Returns the number of expired jobs, which are omitted.
-    fn objects_of_binlog(&mut self, engine: &Engine, now: Time) -> Result<u64, Problem> {
+    fn objects_of_binlog(&mut self, engine: &Engine, now: Time) -> Result<u64> {
         for (name, pause) in engine.pauses().filter(|(_, pause)| pause.until > now) {
-            let name = written(name);
+            let name = name::written(name);
             if self.wanted.has_tube(&name) {
                 self.pause(&name, seconds_until(pause.until, now))?;
             }
         }
         let wanted = &self.wanted;
         let is_wanted =
-            |job: &JobView| job.state() != State::Finished && wanted.has_tube(&written(engine.tube_of(job)));
+            |job: &JobView| job.state() != State::Finished && wanted.has_tube(&name::written(engine.tube_of(job)));
         let jobs: Vec<JobView> = engine.jobs().filter(is_wanted).collect();
         // Buried jobs are sorted by time of burial, like the jobs that `kick` takes. Other jobs are sorted by ID.
         let key = |index: usize| match jobs[index].state() {
@@ -179,16 +174,16 @@ impl Export<'_> {
                 continue;
             }
             self.counts[line.state as usize] += 1;
-            self.out.line(&line.line(&written(engine.tube_of(job)), job.body().bytes()))?;
+            self.out.line(&line.line(&name::written(engine.tube_of(job)), job.body().bytes()))?;
         }
         for (name, settings) in engine.tubes_with_settings() {
-            let name = written(name);
+            let name = name::written(name);
             if self.wanted.has_tube(&name) {
                 self.settings(&name, &String::from_utf8_lossy(&tube_settings(settings)))?;
             }
         }
         for ended in engine.ended_keys().filter(|ended| ended.until > now) {
-            let name = written(&ended.tube);
+            let name = name::written(&ended.tube);
             if self.wanted.has_tube(&name) {
                 self.key(&name, &ended.key.text(), seconds_until(ended.until, now))?;
             }

@@ -9,14 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::bulk::MAX_DELAY;
-use super::input::{each_input, Input};
-use super::link::{put, Pipeline, MAX_BATCH};
-use super::name;
 use super::prelude::*;
-use super::record::{Content, ImportJob, ImportLine, Others};
-use super::scan::Wanted;
-use super::tags::{Abilities, JobTags, Written};
 use crate::engine::State;
 
 /// The maximum number of rejected lines that are reported individually.
@@ -87,7 +80,7 @@ struct Results {
     unsettled: Vec<(u64, After, u64)>,
 }
 
-pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
+pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
     let into = call.value(&INTO_TUBE).map(|name| tube(&name)).transpose()?;
     let skip = call.number(&SKIP, 0, u64::MAX)?.unwrap_or(0);
     let mut link = Link::open(call)?;
@@ -165,7 +158,7 @@ impl Results {
         }
     }
 
-    fn on_reply(&mut self, note: Note, line: &str) -> Result<(), Problem> {
+    fn on_reply(&mut self, note: Note, line: &str) -> Result {
         match (note, first_word(line)) {
             (Note::Use, "USING") | (Note::Reserve, "RESERVED") => {}
             (Note::Put(number, after), "INSERTED") => {
@@ -202,7 +195,7 @@ impl Results {
 }
 
 impl Import<'_> {
-    fn read(&mut self, mut input: Input) -> Result<(), Problem> {
+    fn read(&mut self, mut input: Input) -> Result {
         let mut line = Vec::new();
         while input.line(&mut line, MAX_LINE, self.results.done)? {
             self.line += 1;
@@ -220,17 +213,17 @@ impl Import<'_> {
         self.results.refuse(self.line, problem);
     }
 
-    fn send_full_batch(&mut self) -> Result<(), Problem> {
+    fn send_full_batch(&mut self) -> Result {
         let Import { link, pipeline, results, .. } = self;
         pipeline.send_full_batch(link, &mut |note, reply| results.on_reply(note, &reply.line))
     }
 
-    fn finish(&mut self) -> Result<(), Problem> {
+    fn finish(&mut self) -> Result {
         let Import { link, pipeline, results, .. } = self;
         pipeline.finish(link, &mut |note, reply| results.on_reply(note, &reply.line))
     }
 
-    fn add(&mut self, line: ImportLine) -> Result<(), Problem> {
+    fn add(&mut self, line: ImportLine) -> Result {
         let tube = self.into.clone().or(line.tube).unwrap_or_else(|| "default".to_owned());
         match line.content {
             Content::Job(job) => self.add_job(&tube, job),
@@ -261,7 +254,7 @@ impl Import<'_> {
     }
 
     /// Sends commands one after the other. Returns `false` if the server rejects a command.
-    fn control(&mut self, commands: &[(String, &str)]) -> Result<bool, Problem> {
+    fn control(&mut self, commands: &[(String, &str)]) -> Result<bool> {
         self.finish()?;
         for (command, expected) in commands {
             match self.link.expect(command, expected) {
@@ -276,7 +269,7 @@ impl Import<'_> {
     }
 
     /// Selects the tube for subsequent puts. Returns `false` if the server rejects the tube name.
-    fn use_tube(&mut self, tube: &str) -> Result<bool, Problem> {
+    fn use_tube(&mut self, tube: &str) -> Result<bool> {
         if tube == self.used {
             return Ok(true);
         }
@@ -293,7 +286,7 @@ impl Import<'_> {
         Ok(true)
     }
 
-    fn add_job(&mut self, tube: &str, job: ImportJob) -> Result<(), Problem> {
+    fn add_job(&mut self, tube: &str, job: ImportJob) -> Result {
         let is_buried = job.state == State::Buried;
         if job.tags.ttl_left() == Some(0) && !is_buried {
             self.results.expired += 1;
@@ -336,7 +329,7 @@ impl Import<'_> {
         self.settle_if_many()
     }
 
-    fn add_key(&mut self, tube: &str, tags: &JobTags) -> Result<(), Problem> {
+    fn add_key(&mut self, tube: &str, tags: &JobTags) -> Result {
         let (tags, lost) = tags.write_for(&self.abilities()?, MIN_TTL);
         if !lost.is_empty() {
             self.results.lose(KEPT_KEY);
@@ -358,7 +351,7 @@ impl Import<'_> {
         }) as u32
     }
 
-    fn abilities(&mut self) -> Result<Abilities, Problem> {
+    fn abilities(&mut self) -> Result<Abilities> {
         if self.abilities.is_none() {
             self.finish()?;
             self.abilities = Some(Abilities::of(self.link)?);
@@ -367,7 +360,7 @@ impl Import<'_> {
     }
 
     /// Returns `true` if the server supports `reserve-job`, which requires beanstalkd 1.12 or later.
-    fn can_bury(&mut self) -> Result<bool, Problem> {
+    fn can_bury(&mut self) -> Result<bool> {
         if self.can_bury.is_none() {
             self.finish()?;
             // The ID is the maximum, and belongs to no job.
@@ -376,7 +369,7 @@ impl Import<'_> {
         Ok(self.can_bury == Some(true))
     }
 
-    fn settle_if_many(&mut self) -> Result<(), Problem> {
+    fn settle_if_many(&mut self) -> Result {
         match self.results.unsettled.len() < MAX_BATCH / 2 {
             true => Ok(()),
             false => self.settle(),
@@ -384,7 +377,7 @@ impl Import<'_> {
     }
 
     /// Buries or deletes the jobs that were put with the maximum delay.
-    fn settle(&mut self) -> Result<(), Problem> {
+    fn settle(&mut self) -> Result {
         self.finish()?;
         self.unsettled_keys.clear();
         for &(id, after, _) in &self.results.unsettled {

@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use super::problem::Problem;
+use super::prelude::*;
 
 pub struct Input<'a> {
     name: &'a str,
@@ -20,7 +20,7 @@ pub struct Input<'a> {
 }
 
 /// Calls `each` for each named file, or for stdin if `names` is empty.
-pub fn each_input(names: &[String], each: &mut dyn FnMut(Input) -> Result<(), Problem>) -> Result<(), Problem> {
+pub fn each_input(names: &[String], each: &mut dyn FnMut(Input) -> Result) -> Result {
     if names.is_empty() {
         return each(Input::of("stdin", io::stdin().as_fd().try_clone_to_owned().map(File::from))?);
     }
@@ -28,14 +28,14 @@ pub fn each_input(names: &[String], each: &mut dyn FnMut(Input) -> Result<(), Pr
 }
 
 impl Input<'_> {
-    fn of(name: &str, file: io::Result<File>) -> Result<Input<'_>, Problem> {
+    fn of(name: &str, file: io::Result<File>) -> Result<Input<'_>> {
         let file = file.map_err(|error| Problem::file(name, &error))?;
         let size = file.metadata().ok().filter(|about| about.is_file()).map(|about| about.len());
         let reader = BufReader::with_capacity(64 * 1024, file);
         Ok(Input { name, reader, size, read: 0, progress: ProgressBar::new("jobs") })
     }
 
-    pub fn rest(&mut self) -> Result<Vec<u8>, Problem> {
+    pub fn rest(&mut self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.reader.read_to_end(&mut bytes).map_err(|error| Problem::file(self.name, &error))?;
         Ok(bytes)
@@ -43,7 +43,7 @@ impl Input<'_> {
 
     /// Reads the next line, including the line feed, up to `limit` bytes. Returns `false` at the end of the file.
     /// `done` is the number of jobs for the progress bar.
-    pub fn line(&mut self, line: &mut Vec<u8>, limit: u64, done: u64) -> Result<bool, Problem> {
+    pub fn line(&mut self, line: &mut Vec<u8>, limit: u64, done: u64) -> Result<bool> {
         self.progress.update(done, self.size.map(|size| (self.read, size)));
         line.clear();
         let length = (&mut self.reader).take(limit).read_until(b'\n', line);

@@ -14,14 +14,14 @@ const LONGEST: u64 = u32::MAX as u64;
 
 const POLL: Duration = Duration::from_millis(500);
 
-type Act<'a, T> = &'a mut dyn FnMut(&mut Link, T) -> Result<(), Problem>;
+type Act<'a, T> = &'a mut dyn FnMut(&mut Link, T) -> Result;
 
-fn for_each_job(call: &Call, act: Act<u64>) -> Result<u8, Problem> {
+fn for_each_job(call: &Call, act: Act<u64>) -> Result<u8> {
     for_each(call, call.ids()?, act)
 }
 
 /// Calls `act` for each object. If the server rejects a command, prints the reason and continues with the next object.
-pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8, Problem> {
+pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8> {
     let mut link = Link::open(call)?;
     let mut code = DONE;
     for one in all {
@@ -38,7 +38,7 @@ pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8, Problem>
 
 /// Returns the value of `--tube`, or `None` if job IDs were given. Returns an error unless exactly one of the two was
 /// given.
-fn tube_or_ids(call: &Call) -> Result<Option<String>, Problem> {
+fn tube_or_ids(call: &Call) -> Result<Option<String>> {
     match (call.value(&OF_TUBE), call.operands.is_empty()) {
         (Some(name), true) => Ok(Some(tube(&name)?)),
         (None, false) => Ok(None),
@@ -47,7 +47,7 @@ fn tube_or_ids(call: &Call) -> Result<Option<String>, Problem> {
     }
 }
 
-pub fn peek(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn peek(call: &Call, out: &mut Out) -> Result<u8> {
     if let Some(tube) = tube_or_ids(call)? {
         let state = state_of(call)?;
         let mut link = Link::open(call)?;
@@ -62,11 +62,11 @@ pub fn peek(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     })
 }
 
-pub fn state_of(call: &Call) -> Result<String, Problem> {
+pub fn state_of(call: &Call) -> Result<String> {
     call.value(&STATE).map_or(Ok("ready".to_owned()), free_state)
 }
 
-pub fn free_state(name: String) -> Result<String, Problem> {
+pub fn free_state(name: String) -> Result<String> {
     match name.as_str() {
         "ready" | "delayed" | "buried" => Ok(name),
         _ => Err(Problem::usage(format!("--state: invalid state: {name}; must be ready, delayed or buried"))),
@@ -74,7 +74,7 @@ pub fn free_state(name: String) -> Result<String, Problem> {
 }
 
 /// Prints the body of a job, or with `--json`, all statistics and the body.
-fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> Result<(), Problem> {
+fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> Result {
     if !call.has(&JSON) {
         return out.body(body);
     }
@@ -89,7 +89,7 @@ fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> R
 }
 
 /// Reserves and prints a job, then releases, deletes or buries the job. Releases the job after a failure to print.
-pub fn reserve(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn reserve(call: &Call, out: &mut Out) -> Result<u8> {
     if call.has(&DELETE) && call.has(&BURY) {
         return Err(Problem::usage("--delete cannot be used with --bury"));
     }
@@ -110,11 +110,11 @@ pub fn reserve(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     delivered.map(|()| DONE)
 }
 
-pub fn delete(call: &Call, _: &mut Out) -> Result<u8, Problem> {
+pub fn delete(call: &Call, _: &mut Out) -> Result<u8> {
     for_each_job(call, &mut |link, id| link.expect(&format!("delete {id}"), "DELETED").map(drop))
 }
 
-pub fn kick(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn kick(call: &Call, out: &mut Out) -> Result<u8> {
     let count = call.number(&COUNT, 1, u32::MAX.into())?;
     if let Some(tube) = tube_or_ids(call)? {
         let mut link = Link::open(call)?;
@@ -133,13 +133,13 @@ pub fn kick(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     for_each_job(call, &mut |link, id| link.expect(&format!("kick-job {id}"), "KICKED").map(drop))
 }
 
-fn priority(link: &mut Link, id: u64) -> Result<u64, Problem> {
+fn priority(link: &mut Link, id: u64) -> Result<u64> {
     Ok(link.query(&format!("stats-job {id}"))?.unwrap_or_default().number("pri"))
 }
 
 /// Reserves a job in any state, to bury or release the job. Returns the priority, which is queried after reserving: a
 /// client with only the `take` right may not see other jobs.
-fn reserve_by_id(link: &mut Link, id: u64) -> Result<u64, Problem> {
+fn reserve_by_id(link: &mut Link, id: u64) -> Result<u64> {
     let command = format!("reserve-job {id}");
     let reply = link.ask(&command)?;
     if reply.number("RESERVED").is_none() {
@@ -152,7 +152,7 @@ fn reserve_by_id(link: &mut Link, id: u64) -> Result<u64, Problem> {
     priority(link, id)
 }
 
-pub fn bury(call: &Call, _: &mut Out) -> Result<u8, Problem> {
+pub fn bury(call: &Call, _: &mut Out) -> Result<u8> {
     let pri = call.short_number(&NEW_PRI)?;
     for_each_job(call, &mut |link, id| {
         let old = reserve_by_id(link, id)?;
@@ -160,7 +160,7 @@ pub fn bury(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     })
 }
 
-pub fn revoke(call: &Call, _: &mut Out) -> Result<u8, Problem> {
+pub fn revoke(call: &Call, _: &mut Out) -> Result<u8> {
     let pri = call.short_number(&NEW_PRI)?;
     for_each_job(call, &mut |link, id| {
         let pri = pri.map_or_else(|| priority(link, id), |pri| Ok(pri.into()))?;
@@ -168,7 +168,7 @@ pub fn revoke(call: &Call, _: &mut Out) -> Result<u8, Problem> {
     })
 }
 
-pub fn release(call: &Call, _: &mut Out) -> Result<u8, Problem> {
+pub fn release(call: &Call, _: &mut Out) -> Result<u8> {
     let pri = call.short_number(&NEW_PRI)?;
     let delay = call.short_number(&DELAY)?.unwrap_or(0);
     for_each_job(call, &mut |link, id| {
@@ -178,7 +178,7 @@ pub fn release(call: &Call, _: &mut Out) -> Result<u8, Problem> {
 }
 
 /// Releases a reserved job. Prints a message if the server buries the job instead.
-fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result<(), Problem> {
+fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result {
     if !link.release(id, pri, delay)? {
         print_stderr(&format!("job {id} was buried, because that was its last try"));
     }
@@ -186,7 +186,7 @@ fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result<(), Probl
 }
 
 /// Waits until the given jobs, or all jobs in the given groups, have ended or are buried.
-pub fn wait(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn wait(call: &Call, out: &mut Out) -> Result<u8> {
     let ids = call.ids()?;
     let groups = call.values(&OF_GROUP);
     if ids.is_empty() == groups.is_empty() {
@@ -207,7 +207,7 @@ pub fn wait(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(code)
 }
 
-fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out) -> Result<u8, Problem> {
+fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out) -> Result<u8> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000) as u64);
     let command = format!("wait {id} {}", left.unwrap_or(LONGEST));
     let reply = link.ask_within(&command, left)?;
@@ -224,7 +224,7 @@ fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out)
 }
 
 /// Waits until a group has no members, or only buried members.
-fn wait_for_group(link: &mut Link, group: &str, until: Option<Instant>, out: &mut Out) -> Result<u8, Problem> {
+fn wait_for_group(link: &mut Link, group: &str, until: Option<Instant>, out: &mut Out) -> Result<u8> {
     let command = format!("stats-group {group}");
     let mut progress = ProgressBar::new("jobs done");
     loop {

@@ -8,13 +8,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::call::Call;
-use super::name;
-use super::opts::{SERVER, TIMEOUT};
-use super::out::in_order;
-use super::problem::Problem;
+use super::prelude::*;
 use super::server::{Identity, ServerName};
-use super::yaml::{self, StatsReply};
 use crate::client::{Client, ClientError, Closer, Reply};
 use crate::protocol::text::unquote;
 
@@ -35,7 +30,7 @@ pub struct Link {
 
 impl ServerTarget {
     /// Reads the server address and the identity from the options and the environment.
-    pub fn of(call: &Call) -> Result<ServerTarget, Problem> {
+    pub fn of(call: &Call) -> Result<ServerTarget> {
         let server = ServerName::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
         let timeout = call.number(&TIMEOUT, 0, 86_400)?.unwrap_or(5);
         let identity = Identity::of(call, &server)?;
@@ -46,7 +41,7 @@ impl ServerTarget {
         self.server.name()
     }
 
-    pub fn connect(&self) -> Result<Link, Problem> {
+    pub fn connect(&self) -> Result<Link> {
         let limit = self.limit();
         let connected = match &self.server {
             ServerName::Unix(path) => Client::connect_unix(path),
@@ -76,30 +71,30 @@ impl ServerTarget {
 }
 
 impl Link {
-    pub fn open(call: &Call) -> Result<Link, Problem> {
+    pub fn open(call: &Call) -> Result<Link> {
         ServerTarget::of(call)?.connect()
     }
 
     /// Sends complete commands without reading the replies.
-    pub fn send(&mut self, bytes: &[u8]) -> Result<(), Problem> {
+    pub fn send(&mut self, bytes: &[u8]) -> Result {
         self.client.send(bytes).map_err(|error| match error {
             ClientError::Io(error) => self.target.failed(&error),
             refused => Problem::refused(refused.to_string()),
         })
     }
 
-    pub fn reply(&mut self) -> Result<Reply, Problem> {
+    pub fn reply(&mut self) -> Result<Reply> {
         self.client.reply().map_err(|error| self.target.failed(&error))
     }
 
     /// Sends one command, without a trailing CR LF, and returns the reply.
-    pub fn ask(&mut self, command: &str) -> Result<Reply, Problem> {
+    pub fn ask(&mut self, command: &str) -> Result<Reply> {
         self.send(format!("{command}\r\n").as_bytes())?;
         self.reply()
     }
 
     /// Like [`Link::ask`], but adds `seconds` to the timeout. With `None`, waits indefinitely.
-    pub fn ask_within(&mut self, command: &str, seconds: Option<u64>) -> Result<Reply, Problem> {
+    pub fn ask_within(&mut self, command: &str, seconds: Option<u64>) -> Result<Reply> {
         let limit = self.target.limit().zip(seconds).map(|(limit, seconds)| limit + Duration::from_secs(seconds));
         self.client.set_timeout(limit).map_err(|error| self.target.failed(&error))?;
         let reply = self.ask(command)?;
@@ -108,7 +103,7 @@ impl Link {
     }
 
     /// Sends one command. Returns an error unless the first word of the reply is `word`.
-    pub fn expect(&mut self, command: &str, word: &str) -> Result<Reply, Problem> {
+    pub fn expect(&mut self, command: &str, word: &str) -> Result<Reply> {
         let reply = self.ask(command)?;
         match first_word(&reply.line) == word {
             true => Ok(reply),
@@ -116,12 +111,12 @@ impl Link {
         }
     }
 
-    pub fn use_tube(&mut self, name: &str) -> Result<(), Problem> {
+    pub fn use_tube(&mut self, name: &str) -> Result {
         self.expect(&format!("use {name}"), "USING").map(drop)
     }
 
     /// Watches only the given tubes, or `default` if `tubes` is empty.
-    pub fn watch(&mut self, tubes: &[String]) -> Result<(), Problem> {
+    pub fn watch(&mut self, tubes: &[String]) -> Result {
         for name in tubes {
             self.expect(&format!("watch {name}"), "WATCHING")?;
         }
@@ -132,20 +127,20 @@ impl Link {
     }
 
     /// Reserves a job from the watched tubes, waiting at most `wait` seconds. Returns `None` after a timeout.
-    pub fn reserve(&mut self, wait: Option<u64>) -> Result<Option<IdAndBody>, Problem> {
+    pub fn reserve(&mut self, wait: Option<u64>) -> Result<Option<IdAndBody>> {
         let command = wait.map_or("reserve".to_owned(), |seconds| format!("reserve-with-timeout {seconds}"));
         let reply = self.ask_within(&command, wait)?;
         job_of(&command, reply)
     }
 
     /// Peeks at the next job in a state, in the used tube.
-    pub fn peek_next(&mut self, state: &str) -> Result<Option<IdAndBody>, Problem> {
+    pub fn peek_next(&mut self, state: &str) -> Result<Option<IdAndBody>> {
         let command = format!("peek-{state}");
         job_of(&command, self.ask(&command)?)
     }
 
     /// Releases a reserved job. Returns `false` if the server has buried the job because no tries were left.
-    pub fn release(&mut self, id: u64, pri: u64, delay: u64) -> Result<bool, Problem> {
+    pub fn release(&mut self, id: u64, pri: u64, delay: u64) -> Result<bool> {
         let command = format!("release {id} {pri} {delay}");
         let reply = self.ask(&command)?;
         match first_word(&reply.line) {
@@ -156,20 +151,20 @@ impl Link {
     }
 
     /// Queries statistics. Returns `None` if the object does not exist.
-    pub fn query(&mut self, command: &str) -> Result<Option<StatsReply>, Problem> {
+    pub fn query(&mut self, command: &str) -> Result<Option<StatsReply>> {
         let reply = self.ask(command)?;
         stats_of(command, &reply)
     }
 
     /// Queries the statistics of a tube. Returns an error if the tube does not exist.
-    pub fn tube(&mut self, name: &str) -> Result<StatsReply, Problem> {
+    pub fn tube(&mut self, name: &str) -> Result<StatsReply> {
         let command = format!("stats-tube {name}");
         self.query(&command)?.ok_or_else(|| refusal(&command, "NOT_FOUND"))
     }
 
     /// Queries the statistics of a tube. Returns empty statistics without permission, and `None` if the tube does not
     /// exist.
-    pub fn visible_tube(&mut self, name: &str) -> Result<Option<StatsReply>, Problem> {
+    pub fn visible_tube(&mut self, name: &str) -> Result<Option<StatsReply>> {
         let command = format!("stats-tube {name}");
         let reply = self.ask(&command)?;
         match reply.line.as_str() {
@@ -178,24 +173,24 @@ impl Link {
         }
     }
 
-    pub fn stats(&mut self) -> Result<StatsReply, Problem> {
+    pub fn stats(&mut self) -> Result<StatsReply> {
         self.query("stats")?.ok_or_else(|| refusal("stats", "NOT_FOUND"))
     }
 
-    pub fn tubes(&mut self) -> Result<Vec<String>, Problem> {
+    pub fn tubes(&mut self) -> Result<Vec<String>> {
         let mut tubes = yaml::list(&self.expect("list-tubes", "OK")?.body);
         let order = in_order(tubes.len(), &|left, right| tubes[left].cmp(&tubes[right]));
         Ok(order.into_iter().map(|index| std::mem::take(&mut tubes[index])).collect())
     }
 
     /// Returns a handle that can close the connection from another thread.
-    pub fn closer(&self) -> Result<Closer, Problem> {
+    pub fn closer(&self) -> Result<Closer> {
         self.client.closer().map_err(|error| self.target.failed(&error))
     }
 }
 
 /// Parses the reply to a statistics command. Returns `None` if the object does not exist.
-pub fn stats_of(command: &str, reply: &Reply) -> Result<Option<StatsReply>, Problem> {
+pub fn stats_of(command: &str, reply: &Reply) -> Result<Option<StatsReply>> {
     match first_word(&reply.line) {
         "OK" => Ok(Some(StatsReply::parse(&String::from_utf8_lossy(&reply.body)))),
         "NOT_FOUND" => Ok(None),
@@ -204,7 +199,7 @@ pub fn stats_of(command: &str, reply: &Reply) -> Result<Option<StatsReply>, Prob
 }
 
 /// Extracts the job from a reply. Returns `None` if no job was found.
-pub fn job_of(command: &str, reply: Reply) -> Result<Option<IdAndBody>, Problem> {
+pub fn job_of(command: &str, reply: Reply) -> Result<Option<IdAndBody>> {
     match (reply.line.as_str(), reply.number("FOUND").or(reply.number("RESERVED"))) {
         (_, Some(id)) => Ok(Some((id, reply.body))),
         ("NOT_FOUND" | "TIMED_OUT", None) => Ok(None),
@@ -252,7 +247,7 @@ pub const MAX_BATCH: usize = 512;
 const BATCH_BYTES: usize = 64 * 1024;
 
 /// A function that is called with each reply, and with the note for the command.
-pub type OnReply<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result<(), Problem>;
+pub type OnReply<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result;
 
 /// The commands in flight. The caller stores a note with each command, to interpret the reply.
 #[derive(Debug)]
@@ -274,7 +269,7 @@ impl<T> Pipeline<T> {
     }
 
     /// If the batch is full, sends the batch and reads the replies to the previous batch.
-    pub fn send_full_batch(&mut self, link: &mut Link, each: OnReply<T>) -> Result<(), Problem> {
+    pub fn send_full_batch(&mut self, link: &mut Link, each: OnReply<T>) -> Result {
         if self.bytes.len() < BATCH_BYTES && self.unsent.len() < MAX_BATCH {
             return Ok(());
         }
@@ -282,12 +277,12 @@ impl<T> Pipeline<T> {
     }
 
     /// Sends the remaining commands and reads all replies.
-    pub fn finish(&mut self, link: &mut Link, each: OnReply<T>) -> Result<(), Problem> {
+    pub fn finish(&mut self, link: &mut Link, each: OnReply<T>) -> Result {
         self.push(link, each)?;
         self.push(link, each)
     }
 
-    fn push(&mut self, link: &mut Link, each: OnReply<T>) -> Result<(), Problem> {
+    fn push(&mut self, link: &mut Link, each: OnReply<T>) -> Result {
         if !self.bytes.is_empty() {
             link.send(&self.bytes)?;
             self.bytes.clear();
@@ -307,7 +302,7 @@ pub fn ask_each(
     verb: &str,
     objects: &mut dyn Iterator<Item = String>,
     on_reply: OnReply<usize>,
-) -> Result<(), Problem> {
+) -> Result {
     let mut pipeline = Pipeline::new();
     for (index, object) in objects.enumerate() {
         pipeline.add(index).extend_from_slice(format!("{verb} {object}\r\n").as_bytes());

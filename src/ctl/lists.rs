@@ -5,9 +5,6 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::prelude::*;
-use super::record::{JobLine, COUNTS};
-use super::scan::{Scan, Wanted};
-use super::tubes::report_refused;
 use crate::engine::{push_moment, State};
 
 /// The columns of `connections`: the heading, and the key in the server's reply.
@@ -20,11 +17,11 @@ const CONNECTION_COLUMNS: [(&str, &str); 11] = [
 
 const PAGE: usize = 1000;
 
-fn limit(call: &Call) -> Result<u64, Problem> {
+fn limit(call: &Call) -> Result<u64> {
     Ok(call.number(&SHOWN, 0, u64::MAX)?.map_or(100, |limit| if limit == 0 { u64::MAX } else { limit }))
 }
 
-pub fn list(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn list(call: &Call, out: &mut Out) -> Result<u8> {
     let name = tube(&call.operands[0])?;
     let limit = limit(call)?;
     let above = call.number(&FROM, 0, u64::MAX)?.unwrap_or(0);
@@ -52,7 +49,7 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 type Row<'a> = &'a dyn Fn(&JobLine, &str, &[u8]) -> Vec<String>;
 
 /// Lists the jobs in `scan`. `row` formats the table row from the job, the tube name and the body.
-fn print<'a>(call: &Call, out: &'a mut Out, link: &mut Link, scan: &Scan, row: Row) -> Result<Listing<'a>, Problem> {
+fn print<'a>(call: &Call, out: &'a mut Out, link: &mut Link, scan: &Scan, row: Row) -> Result<Listing<'a>> {
     let mut list = Listing::new(out, call.has(&JSON));
     scan.peek(link, &mut |job, tube, body| list.add(&|| job.line(tube, body), &|| row(job, tube, body)))?;
     Ok(list)
@@ -67,7 +64,7 @@ fn job_row(job: &JobLine, _: &str, body: &[u8]) -> Vec<String> {
     row
 }
 
-pub fn schedules(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn schedules(call: &Call, out: &mut Out) -> Result<u8> {
     let wanted = Wanted { tubes: call.tubes()?, states: vec![State::Scheduled], above: 0 };
     let mut link = Link::open(call)?;
     let scan = Scan::run(&mut link, &wanted)?;
@@ -92,7 +89,7 @@ fn date(seconds: u64) -> String {
     format!("{}Z", String::from_utf8_lossy(&text)).replace('T', " ")
 }
 
-pub fn history(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn history(call: &Call, out: &mut Out) -> Result<u8> {
     let of_tube = call.value(&OF_TUBE).map(|name| tube(&name)).transpose()?;
     let limit = limit(call)?;
     let mut link = Link::open(call)?;
@@ -127,7 +124,7 @@ fn history_row(stats: &StatsReply) -> Vec<String> {
     row
 }
 
-pub fn connections(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn connections(call: &Call, out: &mut Out) -> Result<u8> {
     let mut link = Link::open(call)?;
     let mut list = Listing::new(out, call.has(&JSON));
     each_connection(&mut link, usize::MAX, &mut |stats| {
@@ -141,11 +138,7 @@ pub fn connections(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 
 /// Calls `act` for each connection of the server, sorted by number. Stops after the page that reaches `limit`
 /// connections.
-pub fn each_connection(
-    link: &mut Link,
-    limit: usize,
-    act: &mut dyn FnMut(&StatsReply) -> Result<(), Problem>,
-) -> Result<(), Problem> {
+pub fn each_connection(link: &mut Link, limit: usize, act: &mut dyn FnMut(&StatsReply) -> Result) -> Result {
     let (mut above, mut count) = (0, 0);
     loop {
         let reply = link.expect(&format!("list-connections {above} {PAGE}"), "OK")?;

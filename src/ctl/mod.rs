@@ -32,15 +32,21 @@ mod tubes;
 mod work;
 mod yaml;
 
+/// The names that subcommands share.
 mod prelude {
-    pub use super::call::{confirm, number, tube, Call};
-    pub use super::input::ProgressBar;
-    pub use super::link::{ask_each, first_word, job_of, refusal, stats_of, Link};
+    pub use super::bulk::MAX_DELAY;
+    pub use super::call::*;
+    pub use super::input::*;
+    pub use super::link::*;
     pub use super::opts::*;
-    pub use super::out::{excerpt, in_order, on_one_line, Listing, Out};
-    pub use super::problem::{Problem, DONE, REFUSED};
+    pub use super::out::*;
+    pub use super::problem::*;
+    pub use super::record::*;
+    pub use super::scan::*;
+    pub use super::tags::*;
+    pub use super::tubes::{each_tube, report_refused};
     pub use super::yaml::StatsReply;
-    pub(in crate::ctl) use super::{print_stderr, yaml};
+    pub(in crate::ctl) use super::{name, print_stderr, yaml};
     pub use crate::shared::json;
 }
 
@@ -50,7 +56,7 @@ use call::Call;
 pub use call::{OperandKind, Subcommand};
 pub use opts::Flag;
 use out::Out;
-use problem::Problem;
+use problem::{Problem, Result};
 pub use problem::{DONE, EMPTY, NO_CONNECTION, REFUSED};
 pub use table::SUBCOMMANDS;
 
@@ -112,11 +118,11 @@ fn print_stderr(text: &str) {
     let _ = writeln!(std::io::stderr(), "beanpole: {}", out::shown(text.as_bytes()));
 }
 
-fn complete(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+fn complete(call: &Call, out: &mut Out) -> Result<u8> {
     completion::run(call, out)
 }
 
-fn cluster(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+fn cluster(call: &Call, out: &mut Out) -> Result<u8> {
     let text = cluster::command(&call.operands).map_err(|problem| {
         let code = if problem.starts_with("usage") { BAD_USAGE } else { NO_CONNECTION };
         Problem::new(code, problem)
@@ -124,7 +130,7 @@ fn cluster(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     text.lines().try_for_each(|line| out.line(line)).map(|()| DONE)
 }
 
-fn help(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+fn help(call: &Call, out: &mut Out) -> Result<u8> {
     let text = match call.operands.first() {
         None => format!("{}\n{}", options::usage(), usage()),
         Some(name) => {

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
-use super::problem::Problem;
+use super::prelude::*;
 use crate::shared::json::is_hostile;
 
 /// The maximum length of a job body in a table, in characters.
@@ -23,7 +23,7 @@ impl Out {
         Out { file: BufWriter::new(io::stdout()), is_terminal: io::stdout().is_terminal() }
     }
 
-    pub fn line(&mut self, text: &str) -> Result<(), Problem> {
+    pub fn line(&mut self, text: &str) -> Result {
         let done = match self.is_terminal {
             true => writeln!(self.file, "{}", shown(text.as_bytes())),
             false => writeln!(self.file, "{text}"),
@@ -32,19 +32,19 @@ impl Out {
     }
 
     /// Writes a job body. On a terminal, escapes special characters and adds a line feed.
-    pub fn body(&mut self, body: &[u8]) -> Result<(), Problem> {
+    pub fn body(&mut self, body: &[u8]) -> Result {
         if self.is_terminal {
             return self.line(&shown(body));
         }
         self.file.write_all(body).map_err(|error| Problem::output(&error))
     }
 
-    pub fn flush(&mut self) -> Result<(), Problem> {
+    pub fn flush(&mut self) -> Result {
         self.file.flush().map_err(|error| Problem::output(&error))
     }
 
     /// Writes a table. On a terminal, aligns the columns, and right-aligns numbers.
-    pub fn table(&mut self, headings: &[&str], rows: &[Vec<String>]) -> Result<(), Problem> {
+    pub fn table(&mut self, headings: &[&str], rows: &[Vec<String>]) -> Result {
         let escaped = |row: &Vec<String>| row.iter().map(|cell| on_one_line(cell.as_bytes())).collect();
         let rows = &rows.iter().map(escaped).collect::<Vec<Vec<String>>>();
         if !self.is_terminal {
@@ -84,7 +84,7 @@ impl Listing<'_> {
     }
 
     /// Adds an object. `line` returns the JSON line, and `row` the table row.
-    pub fn add(&mut self, line: &dyn Fn() -> String, row: &dyn Fn() -> Vec<String>) -> Result<(), Problem> {
+    pub fn add(&mut self, line: &dyn Fn() -> String, row: &dyn Fn() -> Vec<String>) -> Result {
         if self.is_json {
             return self.out.line(&line());
         }
@@ -93,7 +93,7 @@ impl Listing<'_> {
     }
 
     /// Prints the table. An empty table is printed only if `always` is set. Does nothing with `--json`.
-    pub fn finish(self, headings: &[&str], always: bool) -> Result<(), Problem> {
+    pub fn finish(self, headings: &[&str], always: bool) -> Result {
         match self.is_json || (self.rows.is_empty() && !always) {
             true => Ok(()),
             false => self.out.table(headings, &self.rows),

@@ -7,6 +7,9 @@ use std::ops::Deref;
 
 use crate::settings::options::BAD_USAGE;
 
+/// The result of a subcommand, or of a part of one.
+pub type Result<T = (), E = Problem> = std::result::Result<T, E>;
+
 pub const DONE: u8 = 0;
 
 /// The exit code for a rejected command, a missing object, or a damaged binlog.

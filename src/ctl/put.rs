@@ -5,8 +5,6 @@
 
 use std::io::IsTerminal;
 
-use super::input::each_input;
-use super::link::{put, Pipeline};
 use super::prelude::*;
 use crate::engine::Recurrence;
 use crate::protocol::text::is_tube_name;
@@ -44,7 +42,7 @@ const TAGS: [(&Flag, &str); 8] = [
 
 /// Returns the name and the text of each tag. Rejects values that contain more than one word, because a second word
 /// would change the meaning of the command.
-fn tags(call: &Call) -> Result<Vec<(&'static str, String)>, Problem> {
+fn tags(call: &Call) -> Result<Vec<(&'static str, String)>> {
     let mut tags = Vec::new();
     for (opt, word) in TAGS {
         for value in call.values(opt) {
@@ -68,7 +66,7 @@ fn tags(call: &Call) -> Result<Vec<(&'static str, String)>, Problem> {
 
 /// Returns `true` if the server supports a tag. Requires no permissions. Sends a `put` with a malformed tag and a
 /// harmless command as the body. A server that does not support tags executes the body, and sends one more reply.
-pub fn knows(link: &mut Link, word: &str) -> Result<bool, Problem> {
+pub fn knows(link: &mut Link, word: &str) -> Result<bool> {
     const BODY: &str = "list-tube-used";
     const END: &str = "no-such-command";
     link.send(format!("put 0 0 1 {} {word}:\r\n{BODY}\r\n{END}\r\n", BODY.len()).as_bytes())?;
@@ -81,7 +79,7 @@ pub fn knows(link: &mut Link, word: &str) -> Result<bool, Problem> {
     }
 }
 
-pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     let name = tube(&call.value(&TUBE).unwrap_or_else(|| "default".to_owned()))?;
     let lines = call.has(&LINES);
     let files = call.values(&FILE);
@@ -134,7 +132,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 }
 
 impl Put<'_> {
-    fn add(&mut self, body: &[u8]) -> Result<(), Problem> {
+    fn add(&mut self, body: &[u8]) -> Result {
         let Put { link, pipeline, results, .. } = self;
         put(pipeline.add(()), (self.pri, self.delay, self.ttr), &self.tags, body);
         pipeline.send_full_batch(link, &mut |(), reply| results.add(&reply.line))
@@ -142,7 +140,7 @@ impl Put<'_> {
 }
 
 impl Results<'_> {
-    fn add(&mut self, line: &str) -> Result<(), Problem> {
+    fn add(&mut self, line: &str) -> Result {
         let number = self.done + self.refused + 1;
         match first_word(line) {
             "INSERTED" => self.done += 1,

@@ -2,9 +2,7 @@
 //!
 //! Owns the format of the lines for jobs, retained keys, pauses and settings. Must not query a server.
 
-use super::name;
 use super::prelude::*;
-use super::tags::{self, bytes_of, number_of, text_of, JobTags};
 use crate::engine::State;
 use crate::shared::json::{Members, Object, Strays};
 
@@ -129,7 +127,7 @@ pub struct ImportJob {
 impl ImportLine {
     pub fn parse(line: &[u8]) -> Result<ImportLine, String> {
         let known = ["tube", "tube-base64", "state", "pri", "delay", "ttr", "body", "body-base64", "pause", "settings"];
-        let known = [&known[..], &tags::members()].concat();
+        let known = [&known[..], &members()].concat();
         let object = Object::parse(line, &known, Strays::Ignored)?;
         let number = |key: &str, default: u32| Ok::<_, String>(number_of(&object, key)?.unwrap_or(default));
         let text = |key: &str| text_of(&object, key);

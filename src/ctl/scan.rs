@@ -7,10 +7,7 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use super::bulk::MAX_DELAY;
 use super::prelude::*;
-use super::record::JobLine;
-use super::tubes::each_tube;
 use crate::engine::State;
 
 pub const STATE_COUNT: usize = State::LISTED.len();
@@ -32,15 +29,15 @@ pub struct Found {
 
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Empty for all tubes.
+    /// The tubes to search, or empty for all tubes.
     pub tubes: Vec<String>,
-    /// Empty for all states.
+    /// The states to search for, or empty for all states.
     pub states: Vec<State>,
     /// The job ID after which the search starts.
     pub above: u64,
 }
 
-pub type EachJob<'a> = &'a mut dyn FnMut(&JobLine, &str, &[u8]) -> Result<(), Problem>;
+pub type EachJob<'a> = &'a mut dyn FnMut(&JobLine, &str, &[u8]) -> Result;
 
 #[derive(Debug, Default)]
 pub struct Scan {
@@ -59,15 +56,10 @@ pub enum ListOutcome {
     Refused(String),
 }
 
-type OnPage<'a> = &'a mut dyn FnMut(&mut Link, &[u64]) -> Result<(), Problem>;
+type OnPage<'a> = &'a mut dyn FnMut(&mut Link, &[u64]) -> Result;
 
 /// Lists the IDs of a tube's jobs in one state, above the ID `above`. Calls `act` for each page of IDs.
-pub fn list_ids(
-    link: &mut Link,
-    (tube, state): (&str, State),
-    mut above: u64,
-    act: OnPage,
-) -> Result<ListOutcome, Problem> {
+pub fn list_ids(link: &mut Link, (tube, state): (&str, State), mut above: u64, act: OnPage) -> Result<ListOutcome> {
     loop {
         let command = format!("list-jobs {tube} {} {above} {PAGE}", state.word());
         let reply = link.ask(&command)?;
@@ -95,7 +87,7 @@ impl Wanted {
         self.states.is_empty() || self.states.contains(&state)
     }
 
-    pub fn tube_names(&self, link: &mut Link) -> Result<Vec<String>, Problem> {
+    pub fn tube_names(&self, link: &mut Link) -> Result<Vec<String>> {
         match self.tubes.is_empty() {
             true => link.tubes(),
             false => Ok(self.tubes.clone()),
@@ -103,7 +95,7 @@ impl Wanted {
     }
 
     /// Returns the number of matching jobs on the server, by state.
-    pub fn count(&self, link: &mut Link) -> Result<[u64; STATE_COUNT], Problem> {
+    pub fn count(&self, link: &mut Link) -> Result<[u64; STATE_COUNT]> {
         let mut counts = [0; STATE_COUNT];
         let mut add = |stats: &StatsReply| {
             for (count, state) in counts.iter_mut().zip(State::LISTED).filter(|(_, state)| self.has_state(*state)) {
@@ -123,7 +115,7 @@ impl Wanted {
 }
 
 impl Scan {
-    pub fn run(link: &mut Link, wanted: &Wanted) -> Result<Scan, Problem> {
+    pub fn run(link: &mut Link, wanted: &Wanted) -> Result<Scan> {
         let mut scan = Scan::default();
         let counts = wanted.count(link)?;
         if !scan.list(link, wanted, &counts)? {
@@ -138,7 +130,7 @@ impl Scan {
     }
 
     /// Searches with `list-jobs`. Returns `false` if the server does not support the command.
-    fn list(&mut self, link: &mut Link, wanted: &Wanted, counts: &[u64; STATE_COUNT]) -> Result<bool, Problem> {
+    fn list(&mut self, link: &mut Link, wanted: &Wanted, counts: &[u64; STATE_COUNT]) -> Result<bool> {
         let (total, mut progress) = (counts.iter().sum(), ProgressBar::new("jobs found"));
         // Servers without groups or schedules reject the states `held` and `scheduled`. If all counts are 0, the tubes
         // are empty or forbidden, so only the server can tell.
@@ -167,7 +159,7 @@ impl Scan {
     }
 
     /// Tries IDs in descending order, until the number of jobs that the server counts has been found.
-    fn search(&mut self, link: &mut Link, wanted: &Wanted, total: u64) -> Result<(), Problem> {
+    fn search(&mut self, link: &mut Link, wanted: &Wanted, total: u64) -> Result {
         self.jobs.clear();
         let begin = highest_id(link)?;
         let (mut next, mut progress) = (begin, ProgressBar::new("jobs found"));
@@ -185,7 +177,7 @@ impl Scan {
     }
 
     /// Queries the given job IDs and adds the matching jobs.
-    pub fn query(&mut self, link: &mut Link, wanted: &Wanted, ids: &[u64]) -> Result<(), Problem> {
+    pub fn query(&mut self, link: &mut Link, wanted: &Wanted, ids: &[u64]) -> Result {
         ask_each(link, "stats-job", &mut ids.iter().map(u64::to_string), &mut |_, reply| {
             // The job has been moved to a tube that is invisible to the client.
             if reply.line == "FORBIDDEN" {
@@ -204,7 +196,7 @@ impl Scan {
     }
 
     /// Calls `each` with every job that still exists, its tube and its body.
-    pub fn peek(&self, link: &mut Link, each: EachJob) -> Result<(), Problem> {
+    pub fn peek(&self, link: &mut Link, each: EachJob) -> Result {
         let mut ids = self.jobs.iter().map(|found| found.job.id.to_string());
         ask_each(link, "peek", &mut ids, &mut |index, reply| match reply.number("FOUND") {
             Some(_) => each(&self.jobs[index].job, &self.jobs[index].tube, &reply.body),
@@ -214,7 +206,7 @@ impl Scan {
 }
 
 /// Returns an upper bound for the IDs of existing jobs.
-pub fn highest_id(link: &mut Link) -> Result<u64, Problem> {
+pub fn highest_id(link: &mut Link) -> Result<u64> {
     link.use_tube(PROBE)?;
     let reply = link.ask(&format!("put {} {MAX_DELAY} 1 0\r\n", u32::MAX))?;
     if let Some(id) = reply.number("INSERTED") {

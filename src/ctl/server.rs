@@ -7,9 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::call::Call;
-use super::opts::{Flag, AUTHORITY, CERTIFICATE, CONNECTION_OPTIONS, KEY, TOKEN, TO_URL};
-use super::problem::Problem;
+use super::prelude::*;
 use crate::client::{Client, ClientError};
 #[cfg(feature = "tls")]
 use crate::client::{ClientTls, ClientTlsFiles};
@@ -38,7 +36,7 @@ impl ServerName {
     }
 
     /// Parses `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT`, `unix:PATH`, or a URL as used by client libraries.
-    pub fn parse(text: &str) -> Result<ServerName, Problem> {
+    pub fn parse(text: &str) -> Result<ServerName> {
         let forms = format!("must be HOST, HOST:PORT, :PORT, unix:PATH or {TLS}HOST");
         let invalid = |reason: &str| Problem::usage(format!("invalid server: {text}; {reason}"));
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
@@ -60,7 +58,7 @@ impl ServerName {
 
     /// Returns the server in the option, in the environment, or the default. `variable` returns the value of an
     /// environment variable.
-    pub fn find(option: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<ServerName, Problem> {
+    pub fn find(option: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<ServerName> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let in_variable = |problem: Problem, name: &str| Problem::usage(format!("{name}: {}", problem.text));
         if let Some(text) = option {
@@ -106,7 +104,7 @@ impl fmt::Debug for Identity {
 impl Identity {
     /// Returns the credentials from the command line. Returns an error if the connection to the server is not secure
     /// enough.
-    pub fn of(call: &Call, server: &ServerName) -> Result<Identity, Problem> {
+    pub fn of(call: &Call, server: &ServerName) -> Result<Identity> {
         let is_tls = matches!(server, ServerName::Tls(..));
         let has_https = call.value(&TO_URL).is_some_and(|url| url.starts_with("https://"));
         let files = [&AUTHORITY, &CERTIFICATE, &KEY].map(|opt| call.value(opt).map(PathBuf::from));
@@ -152,11 +150,11 @@ impl Identity {
 }
 
 #[cfg(feature = "tls")]
-fn load([authority, certificate, key]: [Option<PathBuf>; 3]) -> Result<ClientTls, Problem> {
+fn load([authority, certificate, key]: [Option<PathBuf>; 3]) -> Result<ClientTls> {
     ClientTls::load(&ClientTlsFiles { authority, certificate, key }).map_err(Problem::refused)
 }
 
-fn read_token(path: &str) -> Result<String, Problem> {
+fn read_token(path: &str) -> Result<String> {
     let text = std::fs::read_to_string(path).map_err(|error| Problem::file(path, &error))?;
     let token = text.lines().next().unwrap_or_default();
     if token.is_empty() || token.len() > MAX_TOKEN {

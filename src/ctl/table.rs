@@ -5,10 +5,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::call::{Call, OperandKind, Subcommand};
-use super::opts::*;
-use super::out::Out;
-use super::problem::Problem;
+use super::prelude::*;
 use super::{binlog, bulk, check_access, export, import, jobs, lists, put, tail, top, tubes, work};
 
 const MANY: usize = usize::MAX;
@@ -17,7 +14,7 @@ const fn row(
     (name, operands): (&'static str, &'static str),
     (takes, min, max): (OperandKind, usize, usize),
     options: &'static [&'static Flag],
-    run: fn(&Call, &mut Out) -> Result<u8, Problem>,
+    run: fn(&Call, &mut Out) -> Result<u8>,
     help: &'static str,
 ) -> Subcommand {
     Subcommand { name, operands, help, options, takes, count: RangeInclusive::new(min, max), run }

@@ -2,7 +2,6 @@
 //!
 //! Owns the conversion between the statistics of a job, JSON members, and the tags of a `put`. Must not put jobs.
 
-use super::name::{self, is_foreign};
 use super::prelude::*;
 use super::put::knows;
 use crate::engine::Recurrence;
@@ -143,12 +142,13 @@ impl JobTags {
         let suffix = |number: u64| if number > 0 { format!(":{number}") } else { String::new() };
         let (key, bound) = (self.key(), text("concurrency-key"));
         if !key.is_empty() {
-            let known =
-                can.has("idp") && (can.has("export") || !is_foreign(key)) && key.len() + 500 < MAX_PUT_LINE - PUT_LINE;
+            let known = can.has("idp")
+                && (can.has("export") || !name::is_foreign(key))
+                && key.len() + 500 < MAX_PUT_LINE - PUT_LINE;
             add("idempotency-key", format!(" idp:{key}{}", suffix(number("idempotency-ttl"))), known);
         }
         if !bound.is_empty() {
-            let known = can.has("con") && !is_foreign(bound);
+            let known = can.has("con") && !name::is_foreign(bound);
             add("concurrency-key", format!(" con:{bound}{}", suffix(number("concurrency-limit"))), known);
         }
         let is_plain = text("protocol").is_empty();
@@ -255,7 +255,7 @@ pub struct Abilities(u16);
 
 impl Abilities {
     /// Reads the list of extensions from `stats`. If the list is missing, tries harmless commands.
-    pub fn of(link: &mut Link) -> Result<Abilities, Problem> {
+    pub fn of(link: &mut Link) -> Result<Abilities> {
         let listed = match link.stats() {
             Ok(stats) => stats.text("extensions").to_owned(),
             Err(problem) if problem.code == REFUSED => String::new(),

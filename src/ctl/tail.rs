@@ -7,7 +7,6 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::prelude::*;
-use super::scan::{highest_id, list_ids, ListOutcome, Scan, Wanted};
 use crate::engine::State;
 
 /// The number of additional IDs to try, because a server can skip IDs or assign them to rejected jobs.
@@ -24,7 +23,7 @@ struct Tail<'a> {
     left: u64,
 }
 
-pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     let wanted = Wanted { tubes: call.tubes()?, ..Wanted::default() };
     let interval = Duration::from_secs(call.number(&INTERVAL, 0, 86_400)?.unwrap_or(1)).max(Duration::from_millis(50));
     let left = call.number(&ENOUGH, 1, u64::MAX)?.unwrap_or(u64::MAX);
@@ -37,7 +36,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
 }
 
 impl Tail<'_> {
-    fn follow_lists(&mut self, mut tracks: Tracks) -> Result<u8, Problem> {
+    fn follow_lists(&mut self, mut tracks: Tracks) -> Result<u8> {
         while self.left > 0 {
             let begun = Instant::now();
             let ids = tracks.new_ids(&mut self.link, &self.wanted)?;
@@ -48,7 +47,7 @@ impl Tail<'_> {
     }
 
     /// Prints new jobs on a server without `list-jobs`.
-    fn follow_ids(&mut self) -> Result<u8, Problem> {
+    fn follow_ids(&mut self) -> Result<u8> {
         let mut next = highest_id(&mut self.link)? + 1;
         let mut known = self.link.stats()?.number("total-jobs");
         loop {
@@ -73,7 +72,7 @@ impl Tail<'_> {
     }
 
     /// Prints the jobs with the given IDs. Returns the highest ID of an existing job.
-    fn show(&mut self, ids: &[u64]) -> Result<Option<u64>, Problem> {
+    fn show(&mut self, ids: &[u64]) -> Result<Option<u64>> {
         let Tail { call, out, link, wanted, left, .. } = self;
         let mut scan = Scan::default();
         scan.query(link, &Wanted::default(), ids)?;
@@ -113,7 +112,7 @@ struct Track {
 
 impl Tracks {
     /// Skips the existing jobs. Returns `None` if the server does not support `list-jobs`.
-    fn begin(link: &mut Link, wanted: &Wanted) -> Result<Option<Tracks>, Problem> {
+    fn begin(link: &mut Link, wanted: &Wanted) -> Result<Option<Tracks>> {
         let mut tracks = Tracks::default();
         for tube in tracks.tubes(link, wanted)? {
             let Some(ids) = tracks.list(link, &tube, tracks.first)? else { return Ok(None) };
@@ -122,7 +121,7 @@ impl Tracks {
         Ok(Some(tracks))
     }
 
-    fn tubes(&self, link: &mut Link, wanted: &Wanted) -> Result<Vec<String>, Problem> {
+    fn tubes(&self, link: &mut Link, wanted: &Wanted) -> Result<Vec<String>> {
         let mut tubes = wanted.tube_names(link)?;
         tubes.retain(|tube| !self.refused.contains(tube));
         match tubes.is_empty() && !wanted.tubes.is_empty() {
@@ -133,7 +132,7 @@ impl Tracks {
 
     /// Returns the sorted job IDs of a tube that are greater than `above`. Returns `None` if the server does not
     /// support `list-jobs`.
-    fn list(&mut self, link: &mut Link, tube: &str, above: u64) -> Result<Option<Vec<u64>>, Problem> {
+    fn list(&mut self, link: &mut Link, tube: &str, above: u64) -> Result<Option<Vec<u64>>> {
         let mut all = BTreeSet::new();
         for state in State::UNFINISHED {
             let listed = list_ids(link, (tube, state), above, &mut |_, ids| {
@@ -154,7 +153,7 @@ impl Tracks {
     }
 
     /// Returns the sorted IDs that were not in any previous poll.
-    fn new_ids(&mut self, link: &mut Link, wanted: &Wanted) -> Result<Vec<u64>, Problem> {
+    fn new_ids(&mut self, link: &mut Link, wanted: &Wanted) -> Result<Vec<u64>> {
         let mut new = BTreeSet::new();
         let tubes = self.tubes(link, wanted)?;
         let mut old = std::mem::take(&mut self.tubes);

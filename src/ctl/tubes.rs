@@ -15,7 +15,7 @@ const COLUMNS: [(&str, &str); 9] = [
     ("total", "total-jobs"), ("deleted", "cmd-delete"), ("paused", "pause-time-left"),
 ];
 
-pub fn stats(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn stats(call: &Call, out: &mut Out) -> Result<u8> {
     let mut commands = Vec::new();
     for name in &call.operands {
         commands.push(format!("stats-tube {}", tube(name)?));
@@ -48,7 +48,7 @@ pub fn stats(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     Ok(code)
 }
 
-fn print(stats: &StatsReply, out: &mut Out) -> Result<(), Problem> {
+fn print(stats: &StatsReply, out: &mut Out) -> Result {
     let width = stats.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     for (key, value) in stats.iter() {
         let (key, value) = (on_one_line(key.as_bytes()), on_one_line(value.as_bytes()));
@@ -60,7 +60,7 @@ fn print(stats: &StatsReply, out: &mut Out) -> Result<(), Problem> {
     Ok(())
 }
 
-pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn tubes(call: &Call, out: &mut Out) -> Result<u8> {
     let named = call.tubes()?;
     let mut link = Link::open(call)?;
     let names = if named.is_empty() { link.tubes()? } else { named };
@@ -84,11 +84,11 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     list.finish(&COLUMNS.map(|(head, _)| head), true).map(|()| code)
 }
 
-type OnTube<'a> = &'a mut dyn FnMut(&str, Option<StatsReply>) -> Result<(), Problem>;
+type OnTube<'a> = &'a mut dyn FnMut(&str, Option<StatsReply>) -> Result;
 
 /// Queries the given tubes. Calls `each` with the tube name and the statistics, or with `None` if the tube does not
 /// exist. Returns a message for each rejected query.
-pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<String>, Problem> {
+pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<String>> {
     let mut refused = Vec::new();
     ask_each(link, "stats-tube", &mut names.iter().cloned(), &mut |index, reply| {
         let name = &names[index];
@@ -106,7 +106,7 @@ pub fn report_refused(refused: &[String]) -> bool {
     !refused.is_empty()
 }
 
-pub fn tube_settings(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn tube_settings(call: &Call, out: &mut Out) -> Result<u8> {
     let name = tube(&call.operands[0])?;
     let settings = call.operands[1..].join(" ");
     let none = call.has(&NONE);
@@ -124,12 +124,12 @@ pub fn tube_settings(call: &Call, out: &mut Out) -> Result<u8, Problem> {
     out.line(&on_one_line(stats.text("settings").as_bytes())).map(|()| DONE)
 }
 
-pub fn pause(call: &Call, _: &mut Out) -> Result<u8, Problem> {
+pub fn pause(call: &Call, _: &mut Out) -> Result<u8> {
     let name = tube(&call.operands[0])?;
     let seconds = number("pause", &call.operands[1], 0, u32::MAX.into())?;
     Link::open(call)?.expect(&format!("pause-tube {name} {seconds}"), "PAUSED").map(|_| DONE)
 }
 
-pub fn resume(call: &Call, _: &mut Out) -> Result<u8, Problem> {
+pub fn resume(call: &Call, _: &mut Out) -> Result<u8> {
     for_each(call, call.tubes()?, &mut |link, name| link.expect(&format!("pause-tube {name} 0"), "PAUSED").map(drop))
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns the distinction between text and numbers. Must not query a server.
 
-use super::name;
+use super::prelude::*;
 use crate::protocol::text;
 use crate::shared::json::{self, Members};
 

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::ctl::link::ask_each;
 use crate::ctl::lists;
 use crate::ctl::prelude::*;
 use crate::engine::State;
@@ -86,7 +85,7 @@ impl Boards {
         board: Board,
         names: &[String],
         tubes: &[(String, StatsReply)],
-    ) -> Result<Vec<BoardRow>, Problem> {
+    ) -> Result<Vec<BoardRow>> {
         if self.board.replace(board) != Some(board) {
             self.rows.clear();
         }
@@ -113,7 +112,7 @@ impl Boards {
 }
 
 /// Returns the connections that have reserved a job or are waiting for a job.
-fn workers(link: &mut Link) -> Result<Vec<BoardRow>, Problem> {
+fn workers(link: &mut Link) -> Result<Vec<BoardRow>> {
     let mut rows = Vec::new();
     lists::each_connection(link, CONNECTIONS, &mut |it: &StatsReply| {
         let (state, name, age) = (it.text("state"), it.text("client"), it.number("job-age"));
@@ -138,7 +137,7 @@ fn workers(link: &mut Link) -> Result<Vec<BoardRow>, Problem> {
 type TubeJobs<'a> = (&'a str, u64, Vec<StatsReply>);
 
 /// Queries the jobs of each tube in a state. `ALL_JOBS` limits the total number of jobs.
-fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) -> Result<Vec<TubeJobs<'a>>, Problem> {
+fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) -> Result<Vec<TubeJobs<'a>>> {
     let count = |stats: &StatsReply| stats.number(&format!("current-jobs-{}", state.word()));
     let mut found: Vec<TubeJobs> =
         tubes.iter().map(|(tube, stats)| (tube.as_str(), count(stats), Vec::new())).collect();

@@ -11,10 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::board::{Board, BoardRow, Boards};
 use super::model::Poll;
-use crate::ctl::link::{IdAndBody, Link, ServerTarget};
-use crate::ctl::problem::{Problem, NO_CONNECTION, REFUSED};
-use crate::ctl::tubes::each_tube;
-use crate::ctl::yaml::StatsReply;
+use crate::ctl::prelude::*;
 
 /// The maximum number of tubes that one poll queries.
 pub const AT_ONCE: usize = 500;
@@ -101,7 +98,7 @@ pub fn start(target: ServerTarget, link: Link, only: Vec<String>) -> std::io::Re
 }
 
 impl Fetcher {
-    fn execute(&mut self, request: FetchRequest) -> Result<FetchEvent, Problem> {
+    fn execute(&mut self, request: FetchRequest) -> Result<FetchEvent> {
         let mut link = match self.link.take() {
             Some(link) => link,
             None => self.target.connect()?,
@@ -140,7 +137,7 @@ impl Fetcher {
 }
 
 /// Polls the server and at most [`AT_ONCE`] tubes, starting with the index `next`.
-pub fn poll(link: &mut Link, only: &[String], next: &mut usize) -> Result<Poll, Problem> {
+pub fn poll(link: &mut Link, only: &[String], next: &mut usize) -> Result<Poll> {
     let server = link.stats()?;
     let mut names = link.tubes()?;
     if !only.is_empty() {
@@ -159,7 +156,7 @@ pub fn poll(link: &mut Link, only: &[String], next: &mut usize) -> Result<Poll, 
     Ok(Poll { at, server, names, tubes, refused })
 }
 
-fn detail(link: &mut Link, name: String) -> Result<Detail, Problem> {
+fn detail(link: &mut Link, name: String) -> Result<Detail> {
     let stats = link.query(&format!("stats-tube {name}"))?;
     let mut next = Vec::new();
     // `use` would recreate a tube that no longer exists.

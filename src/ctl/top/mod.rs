@@ -19,13 +19,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{raise, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
-use super::call::Call;
-use super::link::ServerTarget;
-use super::opts::{BATCH, FILTER, INTERVAL, ROUNDS, SORT};
-use super::out::Out;
-use super::print_stderr;
-use super::problem::{plain, Problem, DONE, NO_CONNECTION, REFUSED};
-use super::tubes::report_refused;
+use super::prelude::*;
 use board::Board;
 use fetch::{FetchEvent, FetchRequest, Queues};
 use keys::Key;
@@ -57,7 +51,7 @@ struct Top {
     has_chosen: bool,
 }
 
-pub fn run(call: &Call, out: &mut Out) -> Result<u8, Problem> {
+pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     let only: Vec<String> = call.tubes()?;
     let interval = call.number(&INTERVAL, 1, MAX_INTERVAL)?.unwrap_or(1);
     let rounds = call.number(&ROUNDS, 1, u64::MAX)?;
@@ -353,7 +347,7 @@ fn batch(
     target: &ServerTarget,
     only: &[String],
     (interval, rounds): (u64, Option<u64>),
-) -> Result<u8, Problem> {
+) -> Result<u8> {
     let mut link = Some(target.connect()?);
     let mut next = 0;
     let mut printed = 0;
@@ -386,7 +380,7 @@ fn batch(
     }
 }
 
-fn print(out: &mut Out, model: &Model, server: &str) -> Result<(), Problem> {
+fn print(out: &mut Out, model: &Model, server: &str) -> Result {
     let summary = &model.summary;
     let put = summary.puts.back().copied().unwrap_or(0);
     let stats = &summary.stats;

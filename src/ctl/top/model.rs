@@ -6,8 +6,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::board::{Board, BoardRow};
-use crate::ctl::out::in_order;
-use crate::ctl::yaml::StatsReply;
+use crate::ctl::prelude::*;
 
 /// The number of polls in the rate chart.
 pub const HISTORY: usize = 60;

@@ -6,7 +6,7 @@
 use super::board::{span, Board};
 use super::fetch::Detail;
 use super::model::{Model, COLUMNS, HISTORY};
-use crate::ctl::out::{excerpt, on_one_line, shown};
+use crate::ctl::prelude::*;
 
 /// The minimum numbers of columns and lines.
 pub const MIN_SIZE: (usize, usize) = (80, 24);

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::task::{AttemptOutcome, Task, KEPT, MAX_BACKOFF};
 use crate::client::{ClientTlsFiles, Closer, Exchange, Keep, Response, Security, Transport};
-use crate::ctl::problem::{plain, Problem, NO_CONNECTION};
+use crate::ctl::prelude::*;
 use crate::engine::day_of;
 use crate::settings::options::needs_tls;
 
@@ -47,7 +47,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// Parses `http://HOST[:PORT][/PATH]` or, with TLS support, `https://HOST[:PORT][/PATH]`. `authority` is a file
     /// with trusted certificates. The default is the system's certificates.
-    pub fn parse(url: &str, authority: Option<PathBuf>) -> Result<Endpoint, Problem> {
+    pub fn parse(url: &str, authority: Option<PathBuf>) -> Result<Endpoint> {
         let wrong = |why: &str| Problem::usage(format!("--url: {url}: {why}"));
         let (rest, port, files) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (rest, 80, None),
@@ -91,7 +91,7 @@ impl Endpoint {
 
     /// Connects to the endpoint and closes the connection. Reusing the connection for a later request could block a
     /// single-threaded server.
-    pub fn probe(&self) -> Result<(), Problem> {
+    pub fn probe(&self) -> Result {
         let connected = self.connect(Instant::now() + CONNECT);
         connected.map(drop).map_err(|error| Problem::new(NO_CONNECTION, format!("{}: {}", self.url, plain(&error))))
     }

@@ -20,11 +20,7 @@ use nix::unistd::{access, AccessFlags};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::call::Call;
-use super::link::ServerTarget;
-use super::opts::{AUTHORITY, BACKOFF, JOBS, MAX_TIME, ONCE, QUIET, RETRIES, TO_URL, WAIT};
-use super::out::Out;
-use super::problem::{plain, Problem, DONE};
+use super::prelude::*;
 use child::Program;
 use endpoint::Endpoint;
 use shared::SharedState;
@@ -50,7 +46,7 @@ struct Plan {
 }
 
 impl Action {
-    fn of(call: &Call) -> Result<Action, Problem> {
+    fn of(call: &Call) -> Result<Action> {
         match (call.value(&TO_URL), call.command.split_first()) {
             (Some(url), None) => {
                 let authority = call.value(&AUTHORITY).map(PathBuf::from);
@@ -65,7 +61,7 @@ impl Action {
     }
 }
 
-pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
+pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
     let jobs = if call.has(&ONCE) { 1 } else { call.number(&JOBS, 1, 256)?.unwrap_or(1) } as usize;
     let plan = Plan {
         action: Action::of(call)?,
@@ -118,7 +114,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8, Problem> {
 }
 
 /// Returns the path of a command. Detects a missing command before any job is reserved.
-fn find(name: &str) -> Result<PathBuf, Problem> {
+fn find(name: &str) -> Result<PathBuf> {
     let missing = || Problem::usage(format!("work: {}: no such command", name.escape_debug()));
     let is_program = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
     if name.contains('/') {

@@ -17,11 +17,7 @@ use super::endpoint::{Delivery, Spare};
 use super::shared::{SharedState, Stop};
 use super::task::{AttemptOutcome, Task, MAX_BACKOFF};
 use super::{Action, Plan};
-use crate::ctl::link::{refusal, IdAndBody, Link};
-use crate::ctl::out::excerpt;
-use crate::ctl::print_stderr;
-use crate::ctl::problem::{plain, Problem, DONE, EMPTY, NO_CONNECTION, REFUSED};
-use crate::ctl::yaml::StatsReply;
+use crate::ctl::prelude::*;
 
 /// The maximum delay between connection attempts. The initial delay is one second.
 const MAX_RECONNECT: Duration = Duration::from_secs(30);
@@ -40,7 +36,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub fn connect(plan: &Plan) -> Result<Link, Problem> {
+    pub fn connect(plan: &Plan) -> Result<Link> {
         let mut link = plan.target.connect()?;
         link.watch(&plan.tubes)?;
         Ok(link)
@@ -51,7 +47,7 @@ impl Worker {
     }
 
     /// Processes jobs until the worker stops. Returns the exit code.
-    pub fn run(mut self) -> Result<u8, Problem> {
+    pub fn run(mut self) -> Result<u8> {
         let mut wait = Duration::from_secs(1);
         loop {
             if self.shared.stop_request() != Stop::No {
@@ -78,7 +74,7 @@ impl Worker {
     }
 
     /// Processes one job. Returns an exit code if the worker should stop.
-    fn round(&mut self) -> Result<Option<u8>, Problem> {
+    fn round(&mut self) -> Result<Option<u8>> {
         if let (true, Action::Post(endpoint)) = (self.is_down, &self.plan.action) {
             endpoint.probe()?;
             self.is_down = false;
@@ -104,7 +100,7 @@ impl Worker {
     }
 
     /// Reserves the next job. Returns `None` if the worker should stop.
-    fn next(&mut self) -> Result<Option<IdAndBody>, Problem> {
+    fn next(&mut self) -> Result<Option<IdAndBody>> {
         let wait = self.plan.wait;
         while self.shared.await_resume(self.index) {
             let link = match &mut self.link {
@@ -124,7 +120,7 @@ impl Worker {
         Ok(None)
     }
 
-    fn look_up(&mut self, id: u64) -> Result<Task, Problem> {
+    fn look_up(&mut self, id: u64) -> Result<Task> {
         let stats: StatsReply = self.link().query(&format!("stats-job {id}"))?.unwrap_or_default();
         let reserves = stats.number("reserves").max(1);
         // Each kick of a buried job resets the number of tries.
@@ -154,7 +150,7 @@ impl Worker {
     }
 
     /// Processes a job and reports the outcome to the server. Returns `true` after success.
-    fn process(&mut self, job: &Task, body: Vec<u8>) -> Result<bool, Problem> {
+    fn process(&mut self, job: &Task, body: Vec<u8>) -> Result<bool> {
         let begun = Instant::now();
         let (mut attempt, limit) = match self.start(job, body) {
             Ok(started) => started,
@@ -210,7 +206,7 @@ impl Worker {
         attempt: &mut Attempt,
         job: &Task,
         limit: Option<u64>,
-    ) -> (AttemptOutcome, Result<String, Problem>) {
+    ) -> (AttemptOutcome, Result<String>) {
         let begun = Instant::now();
         let mut held = Ok(String::new());
         let pace = Duration::from_millis(job.ttr.saturating_mul(500));
@@ -253,12 +249,7 @@ impl Worker {
     }
 
     /// Reports the outcome to the server. Returns a description of the result for the log.
-    fn report_outcome(
-        &mut self,
-        job: &Task,
-        outcome: &AttemptOutcome,
-        reason: Option<&[u8]>,
-    ) -> Result<String, Problem> {
+    fn report_outcome(&mut self, job: &Task, outcome: &AttemptOutcome, reason: Option<&[u8]>) -> Result<String> {
         let Task { id, pri, tries, .. } = job;
         let Some(reason) = reason else {
             self.link().expect(&format!("delete {id}"), "DELETED")?;
@@ -291,7 +282,7 @@ impl Worker {
 
     /// Reports a failed job with the command `fail`. Returns `None` if the server does not support the command, or the
     /// delay in seconds before the next try, or `Some(None)` if the job was buried.
-    fn fail(&mut self, job: &Task, reason: &[u8]) -> Result<Option<Option<u64>>, Problem> {
+    fn fail(&mut self, job: &Task, reason: &[u8]) -> Result<Option<Option<u64>>> {
         if self.knows_fail == Some(false) {
             return Ok(None);
         }
