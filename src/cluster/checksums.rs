@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crc32fast::Hasher;
 
-use super::entry::Operation;
+use super::entry::{note_file, Operation};
 
 const CHUNK: usize = 64 * 1024;
 
@@ -83,7 +83,6 @@ impl Checksums {
 
     pub fn note(&mut self, operation: &Operation) {
         match *operation {
-            Operation::Create(name, _) => self.insert(name, Checksum::default()),
             Operation::Write(name, offset, bytes) => self.change(name, |sum| {
                 let follows = offset >= sum.length;
                 if follows {
@@ -92,13 +91,7 @@ impl Checksums {
                 follows
             }),
             Operation::Truncate(name, length) => self.change(name, |sum| length >= sum.length),
-            Operation::Rename(name, to) => {
-                // Files in subdirectories do not belong to the copy.
-                if let (Some(sum), false) = (self.files.remove(name), to.contains('/')) {
-                    self.files.insert(to.to_owned(), sum);
-                }
-            }
-            Operation::Remove(name) => drop(self.files.remove(name)),
+            _ => note_file(&mut self.files, operation, Some(Checksum::default())),
         }
     }
 

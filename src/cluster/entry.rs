@@ -58,14 +58,8 @@ impl Head {
             return None;
         }
         let (head, operations) = bytes.split_at_checked(HEAD)?;
-        let kind = match head {
-            [FORMAT, 1, ..] => EntryKind::Operations,
-            [FORMAT, 2, ..] => EntryKind::Claim,
-            [FORMAT, 3, ..] => EntryKind::Release,
-            [FORMAT, 4, ..] => EntryKind::Import,
-            [FORMAT, 5, ..] => EntryKind::Merged,
-            _ => return None,
-        };
+        let kinds = [EntryKind::Operations, EntryKind::Claim, EntryKind::Release, EntryKind::Import, EntryKind::Merged];
+        let kind = kinds.into_iter().find(|kind| head.starts_with(&[FORMAT, *kind as u8]))?;
         let number = |at: usize| head.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
         Some((Head { kind, epoch: number(2)?, writer: number(10)?, number: number(18)? }, operations))
     }
@@ -154,21 +148,22 @@ pub fn is_segment(name: &str) -> bool {
 /// file.
 pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], seq: Seq) {
     while let Some(operation) = Operation::decode(&mut operations) {
-        match operation {
-            Operation::Create(name, _) => {
-                created.insert(name.to_owned(), seq);
+        note_file(created, &operation, seq);
+    }
+}
+
+/// Updates a map of all files for an operation. `new` is the value of a created file.
+pub fn note_file<V>(files: &mut BTreeMap<String, V>, operation: &Operation, new: V) {
+    match *operation {
+        Operation::Create(name, _) => drop(files.insert(name.to_owned(), new)),
+        Operation::Remove(name) => drop(files.remove(name)),
+        Operation::Rename(name, to) => {
+            // Files in subdirectories do not belong to the copy.
+            if let (Some(value), false) = (files.remove(name), to.contains('/')) {
+                files.insert(to.to_owned(), value);
             }
-            Operation::Remove(name) => {
-                created.remove(name);
-            }
-            Operation::Rename(name, to) => {
-                // Files in subdirectories do not belong to the copy.
-                if let (Some(seq), false) = (created.remove(name), to.contains('/')) {
-                    created.insert(to.to_owned(), seq);
-                }
-            }
-            Operation::Write(..) | Operation::Truncate(..) => {}
         }
+        Operation::Write(..) | Operation::Truncate(..) => {}
     }
 }
 

@@ -15,7 +15,7 @@ use super::entry::{is_segment, note_created, operations, EntryKind, Head, Operat
 use super::shared_log::{Fail, Seq, SharedLog, SharedSpace};
 use crate::binlog::{is_no_space, LogFile, Storage};
 use crate::shared::lease::{Lease, Moment};
-use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, SHIPPING};
+use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, MutexGuard, SHIPPING};
 use crate::shared::role::{RoleBoard, RoleFigures};
 
 /// The maximum size in bytes of the operations in an entry with several operations. In etcd, larger entries cost more
@@ -142,9 +142,7 @@ impl Shipper {
         if !entry.is_empty() {
             position.push(kind, &entry);
         }
-        let goal = position.newest();
-        drop(position);
-        self.ship(goal)
+        self.ship(position)
     }
 
     /// Appends a `Release` entry, which allows any server to claim the journal immediately.
@@ -156,15 +154,13 @@ impl Shipper {
     fn append(&self, kind: EntryKind) -> io::Result<()> {
         let mut position = self.position.lock();
         position.push(kind, b"");
-        let goal = position.newest();
-        drop(position);
-        self.ship(goal)
+        self.ship(position)
     }
 
-    /// Waits until the shared log has confirmed the entry `goal`. While waiting, the thread also sends unsent entries.
-    fn ship(&self, goal: Seq) -> io::Result<()> {
+    /// Waits until the shared log has confirmed all entries. While waiting, the thread also sends unsent entries.
+    fn ship<'a>(&'a self, mut position: MutexGuard<'a, Position>) -> io::Result<()> {
+        let goal = position.newest();
         loop {
-            let mut position = self.position.lock();
             if position.end >= goal {
                 return Ok(());
             }
@@ -176,6 +172,7 @@ impl Shipper {
                 position.sent += 1;
                 drop(position);
                 self.send(&entry)?;
+                position = self.position.lock();
             } else {
                 self.changed.wait_until(&mut position, Instant::now() + RETRY);
             }

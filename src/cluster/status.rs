@@ -172,8 +172,8 @@ fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
         if state.starts_with("ended") {
             return Err(io::Error::other(format!("{node} has ended; start it first")));
         }
-        let goal = *goal.get_or_insert_with(|| state_of(claimant).map_or(0, last_entry));
-        let behind = goal.saturating_sub(last_entry(state));
+        let goal = *goal.get_or_insert_with(|| state_of(claimant).map_or(0, |state| Report::read(state).entry));
+        let behind = goal.saturating_sub(Report::read(state).entry);
         if behind == 0 {
             return log.request_switch(node.as_bytes());
         }
@@ -184,10 +184,6 @@ fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
         }
         std::thread::sleep(POLL);
     }
-}
-
-fn last_entry(state: &str) -> Seq {
-    Report::read(state).entry
 }
 
 #[cfg(test)]

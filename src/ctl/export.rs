@@ -166,9 +166,7 @@ impl Export<'_> {
         let mut expired = 0;
         for index in in_order(jobs.len(), &|left, right| key(left).cmp(&key(right))) {
             let job = &jobs[index];
-            let stats = stats_job(job.id(), None, engine, now).unwrap_or_default();
-            let tags = JobTags::of(&StatsReply::parse(&String::from_utf8_lossy(&stats)));
-            let line = JobLine { tags, ..job_line(job, engine, now) };
+            let Some(line) = job_line(job, engine, now) else { continue };
             if line.tags.ttl_left() == Some(0) && line.state != State::Buried {
                 expired += 1;
                 continue;
@@ -197,30 +195,20 @@ fn seconds_until(time: Time, now: Time) -> u64 {
 }
 
 /// Converts a job of a binlog. A reserved job in a binlog has a lease, which survives a server restart.
-fn job_line(job: &JobView, engine: &Engine, now: Time) -> JobLine {
-    let left = seconds_until(job.due(), now);
-    let state = match job.state() {
-        State::Delayed if left == 0 => State::Ready,
-        state => state,
-    };
-    let history = job.history();
+fn job_line(job: &JobView, engine: &Engine, now: Time) -> Option<JobLine> {
+    let stats = stats_job(job.id(), None, engine, now)?;
+    let mut line = JobLine::of(&StatsReply::parse(&String::from_utf8_lossy(&stats)))?;
     // For a periodic schedule, the due time of the job determines the next run.
     let is_periodic = engine.schedule_of(job).is_some_and(|schedule| schedule.is_counted());
-    JobLine {
-        id: job.id().0,
-        state,
-        pri: job.priority(),
-        delay: match state {
-            State::Delayed => short(left),
-            State::Scheduled if is_periodic => short(left),
-            State::Held | State::Scheduled => short(seconds_until(job.created() + job.delay(), now)),
-            _ => 0,
-        },
-        missed: 0,
-        left: short(left),
-        ttr: short(job.ttr().secs()),
-        age: now.nanos().saturating_sub(job.created().nanos()) / 1_000_000_000,
-        counts: [history.reserves, history.timeouts, history.releases, history.buries, history.kicks],
-        tags: JobTags::default(),
+    let due = match line.state {
+        State::Held => job.created() + job.delay(),
+        State::Scheduled if !is_periodic => job.created() + job.delay(),
+        State::Delayed | State::Scheduled => job.due(),
+        _ => now,
+    };
+    line.delay = short(seconds_until(due, now));
+    if line.state == State::Delayed && line.delay == 0 {
+        line.state = State::Ready;
     }
+    Some(line)
 }

@@ -156,10 +156,13 @@ impl Link {
         stats_of(command, &reply)
     }
 
-    /// Queries the statistics of a tube. Returns an error if the tube does not exist.
+    /// Queries statistics. Returns an error if the object does not exist.
+    pub fn existing(&mut self, command: &str) -> Result<StatsReply> {
+        self.query(command)?.ok_or_else(|| refusal(command, "NOT_FOUND"))
+    }
+
     pub fn tube(&mut self, name: &str) -> Result<StatsReply> {
-        let command = format!("stats-tube {name}");
-        self.query(&command)?.ok_or_else(|| refusal(&command, "NOT_FOUND"))
+        self.existing(&format!("stats-tube {name}"))
     }
 
     /// Queries the statistics of a tube. Returns empty statistics without permission, and `None` if the tube does not
@@ -174,7 +177,7 @@ impl Link {
     }
 
     pub fn stats(&mut self) -> Result<StatsReply> {
-        self.query("stats")?.ok_or_else(|| refusal("stats", "NOT_FOUND"))
+        self.existing("stats")
     }
 
     pub fn tubes(&mut self) -> Result<Vec<String>> {

@@ -26,26 +26,18 @@ pub fn stats(call: &Call, out: &mut Out) -> Result<u8> {
     if commands.is_empty() {
         commands.push("stats".to_owned());
     }
-    let mut link = Link::open(call)?;
-    let mut code = DONE;
-    for (index, command) in commands.iter().enumerate() {
-        let stats = link.query(command).and_then(|stats| stats.ok_or_else(|| refusal(command, "NOT_FOUND")));
-        match stats {
-            Err(problem) if problem.code == REFUSED && commands.len() > 1 => {
-                print_stderr(&problem.text);
-                code = REFUSED;
-            }
-            stats if call.has(&JSON) => out.line(&stats?.object())?,
-            stats => {
-                let stats = stats?;
-                if index > 0 && out.is_terminal {
-                    out.line("")?;
-                }
-                print(&stats, out)?;
-            }
+    let mut is_first = true;
+    for_each(call, commands, &mut |link, command| {
+        let is_next = !std::mem::take(&mut is_first);
+        let stats = link.existing(&command)?;
+        if call.has(&JSON) {
+            return out.line(&stats.object());
         }
-    }
-    Ok(code)
+        if is_next && out.is_terminal {
+            out.line("")?;
+        }
+        print(&stats, out)
+    })
 }
 
 fn print(stats: &StatsReply, out: &mut Out) -> Result {

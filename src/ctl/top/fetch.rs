@@ -119,7 +119,7 @@ impl Fetcher {
                 FetchEvent::Poll(poll, detail, board.map(|board| (board, rows.unwrap_or_default())))
             }
             FetchRequest::Kick(tube, count) => {
-                link.expect(&format!("use {tube}"), "USING")?;
+                link.use_tube(&tube)?;
                 let reply = link.expect(&format!("kick {count}"), "KICKED")?;
                 FetchEvent::Done(format!("{tube}: {} jobs kicked", reply.number("KICKED").unwrap_or(0)))
             }
@@ -161,12 +161,12 @@ fn detail(link: &mut Link, name: String) -> Result<Detail> {
     let mut next = Vec::new();
     // `use` would recreate a tube that no longer exists.
     if stats.is_some() {
-        link.expect(&format!("use {name}"), "USING")?;
+        link.use_tube(&name)?;
         for state in ["ready", "delayed", "buried"] {
             let reply = link.ask(&format!("peek-{state}"))?;
             next.push((state, reply.number("FOUND").map(|id| (id, reply.body))));
         }
-        link.expect("use default", "USING")?;
+        link.use_tube("default")?;
     }
     Ok(Detail { name, stats, next })
 }

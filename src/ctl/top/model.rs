@@ -18,22 +18,24 @@ pub struct Column {
     pub key: char,
     /// The width of the column in characters. 0 means the remaining width.
     pub width: usize,
+    /// The key in the server's reply, or empty for a rate.
+    stat: &'static str,
 }
 
-const fn column(head: &'static str, key: char, width: usize) -> Column {
-    Column { head, key, width }
+const fn column(head: &'static str, key: char, width: usize, stat: &'static str) -> Column {
+    Column { head, key, width, stat }
 }
 
 pub const COLUMNS: [Column; 9] = [
-    column("TUBE", 't', 0),
-    column("READY", 'r', 7),
-    column("RESVD", 'e', 6),
-    column("DELAY", 'd', 6),
-    column("BURIED", 'b', 6),
-    column("WAIT", 'w', 5),
-    column("PUT/S", 'u', 6),
-    column("DONE/S", 'n', 6),
-    column("PAUSED", 'a', 6),
+    column("TUBE", 't', 0, ""),
+    column("READY", 'r', 7, "current-jobs-ready"),
+    column("RESVD", 'e', 6, "current-jobs-reserved"),
+    column("DELAY", 'd', 6, "current-jobs-delayed"),
+    column("BURIED", 'b', 6, "current-jobs-buried"),
+    column("WAIT", 'w', 5, "current-waiting"),
+    column("PUT/S", 'u', 6, ""),
+    column("DONE/S", 'n', 6, ""),
+    column("PAUSED", 'a', 6, "pause-time-left"),
 ];
 
 #[derive(Clone, Debug, Default)]
@@ -122,18 +124,8 @@ impl Model {
             let Ok(index) = self.tubes.binary_search_by(|tube| tube.name.cmp(&name)) else { continue };
             let tube = &mut self.tubes[index];
             let now = totals(&stats, "total-jobs");
-            let (put, done) = tube.totals.replace(now).map_or((0, 0), |old| now.rates_since(old));
-            let count = |key: &str| stats.number(key);
-            tube.cells = [
-                count("current-jobs-ready"),
-                count("current-jobs-reserved"),
-                count("current-jobs-delayed"),
-                count("current-jobs-buried"),
-                count("current-waiting"),
-                put,
-                done,
-                count("pause-time-left"),
-            ];
+            tube.cells = std::array::from_fn(|cell| stats.number(COLUMNS[cell + 1].stat));
+            (tube.cells[5], tube.cells[6]) = tube.totals.replace(now).map_or((0, 0), |old| now.rates_since(old));
         }
     }
 

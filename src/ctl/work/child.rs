@@ -7,7 +7,7 @@
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use nix::sys::signal::{killpg, Signal};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 
-use super::task::{Task, KEPT};
+use super::task::{Attempt, AttemptOutcome, Task, KEPT};
 use crate::shared::system;
 
 #[derive(Debug)]
@@ -28,15 +28,29 @@ pub struct Program {
 /// The time limit for reading stderr after the command has ended. A background process can keep stderr open.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// The last bytes that a command has written to stderr.
-pub struct Errors {
+/// A running command.
+pub struct Running {
+    child: Child,
+    /// The last bytes that the command has written to stderr.
     end: Arc<Mutex<Vec<u8>>>,
     is_over: Receiver<()>,
 }
 
-impl Errors {
-    /// Starts a thread that copies stderr to the worker's stderr and keeps the last `KEPT` bytes.
-    fn of(mut stderr: ChildStderr) -> io::Result<Errors> {
+impl Running {
+    pub fn start(program: &Program, job: &Task, body: &[u8]) -> io::Result<Running> {
+        let mut file = system::nameless_file()?;
+        file.write_all(body)?;
+        file.rewind()?;
+        let mut child = Command::new(&program.path)
+            .args(&program.arguments)
+            .env("BEANPOLE_JOB_ID", job.id.to_string())
+            .env("BEANPOLE_JOB_TUBE", &job.tube)
+            .env("BEANPOLE_JOB_RESERVES", job.reserves.to_string())
+            .stdin(Stdio::from(file))
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()?;
+        let mut stderr = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let end = Arc::new(Mutex::new(Vec::new()));
         let (over, is_over) = bounded(1);
         let kept = end.clone();
@@ -51,55 +65,45 @@ impl Errors {
             }
             let _ = over.send(());
         })?;
-        Ok(Errors { end, is_over })
+        Ok(Running { child, end, is_over })
+    }
+}
+
+impl Attempt for Running {
+    fn outcome(&mut self) -> io::Result<Option<AttemptOutcome>> {
+        let Some(status) = self.child.try_wait()? else { return Ok(None) };
+        Ok(Some(match (status.code(), status.signal()) {
+            (Some(0), _) => AttemptOutcome::Done,
+            (Some(code), _) => AttemptOutcome::Failed(format!("exit {code}")),
+            (None, Some(signal)) => AttemptOutcome::Failed(format!("killed by signal {signal}")),
+            (None, None) => AttemptOutcome::Failed("ended strangely".to_owned()),
+        }))
     }
 
-    /// Returns the failure reason: the exit status, followed by the last bytes of stderr.
-    pub fn reason(&mut self, ended: &str) -> Vec<u8> {
+    /// Kills the process group of the command.
+    fn abort(&mut self) {
+        // The process ID of a command that has exited stays valid until `wait` is called.
+        let group = Pid::from_raw(self.child.id() as i32);
+        if killpg(group, Signal::SIGKILL).is_err() {
+            let _ = self.child.kill();
+        }
+    }
+
+    fn too_long(&self, seconds: u64) -> String {
+        format!("killed after {seconds} s")
+    }
+
+    fn reason(&mut self, message: &str) -> Vec<u8> {
         let _ = self.is_over.recv_timeout(PATIENCE);
         let kept = self.end.lock();
         let last = kept.trim_ascii();
-        let capacity = KEPT - ended.len().min(KEPT) - 2;
+        let capacity = KEPT - message.len().min(KEPT) - 2;
         let from = last.len().saturating_sub(capacity);
         // Skips the rest of a truncated UTF-8 character.
         let from = (from..last.len()).find(|at| last[*at] & 0xc0 != 0x80).unwrap_or(last.len());
         if from == last.len() {
-            return ended.as_bytes().to_vec();
+            return message.as_bytes().to_vec();
         }
-        [ended.as_bytes(), b": ", &last[from..]].concat()
-    }
-}
-
-pub fn start(program: &Program, job: &Task, body: &[u8]) -> io::Result<(Child, Errors)> {
-    let mut file = system::nameless_file()?;
-    file.write_all(body)?;
-    file.rewind()?;
-    let mut child = Command::new(&program.path)
-        .args(&program.arguments)
-        .env("BEANPOLE_JOB_ID", job.id.to_string())
-        .env("BEANPOLE_JOB_TUBE", &job.tube)
-        .env("BEANPOLE_JOB_RESERVES", job.reserves.to_string())
-        .stdin(Stdio::from(file))
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()?;
-    let stderr = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
-    Ok((child, Errors::of(stderr)?))
-}
-
-pub fn failure(status: ExitStatus) -> Option<String> {
-    match (status.code(), status.signal()) {
-        (Some(0), _) => None,
-        (Some(code), _) => Some(format!("exit {code}")),
-        (None, Some(signal)) => Some(format!("killed by signal {signal}")),
-        (None, None) => Some("ended strangely".to_owned()),
-    }
-}
-
-pub fn kill(child: &mut Child) {
-    // The process ID of a command that has exited stays valid until `wait` is called.
-    let group = Pid::from_raw(child.id() as i32);
-    if killpg(group, Signal::SIGKILL).is_err() {
-        let _ = child.kill();
+        [message.as_bytes(), b": ", &last[from..]].concat()
     }
 }

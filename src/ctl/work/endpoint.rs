@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crossbeam_channel::{bounded, Receiver};
 use parking_lot::Mutex;
 
-use super::task::{AttemptOutcome, Task, KEPT, MAX_BACKOFF};
+use super::task::{Attempt, AttemptOutcome, Spare, Task, KEPT, MAX_BACKOFF};
 use crate::client::{ClientTlsFiles, Closer, Exchange, Keep, Response, Security, Transport};
 use crate::ctl::prelude::*;
 use crate::engine::day_of;
@@ -30,9 +30,6 @@ const GRACE: Duration = Duration::from_secs(1);
 const STACK: usize = 256 * 1024;
 
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
-
-/// An idle connection and the time at which it became idle.
-pub type Spare = (Transport, Instant);
 
 pub struct Endpoint {
     url: String,
@@ -121,8 +118,7 @@ pub struct Delivery {
     answers: Receiver<Answer>,
     control: Arc<Mutex<Control>>,
     body: Vec<u8>,
-    /// The connection that the next request can reuse.
-    pub spare: Option<Spare>,
+    spare: Option<Spare>,
 }
 
 impl Delivery {
@@ -145,26 +141,30 @@ impl Delivery {
         })?;
         Ok(Delivery { answers, control, body: Vec::new(), spare: None })
     }
+}
 
-    /// Returns the outcome, or `None` while the request is running.
-    pub fn outcome(&mut self) -> Option<AttemptOutcome> {
+impl Attempt for Delivery {
+    fn outcome(&mut self) -> io::Result<Option<AttemptOutcome>> {
         if self.control.lock().is_aborted {
-            return Some(AttemptOutcome::Stopped);
+            return Ok(Some(AttemptOutcome::Stopped));
         }
-        let (outcome, body, stream) = self.answers.try_recv().ok()?;
+        let Ok((outcome, body, stream)) = self.answers.try_recv() else { return Ok(None) };
         self.body = body;
         self.spare = stream.map(|stream| (stream, Instant::now()));
-        Some(outcome)
+        Ok(Some(outcome))
     }
 
-    pub fn abort(&mut self) {
+    fn abort(&mut self) {
         let mut control = self.control.lock();
         control.is_aborted = true;
         control.closer.iter().for_each(Closer::close);
     }
 
-    /// Returns the failure reason: `message`, followed by the start of the response body.
-    pub fn reason(&self, message: &str) -> Vec<u8> {
+    fn too_long(&self, seconds: u64) -> String {
+        format!("no response within {seconds} s")
+    }
+
+    fn reason(&mut self, message: &str) -> Vec<u8> {
         let body = self.body.trim_ascii();
         if body.is_empty() {
             return message.as_bytes().to_vec();
@@ -172,6 +172,10 @@ impl Delivery {
         let mut reason = [message.as_bytes(), b": ", body].concat();
         reason.truncate(KEPT);
         reason
+    }
+
+    fn spare(&mut self) -> Option<Spare> {
+        self.spare.take()
     }
 }
 

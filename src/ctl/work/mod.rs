@@ -3,10 +3,9 @@
 //! Owns signal handling: after the first signal, running attempts finish; the second signal aborts running attempts.
 //! Must not pass job data through a shell or as an argument, because the data is untrusted.
 //!
-//! `shared` contains the state that the worker threads share; each `worker` is a thread with its own connection.
-//! `attempt` represents a running command (`child`) or request (`endpoint`) for a job (`task`).
+//! `shared` contains the state that the worker threads share; each `worker` is a thread with its own connection. `task`
+//! defines jobs and attempts. An attempt is a running command (`child`) or an HTTP request (`endpoint`).
 
-mod attempt;
 mod child;
 mod endpoint;
 mod shared;

@@ -1,12 +1,20 @@
-//! A reserved job, and the outcome of an attempt to process the job.
+//! A reserved job, and the interface of an attempt to process the job.
 //!
 //! Owns limits that apply to commands and requests. Must not decide what happens to the job.
+
+use std::io;
+use std::time::Instant;
+
+use crate::client::Transport;
 
 /// The maximum delay before a retry, in seconds.
 pub const MAX_BACKOFF: u64 = 3600;
 
 /// The maximum size of a failure reason, in bytes.
 pub const KEPT: usize = 4096;
+
+/// An idle connection and the time at which it became idle.
+pub type Spare = (Transport, Instant);
 
 #[derive(Debug)]
 pub struct Task {
@@ -19,6 +27,22 @@ pub struct Task {
     pub tries: u64,
     /// The number of remaining tries, including the current one, or `None` if the server does not limit the tries.
     pub left: Option<u64>,
+}
+
+/// An attempt to process a job: a running command or an HTTP request.
+pub trait Attempt {
+    /// Returns the outcome, or `None` while the attempt is running.
+    fn outcome(&mut self) -> io::Result<Option<AttemptOutcome>>;
+    /// Aborts the attempt. The outcome becomes available soon afterwards.
+    fn abort(&mut self);
+    /// Returns the error message for an attempt that exceeded its time limit.
+    fn too_long(&self, seconds: u64) -> String;
+    /// Returns the failure reason: `message`, followed by output of the command or the endpoint.
+    fn reason(&mut self, message: &str) -> Vec<u8>;
+    /// Returns the connection that the next request can reuse.
+    fn spare(&mut self) -> Option<Spare> {
+        None
+    }
 }
 
 /// The outcome of an attempt. Strings are error messages.

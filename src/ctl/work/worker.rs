@@ -11,11 +11,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::attempt::Attempt;
-use super::child;
-use super::endpoint::{Delivery, Spare};
+use super::child::Running;
+use super::endpoint::Delivery;
 use super::shared::{SharedState, Stop};
-use super::task::{AttemptOutcome, Task, MAX_BACKOFF};
+use super::task::{Attempt, AttemptOutcome, Spare, Task, MAX_BACKOFF};
 use super::{Action, Plan};
 use crate::ctl::prelude::*;
 
@@ -132,21 +131,17 @@ impl Worker {
     }
 
     /// Starts an attempt. Returns the attempt and its time limit in seconds.
-    fn start(&mut self, job: &Task, body: Vec<u8>) -> io::Result<(Attempt, Option<u64>)> {
+    fn start(&mut self, job: &Task, body: Vec<u8>) -> io::Result<(Box<dyn Attempt>, Option<u64>)> {
         let max_time = self.plan.max_time;
-        match &self.plan.action {
-            Action::Run(program) => {
-                child::start(program, job, &body).map(|(child, errors)| (Attempt::Command(child, errors), max_time))
-            }
-            Action::Post(endpoint) => {
-                let seconds = max_time.unwrap_or(job.ttr);
-                let end = Instant::now() + Duration::from_secs(seconds);
-                let (shared, index) = (self.shared.clone(), self.index);
-                let delivery =
-                    Delivery::start(endpoint.clone(), job, body, self.spare.take(), end, move || shared.notify(index))?;
-                Ok((Attempt::Delivery(delivery), Some(seconds)))
-            }
-        }
+        let endpoint = match &self.plan.action {
+            Action::Run(program) => return Ok((Box::new(Running::start(program, job, &body)?), max_time)),
+            Action::Post(endpoint) => endpoint.clone(),
+        };
+        let seconds = max_time.unwrap_or(job.ttr);
+        let end = Instant::now() + Duration::from_secs(seconds);
+        let (shared, index) = (self.shared.clone(), self.index);
+        let delivery = Delivery::start(endpoint, job, body, self.spare.take(), end, move || shared.notify(index))?;
+        Ok((Box::new(delivery), Some(seconds)))
     }
 
     /// Processes a job and reports the outcome to the server. Returns `true` after success.
@@ -165,11 +160,9 @@ impl Worker {
                 return Err(Problem::refused(format!("work: {what}{}", plain(&error))));
             }
         };
-        let (outcome, mut connection) = self.await_outcome(&mut attempt, job, limit);
+        let (outcome, mut connection) = self.await_outcome(&mut *attempt, job, limit);
         let reason = outcome.failure().map(|message| attempt.reason(message));
-        if let Attempt::Delivery(delivery) = &mut attempt {
-            self.spare = delivery.spare.take();
-        }
+        self.spare = attempt.spare();
         self.is_down = matches!(outcome, AttemptOutcome::Unreachable(_));
         if let AttemptOutcome::Busy(_, seconds) = outcome {
             self.shared.pause_reserving(Instant::now() + Duration::from_secs(seconds));
@@ -183,11 +176,11 @@ impl Worker {
             Err(_) => "it was revoked, or its time to run has ended",
         };
         if !self.plan.quiet || reason.is_some() || connection.is_err() {
-            let went = match (&attempt, outcome.failure()) {
-                (_, None) => "done".to_owned(),
+            let went = match (&reason, outcome.failure(), &self.plan.action) {
                 // The command has written the rest of the failure reason to stderr.
-                (Attempt::Command(..), Some(message)) => message.to_owned(),
-                (Attempt::Delivery(delivery), Some(message)) => excerpt(&delivery.reason(message)),
+                (_, Some(message), Action::Run(_)) => message.to_owned(),
+                (Some(reason), ..) => excerpt(reason),
+                _ => "done".to_owned(),
             };
             let millis = begun.elapsed().as_millis() as u64;
             let (seconds, millis) = (millis / 1000, millis % 1000);
@@ -203,7 +196,7 @@ impl Worker {
     /// limit in seconds. Returns the outcome of the attempt, and an error if the worker no longer holds the job.
     fn await_outcome(
         &mut self,
-        attempt: &mut Attempt,
+        attempt: &mut dyn Attempt,
         job: &Task,
         limit: Option<u64>,
     ) -> (AttemptOutcome, Result<String>) {
