@@ -69,7 +69,8 @@ impl Member {
 }
 
 pub struct Active {
-    /// The binlog directory, with every change copied to the shared log.
+    /// The binlog directory, with every change copied to the shared log. The background threads do not share `storage`,
+    /// so dropping the `Active` unlocks the directory.
     pub storage: Arc<dyn Storage>,
     pub lease: Arc<Lease>,
     state: Arc<ActiveState>,

@@ -60,7 +60,7 @@ fn job_row(job: &JobLine, _: &str, body: &[u8]) -> Vec<String> {
     row.extend([job.pri, job.delay, job.ttr].map(|number| number.to_string()));
     row.push(job.age.to_string());
     row.extend(job.counts.map(|count| count.to_string()));
-    row.extend([excerpt(job.tags.reason().as_bytes()), excerpt(body)]);
+    row.extend([excerpt(job.tags.0.text("last-error").as_bytes()), excerpt(body)]);
     row
 }
 
@@ -69,11 +69,12 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8> {
     let mut link = Link::open(call)?;
     let scan = Scan::run(&mut link, &wanted)?;
     let list = print(call, out, &mut link, &scan, &|job, tube, body| {
-        let (name, when) = job.tags.schedule();
+        let stats = &job.tags.0;
+        let (name, when) = (job.tags.key().to_owned(), stats.recurrence());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let next = now.as_nanos().div_ceil(1_000_000_000) as u64 + u64::from(job.left);
         let mut row = vec![job.id.to_string(), tube.to_owned(), name, when, date(next), job.missed.to_string()];
-        row.extend(job.tags.run_counts().map(|count| count.to_string()));
+        row.extend(["runs", "skipped"].map(|key| stats.number(key).to_string()));
         row.push(excerpt(body));
         row
     })?;

@@ -65,7 +65,7 @@ impl JobLine {
             for (key, count) in COUNTS.into_iter().zip(self.counts) {
                 json.number(key, count.into());
             }
-            self.tags.write(json);
+            self.tags.0.write(json);
             json.bytes("body", body);
         })
     }
@@ -139,7 +139,9 @@ impl ImportLine {
         let Some(body) = bytes_of(&object, "body", "body-base64")? else {
             let (pause, settings) = (number("pause", 0)?, text("settings")?);
             let content = match settings {
-                _ if tube.is_some() && tags.has_kept_key() => Content::Key(tags),
+                _ if tube.is_some() && !tags.key().is_empty() && tags.0.number("idempotency-ttl") > 0 => {
+                    Content::Key(tags)
+                }
                 _ if tube.is_some() && pause > 0 => Content::Pause(pause),
                 Some(settings) if tube.is_some() => Content::Settings(settings.to_owned()),
                 _ => return Err("missing body or body-base64".to_owned()),

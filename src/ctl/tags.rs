@@ -8,7 +8,7 @@ use crate::engine::Recurrence;
 use crate::protocol::beanstalk::MAX_PUT_LINE;
 use crate::protocol::text::{is_tube_name, push_quoted};
 use crate::shared::base64;
-use crate::shared::json::{Members, Object};
+use crate::shared::json::Object;
 
 enum Value {
     /// A tube name or a key. The string is the JSON member for the base64 form.
@@ -61,7 +61,7 @@ const PUT_LINE: usize = 64;
 
 /// The job data, with the same keys as in `stats-job`.
 #[derive(Clone, Default, Debug)]
-pub struct JobTags(StatsReply);
+pub struct JobTags(pub StatsReply);
 
 /// The text of the tags, each preceded by a space, and the keys of unsupported data.
 pub type Written = (String, Vec<&'static str>);
@@ -84,36 +84,9 @@ impl JobTags {
         self.0.text("idempotency-key")
     }
 
-    /// Returns `true` if the idempotency key is retained after the job ends.
-    pub fn has_kept_key(&self) -> bool {
-        !self.key().is_empty() && self.0.number("idempotency-ttl") > 0
-    }
-
     /// Returns the seconds until the job expires, or `None` for a job that does not expire.
     pub fn ttl_left(&self) -> Option<u64> {
         (!self.0.text("expires-in").is_empty()).then(|| self.0.number("expires-in"))
-    }
-
-    pub fn reason(&self) -> &str {
-        self.0.text("last-error")
-    }
-
-    /// Returns the name and the recurrence of a schedule.
-    pub fn schedule(&self) -> (String, String) {
-        let when = match self.0.text("cron") {
-            "" => format!("every {} s", self.0.number("every")),
-            cron => cron.to_owned(),
-        };
-        (self.key().to_owned(), when)
-    }
-
-    /// Returns the number of runs of a schedule, and the number of skipped runs.
-    pub fn run_counts(&self) -> [u64; 2] {
-        ["runs", "skipped"].map(|key| self.0.number(key))
-    }
-
-    pub fn write(&self, json: &mut Members) {
-        self.0.write(json);
     }
 
     pub fn read(object: &Object) -> Result<JobTags, String> {
@@ -295,7 +268,7 @@ mod tests {
         let text = "pri: 7\nidempotency-key: \"a b\\xff\"\nidempotency-ttl: 60\ntry: 9\ntries-left: 6\nbackoff: 5\n\
             fails: 3\nexpires-in: 7\nconcurrency-key: c\nconcurrency-limit: 2\nlast-error: \"no \\\"host\\\"\"\n";
         let all = r#" idp:"a b\xff":60 con:c:2 try:9:5:3 ttl:7 err:"no \"host\"""#;
-        let line = object(|json| of(text).write(json));
+        let line = object(|json| of(text).0.write(json));
         let read = JobTags::read(&Object::parse(line.as_bytes(), &members(), Strays::Refused).expect("an object"));
         let read = read.expect("tags");
         assert_eq!(read.write_for(&ALL, 1), (all.to_owned(), vec![]));
@@ -306,7 +279,7 @@ mod tests {
         let (tags, lost) = read.write_for(&older, 1);
         assert_eq!((tags.as_str(), lost), (" con:c:2 try:9:5 ttl:7", vec!["idempotency-key", "fails", "last-error"]));
         let grouped = of("group: a,b\nafter-group: c,d:3\n");
-        let line = object(|json| grouped.write(json));
+        let line = object(|json| grouped.0.write(json));
         let read = JobTags::read(&Object::parse(line.as_bytes(), &members(), Strays::Refused).expect("an object"));
         let tags = read.expect("groups").write_for(&ALL, 1);
         assert_eq!(tags, (" grp:a grp:b aft:c:0 aft:d:3".to_owned(), vec![]));
@@ -316,7 +289,7 @@ mod tests {
             assert!(JobTags::read(&object).is_err(), "{wrong}");
         }
         let recurs = of("cron: \"0,30 9 * * mon\"\nruns: 7\nskipped: 1\nidempotency-key: k\nttl: 60\n");
-        let line = object(|json| recurs.write(json));
+        let line = object(|json| recurs.0.write(json));
         let read = JobTags::read(&Object::parse(line.as_bytes(), &members(), Strays::Refused).expect("an object"));
         let tags = read.expect("a schedule").write_for(&ALL, 1);
         assert_eq!(tags, (" idp:k cron:\"0,30 9 * * mon\" ttl:60".to_owned(), vec![]));

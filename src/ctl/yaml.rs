@@ -25,7 +25,8 @@ impl StatsReply {
         let lines = text.lines().filter_map(|line| line.split_once(": "));
         let value = |key: &str, value: &str| match NAMES.contains(&key) {
             true => name::read(value.as_bytes()),
-            false => name::quoted(value.as_bytes()).map_or_else(|| value.to_owned(), lossy),
+            false => name::quoted(value.as_bytes())
+                .map_or(value.to_owned(), |text| String::from_utf8_lossy(&text).into_owned()),
         };
         StatsReply(lines.map(|(key, text)| (key.to_owned(), value(key, text))).collect())
     }
@@ -46,6 +47,14 @@ impl StatsReply {
     /// Returns a value as a number, or 0 if the value is not a number.
     pub fn number(&self, key: &str) -> u64 {
         self.text(key).parse().unwrap_or(0)
+    }
+
+    /// Returns the recurrence of a schedule, such as `every 60 s` or the fields of cron.
+    pub fn recurrence(&self) -> String {
+        match self.text("cron") {
+            "" => format!("every {} s", self.number("every")),
+            cron => cron.to_owned(),
+        }
     }
 
     pub fn object(&self) -> String {
@@ -99,10 +108,6 @@ pub fn keys(text: &[u8]) -> Vec<KeyItem> {
         (rest == b"]").then(|| KeyItem { number, left, tube: name::written(&tube), key })
     };
     text.split(|&byte| byte == b'\n').filter_map(item).collect()
-}
-
-fn lossy(text: Vec<u8>) -> String {
-    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn is_number(text: &str) -> bool {

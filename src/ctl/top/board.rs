@@ -33,13 +33,8 @@ pub enum Board {
 impl Board {
     /// Returns the list for a key. `Some(None)` stands for the table of tubes.
     pub fn of_key(key: char) -> Option<Option<Board>> {
-        match key {
-            '1' => Some(None),
-            '2' => Some(Some(Board::Workers)),
-            '3' => Some(Some(Board::Failed)),
-            '4' => Some(Some(Board::Schedules)),
-            _ => None,
-        }
+        let boards = [None, Some(Board::Workers), Some(Board::Failed), Some(Board::Schedules)];
+        boards.into_iter().zip('1'..).find(|(_, other)| *other == key).map(|(board, _)| board)
     }
 
     /// Returns the heading and the width of each column. The first and last columns are left-aligned text; the last
@@ -201,14 +196,10 @@ fn failures(tube: &str, count: u64, jobs: &[StatsReply]) -> Vec<BoardRow> {
 fn schedule(tube: &str, job: &StatsReply) -> BoardRow {
     let (missed, id) = (job.number("missed"), job.text("id"));
     let name = Some(job.text("idempotency-key")).filter(|name| !name.is_empty());
-    let recurs = match job.text("cron") {
-        "" => format!("every {} s", job.number("every")),
-        cron => cron.to_owned(),
-    };
     let mut cells = vec![name.map_or(format!("job {id}"), str::to_owned), missed.to_string()];
     cells.push(span(job.number("time-left")));
     cells.extend(["runs", "skipped"].map(|key| job.number(key).to_string()));
-    cells.push(format!("{recurs}, {tube}"));
+    cells.push(format!("{}, {tube}", job.recurrence()));
     BoardRow { key: id.to_owned(), tube: tube.to_owned(), cells, is_highlighted: missed > 0, rank: missed }
 }
 

@@ -28,16 +28,15 @@ pub struct Program {
 /// The time limit for reading stderr after the command has ended. A background process can keep stderr open.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// A running command.
-pub struct Running {
+pub struct CommandAttempt {
     child: Child,
     /// The last bytes that the command has written to stderr.
     end: Arc<Mutex<Vec<u8>>>,
     is_over: Receiver<()>,
 }
 
-impl Running {
-    pub fn start(program: &Program, job: &Task, body: &[u8]) -> io::Result<Running> {
+impl CommandAttempt {
+    pub fn start(program: &Program, job: &Task, body: &[u8]) -> io::Result<CommandAttempt> {
         let mut file = system::nameless_file()?;
         file.write_all(body)?;
         file.rewind()?;
@@ -65,11 +64,11 @@ impl Running {
             }
             let _ = over.send(());
         })?;
-        Ok(Running { child, end, is_over })
+        Ok(CommandAttempt { child, end, is_over })
     }
 }
 
-impl Attempt for Running {
+impl Attempt for CommandAttempt {
     fn outcome(&mut self) -> io::Result<Option<AttemptOutcome>> {
         let Some(status) = self.child.try_wait()? else { return Ok(None) };
         Ok(Some(match (status.code(), status.signal()) {

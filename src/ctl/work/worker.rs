@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::child::Running;
+use super::child::CommandAttempt;
 use super::endpoint::Delivery;
 use super::shared::{SharedState, Stop};
 use super::task::{Attempt, AttemptOutcome, Spare, Task, MAX_BACKOFF};
@@ -134,7 +134,7 @@ impl Worker {
     fn start(&mut self, job: &Task, body: Vec<u8>) -> io::Result<(Box<dyn Attempt>, Option<u64>)> {
         let max_time = self.plan.max_time;
         let endpoint = match &self.plan.action {
-            Action::Run(program) => return Ok((Box::new(Running::start(program, job, &body)?), max_time)),
+            Action::Run(program) => return Ok((Box::new(CommandAttempt::start(program, job, &body)?), max_time)),
             Action::Post(endpoint) => endpoint.clone(),
         };
         let seconds = max_time.unwrap_or(job.ttr);
