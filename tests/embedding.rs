@@ -326,8 +326,7 @@ fn a_manual_clock_handles_each_deadline_in_order() {
     while other.figure("stats", "current-waiting").unwrap() != "1" {
         std::thread::yield_now();
     }
-    // The delay ends after 10 seconds. The time to run of the waiting client's reservation ends later than these 20
-    // seconds.
+    // The delay ends after 10 seconds. The reservation by the waiting client then expires after 15 seconds.
     clock.advance(Duration::from_secs(20));
     assert_eq!(client.line().unwrap(), format!("RESERVED {id} 1"));
     let mut figure = |key: &str| other.figure(&format!("stats-job {id}"), key).unwrap();

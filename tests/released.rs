@@ -1,7 +1,7 @@
-//! What released versions wrote, and this one must read.
+//! Tests that the current version can read files of released versions.
 //!
-//! Owns `tests/released`: for each version a binlog, its export, an access file with what it grants, and conversations,
-//! which `tests/conversations.rs` plays. A folder never changes after the release of its version.
+//! Owns `tests/released`, which contains for each version a binlog, its export, an access file with the granted rights,
+//! and conversations for `tests/conversations.rs`. The directory of a released version must never change.
 
 mod daemon;
 
@@ -19,11 +19,11 @@ use nix::time::{clock_gettime, ClockId};
 
 const RELEASED: &str = "tests/released";
 
-/// Milliseconds since 1970, 2033-05-18T03:33:20Z: the queue's time when the binlogs were written, and are read, so that
-/// no deadline in them is over.
+/// The queue time when the binlogs are written and read: 2033-05-18T03:33:20Z, in milliseconds since 1970. With equal
+/// times, no deadline in the binlogs has passed.
 const MOMENT: i64 = 2_000_000_000_000;
 
-/// Bytes of a file of the binlogs, so that there are several.
+/// Segment size of the binlogs in bytes, small enough for several segments.
 const SEGMENT: u64 = 4096;
 
 fn versions() -> Vec<PathBuf> {
@@ -37,7 +37,7 @@ fn text(path: PathBuf) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A server that has this folder, at that time.
+/// Starts a server on the directory at the time [`MOMENT`].
 fn serve(folder: &Path) -> Server {
     let started = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("a clock");
     let role = RoleBoard::default();
@@ -93,7 +93,7 @@ fn exports_are_imported() {
     }
 }
 
-/// Each line of `rights` is a name, a command, a tube, and the exit status of `check-access`.
+/// Each line of `rights` contains a client, a command, a tube, and the expected exit status of `check-access`.
 #[test]
 fn released_access_files_grant_the_same_rights() {
     for version in versions() {

@@ -1,14 +1,12 @@
-//! The whole server in one seed: real connections, sessions, turns and log, and around them a world that follows from
-//! chance.
+//! Runs the whole server deterministically: real connections, sessions and log in a world of random events.
 //!
-//! Owns which seeds are played, and how a failure is reported. Nothing waits and nothing depends on the machine: the
-//! server has no threads (`Stepped`), time stands still until it is moved, the disk and its clock are simulated, and
-//! sockets are pairs that somebody cuts. So the same seed gives the same hash. `world` has the server and its clients,
-//! `action` what may happen, `chance` draws it, `predicted` says what beanstalk clients must be answered, `books`
-//! which jobs there must be.
+//! Owns the choice of seeds and the report of failures. The server has no threads (`Stepped`), the clock advances only
+//! on request, the disk is simulated, and sockets are local pairs. The same seed therefore always gives the same hash
+//! of all events. `world` contains the server and its clients, and `action` the possible events, which `chance` draws.
+//! `predicted` predicts the replies to beanstalk clients, and `books` records which jobs must exist.
 //!
-//! `make sim SEED=n STEPS=n` plays one seed, `make sim` fresh ones for a while. A failure is cut down to the few
-//! actions that matter, and told as a conversation as far as it is one.
+//! `make sim SEED=n STEPS=n` plays one seed, and `make sim` plays new seeds for a while. A failing history is reduced
+//! to the relevant actions and printed as a conversation as far as possible.
 
 #[path = "sim/action.rs"]
 mod action;
@@ -36,7 +34,7 @@ mod speech;
 mod world;
 
 #[path = "crash/disk.rs"]
-#[allow(dead_code)] // what only the tests of the log alone do
+#[allow(dead_code)] // parts that only the tests of the log use
 mod disk;
 #[path = "crash/model.rs"]
 #[allow(dead_code)]
@@ -59,24 +57,24 @@ use action::Action;
 use play::{explain, play_seed, Played};
 use predicted::{only_different, Predicted};
 
-/// The number of seeds of an ordinary run, and of their steps.
+/// The number of seeds in a normal run.
 const SEEDS: u64 = 60;
 const STEPS: usize = 300;
 
-/// One in this many fresh seeds is played for longer: some defects need a queue with a long history.
+/// One in this many new seeds is played for `LONG` steps, because some defects need a queue with a long history.
 const LONG_ONE_IN: u64 = 400;
 const LONG: usize = 100_000;
 
-/// A world without extensions and crashes, whose server drains several times.
+/// A seed without extensions and crashes, whose server drains several times.
 const SEED_WITH_DRAINS: u64 = 7;
 
-fn wished(name: &str) -> Option<u64> {
+fn configured(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
 }
 
 fn steps() -> usize {
-    wished("STEPS").map_or(STEPS, |steps| steps as usize)
+    configured("STEPS").map_or(STEPS, |steps| steps as usize)
 }
 
 fn must_pass(seed: u64, steps: usize) -> Played {
@@ -99,7 +97,6 @@ fn the_same_seed_gives_the_same_hash() {
     }
 }
 
-/// Seeds that failed once, each with its number of steps.
 #[test]
 fn seeds_that_failed_in_the_past_pass() {
     let corpus = include_str!("sim/seeds.txt");
@@ -111,7 +108,7 @@ fn seeds_that_failed_in_the_past_pass() {
     }
 }
 
-/// A world whose server never accepted jobs again after its first drain would test little from then on.
+/// If the server stopped accepting jobs after its first drain, the rest of a long history would test little.
 #[test]
 fn a_long_world_accepts_jobs_after_each_drain() {
     let played = must_pass(SEED_WITH_DRAINS, 8000);
@@ -120,7 +117,7 @@ fn a_long_world_accepts_jobs_after_each_drain() {
     assert!(played.drains + 1 >= drains(&played.actions), "{} of them are over", played.drains);
 }
 
-/// Five jobs whose times to run end at one moment, and this many clients that wait for whichever comes first.
+/// Five jobs expire at the same moment while several clients wait for jobs.
 #[test]
 fn simultaneous_deadlines_can_be_handled_in_any_order() {
     let now = Time::from_nanos(1);
@@ -134,22 +131,21 @@ fn simultaneous_deadlines_can_be_handled_in_any_order() {
         }
         way
     };
-    // Without waiting clients, the order makes no difference.
     assert_eq!(due(0).tick(later, 100).map(|ways| ways.len()), Some(1));
     let mut ways = due(5).tick(later, 1000).expect("not too many");
     only_different(&mut ways);
     assert_eq!(ways.len(), 120);
-    // Dropping some of them would be wrong.
+    // With a limit of 100, the result must be `None` instead of a part of the 120 possible orders.
     assert!(due(5).tick(later, 100).is_none());
 }
 
-/// For `make sim`: one seed, or fresh ones for this many seconds.
+/// Run by `make sim`: plays a given seed, or new seeds for a number of seconds.
 #[test]
 #[ignore = "takes a configurable time; see make sim"]
 fn requested_seeds() {
     let steps = steps();
     let start = Instant::now();
-    if let Some(seed) = wished("SEED") {
+    if let Some(seed) = configured("SEED") {
         let played = must_pass(seed, steps);
         let rate = played.steps as f64 / start.elapsed().as_secs_f64();
         println!(
@@ -158,12 +154,12 @@ fn requested_seeds() {
         );
         return;
     }
-    let length = Duration::from_secs(wished("SECONDS").unwrap_or(60));
+    let length = Duration::from_secs(configured("SECONDS").unwrap_or(60));
     let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let first = wished("FIRST").unwrap_or(wall.as_secs() % 1_000_000_000 * 100_000);
+    let first = configured("FIRST").unwrap_or(wall.as_secs() % 1_000_000_000 * 100_000);
     let (mut seed, mut total, mut lost) = (first, 0, 0);
     while start.elapsed() < length {
-        let is_long = wished("STEPS").is_none() && seed % LONG_ONE_IN == LONG_ONE_IN - 1;
+        let is_long = configured("STEPS").is_none() && seed % LONG_ONE_IN == LONG_ONE_IN - 1;
         let played = must_pass(seed, if is_long { LONG } else { steps });
         total += played.steps;
         lost += u64::from(played.lost);

@@ -1,7 +1,7 @@
-//! The real program under a steady mixture of all protocols, with a log, for a configurable time.
+//! Runs the real program with a log under a steady load of all protocols for a configurable time.
 //!
-//! Owns what must not grow: memory, descriptors, threads, the log; and that each job which was acknowledged is done
-//! once it is all over. For `make soak MINUTES=n`; the time only says how long, never whether it passes.
+//! Memory, descriptors, threads and the log must not grow, and each acknowledged job must have been completed at the
+//! end. Run by `make soak MINUTES=n`. The verdict does not depend on the duration.
 
 mod daemon;
 
@@ -22,10 +22,10 @@ use beanpole::Client;
 use daemon::{Daemon, Folder};
 use soak::{beanstalk, extensions, gearman, operator, workq};
 
-/// What memory may have grown by between the first part and the end, beside three tenths.
+/// Permitted growth of the memory between the first part and the end, in bytes, in addition to 30 %.
 const SLACK: u64 = 8 << 20;
 
-/// Until when clients continue.
+/// Signals the clients to stop.
 #[derive(Default)]
 pub struct Stage(AtomicBool);
 
@@ -39,7 +39,7 @@ impl Stage {
     }
 }
 
-/// Finished jobs of one kind of clients.
+/// The number of jobs that the clients of one kind have completed.
 #[derive(Default)]
 pub struct Done(AtomicU64);
 
@@ -53,22 +53,22 @@ impl Done {
     }
 }
 
-/// Returns what must stay constant: resident bytes, descriptors, threads, and bytes of the log.
+/// Returns the values that must not grow: resident bytes, descriptors, threads, and bytes of the log.
 fn figures(server: &Daemon, folder: &Path) -> [u64; 4] {
     let sizes = std::fs::read_dir(folder).expect("the log's folder").map(|entry| {
-        // The file may be gone by now.
+        // The server can have removed the file.
         entry.expect("an entry").metadata().map_or(0, |file| file.len())
     });
     [server.rss(), server.open_files() as u64, server.threads(), sizes.sum()]
 }
 
-/// Returns the first address whose name has this prefix and suffix.
+/// Returns the first address of the server whose name has the given prefix and suffix.
 fn address(server: &Daemon, begin: &str, end: &str) -> SocketAddr {
     let fits = |name: &String| name.strip_prefix(begin)?.strip_suffix(end)?.parse().ok();
     server.names().iter().find_map(fits).unwrap_or_else(|| panic!("{begin}...{end} in {:?}", server.names()))
 }
 
-/// Creates a certificate for `localhost` in the directory, and the options that serve it; needs openssl.
+/// Creates a certificate for `localhost` in the directory. Returns the server's options for the certificate.
 #[cfg(feature = "tls")]
 fn certificate(folder: &Folder) -> [String; 6] {
     let path = |name: &str| folder.file(name).to_str().expect("a plain path").to_owned();
@@ -82,7 +82,6 @@ fn certificate(folder: &Folder) -> [String; 6] {
     ["-l".into(), "tls:127.0.0.1:0".into(), "--tls-cert".into(), pem, "--tls-key".into(), key]
 }
 
-/// Connects with TLS.
 #[cfg(feature = "tls")]
 fn by_tls(folder: &Folder, address: SocketAddr) -> impl Fn() -> Client + Sync {
     let authority = Some(folder.file("server.pem"));
@@ -92,7 +91,6 @@ fn by_tls(folder: &Folder, address: SocketAddr) -> impl Fn() -> Client + Sync {
     move || Client::connect_tls("localhost", address.port(), &tls, daemon::PATIENCE).expect("a connection")
 }
 
-/// Starts the server under test, with TLS if it was built with TLS.
 fn start(folder: &Folder, log: &Path) -> Daemon {
     let log = log.to_str().expect("a plain path");
     let plain = ["-l", "127.0.0.1:0", "--gearman=127.0.0.1:0", "--workq=127.0.0.1:0", "--http=127.0.0.1:0"];

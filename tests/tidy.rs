@@ -1,8 +1,8 @@
-//! The structure and style of the code, as far as a program can check them.
+//! Checks the structure and the style of the code.
 //!
-//! Owns the rules of ARCHITECTURE.md: which module may import which, that no files of a module import each other in a
-//! cycle, what the pure modules must not name, and the length of functions and files. A rule that is too strict is
-//! changed here, with its reason, not worked around.
+//! Owns the rules of ARCHITECTURE.md: permitted imports between modules, no import cycles between the files of a
+//! module, names that pure modules must not use, and the maximum length of functions and files. Rules must not be
+//! circumvented: if a rule is too strict, change the rule here and state the reason.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -11,22 +11,21 @@ use std::path::{Path, PathBuf};
 #[path = "tidy/prose.rs"]
 mod prose;
 
-/// Maximum lines of a function, including the signature.
+/// Maximum number of lines in a function, including the signature.
 const MAX_FUNCTION: usize = 70;
 
-/// Maximum lines of a file before its tests.
+/// Maximum number of lines in a file before its tests.
 const MAX_FILE: usize = 600;
 
-/// Maximum columns of a comment; rustfmt formats the code.
+/// Maximum number of columns of a comment. rustfmt limits the columns of code.
 const MAX_COLUMNS: usize = 120;
 
-/// A doc comment of at most this many words only repeats the name.
+/// A doc comment with at most this many words is assumed to repeat the name.
 const IDLE_DOC: usize = 4;
 
-/// The directories with code.
 const FOLDERS: [&str; 4] = ["src", "tests", "benches", "examples"];
 
-/// Names that code without effects must not use.
+/// Names that pure modules must not use, because they have side effects.
 const IMPURE: [&str; 19] = [
     "std::net",
     "std::fs",
@@ -49,10 +48,10 @@ const IMPURE: [&str; 19] = [
     "log::",
 ];
 
-/// Directories whose files are modules of their own.
+/// Directories in which each file is a separate module.
 const GROUPS: [&str; 3] = ["process", "settings", "shared"];
 
-/// For each module, the other modules that it may import. ARCHITECTURE.md describes them.
+/// For each module, the other modules that it can import, as listed in ARCHITECTURE.md.
 const ROOMS: [(&str, &[&str]); 30] = [
     ("access", &[]),
     ("engine", &[]),
@@ -123,7 +122,8 @@ const ROOMS: [(&str, &[&str]); 30] = [
     ("main", &["*"]),
 ];
 
-/// For each directory of the engine, the others that it may import. Each may also use what `engine/mod.rs` declares.
+/// For each directory of the engine, the other directories that it can import. Declarations in `engine/mod.rs` are
+/// always permitted.
 const ENGINE: [(&str, &[&str]); 5] = [
     ("data", &[]),
     ("log", &["data"]),
@@ -132,12 +132,12 @@ const ENGINE: [(&str, &[&str]); 5] = [
     ("verbs", &["data", "log", "rules", "figures"]),
 ];
 
-/// The engine's owners, which are its fields.
+/// The fields of the engine that own its state.
 const OWNERS: [&str; 6] = ["agenda", "clients", "limits", "news", "store", "tubes"];
 
 struct Source {
     path: PathBuf,
-    /// The text before its tests.
+    /// The text before the tests of the file.
     code: String,
     text: String,
 }
@@ -161,19 +161,19 @@ fn sources(folder: &str) -> Vec<Source> {
     found
 }
 
-/// Returns the module of a file: the directory or file below `src`, or below a group.
+/// Returns the module of a file: the file or directory directly below `src` or below a directory in [`GROUPS`].
 fn room(path: &Path) -> String {
     let below = path.strip_prefix("src").expect("a source of the crate").to_string_lossy().replace(".rs", "");
     room_of(&below.split('/').collect::<Vec<_>>())
 }
 
-/// Returns the module to which this path leads.
+/// Returns the module that a path in the code refers to.
 fn room_of(path: &[&str]) -> String {
     let segments = if path.first().is_some_and(|first| GROUPS.contains(first)) { 2 } else { 1 };
     path.iter().take(segments).copied().collect::<Vec<_>>().join("/")
 }
 
-/// Returns code without comments, which may mention anything.
+/// Returns the numbered lines of code, excluding comments.
 fn statements(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = code.lines().enumerate().map(|(number, line)| (number + 1, line.trim()));
     lines.filter(|(_, line)| !line.starts_with("//"))
@@ -226,7 +226,7 @@ fn public_types_have_unique_names() {
                 && words.next().is_some_and(|word| ["struct", "enum", "trait", "type"].contains(&word));
             let Some(name) = words.next().filter(|_| is_type) else { continue };
             let owner = owners.entry(name.to_owned()).or_insert_with(|| source.path.clone());
-            // Protocols are similar on purpose: each has its Decoder and its Request.
+            // Protocols use the same type names deliberately. For example, each has a `Decoder` and a `Request`.
             if room(owner) != room(&source.path) {
                 problems.push(format!("{}:{number}: {name} is also in {}", source.path.display(), owner.display()));
             }
@@ -241,7 +241,7 @@ fn pure_modules_use_nothing_impure() {
     let mut problems = Vec::new();
     for source in pure {
         for (number, line) in statements(&source.code) {
-            // The engine has a directory with the name of a crate.
+            // The engine has a directory with the same name as a crate.
             let line = line.replace("::log::", "::");
             if let Some(word) = IMPURE.iter().find(|word| line.contains(*word)) {
                 problems.push(format!("{}:{number}: {word} in a pure room", source.path.display()));
@@ -251,7 +251,8 @@ fn pure_modules_use_nothing_impure() {
     complain(problems);
 }
 
-/// Debug builds assert the order of ranked locks, and that nothing is locked under a leaf. They cannot see other locks.
+/// Debug builds assert the order of ranked locks, and that no lock is acquired while a lock of the lowest rank is held.
+/// Locks without a rank are not checked.
 #[test]
 fn every_lock_that_server_threads_share_has_a_rank() {
     let mut problems = Vec::new();
@@ -267,7 +268,7 @@ fn every_lock_that_server_threads_share_has_a_rank() {
     complain(problems);
 }
 
-/// Processors of small machines lack them: mips, armv5, powerpc.
+/// Small processors such as mips, armv5 and powerpc lack 64-bit atomics.
 #[test]
 fn nothing_needs_atomics_of_64_bits() {
     let mut problems = Vec::new();
@@ -284,7 +285,7 @@ fn nothing_needs_atomics_of_64_bits() {
     complain(problems);
 }
 
-/// `File::sync_all` and `File::sync_data` also flush the cache of the disk on macOS; the plain calls do not.
+/// On macOS, `File::sync_all` and `File::sync_data` also flush the disk's cache, unlike fsync(2) and fdatasync(2).
 #[test]
 fn only_one_module_depends_on_the_operating_system() {
     const LINUX: [&str; 11] = [
@@ -300,7 +301,7 @@ fn only_one_module_depends_on_the_operating_system() {
         "fsync(",
         "fdatasync(",
     ];
-    // Its constructor is needed, and possible, with the C libraries of Linux.
+    // These files can use the libc crate and are therefore excluded.
     let is_exempt = |path: &Path| room(path) == "shared/system" || path.ends_with("process/mod.rs");
     let mut problems = Vec::new();
     for source in sources("src").into_iter().filter(|source| !is_exempt(&source.path)) {
@@ -357,14 +358,14 @@ fn architecture_shows_the_permitted_imports() {
     complain(problems);
 }
 
-/// Returns the module of a source: its path below `src`, without the file name for a directory's own file.
+/// Returns the path of a source file's module below `src`. The main file of a directory has the path of the directory.
 fn module(path: &Path) -> String {
     let below = path.strip_prefix("src").expect("a source of the crate").with_extension("");
     let name = if below.ends_with("mod") { below.parent().expect("a folder").to_owned() } else { below };
     name.to_string_lossy().into_owned()
 }
 
-/// Returns the paths in `use` items and expressions: every path that begins with `super`, `crate` or `self`, in full.
+/// Returns the absolute paths of all names in `use` items and expressions that begin with `super`, `crate` or `self`.
 fn named_paths(module: &str, code: &str) -> Vec<String> {
     let code: String = statements(code).map(|(_, line)| line.to_owned() + "\n").collect();
     let mut named = Vec::new();
@@ -398,8 +399,8 @@ fn named_paths(module: &str, code: &str) -> Vec<String> {
     named
 }
 
-/// Returns the files that define public names, by the path of each name in the directory of its file, from where the
-/// directory's own file may pass it on.
+/// Maps the path of each public name in a directory to the file that defines it. Names are listed under the path of the
+/// directory, because the directory's main file can re-export them.
 fn definitions(sources: &[Source]) -> BTreeMap<String, String> {
     const KINDS: [&str; 8] = ["struct", "enum", "trait", "fn", "const", "type", "static", "use"];
     let mut found = BTreeMap::new();
@@ -416,8 +417,8 @@ fn definitions(sources: &[Source]) -> BTreeMap<String, String> {
     found
 }
 
-/// Returns, for each file, the files of its module that it imports. A directory's own file is omitted: it names the
-/// contents of the directory, which builds on it. In the engine, imports through such a file count as well.
+/// Maps each file to the files of the same module that it imports. The main file of a directory is omitted, because it
+/// declares the other files. In the engine, imports through the main file count as well.
 fn imports_within_rooms() -> BTreeMap<String, BTreeSet<String>> {
     let sources = sources("src");
     let mut definitions = definitions(&sources);
@@ -497,7 +498,7 @@ fn files_of_the_engine_name_the_owners_they_touch() {
         let touched: Vec<&str> = OWNERS.into_iter().filter(touches).collect();
         let named = source.text.lines().find_map(|line| line.strip_prefix("//! Touches: ")?.strip_suffix('.'));
         let named: Vec<&str> = named.into_iter().flat_map(|names| names.split(", ")).collect();
-        // The fields are the data, and the engine's own file has all of them.
+        // Files in `engine/data` define the fields, and `engine/mod.rs` uses all of them.
         let name = module(&source.path);
         if name != "engine" && !name.starts_with("engine/data") && touched != named {
             problems.push(format!("{}: touches {touched:?} and names {named:?}", source.path.display()));
@@ -551,11 +552,11 @@ fn every_function_fits_a_screen() {
         for (start, line) in lines.iter().enumerate() {
             let indent = line.len() - line.trim_start().len();
             let words = line.trim_start().split('(').next().unwrap_or_default();
-            // A declaration has no body.
+            // Skips declarations without a body.
             if !words.split(' ').any(|word| word == "fn") || words.starts_with("//") || line.ends_with(';') {
                 continue;
             }
-            // In formatted code, a function ends with a brace at the depth at which it began.
+            // In formatted code, a function ends with a closing brace at its own indentation.
             let is_end =
                 |line: &&&str| line.trim_end().ends_with('}') && line.len() - line.trim_start().len() == indent;
             let length = lines[start..].iter().take_while(|line| !is_end(line)).count() + 1;
@@ -567,7 +568,7 @@ fn every_function_fits_a_screen() {
     complain(problems);
 }
 
-/// The lock file has more packages: those that other systems, tests and features need.
+/// The lock file also contains packages for other systems, tests and features.
 #[test]
 fn the_program_has_few_dependencies() {
     let mut cargo = std::process::Command::new(env!("CARGO"));

@@ -1,8 +1,8 @@
-//! TLS from the clients' perspective: versions, certificates of both sides, bytes in arbitrary pieces, and hostile
+//! Tests TLS from the clients' perspective: versions, certificates of servers and clients, split records, and hostile
 //! peers.
 //!
-//! Certificates are made by openssl, which is required; its `s_client` is the foreign client, and rustls the one that
-//! can misbehave. The server is the real program.
+//! Requires openssl, which creates the certificates. The clients are `openssl s_client`, and rustls for misbehaving
+//! clients. The server is the real program.
 
 mod daemon;
 
@@ -29,32 +29,37 @@ mod tls {
 
     use super::daemon::{Daemon, Folder, PATIENCE};
 
-    /// Runs openssl in a directory.
     fn openssl(folder: &Folder, arguments: &[&str]) {
         let done = Command::new("openssl").args(arguments).current_dir(folder.file("")).output().expect("openssl");
         assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// The parameters of a certificate.
+    /// The properties of a certificate to create.
     #[derive(Clone, Copy)]
-    struct Wish<'a> {
-        /// The name of its files: `NAME.pem` and `NAME.key`.
+    struct CertificateSpec<'a> {
+        /// The base name of the files `NAME.pem` and `NAME.key`.
         name: &'a str,
-        /// The signer: another name, or its own.
+        /// The name of the signing certificate, which is `name` for a self-signed certificate.
         by: &'a str,
         subject: &'a str,
-        /// For example `DNS:localhost`; an authority has none.
+        /// The subject alternative name, for example `DNS:localhost`. Empty for an authority.
         alternative: &'a str,
         rsa: bool,
-        /// It was valid for a day, long ago.
+        /// `true` if the certificate has expired.
         expired: bool,
     }
 
-    const EC: Wish =
-        Wish { name: "server", by: "ca", subject: "/CN=x", alternative: "DNS:localhost", rsa: false, expired: false };
+    const EC: CertificateSpec = CertificateSpec {
+        name: "server",
+        by: "ca",
+        subject: "/CN=x",
+        alternative: "DNS:localhost",
+        rsa: false,
+        expired: false,
+    };
 
-    fn make(folder: &Folder, wish: Wish) {
-        let Wish { name, by, subject, alternative, rsa, expired } = wish;
+    fn make(folder: &Folder, spec: CertificateSpec) {
+        let CertificateSpec { name, by, subject, alternative, rsa, expired } = spec;
         let (key, request, pem) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.pem"));
         if rsa {
             openssl(folder, &["genrsa", "-out", &key, "2048"]);
@@ -71,7 +76,7 @@ mod tls {
         let (ca, ca_key) = (format!("{by}.pem"), format!("{by}.key"));
         let mut sign = vec!["x509", "-req", "-in", &request, "-out", &pem, "-extfile", "extensions"];
         if expired {
-            // openssl 3.0 cannot set the start; a validity in the future is equally invalid.
+            // openssl 3.0 cannot set the start of the validity. A certificate that is not valid yet is also invalid.
             sign.extend(["-days", "-1"]);
         } else {
             sign.extend(["-days", "3"]);
@@ -84,10 +89,10 @@ mod tls {
         openssl(folder, &sign);
     }
 
-    /// Creates an authority and a server's certificate by it.
+    /// Creates a directory with an authority and a server certificate signed by the authority.
     fn folder() -> Folder {
         let folder = Folder::new();
-        make(&folder, Wish { name: "ca", by: "ca", subject: "/CN=authority", alternative: "", ..EC });
+        make(&folder, CertificateSpec { name: "ca", by: "ca", subject: "/CN=authority", alternative: "", ..EC });
         make(&folder, EC);
         folder
     }
@@ -96,14 +101,14 @@ mod tls {
         folder.file(name).to_str().expect("a name").to_owned()
     }
 
-    /// Starts a server with TLS, and more options.
+    /// Starts a server with TLS and the options `more`.
     fn start(folder: &Folder, more: &[&str]) -> Daemon {
         let (certificate, key) = (path(folder, "server.pem"), path(folder, "server.key"));
         let own = ["-l", "tls:127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key];
         Daemon::start(&[&own, more].concat())
     }
 
-    /// Returns the address of the first listener of this protocol.
+    /// Returns the address of the first listener for `protocol`.
     fn address(daemon: &Daemon, protocol: &str) -> String {
         let names = daemon.names();
         let fits = |name: &&String| {
@@ -113,7 +118,7 @@ mod tls {
         name.trim_start_matches("tls:").split(' ').next().expect("an address").to_owned()
     }
 
-    /// Returns rustls's configuration for a connection to the server, with a client certificate if one is named.
+    /// Returns the rustls configuration of a client, with the client certificate called `own`, if any.
     fn config(folder: &Folder, own: Option<&str>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(folder.file("ca.pem")).expect("it")).expect("an authority");
@@ -141,7 +146,7 @@ mod tls {
         StreamOwned::new(ClientConnection::new(config(folder, own), name).expect("a session"), stream)
     }
 
-    /// Sends a line. Returns the first line of the reply without its end, or the error.
+    /// Sends a command. Returns the first line of the reply without the line ending, or the error.
     fn ask(link: &mut (impl Read + Write), line: &str) -> Result<String, std::io::Error> {
         link.write_all(format!("{line}\r\n").as_bytes())?;
         read_line(link)
@@ -159,7 +164,7 @@ mod tls {
         Ok(String::from_utf8_lossy(&answer).trim_end().to_owned())
     }
 
-    /// Returns the output of `openssl s_client` with this input; a line `Q` ends it.
+    /// Runs `openssl s_client` and returns its output. A line `Q` in `input` ends the program.
     fn s_client(folder: &Folder, address: &str, arguments: &[&str], input: &str) -> String {
         let mut command = Command::new("openssl");
         command.args(["s_client", "-connect", address, "-servername", "localhost"]).args(arguments);
@@ -173,8 +178,8 @@ mod tls {
         [output.stdout, output.stderr].iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
     }
 
-    /// Returns its output with this input, one line at a time, when the expected text of the line before has arrived.
-    /// The line `R` or `K` alone is a command to openssl.
+    /// Runs `openssl s_client` and returns its output. Each step is an input line and the output to wait for before the
+    /// next step. The lines `R` and `K` are commands to openssl.
     fn s_client_steps(folder: &Folder, address: &str, version: &str, steps: &[(&str, &str)]) -> String {
         let mut command = Command::new("sh");
         command.args(["-c", r#"exec openssl s_client -connect "$0" "$1" 2>&1"#, address, version]);
@@ -188,7 +193,7 @@ mod tls {
                 said.push(char::from(byte[0]));
             }
         };
-        // It reads its input when the handshake is over.
+        // `s_client` reads its input after the handshake.
         hear(if version == "-tls1_2" { "Extended master secret" } else { "Verification" });
         for (line, answer) in steps {
             let _ = pipe.write_all(line.as_bytes());

@@ -1,7 +1,8 @@
-//! Workq beyond what conversations can say: a model on random schedules, hostile bytes, and many connections at once.
+//! Workq tests that conversations cannot express: random schedules compared with a model, random input, and many
+//! connections.
 
 mod daemon;
-#[allow(dead_code, unused_imports)] // of these, only the world inside this process is needed
+#[allow(dead_code, unused_imports)] // the tests use only the world inside the test process
 mod script;
 #[allow(dead_code)]
 #[path = "script/within.rs"]

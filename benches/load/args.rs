@@ -30,14 +30,14 @@ pub struct Args {
 
 /// The action that the command line requests.
 #[derive(Debug)]
-pub enum Wish {
+pub enum Parsed {
     Run(Args),
     /// Print a text, such as the help.
     Print(String),
 }
 
 /// Parses the arguments after the program's name. Returns a one-line error message for invalid arguments.
-pub fn parse(arguments: &[String], ours: &str) -> Result<Wish, String> {
+pub fn parse(arguments: &[String], ours: &str) -> Result<Parsed, String> {
     let mut options = getopts::Options::new();
     options.optflag("", "quick", "at most a minute: short runs of the most telling scenarios");
     options.optmulti("", "scenario", "run only these", "NAME,...");
@@ -54,10 +54,10 @@ pub fn parse(arguments: &[String], ours: &str) -> Result<Wish, String> {
     let matches = options.parse(arguments).map_err(|fail| fail.to_string())?;
     // `cargo test` starts benchmarks without arguments.
     if matches.opt_present("help") || arguments.is_empty() {
-        return Ok(Wish::Print(options.usage(&format!("Usage: cargo bench --bench {BENCH} -- [OPTIONS]"))));
+        return Ok(Parsed::Print(options.usage(&format!("Usage: cargo bench --bench {BENCH} -- [OPTIONS]"))));
     }
     if matches.opt_present("list") {
-        return Ok(Wish::Print(list()));
+        return Ok(Parsed::Print(list()));
     }
     let runs = matches.opt_get_default("runs", 3).map_err(|_| "--runs takes a number".to_owned())?;
     let names = matches.opt_strs("scenario").iter().flat_map(|names| names.split(',')).map(str::to_owned).collect();
@@ -77,7 +77,7 @@ pub fn parse(arguments: &[String], ours: &str) -> Result<Wish, String> {
     let known = |name: &str| SCENARIOS.iter().any(|scenario| scenario.name == name);
     match args.names.iter().find(|name| !known(name)) {
         Some(name) => Err(format!("no scenario is called {name}; --list tells their names")),
-        None => Ok(Wish::Run(args)),
+        None => Ok(Parsed::Run(args)),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use super::args::{self, Args, Wish};
+use super::args::{self, Args, Parsed};
 use super::measure::Bench;
 use super::process::Program;
 use super::report::{self, Results};
@@ -34,8 +34,8 @@ pub struct Sides {
 pub fn main(name: &str, ours: &str, run: impl FnOnce(&Args)) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match args::parse(&arguments, ours) {
-        Ok(Wish::Print(text)) => print!("{text}"),
-        Ok(Wish::Run(args)) => run(&args),
+        Ok(Parsed::Print(text)) => print!("{text}"),
+        Ok(Parsed::Run(args)) => run(&args),
         Err(problem) => {
             eprintln!("{name}: {problem}");
             return ExitCode::from(2);

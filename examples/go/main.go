@@ -42,8 +42,8 @@ func produce(queue Client, key, address string) error {
 	return err
 }
 
-// work processes mails. The server retries failed jobs: 5 attempts, 10, 20, 40 and 80 seconds apart, then the tube
-// mail-dead.
+// work processes mails. The server retries failed jobs up to 5 times, after 10, 20, 40 and 80 seconds, and then moves
+// them to the tube mail-dead.
 func work(queue Client) error {
 	if err := queue.setTube("mail", "try:5:10 dead:mail-dead"); err != nil {
 		return err

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::bystander::cycle_in_parts;
 use crate::daemon::{wait_until, Daemon};
-use crate::traffic::{connect_to, pieces, pipeline, Crowd};
+use crate::traffic::{connect_to, pieces, pipeline, Clients};
 use crate::trial::{own_connection, Trial, MIB};
 use crate::wire::{put, Wire};
 
@@ -57,7 +57,7 @@ pub fn half_sent(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
     trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
         trial.beside(&daemon, |trial| {
-            let mut crowd = Crowd::open(&daemon, 4000, None);
+            let mut crowd = Clients::open(&daemon, 4000, None);
             crowd.push(&[b"put 0 0 60 60000\r\n".as_slice(), &[b'x'; 30_000]].concat());
             trial.wait_until_idle(&daemon);
             let heard = crowd.heard();
@@ -106,7 +106,7 @@ pub fn results(trial: &mut Trial) {
 
 /// Deletes jobs to leave gaps that are too small for the next, larger jobs, until the memory limit is reached.
 pub fn holes(trial: &mut Trial) {
-    // The sizes of the jobs, and for each size the number of jobs for each one kept.
+    // The sizes of the jobs in bytes. The second number N means that only every Nth job of this size is kept.
     const PLAN: [(usize, usize); 4] = [(1100, 4), (4200, 2), (9000, 2), (60_000, 1)];
     let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
     trial.watch_memory(&daemon, Some(64 * MIB), |trial| {

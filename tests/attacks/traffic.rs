@@ -165,20 +165,20 @@ pub fn list_tubes(client: &mut Client) -> Vec<String> {
 }
 
 /// A set of connections that send the same bytes as far as the server accepts them, and do not read.
-pub struct Crowd {
+pub struct Clients {
     members: Vec<(TcpStream, usize)>,
     /// The number of connections that the server has closed.
     pub ended: usize,
 }
 
-impl Crowd {
+impl Clients {
     /// Opens `count` connections. `receive_buffer` sets the size of their receive buffers in bytes.
-    pub fn open(daemon: &Daemon, count: usize, receive_buffer: Option<usize>) -> Crowd {
-        Crowd::open_at(daemon.address(), count, receive_buffer)
+    pub fn open(daemon: &Daemon, count: usize, receive_buffer: Option<usize>) -> Clients {
+        Clients::open_at(daemon.address(), count, receive_buffer)
     }
 
     /// Like `open`, for a given address.
-    pub fn open_at(address: SocketAddr, count: usize, receive_buffer: Option<usize>) -> Crowd {
+    pub fn open_at(address: SocketAddr, count: usize, receive_buffer: Option<usize>) -> Clients {
         let connect = |_| {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
             if let Some(size) = receive_buffer {
@@ -189,7 +189,7 @@ impl Crowd {
             socket.set_nonblocking(true).expect("a connection");
             (TcpStream::from(socket), 0)
         };
-        Crowd { members: (0..count).map(connect).collect(), ended: 0 }
+        Clients { members: (0..count).map(connect).collect(), ended: 0 }
     }
 
     /// Sends `bytes` on each connection until all bytes are sent or the server stops accepting them. Returns the number

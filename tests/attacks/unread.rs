@@ -6,7 +6,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::{Duration, Instant};
 
 use crate::daemon::Daemon;
-use crate::traffic::{address_of, connect_to, Crowd};
+use crate::traffic::{address_of, connect_to, Clients};
 use crate::trial::{Trial, MIB};
 use crate::wire::Wire;
 
@@ -33,7 +33,7 @@ fn unread_replies(trial: &mut Trial, daemon: &Daemon, readers: usize, max_memory
     Wire::to(daemon).put(&[b'x'; 1024], 3600);
     trial.watch_memory(daemon, max_memory, |trial| {
         trial.beside(daemon, |trial| {
-            let mut crowd = Crowd::open(daemon, readers, Some(4096));
+            let mut crowd = Clients::open(daemon, readers, Some(4096));
             let taken = crowd.push(&b"peek-ready\r\n".repeat(EACH));
             trial.note(format!("{} commands taken of each", taken / 12 / readers));
             trial.wait_until_idle(daemon);
@@ -78,7 +78,7 @@ pub fn read_ahead(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
     trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
         trial.beside(&daemon, |trial| {
-            let mut crowd = Crowd::open(&daemon, WAITING, None);
+            let mut crowd = Clients::open(&daemon, WAITING, None);
             crowd.push(b"reserve\r\n");
             let taken = crowd.push(&b"list-tube-used\r\n".repeat(16_384));
             trial.note(format!("{} KiB taken of each", taken / WAITING / 1024));
@@ -124,7 +124,7 @@ pub fn news(trial: &mut Trial) {
     let dropped = || daemon.log().lines().filter(|line| line.contains("dropped")).count();
     trial.watch_memory(&daemon, Some(64 * MIB), |trial| {
         trial.beside(&daemon, |trial| {
-            let mut crowd = Crowd::open_at(address_of(&daemon, "Gearman"), CLIENTS, Some(4096));
+            let mut crowd = Clients::open_at(address_of(&daemon, "Gearman"), CLIENTS, Some(4096));
             crowd.push(&packet(SUBMIT_JOB, &[b"f", b"same", b"x"]));
             let (mut worker, handle) = worker_at(&daemon, b"f");
             let data = packet(WORK_DATA, &[&handle, &[b'y'; 60_000]]);

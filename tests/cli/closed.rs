@@ -18,7 +18,7 @@ fn serves(mut child: Child, path: &Path) {
         UnixStream::connect(path).is_ok()
     });
     let mut client = Client::connect_unix(path).expect("a connection");
-    // Log lines must not be sent to the client's socket, whose descriptor can be that of a closed stream.
+    // The connection can have the descriptor of a closed standard stream. Log lines must not be sent to the client.
     assert_eq!(client.put(b"x", 0, 0, 60).expect("a job"), 1);
     assert_eq!(client.reserve(Some(0)).expect("a reply").expect("the job").body, b"x");
     child.kill().expect("a child of ours");

@@ -6,7 +6,7 @@ use super::daemon::{shell, Daemon};
 const LIMIT: u64 = 409_600;
 
 /// Maximum for the default of `--max-memory` under [`LIMIT`], in bytes.
-const MOST: u64 = LIMIT * 1024 / 4 * 3;
+const MAX_DEFAULT: u64 = LIMIT * 1024 / 4 * 3;
 
 fn limited(option: char, arguments: &[&str]) -> Daemon {
     let script = format!("ulimit -{option} {LIMIT}; exec \"$0\" \"$@\"");
@@ -20,8 +20,8 @@ fn most(daemon: &Daemon) -> u64 {
 #[test]
 fn limits_of_the_address_space_and_of_data_are_respected() {
     for option in ['v', 'd'] {
-        assert!(most(&limited(option, &[])) <= MOST, "ulimit -{option}");
-        assert!(most(&limited(option, &["--max-memory", "50%"])) <= MOST / 3 * 2, "ulimit -{option}");
+        assert!(most(&limited(option, &[])) <= MAX_DEFAULT, "ulimit -{option}");
+        assert!(most(&limited(option, &["--max-memory", "50%"])) <= MAX_DEFAULT / 3 * 2, "ulimit -{option}");
     }
 }
 

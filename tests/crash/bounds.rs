@@ -23,7 +23,7 @@ const STEPS: u64 = 15_000;
 /// The number of operations between two rounds of the syncer.
 const ROUND: u64 = 16;
 
-fn wished() -> u64 {
+fn configured() -> u64 {
     std::env::var("BEANPOLE_STEPS").ok().and_then(|request_space| request_space.parse().ok()).unwrap_or(STEPS)
 }
 
@@ -145,7 +145,7 @@ fn ten_small_jobs_buried_and_kicked_repeatedly() {
         for _ in 0..10 {
             watch.put(Span::ZERO, 3);
         }
-        for _ in 0..wished() / 3 {
+        for _ in 0..configured() / 3 {
             let id = watch.verb(0, |engine, client| match engine.reserve(client, Some(Span::ZERO), dawn()) {
                 Reserve::Job(job) => job.id(),
                 other => panic!("{other:?}"),
@@ -163,7 +163,7 @@ fn one_old_job_among_many_short_lived_ones() {
     for (segment, length) in [(4096, 10), (65_536, 10), (65_536, 3000)] {
         let mut watch = Watch::new("one old job and a churn", segment);
         watch.put(Span::ZERO, 10);
-        for _ in 0..wished() / 2 {
+        for _ in 0..configured() / 2 {
             let id = watch.put(Span::ZERO, length);
             watch.delete(id);
         }
@@ -177,7 +177,7 @@ fn many_delayed_jobs_deleted_at_random() {
         let mut watch = Watch::new("many delayed jobs", segment);
         let mut random = Random::new(segment);
         let delay = Span::from_secs(100_000);
-        let mut ids: Vec<JobId> = (0..wished()).map(|_| watch.put(delay, length)).collect();
+        let mut ids: Vec<JobId> = (0..configured()).map(|_| watch.put(delay, length)).collect();
         while !ids.is_empty() {
             let place = random.below(ids.len() as u64) as usize;
             watch.delete(ids.swap_remove(place));
@@ -192,9 +192,9 @@ fn any_mixture_of_sizes() {
     let mut watch = Watch::new("a mixture of sizes", 65_536);
     let mut random = Random::new(7);
     let mut ids = Vec::new();
-    for round in 0..wished() {
+    for round in 0..configured() {
         // The queue fills, drains to the last job, and fills again.
-        let wanted = [2000, 10, 300, 0][(round * 8 / wished()) as usize % 4];
+        let wanted = [2000, 10, 300, 0][(round * 8 / configured()) as usize % 4];
         let length = random.pick(&[0, 10, 100, 1000, 20_000]);
         if ids.len() < wanted || (random.once_in(2) && ids.len() < wanted + 100) {
             ids.push(watch.put(Span::ZERO, length));
@@ -215,7 +215,7 @@ fn growing_outcomes_and_many_attempts() {
         let mut random = Random::new(segment);
         let leaser = watch.access.with(|_, engine| engine.connect_as(ReservePolicy::Lease));
         let mut over = VecDeque::new();
-        for round in 0..wished() / 6 {
+        for round in 0..configured() / 6 {
             let mut dedup_key = [1; 16];
             dedup_key[..8].copy_from_slice(&round.to_le_bytes());
             let completion = if round % 5 == 0 { CompletionPolicy::Tell } else { CompletionPolicy::Keep };
@@ -258,7 +258,7 @@ fn growing_outcomes_and_many_attempts() {
 #[test]
 fn very_many_paused_tubes() {
     const ROUNDS: usize = 500;
-    let tubes = if wished() > STEPS { 45_500 } else { 2000 };
+    let tubes = if configured() > STEPS { 45_500 } else { 2000 };
     let hour = Span::from_secs(3600);
     let mut watch = Watch::new("very many paused tubes", 1 << 20);
     for number in 0..tubes {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use beanpole::internals::binlog::{Health, SyncMode};
 use beanpole::internals::engine::{Body, JobId, NewJob, Span};
 
-use crate::disk::{Deed, Disk, EIO};
+use crate::disk::{Disk, Operation, EIO};
 use crate::driver::{dawn, settings, start, Life};
 
 fn life(disk: &Disk, segment: u64) -> Life {
@@ -120,7 +120,7 @@ fn segments_are_removed_from_the_oldest_on() {
         let disk = Disk::new(1);
         let mut first = life(&disk, 512);
         put_and_delete(&mut first, 40);
-        disk.crash_at(disk.deeds() + point);
+        disk.crash_at(disk.operations() + point);
         first.settle();
         let (engine, ..) = start(&disk.power_cut(point), settings(512, SyncMode::Always), dawn()).expect("a log");
         assert_eq!(engine.stats().jobs.all(), 0, "point {point}: deleted jobs come back");
@@ -165,7 +165,7 @@ fn an_id_seen_only_by_a_worker_is_not_reused_after_a_power_cut_between_segments(
             while first.access.0.borrow().0.stats().current == 1 {
                 id = put_unseen(&mut first);
             }
-            disk.crash_at(disk.deeds() + point);
+            disk.crash_at(disk.operations() + point);
             first.settle();
             assert!(last_id(&disk.power_cut(seed)) >= id, "point {point}: the id {id} is given again");
         }
@@ -211,7 +211,7 @@ fn an_id_seen_only_by_a_worker_is_not_reused_after_a_segment_grew() {
         first.settle();
         keep(&mut first);
         // All of the following changes go to one new segment.
-        disk.fail(Deed::Write, EIO, 1);
+        disk.fail(Operation::Write, EIO, 1);
         assert!(!first.wal.write(&first.access));
         first.wal.maintain(&first.access, true);
         assert_eq!(first.health(), Health::Ok);
@@ -295,7 +295,7 @@ fn an_unremovable_segment_is_logged_once() {
     let mut life = life(&disk, 512);
     for round in 0..2 {
         put_and_delete(&mut life, 40);
-        disk.fail(Deed::Remove, EIO, u64::MAX);
+        disk.fail(Operation::Remove, EIO, u64::MAX);
         lines::forget();
         put_and_delete(&mut life, 8);
         life.settle();
@@ -317,11 +317,11 @@ fn the_log_is_full_until_space_is_available() {
     while life.put(client, b"default", 1, Span::ZERO).is_some() {}
     assert!(life.wal.is_full() && life.health() == Health::Full);
     // The segment must not be filled with zeros again.
-    let deeds = disk.deeds();
+    let operations = disk.operations();
     life.wal.maintain(&life.access, false);
-    assert_eq!(disk.deeds(), deeds);
+    assert_eq!(disk.operations(), operations);
     life.wal.maintain(&life.access, true);
-    assert!(life.wal.is_full() && disk.deeds() > deeds);
+    assert!(life.wal.is_full() && disk.operations() > operations);
     disk.set_capacity(u64::MAX);
     life.wal.maintain(&life.access, true);
     assert!(!life.wal.is_full() && life.health() == Health::Ok);

@@ -22,7 +22,7 @@ enum End {
     Any,
 }
 
-pub fn wished() -> u64 {
+pub fn configured() -> u64 {
     std::env::var("BEANPOLE_CRASHES").ok().and_then(|request_space| request_space.parse().ok()).unwrap_or(CRASHES)
 }
 
@@ -79,24 +79,24 @@ fn lives(seed: u64, how: BinlogSettings, end: End, steps: u64, point: u64) -> u6
 }
 
 /// Returns the number of disk operations of the first server with this seed.
-fn deeds(seed: u64, how: BinlogSettings, steps: u64) -> u64 {
+fn operations(seed: u64, how: BinlogSettings, steps: u64) -> u64 {
     let disk = Disk::new(seed);
     let mut life = Life::begin(disk.clone(), how, dawn(), seed).expect("an empty log");
     life.largest = how.segment_size * 5 / 4;
     (0..steps).for_each(|_| life.step());
-    disk.deeds()
+    disk.operations()
 }
 
 /// Crashes short histories at every disk operation.
-fn at_every_deed(mode: SyncMode, end: End) {
+fn at_every_operation(mode: SyncMode, end: End) {
     // Uses all crash points for the mode with the strongest guarantee, and a quarter of them for the others.
     let share = if (mode, end) == (SyncMode::Always, End::PowerCut) { 1 } else { 4 };
-    let (wished, mut done) = (wished().div_ceil(share), 0);
+    let (configured, mut done) = (configured().div_ceil(share), 0);
     let mut seed = 1;
-    while done < wished {
+    while done < configured {
         let size = [512, 700, 1500, 4096, 8192, 40_000][seed as usize % 6];
         let (how, steps) = (settings(size, mode), 20 + seed % 50);
-        for point in 0..deeds(seed, how, steps) {
+        for point in 0..operations(seed, how, steps) {
             done += lives(seed, how, end, steps, point);
         }
         seed += 1;
@@ -106,9 +106,9 @@ fn at_every_deed(mode: SyncMode, end: End) {
 
 /// Crashes long histories at random operations.
 fn anywhere(mode: SyncMode, end: End) {
-    let (wished, mut done) = (wished() / 20, 0);
+    let (configured, mut done) = (configured() / 20, 0);
     let mut seed = 1_000_000;
-    while done < wished {
+    while done < configured {
         let size = [512, 700, 1500, 4096, 8192, 40_000][seed as usize % 6];
         let point = Random::new(seed).below(1500);
         done += lives(seed, settings(size, mode), end, 1000, point);
@@ -121,7 +121,7 @@ fn anywhere(mode: SyncMode, end: End) {
 #[test]
 fn a_power_cut_loses_nothing_that_was_synced() {
     for end in [End::PowerCut, End::Any] {
-        at_every_deed(SyncMode::Always, end);
+        at_every_operation(SyncMode::Always, end);
         anywhere(SyncMode::Always, end);
     }
 }
@@ -130,9 +130,9 @@ fn a_power_cut_loses_nothing_that_was_synced() {
 #[test]
 fn a_power_cut_leaves_a_prefix_in_every_sync_mode() {
     for mode in [SyncMode::Every(50), SyncMode::Never] {
-        at_every_deed(mode, End::PowerCut);
+        at_every_operation(mode, End::PowerCut);
         anywhere(mode, End::PowerCut);
-        at_every_deed(mode, End::Any);
+        at_every_operation(mode, End::Any);
     }
 }
 
@@ -140,7 +140,7 @@ fn a_power_cut_leaves_a_prefix_in_every_sync_mode() {
 #[test]
 fn a_killed_process_loses_nothing_that_was_written() {
     for mode in [SyncMode::Always, SyncMode::Every(50), SyncMode::Never] {
-        at_every_deed(mode, End::Kill);
+        at_every_operation(mode, End::Kill);
         anywhere(mode, End::Kill);
     }
 }

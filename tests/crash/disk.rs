@@ -16,7 +16,7 @@ use crate::random::Random;
 
 /// The kinds of disk operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Deed {
+pub enum Operation {
     Read,
     Create,
     Open,
@@ -53,7 +53,7 @@ struct File {
 
 #[derive(Clone, Debug)]
 struct Fault {
-    deed: Deed,
+    operation: Operation,
     error: i32,
     /// The number of operations that still have to fail.
     times: u64,
@@ -70,7 +70,7 @@ struct State {
     capacity: u64,
     faults: Vec<Fault>,
     /// The number of operations performed.
-    deeds: u64,
+    operations: u64,
     /// The number of the operation at which the disk stops.
     crash_at: u64,
     crashed: bool,
@@ -177,7 +177,7 @@ impl Disk {
             removed: None,
             capacity: u64::MAX,
             faults: Vec::new(),
-            deeds: 0,
+            operations: 0,
             crash_at: u64::MAX,
             crashed: false,
             random: Random::new(seed),
@@ -187,21 +187,21 @@ impl Disk {
     }
 
     /// Returns the number of operations performed.
-    pub fn deeds(&self) -> u64 {
-        self.0.lock().deeds
+    pub fn operations(&self) -> u64 {
+        self.0.lock().operations
     }
 
-    /// Stops the disk like [`Disk::crash_at`], `deeds` operations from now.
+    /// Stops the disk like [`Disk::crash_at`], `operations` operations from now.
     #[allow(dead_code)] // used only by tests of long commands
-    pub fn crash_in(&self, deeds: u64) {
+    pub fn crash_in(&self, operations: u64) {
         let mut state = self.0.lock();
-        state.crash_at = state.deeds + deeds;
+        state.crash_at = state.operations + operations;
     }
 
-    /// Stops the disk at operation number `deed`. The operation is executed partly or not at all, and all later
+    /// Stops the disk at operation number `operation`. The operation is executed partly or not at all, and all later
     /// operations fail.
-    pub fn crash_at(&self, deed: u64) {
-        self.0.lock().crash_at = deed;
+    pub fn crash_at(&self, operation: u64) {
+        self.0.lock().crash_at = operation;
     }
 
     pub fn stop(&self) {
@@ -251,8 +251,8 @@ impl Disk {
     }
 
     /// Makes the next `times` operations of this kind fail with `error`.
-    pub fn fail(&self, deed: Deed, error: i32, times: u64) {
-        self.0.lock().faults.push(Fault { deed, error, times });
+    pub fn fail(&self, operation: Operation, error: i32, times: u64) {
+        self.0.lock().faults.push(Fault { operation, error, times });
     }
 
     /// Makes each later write and sync take `length` on the disk's own clock, which nothing else advances.
@@ -308,23 +308,23 @@ impl State {
     fn revive(&mut self, seed: u64) {
         let named: std::collections::HashSet<u64> = self.names.values().copied().collect();
         self.files.retain(|number, _| named.contains(number));
-        (self.crashed, self.crash_at, self.deeds) = (false, u64::MAX, 0);
+        (self.crashed, self.crash_at, self.operations) = (false, u64::MAX, 0);
         self.random = Random::new(seed ^ 0xabcd);
     }
 
     /// Counts an operation. Returns an error if the operation fails. The flag is `true` if the disk stops at this
     /// operation.
-    fn deed(&mut self, deed: Deed) -> Result<(), (io::Error, bool)> {
-        let stops = !self.crashed && self.deeds >= self.crash_at;
+    fn operation(&mut self, operation: Operation) -> Result<(), (io::Error, bool)> {
+        let stops = !self.crashed && self.operations >= self.crash_at;
         self.crashed |= stops;
         if self.crashed {
             return Err((io::Error::other("the power is off"), stops));
         }
-        self.deeds += 1;
-        if matches!(deed, Deed::Write | Deed::Sync) {
+        self.operations += 1;
+        if matches!(operation, Operation::Write | Operation::Sync) {
             self.clock.0 += self.clock.1;
         }
-        if let Some(fault) = self.faults.iter_mut().find(|fault| fault.deed == deed && fault.times > 0) {
+        if let Some(fault) = self.faults.iter_mut().find(|fault| fault.operation == operation && fault.times > 0) {
             fault.times -= 1;
             return Err((io::Error::from_raw_os_error(fault.error), false));
         }
@@ -336,7 +336,7 @@ impl State {
     }
 
     fn create(&mut self, name: &str, size: u64) -> io::Result<u64> {
-        let done = self.deed(Deed::Create);
+        let done = self.operation(Operation::Create);
         let mut bytes = vec![0; size as usize];
         let number = self.next;
         match done {
@@ -365,7 +365,7 @@ impl State {
         let place = place as usize;
         let mut error = None;
         let mut length = bytes.len();
-        match self.deed(Deed::Write) {
+        match self.operation(Operation::Write) {
             Ok(()) => {}
             Err((failed, stops)) => {
                 length = if !self.crashed || stops { self.random.below(length as u64 + 1) as usize } else { 0 };
@@ -387,7 +387,7 @@ impl State {
     }
 
     fn sync(&mut self, number: u64) -> io::Result<()> {
-        match self.deed(Deed::Sync) {
+        match self.operation(Operation::Sync) {
             Ok(()) => {
                 let Some(file) = self.files.get_mut(&number) else { return Err(missing()) };
                 file.settle();
@@ -420,7 +420,7 @@ impl LogFile for Handle {
 
     fn truncate(&self, length: u64) -> io::Result<()> {
         let mut state = self.disk.0.lock();
-        state.deed(Deed::Cut).map_err(|(error, _)| error)?;
+        state.operation(Operation::Cut).map_err(|(error, _)| error)?;
         let Some(file) = state.files.get_mut(&self.number) else { return Err(missing()) };
         file.change(Change::Cut(length as usize));
         Ok(())
@@ -449,7 +449,7 @@ impl Storage for Disk {
 
     fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize> {
         let mut state = self.0.lock();
-        state.deed(Deed::Read).map_err(|(error, _)| error)?;
+        state.operation(Operation::Read).map_err(|(error, _)| error)?;
         let number = *state.names.get(name).ok_or_else(missing)?;
         let rest = state.files[&number].current.get(place as usize..).unwrap_or_default();
         let count = rest.len().min(bytes.len());
@@ -473,14 +473,14 @@ impl Storage for Disk {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
         let mut state = self.0.lock();
-        state.deed(Deed::Open).map_err(|(error, _)| error)?;
+        state.operation(Operation::Open).map_err(|(error, _)| error)?;
         let number = *state.names.get(name).ok_or_else(missing)?;
         Ok(Arc::new(Handle { disk: self.clone(), number }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.0.lock();
-        state.deed(Deed::Rename).map_err(|(error, _)| error)?;
+        state.operation(Operation::Rename).map_err(|(error, _)| error)?;
         let number = state.names.remove(from).ok_or_else(missing)?;
         let replaced = state.names.insert(to.to_owned(), number);
         assert_eq!(replaced, None, "{to} was there already");
@@ -489,7 +489,7 @@ impl Storage for Disk {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.0.lock();
-        state.deed(Deed::Remove).map_err(|(error, _)| error)?;
+        state.operation(Operation::Remove).map_err(|(error, _)| error)?;
         let number = state.names.remove(name).ok_or_else(missing)?;
         if let Some((_, before)) = state.removed.replace((name.to_owned(), number)) {
             state.files.remove(&before);

@@ -30,7 +30,7 @@ pub const RESERVE_POLICIES: [ReservePolicy; 5] = [
     ReservePolicy::Lease,
 ];
 
-const MOST: usize = 40;
+const MAX_JOBS: usize = 40;
 
 /// The journal and the engine, which share one lock in the server.
 pub struct Access(pub RefCell<(Journal, Engine)>);
@@ -94,7 +94,7 @@ pub struct Life {
     /// The size of the largest body in bytes.
     pub largest: u64,
     /// `true` if jobs have options.
-    pub with_terms: bool,
+    pub with_options: bool,
     /// `true` to treat only synced changes as durable, even in modes that promise more.
     pub counts_syncs: bool,
     /// `true` to sync only when an operation requires it.
@@ -135,7 +135,7 @@ impl Life {
             clients,
             volatile: Vec::new(),
             largest: 400,
-            with_terms: true,
+            with_options: true,
             counts_syncs: false,
             leaves_syncs: false,
             snapshots: None,
@@ -211,9 +211,9 @@ impl Life {
         let tube = self.random.pick(&TUBES);
         let pri = self.random.pick(&[0, 1, 5, 1024, u32::MAX]);
         let delay = Span::from_millis(self.random.pick(&[0, 0, 0, 1000, 3000, 1_000_000]));
-        let many = self.model.ids().len() >= MOST;
-        match self.random.below(if self.with_terms { 40 } else { 20 }) {
-            20.. => self.verb_with_terms(many),
+        let many = self.model.ids().len() >= MAX_JOBS;
+        match self.random.below(if self.with_options { 40 } else { 20 }) {
+            20.. => self.verb_with_options(many),
             0..=4 if !many => drop(self.put(client, tube, pri, delay)),
             0..=6 => drop(self.turn(|engine, now| {
                 let _ = engine.watch(client, tube, now);

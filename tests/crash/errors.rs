@@ -9,8 +9,8 @@ use beanpole::internals::engine::{
     Reserve, Span,
 };
 
-use crate::crashes::wished;
-use crate::disk::{Deed, Disk, EIO, ENOSPC};
+use crate::crashes::configured;
+use crate::disk::{Disk, Operation, EIO, ENOSPC};
 use crate::driver::{dawn, settings, start, Life};
 use crate::outcomes::kept;
 use crate::random::Random;
@@ -108,7 +108,7 @@ fn a_full_disk_accepts_all_deletes_and_recovers() {
 }
 
 /// Fills the disk with jobs that expire, until even a result does not fit. Returns the jobs.
-fn fill_with_terms(life: &mut Life) -> Vec<JobId> {
+fn fill_with_options(life: &mut Life) -> Vec<JobId> {
     let (mut jobs, mut number) = (Vec::new(), 0);
     while number < 4000 {
         let mut dedup_key = [0; 16];
@@ -162,7 +162,7 @@ fn expiries_on_a_full_disk_leave_space_for_deletes() {
         let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), seed).expect("an empty log");
         life.settle();
         disk.set_capacity(disk.used("") + Random::new(seed).below(size * 8) + 2 * size);
-        let jobs = fill_with_terms(&mut life);
+        let jobs = fill_with_options(&mut life);
         assert_eq!(life.health(), Health::Full);
         let large = || Outcome::Failed(Body::from(vec![b'r'; size as usize]));
         let before = life.look(jobs[0]);
@@ -197,8 +197,15 @@ fn misfortune(life: &mut Life, random: &mut Random) {
     let disk = life.disk.clone();
     match random.below(40) {
         0 => {
-            let deed = random.pick(&[Deed::Create, Deed::Rename, Deed::Remove, Deed::Write, Deed::Cut, Deed::Sync]);
-            disk.fail(deed, random.pick(&[EIO, ENOSPC]), random.pick(&[1, 1, 2, 5, 1000]));
+            let operation = random.pick(&[
+                Operation::Create,
+                Operation::Rename,
+                Operation::Remove,
+                Operation::Write,
+                Operation::Cut,
+                Operation::Sync,
+            ]);
+            disk.fail(operation, random.pick(&[EIO, ENOSPC]), random.pick(&[1, 1, 2, 5, 1000]));
         }
         1 => disk.set_capacity(disk.used("") + random.below(10_000)),
         2 | 3 => {
@@ -252,7 +259,7 @@ fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
 #[test]
 fn no_acknowledged_change_is_lost_by_a_power_cut_after_failures() {
     let (mut cuts, mut seed) = (0, 0);
-    while cuts < wished() / 2 {
+    while cuts < configured() / 2 {
         let modes = [SyncMode::Always, SyncMode::Always, SyncMode::Every(50), SyncMode::Never];
         cuts += unlucky_life(seed, modes[seed as usize % 4]);
         seed += 1;
@@ -269,7 +276,7 @@ fn a_failed_sync_moves_everything_to_a_new_segment() {
     let first = life.put(client, b"t", 1, Span::ZERO).expect("room");
     life.settle();
     life.put(client, b"t", 1, Span::ZERO).expect("room");
-    disk.fail(Deed::Sync, EIO, 1);
+    disk.fail(Operation::Sync, EIO, 1);
     assert!(life.wal.write(&life.access) && !life.wal.sync(&life.access));
     assert_eq!((life.health(), life.is_safe()), (Health::Failing, false));
     assert_eq!(life.put(client, b"t", 1, Span::ZERO), None, "no job is taken while the disk fails");
@@ -363,8 +370,10 @@ fn a_start_on_a_read_only_disk_serves_existing_jobs() {
         (0..200).for_each(|_| life.step());
         life.settle();
         let disk = disk.kill(seed);
-        for deed in [Deed::Create, Deed::Rename, Deed::Remove, Deed::Write, Deed::Cut, Deed::Sync] {
-            disk.fail(deed, error, u64::MAX);
+        for operation in
+            [Operation::Create, Operation::Rename, Operation::Remove, Operation::Write, Operation::Cut, Operation::Sync]
+        {
+            disk.fail(operation, error, u64::MAX);
         }
         let mut next = Life::begin(disk.clone(), how, life.now, seed).unwrap_or_else(|error| panic!("{seed}: {error}"));
         life.model.compare(&next.access.0.borrow().1, life.now).expect("all jobs");

@@ -11,7 +11,7 @@ use crate::format;
 use crate::random::Random;
 
 fn rounds() -> u64 {
-    crate::crashes::wished() / 2
+    crate::crashes::configured() / 2
 }
 
 /// Opens the directory, executes some commands, and opens the directory again.

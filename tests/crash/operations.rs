@@ -50,7 +50,7 @@ fn turn(life: &mut Life, mut work: impl FnMut(&mut Engine) -> Progress) -> Progr
 /// Runs a command on a disk that crashes at operation `point`, then starts the server twice. The first returned flag is
 /// `true` if the crash interrupted the command, and the second if the disk crashed.
 fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
-    let told = format!("moves {moves}, segments of {size}, deed {point}");
+    let told = format!("moves {moves}, segments of {size}, operation {point}");
     let mut life = Life::begin(Disk::new(point), settings(size, SyncMode::Always), dawn(), point).expect("a log");
     let client = life.first_client();
     while counts(&life)[0] < JOBS {

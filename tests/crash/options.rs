@@ -15,11 +15,11 @@ const SLEEPER: usize = 3;
 const LEASER: usize = 4;
 
 /// The maximum number of jobs excluded from the log.
-const MOST_VOLATILE: usize = 10;
+const MAX_VOLATILE: usize = 10;
 
 impl Life {
     /// Executes a random operation for jobs with options.
-    pub fn verb_with_terms(&mut self, many: bool) {
+    pub fn verb_with_options(&mut self, many: bool) {
         let job = self.any();
         match self.random.below(20) {
             0..=3 if !many => self.submit_told(),
@@ -74,7 +74,7 @@ impl Life {
         };
         let body = if dedup_key == DedupKey::Body(None) { Body::from(shared.to_vec()) } else { self.body() };
         let start = self.random.once_in(4).then(|| self.now + Span::from_millis(1500));
-        let durable = !self.random.once_in(3) || self.volatile.len() >= MOST_VOLATILE;
+        let durable = !self.random.once_in(3) || self.volatile.len() >= MAX_VOLATILE;
         let reducer = self.random.once_in(6).then(|| shared.into());
         let attach = !durable || self.random.once_in(3);
         let options = JobOptions {
@@ -102,7 +102,7 @@ impl Life {
         let options = JobOptions {
             completion: CompletionPolicy::Keep,
             dedup_key: if self.random.once_in(8) { DedupKey::None } else { DedupKey::Id(id) },
-            durable: !self.random.once_in(6) || self.volatile.len() >= MOST_VOLATILE,
+            durable: !self.random.once_in(6) || self.volatile.len() >= MAX_VOLATILE,
             start,
             ttl: self.random.pick(&[Span::MAX, Span::from_millis(1500), Span::from_secs(100)]),
             max_attempts: self.random.pick(&[0, 0, 1, 2, 255]),

@@ -8,13 +8,13 @@ use beanpole::internals::engine::{
     ReservePolicy, Span, State, Time,
 };
 
-use crate::disk::{Deed, Disk, EIO};
+use crate::disk::{Disk, Operation, EIO};
 use crate::driver::{dawn, settings, start, Life};
 use crate::verbs;
 
 fn life(disk: &Disk, segment: u64) -> Life {
     let mut life = Life::begin(disk.clone(), settings(segment, SyncMode::Always), dawn(), 1).expect("a log");
-    life.with_terms = false;
+    life.with_options = false;
     life.settle();
     life
 }
@@ -111,7 +111,7 @@ fn an_outcome_recorded_twice_counts_once() {
         None
     });
     assert_eq!(life.say(job, done(b"result")), Ok(()));
-    disk.fail(Deed::Sync, EIO, 1);
+    disk.fail(Operation::Sync, EIO, 1);
     assert!(life.wal.write(&life.access) && !life.wal.sync(&life.access));
     life.wal.maintain(&life.access, true);
     assert_eq!(life.health(), Health::Ok);

@@ -17,7 +17,7 @@ const LOG: u64 = 77;
 /// The number of IDs that recovery skips if records are missing.
 const AHEAD: u64 = 4 << 20;
 
-/// Maximum gap between consecutive record numbers of one log.
+/// Maximum distance between the segment numbers of one log.
 const NEAR: u64 = 1 << 20;
 
 /// Returns a segment header. The previous segment ends after `before` bytes; 0 means that there is no previous segment.
@@ -214,13 +214,13 @@ fn an_id_in_a_single_record_is_not_reused() {
 
 #[test]
 fn impossibly_large_ids_are_ignored() {
-    const MOST: u64 = 1 << 63;
-    for (id, last) in [(MOST - 1, MOST - 1), (MOST, 10)] {
+    const LIMIT: u64 = 1 << 63;
+    for (id, last) in [(LIMIT - 1, LIMIT - 1), (LIMIT, 10)] {
         for kind in [b'I', b'C', b'D'] {
             let mut bytes = begin(1, 0, (0, 0));
             push(&mut bytes, 1, kind, &id.to_le_bytes());
             let found = look(&disk(&[(1, bytes)]));
-            assert_eq!((found.last_id, found.left_in_order), (last, kind == b'C' && id < MOST), "{}", kind as char);
+            assert_eq!((found.last_id, found.left_in_order), (last, kind == b'C' && id < LIMIT), "{}", kind as char);
         }
     }
 }

@@ -97,8 +97,8 @@ fn play(kind: Kind, seed: u64) -> Result<(), String> {
 }
 
 fn play_seeds(kind: Kind, percent: u64) {
-    let wished = std::env::var("BEANPOLE_SEEDS").ok().filter(|text| !text.is_empty());
-    let seeds = wished.map_or(SEEDS, |seeds| seeds.parse().expect("a number of seeds"));
+    let configured = std::env::var("BEANPOLE_SEEDS").ok().filter(|text| !text.is_empty());
+    let seeds = configured.map_or(SEEDS, |seeds| seeds.parse().expect("a number of seeds"));
     for seed in 0..(seeds * percent).div_ceil(100) {
         if let Err(problem) = play(kind, seed) {
             panic!("{kind:?}, seed {seed}: {problem}");

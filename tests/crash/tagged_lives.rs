@@ -8,7 +8,7 @@ use beanpole::internals::engine::{
     TubeSettings, UNLIMITED,
 };
 
-use crate::crashes::wished;
+use crate::crashes::configured;
 use crate::disk::Disk;
 use crate::driver::{dawn, settings, start, Life, TUBES};
 use crate::random::Random;
@@ -192,8 +192,8 @@ fn lives(seed: u64, how: BinlogSettings, power: bool, steps: u64, point: u64) ->
 
 fn everywhere(mode: SyncMode, power: bool) {
     // Each of these runs takes as long as many short runs without tags.
-    let (wished, mut done, mut seed) = ((wished() / 20).max(60), 0, 1);
-    while done < wished {
+    let (configured, mut done, mut seed) = ((configured() / 20).max(60), 0, 1);
+    while done < configured {
         let size = [700, 1500, 4096, 8192, 40_000][seed as usize % 5];
         let point = Random::new(seed).below(400);
         done += lives(seed, settings(size, mode), power, 60 + seed % 100, point);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use beanpole::internals::binlog::{back_up, inspect, Health, LogFile, Storage, SyncMode};
 use beanpole::internals::engine::{Body, JobId, Kick, NewJob, Progress, Span};
 
-use crate::disk::{Deed, Disk, EIO};
+use crate::disk::{Disk, Operation, EIO};
 use crate::driver::{dawn, engine, settings, start, Life};
 
 fn life(disk: &Disk, segment: u64, mode: SyncMode) -> Life {
@@ -54,12 +54,12 @@ fn fails_again(failures: u64) {
     let disk = Disk::new(3);
     let mut life = life(&disk, SEGMENT, SyncMode::Always);
     let mut ids = vec![];
-    disk.fail(Deed::Create, EIO, 1);
+    disk.fail(Operation::Create, EIO, 1);
     while life.health() == Health::Ok {
         ids.extend(put(&mut life, 400));
         assert!(bring(&life) || life.health() != Health::Ok);
     }
-    disk.fail(Deed::Write, EIO, failures);
+    disk.fail(Operation::Write, EIO, failures);
     for left in (0..failures).rev() {
         if left == 0 {
             delete(&mut life, ids[0]);
@@ -85,7 +85,7 @@ fn failed_replacement_segments_are_removed() {
     let disk = Disk::new(3);
     let mut life = life(&disk, 4096, SyncMode::Always);
     put(&mut life, 40);
-    disk.fail(Deed::Write, EIO, 1000);
+    disk.fail(Operation::Write, EIO, 1000);
     assert!(!life.wal.write(&life.access));
     for _ in 0..200 {
         life.wal.maintain(&life.access, true);
@@ -102,7 +102,7 @@ fn a_stop_during_the_last_sync_is_not_damage() {
             put(&mut life, 300);
             life.wal.write(&life.access);
         }
-        disk.crash_at(disk.deeds() + seed % 4);
+        disk.crash_at(disk.operations() + seed % 4);
         life.wal.close(&life.access, life.now);
         found(&disk.power_cut(seed), 1 << 16, SyncMode::Never, &life);
     }
@@ -131,7 +131,7 @@ fn without_syncs_segments_stay_until_their_copies_are_durable() {
         while journal.compact(engine) {}
     }
     life.wal.write(&life.access);
-    disk.fail(Deed::Sync, EIO, 1);
+    disk.fail(Operation::Sync, EIO, 1);
     assert!(!life.wal.sync(&life.access));
     life.wal.maintain(&life.access, true);
     assert_eq!(life.health(), Health::Ok);
@@ -268,7 +268,7 @@ fn a_power_cut_after_a_start_removed_segments_loses_nothing() {
         let before: Vec<String> = segments(&killed);
         let whole = killed.kill(seed);
         start(&whole, how, life.now).expect("a start");
-        for point in 0..whole.deeds() {
+        for point in 0..whole.operations() {
             let disk = killed.kill(seed);
             disk.crash_at(point);
             let _ = start(&disk, how, life.now);

@@ -54,7 +54,7 @@ pub const PATIENCE: Duration = Duration::from_secs(300);
 pub const LIFETIME: Duration = Duration::from_secs(1200);
 
 /// Interval for polling conditions that cannot be awaited.
-const GLANCE: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 pub struct Daemon {
     child: Arc<Mutex<Child>>,
@@ -450,7 +450,7 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < end, "not in {PATIENCE:?}: {what}");
-        std::thread::sleep(GLANCE);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -458,7 +458,7 @@ fn ended(timeout: Duration, mut status: impl FnMut() -> Option<ExitStatus>) -> O
     let end = Instant::now() + timeout;
     loop {
         match status() {
-            None if Instant::now() < end => std::thread::sleep(GLANCE),
+            None if Instant::now() < end => std::thread::sleep(POLL_INTERVAL),
             status => return status,
         }
     }

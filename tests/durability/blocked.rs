@@ -23,7 +23,7 @@ const SEGMENT: u64 = 64 * 1024;
 const MODES: [SyncMode; 3] = [SyncMode::Always, SyncMode::Every(50), SyncMode::Never];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Deed {
+pub enum Operation {
     Create,
     Remove,
     Write,
@@ -32,9 +32,9 @@ pub enum Deed {
 
 #[derive(Default)]
 struct State {
-    shut: Option<Deed>,
+    shut: Option<Operation>,
     /// The kind of operation that the disk reports as slow in advance.
-    slow: Option<Deed>,
+    slow: Option<Operation>,
     /// The number of operations that are blocked now.
     blocked: usize,
     /// `true` to make writes wait for a blocked sync, as many kernels do.
@@ -51,24 +51,27 @@ pub struct Gate {
 }
 
 impl Gate {
-    fn pass(&self, deed: Deed) {
+    fn pass(&self, operation: Operation) {
         let mut state = self.state.lock().unwrap();
-        if state.slow == Some(deed) {
+        if state.slow == Some(operation) {
             drop(state);
             std::thread::sleep(Duration::from_millis(30));
             state = self.state.lock().unwrap();
         }
-        let behind = deed == Deed::Write && state.writes_wait && state.shut == Some(Deed::Sync) && state.blocked > 0;
-        let deed = if behind { Deed::Sync } else { deed };
-        if state.shut == Some(deed) {
+        let behind = operation == Operation::Write
+            && state.writes_wait
+            && state.shut == Some(Operation::Sync)
+            && state.blocked > 0;
+        let operation = if behind { Operation::Sync } else { operation };
+        if state.shut == Some(operation) {
             state.blocked += 1;
             self.changed.notify_all();
-            state = self.changed.wait_while(state, |state| state.shut == Some(deed)).unwrap();
+            state = self.changed.wait_while(state, |state| state.shut == Some(operation)).unwrap();
             state.blocked -= 1;
         }
     }
 
-    pub fn set(&self, shut: Option<Deed>, slow: Option<Deed>) {
+    pub fn set(&self, shut: Option<Operation>, slow: Option<Operation>) {
         let mut state = self.state.lock().unwrap();
         (state.shut, state.slow) = (shut, slow);
         self.changed.notify_all();
@@ -114,7 +117,7 @@ impl Storage for Gated {
     }
 
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
-        self.1.pass(Deed::Create);
+        self.1.pass(Operation::Create);
         match self.1.create_error.load(Ordering::SeqCst) {
             0 => Ok(Arc::new(GatedFile(self.0.create(name, size)?, self.1.clone()))),
             error => Err(io::Error::from_raw_os_error(error)),
@@ -130,14 +133,14 @@ impl Storage for Gated {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.1.pass(Deed::Remove);
+        self.1.pass(Operation::Remove);
         self.0.remove(name)
     }
 }
 
 impl LogFile for GatedFile {
     fn write_at(&self, place: u64, bytes: &[u8]) -> io::Result<()> {
-        self.1.pass(Deed::Write);
+        self.1.pass(Operation::Write);
         self.0.write_at(place, bytes)
     }
 
@@ -146,7 +149,7 @@ impl LogFile for GatedFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.1.pass(Deed::Sync);
+        self.1.pass(Operation::Sync);
         self.0.sync()
     }
 }
@@ -215,7 +218,7 @@ fn bystand(client: &mut Client, ready: u64) {
 
 /// Tests a blocked operation. If `known` is `true`, the server knows that the disk is slow; otherwise, the operation
 /// blocks the thread that executes it.
-fn blocked(mode: SyncMode, deed: Deed, known: bool) {
+fn blocked(mode: SyncMode, operation: Operation, known: bool) {
     let home = Home::new();
     let (disk, gate) = Gated::new(home.path());
     let server = Server::with_storage(config(mode), disk).expect("a server");
@@ -229,12 +232,12 @@ fn blocked(mode: SyncMode, deed: Deed, known: bool) {
     let old: Vec<Vec<u8>> = (0..40).map(|number| body(9, number, 5000)).collect();
     let old = pipeline(connect(&server), &old, &[]);
     if known {
-        gate.set(None, Some(deed));
+        gate.set(None, Some(operation));
         put_some(&mut bystander, 5);
     }
-    gate.set(Some(deed), None);
+    gate.set(Some(operation), None);
     // Small jobs are needed here, because a segment is removed when few of its jobs remain.
-    let lengths = if deed == Deed::Remove { [10, 1000, 20, 300] } else { [5000, 60_000, 10, 3000] };
+    let lengths = if operation == Operation::Remove { [10, 1000, 20, 300] } else { [5000, 60_000, 10, 3000] };
     let bodies = lengths.map(|length| (0..40).map(|number| body(length, number, length)).collect::<Vec<_>>());
     let answers: Vec<_> = (0..4)
         .map(|writer| {
@@ -252,7 +255,7 @@ fn blocked(mode: SyncMode, deed: Deed, known: bool) {
     let answered = done.recv_timeout(PATIENCE);
     let shut = gate.is_blocking();
     gate.set(None, None);
-    assert!(shut && answered.is_ok(), "{mode:?}: somebody waits while the disk is blocked in {deed:?}");
+    assert!(shut && answered.is_ok(), "{mode:?}: somebody waits while the disk is blocked in {operation:?}");
     let ids: Vec<Vec<u64>> = answers.iter().map(|writer| writer.recv_timeout(PATIENCE).expect("answers")).collect();
     assert!(ids.iter().all(|ids| ids.is_sorted()), "{mode:?}: jobs are put in the order of the commands");
     server.check();
@@ -268,22 +271,26 @@ fn blocked(mode: SyncMode, deed: Deed, known: bool) {
 
 #[test]
 fn a_blocked_segment_creation_delays_no_other_client() {
-    MODES.into_iter().for_each(|mode| blocked(mode, Deed::Create, false));
+    MODES.into_iter().for_each(|mode| blocked(mode, Operation::Create, false));
 }
 
 #[test]
 fn a_blocked_segment_removal_delays_no_other_client() {
-    MODES.into_iter().for_each(|mode| blocked(mode, Deed::Remove, false));
+    MODES.into_iter().for_each(|mode| blocked(mode, Operation::Remove, false));
 }
 
 #[test]
 fn a_blocked_write_delays_no_other_client() {
-    MODES.into_iter().for_each(|mode| [false, true].into_iter().for_each(|known| blocked(mode, Deed::Write, known)));
+    MODES
+        .into_iter()
+        .for_each(|mode| [false, true].into_iter().for_each(|known| blocked(mode, Operation::Write, known)));
 }
 
 #[test]
 fn a_blocked_sync_delays_no_other_client() {
-    MODES[..2].iter().for_each(|&mode| [false, true].into_iter().for_each(|known| blocked(mode, Deed::Sync, known)));
+    MODES[..2]
+        .iter()
+        .for_each(|&mode| [false, true].into_iter().for_each(|known| blocked(mode, Operation::Sync, known)));
 }
 
 /// Repeats the test until each thread of the server has taken over from the other.
@@ -299,7 +306,7 @@ fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     for _ in 0..3 {
         // Puts jobs until the average duration of a sync is that of a fast disk.
         put_some(&mut bystander, 100);
-        gate.set(Some(Deed::Sync), None);
+        gate.set(Some(Operation::Sync), None);
         let mut client = connect(&server);
         let put = beside(move || put_some(&mut client, 1));
         gate.wait_until_blocking();
@@ -330,7 +337,7 @@ fn writing_a_large_body_delays_no_other_client() {
         bystander.watch("bystander").unwrap();
         let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
         bystander.put(b"another", 1, 0, 600).expect("a job");
-        gate.set(Some(Deed::Write), None);
+        gate.set(Some(Operation::Write), None);
         let large = body(1, 1, 3 << 20);
         let put = beside(move || {
             let id = client.put(&large, 0, 0, 60).expect("a job");
@@ -361,7 +368,7 @@ fn puts_with_delayed_syncs_are_answered_while_a_sync_blocks() {
     let (disk, gate) = Gated::new(home.path());
     let server = Server::with_storage(config(SyncMode::Every(1)), disk).expect("a server");
     let mut client = connect(&server);
-    gate.set(Some(Deed::Sync), None);
+    gate.set(Some(Operation::Sync), None);
     client.put(b"first", 0, 0, 60).expect("a job");
     gate.wait_until_blocking();
     let done = beside(move || put_some(&mut client, 20));
@@ -381,7 +388,7 @@ fn a_write_after_a_new_sync_delays_no_other_client() {
     let (mut bystander, mut client, mut other) = (connect(&server), connect(&server), connect(&server));
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     gate.state.lock().unwrap().writes_wait = true;
-    gate.set(Some(Deed::Sync), None);
+    gate.set(Some(Operation::Sync), None);
     // If the blocked sync belongs to the previous job, the put waits for it as well.
     let first = beside(move || put_some(&mut client, 1));
     gate.wait_until_blocking();
@@ -400,7 +407,7 @@ fn clients_that_wait_for_a_segment_are_refused_on_a_full_disk() {
     let home = Home::new();
     let (disk, gate) = Gated::new(home.path());
     let server = Server::with_storage(config(SyncMode::Always), disk).expect("a server");
-    gate.set(Some(Deed::Create), None);
+    gate.set(Some(Operation::Create), None);
     let clients: Vec<_> = (0..3)
         .map(|_| {
             let mut client = connect(&server);

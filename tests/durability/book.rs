@@ -45,7 +45,7 @@ impl std::fmt::Debug for Entry {
 
 /// A command of a worker for a job.
 #[derive(Clone, Copy, Debug)]
-pub enum Deed {
+pub enum Operation {
     Delete,
     Release { pri: u32, delay: u32 },
     Bury { pri: u32 },
@@ -155,22 +155,22 @@ impl Book {
     }
 
     /// Records a command that will be sent. Returns the command's number for [`Book::done`].
-    pub fn will_do(&mut self, id: u64, deed: Deed) -> u64 {
+    pub fn will_do(&mut self, id: u64, operation: Operation) -> u64 {
         let number = self.number();
         let Some(entry) = self.jobs.get_mut(&id) else { return number };
         let mut look = entry.looks.back().expect("a look").clone();
         look.number = number;
-        match deed {
-            Deed::Delete => look.absent = true,
-            Deed::Release { pri, delay } => {
+        match operation {
+            Operation::Delete => look.absent = true,
+            Operation::Release { pri, delay } => {
                 (look.pri, look.states) = (pri, states(delay));
                 look.counts[1] += 1;
             }
-            Deed::Bury { pri } => {
+            Operation::Bury { pri } => {
                 (look.pri, look.states, look.order) = (pri, BURIED, number);
                 look.counts[2] += 1;
             }
-            Deed::Kick => {
+            Operation::Kick => {
                 look.states = READY;
                 look.counts[3] += 1;
             }

@@ -88,8 +88,8 @@ fn kick_job(client: &mut Client, id: u64) {
 }
 
 /// Executes random operations. Appends the IDs of new jobs to `ids`.
-fn work(client: &mut Client, dice: &mut Dice, deeds: usize, ids: &mut Vec<u64>) {
-    for _ in 0..deeds {
+fn work(client: &mut Client, dice: &mut Dice, operations: usize, ids: &mut Vec<u64>) {
+    for _ in 0..operations {
         if ids.len() < 10 || dice.below(3) == 0 {
             client.use_tube(TUBES[dice.below(3) as usize]).expect("a tube");
             let length = [0, 1, 30, 30, 30, 1000, 5000][dice.below(7) as usize];
@@ -195,14 +195,15 @@ fn every_job_of_beanstalkd_is_imported_once() {
 fn every_state(client: &mut Client, sizes: &[usize]) -> Vec<u64> {
     let mut ids = Vec::new();
     for (place, &size) in sizes.iter().enumerate() {
-        for deed in 0..7 {
-            client.use_tube(TUBES[(place + deed) % 3]).expect("a tube");
-            let id =
-                client.put(&vec![b'a' + deed as u8; size], 10, if deed == 1 { 5000 } else { 0 }, 1000).expect("a job");
-            if deed > 1 && !take(client, id) {
+        for operation in 0..7 {
+            client.use_tube(TUBES[(place + operation) % 3]).expect("a tube");
+            let id = client
+                .put(&vec![b'a' + operation as u8; size], 10, if operation == 1 { 5000 } else { 0 }, 1000)
+                .expect("a job");
+            if operation > 1 && !take(client, id) {
                 panic!("job {id} cannot be taken");
             }
-            match deed {
+            match operation {
                 3 => client.bury(id, 3).expect("a job to bury"),
                 4 => client.release(id, 4, 6000).expect("a job to release"),
                 5 => {

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use beanpole::{Client, ClientError};
 
-use super::book::{Book, Deed, BURIED, DELAYED, LONG, READY};
+use super::book::{Book, Operation, BURIED, DELAYED, LONG, READY};
 use super::daemon::Daemon;
 use super::support::{ask, crash, parse, stop, total, Dice, Home};
 
@@ -95,26 +95,26 @@ impl Site<'_> {
             let Some(job) = job else { continue };
             self.book().reserved(job.id, &job.body, &tubes);
             let pri = dice.below(5) as u32;
-            let deed = match dice.below(10) {
-                0..=4 => Deed::Delete,
-                5..=6 => Deed::Release { pri, delay: [0, 0, 1, LONG][dice.below(4) as usize] },
-                7..=8 => Deed::Bury { pri },
+            let operation = match dice.below(10) {
+                0..=4 => Operation::Delete,
+                5..=6 => Operation::Release { pri, delay: [0, 0, 1, LONG][dice.below(4) as usize] },
+                7..=8 => Operation::Bury { pri },
                 _ => {
                     client.touch(job.id)?;
-                    Deed::Release { pri, delay: 0 }
+                    Operation::Release { pri, delay: 0 }
                 }
             };
-            self.carry_out(&mut client, job.id, deed)?;
+            self.carry_out(&mut client, job.id, operation)?;
         }
     }
 
-    fn carry_out(&self, client: &mut Client, id: u64, deed: Deed) -> Done {
-        let number = self.book().will_do(id, deed);
-        match deed {
-            Deed::Delete => client.delete(id)?,
-            Deed::Release { pri, delay } => client.release(id, pri, delay)?,
-            Deed::Bury { pri } => client.bury(id, pri)?,
-            Deed::Kick => {
+    fn carry_out(&self, client: &mut Client, id: u64, operation: Operation) -> Done {
+        let number = self.book().will_do(id, operation);
+        match operation {
+            Operation::Delete => client.delete(id)?,
+            Operation::Release { pri, delay } => client.release(id, pri, delay)?,
+            Operation::Bury { pri } => client.bury(id, pri)?,
+            Operation::Kick => {
                 client.send(format!("kick-job {id}\r\n").as_bytes())?;
                 let line = client.line()?;
                 if line != "KICKED" {
@@ -135,7 +135,7 @@ impl Site<'_> {
         // Only one worker uses the shared tube for kicks, because a concurrent kick would make the result
         // unpredictable.
         let shared = (own == 0).then(|| book.find(SHARED, BURIED).or(book.find(SHARED, DELAYED))).flatten();
-        let numbers: Vec<_> = buried.iter().map(|&id| (id, book.will_do(id, Deed::Kick))).collect();
+        let numbers: Vec<_> = buried.iter().map(|&id| (id, book.will_do(id, Operation::Kick))).collect();
         drop(book);
         if !numbers.is_empty() {
             let kicked = client.kick(numbers.len() as u32)?;
@@ -145,11 +145,11 @@ impl Site<'_> {
             numbers.into_iter().for_each(|(id, number)| self.book().done(id, number));
         }
         if let Some(id) = sleeper {
-            self.carry_out(client, id, Deed::Kick)?;
+            self.carry_out(client, id, Operation::Kick)?;
         }
         match shared {
-            Some(id) if dice.below(2) == 0 => self.carry_out(client, id, Deed::Delete),
-            Some(id) => self.carry_out(client, id, Deed::Kick),
+            Some(id) if dice.below(2) == 0 => self.carry_out(client, id, Operation::Delete),
+            Some(id) => self.carry_out(client, id, Operation::Kick),
             None => Ok(()),
         }
     }

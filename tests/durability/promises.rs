@@ -11,7 +11,7 @@ use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Client, Server};
 
-use super::blocked::{config, Deed, Gate, Gated};
+use super::blocked::{config, Gate, Gated, Operation};
 use super::daemon::PATIENCE;
 use super::support::Home;
 
@@ -71,7 +71,7 @@ fn serve(home: &Home) -> (Server, Arc<Gate>, Client, u64) {
     let mut bystander = Client::connect(server.address()).expect("a connection");
     let job = bystander.put(b"first", 0, 0, 60).expect("a job");
     // The server knows that the disk is slow and leaves syncs to the log's thread.
-    gate.set(None, Some(Deed::Sync));
+    gate.set(None, Some(Operation::Sync));
     for _ in 0..10 {
         bystander.put(b"slow", 0, 0, 60).expect("a job");
     }
@@ -90,25 +90,25 @@ fn joining_a_job_is_confirmed_when_durable() {
     let home = Home::new();
     let (server, gate, mut bystander, job) = serve(&home);
     let _end = OpenAtEnd(gate.clone());
-    gate.set(Some(Deed::Sync), Some(Deed::Sync));
+    gate.set(Some(Operation::Sync), Some(Operation::Sync));
     let (mut first, mut second) = (Plain::to(&server, Wire::Gearman), Plain::to(&server, Wire::Gearman));
     first.send(submit("u1"));
     gate.wait_until_blocking();
     second.send(submit("u1"));
     pass(&mut bystander, job);
     assert!(first.is_silent() && second.is_silent(), "a power cut now would take the job");
-    gate.set(None, Some(Deed::Sync));
+    gate.set(None, Some(Operation::Sync));
     for client in [&mut first, &mut second] {
         let mut head = [0; 12];
         client.0.read_exact(&mut head).expect("an answer");
         assert_eq!((&head[..4], head[7]), (&b"\0RES"[..], 8), "JOB_CREATED");
     }
     // Durable changes must be reported immediately.
-    gate.set(Some(Deed::Sync), Some(Deed::Sync));
+    gate.set(Some(Operation::Sync), Some(Operation::Sync));
     let mut third = Plain::to(&server, Wire::Gearman);
     third.send(submit("u1"));
     third.0.read_exact(&mut [0; 12]).expect("an answer");
-    gate.set(None, Some(Deed::Sync));
+    gate.set(None, Some(Operation::Sync));
 }
 
 // Promises: P14.
@@ -120,18 +120,18 @@ fn duplicates_and_results_are_reported_when_durable() {
     let _end = OpenAtEnd(gate.clone());
     let [mut producer, mut other, mut waiting, mut late] = [(); 4].map(|()| Plain::to(&server, Wire::Workq));
     let add = format!("add {ID} mail 60000 60000 4\r\nbody\r\n");
-    gate.set(Some(Deed::Sync), Some(Deed::Sync));
+    gate.set(Some(Operation::Sync), Some(Operation::Sync));
     producer.send(&add);
     gate.wait_until_blocking();
     other.send(&add);
     waiting.send(format!("result {ID} 60000\r\n"));
     pass(&mut bystander, job);
     assert!(producer.is_silent() && other.is_silent());
-    gate.set(None, Some(Deed::Sync));
+    gate.set(None, Some(Operation::Sync));
     producer.expect("+OK\r\n");
     other.expect("-CLIENT-ERROR Duplicate job\r\n");
 
-    gate.set(Some(Deed::Sync), Some(Deed::Sync));
+    gate.set(Some(Operation::Sync), Some(Operation::Sync));
     producer.send(format!("complete {ID} 4\r\ndone\r\n"));
     gate.wait_until_blocking();
     late.send(format!("result {ID} 0\r\n"));
@@ -140,7 +140,7 @@ fn duplicates_and_results_are_reported_when_durable() {
     for client in [&producer, &waiting, &late, &other] {
         assert!(client.is_silent(), "a power cut now would take the result");
     }
-    gate.set(None, Some(Deed::Sync));
+    gate.set(None, Some(Operation::Sync));
     producer.expect("+OK\r\n");
     other.expect("-CLIENT-ERROR Duplicate result\r\n");
     for client in [&mut waiting, &mut late] {
@@ -161,12 +161,12 @@ fn the_end_of_a_job_is_reported_to_waiting_clients_when_durable() {
         worker.expect(&format!("RESERVED {id} 1\r\nx\r\n"));
         waiting.send(format!("wait {id} 60\r\n"));
         pass(&mut bystander, job);
-        gate.set(Some(Deed::Sync), Some(Deed::Sync));
+        gate.set(Some(Operation::Sync), Some(Operation::Sync));
         worker.send(if verb == "bury" { format!("bury {id} 0\r\n") } else { format!("{verb} {id}\r\n") });
         gate.wait_until_blocking();
         pass(&mut bystander, job);
         assert!(worker.is_silent() && waiting.is_silent(), "a power cut now would undo the {verb}");
-        gate.set(None, Some(Deed::Sync));
+        gate.set(None, Some(Operation::Sync));
         worker.expect(&format!("{reply}\r\n"));
         waiting.expect(&format!("{reply} {id}\r\n"));
     }
@@ -201,11 +201,11 @@ fn the_end_of_a_joined_background_job_is_reported_when_durable() {
     assert_eq!(hear(&mut joined).1, handle);
     worker.send([packet(CAN_DO, b"mail"), packet(GRAB_JOB, b"")].concat());
     assert_eq!(hear(&mut worker).0, 11, "JOB_ASSIGN");
-    gate.set(Some(Deed::Sync), Some(Deed::Sync));
+    gate.set(Some(Operation::Sync), Some(Operation::Sync));
     worker.send(packet(WORK_COMPLETE, &[&handle[..], b"\0done"].concat()));
     gate.wait_until_blocking();
     pass(&mut bystander, job);
     assert!(joined.is_silent(), "a power cut now would bring the job back");
-    gate.set(None, Some(Deed::Sync));
+    gate.set(None, Some(Operation::Sync));
     assert_eq!(hear(&mut joined), (13, [&handle[..], b"\0done"].concat()));
 }

@@ -37,7 +37,7 @@ fn chain(daemon: &Daemon, number: usize) -> (Wire, Vec<u64>) {
 
 /// Sends a reserve, lets another thread put a job at about the same time, and immediately sends a command after the
 /// reserve.
-fn talk(daemon: &Daemon, seed: u64, wish: Sender<()>) -> Vec<u64> {
+fn talk(daemon: &Daemon, seed: u64, request: Sender<()>) -> Vec<u64> {
     let mut dice = Dice::new(seed);
     let mut worker = Wire::to(daemon);
     worker.send("watch talk\r\nignore default\r\n");
@@ -45,7 +45,7 @@ fn talk(daemon: &Daemon, seed: u64, wish: Sender<()>) -> Vec<u64> {
     worker.expect("WATCHING 1");
     let mut ids = Vec::new();
     for _ in 0..TALKS {
-        wish.send(()).expect("a producer");
+        request.send(()).expect("a producer");
         worker.send("reserve\r\n");
         pause(&mut dice);
         worker.send("stats-job 18446744073709551615\r\nlist-tube-used\r\n");
@@ -60,11 +60,11 @@ fn talk(daemon: &Daemon, seed: u64, wish: Sender<()>) -> Vec<u64> {
 }
 
 /// Puts a job for each request.
-fn fulfil(daemon: &Daemon, seed: u64, wishes: &Receiver<()>) {
+fn serve_requests(daemon: &Daemon, seed: u64, requests: &Receiver<()>) {
     let mut dice = Dice::new(seed);
     let mut producer = Wire::to(daemon);
     producer.ask("use talk", "USING talk");
-    for () in wishes {
+    for () in requests {
         pause(&mut dice);
         assert!(producer.put(b"talk", 600) > 0);
     }
@@ -88,12 +88,12 @@ fn every_reply_in_its_place(arguments: &[&str]) {
         let chains: Vec<_> = (0..CHAINS).map(|number| scope.spawn(move || chain(daemon, number))).collect();
         let mut talkers = Vec::new();
         for pair in 0..TALKERS as u64 / 2 {
-            let (wish, wishes) = channel();
+            let (request, requests) = channel();
             for seed in [2 * pair, 2 * pair + 1] {
-                let wish = wish.clone();
-                talkers.push(scope.spawn(move || talk(daemon, seed, wish)));
+                let request = request.clone();
+                talkers.push(scope.spawn(move || talk(daemon, seed, request)));
             }
-            scope.spawn(move || fulfil(daemon, 100 + pair, &wishes));
+            scope.spawn(move || serve_requests(daemon, 100 + pair, &requests));
         }
         for _ in 0..2 {
             scope.spawn(move || {

@@ -17,7 +17,7 @@ use socket2::SockRef;
 use crate::daemon::{wait_until, Daemon, PATIENCE};
 
 /// The number of checks before the server counts as idle.
-const LOOKS: usize = 10;
+const CHECKS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(30);
 
 /// Processor time that an idle server can use during all checks: a few clock ticks. A looping server uses much more or,
@@ -154,7 +154,7 @@ pub fn calm(daemon: &Daemon) {
 pub fn at_rest(daemon: &Daemon) {
     wait_until("the server comes to rest", || {
         let before = daemon.cpu_time();
-        let sleeps = (0..LOOKS).all(|_| {
+        let sleeps = (0..CHECKS).all(|_| {
             std::thread::sleep(PAUSE);
             !daemon.states().contains('R')
         });

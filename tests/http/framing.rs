@@ -183,9 +183,9 @@ fn health_is_reported_despite_silent_connections() {
 }
 
 /// A reproducible random number generator.
-struct Chance(u64);
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) as usize % end
@@ -193,7 +193,7 @@ impl Chance {
 }
 
 /// Returns the requests that a decoder finds when the bytes arrive in random pieces of at most `most` bytes.
-fn decode(bytes: &[u8], most: usize, chance: &mut Chance) -> Vec<String> {
+fn decode(bytes: &[u8], most: usize, chance: &mut Random) -> Vec<String> {
     let fingerprints = Engine::new(Limits::NONE).fingerprints();
     let limits =
         DecodeLimits { max_job_size: 100, room: 1 << 20, max_packet: 0, fingerprints, extensions: Extensions::ALL };
@@ -231,7 +231,7 @@ fn splitting_input_does_not_change_its_meaning() {
         b"\xff\0",
         b"{\"body\":[[[[[",
     ];
-    let mut chance = Chance(7);
+    let mut chance = Random(7);
     for _ in 0..3000 {
         let mut bytes: Vec<u8> =
             (0..1 + chance.below(5)).flat_map(|_| parts[chance.below(parts.len())].to_vec()).collect();
@@ -239,7 +239,7 @@ fn splitting_input_does_not_change_its_meaning() {
             let at = chance.below(bytes.len());
             bytes[at] = chance.below(256) as u8;
         }
-        let whole = decode(&bytes, usize::MAX >> 40, &mut Chance(1 << 40));
+        let whole = decode(&bytes, usize::MAX >> 40, &mut Random(1 << 40));
         for most in [1, 9] {
             let pieces = decode(&bytes, most, &mut chance);
             assert_eq!(pieces, whole, "{:?}", String::from_utf8_lossy(&bytes));

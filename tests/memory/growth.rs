@@ -18,7 +18,7 @@ pub const BEYOND: u64 = 4 << 20;
 const STAYS: u64 = BEYOND + (9 << 20);
 
 /// Number of consecutive equal samples after which a value counts as constant.
-const LOOKS: usize = 10;
+const CHECKS: usize = 10;
 
 /// The resident memory and the memory account of an idle program, in bytes.
 pub struct Growth<'a> {
@@ -76,7 +76,7 @@ fn settled(daemon: &Daemon, observer: &mut Client) -> u64 {
         same = if now == last { same + 1 } else { 0 };
         last = now;
         std::thread::sleep(std::time::Duration::from_millis(10));
-        same == LOOKS
+        same == CHECKS
     });
     last.0
 }

@@ -29,7 +29,7 @@ use crate::trace::{read, Event, Number, Trace};
 pub enum Kind {
     Solo,
     /// Three clients, each with its own jobs.
-    Crowd,
+    Clients,
     /// Two clients. During a slow sync, one client refers to the latest command of the other.
     Held,
     /// One client, on a disk whose syncs fail occasionally.
@@ -50,7 +50,7 @@ const HANDLES: u64 = 150_000;
 const BREATH: u64 = 2000;
 
 /// Interval between checks for a blocked sync.
-const GLANCE: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Time to wait for a premature reply before the sync continues.
 const HELD_FOR: Duration = Duration::from_millis(40);
@@ -85,7 +85,7 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Kind::Solo => "solo",
-            Kind::Crowd => "crowd",
+            Kind::Clients => "crowd",
             Kind::Held => "held",
             Kind::Failing => "failing",
             Kind::Import => "import",
@@ -104,7 +104,7 @@ impl Plan {
             15 => Kind::Import,
             2 | 12 => Kind::Held,
             6 | 9 | 16 => Kind::Failing,
-            5 | 8 | 14 | 18 => Kind::Crowd,
+            5 | 8 | 14 | 18 => Kind::Clients,
             _ => Kind::Solo,
         };
         let policies = match kind {
@@ -209,7 +209,7 @@ impl<'a> History<'a> {
         }
         files.iter().for_each(|(path, bytes)| trace.found(path, bytes));
         write_files(&self.log(), &files.into_iter().collect())?;
-        let count = if self.plan.kind == Kind::Crowd { 3 } else { 1 };
+        let count = if self.plan.kind == Kind::Clients { 3 } else { 1 };
         Ok((0..count).map(|number| (number, (book.clone(), steps))).collect())
     }
 
@@ -387,7 +387,7 @@ fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<
         };
         trace.set(Number::HoldSyncs, 1);
         let first = lane.say(daemon, 0, vec![act.clone()])?;
-        while trace.get(Number::Held) == 0 && !lane.hears_within(daemon, act.wire(), 0, GLANCE)? {}
+        while trace.get(Number::Held) == 0 && !lane.hears_within(daemon, act.wire(), 0, POLL_INTERVAL)? {}
         let second = lane.say_hearsay(daemon, 1, act.clone())?;
         // A premature reply can arrive immediately. A correct server does not reply, and the timeout does not affect
         // the verdict.

@@ -39,7 +39,7 @@ const EIO: c_int = 5;
 const FILES: usize = 1 << 16;
 
 /// Interval between checks whether a waiting call can continue.
-const GLANCE: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// Indexes into the control file.
 const HOLD_SYNCS: usize = 0;
@@ -147,7 +147,7 @@ impl State {
     fn enter(&self) -> Busy<'_> {
         loop {
             while self.number(FREEZE).load(Ordering::SeqCst) != 0 {
-                std::thread::sleep(GLANCE);
+                std::thread::sleep(POLL_INTERVAL);
             }
             self.number(BUSY).fetch_add(1, Ordering::SeqCst);
             let busy = Busy(self);
@@ -447,7 +447,7 @@ fn synced(file: c_int, sync: impl FnOnce() -> c_int) -> c_int {
     state.record(b'B', handle, number, &[]);
     state.number(HELD).fetch_add(1, Ordering::SeqCst);
     while state.number(HOLD_SYNCS).load(Ordering::SeqCst) != 0 {
-        std::thread::sleep(GLANCE);
+        std::thread::sleep(POLL_INTERVAL);
     }
     state.number(HELD).fetch_sub(1, Ordering::SeqCst);
     match state.number(SYNC_MICROS).load(Ordering::SeqCst) {

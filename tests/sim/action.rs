@@ -4,7 +4,7 @@
 
 use beanpole::internals::protocol::Wire;
 
-use crate::disk::Deed;
+use crate::disk::Operation;
 
 /// An action. Clients are identified by index.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub enum Action {
     Undrain,
     Crash(Crash),
     /// Makes the disk operation fail with an error number this many times.
-    Fail(Deed, i32, u64),
+    Fail(Operation, i32, u64),
     Heal,
     /// Limits the disk's free space to this many bytes.
     Fill(u64),
@@ -46,7 +46,7 @@ pub struct Crash {
     pub power: bool,
     pub seed: u64,
     /// The number of disk operations before the crash.
-    pub deeds: u64,
+    pub operations: u64,
     /// The change of the wall clock across the restart, in milliseconds.
     pub shift: i64,
     /// `true` to change a byte of the log.

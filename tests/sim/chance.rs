@@ -9,7 +9,7 @@ use beanpole::internals::protocol::Wire;
 use beanpole::Config;
 
 use crate::action::{Action, Crash};
-use crate::disk::{Deed, EIO, ENOSPC};
+use crate::disk::{Operation, EIO, ENOSPC};
 use crate::random::Random;
 use crate::speech::{command, Topic};
 use crate::world::World;
@@ -251,16 +251,16 @@ fn crash(random: &mut Random, setup: &Setup) -> Action {
     Action::Crash(Crash {
         power: random.once_in(2) && promised,
         seed: random.next(),
-        deeds: random.pick(&[0, 0, 1, 2, 5, 30]),
+        operations: random.pick(&[0, 0, 1, 2, 5, 30]),
         shift: if random.once_in(8) { -60_000 } else { random.pick(&[0, 0, 1, 5_000, 3_600_000]) },
         flip: setup.flips && random.once_in(2),
     })
 }
 
 fn fault(random: &mut Random) -> Action {
-    let deeds = [Deed::Create, Deed::Write, Deed::Sync, Deed::Cut, Deed::Remove];
+    let operations = [Operation::Create, Operation::Write, Operation::Sync, Operation::Cut, Operation::Remove];
     match random.below(8) {
-        0..3 => Action::Fail(random.pick(&deeds), random.pick(&[EIO, ENOSPC]), 1 + random.below(4)),
+        0..3 => Action::Fail(random.pick(&operations), random.pick(&[EIO, ENOSPC]), 1 + random.below(4)),
         3 => Action::Fill(random.below(10_000)),
         4 => Action::Slow(random.pick(&[0, 3, 20])),
         _ => Action::Heal,

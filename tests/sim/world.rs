@@ -17,7 +17,7 @@ use beanpole::internals::server::Stepped;
 use crate::action::{Action, Crash};
 use crate::books::{is_promise, Books};
 use crate::chance::Setup;
-use crate::disk::{Deed, Disk};
+use crate::disk::{Disk, Operation};
 use crate::logged::Logged;
 use crate::predicted::{self, complete_operations, only_different, Predicted};
 
@@ -67,8 +67,7 @@ pub struct World {
     /// `true` if the log lacked space or the disk failed in the current step.
     short: bool,
     time: Time,
-    /// `true` after the wall clock was set back. The recovery then shortens delays and leases, and the log does not
-    /// record the change.
+    /// `true` after the wall clock was set back, which shortens delays and leases without log records.
     skewed: bool,
     /// `true` if a sync has possibly failed in a log without guaranteed syncs. The lost data is rewritten gradually,
     /// and a kill before that loses it.
@@ -216,16 +215,17 @@ impl World {
                 self.ways.iter_mut().for_each(Predicted::undrain);
             }
             Action::Crash(crash) => {
-                self.disk.crash_at(self.disk.deeds() + crash.deeds);
-                if crash.deeds == 0 || self.setup.log.is_none() {
+                self.disk.crash_at(self.disk.operations() + crash.operations);
+                if crash.operations == 0 || self.setup.log.is_none() {
                     self.disk.stop();
                 }
                 self.crash = Some(crash.clone());
             }
-            Action::Fail(deed, error, times) => {
+            Action::Fail(operation, error, times) => {
                 self.logged.model.replays = true;
-                self.unpromised |= *deed == Deed::Sync && matches!(self.setup.log, Some((_, SyncMode::Never)));
-                self.disk.fail(*deed, *error, *times);
+                self.unpromised |=
+                    *operation == Operation::Sync && matches!(self.setup.log, Some((_, SyncMode::Never)));
+                self.disk.fail(*operation, *error, *times);
             }
             Action::Heal => {
                 self.disk.heal();

@@ -35,13 +35,13 @@ pub struct Wal {
     /// Locked during a sync.
     syncing: Mutex<()>,
     /// `true` if pool threads can be refused to write and sync because the disk is slow.
-    moody: bool,
+    refuses_pool_threads: bool,
 }
 
 impl Wal {
-    pub fn new(moody: bool) -> Wal {
+    pub fn new(refuses_pool_threads: bool) -> Wal {
         let (written, durable) = (AtomicU64::new(0), AtomicU64::new(0));
-        Wal { written, durable, failing: AtomicBool::new(false), syncing: Mutex::default(), moody }
+        Wal { written, durable, failing: AtomicBool::new(false), syncing: Mutex::default(), refuses_pool_threads }
     }
 
     pub fn mode(&self) -> SyncMode {
@@ -61,7 +61,7 @@ impl Wal {
     }
 
     fn refuses(&self) -> bool {
-        self.moody && shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.3)
+        self.refuses_pool_threads && shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.3)
     }
 
     pub fn syncs_at_once(&self) -> usize {

@@ -44,14 +44,14 @@ static PLAYED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::
 fn main() {
     // Suppresses shuttle's warning that it treats all atomics as sequentially consistent.
     std::env::set_var("SHUTTLE_SILENCE_WARNINGS", "1");
-    let wished = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
-    let schedules = wished("SCHEDULES").map_or(SCHEDULES, |text| text.parse().expect("a number of schedules"));
-    let only = wished("SCENE");
+    let configured = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+    let schedules = configured("SCHEDULES").map_or(SCHEDULES, |text| text.parse().expect("a number of schedules"));
+    let only = configured("SCENE");
     for (name, scene) in scenes::SCENES {
         if only.as_deref().is_some_and(|only| only != name) {
             continue;
         }
-        if let Some(schedule) = wished("THREADS_REPLAY") {
+        if let Some(schedule) = configured("THREADS_REPLAY") {
             shuttle::replay(scene, &schedule);
             continue;
         }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{address, ask, connect, folder, make, path, s_client, start, Wish, EC};
+use super::{address, ask, connect, folder, make, path, s_client, start, CertificateSpec, EC};
 use crate::daemon::Daemon;
 
 const TALK: &str = "use a\r\nput 0 0 60 5\r\nhello\r\nwatch a\r\nreserve\r\nquit\r\n";
@@ -14,9 +14,9 @@ fn talks(said: &str) -> bool {
 #[test]
 fn both_versions_with_each_kind_of_key_and_a_chain() {
     let folder = folder();
-    make(&folder, Wish { name: "rsa", rsa: true, ..EC });
-    make(&folder, Wish { name: "between", subject: "/CN=between", alternative: "", ..EC });
-    make(&folder, Wish { name: "leaf", by: "between", ..EC });
+    make(&folder, CertificateSpec { name: "rsa", rsa: true, ..EC });
+    make(&folder, CertificateSpec { name: "between", subject: "/CN=between", alternative: "", ..EC });
+    make(&folder, CertificateSpec { name: "leaf", by: "between", ..EC });
     let chain = [fs::read(folder.file("leaf.pem")).expect("it"), fs::read(folder.file("between.pem")).expect("it")];
     fs::write(folder.file("chain.pem"), chain.concat()).expect("a file");
     for (certificate, key) in [("server.pem", "server.key"), ("rsa.pem", "rsa.key"), ("chain.pem", "leaf.key")] {
@@ -70,12 +70,15 @@ fn tls_ports_ignore_plain_clients_and_plain_ports_stay_plain() {
 #[test]
 fn a_certificate_identifies_a_client() {
     let folder = folder();
-    make(&folder, Wish { name: "mailer", subject: "/CN=ignored", alternative: "DNS:Mailer,DNS:second", ..EC });
-    make(&folder, Wish { name: "common", subject: "/CN=worker", alternative: "none", ..EC });
-    make(&folder, Wish { name: "nobody", subject: "/CN=nobody", alternative: "none", ..EC });
-    make(&folder, Wish { name: "expired", subject: "/CN=worker", alternative: "none", expired: true, ..EC });
-    make(&folder, Wish { name: "other", by: "other", subject: "/CN=other", alternative: "", ..EC });
-    make(&folder, Wish { name: "foreign", by: "other", subject: "/CN=worker", alternative: "none", ..EC });
+    make(
+        &folder,
+        CertificateSpec { name: "mailer", subject: "/CN=ignored", alternative: "DNS:Mailer,DNS:second", ..EC },
+    );
+    make(&folder, CertificateSpec { name: "common", subject: "/CN=worker", alternative: "none", ..EC });
+    make(&folder, CertificateSpec { name: "nobody", subject: "/CN=nobody", alternative: "none", ..EC });
+    make(&folder, CertificateSpec { name: "expired", subject: "/CN=worker", alternative: "none", expired: true, ..EC });
+    make(&folder, CertificateSpec { name: "other", by: "other", subject: "/CN=other", alternative: "", ..EC });
+    make(&folder, CertificateSpec { name: "foreign", by: "other", subject: "/CN=worker", alternative: "none", ..EC });
     fs::write(folder.file("access"), "m cert:mailer put:mail*\nw cert:worker take\n").expect("a file");
     let (access, authority) = (path(&folder, "access"), path(&folder, "ca.pem"));
     let options =

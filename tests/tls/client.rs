@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use beanpole::{Client, ClientError, ClientTls, ClientTlsFiles};
 
-use super::{address, connect, folder, make, path, start, Wish, EC};
+use super::{address, connect, folder, make, path, start, CertificateSpec, EC};
 use crate::daemon::{run, Daemon, Ended, Folder, PATIENCE};
 
 /// Returns a server whose access file identifies clients by certificate and by token.
 fn guarded(folder: &Folder) -> Daemon {
-    make(folder, Wish { name: "worker", subject: "/CN=worker", alternative: "none", ..EC });
-    make(folder, Wish { name: "server", alternative: "DNS:localhost,IP:127.0.0.1", ..EC });
+    make(folder, CertificateSpec { name: "worker", subject: "/CN=worker", alternative: "none", ..EC });
+    make(folder, CertificateSpec { name: "server", alternative: "DNS:localhost,IP:127.0.0.1", ..EC });
     let digest: String = hmac_sha256::Hash::hash(b"secret").iter().map(|byte| format!("{byte:02x}")).collect();
     fs::write(folder.file("access"), format!("w cert:worker put take\nop token:sha256:{digest} all\n"))
         .expect("a file");
@@ -105,8 +105,8 @@ fn subcommands_use_tls_and_authenticate() {
 fn each_problem_has_its_own_message() {
     let folder = folder();
     let daemon = guarded(&folder);
-    make(&folder, Wish { name: "other", by: "other", subject: "/CN=other", alternative: "", ..EC });
-    make(&folder, Wish { name: "foreign", by: "other", subject: "/CN=worker", alternative: "none", ..EC });
+    make(&folder, CertificateSpec { name: "other", by: "other", subject: "/CN=other", alternative: "", ..EC });
+    make(&folder, CertificateSpec { name: "foreign", by: "other", subject: "/CN=worker", alternative: "none", ..EC });
     let port = port(&address(&daemon, ""));
     let (secure, plain) = (format!("beanstalks://localhost:{port}"), daemon.address().to_string());
     let at = |name: &str| path(&folder, name);
@@ -132,9 +132,9 @@ fn each_problem_has_its_own_message() {
         assert!(ended.err.contains(text) && !ended.err.contains("secret"), "no {text}: {ended:?}");
     }
     // Tests a wrong server name, a certificate that is not valid yet, an expired certificate, and a peer without TLS.
-    make(&folder, Wish { name: "server", alternative: "DNS:queue.example", ..EC });
+    make(&folder, CertificateSpec { name: "server", alternative: "DNS:queue.example", ..EC });
     let elsewhere = start(&folder, &[]);
-    make(&folder, Wish { name: "server", alternative: "DNS:localhost", expired: true, ..EC });
+    make(&folder, CertificateSpec { name: "server", alternative: "DNS:localhost", expired: true, ..EC });
     let late = start(&folder, &[]);
     let talks = TcpListener::bind("127.0.0.1:0").expect("a port");
     let talking = talks.try_clone().expect("the same");
@@ -170,7 +170,7 @@ fn a_silent_server_times_out_during_the_handshake() {
 #[test]
 fn https_identifies_clients_by_certificate_and_token() {
     let folder = folder();
-    make(&folder, Wish { name: "eye", subject: "/CN=eye", alternative: "none", ..EC });
+    make(&folder, CertificateSpec { name: "eye", subject: "/CN=eye", alternative: "none", ..EC });
     let digest: String = hmac_sha256::Hash::hash(b"secret").iter().map(|byte| format!("{byte:02x}")).collect();
     fs::write(folder.file("access"), format!("eye cert:eye look\nop token:sha256:{digest} all\n")).expect("a file");
     let certificate = ["--tls-cert", &path(&folder, "server.pem"), "--tls-key", &path(&folder, "server.key")];
@@ -211,7 +211,7 @@ fn https_identifies_clients_by_certificate_and_token() {
 #[test]
 fn jobs_are_sent_over_tls() {
     let folder = folder();
-    make(&folder, Wish { name: "other", by: "other", subject: "/CN=other", alternative: "", ..EC });
+    make(&folder, CertificateSpec { name: "other", by: "other", subject: "/CN=other", alternative: "", ..EC });
     let [certificate, key, authority, other] =
         ["server.pem", "server.key", "ca.pem", "other.pem"].map(|name| path(&folder, name));
     let arguments = ["--tls-cert", &certificate, "--tls-key", &key, "--http=tls:127.0.0.1:0", "-l", "127.0.0.1:0"];

@@ -3,13 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use super::{address, ask, connect, folder, make, path, replace, start, Wish, EC};
+use super::{address, ask, connect, folder, make, path, replace, start, CertificateSpec, EC};
 use crate::daemon::{run, Daemon, Signal};
 
 #[test]
 fn each_problem_has_its_own_message() {
     let folder = folder();
-    make(&folder, Wish { name: "other", ..EC });
+    make(&folder, CertificateSpec { name: "other", ..EC });
     fs::write(folder.file("empty"), "").expect("a file");
     fs::write(folder.file("text"), "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n").expect("a file");
     let at = |name: &str| path(&folder, name);
@@ -50,7 +50,7 @@ fn each_problem_has_its_own_message() {
 #[test]
 fn an_expired_certificate_causes_a_warning() {
     let folder = folder();
-    make(&folder, Wish { name: "server", expired: true, ..EC });
+    make(&folder, CertificateSpec { name: "server", expired: true, ..EC });
     let daemon = start(&folder, &[]);
     assert!(daemon.log().contains("has expired") || daemon.log().contains("is not valid yet"), "{}", daemon.log());
 }
@@ -73,8 +73,8 @@ fn sighup_loads_a_new_certificate_and_drops_no_connection() {
     assert_eq!(ask(&mut old, "watch x").expect("an answer"), "WATCHING 2");
     // The new certificate has a different authority. Clients that trust only the old authority must be refused, and
     // existing connections must continue.
-    make(&folder, Wish { name: "new", by: "new", subject: "/CN=new", alternative: "", ..EC });
-    make(&folder, Wish { name: "fresh", by: "new", ..EC });
+    make(&folder, CertificateSpec { name: "new", by: "new", subject: "/CN=new", alternative: "", ..EC });
+    make(&folder, CertificateSpec { name: "fresh", by: "new", ..EC });
     replace(&folder.file("fresh.pem"), &folder.file("server.pem"));
     daemon.signal(Signal::SIGHUP);
     // The key file still belongs to the old certificate.

@@ -66,10 +66,10 @@ pub struct Hub {
 }
 
 impl Hub {
-    pub fn new(moody: bool) -> Hub {
+    pub fn new(refuses_pool_threads: bool) -> Hub {
         Hub {
             core: Mutex::default(),
-            log: Some(Durability::new(Wal::new(moody))),
+            log: Some(Durability::new(Wal::new(refuses_pool_threads))),
             clock: Clock(Time::from_nanos(1000)),
             alarm: Alarm::new(),
             memory: Memory,
