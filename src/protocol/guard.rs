@@ -52,7 +52,7 @@ pub fn check(
         return Some(if command.allows_anonymous() { Ok(()) } else { Err(Denied::Unknown) });
     }
     // Adding a job to a group requires the right to put jobs into the tube with the group's name.
-    let mut groups = command.tags().into_iter().flat_map(|tags| &tags.groups);
+    let mut groups = command.tags().into_iter().flat_map(|tags| &tags.options.groups);
     if let Err(denied) = groups.try_for_each(|tag| access.check(Need::PUT_NAMED, Some(&tag.name.text()))) {
         return Some(Err(denied));
     }

@@ -4,7 +4,7 @@
 
 use beanpole::internals::binlog::{Health, SyncMode};
 use beanpole::internals::engine::{
-    Body, ClientId, CompletionPolicy, DedupKey, Engine, JobId, JobOptions, NewJob, NotCompleted, Outcome,
+    Body, ClientId, CompletionPolicy, DedupKey, Engine, Grab, JobId, JobOptions, NewJob, NotCompleted, Outcome,
     ReservePolicy, Span, State, Time,
 };
 
@@ -167,7 +167,7 @@ fn joining_a_volatile_job_makes_it_durable() {
     let sleeper = connect_as(&mut life, ReservePolicy::Notified);
     life.turn(|engine, now| {
         engine.watch(sleeper, b"t", now).expect("a tube");
-        assert_eq!(engine.grab(sleeper, now).job().map(|job| job.id()), Some(job));
+        assert!(matches!(engine.grab(sleeper, now), Grab::Job(found) if found.id() == job));
         None
     });
     assert_eq!(life.submit_plainly(b"other", named(b"n", true)), job);
@@ -249,6 +249,10 @@ fn scheduled_jobs_keep_their_order_across_a_restart() {
     let (mut engine, ..) = start(&life.disk.kill(1), settings(4096, SyncMode::Always), late).expect("a log");
     let client = engine.connect_as(ReservePolicy::Notified);
     engine.watch(client, b"t", late).expect("a tube");
-    let order: Vec<JobId> = std::iter::from_fn(|| engine.grab(client, late).job().map(|job| job.id())).collect();
+    let grab = || match engine.grab(client, late) {
+        Grab::Job(job) => Some(job.id()),
+        _ => None,
+    };
+    let order: Vec<JobId> = std::iter::from_fn(grab).collect();
     assert_eq!(order, [plain, jobs[1], jobs[2], jobs[0]]);
 }

@@ -29,7 +29,8 @@ fn new(pri: u32) -> NewJob {
 }
 
 fn key(name: &str, keep: u32) -> Tags {
-    Tags { key: Some((name.as_bytes().into(), keep)), ..Tags::default() }
+    let options = JobOptions { dedup_key: DedupKey::Name(name.as_bytes().into()), keep, ..JobOptions::default() };
+    Tags { options, ..Tags::default() }
 }
 
 fn put(life: &mut Life, pri: u32, tags: Tags) -> Tagged {
@@ -68,15 +69,12 @@ fn after_cut(disk: &Disk, now: Time) -> Engine {
 fn tags_and_their_effects_are_recovered() {
     let disk = Disk::new(1);
     let mut life = begin(&disk, dawn());
-    let tags = Tags {
-        tube: Some(b"t".as_slice().into()),
-        tries: 3,
-        backoff: 4,
-        ttl: Span::from_secs(3600),
-        concurrency: Some((b"bound".as_slice().into(), 1)),
-        ..key("k", 60)
-    };
-    let (first, second) = (put_new(&mut life, tags.clone()), put_new(&mut life, Tags { key: None, ..tags.clone() }));
+    let mut tags = Tags { tube: Some(b"t".as_slice().into()), ..key("k", 60) };
+    (tags.options.max_attempts, tags.options.backoff) = (3, 4);
+    tags.options.ttl = Span::from_secs(3600);
+    tags.options.concurrency = Some((b"bound".as_slice().into(), 1));
+    let options = JobOptions { dedup_key: DedupKey::None, keep: 0, ..tags.options.clone() };
+    let (first, second) = (put_new(&mut life, tags.clone()), put_new(&mut life, Tags { options, ..tags.clone() }));
     assert_eq!(put(&mut life, 2, tags), Tagged::Duplicate { id: first, state: State::Ready, raised: Some(2) });
     let client = life.first_client();
     for _ in 0..2 {
@@ -109,7 +107,8 @@ fn tags_and_their_effects_are_recovered() {
 fn a_failed_attempt_counts_on_a_nearly_full_disk() {
     let disk = Disk::new(1);
     let mut life = begin(&disk, dawn());
-    let tags = Tags { tries: 5, backoff: 60, ..Tags::default() };
+    let options = JobOptions { max_attempts: 5, backoff: 60, ..JobOptions::default() };
+    let tags = Tags { options, ..Tags::default() };
     let (released, failed) = (put_new(&mut life, tags.clone()), put_new(&mut life, tags));
     let client = life.first_client();
     verb(&mut life, |engine, now| {
@@ -298,7 +297,8 @@ fn a_dead_letter_keeps_its_origin() {
 fn a_schedule_and_its_copy_agree_after_any_power_cut() {
     let disk = Disk::new(1);
     let mut life = begin(&disk, dawn());
-    let every = Tags { recurs: Some(b"60".as_slice().into()), ttl: Span::from_secs(9000), ..key("k", 0) };
+    let mut every = Tags { recurs: Some(b"60".as_slice().into()), ..key("k", 0) };
+    every.options.ttl = Span::from_secs(9000);
     let Tagged::Scheduled { id, replaced: false } = put(&mut life, 5, every.clone()) else { panic!("no schedule") };
     save(&mut life);
     let (begun, span) = (life.now, Span::from_secs(60));

@@ -4,8 +4,8 @@
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::internals::engine::{
-    DedupKey, Engine, Flush, GroupTag, JobId, MoveJobs, NewJob, Rate, Span, State, Tagged, Tags, Tie, Time,
-    TubeSettings, UNLIMITED,
+    DedupKey, Engine, Flush, GroupTag, JobId, JobOptions, MoveJobs, Name, NewJob, Rate, Span, State, Tagged, Tags, Tie,
+    Time, TubeSettings, UNLIMITED,
 };
 
 use crate::crashes::configured;
@@ -25,22 +25,27 @@ fn tags(random: &mut Random) -> Tags {
     let (first, second) = (key(), key());
     let recurs = random.pick(&[None, None, None, None, None, Some(&b"1"[..]), Some(b"2"), Some(b"* * * * *")]);
     let (tries, backoff) = random.pick(&[(0, 0), (0, 0), (1, 5), (2, 0), (2, 1), (3, 1)]);
-    let tags = Tags {
-        recurs: None,
-        key: (!random.once_in(3)).then(|| (first, random.pick(&[0, 0, 1, 60]))),
-        tube: random.once_in(2).then(|| random.pick(&TUBES).into()),
-        tries,
+    let key = (!random.once_in(3)).then(|| (first, random.pick(&[0, 0, 1, 60])));
+    let (dedup_key, keep) = key.map_or((DedupKey::None, 0), |(key, keep)| (DedupKey::Name(key), keep));
+    let tube = random.once_in(2).then(|| random.pick(&TUBES).into());
+    let mut options = JobOptions {
+        dedup_key,
+        keep,
+        max_attempts: tries,
         fails: random.pick(&[0, 0, 1]),
         backoff,
         reason: random.once_in(8).then(|| (*b"imported").into()),
         ttl: random.pick(&[Span::MAX, Span::MAX, Span::from_secs(1), Span::from_secs(100)]),
         concurrency: random.once_in(4).then(|| (second, random.pick(&[1, 2]))),
         groups: groups(random),
+        ..JobOptions::default()
     };
-    match recurs.filter(|_| tags.key.is_some() && tags.groups.iter().all(|group| group.tie == Tie::Member)) {
-        Some(when) => Tags { recurs: Some(when.into()), fails: 0, reason: None, ..tags },
-        None => tags,
+    let may_recur = options.dedup_key != DedupKey::None && options.groups.iter().all(|group| group.tie == Tie::Member);
+    let recurs = recurs.filter(|_| may_recur).map(Name::from);
+    if recurs.is_some() {
+        (options.fails, options.reason) = (0, None);
     }
+    Tags { tube, recurs, options }
 }
 
 /// Returns up to two random groups. With two, a job can belong to one and wait for the other.
@@ -126,7 +131,8 @@ fn answers(engine: &mut Engine, now: Time) {
             .any(|ended| ended.until > now && *ended.tube == *tube && ended.key.text().as_ref() == key);
         let client = engine.connect();
         let new = NewJob { pri: 9, delay: Span::ZERO, ttr: Span::from_secs(1), body: Default::default() };
-        let asked = Tags { key: Some((key.into(), 0)), tube: Some(tube.into()), ..Tags::default() };
+        let options = JobOptions { dedup_key: DedupKey::Name(key.into()), ..JobOptions::default() };
+        let asked = Tags { tube: Some(tube.into()), options, ..Tags::default() };
         let answer = engine.put_tagged(client, new, asked, now);
         let right = match answer {
             Ok(Tagged::Duplicate { .. }) => lives,

@@ -120,11 +120,12 @@ pub struct JobOptions {
     pub reducer: Option<Box<[u8]>>,
     /// `true` if the submitting client is notified of the outcome.
     pub attach: bool,
-    /// Seconds for which the key outlives the job; see [`crate::engine::Tags::key`].
+    /// The time in seconds for which the key outlives the job.
     pub keep: u32,
-    /// The delay after the first lost try, in seconds; see [`crate::engine::Tags::backoff`].
+    /// The delay after the first failed try, in seconds. The delay doubles with each try.
     pub backoff: u32,
-    /// The key and the limit of [`crate::engine::Tags::concurrency`].
+    /// The concurrency key, and the maximum number of jobs with this key that are reserved at the same time. If the
+    /// reserved jobs have different limits, the largest limit applies.
     pub concurrency: Option<(Name, u32)>,
     pub groups: Vec<GroupTag>,
 }

@@ -68,9 +68,12 @@ impl Engine {
         true
     }
 
-    /// Returns the bytes charged for a job that is not in the log yet. The charge is slightly higher than for a new
-    /// job.
+    /// Returns the bytes charged for a volatile job that becomes durable, or 0 if the job is durable. The charge is
+    /// slightly higher than for a new job.
     pub(in crate::engine) fn adoption_size(&self, slot: u32) -> u64 {
+        if !self.store.jobs.get(slot).is_volatile() {
+            return 0;
+        }
         PUT_SIZE + CHANGE_SIZE + self.logged_size(slot) as u64
     }
 

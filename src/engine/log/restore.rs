@@ -160,8 +160,7 @@ impl Engine {
         (job.pri, job.due) = (to.pri, to.due);
         job.holder = to.dead_from.map_or(NIL, |origin| self.store.origins.add(origin));
         self.forget_waits(slot);
-        self.rehash(slot);
-        self.change_lane(slot);
+        self.rebind(slot);
         Some((slot, before))
     }
 

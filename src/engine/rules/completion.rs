@@ -29,21 +29,22 @@ impl Engine {
     /// job.
     pub fn finish(&mut self, client: ClientId, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.held(client, id, now).ok_or(NotCompleted::NotFound)?;
-        self.count_run(slot, now);
-        let completed = self.conclude(slot, outcome, now);
-        self.serve_unblocked(now);
-        completed
+        self.complete_slot(slot, outcome, now)
     }
 
     /// Completes a job in any state. Does not expire an overdue lease first, because the job could then be assigned to
     /// another client and be taken away again in the same call.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
-        let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Scheduled);
+        let slot = self.find_job(id, |job| job.state() != State::Scheduled);
         let slot = slot.filter(|&slot| !self.is_revoked(slot, None)).ok_or(NotCompleted::NotFound)?;
         if self.store.jobs.get(slot).state() == State::Finished {
             self.changed(Change::Promise(slot));
             return Err(NotCompleted::Final);
         }
+        self.complete_slot(slot, outcome, now)
+    }
+
+    fn complete_slot(&mut self, slot: u32, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         if self.store.jobs.get(slot).state() == State::Reserved {
             self.count_run(slot, now);
         }
@@ -63,11 +64,10 @@ impl Engine {
         match job.completion {
             CompletionPolicy::Drop if !done => return self.bury_in_any_state(slot, &outcome, now),
             CompletionPolicy::Drop => self.end_job(slot, outcome, now),
-            CompletionPolicy::Tell => self.remove_job(slot, outcome),
-            CompletionPolicy::Keep if self.rare_of(slot).is_some_and(|rare| rare.ephemeral) => {
-                self.remove_job(slot, outcome)
+            CompletionPolicy::Keep if !self.rare_of(slot).is_some_and(|rare| rare.ephemeral) => {
+                return self.complete_kept(slot, outcome, now);
             }
-            CompletionPolicy::Keep => return self.complete_kept(slot, outcome, now),
+            CompletionPolicy::Keep | CompletionPolicy::Tell => self.remove_job(slot, outcome),
         }
         Ok(())
     }
@@ -97,10 +97,7 @@ impl Engine {
         let slot = self.held(client, id, now)?;
         self.count_run(slot, now);
         self.store.jobs.get_mut(slot).pri = pri;
-        let failed = match self.fail_try(slot, reason, now) {
-            Some(failed) => failed,
-            None => self.fail_unbounded(slot, reason, now),
-        };
+        let failed = self.fail_try(slot, reason, now).unwrap_or_else(|| self.fail_unbounded(slot, reason, now));
         self.serve_unblocked(now);
         if let Some(slot) = self.store.jobs.find(id) {
             self.changed(Change::Promise(slot));
@@ -119,7 +116,7 @@ impl Engine {
                 return Failed::Retried(Span::ZERO);
             }
         }
-        if self.store.jobs.slots.try_get(slot).is_some() && self.store.jobs.get(slot).state() == State::Reserved {
+        if self.store.jobs.slots.try_get(slot).is_some_and(|job| job.state() == State::Reserved) {
             self.abandon(slot, Cause::Bury, reason.to_vec().into(), true);
         }
         Failed::GivenUp
@@ -164,8 +161,13 @@ impl Engine {
         if !done {
             self.count_failure(slot);
             let job = self.store.jobs.get(slot);
-            if job.fails < self.extras(job).map_or(0, |extras| extras.max_fails) && !self.is_spent(slot) {
-                return self.try_again(slot, now);
+            if job.fails < self.extras_at(slot).map_or(0, |extras| extras.max_fails) && !self.is_spent(slot) {
+                if let Some(cause) = Cause::of_retry(job.state()) {
+                    self.transfer(slot, cause);
+                }
+                self.changed(Change::Outcome { slot, result: 0 });
+                self.serve(self.store.jobs.get(slot).tube, now);
+                return Ok(());
             }
             if self.has_dead_tube(slot) && self.store.jobs.get(slot).state() == State::Reserved {
                 self.note_reason(slot, result.bytes());
@@ -176,16 +178,6 @@ impl Engine {
         let length = result.len();
         self.keep_outcome(slot, done, result);
         self.changed(Change::Outcome { slot, result: length });
-        Ok(())
-    }
-
-    /// Makes the failed job in `slot` ready for another try.
-    fn try_again(&mut self, slot: u32, now: Time) -> Result<(), NotCompleted> {
-        if let Some(cause) = Cause::of_retry(self.store.jobs.get(slot).state()) {
-            self.transfer(slot, cause);
-        }
-        self.changed(Change::Outcome { slot, result: 0 });
-        self.serve(self.store.jobs.get(slot).tube, now);
         Ok(())
     }
 
@@ -245,17 +237,14 @@ impl Engine {
     /// Notifies the next batch of clients that wait for this job to end or be buried, but not clients that wait for the
     /// outcome.
     pub(in crate::engine) fn notify_buried(&mut self, id: JobId) -> Progress {
-        let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() == State::Buried);
-        let Some(slot) = slot.filter(|&slot| self.store.jobs.get(slot).is_bound()) else { return Progress::Done };
-        let (number, logged) = (self.store.extras.of(slot), !self.store.jobs.get(slot).is_volatile());
+        let Some(slot) = self.find_job(id, |job| job.state() == State::Buried) else { return Progress::Done };
+        let logged = !self.store.jobs.get(slot).is_volatile();
         let outcome = Arc::new(Outcome::Failed(Body::default()));
-        while let Some(client) =
-            self.store.jobs.get(slot).is_bound().then(|| self.store.extras.next_to_notify(number)).flatten()
-        {
-            let state = &self.clients[ClientId(client)];
+        while let Some(number) = self.bound(slot) {
+            let Some(client) = self.store.extras.next_to_notify(number).map(ClientId) else { break };
+            let state = &self.clients[client];
             let waits = state.waiting.is_some_and(|waiting| waiting.outcome == number);
             if waits && state.reserve_policy == ReservePolicy::PerConnection {
-                let client = ClientId(client);
                 self.cancel_wait(client);
                 self.news.events.push_back(Event::Outcome { client, job: id, outcome: outcome.clone(), logged });
             }
@@ -270,12 +259,12 @@ impl Engine {
     /// Returns `true` if the job in `slot` has reached its maximum number of reservations.
     pub(in crate::engine) fn is_spent(&self, slot: u32) -> bool {
         let job = self.store.jobs.get(slot);
-        let most = self.extras(job).map_or(0, |extras| extras.max_attempts);
+        let most = self.extras_at(slot).map_or(0, |extras| extras.max_attempts);
         job.completion == CompletionPolicy::Keep && most > 0 && job.history().reserves >= most.into()
     }
 
     fn rare_of(&self, slot: u32) -> Option<&RareExtras> {
-        self.extras(self.store.jobs.get(slot))?.rare()
+        self.extras_at(slot)?.rare()
     }
 
     /// Ends the job in `slot` after a reservation without an outcome, unless the job can be tried again. Returns `true`
@@ -297,7 +286,7 @@ impl Engine {
     }
 
     fn is_awaited(&self, slot: u32) -> bool {
-        self.extras(self.store.jobs.get(slot)).is_some_and(|extras| extras.submitters() > 0)
+        self.extras_at(slot).is_some_and(|extras| extras.submitters() > 0)
     }
 
     fn is_last_try(&self, slot: u32) -> bool {
@@ -307,60 +296,44 @@ impl Engine {
     /// Ends the reservation of the job in `slot` without an outcome, because the time to run has ended or the holder is
     /// gone.
     pub(in crate::engine) fn end_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
-        let job = self.store.jobs.get(slot);
+        let job = self.store.jobs.get_mut(slot);
         let (tube, completion) = (job.tube, job.completion);
-        match completion {
-            CompletionPolicy::Drop => self.end_try(slot, cause, now),
-            CompletionPolicy::Tell => self.end_notify_reservation(slot, cause, now),
-            CompletionPolicy::Keep if self.has_try_limit(slot) => self.end_try(slot, cause, now),
-            CompletionPolicy::Keep if self.ends_without_retry(slot, false) => {}
-            CompletionPolicy::Keep => {
-                self.transfer(slot, cause);
-                self.serve(tube, now);
-            }
+        let is_tell = completion == CompletionPolicy::Tell;
+        if is_tell && cause != Cause::Expire {
+            job.count(Count::Timeouts);
+            self.changed(Change::Expire(slot));
+        }
+        let losses = self.store.jobs.get(slot).history().timeouts;
+        if let Some(number) = self.bound(slot).filter(|_| is_tell) {
+            self.store.extras.forget_progress(number);
+        }
+        let is_try = completion == CompletionPolicy::Drop || self.has_try_limit(slot);
+        if is_try && !is_tell {
+            self.end_try(slot, cause, now);
+        } else if self.ends_without_retry(slot, false) {
+            // The job has been removed or finished.
+        } else if is_try {
+            self.end_try(slot, cause, now);
+        } else if is_tell && self.limits.max_losses.is_some_and(|limit| losses >= limit) {
+            self.abandon(slot, Cause::Bury, Body::default(), false);
+        } else {
+            self.transfer(slot, cause);
+            self.serve(tube, now);
         }
         self.serve_unblocked(now);
     }
 
-    fn end_notify_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
-        let job = self.store.jobs.get_mut(slot);
-        let tube = job.tube;
-        if cause != Cause::Expire {
-            job.count(Count::Timeouts);
-            self.changed(Change::Expire(slot));
-        }
-        let job = self.store.jobs.get(slot);
-        let losses = job.history().timeouts;
-        if job.is_bound() {
-            self.store.extras.forget_progress(self.store.extras.of(slot));
-        }
-        if self.ends_without_retry(slot, false) {
-            return;
-        }
-        if self.has_try_limit(slot) {
-            return self.end_try(slot, cause, now);
-        }
-        if self.limits.max_losses.is_some_and(|most| losses >= most) {
-            return self.abandon(slot, Cause::Bury, Body::default(), false);
-        }
-        self.transfer(slot, cause);
-        self.serve(tube, now);
-    }
-
     /// Removes the job or the extras with this number if no client needs them any more after a client was detached.
     pub(in crate::engine) fn after_detach(&mut self, number: u32) {
-        if self.store.extras.is_left(number) {
-            return;
-        }
         let extras = self.store.extras.get(number);
-        let (slot, left) = (extras.slot, extras.submitters());
-        let job = self.store.jobs.get(slot);
-        if left > 0 {
+        if self.store.extras.is_left(number) || extras.submitters() > 0 {
             return;
         }
+        let (slot, is_blank) = (extras.slot, extras.is_blank());
+        let job = self.store.jobs.get(slot);
         if job.completion == CompletionPolicy::Tell && job.is_volatile() && job.state() != State::Reserved {
             self.remove_job(slot, Outcome::Gone);
-        } else if job.completion == CompletionPolicy::Drop && self.store.extras.get(number).is_blank() {
+        } else if job.completion == CompletionPolicy::Drop && is_blank {
             // The extras existed only for the clients that waited.
             self.unbind(slot);
         }
@@ -383,13 +356,9 @@ impl Engine {
 
     /// Sends `report` to the next batch of clients that wait for the job. Stops if `client` no longer holds the job.
     pub fn report_on(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> Progress {
-        let Some(slot) = self.held(client, id, now) else { return Progress::Done };
-        if !self.store.jobs.get(slot).is_bound() {
-            return Progress::Done;
-        }
-        let number = self.store.extras.of(slot);
-        while let Some(client) = self.store.extras.next_to_notify(number) {
-            let client = ClientId(client);
+        let slot = self.held(client, id, now);
+        let Some(number) = slot.and_then(|slot| self.bound(slot)) else { return Progress::Done };
+        while let Some(client) = self.store.extras.next_to_notify(number).map(ClientId) {
             self.news.events.push_back(Event::Report { client, job: id, report: report.clone() });
             self.agenda.steps.take(notify_steps(report.body().len()));
             if self.agenda.steps.are_used_up() {
@@ -408,10 +377,7 @@ impl Engine {
     /// clients are notified of a failure now. Returns `false` if no such job exists, or if the job is reserved and the
     /// policy is not [`CompletionPolicy::Tell`].
     pub fn cancel(&mut self, id: JobId, now: Time) -> bool {
-        let Some(slot) = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Finished)
-        else {
-            return false;
-        };
+        let Some(slot) = self.find_job(id, |job| job.state() != State::Finished) else { return false };
         if self.store.jobs.get(slot).state() != State::Reserved {
             self.end_job(slot, Outcome::Gone, now);
             return true;
@@ -428,9 +394,9 @@ impl Engine {
             self.changed(Change::Delete { slot, id: job.id, size });
             self.store.jobs.get_mut(slot).set(JobFlag::Volatile, true);
         }
-        if self.store.jobs.get(slot).is_bound() {
+        if let Some(number) = self.bound(slot) {
             // A later submission must not join the canceled job, whose worker is processing the earlier submission.
-            self.store.extras.forget_dedup_key(self.store.extras.of(slot));
+            self.store.extras.forget_dedup_key(number);
         }
         true
     }
@@ -487,14 +453,11 @@ impl Engine {
     /// Sends `outcome` to all clients that wait for the job in `slot`. If the step budget does not suffice, the old
     /// extras keep the remaining clients for later turns, and the job gets new extras.
     pub(in crate::engine) fn notify_outcome(&mut self, slot: u32, outcome: Outcome) {
+        let Some(number) = self.bound(slot).filter(|&number| self.store.extras.get(number).submitters() > 0) else {
+            return;
+        };
         let job = self.store.jobs.get(slot);
-        if !job.is_bound() {
-            return;
-        }
-        let (id, logged, number) = (job.id, !job.is_volatile(), self.store.extras.of(slot));
-        if self.store.extras.first_attached(number).is_none() {
-            return;
-        }
+        let (id, logged) = (job.id, !job.is_volatile());
         outcome.body().into_iter().for_each(|body| self.reply_shares(body));
         let outcome = Arc::new(outcome);
         if self.notify_some(number, id, &outcome, logged) == Progress::More {
@@ -515,8 +478,7 @@ impl Engine {
         while let Some((member, client)) = self.store.extras.first_attached(extras) {
             let client = ClientId(client);
             self.detach(member, client);
-            let state = &self.clients[client];
-            if state.waiting.is_some_and(|waiting| waiting.outcome == extras) {
+            if self.clients[client].waiting.is_some_and(|waiting| waiting.outcome == extras) {
                 self.stop_waiting(client);
             }
             self.news.events.push_back(Event::Outcome { client, job, outcome: outcome.clone(), logged });
@@ -533,16 +495,26 @@ impl Engine {
 
     /// Returns `true` if the job is finished and its outcome survives a restart of the server.
     pub fn keeps_outcome(&self, id: JobId) -> bool {
-        let job = self.store.jobs.find(id).map(|slot| self.store.jobs.get(slot));
-        job.is_some_and(|job| job.state() == State::Finished && !job.is_volatile())
+        self.find_job(id, |job| job.state() == State::Finished && !job.is_volatile()).is_some()
     }
 
     pub fn extras(&self, job: &Job) -> Option<&JobExtras> {
-        if !job.is_bound() {
-            return None;
-        }
-        let slot = self.store.jobs.find(job.id)?;
-        Some(self.store.extras.get(self.store.extras.of(slot)))
+        job.is_bound().then(|| self.extras_at(self.store.jobs.find(job.id)?)).flatten()
+    }
+
+    pub(in crate::engine) fn extras_at(&self, slot: u32) -> Option<&JobExtras> {
+        self.bound(slot).map(|number| self.store.extras.get(number))
+    }
+
+    /// Returns the number of the extras of the job in `slot`, if the job has extras.
+    #[inline]
+    pub(in crate::engine) fn bound(&self, slot: u32) -> Option<u32> {
+        self.store.jobs.get(slot).is_bound().then(|| self.store.extras.of(slot))
+    }
+
+    /// Returns the slot of the job with this ID, if `accepts` returns `true` for the job.
+    pub(in crate::engine) fn find_job(&self, id: JobId, accepts: impl FnOnce(&Job) -> bool) -> Option<u32> {
+        self.store.jobs.find(id).filter(|&slot| accepts(self.store.jobs.get(slot)))
     }
 
     /// Returns the length of the submitted body in bytes. In a finished job, the result follows the submitted body.

@@ -33,18 +33,8 @@ impl Engine {
         (tube, hasher.finish() as u32)
     }
 
-    #[inline]
     pub(in crate::engine) fn lane_of(&self, slot: u32) -> Option<u32> {
-        if self.store.jobs.get(slot).is_bound() {
-            self.lane_of_bound(slot)
-        } else {
-            None
-        }
-    }
-
-    #[inline(never)] // cold: few jobs have extras
-    fn lane_of_bound(&self, slot: u32) -> Option<u32> {
-        let rare = self.store.extras.get(self.store.extras.of(slot)).rare()?;
+        let rare = self.extras_at(slot)?.rare()?;
         (rare.lane != NIL).then_some(rare.lane)
     }
 
@@ -153,25 +143,15 @@ impl Engine {
         }
     }
 
-    /// Returns `true` if the current verb must still serve unblocked tubes.
-    pub(in crate::engine) fn has_unblocked(&self) -> bool {
-        !self.store.lanes.unblocked.is_empty()
-    }
-
-    /// Serves the tube and all unblocked tubes, beginning with the tube that has the most urgent job.
-    pub(in crate::engine) fn serve_with_unblocked(&mut self, number: u32, now: Time) {
-        self.store.lanes.unblocked.push(self.tubes.handle(number));
-        self.serve_all_unblocked(now);
-    }
-
     #[inline]
     pub(in crate::engine) fn serve_unblocked(&mut self, now: Time) {
-        if self.has_unblocked() {
+        if !self.store.lanes.unblocked.is_empty() {
             self.serve_all_unblocked(now);
         }
     }
 
-    fn serve_all_unblocked(&mut self, now: Time) {
+    /// Serves all unblocked tubes, beginning with the tube that has the most urgent job.
+    pub(in crate::engine) fn serve_all_unblocked(&mut self, now: Time) {
         let tubes = std::mem::take(&mut self.store.lanes.unblocked).into_iter().enumerate();
         // There is usually only one tube. A heap compiles to an eighth of the code of a sort.
         let mut next: BinaryHeap<_> = tubes

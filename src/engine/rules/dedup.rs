@@ -61,7 +61,8 @@ impl Engine {
         self.find_with_key(dedup_key, hash, |_, job| match dedup_key {
             DedupKey::None => false,
             DedupKey::Id(_) => true,
-            _ if is_over(job) => false,
+            // A new job is needed, because nobody reports the outcome of a buried job.
+            _ if job.state() == State::Buried => false,
             DedupKey::Name(_) => Some(job.tube) == number,
             DedupKey::Body(_) => Some(job.tube) == number && job.body.len() == length,
         })
@@ -94,8 +95,8 @@ impl Engine {
 
     pub fn find_id(&self, id: &[u8; 16]) -> Option<JobId> {
         let dedup_key = DedupKey::Id(*id);
-        let number =
-            self.store.extras.find(self.hash_dedup_key(&dedup_key, 0, None), |extras| extras.dedup_key == dedup_key)?;
+        let hash = self.hash_dedup_key(&dedup_key, 0, None);
+        let number = self.store.extras.find(hash, |extras| extras.dedup_key == dedup_key)?;
         Some(self.store.jobs.get(self.store.extras.get(number).slot).id)
     }
 
@@ -135,8 +136,8 @@ impl Engine {
     pub(in crate::engine) fn reveal_one(&mut self, slot: u32, is_buried: bool) {
         let job = self.store.jobs.get(slot);
         let (tube, id, length, is_dead) = (job.tube, job.id, job.body.len(), job.is_dead_letter());
-        let Some(extras) = self.extras(job) else { return };
-        let dedup_key = match &extras.dedup_key {
+        let Some(number) = self.bound(slot) else { return };
+        let dedup_key = match &self.store.extras.get(number).dedup_key {
             DedupKey::None | DedupKey::Id(_) => return,
             // `find_duplicate` never looks up empty bodies.
             DedupKey::Body(_) if length == 0 => return,
@@ -150,7 +151,6 @@ impl Engine {
                     other != slot && job.tube == tube && is_alike
                 });
         let hash = if is_alone { open } else { self.hash_dedup_key(&dedup_key, tube, Some(id)) };
-        let number = self.store.extras.of(slot);
         if !self.store.extras.get(number).has_hash(hash) {
             self.store.extras.rehash(number, hash);
         }
@@ -162,19 +162,7 @@ impl Engine {
         match dedup_key {
             // A duplicate ID is refused, and a job without a key has no duplicate.
             DedupKey::None | DedupKey::Id(_) => 0,
-            _ => match self.find_duplicate(dedup_key, tube, length) {
-                Ok(Some(slot)) => self.adoption(slot),
-                _ => 0,
-            },
-        }
-    }
-
-    /// Returns the number of log bytes needed to make the job in `slot` durable, or 0 if the job is durable.
-    pub(in crate::engine) fn adoption(&self, slot: u32) -> u64 {
-        if self.store.jobs.get(slot).is_volatile() {
-            self.adoption_size(slot)
-        } else {
-            0
+            _ => self.find_duplicate(dedup_key, tube, length).ok().flatten().map_or(0, |slot| self.adoption_size(slot)),
         }
     }
 
@@ -191,9 +179,4 @@ impl Engine {
         self.changed(Change::Adopt(slot));
         Ok(())
     }
-}
-
-/// Returns `true` if a duplicate of `job` must become a new job, because nobody reports the outcome of a buried job.
-fn is_over(job: &Job) -> bool {
-    job.state() == State::Buried
 }

@@ -7,7 +7,9 @@
 use std::hash::Hasher;
 use std::sync::Arc;
 
-use crate::engine::data::{CompletionPolicy, DedupKey, EndedKey, JobId, Name, Outcome, Progress, Span, Time, TimerKey};
+use crate::engine::data::{
+    CompletionPolicy, DedupKey, EndedKey, JobExtras, JobId, Name, Outcome, Progress, Span, Time, TimerKey,
+};
 use crate::engine::log::Change;
 use crate::engine::Engine;
 
@@ -23,14 +25,9 @@ impl Engine {
     /// because the log must receive the key first.
     fn keep_key(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
-        if !job.is_bound() || job.completion != CompletionPolicy::Drop {
-            return;
-        }
-        let (id, extras) = (job.id, self.store.extras.get(self.store.extras.of(slot)));
-        let (keep, DedupKey::Name(key)) = (extras.result_at, &extras.dedup_key) else { return };
-        if keep == 0 {
-            return;
-        }
+        let extras = self.extras_at(slot).filter(|_| job.completion == CompletionPolicy::Drop);
+        let Some(JobExtras { result_at: keep @ 1.., dedup_key: DedupKey::Name(key), .. }) = extras else { return };
+        let (id, keep) = (job.id, *keep);
         let (key, tube) = (key.clone(), self.tubes.get(job.tube).name.clone());
         let is_logged = self.claim_log_room(tube.len() + key.length());
         let (number, _) = self.add_key(id, tube, key, now + Span::from_secs(keep.into()), is_logged);

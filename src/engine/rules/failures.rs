@@ -7,7 +7,8 @@
 //! Touches: agenda, news, store, tubes.
 
 use crate::engine::data::{
-    priority_class, Body, Cause, CompletionPolicy, Count, Event, Outcome, Span, State, Time, MOVE, NIL, NOBODY,
+    priority_class, Body, Cause, CompletionPolicy, Count, Event, Job, Outcome, Priority, Span, State, Time, MOVE, NIL,
+    NOBODY,
 };
 use crate::engine::log::{Change, ORIGIN_SIZE};
 use crate::engine::Engine;
@@ -50,8 +51,7 @@ impl Engine {
     /// Returns the limits of tries for the job in `slot`. The tube settings apply if the job has no limits.
     fn try_limits(&self, slot: u32) -> Option<Bounds> {
         let job = self.store.jobs.get(slot);
-        if job.is_bound() {
-            let extras = self.store.extras.get(self.store.extras.of(slot));
+        if let Some(extras) = self.extras_at(slot) {
             let (tries, fails) = (extras.max_attempts, extras.max_fails);
             match job.completion {
                 CompletionPolicy::Drop if tries > 0 => {
@@ -67,8 +67,8 @@ impl Engine {
     }
 
     /// Returns the number of tries that `job` has left, or `None` without a limit.
-    pub fn tries_left(&self, job: &crate::engine::Job) -> Option<u8> {
-        let slot = self.store.jobs.find(job.id).filter(|_| job.state() != crate::engine::State::Scheduled)?;
+    pub fn tries_left(&self, job: &Job) -> Option<u8> {
+        let slot = self.find_job(job.id, |job| job.state() != State::Scheduled)?;
         self.try_limits(slot).map(|bounds| bounds.tries.saturating_sub(job.fails))
     }
 
@@ -79,9 +79,8 @@ impl Engine {
     /// Counts a failed try of the job in `slot`. Returns `true` if no tries are left.
     pub(in crate::engine) fn count_try(&mut self, slot: u32) -> bool {
         let Some(bounds) = self.try_limits(slot) else { return false };
-        let job = self.store.jobs.get_mut(slot);
-        job.fails = job.fails.saturating_add(1);
-        job.fails >= bounds.tries
+        self.count_failure(slot);
+        self.store.jobs.get(slot).fails >= bounds.tries
     }
 
     /// Returns the delay of the job in `slot` after a failed try. Adds a random part of up to 10 % if `spread` is
@@ -128,15 +127,20 @@ impl Engine {
         self.past.count_retry();
         self.count_event(slot, |events| &mut events.releases);
         self.note_reason(slot, reason);
+        self.release_slot(slot, self.store.jobs.get(slot).pri, delay, now);
+        Some(Failed::Retried(delay))
+    }
+
+    /// Releases the reserved job in `slot` with this priority and delay.
+    pub(in crate::engine) fn release_slot(&mut self, slot: u32, pri: Priority, delay: Span, now: Time) {
         let cause = if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater };
         self.transfer_with(slot, cause, |job| {
-            job.due = now + delay;
+            (job.pri, job.due) = (pri, now + delay);
             job.details.set_delay(delay);
             job.count(Count::Releases);
         });
         self.changed(Change::Release(slot));
         self.serve_living(slot, now);
-        Some(Failed::Retried(delay))
     }
 
     /// Stores the reason of the last failure of the job in `slot`, if memory and log space suffice.
@@ -215,38 +219,23 @@ impl Engine {
     /// Deletes the job in `slot` if its time to live ended during the reservation. Otherwise serves the tube of the
     /// job.
     pub(in crate::engine) fn serve_living(&mut self, slot: u32, now: Time) {
-        let tube = self.store.jobs.get(slot).tube;
-        if !self.end_if_expired(slot, now) {
-            self.serve(tube, now);
-        }
-    }
-
-    /// Returns the extras of the job in `slot`, if its time to live counts only while the job waits.
-    fn extras_with_ttl(&self, slot: u32) -> Option<u32> {
         let job = self.store.jobs.get(slot);
-        let mortal = job.completion != CompletionPolicy::Keep && job.is_bound();
-        mortal.then(|| self.store.extras.of(slot))
+        if matches!(job.state(), State::Ready | State::Delayed) && self.has_expired(slot, now) {
+            self.expire_job(slot, now);
+        } else {
+            self.serve(job.tube, now);
+        }
     }
 
     /// Schedules the end of the time to live of the job in `slot`, if the job is ready, delayed or held.
     pub(in crate::engine) fn count_life(&mut self, slot: u32) {
-        let waits = matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed | State::Held);
-        if let Some(number) = self.extras_with_ttl(slot).filter(|_| waits) {
+        let job = self.store.jobs.get(slot);
+        let waits = matches!(job.state(), State::Ready | State::Delayed | State::Held);
+        let counts = waits && job.completion != CompletionPolicy::Keep;
+        if let Some(number) = self.bound(slot).filter(|_| counts) {
             self.store.extras.expose(number);
             self.retime_extras();
         }
-    }
-
-    /// Deletes the job in `slot` if it is ready or delayed and its time to live has ended. Returns `true` if the job
-    /// was deleted.
-    fn end_if_expired(&mut self, slot: u32, now: Time) -> bool {
-        let expired = |number: u32| self.store.extras.get(number).expires <= now;
-        let waits = matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed);
-        let ends = waits && self.extras_with_ttl(slot).is_some_and(expired);
-        if ends {
-            self.expire_job(slot, now);
-        }
-        ends
     }
 
     pub(in crate::engine) fn expire_job(&mut self, slot: u32, now: Time) {

@@ -7,8 +7,7 @@
 //! Touches: agenda, store, tubes.
 
 use crate::engine::data::{
-    Cause, Deferred, GroupCount, GroupTag, Job, JobFlag, Name, Progress, Span, State, Tie, Time, MAX_LANES, MAX_TIES,
-    MOVE,
+    Cause, Deferred, GroupCount, GroupTag, JobFlag, Name, Progress, Span, State, Tie, Time, MAX_LANES, MAX_TIES, MOVE,
 };
 use crate::engine::log::{Change, LoggedGroup};
 use crate::engine::Engine;
@@ -39,7 +38,7 @@ impl Engine {
         let id = self.store.jobs.get(slot).id.0;
         // Each tie is prepended to a chain, so iterate in reverse to keep the order of the tags.
         for tag in tags.iter().take(MAX_TIES).rev() {
-            let known = self.find_group(&tag.name);
+            let known = self.find_group(&tag.name).map(|number| self.store.groups.get(number));
             let need = match tag.tie {
                 Tie::Member => {
                     let number = self.open_group(&tag.name, id - 1);
@@ -48,12 +47,8 @@ impl Engine {
                     continue;
                 }
                 Tie::After { even_if_new: true } => 0,
-                Tie::After { .. } if known.is_some_and(|number| self.store.groups.get(number).size() > 0) => 0,
-                Tie::AfterCount(need)
-                    if known.is_none_or(|number| self.store.groups.get(number).count.ended < need.into()) =>
-                {
-                    need
-                }
+                Tie::After { .. } if known.is_some_and(|group| group.size() > 0) => 0,
+                Tie::AfterCount(need) if known.is_none_or(|group| group.count.ended < need.into()) => need,
                 Tie::After { .. } | Tie::AfterCount(_) => continue,
             };
             let number = self.open_group(&tag.name, id - 1);
@@ -70,9 +65,9 @@ impl Engine {
         if !job.is_tied() {
             return;
         }
-        let (position, is_held) = (state_index(job), job.state() == State::Held);
-        self.store.groups.count(slot, position, true);
-        if is_held {
+        let state = job.state();
+        self.store.groups.count(slot, state as usize, true);
+        if state == State::Held {
             self.store.groups.enqueue(slot);
         }
     }
@@ -80,22 +75,14 @@ impl Engine {
     /// Removes the job in `slot` from the counts of its groups. A held job stops waiting for groups.
     #[inline(never)] // cold: few jobs are tied to groups
     pub(in crate::engine) fn leave_groups(&mut self, slot: u32) {
-        let job = self.store.jobs.get(slot);
-        let (position, is_held) = (state_index(job), job.state() == State::Held);
-        self.store.groups.count(slot, position, false);
-        if is_held {
-            self.stop_waiting_for_groups(slot);
+        let state = self.store.jobs.get(slot).state();
+        self.store.groups.count(slot, state as usize, false);
+        if state == State::Held && self.store.groups.waits(slot) {
+            let before = self.logged_size(slot);
+            let groups = self.store.groups.stop_waiting(slot);
+            self.retie(slot, before);
+            groups.into_iter().for_each(|number| self.close_group_if_idle(number));
         }
-    }
-
-    fn stop_waiting_for_groups(&mut self, slot: u32) {
-        if !self.store.groups.waits(slot) {
-            return;
-        }
-        let before = self.logged_size(slot);
-        let groups = self.store.groups.stop_waiting(slot);
-        self.retie(slot, before);
-        groups.into_iter().for_each(|number| self.close_group_if_idle(number));
     }
 
     /// Updates the flag [`JobFlag::Tied`] of the job in `slot`, and logs the decrease in size. `before` is the previous
@@ -183,10 +170,9 @@ impl Engine {
     /// Defers serving the tube to the end of the verb, if the tube has ready jobs and waiting clients.
     pub(in crate::engine) fn serve_at_end(&mut self, number: u32) {
         let tube = self.tubes.get(number);
-        if tube.serving || tube.closed || tube.has_no_waiters() || tube.counts.ready == 0 {
-            return;
+        if !tube.serving && !tube.closed && !tube.has_no_waiters() && tube.counts.ready > 0 {
+            self.serve_soon(number);
         }
-        self.serve_soon(number);
     }
 
     /// Defers serving the tube to the end of the verb, or to a later turn if the verb must serve many tubes.
@@ -200,13 +186,11 @@ impl Engine {
     /// Removes the group if no job is a member or waits for the group.
     pub(in crate::engine) fn close_group_if_idle(&mut self, number: u32) {
         let group = self.store.groups.get(number);
-        if group.size() > 0 || group.waiting() > 0 {
-            return;
-        }
-        let (is_logged, name) = (group.logged, group.name.length());
-        self.store.groups.table.remove(number);
-        if is_logged {
-            self.changed(Change::GroupGone { number, name });
+        if group.size() == 0 && group.waiting() == 0 {
+            let group = self.store.groups.table.remove(number);
+            if group.logged {
+                self.changed(Change::GroupGone { number, name: group.name.length() });
+            }
         }
     }
 
@@ -214,10 +198,6 @@ impl Engine {
         let group = self.store.groups.get(number);
         LoggedGroup { number, name: group.name.clone(), count: group.count }
     }
-}
-
-fn state_index(job: &Job) -> usize {
-    job.state() as usize
 }
 
 const _: () = assert!(State::Held as usize + 1 == State::UNFINISHED.len());

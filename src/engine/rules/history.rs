@@ -32,8 +32,8 @@ impl Engine {
             return;
         }
         self.past.record(&job, job.body().bytes(), &self.tubes.get(job.tube).name, verdict);
-        if verdict.is_failure() && job.is_bound() {
-            self.past.explain(self.store.extras.get(self.store.extras.of(slot)).reason());
+        if let Some(number) = self.bound(slot).filter(|_| verdict.is_failure()) {
+            self.past.explain(self.store.extras.get(number).reason());
         }
     }
 }

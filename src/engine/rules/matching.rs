@@ -30,34 +30,33 @@ impl Engine {
     /// verb that makes a job ready or reopens a tube must call this function before returning: otherwise a client could
     /// wait next to a ready job.
     pub(in crate::engine) fn serve(&mut self, number: u32, now: Time) {
-        if self.has_unblocked() {
-            return self.serve_with_unblocked(number, now);
+        if self.store.lanes.unblocked.is_empty() {
+            return self.serve_tube(number, now);
         }
-        self.serve_tube(number, now);
+        self.store.lanes.unblocked.push(self.tubes.handle(number));
+        self.serve_all_unblocked(now);
+    }
+
+    /// Returns `true` if the tube is open and has both a ready job and a waiting or idle client.
+    fn can_serve(&self, number: u32) -> bool {
+        let tube = self.tubes.get(number);
+        let has_job = || tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_some();
+        !tube.closed && !tube.has_no_waiters() && has_job()
     }
 
     pub(in crate::engine) fn serve_tube(&mut self, number: u32, now: Time) {
-        loop {
-            let tube = self.tubes.get(number);
-            if tube.closed
-                || tube.has_no_waiters()
-                || tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_none()
-            {
-                return;
-            }
-            let Some((client, slot)) = self.next_match(number) else { break };
-            self.hand_over(client, slot, now);
-            self.agenda.steps.take(MOVE);
-            if self.agenda.steps.are_used_up() {
-                let tube = self.tubes.get(number);
-                if !tube.has_no_waiters() && tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_some() {
-                    self.serve_later(number);
+        while self.can_serve(number) {
+            let Some((client, slot)) = self.next_match(number) else {
+                if !self.tubes.get(number).serving {
+                    self.notify_idle(number, now);
                 }
                 return;
+            };
+            self.hand_over(client, slot, now);
+            self.agenda.steps.take(MOVE);
+            if self.agenda.steps.are_used_up() && self.can_serve(number) {
+                return self.serve_later(number);
             }
-        }
-        if !self.tubes.get(number).serving {
-            self.notify_idle(number, now);
         }
     }
 

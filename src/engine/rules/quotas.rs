@@ -14,6 +14,7 @@ impl Engine {
         let tube = self.tubes.get_mut(number);
         let reserved = tube.counts.reserved;
         tube.closed = tube.pause.is_some() || tube.rules.as_ref().is_some_and(|rules| rules.is_spent(reserved));
+        self.retime_tube(number);
     }
 
     #[inline(never)] // cold: few tubes have settings
@@ -22,7 +23,6 @@ impl Engine {
             rules.take(now);
         }
         self.update_closed(number);
-        self.retime_tube(number);
     }
 
     /// Updates a tube with settings after a reservation has ended. If the tube opens, its clients are served at the end
@@ -43,7 +43,6 @@ impl Engine {
             rules.open();
         }
         self.update_closed(number);
-        self.retime_tube(number);
     }
 
     /// Returns `true` if the settings of the tube allow no reservation now.

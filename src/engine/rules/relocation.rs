@@ -34,15 +34,10 @@ impl Engine {
         if !self.may_move_lane(slot, tube) {
             return false;
         }
-        let job = self.store.jobs.get(slot);
-        let tube_number = self.tubes.find(tube).unwrap_or(NIL);
-        let Some(DedupKey::Name(key)) = self.extras(job).map(|extras| &extras.dedup_key) else { return true };
-        let key = key.clone();
-        let there = match tube_number {
-            NIL => Ok(None),
-            number => self.find_keyed(&DedupKey::Name(key.clone()), number),
-        };
-        there.is_ok_and(|other| other.is_none_or(|other| other == slot)) && self.find_ended(tube, &key, now).is_none()
+        let Some(DedupKey::Name(name)) = self.extras_at(slot).map(|extras| &extras.dedup_key) else { return true };
+        let (name, key) = (name.clone(), DedupKey::Name(name.clone()));
+        let found = self.tubes.find(tube).map_or(Ok(None), |number| self.find_keyed(&key, number));
+        found.is_ok_and(|other| other.is_none_or(|other| other == slot)) && self.find_ended(tube, &name, now).is_none()
     }
 
     /// Moves the job in `slot` to the tube `to`, and calls `change` before the job enters the new queue.
@@ -51,30 +46,24 @@ impl Engine {
         let before = self.logged_size(slot);
         let from = std::mem::replace(&mut self.store.jobs.get_mut(slot).tube, to);
         change(self.store.jobs.get_mut(slot));
-        self.rehash(slot);
-        self.change_lane(slot);
+        self.rebind(slot);
         self.enter(slot);
         let sizes = (before, self.logged_size(slot));
         self.changed(Change::Move { slot, sizes });
         self.close_tube_if_idle(from);
     }
 
-    /// Moves the job in `slot`, which must not be in a queue, to a lane of its new tube.
-    pub(in crate::engine) fn change_lane(&mut self, slot: u32) {
-        if let Some((key, most)) = self.leave_lane(slot) {
-            self.join_lane(slot, key, most);
+    /// Updates the key hash and the lane of the job in `slot`, which is in a new tube and must not be in a queue.
+    pub(in crate::engine) fn rebind(&mut self, slot: u32) {
+        let (job, Some(number)) = (self.store.jobs.get(slot), self.bound(slot)) else { return };
+        let key = &self.store.extras.get(number).dedup_key;
+        if matches!(key, DedupKey::Body(_) | DedupKey::Name(_)) {
+            let is_hidden = matches!(key, DedupKey::Body(_)) && job.body.len() == 0;
+            let hash = self.hash_dedup_key(key, job.tube, is_hidden.then_some(job.id));
+            self.store.extras.rehash(number, hash);
         }
-    }
-
-    /// Updates the key hash of the job in `slot`, because the hash can depend on the tube.
-    pub(in crate::engine) fn rehash(&mut self, slot: u32) {
-        let job = self.store.jobs.get(slot);
-        let Some(extras) = self.extras(job) else { return };
-        if matches!(extras.dedup_key, DedupKey::Body(_) | DedupKey::Name(_)) {
-            let is_hidden = matches!(extras.dedup_key, DedupKey::Body(_)) && job.body.len() == 0;
-            let empty = is_hidden.then_some(job.id);
-            let hash = self.hash_dedup_key(&extras.dedup_key, job.tube, empty);
-            self.store.extras.rehash(self.store.extras.of(slot), hash);
+        if let Some((key, limit)) = self.leave_lane(slot) {
+            self.join_lane(slot, key, limit);
         }
     }
 
@@ -82,6 +71,6 @@ impl Engine {
     /// must not be deleted now.
     pub(in crate::engine) fn has_expired(&self, slot: u32, now: Time) -> bool {
         let job = self.store.jobs.get(slot);
-        job.completion != CompletionPolicy::Keep && self.extras(job).is_some_and(|extras| extras.expires <= now)
+        job.completion != CompletionPolicy::Keep && self.extras_at(slot).is_some_and(|extras| extras.expires <= now)
     }
 }

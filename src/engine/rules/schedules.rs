@@ -6,7 +6,7 @@
 //! Promises: P31.
 //! Touches: agenda, store, tubes.
 
-use crate::engine::data::{Body, DedupKey, JobId, Name, NewJob, Span, State, Time, TimerKey, MOVE};
+use crate::engine::data::{Body, DedupKey, Name, NewJob, Span, State, Time, TimerKey, MOVE};
 use crate::engine::log::Change;
 use crate::engine::{Engine, Refused};
 
@@ -15,12 +15,6 @@ const RETRY: Span = Span::from_secs(1);
 
 /// The number of body bytes that are copied per step.
 const COPIED: u64 = 1024;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::engine) enum Run {
-    Put(JobId),
-    Skipped,
-}
 
 impl Engine {
     pub(in crate::engine) fn find_schedule(&self, tube: u32, name: &Name) -> Option<u32> {
@@ -50,9 +44,9 @@ impl Engine {
         self.retime_schedules();
     }
 
-    /// Puts a copy of the schedule in `slot`, and sets the time of the next run to `next`. Changes nothing if the copy
-    /// is refused.
-    pub(in crate::engine) fn run_schedule(&mut self, slot: u32, next: Time, now: Time) -> Result<Run, Refused> {
+    /// Puts a copy of the schedule in `slot`, and sets the time of the next run to `next`. Returns `false` if the run
+    /// is skipped because the previous copy still exists. Changes nothing if the copy is refused.
+    pub(in crate::engine) fn run_schedule(&mut self, slot: u32, next: Time, now: Time) -> Result<bool, Refused> {
         let job = self.store.jobs.get(slot);
         let (tube, number) = (job.tube, job.holder);
         self.agenda.steps.take(2 * MOVE + job.body.len() as u64 / COPIED);
@@ -61,7 +55,7 @@ impl Engine {
             self.store.schedules.note_run(number, false);
             self.set_next_run(slot, next);
             self.changed_unclaimed(Change::Skip(slot));
-            return Ok(Run::Skipped);
+            return Ok(false);
         }
         let job = self.store.jobs.view(slot);
         let large = self.is_large(&job);
@@ -77,9 +71,8 @@ impl Engine {
         self.store.schedules.note_run(number, true);
         self.set_next_run(slot, next);
         self.put_by_schedule(copy, slot);
-        let id = self.store.jobs.get(copy).id;
         self.serve(tube, now);
-        Ok(Run::Put(id))
+        Ok(true)
     }
 
     /// Returns `true` if a job in `tube` has this key, or the key of an ended job has not expired.

@@ -108,14 +108,12 @@ impl Engine {
     #[inline(never)] // cold: few jobs have extras or groups
     fn enter_more(&mut self, slot: u32) {
         self.enter_groups(slot);
-        if self.store.jobs.get(slot).is_bound() {
-            match self.store.jobs.get(slot).state() {
-                State::Buried => self.reveal_one(slot, true),
-                State::Reserved => self.store.extras.forget_progress(self.store.extras.of(slot)),
-                _ => {}
-            }
-            self.count_life(slot);
+        match (self.bound(slot), self.store.jobs.get(slot).state()) {
+            (Some(_), State::Buried) => self.reveal_one(slot, true),
+            (Some(number), State::Reserved) => self.store.extras.forget_progress(number),
+            _ => {}
         }
+        self.count_life(slot);
     }
 
     /// Returns the rank of the job in `slot` among ready jobs of the same priority. The rank is normally the job ID, so
@@ -213,7 +211,7 @@ impl Engine {
     /// Reserves the job in `slot` for `client`. The time to run starts at `now`.
     pub(in crate::engine) fn grant(&mut self, client: ClientId, slot: u32, cause: Cause, now: Time) {
         self.count_wait(slot, now);
-        let leased = self.takes_leases(client);
+        let leased = self.clients[client].reserve_policy == ReservePolicy::Lease;
         let limit = self.time_limit(client, slot);
         let number = self.store.jobs.get(slot).tube;
         self.transfer_with(slot, cause, |job| {
@@ -226,11 +224,6 @@ impl Engine {
             self.count_reservation(number, now);
         }
         self.changed_if(|| if leased { Change::Lease(slot) } else { Change::Reserve(slot) });
-    }
-
-    /// Returns `true` if `client` reserves jobs as leases, which do not end when the client disconnects.
-    pub(in crate::engine) fn takes_leases(&self, client: ClientId) -> bool {
-        self.clients[client].reserve_policy == ReservePolicy::Lease
     }
 
     /// Returns the longest time to run that `client` accepts for the job in `slot`.

@@ -35,12 +35,6 @@ impl Engine {
         self.retime_client(client.0);
     }
 
-    /// Makes `client` idle. The client must not be waiting.
-    pub(in crate::engine) fn become_idle(&mut self, client: ClientId) {
-        self.clients[client].idle_state = IdleState::Idle;
-        self.enqueue_all(client);
-    }
-
     pub(in crate::engine) fn become_active(&mut self, client: ClientId) {
         let state = &mut self.clients[client];
         if std::mem::take(&mut state.idle_state) == IdleState::Idle {
@@ -55,7 +49,7 @@ impl Engine {
         self.news.events.push_back(Event::NoJob { client, why });
     }
 
-    fn enqueue_all(&mut self, client: ClientId) {
+    pub(in crate::engine) fn enqueue_all(&mut self, client: ClientId) {
         self.clients.begin_wait(client);
         for position in 0..self.clients[client].watched.len() {
             self.enqueue(client, position);

@@ -3,9 +3,9 @@
 //! Owns the list of verbs as plain data, and the type of their results, which can be compared and printed.
 
 use super::super::{
-    Body, ClientId, Engine, Failed, FindOldest, FindReserved, GroupTag, IdPage, JobEnd, JobId, JobView, MoveJobs,
-    NewJob, NoJob, NotSet, OverLimit, Priority, Progress, Refused, Reserve, ReserveMode, Span, State, Tagged, Tags,
-    Tie, Time,
+    Body, ClientId, DedupKey, Engine, Failed, FindOldest, FindReserved, GroupTag, IdPage, JobEnd, JobId, JobOptions,
+    JobView, MoveJobs, NewJob, NoJob, NotSet, OverLimit, Priority, Progress, Refused, Reserve, ReserveMode, Span,
+    State, Tagged, Tags, Tie, Time,
 };
 use super::model::{GroupTie, JobTags, Model, Name, Outcome, Settings};
 
@@ -450,22 +450,19 @@ fn in_turns<T>(engine: &mut Engine, now: Time, mut call: impl FnMut(&mut Engine)
 }
 
 fn tags_of(tags: &JobTags) -> Tags {
-    Tags {
-        key: tags.key.map(|(key, keep)| (key.as_bytes().into(), keep)),
-        tube: tags.tube.map(|tube| tube.as_bytes().into()),
-        tries: tags.tries,
+    let groups = tags.groups.iter().map(|(name, tie)| GroupTag { name: name.as_bytes().into(), tie: tie_of(*tie) });
+    let options = JobOptions {
+        dedup_key: tags.key.map_or(DedupKey::None, |(key, _)| DedupKey::Name(key.as_bytes().into())),
+        keep: tags.key.map_or(0, |(_, keep)| keep),
+        max_attempts: tags.tries,
         backoff: tags.backoff,
-        fails: 0,
-        reason: None,
         ttl: tags.ttl.unwrap_or(Span::MAX),
         concurrency: tags.bound.map(|(key, most)| (key.as_bytes().into(), most)),
-        recurs: tags.every.map(|seconds| seconds.to_string().as_bytes().into()),
-        groups: tags
-            .groups
-            .iter()
-            .map(|(name, tie)| GroupTag { name: name.as_bytes().into(), tie: tie_of(*tie) })
-            .collect(),
-    }
+        groups: groups.collect(),
+        ..JobOptions::default()
+    };
+    let recurs = tags.every.map(|seconds| seconds.to_string().as_bytes().into());
+    Tags { tube: tags.tube.map(|tube| tube.as_bytes().into()), recurs, options }
 }
 
 fn tie_of(tie: GroupTie) -> Tie {

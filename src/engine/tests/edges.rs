@@ -61,7 +61,8 @@ fn a_tag_s_key_may_be_in_no_more_tubes_either() {
     let client = engine.connect();
     let mut put = |place: usize| {
         let tube = Some(name_of(place).into());
-        let tags = Tags { key: Some((b"same".as_slice().into(), 0)), tube, ..Tags::default() };
+        let options = JobOptions { dedup_key: DedupKey::Name(b"same".as_slice().into()), ..JobOptions::default() };
+        let tags = Tags { tube, options, ..Tags::default() };
         engine.put_tagged(client, job(b"x"), tags, NOW)
     };
     let looks = MAX_CHECKED as usize;
@@ -430,7 +431,9 @@ fn keys_of_a_tube_are_no_business_of_other_tubes() {
     let mut ids = Vec::new();
     for place in 0..=MAX_CHECKED as usize + 1 {
         engine.use_tube(client, &name_of(place)).expect("room");
-        let tags = Tags { key: Some((name.clone(), 0)), concurrency: Some((name.clone(), 1)), ..Tags::default() };
+        let (dedup_key, concurrency) = (DedupKey::Name(name.clone()), Some((name.clone(), 1)));
+        let options = JobOptions { dedup_key, concurrency, ..JobOptions::default() };
+        let tags = Tags { options, ..Tags::default() };
         let Ok(Tagged::New(id)) = engine.put_tagged(client, job(b"x"), tags.clone(), NOW) else { panic!("{place}") };
         let again = engine.put_tagged(client, job(b"x"), tags, NOW);
         assert!(matches!(again, Ok(Tagged::Duplicate { .. })), "{place}");

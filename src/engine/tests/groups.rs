@@ -16,7 +16,12 @@ fn tag(name: &str, tie: Tie) -> GroupTag {
 
 fn put(engine: &mut Engine, client: ClientId, groups: Vec<GroupTag>) -> JobId {
     let job = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(60), body: Body::from(b"x".as_slice()) };
-    match engine.put_tagged(client, job, Tags { groups, ..Tags::default() }, NOW) {
+    match engine.put_tagged(
+        client,
+        job,
+        Tags { options: JobOptions { groups, ..JobOptions::default() }, ..Tags::default() },
+        NOW,
+    ) {
         Ok(Tagged::New(id)) => id,
         other => panic!("{other:?}"),
     }

@@ -6,11 +6,15 @@ fn at(seconds: u64) -> Time {
     Time::from_nanos(seconds * 1_000_000_000)
 }
 
+fn key(name: &str) -> Tags {
+    let options = JobOptions { dedup_key: DedupKey::Name(name.as_bytes().into()), ..JobOptions::default() };
+    Tags { options, ..Tags::default() }
+}
+
 fn put(engine: &mut Engine, client: ClientId, name: &str, when: &str, delay: u64, now: Time) -> JobId {
     let (delay, ttr) = (Span::from_secs(delay), Span::from_secs(60));
     let job = NewJob { pri: 1, delay, ttr, body: Body::from(b"x".as_slice()) };
-    let (key, recurs) = (Some((name.as_bytes().into(), 0)), Some(when.as_bytes().into()));
-    match engine.put_tagged(client, job, Tags { key, recurs, ..Tags::default() }, now) {
+    match engine.put_tagged(client, job, Tags { recurs: Some(when.as_bytes().into()), ..key(name) }, now) {
         Ok(Tagged::Scheduled { id, .. }) => id,
         other => panic!("{other:?}"),
     }
@@ -98,7 +102,7 @@ fn dead_letters_do_not_keep_later_runs_from_failing_too() {
     engine.use_tube(client, b"dead").expect("a tube");
     let mut again = || {
         let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(60), body: Body::from(b"x".as_slice()) };
-        engine.put_tagged(client, new, Tags { key: Some((b"a".as_slice().into(), 0)), ..Tags::default() }, at(300))
+        engine.put_tagged(client, new, key("a"), at(300))
     };
     assert!(matches!(again(), Ok(Tagged::New(_))));
     assert!(matches!(again(), Ok(Tagged::Duplicate { state: State::Ready, .. })));

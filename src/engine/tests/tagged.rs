@@ -13,7 +13,8 @@ fn job(pri: u32) -> NewJob {
 }
 
 fn key(text: &str) -> Tags {
-    Tags { key: Some((text.as_bytes().into(), 0)), ..Tags::default() }
+    let options = JobOptions { dedup_key: DedupKey::Name(text.as_bytes().into()), ..JobOptions::default() };
+    Tags { options, ..Tags::default() }
 }
 
 // Promises: P28.
@@ -22,7 +23,10 @@ fn very_many_jobs_that_are_held_up_cost_nobody_a_step() {
     const JOBS: u32 = 20_000;
     let (mut engine, client) = engine();
     let now = Time::from_nanos(1);
-    let bound = || Tags { concurrency: Some((b"k".as_slice().into(), 1)), ..Tags::default() };
+    let bound = || {
+        let options = JobOptions { concurrency: Some((b"k".as_slice().into(), 1)), ..JobOptions::default() };
+        Tags { options, ..Tags::default() }
+    };
     for place in 0..JOBS {
         engine.put_tagged(client, job(place % 7), bound(), now).expect("room");
     }

@@ -20,7 +20,7 @@ fn awaited(world: &mut Turns, size: usize, completion: CompletionPolicy) -> (Cli
         let options = JobOptions { completion, dedup_key, ttl, durable: false, attach: true, ..JobOptions::default() };
         id = world.engine.submit(client, b"f", new, options, world.now).ok().map(|submitted| submitted.id);
     }
-    assert!(world.engine.grab(worker, world.now).job().is_some());
+    assert!(matches!(world.engine.grab(worker, world.now), Grab::Job(_)));
     (worker, client, id.expect("a job"))
 }
 

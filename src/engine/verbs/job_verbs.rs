@@ -66,14 +66,7 @@ impl Engine {
             self.serve_unblocked(now);
             return true;
         }
-        let cause = if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater };
-        self.transfer_with(slot, cause, |job| {
-            (job.pri, job.due) = (pri, now + delay);
-            job.details.set_delay(delay);
-            job.count(Count::Releases);
-        });
-        self.changed(Change::Release(slot));
-        self.serve_living(slot, now);
+        self.release_slot(slot, pri, delay, now);
         true
     }
 
@@ -103,8 +96,7 @@ impl Engine {
     /// Takes a reserved job from its holder and buries the job with this priority. Returns `false` if the job is not
     /// reserved. Commands of the former holder do not find the job until it is kicked.
     pub fn revoke(&mut self, id: JobId, pri: Priority, now: Time) -> bool {
-        let reserved = |slot: &u32| self.store.jobs.get(*slot).state() == State::Reserved;
-        let Some(slot) = self.store.jobs.find(id).filter(reserved) else { return false };
+        let Some(slot) = self.find_job(id, |job| job.state() == State::Reserved) else { return false };
         let holder = ClientId(self.store.jobs.get(slot).holder);
         let Some(slot) = self.held(holder, id, now) else { return false };
         self.note_reason(slot, REVOKED);
@@ -122,7 +114,7 @@ impl Engine {
     /// job was revoked from this client.
     pub(in crate::engine) fn is_revoked(&self, slot: u32, from: Option<ClientId>) -> bool {
         let job = self.store.jobs.get(slot);
-        let revoked = self.extras(job).and_then(|extras| extras.rare()?.revoked);
+        let revoked = self.extras_at(slot).and_then(|extras| extras.rare()?.revoked);
         revoked.is_some_and(|(connection, rank)| {
             let is_from = from.is_none_or(|client| self.clients[client].connection == connection);
             is_from && job.state() == State::Buried && job.due == rank

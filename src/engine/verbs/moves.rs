@@ -46,8 +46,7 @@ impl Engine {
     /// Moves a buried job to another tube. Returns `false` if there is no such job, or if a job in the other tube has
     /// the same key.
     pub fn move_buried(&mut self, client: ClientId, id: JobId, tube: &[u8], now: Time) -> Result<bool, OverLimit> {
-        let is_buried = |slot: &u32| self.store.jobs.get(*slot).state() == State::Buried;
-        let Some(slot) = self.store.jobs.find(id).filter(is_buried) else { return Ok(false) };
+        let Some(slot) = self.find_job(id, |job| job.state() == State::Buried) else { return Ok(false) };
         let Some(number) = self.open_target(client, slot, tube, now)? else { return Ok(false) };
         self.agenda.steps.take(2 * MOVE);
         self.move_unchanged(slot, number, NIL);

@@ -7,10 +7,10 @@
 
 use super::tagged::{Tagged, Tags};
 use crate::engine::data::{
-    ClientId, CopyTags, Details, Job, JobFlag, JobId, Name, NewJob, Recurrence, Span, Time, SCHEDULE_COST,
+    ClientId, CopyTags, DedupKey, Details, Job, JobFlag, JobId, JobOptions, Name, NewJob, Recurrence, Span, Time,
+    SCHEDULE_COST,
 };
 use crate::engine::log::{logged_schedule, Change};
-use crate::engine::rules::schedules::Run;
 use crate::engine::{Engine, Refused, JOB_COST};
 
 struct NewSchedule {
@@ -23,8 +23,9 @@ struct NewSchedule {
 impl NewSchedule {
     /// Extracts the schedule from `tags`. Returns `None` if the job does not recur.
     fn of(tags: Tags) -> Option<NewSchedule> {
-        let Tags { key, recurs, tries, backoff, ttl, concurrency, groups, .. } = tags;
-        let (when, (name, keep)) = (recurs?, key?);
+        let (when, options) = (tags.recurs?, tags.options);
+        let JobOptions { ttl, max_attempts: tries, backoff, keep, concurrency, groups, .. } = options;
+        let DedupKey::Name(name) = options.dedup_key else { return None };
         let recurrence = Recurrence::parse(when.key())?;
         Some(NewSchedule { name, when, recurrence, tags: CopyTags { ttl, tries, backoff, keep, concurrency, groups } })
     }
@@ -123,6 +124,6 @@ impl Engine {
             Some(recurrence) if due <= now => recurrence.after(due, now),
             _ => due,
         };
-        matches!(self.run_schedule(slot, next, now), Ok(Run::Put(_)))
+        self.run_schedule(slot, next, now).is_ok_and(|is_put| is_put)
     }
 }

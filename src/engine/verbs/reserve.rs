@@ -53,15 +53,6 @@ pub enum JobEnd {
 /// The maximum memory in bytes that is needed for the first client that waits for the end of a job.
 const WAITER_COST: u64 = 512;
 
-impl<'a> Grab<'a> {
-    pub fn job(self) -> Option<JobView<'a>> {
-        match self {
-            Grab::Job(job) => Some(job),
-            Grab::NoJob | Grab::More => None,
-        }
-    }
-}
-
 impl Engine {
     /// Requests the best job of the tubes that `client` watches. Waits for at most `timeout`, or indefinitely without a
     /// timeout. The client must not be waiting already. A client that watches many tubes can receive the result in an
@@ -169,12 +160,12 @@ impl Engine {
                 return true;
             }
         }
+        self.clients[client].idle_state = IdleState::Idle;
         if self.watches_many(client) {
             self.agenda.steps.take(1);
-            self.clients[client].idle_state = IdleState::Idle;
             self.search_later(client, Search { enqueueing: true, ..Search::default() });
         } else {
-            self.become_idle(client);
+            self.enqueue_all(client);
         }
         false
     }
@@ -213,8 +204,7 @@ impl Engine {
 
     /// Waits for at most `timeout` until a job ends or is buried. An event reports the end of the job or the timeout.
     pub fn wait_end(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> JobEnd {
-        let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Finished);
-        let Some(slot) = slot else { return JobEnd::NotFound };
+        let Some(slot) = self.find_job(id, |job| job.state() != State::Finished) else { return JobEnd::NotFound };
         if self.store.jobs.get(slot).state() == State::Buried {
             self.changed(Change::Promise(slot));
             return JobEnd::Buried;
@@ -235,7 +225,8 @@ impl Engine {
         let Some(waiting) = self.clients[client].waiting else { return false };
         self.stop_waiting(client);
         if !waiting.is_for_job() {
-            self.detach_from(client, waiting.outcome);
+            let found = self.store.extras.find_attached(waiting.outcome, &self.clients[client].attached);
+            self.detach(found.expect("a client that waits is attached"), client);
             if waiting.run {
                 self.orphan(waiting.outcome);
             } else {
@@ -257,11 +248,6 @@ impl Engine {
         } else {
             self.remove_job(slot, Outcome::Gone);
         }
-    }
-
-    fn detach_from(&mut self, client: ClientId, number: u32) {
-        let found = self.store.extras.find_attached(number, &self.clients[client].attached);
-        self.detach(found.expect("a client that waits is attached"), client);
     }
 
     pub(in crate::engine) fn detach(&mut self, member: u32, client: ClientId) -> u32 {

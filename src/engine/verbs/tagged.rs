@@ -5,50 +5,18 @@
 //!
 //! Touches: clients, limits, store, tubes.
 
-use crate::engine::data::{
-    ClientId, DedupKey, GroupTag, JobId, JobOptions, Name, NewJob, Priority, Span, State, Time, NIL,
-};
+use crate::engine::data::{ClientId, DedupKey, JobId, JobOptions, Name, NewJob, Priority, State, Time, NIL};
 use crate::engine::log::Change;
 use crate::engine::{Engine, Refused};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Tags {
-    /// The key that no other job of the tube may have, and the time in seconds for which the key outlives the job.
-    pub key: Option<(Name, u32)>,
     /// The name of the tube; `None` for the tube that the client uses.
     pub tube: Option<Box<[u8]>>,
-    /// The number of lost or released reservations after which the job is buried; 0 for no limit.
-    pub tries: u8,
-    /// The delay after the first failed try, in seconds. The delay doubles with each try.
-    pub backoff: u32,
-    pub fails: u8,
-    pub reason: Option<Box<[u8]>>,
-    /// The maximum time for which the job may wait; [`Span::MAX`] for no limit.
-    pub ttl: Span,
-    /// The concurrency key, and the maximum number of jobs with this key that are reserved at the same time. If the
-    /// reserved jobs have different limits, the largest limit applies.
-    pub concurrency: Option<(Name, u32)>,
     /// The text for [`Recurrence::parse`](crate::engine::Recurrence::parse), if the job is a schedule.
     pub recurs: Option<Name>,
-    /// The groups that contain the job or that the job waits for, at most [`MAX_TIES`](crate::engine::MAX_TIES).
-    pub groups: Vec<GroupTag>,
-}
-
-impl Default for Tags {
-    fn default() -> Tags {
-        Tags {
-            key: None,
-            tube: None,
-            tries: 0,
-            backoff: 0,
-            fails: 0,
-            reason: None,
-            ttl: Span::MAX,
-            concurrency: None,
-            recurs: None,
-            groups: Vec::new(),
-        }
-    }
+    /// The options of the job, or of the copies of a schedule.
+    pub options: JobOptions,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,36 +54,21 @@ impl Engine {
         }
         let used = self.clients[client].used;
         let known = self.tube_of_tags(client, &tags);
-        let (dedup_key, keep) = match tags.key {
-            Some((key, keep)) => (DedupKey::Name(key), keep),
-            None => (DedupKey::None, 0),
-        };
-        if let DedupKey::Name(key) = &dedup_key {
+        let Tags { tube, options, .. } = tags;
+        if let DedupKey::Name(key) = &options.dedup_key {
             // Search even if the tube does not exist yet, because a key that no later put could find must be refused
             // now.
-            if let Some(slot) = self.find_keyed(&dedup_key, known.unwrap_or(NIL))? {
+            if let Some(slot) = self.find_keyed(&options.dedup_key, known.unwrap_or(NIL))? {
                 return self.duplicate(slot, new.pri);
             }
             // The client may use no tube if the tags name a tube.
-            let tube = tags.tube.as_deref().unwrap_or_else(|| &self.tubes.get(used).name);
+            let tube = tube.as_deref().unwrap_or_else(|| &self.tubes.get(used).name);
             if let Some(id) = self.find_ended(tube, key, now) {
                 self.changed(Change::PromiseKey);
                 return Ok(Tagged::Ended(id));
             }
         }
-        let Tags { tube, tries, backoff, fails, reason, ttl, concurrency, groups, .. } = tags;
-        let options = JobOptions {
-            dedup_key,
-            ttl,
-            max_attempts: tries,
-            fails,
-            reason,
-            keep,
-            backoff,
-            concurrency,
-            groups,
-            ..JobOptions::default()
-        };
+        let is_uncounted = options.fails > 0 && options.max_attempts == 0;
         let number = match (known, tube) {
             (None, Some(tube)) => self.open_tube(client, &tube).map_err(|_| Refused::OutOfMemory)?,
             (known, _) => known.unwrap_or(used),
@@ -126,7 +79,7 @@ impl Engine {
             return Err(Refused::OutOfMemory);
         }
         let slot = self.take_in(number, new, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
-        if fails > 0 && tries == 0 && self.stored_options(&self.store.jobs.view(slot)).is_none() {
+        if is_uncounted && self.stored_options(&self.store.jobs.view(slot)).is_none() {
             // The record of a job without options has no failure count, so record the count separately.
             self.changed_unclaimed(Change::Retry(slot));
         }
@@ -142,11 +95,9 @@ impl Engine {
 
     /// Like [`Engine::adoption_of`], for a put with `tags`.
     pub fn adoption_of_tagged(&mut self, client: ClientId, tags: &Tags) -> u64 {
-        let (Some((key, _)), Some(number)) = (&tags.key, self.tube_of_tags(client, tags)) else { return 0 };
-        match self.find_keyed(&DedupKey::Name(key.clone()), number) {
-            Ok(Some(slot)) => self.adoption(slot),
-            _ => 0,
-        }
+        let number = self.tube_of_tags(client, tags).filter(|_| tags.options.dedup_key != DedupKey::None);
+        let found = number.and_then(|number| self.find_keyed(&tags.options.dedup_key, number).ok()?);
+        found.map_or(0, |slot| self.adoption_size(slot))
     }
 
     /// Returns the job with `dedup_key` in the tube, preferably a job that is not buried. Ignores dead letters.

@@ -88,7 +88,8 @@ impl Engine {
         self.close_tube_if_idle(number);
     }
 
-    fn replace_settings(&mut self, number: u32, settings: TubeSettings) {
+    /// Returns the total length in bytes of the names in the replaced settings.
+    fn replace_settings(&mut self, number: u32, settings: TubeSettings) -> Option<usize> {
         let before = self.settings_at(number).map(|(name, settings)| name.len() + settings.dead_length());
         self.tubes.set(number, settings);
         let tube = self.tubes.get(number);
@@ -99,7 +100,7 @@ impl Engine {
             self.changed(Change::SettingsEnded { tube: number, name, names });
         }
         self.update_closed(number);
-        self.retime_tube(number);
+        before
     }
 
     pub(in crate::engine) fn end_settings(&mut self, number: u32) {
@@ -125,13 +126,9 @@ impl Engine {
     /// the names in the replaced settings.
     pub fn restore_settings(&mut self, name: &[u8], settings: TubeSettings) -> (u32, Option<usize>) {
         let number = self.open_tube_unlimited(name);
-        let before = self.settings_at(number).map(|(name, settings)| name.len() + settings.dead_length());
-        self.replace_settings(number, settings);
-        (number, before)
+        (number, self.replace_settings(number, settings))
     }
-}
 
-impl Engine {
     /// Pauses the tube `name` for `length`, or ends the pause if `length` is zero. While a tube is paused, clients can
     /// get its jobs only by ID. Returns `false` if the tube does not exist.
     pub fn pause(&mut self, name: &[u8], length: Span, now: Time) -> bool {
@@ -164,7 +161,6 @@ impl Engine {
             None => self.tubes.paused.remove(&number),
         };
         self.update_closed(number);
-        self.retime_tube(number);
     }
 
     /// Returns the name and the pause of the tube, if the tube is paused.

@@ -33,7 +33,11 @@ impl Engine {
         let progress = match &mut work {
             Deferred::Disconnect(client) => self.clients.at(*client).map(|client| self.disconnect_on(client, now)),
             Deferred::Search(client) => self.clients.at(*client).map(|client| self.search_on(client, now)),
-            Deferred::Serve(tube) => self.tubes.at(*tube).map(|tube| self.serve_on(tube, now)),
+            Deferred::Serve(tube) => self.tubes.at(*tube).map(|tube| {
+                self.tubes.get_mut(tube).serving = false;
+                self.serve(tube, now);
+                Progress::Done
+            }),
             Deferred::Buried(job) => Some(self.notify_buried(*job)),
             Deferred::Notify { extras, job, outcome, logged } => {
                 Some(self.notify_some(*extras, *job, outcome, *logged))
@@ -68,11 +72,5 @@ impl Engine {
             LongCommand::Flush(flush) => self.close_operation(&mut flush.open),
             LongCommand::Move(moving) => self.close_operation(&mut moving.open),
         }
-    }
-
-    fn serve_on(&mut self, number: u32, now: Time) -> Progress {
-        self.tubes.get_mut(number).serving = false;
-        self.serve(number, now);
-        Progress::Done
     }
 }

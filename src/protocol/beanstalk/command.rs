@@ -16,8 +16,8 @@ pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
 
 /// Returns the maximum size of a job's tags, in memory or in the binlog, in bytes.
 pub fn tags_size(tags: &Tags) -> u64 {
-    let groups: usize = tags.groups.iter().map(|tag| tag.logged_size()).sum();
-    TAGS_OVERHEAD + groups as u64 + tags.reason.as_ref().map_or(0, |reason| reason.len() as u64)
+    let groups: usize = tags.options.groups.iter().map(|tag| tag.logged_size()).sum();
+    TAGS_OVERHEAD + groups as u64 + tags.options.reason.as_ref().map_or(0, |reason| reason.len() as u64)
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@
 //! the effects of the tags.
 
 use super::extensions::{Extension, Extensions};
-use crate::engine::{GroupTag, Name, Recurrence, Span, Tags, Tie, MAX_REASON, MAX_TIES};
+use crate::engine::{DedupKey, GroupTag, Name, Recurrence, Span, Tags, Tie, MAX_REASON, MAX_TIES};
 use crate::protocol::text::{is_tube_name, number32, past, tube_name, unquote, upto, MAX_QUOTED_NAME};
 
 /// The parsed end of a put line.
@@ -92,29 +92,29 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
                     (name(key)?, keep)
                 }
             };
-            tags.key = Some((key, keep.unwrap_or(0)));
+            (tags.options.dedup_key, tags.options.keep) = (DedupKey::Name(key), keep.unwrap_or(0));
         }
         Extension::Tub if value.starts_with(b"\"") && !extensions.has(Extension::Quote) => return None,
         Extension::Tub => tags.tube = Some(tube_name(value)?),
         Extension::Try => {
             let mut parts = value.split(|&byte| byte == b':').map(whole);
-            tags.tries = u8::try_from(parts.next()??).ok()?;
-            tags.backoff = parts.next().map_or(Some(0), |backoff| backoff)?;
-            tags.fails = match parts.next() {
+            tags.options.max_attempts = u8::try_from(parts.next()??).ok()?;
+            tags.options.backoff = parts.next().map_or(Some(0), |backoff| backoff)?;
+            tags.options.fails = match parts.next() {
                 Some(fails) => u8::try_from(fails.filter(|_| exports)?).ok()?,
                 None => 0,
             };
             // The tag must limit the tries, or contain the number of failed tries.
-            if parts.next().is_some() || tags.tries == 0 && tags.fails == 0 {
+            if parts.next().is_some() || tags.options.max_attempts == 0 && tags.options.fails == 0 {
                 return None;
             }
         }
         Extension::Export => {
             let (reason, rest) = unquote(value)?;
             let fits = rest.is_empty() && (1..=MAX_REASON).contains(&reason.len());
-            tags.reason = fits.then(|| Some(reason.into()))?;
+            tags.options.reason = fits.then(|| Some(reason.into()))?;
         }
-        Extension::Ttl => tags.ttl = Span::from_secs(whole(value).filter(|secs| *secs > 0)?.into()),
+        Extension::Ttl => tags.options.ttl = Span::from_secs(whole(value).filter(|secs| *secs > 0)?.into()),
         Extension::Grp => add_group(tags, value, Tie::Member)?,
         Extension::Aft => {
             let (group, count) = split(value, b':')?;
@@ -133,7 +133,7 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
         }
         Extension::Con => {
             let (key, most) = split(value, b':')?;
-            tags.concurrency = Some((name(key)?, most.or(Some(1)).filter(|most| *most > 0)?));
+            tags.options.concurrency = Some((name(key)?, most.or(Some(1)).filter(|most| *most > 0)?));
         }
         _ => return None,
     }
@@ -143,8 +143,11 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
 /// Returns `true` if the tags are valid for a schedule. A schedule must have a key, and must not have dependencies or
 /// failures.
 fn may_recur(tags: &Tags) -> bool {
-    let is_independent = tags.groups.iter().all(|tag| tag.tie == Tie::Member);
-    tags.key.is_some() && is_independent && tags.fails == 0 && tags.reason.is_none()
+    let is_independent = tags.options.groups.iter().all(|tag| tag.tie == Tie::Member);
+    tags.options.dedup_key != DedupKey::None
+        && is_independent
+        && tags.options.fails == 0
+        && tags.options.reason.is_none()
 }
 
 /// Parses a cron expression with five fields, or a name such as `@daily`. Fields are separated by spaces if the value
@@ -166,8 +169,8 @@ fn may_repeat(extension: Extension) -> bool {
 /// the group would wait forever.
 fn add_group(tags: &mut Tags, group: &[u8], tie: Tie) -> Option<()> {
     let name = name(group)?;
-    let is_new = tags.groups.iter().all(|tag| tag.name != name);
-    (is_new && tags.groups.len() < MAX_TIES).then(|| tags.groups.push(GroupTag { name, tie }))
+    let is_new = tags.options.groups.iter().all(|tag| tag.name != name);
+    (is_new && tags.options.groups.len() < MAX_TIES).then(|| tags.options.groups.push(GroupTag { name, tie }))
 }
 
 /// Splits `value` at the first separator. The text after the separator must be a number.
@@ -201,11 +204,12 @@ mod tests {
     #[test]
     fn tags_are_in_any_order_and_unique() {
         let Tagging::Tagged(tags) = read(b" ttl:9  idp:k:60 tub:t try:3:10", Extensions::ALL) else { panic!() };
-        assert_eq!((tags.key, tags.tube.as_deref()), (Some((b"k".as_slice().into(), 60)), Some(b"t".as_slice())));
-        assert_eq!((tags.tries, tags.backoff, tags.ttl), (3, 10, Span::from_secs(9)));
+        assert_eq!(tags.tube.as_deref(), Some(b"t".as_slice()));
+        assert_eq!((tags.options.dedup_key, tags.options.keep), (DedupKey::Name(b"k".as_slice().into()), 60));
+        assert_eq!((tags.options.max_attempts, tags.options.backoff, tags.options.ttl), (3, 10, Span::from_secs(9)));
         let Tagging::Tagged(tags) = read(br#" ttl:9 idp:"a \"b\x00":60 try:3:10:2"#, Extensions::ALL) else { panic!() };
-        assert_eq!(tags.key, Some((b"a \"b\0".as_slice().into(), 60)));
-        assert_eq!((tags.tries, tags.backoff, tags.fails), (3, 10, 2));
+        assert_eq!((tags.options.dedup_key, tags.options.keep), (DedupKey::Name(b"a \"b\0".as_slice().into()), 60));
+        assert_eq!((tags.options.max_attempts, tags.options.backoff, tags.options.fails), (3, 10, 2));
         for wrong in [
             r#" idp:"""#,
             r#" idp:"a"#,
@@ -238,10 +242,10 @@ mod tests {
         }
         let many = |count: usize| (0..count).map(|place| format!(" grp:g{place}")).collect::<String>();
         let Tagging::Tagged(tags) = read(many(MAX_TIES).as_bytes(), Extensions::ALL) else { panic!() };
-        assert_eq!(tags.groups.len(), MAX_TIES);
+        assert_eq!(tags.options.groups.len(), MAX_TIES);
         assert!(matches!(read(many(MAX_TIES + 1).as_bytes(), Extensions::ALL), Tagging::Malformed));
         let Tagging::Tagged(tags) = read(b" aft:a grp:b aft:c:0 aft:d:7", Extensions::ALL) else { panic!() };
-        let ties: Vec<Tie> = tags.groups.iter().map(|tag| tag.tie).collect();
+        let ties: Vec<Tie> = tags.options.groups.iter().map(|tag| tag.tie).collect();
         let after = |even_if_new| Tie::After { even_if_new };
         assert_eq!(ties, [after(false), Tie::Member, after(true), Tie::AfterCount(7)]);
         assert!(matches!(read(b" idp:k", Extensions::NONE), Tagging::Garbage));
