@@ -67,7 +67,6 @@ fn print_error(program: &str, problem: &str) {
     let _ = std::io::stderr().write_all(format!("{program}: {problem}\n").as_bytes());
 }
 
-/// Prints the problem and returns the exit code.
 fn exit_with(program: &str, code: u8, problem: &str) -> ExitCode {
     print_error(program, problem);
     ExitCode::from(code)
@@ -112,7 +111,7 @@ fn run_gearmand(gearmand: Gearmand) -> ExitCode {
             }
         };
         run(gearmand.settings, true, |problem| match problem {
-            // The parent process may not read the log.
+            // Also report to the parent process, which may not read the log.
             Some(problem) if !keeps_stderr => print_error("gearmand", problem),
             Some(_) => {}
             None => {
@@ -276,7 +275,6 @@ fn serve(
     })
 }
 
-/// Reopens the log and reloads the configuration files, as the flags request.
 fn hang_up(server: &Server, reopens: bool, reloads: bool) {
     match reopens.then(logfile::reopen) {
         Some(Ok(())) => log::info!("log reopened"),

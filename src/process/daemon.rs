@@ -78,7 +78,6 @@ impl PidFile {
         Ok(PidFile { file, entry, written: false })
     }
 
-    /// Writes the ID of this process.
     pub fn write(&mut self) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.rewind()?;

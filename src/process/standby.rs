@@ -44,9 +44,10 @@ pub fn stand_by(
     let services = services(settings, cluster.advertise.as_deref());
     let mut node = Node::new(Arc::new(journal), folder, &cluster.node, &address, &services)
         .map_err(|error| (10, format!("{}: {error}", folder.display())))?;
-    let door = open_door(settings, node.board(), cluster.relay).map_err(|error| (error.code, error.to_string()))?;
+    let status_server =
+        start_status_server(settings, node.board(), cluster.relay).map_err(|error| (error.code, error.to_string()))?;
     let relay = match cluster.relay {
-        true => Some(start_relay(settings, door.as_ref()).map_err(|error| (NO_ADDRESS, error.to_string()))?),
+        true => Some(start_relay(settings, status_server.as_ref()).map_err(|error| (NO_ADDRESS, error.to_string()))?),
         false => None,
     };
     log::info!("standing by as {}; the copy is at entry {}", cluster.node, node.position());
@@ -70,7 +71,7 @@ pub fn stand_by(
             }
             Ok(Step::Active(active)) => {
                 // Release the addresses, because the server will listen on them.
-                drop((follower, door));
+                drop((follower, status_server));
                 log::info!("active as {}, epoch {}", cluster.node, active.epoch());
                 systemd::notify(&format!("STATUS=active, epoch {}", active.epoch()));
                 return Ok(Some(active));
@@ -118,7 +119,11 @@ impl Follower {
 
 /// Starts a server without a queue on the HTTP addresses, if there are any. This server reports that the process is a
 /// standby. With a relay, which listens on the TCP addresses, the server uses a separate port.
-fn open_door(settings: &Settings, board: &Arc<RoleBoard>, relays: bool) -> Result<Option<Server>, StartError> {
+fn start_status_server(
+    settings: &Settings,
+    board: &Arc<RoleBoard>,
+    relays: bool,
+) -> Result<Option<Server>, StartError> {
     if settings.config.http.is_empty() {
         return Ok(None);
     }
@@ -137,19 +142,19 @@ fn open_door(settings: &Settings, board: &Arc<RoleBoard>, relays: bool) -> Resul
 }
 
 /// Starts to forward clients of all TCP addresses to the active server.
-fn start_relay(settings: &Settings, door: Option<&Server>) -> std::io::Result<Relay> {
-    let mut doors = doors(settings);
+fn start_relay(settings: &Settings, status_server: Option<&Server>) -> std::io::Result<Relay> {
+    let mut addresses = tcp_addresses(settings);
     // TLS addresses for HTTP belong to the server without a queue, because a relay cannot interpret encrypted requests.
-    doors.retain(|(protocol, _)| *protocol != format!("{HTTP}{WITH_TLS}"));
+    addresses.retain(|(protocol, _)| *protocol != format!("{HTTP}{WITH_TLS}"));
     let most = settings.config.max_connections / 2;
-    Relay::start(&doors, most, door.and_then(|door| door.address_of(Wire::Http)))
+    Relay::start(&addresses, most, status_server.and_then(|server| server.address_of(Wire::Http)))
 }
 
 /// The suffix of a protocol name in published addresses with TLS.
 const WITH_TLS: &str = "+tls";
 
 /// Returns the protocols and TCP addresses of this server.
-fn doors(settings: &Settings) -> Vec<(String, String)> {
+fn tcp_addresses(settings: &Settings) -> Vec<(String, String)> {
     let config = &settings.config;
     let all = [
         (Wire::Beanstalk, &config.listen, config.port),
@@ -174,7 +179,7 @@ fn doors(settings: &Settings) -> Vec<(String, String)> {
 /// the host of `advertise` if given.
 fn services(settings: &Settings, advertise: Option<&str>) -> Services {
     let mut services = Services::new();
-    for (protocol, address) in doors(settings) {
+    for (protocol, address) in tcp_addresses(settings) {
         let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
         let host = advertise.and_then(|advertise| advertise.rsplit_once(':')).map_or(host, |(host, _)| host);
         services.entry(protocol).or_insert(format!("{host}:{port}"));
@@ -246,6 +251,6 @@ fn restart(stops: &StopRequests) -> ! {
 /// Returns the host and port of the first TCP address for beanstalk clients.
 fn own_address(settings: &Settings) -> String {
     let is_beanstalk = |protocol: &str| protocol.trim_end_matches(WITH_TLS) == Wire::Beanstalk.name();
-    let door = doors(settings).into_iter().find(|(protocol, _)| is_beanstalk(protocol));
-    door.map_or_else(|| host_and_port(DEFAULT_HOST, settings.config.port), |(_, address)| address)
+    let first = tcp_addresses(settings).into_iter().find(|(protocol, _)| is_beanstalk(protocol));
+    first.map_or_else(|| host_and_port(DEFAULT_HOST, settings.config.port), |(_, address)| address)
 }

@@ -22,7 +22,7 @@ use signal_hook::consts::SIGTERM;
 const LAST_STANDARD: RawFd = 2;
 
 /// Interval between checks for the end of the parent, if the system cannot wait for it (Linux before 5.3).
-const GLANCE: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The stack size in bytes of the thread that waits for the end of the parent.
 const STACK: usize = 64 * 1024;
@@ -49,11 +49,11 @@ impl ReadyFile {
     pub fn tell(self, names: &[String]) -> io::Result<()> {
         // SAFETY: [`ReadyFile::claim`] has checked that the file is open, and no other code uses the file.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(self.0) });
-        let told = (&file).write_all(format!("{}\n", names.join(" ")).as_bytes());
+        let written = (&file).write_all(format!("{}\n", names.join(" ")).as_bytes());
         if self.0 <= LAST_STANDARD {
             std::mem::forget(file);
         }
-        told
+        written
     }
 }
 
@@ -75,7 +75,6 @@ impl Drop for PortFile {
     }
 }
 
-/// The process that started this process.
 pub struct Parent {
     id: Pid,
     /// Becomes readable when the parent ends. `None` if the system does not support this.
@@ -109,7 +108,7 @@ impl Parent {
                     Err(Errno::EINTR) => {}
                     _ => return,
                 },
-                None => std::thread::sleep(GLANCE),
+                None => std::thread::sleep(CHECK_INTERVAL),
             }
         }
     }

@@ -49,10 +49,10 @@ const LOCAL_HTTP: usize = 8;
 
 #[derive(Debug)]
 pub struct Admission {
-    most: usize,
-    /// The connection limit for Unix sockets and loopback addresses, which is higher than `most`.
-    most_local: usize,
-    most_per_address: Option<usize>,
+    limit: usize,
+    /// The connection limit for Unix sockets and loopback addresses, which is higher than `limit`.
+    local_limit: usize,
+    address_limit: Option<usize>,
     connections: AtomicUsize,
     http: AtomicUsize,
     /// The number of connections from each address. Addresses without connections have no entry.
@@ -63,9 +63,9 @@ pub struct Admission {
 impl Admission {
     pub fn new(config: &Config, memory: Arc<Memory>) -> Admission {
         Admission {
-            most: config.max_connections,
-            most_local: config.max_connections.saturating_add(local_connections()),
-            most_per_address: config.max_connections_per_address.map(|most| most.max(1)),
+            limit: config.max_connections,
+            local_limit: config.max_connections.saturating_add(local_connections()),
+            address_limit: config.max_connections_per_address.map(|limit| limit.max(1)),
             connections: AtomicUsize::new(0),
             http: AtomicUsize::new(0),
             addresses: LeafMutex::default(),
@@ -86,7 +86,7 @@ impl Admission {
     }
 
     fn admit_any(&self, peer: &PeerAddress) -> Result<(), Refusal> {
-        increment(&self.connections, if peer.is_local() { self.most_local } else { self.most })?;
+        increment(&self.connections, if peer.is_local() { self.local_limit } else { self.limit })?;
         let admitted = if self.memory.has_for_connection() { self.admit_address(peer) } else { Err(Refusal::Memory) };
         match admitted {
             Ok(()) => self.memory.charge(0, CONNECTION_COST),
@@ -96,11 +96,11 @@ impl Admission {
     }
 
     fn admit_address(&self, peer: &PeerAddress) -> Result<(), Refusal> {
-        let (Some(most), Some(address)) = (self.most_per_address, peer.ip()) else { return Ok(()) };
+        let (Some(limit), Some(address)) = (self.address_limit, peer.ip()) else { return Ok(()) };
         let mut addresses = self.addresses.lock();
         let count = addresses.entry(address).or_default();
-        // `most` is at least 1, so no entry stays at 0.
-        if *count >= most {
+        // `limit` is at least 1, so no entry stays at 0.
+        if *count >= limit {
             return Err(Refusal::Address);
         }
         *count += 1;
@@ -122,7 +122,7 @@ impl Admission {
         if is_http {
             self.http.fetch_sub(1, Ordering::AcqRel);
         }
-        let Some(address) = peer.ip().filter(|_| self.most_per_address.is_some()) else { return };
+        let Some(address) = peer.ip().filter(|_| self.address_limit.is_some()) else { return };
         if let Entry::Occupied(mut count) = self.addresses.lock().entry(address) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
@@ -132,9 +132,9 @@ impl Admission {
     }
 }
 
-/// Increments `count` if `count` is less than `most`.
-fn increment(count: &AtomicUsize, most: usize) -> Result<(), Refusal> {
-    if count.fetch_add(1, Ordering::AcqRel) < most {
+/// Increments `count` if `count` is less than `limit`.
+fn increment(count: &AtomicUsize, limit: usize) -> Result<(), Refusal> {
+    if count.fetch_add(1, Ordering::AcqRel) < limit {
         return Ok(());
     }
     count.fetch_sub(1, Ordering::AcqRel);
@@ -149,9 +149,9 @@ mod tests {
         PeerAddress::Tcp(format!("{address}:1").parse().expect("an address"))
     }
 
-    fn admission(most: usize, per_address: Option<usize>) -> Admission {
-        let config = Config { max_connections: most, max_connections_per_address: per_address, ..Config::embedded() };
-        Admission { most_local: most + 2, ..Admission::new(&config, Arc::new(Memory::new(1 << 30))) }
+    fn admission(limit: usize, per_address: Option<usize>) -> Admission {
+        let config = Config { max_connections: limit, max_connections_per_address: per_address, ..Config::embedded() };
+        Admission { local_limit: limit + 2, ..Admission::new(&config, Arc::new(Memory::new(1 << 30))) }
     }
 
     #[test]

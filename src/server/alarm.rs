@@ -12,7 +12,7 @@ use crate::shared::lock_order::{Condvar, LeafMutex};
 #[derive(Debug)]
 pub struct Alarm {
     state: LeafMutex<AlarmState>,
-    bell: Condvar,
+    changed: Condvar,
     /// A copy of [`AlarmState::at`] that can be read without the lock.
     at: AtomicU64,
 }
@@ -24,10 +24,9 @@ struct AlarmState {
 }
 
 impl Alarm {
-    /// Creates an alarm set to [`Time::NEVER`].
     pub fn new() -> Alarm {
         let state = AlarmState { at: Time::NEVER, stop: false };
-        Alarm { state: LeafMutex::new(state), bell: Condvar::default(), at: AtomicU64::new(Time::NEVER.nanos()) }
+        Alarm { state: LeafMutex::new(state), changed: Condvar::default(), at: AtomicU64::new(Time::NEVER.nanos()) }
     }
 
     /// Sets the alarm to `at` unless it is already set to an earlier time.
@@ -36,7 +35,7 @@ impl Alarm {
             let mut state = self.state.lock();
             if at < state.at {
                 self.set(&mut state, at);
-                self.bell.notify_one();
+                self.changed.notify_one();
             }
         }
     }
@@ -55,16 +54,16 @@ impl Alarm {
             }
             match clock.instant(state.at) {
                 Some(instant) => {
-                    self.bell.wait_until(&mut state, instant);
+                    self.changed.wait_until(&mut state, instant);
                 }
-                None => self.bell.wait(&mut state),
+                None => self.changed.wait(&mut state),
             }
         }
     }
 
     pub fn stop(&self) {
         self.state.lock().stop = true;
-        self.bell.notify_one();
+        self.changed.notify_one();
     }
 
     fn set(&self, state: &mut AlarmState, at: Time) {

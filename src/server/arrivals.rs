@@ -14,7 +14,6 @@ use super::socket::{PeerAddress, Stream};
 use crate::protocol::Wire;
 use crate::shared::lock_order::LeafMutex;
 
-/// An admitted connection with its peer address and protocol.
 #[derive(Debug)]
 pub struct Arrival {
     pub stream: Stream,
@@ -37,7 +36,6 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Creates the queue of the thread whose poller has this registry.
     pub fn new(registry: Registry) -> Arrivals {
         Arrivals { registry, waiting: LeafMutex::default() }
     }
@@ -55,7 +53,7 @@ impl Arrivals {
     /// Takes the first connection from the queue. The flag is `true` if the connection has the given token.
     pub fn take(&self, token: Token) -> Option<(Arrival, bool)> {
         let arrival = self.waiting.lock().pop_front()?;
-        let is_it = arrival.token() == token;
-        Some((arrival, is_it))
+        let is_match = arrival.token() == token;
+        Some((arrival, is_match))
     }
 }

@@ -92,7 +92,7 @@ impl Clock {
     }
 
     /// Returns the time of a command that follows a command at `before` in the same turn. Adds one nanosecond instead
-    /// of reading the clock. Every command takes longer, so the result is never ahead of the clock.
+    /// of reading the clock. Every command takes longer than a nanosecond, so the result is never ahead of the clock.
     pub fn after(&self, before: Time) -> Time {
         match self {
             Clock::System { .. } => before + Span::from_nanos(1),

@@ -106,7 +106,6 @@ pub struct Connection {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Readiness {
-    /// There is data to read.
     pub readable: bool,
     /// The socket accepts more data.
     pub writable: bool,

@@ -94,7 +94,7 @@ struct Unsent {
 
 impl Unsent {
     /// Returns the memory used by the output in bytes, including memory shared with jobs.
-    fn burden(&self) -> u64 {
+    fn memory_used(&self) -> u64 {
         self.charged + self.output.shared() as u64
     }
 
@@ -178,7 +178,6 @@ pub enum Flushed {
 }
 
 impl Outbox {
-    /// Creates the outbox of connection `token` of the thread `owner`.
     pub fn new(stream: Stream, peer: PeerAddress, owner: Arc<ThreadHandle>, token: usize) -> Outbox {
         Outbox {
             stream,
@@ -257,9 +256,9 @@ impl Outbox {
 
     /// Returns the memory used by pending output, including memory shared with jobs, and the time since which the
     /// socket has accepted nothing.
-    pub fn burden(&self) -> (u64, Option<Instant>) {
+    pub fn memory_used(&self) -> (u64, Option<Instant>) {
         let state = self.state.lock();
-        state.unsent.as_ref().map_or((0, None), |unsent| (unsent.burden(), unsent.stuck))
+        state.unsent.as_ref().map_or((0, None), |unsent| (unsent.memory_used(), unsent.stuck))
     }
 
     /// Marks the charged bytes as memory that will be freed soon, because nothing more is sent. Returns `true` if
@@ -268,7 +267,7 @@ impl Outbox {
         let mut state = self.state.lock();
         let Some(unsent) = &mut state.unsent else { return false };
         unsent.leave(&self.owner.memory);
-        unsent.burden() > DISCARDED
+        unsent.memory_used() > DISCARDED
     }
 
     /// Delays all later output until [`Outbox::release`]. Call with the engine locked.
@@ -365,7 +364,7 @@ impl Outbox {
     }
 
     /// Sends replies of the owner without taking a lock. Only allowed in [`WriteState::Clear`]. Returns `false` if the
-    /// socket is full or the peer has disconnected, which ends that state.
+    /// state is no longer `Clear`, because the socket is full or the peer has disconnected.
     pub fn send(&self, out: &mut Output) -> bool {
         let Err(error) = self.transmit(out) else {
             if out.capacity() > KEEP_BUFFER {
@@ -578,10 +577,10 @@ mod tests {
         };
         let (much, little) = (1 << 30, 4 << 10);
         let limits = EventLimits { reading: much, stuck: much };
-        while outbox.burden().1.is_none() {
+        while outbox.memory_used().1.is_none() {
             assert!(news(10_000, limits));
         }
-        while outbox.burden().0 < 50_000 {
+        while outbox.memory_used().0 < 50_000 {
             assert!(news(10_000, limits));
         }
         assert!(news(10_000, limits), "its socket is full, and there is memory");

@@ -21,7 +21,7 @@ use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::shared::lock_order::{Condvar, Mutex, HELD_REPLIES, WAKE_UP};
 
 /// Maximum time before records are synced on which no reply depends.
-const UNHURRIED: Duration = Duration::from_millis(50);
+const MAX_UNSYNCED: Duration = Duration::from_millis(50);
 
 /// Number of unsynced bytes for which another sync is started while other syncs are running.
 const MUCH: u64 = 32 * 1024;
@@ -167,7 +167,7 @@ impl Durability {
             if !self.syncer.is_armed() {
                 let within = match self.wal.mode() {
                     SyncMode::Every(millis) => Duration::from_millis(millis),
-                    SyncMode::Always | SyncMode::Never => UNHURRIED,
+                    SyncMode::Always | SyncMode::Never => MAX_UNSYNCED,
                 };
                 self.syncer.ring_by(Instant::now() + within);
             }
@@ -181,12 +181,12 @@ impl Durability {
     fn write_or_request(&self, access: &impl JournalAccess, may_sync: bool) {
         let wal = &self.wal;
         match wal.mode() {
-            // No reply depends on these records, which can be reservations, so they are synced with later records.
+            // No reply depends on these records, for example on reservations, so they are synced with later records.
             SyncMode::Always if self.holds.lock().is_empty() => {
                 if !wal.is_slow() {
                     wal.write_promptly(access);
                 }
-                self.syncer.ring_by(Instant::now() + UNHURRIED);
+                self.syncer.ring_by(Instant::now() + MAX_UNSYNCED);
             }
             SyncMode::Always => {
                 if wal.is_slow() || !wal.write_promptly(access) || !may_sync || !wal.sync_promptly(access) {
@@ -255,8 +255,8 @@ impl Durability {
         is_due
     }
 
-    /// Returns `true` if another sync should begin now. A sync beside running syncs must serve more replies than those,
-    /// because fewer and larger syncs serve more clients.
+    /// Returns `true` if another sync should begin now. While syncs are running, another sync must serve more replies
+    /// than the running ones, because fewer and larger syncs serve more clients.
     fn may_sync(&self) -> bool {
         let under_way = self.under_way.load(Ordering::Acquire);
         if under_way == 0 || under_way >= self.wal.syncs_at_once() as u64 {

@@ -12,7 +12,6 @@ use super::message::Message;
 use crate::shared::atomic::{AtomicBool, Ordering};
 use crate::shared::lease::Lease;
 
-/// A handle to the pool thread that owns a connection.
 #[derive(Debug)]
 pub struct ThreadHandle {
     inbox: Sender<Message>,
@@ -27,7 +26,6 @@ pub struct ThreadHandle {
 }
 
 impl ThreadHandle {
-    /// Creates a handle to the thread that reads `inbox` and can be woken through `waker`.
     pub fn new(inbox: Sender<Message>, waker: Waker, memory: Arc<Memory>, lease: Arc<Lease>) -> ThreadHandle {
         ThreadHandle { inbox, waker, asleep: AtomicBool::new(false), memory, lease }
     }

@@ -53,7 +53,6 @@ const TURN_BOUNDS: [u64; 10] =
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Process {
-    /// Collects the information that does not change while the process runs.
     pub fn new(config: &Config, started: Time) -> Process {
         let name = nix::sys::utsname::uname();
         let text = |part: fn(&nix::sys::utsname::UtsName) -> &std::ffi::OsStr| {
@@ -123,7 +122,7 @@ impl Host for Process {
     }
 }
 
-/// Returns an unpredictable number, which comes from the random keys of the standard library's hash tables.
+/// Returns an unpredictable number, generated from the random keys of the standard library's hash tables.
 pub fn random() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }

@@ -34,7 +34,7 @@ use crate::shared::lock_order::{LeafMutex, Mutex, ENGINE};
 
 /// Deadlines and deferred work each get this fraction of a turn's steps and continue in the next turn, so that clients
 /// are served in between.
-const OTHERS: u64 = 2;
+const BACKGROUND_SHARE: u64 = 2;
 
 /// The history of finished jobs can use 1/`HISTORY_PART` of the memory limit. There is no history if the memory limit
 /// is below `LEAST_FOR_HISTORY` bytes.
@@ -225,7 +225,7 @@ impl Hub {
 
     /// Processes due deadlines, then continues deferred work, each within its share of the steps.
     fn tick(&self, core: &mut Core, scratch: &mut TurnScratch, now: Time) {
-        let steps = (self.config.turn_steps / OTHERS / scratch.sharers.max(1)).max(1);
+        let steps = (self.config.turn_steps / BACKGROUND_SHARE / scratch.sharers.max(1)).max(1);
         if core.next_tick() <= now {
             core.refresh_room();
             core.engine.grant_steps(steps);
@@ -299,7 +299,6 @@ impl Hub {
         DecodeLimits { max_job_size, room, max_packet, fingerprints, extensions }
     }
 
-    /// Starts drain mode, in which new jobs are refused.
     pub fn drain(&self) {
         self.core.lock().engine.drain();
         if self.config.ends_when_drained {
@@ -308,7 +307,7 @@ impl Hub {
         }
     }
 
-    /// Records the user name of a client, which is a name in the access file.
+    /// Records the client's name in the access file.
     #[cfg(feature = "tls")]
     pub fn identify(&self, client: ClientId, user: Option<&str>) {
         self.core.lock().registry.identify(client, user);

@@ -60,7 +60,7 @@ impl Hub {
         }
     }
 
-    /// Schedules [`Hub::give_back`] on the timer thread. Only needed outside of a turn.
+    /// Schedules [`Hub::give_back`] on the timer thread. Not needed within a turn, which sets the alarm at its end.
     pub fn give_back_soon(&self) {
         self.alarm.advance(self.next_give_back(self.clock.now()));
     }

@@ -69,7 +69,6 @@ impl Idle {
         self.connections[number] = new;
     }
 
-    /// Records that the client has sent or received something.
     pub fn mark_active(&mut self, number: usize) {
         if let Some(state) = self.connections.get_mut(number) {
             state.is_active = true;
@@ -132,8 +131,8 @@ impl Idle {
                 false
             }
             ClientActivity::Unread(unread) => {
-                // Fewer unread bytes mean that the client reads. If there were none before, another client's command
-                // may have produced them.
+                // Fewer unread bytes mean that the client reads. New unread bytes may be the result of another client's
+                // command.
                 let before = std::mem::replace(&mut state.unread, unread);
                 let goes_on = was_engaged || unread < before || (before == 0 && unread > 0);
                 if goes_on {

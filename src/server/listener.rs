@@ -36,7 +36,6 @@ pub struct Threads {
     pub next: AtomicUsize,
 }
 
-/// The state of a listener thread.
 struct Acceptor<'a> {
     listener: &'a Listener,
     wire: Wire,
@@ -82,7 +81,6 @@ fn is_out_of_files(error: &Error) -> bool {
 }
 
 impl Acceptor<'_> {
-    /// Hands a connection to a pool thread, or rejects it.
     fn admit(&mut self, stream: Stream, peer: PeerAddress) {
         if self.requires_authentication() && !self.has_room_for_unauthenticated() {
             return self.reject(&stream, peer, Refusal::Unauthenticated);

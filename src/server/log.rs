@@ -145,7 +145,6 @@ fn line(record: &Record, form: LogForm, now: SystemTime) -> String {
     }
 }
 
-/// Formats the text of a record, followed by the fields.
 fn text(record: &Record) -> String {
     let mut text = record.args().to_string();
     let _ = record.key_values().visit(&mut Words(&mut text));

@@ -86,7 +86,6 @@ impl Elsewhere {
     }
 }
 
-/// Formats a line with time and level.
 pub(super) fn text_line(level: Level, text: &str, now: SystemTime) -> String {
     format!("{} {level:5} {text}\n", timestamp(now))
 }
@@ -99,7 +98,6 @@ pub(super) fn timestamp(now: SystemTime) -> String {
     format!("{}.{:03}Z", String::from_utf8_lossy(&moment), since.subsec_millis())
 }
 
-/// Returns the syslog severity of a level.
 pub(super) fn severity(level: Level) -> u8 {
     match level {
         Level::Error => 3,

@@ -9,16 +9,16 @@ use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use crate::settings::config::CONNECTION_COST;
 
-/// The reserve for replies and for commands that free memory is 1/`KEPT` of the memory limit, but at most `KEPT_MOST`
+/// The reserve for replies and for commands that free memory is 1/`KEPT` of the memory limit, but at most `MAX_KEPT`
 /// bytes.
 const KEPT: u64 = 16;
-const KEPT_MOST: u64 = 64 << 20;
+const MAX_KEPT: u64 = 64 << 20;
 
 /// Buffers can use 1/`BUFFERS` of the memory limit. Bodies that are being received do not count as buffers.
 const BUFFERS: u64 = 4;
 
 /// One connection can use 1/`SHARE` of the remaining buffer space. A few connections can use most of the space, but
-/// there is always some left for others.
+/// always leave some for other connections.
 const SHARE: u64 = 8;
 
 /// Number of bytes that can be read even without free memory, because a command that frees memory must be read first.
@@ -55,9 +55,9 @@ const LEAST_ROOM: u64 = 128 * 1024;
 const CONNECTION_TRIAL: usize = 1 << 20;
 
 /// The system must have spare memory for tables that double their size: `SPARE` bytes, plus a quarter of the memory in
-/// the account, but at most `SPARE_MOST` bytes.
+/// the account, but at most `MAX_SPARE` bytes.
 const SPARE: u64 = 4 << 20;
-const SPARE_MOST: u64 = 256 << 20;
+const MAX_SPARE: u64 = 256 << 20;
 
 #[derive(Debug, Default)]
 pub struct Memory {
@@ -87,14 +87,13 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Creates an account with a limit of `max` bytes.
     pub fn new(max: u64) -> Memory {
         Memory { max, ..Memory::default() }
     }
 
     /// Returns the part of `max` bytes that is reserved for commands that free memory.
     pub fn kept(max: u64) -> u64 {
-        (max / KEPT).min(KEPT_MOST)
+        (max / KEPT).min(MAX_KEPT)
     }
 
     /// Sets the bytes used by the engine, and the part that only unsent replies reference.
@@ -164,7 +163,7 @@ impl Memory {
     pub fn is_tight(&self) -> bool {
         let kept = Memory::kept(self.max);
         let taken = self.taken().saturating_sub(self.leaving());
-        self.has_burden() && (self.is_crowded() || taken + LEAST_ROOM > self.max - kept || self.is_exhausted())
+        self.has_droppable() && (self.is_crowded() || taken + LEAST_ROOM > self.max - kept || self.is_exhausted())
     }
 
     /// Returns `true` if unread and unprocessed bytes exceed their share of the memory.
@@ -173,12 +172,12 @@ impl Memory {
     }
 
     /// Returns `true` if the bytes used by connections, including incomplete bodies, exceed the share for buffers.
-    pub fn is_overburdened(&self) -> bool {
+    pub fn exceeds_buffers(&self) -> bool {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > self.max / BUFFERS
     }
 
     /// Returns `true` if connections use so much memory that some can be dropped in a shortage.
-    pub fn has_burden(&self) -> bool {
+    pub fn has_droppable(&self) -> bool {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > Memory::kept(self.max) / 2
     }
 
@@ -199,7 +198,6 @@ impl Memory {
         taken >= at || again
     }
 
-    /// Sets the size of the process in bytes.
     pub fn set_resident(&self, bytes: u64) {
         self.too_large.store(bytes > self.max.saturating_add(BEYOND), Ordering::Relaxed);
         self.check_at.store(self.taken() + RESIDENT_STEP, Ordering::Relaxed);
@@ -260,7 +258,7 @@ impl Memory {
         if self.exhausted.load(Ordering::Relaxed) && !self.is_due() {
             return;
         }
-        let spare = SPARE + (taken / 4).min(SPARE_MOST);
+        let spare = SPARE + (taken / 4).min(MAX_SPARE);
         let mut trial: Vec<u8> = Vec::new();
         let has_more = trial.try_reserve_exact(usize::try_from(spare + TRIAL).unwrap_or(usize::MAX)).is_ok();
         self.exhausted.store(!has_more, Ordering::Relaxed);

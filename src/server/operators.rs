@@ -36,10 +36,10 @@ struct HttpConnection {
     number: usize,
     /// The number of requests and the awaited part, as of the last check.
     seen: (u64, AwaitedPart),
-    /// The start of the current wait, and its time limit `most`. Progress within a body or a reply does not start a new
-    /// wait, because a slow client could continue forever.
+    /// The start of the current wait, and the time limit of the wait. Progress within a body or a reply does not start
+    /// a new wait, because a slow client could continue forever.
     since: Instant,
-    most: Duration,
+    limit: Duration,
 }
 
 impl HttpConnection {
@@ -54,7 +54,7 @@ impl HttpConnection {
             return;
         }
         self.since = now;
-        self.most = match seen.1 {
+        self.limit = match seen.1 {
             AwaitedPart::Head => HEAD,
             AwaitedPart::Client(0) if seen.0 == 0 => HEAD,
             AwaitedPart::Client(unread) => REST + Duration::from_secs((unread / LEAST_RATE) as u64),
@@ -76,7 +76,7 @@ pub struct HttpConnections {
 
 impl HttpConnections {
     pub fn enter(&mut self, number: usize) {
-        self.all.push(HttpConnection { number, seen: (0, AwaitedPart::Client(0)), since: Instant::now(), most: HEAD });
+        self.all.push(HttpConnection { number, seen: (0, AwaitedPart::Client(0)), since: Instant::now(), limit: HEAD });
         // Check soon, because the limit may be exceeded now.
         self.checked = None;
     }
@@ -107,7 +107,7 @@ impl HttpConnections {
         self.checked = Some(now);
         self.all.iter_mut().for_each(|connection| connection.update(ask(connection.number), now));
         let mut awaited: Vec<&HttpConnection> = self.all.iter().filter(|connection| connection.is_awaited()).collect();
-        let is_over = |connection: &HttpConnection| now.saturating_duration_since(connection.since) >= connection.most;
+        let is_over = |connection: &HttpConnection| now.saturating_duration_since(connection.since) >= connection.limit;
         let rank = |connection: &HttpConnection| match connection.seen.1 {
             AwaitedPart::Client(0) if now.saturating_duration_since(connection.since) >= FRESH => 0,
             // The connection is new, or was answered since the last check.
@@ -124,7 +124,6 @@ impl HttpConnections {
 mod tests {
     use super::*;
 
-    /// Returns the numbers of the connections past their time limit.
     fn over(connections: &mut HttpConnections, now: Instant, ask: impl Fn(usize) -> (u64, AwaitedPart)) -> Vec<usize> {
         connections.check(now, ask).0.into_iter().filter(|(_, is_over)| *is_over).map(|(number, _)| number).collect()
     }

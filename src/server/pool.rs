@@ -47,7 +47,7 @@ pub(super) const EVENTS: usize = 256;
 const TURNS: u32 = 8;
 
 /// With more active connections than this, turns become shorter.
-const CROWD: usize = 32;
+const MANY_ACTIVE: usize = 32;
 
 /// Interval between searches for connections to drop while memory is short. Connections that have neither sent nor
 /// received anything for `INACTIVE` can be dropped.
@@ -206,7 +206,7 @@ impl PoolThread {
     pub(super) fn serve(&mut self, events: &Events, mut has_messages: bool) -> ControlFlow<()> {
         // The more connections are active, the shorter their turns, which limits the delay of the last connection.
         let count = events.iter().count();
-        self.scratch.turn.sharers = (count / CROWD) as u64;
+        self.scratch.turn.sharers = (count / MANY_ACTIVE) as u64;
         for event in events {
             if event.token() == WAKER {
                 has_messages = true;
@@ -224,14 +224,14 @@ impl PoolThread {
                 if let Some(idle) = &mut self.idle {
                     idle.mark_active(number);
                 }
-                self.on_ready(number, readiness, count > CROWD);
+                self.on_ready(number, readiness, count > MANY_ACTIVE);
             }
         }
         // Handle only the messages that have already arrived, because connections must be served and replies need a
         // write to the log.
         let messages = if has_messages { self.inbox.len() } else { 0 };
-        self.scratch.turn.sharers = (messages / CROWD) as u64;
-        for _ in 0..messages.min(CROWD) {
+        self.scratch.turn.sharers = (messages / MANY_ACTIVE) as u64;
+        for _ in 0..messages.min(MANY_ACTIVE) {
             let Ok(message) = self.inbox.try_recv() else { break };
             match message {
                 Message::Resume(number) => {
@@ -260,7 +260,7 @@ impl PoolThread {
         if !self.hub.memory.is_tight() {
             self.tight_since = None;
             // Other threads can cause a shortage while this thread sleeps.
-            return self.hub.memory.has_burden().then_some(INACTIVE);
+            return self.hub.memory.has_droppable().then_some(INACTIVE);
         }
         let memory = self.hub.memory.clone();
         let now = Instant::now();
@@ -268,7 +268,7 @@ impl PoolThread {
             return Some(DROP_INTERVAL);
         }
         let tight_since = *self.tight_since.get_or_insert(now);
-        let is_over = now.duration_since(tight_since) >= MAX_SHORTAGE && memory.is_overburdened();
+        let is_over = now.duration_since(tight_since) >= MAX_SHORTAGE && memory.exceeds_buffers();
         let heavy = self.heavy(now, if is_over { Duration::ZERO } else { INACTIVE });
         // Active connections are dropped one at a time, because one may be enough.
         for &(_, bytes, still, number) in heavy.iter().take(if is_over { 1 } else { DROPPED }) {
@@ -295,7 +295,7 @@ impl PoolThread {
     fn heavy(&self, now: Instant, patience: Duration) -> Vec<(bool, u64, Duration, usize)> {
         let mut heavy = Vec::new();
         for (number, connection) in &self.connections {
-            let (bytes, since) = connection.burden();
+            let (bytes, since) = connection.memory_used();
             let still = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
             if bytes > MIN_DROPPED && still >= patience {
                 heavy.push((connection.must_authenticate(), bytes, still, number));
@@ -356,9 +356,9 @@ impl PoolThread {
             }
             // Earlier arrivals are accepted first. The poller reports them as well.
             loop {
-                let (arrival, is_it) = self.arrivals.take(token)?;
+                let (arrival, is_match) = self.arrivals.take(token)?;
                 self.adopt(arrival);
-                if is_it {
+                if is_match {
                     break;
                 }
             }
@@ -405,7 +405,7 @@ impl PoolThread {
 
     /// Handles readiness of a connection. If many connections are active, a connection that is not known to be light
     /// joins the queue, so that light connections are served first.
-    fn on_ready(&mut self, number: usize, readiness: Readiness, in_crowd: bool) {
+    fn on_ready(&mut self, number: usize, readiness: Readiness, many_active: bool) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         connection.set_ready(readiness);
         if readiness.writable && !connection.flush(&mut self.scratch) {
@@ -414,7 +414,7 @@ impl PoolThread {
         if connection.queued {
             return;
         }
-        if in_crowd && !connection.light {
+        if many_active && !connection.light {
             connection.queued = true;
             return self.again.push_back(number);
         }
@@ -661,7 +661,8 @@ mod tests {
         while thread.round() {}
         let memory = thread.hub.memory.clone();
         let heavy = |thread: &PoolThread| {
-            let mut all: Vec<u64> = thread.connections.iter().map(|(_, connection)| connection.burden().0).collect();
+            let mut all: Vec<u64> =
+                thread.connections.iter().map(|(_, connection)| connection.memory_used().0).collect();
             all.sort_unstable();
             all
         };
@@ -706,7 +707,7 @@ mod tests {
     #[test]
     fn unauthenticated_clients_are_dropped_first() {
         let (mut thread, _clients) = crowded_thread();
-        let lightest = thread.connections.iter().min_by_key(|(_, connection)| connection.burden().0);
+        let lightest = thread.connections.iter().min_by_key(|(_, connection)| connection.memory_used().0);
         let number = lightest.expect("a connection").0;
         let place = Unauthenticated::enter(&thread.hub.unauthenticated);
         thread.connections[number].require_authentication(Instant::now() + MAX_SHORTAGE, place);

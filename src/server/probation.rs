@@ -27,7 +27,6 @@ impl Probation {
         until
     }
 
-    /// Delays the pending reply in `outbox`.
     pub fn delay(&mut self, outbox: Arc<Outbox>) {
         self.delayed.push_back((Instant::now() + FAILED_AUTH_DELAY, outbox));
     }

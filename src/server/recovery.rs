@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use crate::binlog::{self, BinlogSettings, OpenError, Opened, RecoveryProgress, Storage};
 use crate::engine::{Engine, Time};
 
-/// The interval between progress reports.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Restores the queue. Logs the progress if the recovery takes long, and the result.

@@ -24,7 +24,6 @@ impl<T> std::fmt::Debug for Relief<T> {
 }
 
 impl<T> Relief<T> {
-    /// Creates the relief for `threads` threads, which are numbered from 0.
     pub fn new(threads: usize) -> Relief<T> {
         Relief { lent: LeafMutex::new((0..threads).map(|_| None).collect()), check: Bell::default() }
     }

@@ -100,7 +100,6 @@ impl Running {
         Ok(())
     }
 
-    /// Sends a new access file to all pool threads.
     pub fn renew(&self, table: &Arc<AccessTable>) {
         self.owners.iter().for_each(|owner| owner.send(Message::Renew(table.clone())));
     }

@@ -15,7 +15,6 @@ pub enum Health {
 }
 
 impl Health {
-    /// Returns the name of the state.
     pub fn word(self) -> &'static str {
         match self {
             Health::Ok => "ok",

@@ -18,17 +18,14 @@ pub fn raise_file_limit() {
     }
 }
 
-/// Returns the ID of the user with this name.
 pub fn user_number(name: &str) -> Option<u32> {
     nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
 }
 
-/// Returns the ID of the group with this name.
 pub fn group_number(name: &str) -> Option<u32> {
     nix::unistd::Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
 }
 
-/// Returns the maximum number of open files of this process.
 pub fn file_limit() -> usize {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
 }
@@ -53,7 +50,6 @@ fn resource_limit(resource: Resource) -> Option<u64> {
     getrlimit(resource).ok().map(|(soft, _)| soft).filter(|soft| *soft != RLIM_INFINITY).map(|soft| soft as u64)
 }
 
-/// Returns the number of CPUs that this process may use.
 pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -21,12 +21,10 @@ impl Connection {
         self.access = Some(access);
     }
 
-    /// Requires the client to authenticate by `until`.
     pub fn require_authentication(&mut self, until: Instant, place: Unauthenticated) {
         self.probation = Some(Box::new((until, place)));
     }
 
-    /// Returns `true` if the client has not authenticated yet.
     pub fn must_authenticate(&self) -> bool {
         self.probation.is_some()
     }

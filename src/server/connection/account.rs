@@ -129,8 +129,8 @@ impl Connection {
     }
 
     /// Returns the memory that the connection uses above its base charge, in bytes, and the time of its last activity.
-    pub fn burden(&self) -> (u64, Option<Instant>) {
-        let (unread, stuck) = self.outbox.burden();
+    pub fn memory_used(&self) -> (u64, Option<Instant>) {
+        let (unread, stuck) = self.outbox.memory_used();
         let Some(backlog) = &self.backlog else { return (unread, stuck) };
         let own = backlog.charged();
         (unread + own, stuck.max(backlog.last_received.filter(|_| own > 0)))

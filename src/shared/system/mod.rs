@@ -15,7 +15,6 @@ mod kernel;
 
 pub use kernel::*;
 
-/// Returns `true` if the file is a listening socket.
 pub fn is_listener(file: impl AsFd) -> bool {
     let mut listens = [0];
     option(file, libc::SO_ACCEPTCONN, &mut listens).is_ok() && listens != [0]
