@@ -46,7 +46,8 @@ impl StopRequests {
     pub fn watch() -> io::Result<StopRequests> {
         let requests = StopRequests::default();
         for signal in [SIGTERM, SIGINT].into_iter().filter(|signal| !is_ignored(*signal)) {
-            // Both actions run in the signal handler, so no signal is lost between them and
+            // The flag and the default action are set in the signal handler, so no signal is lost before
+            // [`StopRequests::last_check`].
             // [`StopRequests::last_check`].
             signal_hook::flag::register(signal, requests.received.clone())?;
             signal_hook::flag::register_conditional_default(signal, requests.replacing.clone())?;

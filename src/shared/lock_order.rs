@@ -7,40 +7,40 @@
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
-/// Startup and shutdown of a server (`Running`).
+/// The rank of the lock for starting and stopping a server (`Running`).
 pub const SERVER: u8 = 1;
 
-/// Creation and removal of segments, and retries of a failed disk (`Wal`).
+/// The rank of the lock for creating and removing segments and for retrying a failed disk (`Wal`).
 pub const MAINTENANCE: u8 = 2;
 
-/// One sync at a time (`Wal`).
+/// The rank of the lock that permits one sync at a time (`Wal`).
 pub const SYNCING: u8 = 3;
 
-/// The open files, and the bytes that are not durable yet (`Wal`).
+/// The rank of the lock that guards the open files and the bytes that are not durable yet (`Wal`).
 pub const WRITER: u8 = 4;
 
-/// The engine and the journal (`Hub`).
+/// The rank of the lock that guards the engine and the journal (`Hub`).
 pub const ENGINE: u8 = 5;
 
-/// The output of one connection (`Outbox`).
+/// The rank of the lock that guards the output of one connection (`Outbox`).
 pub const OUTPUT: u8 = 6;
 
-/// The wake-up time of a thread (`Bell`).
+/// The rank of the lock that guards the wake-up time of a thread (`Bell`).
 pub const WAKE_UP: u8 = 7;
 
-/// The queue of replies that wait for the log (`Durability`).
+/// The rank of the lock that guards the replies that wait for the log (`Durability`).
 pub const HELD_REPLIES: u8 = 8;
 
-/// Reports of the state of this server to the cluster (`Active`).
+/// The rank of the lock for reporting the state of this server to the cluster (`Active`).
 pub const REPORTING: u8 = 9;
 
-/// The position of the next entry in the shared log (`Shipper`).
+/// The rank of the lock that guards the position of the next entry in the shared log (`Shipper`).
 pub const SHIPPING: u8 = 10;
 
-/// A connection to etcd (`Etcd`).
+/// The rank of the lock that guards a connection to etcd (`Etcd`).
 pub const GATEWAY: u8 = 11;
 
-/// The log target. Log lines can be written while any lock except a leaf is held.
+/// The rank of the lock that guards the log target. Log lines can be written while any lock except a leaf is held.
 pub const LOG_LINES: u8 = 12;
 
 /// The highest rank. A thread that holds such a lock must not acquire another lock.

@@ -52,7 +52,7 @@ pub fn configure(is_limited: bool) {
     }
 }
 
-/// This C library needs no settings.
+/// C libraries other than glibc need no settings.
 #[cfg(not(target_env = "gnu"))]
 pub fn configure(_is_limited: bool) {}
 
@@ -65,7 +65,7 @@ pub const GIVE_BACK: Option<fn()> = Some(trim);
 #[cfg(target_env = "musl")]
 pub const GIVE_BACK: Option<fn()> = Some(|| HEAP.give_back());
 
-/// Other C libraries need no such function.
+/// C libraries other than glibc and musl need no such function.
 #[cfg(not(any(target_env = "gnu", target_env = "musl")))]
 pub const GIVE_BACK: Option<fn()> = None;
 

@@ -19,7 +19,7 @@ fn copy(buffer: &mut [u8], to: usize, from: usize, length: usize) {
     let buffer = &mut buffer[..to.max(from) + length + 32];
     buffer.iter_mut().enumerate().for_each(|(place, it)| *it = byte(place));
     let start = buffer.as_mut_ptr();
-    // SAFETY: both ranges are within the buffer.
+    // SAFETY: the source and the destination are within the buffer.
     let returned = unsafe { beanpole_copy(start.add(to), start.add(from), length) };
     assert_eq!(returned, start.wrapping_add(to));
     let wrong = buffer.iter().enumerate().find(|(place, it)| {
