@@ -9,6 +9,7 @@ mod daemon;
 
 mod cluster {
     mod engine;
+    mod failover;
     mod member;
     mod program;
     mod requests;
