@@ -34,18 +34,9 @@ mod yaml;
 
 /// The names that subcommands share.
 mod prelude {
-    pub use super::bulk::MAX_DELAY;
-    pub use super::call::*;
-    pub use super::input::*;
-    pub use super::link::*;
-    pub use super::opts::*;
-    pub use super::out::*;
-    pub use super::problem::*;
-    pub use super::record::*;
-    pub use super::scan::*;
-    pub use super::tags::*;
     pub use super::tubes::{each_tube, report_refused};
-    pub use super::yaml::StatsReply;
+    pub use super::{bulk::MAX_DELAY, yaml::StatsReply};
+    pub use super::{call::*, input::*, link::*, opts::*, out::*, problem::*, record::*, scan::*, tags::*};
     pub(in crate::ctl) use super::{name, print_stderr, yaml};
     pub use crate::shared::json;
 }

@@ -15,9 +15,8 @@ const MAX_REPORTS: u64 = 10;
 struct Put<'a> {
     link: Link,
     pipeline: Pipeline<()>,
-    pri: u32,
-    delay: u32,
-    ttr: u32,
+    /// The priority, the delay in seconds, and the time to run in seconds.
+    numbers: (u32, u32, u32),
     tags: String,
     results: Results<'a>,
 }
@@ -88,8 +87,8 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     }
     let ids = if lines && !call.has(&JSON) { None } else { Some(call.has(&JSON)) };
     let tags = tags(call)?;
-    let (pri, delay) = (call.short_number(&PRI)?.unwrap_or(1024), call.short_number(&DELAY)?.unwrap_or(0));
-    let ttr = call.short_number(&TTR)?.unwrap_or(60);
+    let number = |opt: &Flag, default| call.short_number(opt).map(|number| number.unwrap_or(default));
+    let numbers = (number(&PRI, 1024)?, number(&DELAY, 0)?, number(&TTR, 60)?);
     let reads = call.operands.is_empty();
     if reads && files.is_empty() && !lines && std::io::stdin().is_terminal() {
         return Err(Problem::usage("put requires a body, --lines, --file, or a body on stdin"));
@@ -105,7 +104,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     let what = if lines { "line" } else { "job" };
     let results = Results { out, ids, what, done: 0, known: 0, refused: 0 };
     let tags = tags.into_iter().map(|(_, tag)| tag).collect();
-    let mut state = Put { link, pipeline: Pipeline::new(), pri, delay, ttr, tags, results };
+    let mut state = Put { link, pipeline: Pipeline::new(), numbers, tags, results };
     for body in &call.operands {
         state.add(body.as_bytes())?;
     }
@@ -134,7 +133,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
 impl Put<'_> {
     fn add(&mut self, body: &[u8]) -> Result {
         let Put { link, pipeline, results, .. } = self;
-        put(pipeline.add(()), (self.pri, self.delay, self.ttr), &self.tags, body);
+        put(pipeline.add(()), self.numbers, &self.tags, body);
         pipeline.send_full_batch(link, &mut |(), reply| results.add(&reply.line))
     }
 }

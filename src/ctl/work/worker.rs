@@ -276,15 +276,13 @@ impl Worker {
     /// Reports a failed job with the command `fail`. Returns `None` if the server does not support the command, or the
     /// delay in seconds before the next try, or `Some(None)` if the job was buried.
     fn fail(&mut self, job: &Task, reason: &[u8]) -> Result<Option<Option<u64>>> {
-        if self.knows_fail == Some(false) {
-            return Ok(None);
-        }
         if self.knows_fail.is_none() {
             // Tests for support with an invalid command. A server without support would execute the failure reason as a
             // command.
-            let known = self.link().ask("fail x")?.line != "UNKNOWN_COMMAND";
-            self.knows_fail = Some(known);
-            return self.fail(job, reason);
+            self.knows_fail = Some(self.link().ask("fail x")?.line != "UNKNOWN_COMMAND");
+        }
+        if self.knows_fail == Some(false) {
+            return Ok(None);
         }
         let mut command = format!("fail {} {} {}\r\n", job.id, job.pri, reason.len()).into_bytes();
         command.extend_from_slice(reason);
