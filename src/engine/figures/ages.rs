@@ -53,33 +53,22 @@ impl Engine {
             if self.agenda.steps.are_used_up() {
                 return Progress::More;
             }
-            let number = match &find.tube {
-                None => None,
-                Some(name) => match self.tubes.find(name) {
-                    None => break,
-                    number => number,
-                },
-            };
-            match self.oldest_of(number, find.found.len(), &mut find.walk) {
-                Some(put) => {
-                    find.found.push(put);
-                    self.agenda.steps.take(1);
-                    find.walk = None;
-                }
-                None => return Progress::More,
+            let number = find.tube.as_ref().map(|name| self.tubes.find(name));
+            if number == Some(None) {
+                break;
             }
+            let Some(put) = self.oldest_of(number.flatten(), find) else { return Progress::More };
+            find.found.push(put);
+            find.walk = None;
+            self.agenda.steps.take(1);
         }
         Progress::Done
     }
 
     /// Returns the creation time of the oldest job in a state, or `Some(None)` if no job is in the state. Returns
     /// `None` if the step budget runs out first.
-    fn oldest_of(
-        &mut self,
-        number: Option<u32>,
-        position: usize,
-        walk: &mut Option<(u32, u64)>,
-    ) -> Option<Option<Time>> {
+    fn oldest_of(&mut self, number: Option<u32>, find: &mut FindOldest) -> Option<Option<Time>> {
+        let position = find.found.len();
         let state = STATES[position];
         if self.count_of(number, state) == 0 {
             return Some(None);
@@ -94,8 +83,8 @@ impl Engine {
             let bound = self.bounds(number)[position];
             // If IDs are sparse, a walk over all jobs is faster than a search by ID.
             let rows = self.store.last_id.saturating_sub(bound) / 16;
-            if walk.is_some() || rows > u64::from(self.store.jobs.slots.end()) {
-                return self.walk_all(number, position, walk);
+            if find.walk.is_some() || rows > u64::from(self.store.jobs.slots.end()) {
+                return self.walk_all(number, state, &mut find.walk);
             }
             if self.agenda.steps.are_used_up() {
                 return None;
@@ -137,15 +126,10 @@ impl Engine {
     }
 
     /// Checks all jobs. Does not raise the bound, because older jobs can enter the state during the walk.
-    fn walk_all(
-        &mut self,
-        number: Option<u32>,
-        position: usize,
-        walk: &mut Option<(u32, u64)>,
-    ) -> Option<Option<Time>> {
+    fn walk_all(&mut self, tube: Option<u32>, state: State, walk: &mut Option<(u32, u64)>) -> Option<Option<Time>> {
         let (mut from, mut smallest) = walk.unwrap_or((0, u64::MAX));
         while let Some(slot) = self.next_job(&mut from) {
-            if self.is_in(slot, number, STATES[position]) {
+            if self.is_in(slot, tube, state) {
                 smallest = smallest.min(self.store.jobs.get(slot).id.0);
             }
         }

@@ -63,6 +63,58 @@ impl NamePage {
     }
 }
 
+/// The maximum length of a queue that is read completely.
+const SHORT: u64 = 512;
+
+#[derive(Debug)]
+pub struct IdPage {
+    pub tube: Box<[u8]>,
+    state: State,
+    /// The page contains only larger IDs. The bound grows during the search by ID.
+    above: u64,
+    limit: usize,
+    found: Vec<JobId>,
+    smallest: Option<Smallest<JobId>>,
+    from: u32,
+}
+
+impl IdPage {
+    /// Creates an empty page for the first `limit` IDs larger than `above`. `limit` is at most 1,000.
+    pub fn new(tube: Box<[u8]>, state: State, above: u64, limit: usize) -> IdPage {
+        IdPage { tube, state, above, limit, found: Vec::new(), smallest: None, from: 0 }
+    }
+
+    pub fn footprint(&self) -> u64 {
+        (self.tube.len() + 8 * self.limit) as u64
+    }
+}
+
+/// A walk over buried jobs that can take several turns.
+#[derive(Debug)]
+pub struct BuriedWalk {
+    /// The name of the tube; `None` for all tubes.
+    tube: Option<Box<[u8]>>,
+    /// The number of the next tube to check; `None` after the last tube.
+    next_tube: Option<u32>,
+    /// The remaining buried jobs of the current tube, in reverse order.
+    ids: Vec<JobId>,
+    /// The numbers of tubes with many buried jobs, in ascending order. A walk over all slots finds these jobs.
+    long: Vec<u32>,
+    /// The next slot in the walk over all slots.
+    from: u32,
+}
+
+impl BuriedWalk {
+    pub fn new(tube: Option<Box<[u8]>>) -> BuriedWalk {
+        BuriedWalk { tube, next_tube: Some(0), ids: Vec::new(), long: Vec::new(), from: 0 }
+    }
+
+    pub fn footprint(&self) -> u64 {
+        let name = self.tube.as_ref().map_or(0, |name| name.len());
+        (name + self.ids.capacity() * size_of::<JobId>() + self.long.capacity() * 4) as u64
+    }
+}
+
 fn key(job: &Job) -> (Priority, Time, JobId) {
     (job.pri, job.due, job.id)
 }
@@ -240,35 +292,7 @@ impl Engine {
             }
         }
     }
-}
 
-/// The maximum length of a queue that is read completely.
-const SHORT: u64 = 512;
-
-#[derive(Debug)]
-pub struct IdPage {
-    pub tube: Box<[u8]>,
-    state: State,
-    /// The page contains only larger IDs. The bound grows during the search by ID.
-    above: u64,
-    limit: usize,
-    found: Vec<JobId>,
-    smallest: Option<Smallest<JobId>>,
-    from: u32,
-}
-
-impl IdPage {
-    /// Creates an empty page for the first `limit` IDs larger than `above`. `limit` is at most 1,000.
-    pub fn new(tube: Box<[u8]>, state: State, above: u64, limit: usize) -> IdPage {
-        IdPage { tube, state, above, limit, found: Vec::new(), smallest: None, from: 0 }
-    }
-
-    pub fn footprint(&self) -> u64 {
-        (self.tube.len() + 8 * self.limit) as u64
-    }
-}
-
-impl Engine {
     /// Continues to fill the page, and returns the IDs when the page is complete. Returns `None` if the tube does not
     /// exist.
     pub fn list_ids(&mut self, page: &mut IdPage) -> Option<(Progress, Vec<JobId>)> {
@@ -346,35 +370,7 @@ impl Engine {
         ids.truncate(limit);
         (Progress::Done, ids)
     }
-}
 
-/// A walk over buried jobs that can take several turns.
-#[derive(Debug)]
-pub struct BuriedWalk {
-    /// The name of the tube; `None` for all tubes.
-    tube: Option<Box<[u8]>>,
-    /// The number of the next tube to check; `None` after the last tube.
-    next_tube: Option<u32>,
-    /// The remaining buried jobs of the current tube, in reverse order.
-    ids: Vec<JobId>,
-    /// The numbers of tubes with many buried jobs, in ascending order. A walk over all slots finds these jobs.
-    long: Vec<u32>,
-    /// The next slot in the walk over all slots.
-    from: u32,
-}
-
-impl BuriedWalk {
-    pub fn new(tube: Option<Box<[u8]>>) -> BuriedWalk {
-        BuriedWalk { tube, next_tube: Some(0), ids: Vec::new(), long: Vec::new(), from: 0 }
-    }
-
-    pub fn footprint(&self) -> u64 {
-        let name = self.tube.as_ref().map_or(0, |name| name.len());
-        (name + self.ids.capacity() * size_of::<JobId>() + self.long.capacity() * 4) as u64
-    }
-}
-
-impl Engine {
     /// Returns the next buried job. Returns `None` after the last job or if the step budget is used up;
     /// [`Engine::walked_buried`] distinguishes the two cases.
     pub fn next_buried(&mut self, walk: &mut BuriedWalk) -> Option<JobId> {

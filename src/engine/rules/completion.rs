@@ -155,7 +155,7 @@ impl Engine {
             Outcome::Failed(result) | Outcome::Fault(result) => (false, result),
             Outcome::Gone => (false, Body::default()),
         };
-        if self.lacks_memory(result.len() as u64) || !self.claim_result(slot, result.len()) {
+        if !self.has_memory(result.len() as u64) || !self.claim_result(slot, result.len()) {
             return Err(NotCompleted::OutOfMemory);
         }
         if !done {

@@ -150,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// Serves all unblocked tubes, beginning with the tube that has the most urgent job.
+    /// Serves all tubes in `lanes.unblocked`, beginning with the tube that has the most urgent job.
     pub(in crate::engine) fn serve_all_unblocked(&mut self, now: Time) {
         let tubes = std::mem::take(&mut self.store.lanes.unblocked).into_iter().enumerate();
         // There is usually only one tube. A heap compiles to an eighth of the code of a sort.

@@ -146,7 +146,7 @@ impl Engine {
     /// Stores the reason of the last failure of the job in `slot`, if memory and log space suffice.
     pub(in crate::engine) fn note_reason(&mut self, slot: u32, reason: &[u8]) {
         let reason = truncated(reason);
-        if reason.is_empty() || self.lacks_memory(REASON_COST + reason.len() as u64) {
+        if reason.is_empty() || !self.has_memory(REASON_COST + reason.len() as u64) {
             return;
         }
         if !self.store.jobs.get(slot).is_volatile() && !self.claim_log_room(reason.len()) {

@@ -64,7 +64,7 @@ impl Engine {
     fn next_match(&mut self, number: u32) -> Option<(ClientId, u32)> {
         let holder = self.first_in_queue(number, ReservePolicy::PerConnection);
         let leaser = match self.tubes.get(number).first(ReservePolicy::Lease, &self.store.jobs) {
-            // While `serving` is set, a client with `PerConnection` that has waited longer may not have been found yet.
+            // While `serving` is set, outdated watches may hide a client with `PerConnection` that has waited longer.
             Some(_) if !self.tubes.get(number).serving => self.first_in_queue(number, ReservePolicy::Lease),
             _ => None,
         };

@@ -1,7 +1,7 @@
 //! The memory limit.
 //!
 //! Owns the total memory of the engine and its comparison with the limit. Must not refuse requests: verbs refuse
-//! requests if [`Engine::lacks_memory`] returns `true`.
+//! requests if [`Engine::has_memory`] returns `false`.
 //!
 //! Promises: P21.
 //! Touches: clients, limits, store, tubes.
@@ -58,14 +58,9 @@ impl Engine {
         self.store.jobs.bodies.take_released()
     }
 
+    /// Returns `true` if a request may use this many more bytes, within the memory limit and the system's free memory.
     pub fn has_memory(&self, bytes: u64) -> bool {
-        !self.lacks_memory(bytes)
-    }
-
-    /// Returns `true` if a request must not use this many more bytes, because of the memory limit or because the system
-    /// has no free memory.
-    pub(in crate::engine) fn lacks_memory(&self, bytes: u64) -> bool {
-        let most = self.limits.max_memory.saturating_sub(self.limits.kept_memory);
-        self.exhausted || self.memory().total() + bytes > most
+        let limit = self.limits.max_memory.saturating_sub(self.limits.kept_memory);
+        !self.exhausted && self.memory().total() + bytes <= limit
     }
 }

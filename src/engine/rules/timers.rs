@@ -21,15 +21,13 @@ impl Engine {
     /// Processes the first due event. Returns `true` if no more events are due. The caller must take the notifications
     /// after each call, because the next event can invalidate their content.
     pub fn tick(&mut self, now: Time) -> bool {
-        match self.agenda.deadlines.first() {
-            Some((at, owner)) if at <= now => match owner {
-                TimerKey::Client(number) => self.client_due(ClientId(number), now),
-                TimerKey::Tube(number) => self.tube_due(number, now),
-                TimerKey::Extras => self.extras_due(now),
-                TimerKey::Keys => self.key_due(),
-                TimerKey::Schedules => self.schedule_due(now),
-            },
-            _ => {}
+        match self.agenda.deadlines.first().filter(|(at, _)| *at <= now).map(|(_, owner)| owner) {
+            Some(TimerKey::Client(number)) => self.client_due(ClientId(number), now),
+            Some(TimerKey::Tube(number)) => self.tube_due(number, now),
+            Some(TimerKey::Extras) => self.extras_due(now),
+            Some(TimerKey::Keys) => self.key_due(),
+            Some(TimerKey::Schedules) => self.schedule_due(now),
+            None => {}
         }
         self.next_deadline() > now
     }
@@ -39,9 +37,8 @@ impl Engine {
     fn client_due(&mut self, client: ClientId, now: Time) {
         let state = &self.clients[client];
         let waiting = state.waiting;
-        match state.reserved().first() {
-            Some(((end, _), slot)) if end <= now => return self.expire(slot, now),
-            _ => {}
+        if let Some((_, slot)) = state.reserved().first().filter(|((end, _), _)| *end <= now) {
+            return self.expire(slot, now);
         }
         match waiting {
             Some(_) if state.in_margin(now) => self.end_wait(client, NoJob::DeadlineSoon),
@@ -128,15 +125,17 @@ impl Engine {
         let (_, number) = self.store.extras.ends.first().expect("a time to live that ends");
         let slot = self.store.extras.get(number).slot;
         let job = self.store.jobs.get(slot);
-        if job.completion != CompletionPolicy::Keep {
-            if matches!(job.state(), State::Reserved | State::Buried) {
-                self.store.extras.spare(number);
-                return self.retime_extras();
+        match (job.completion, job.state()) {
+            (CompletionPolicy::Keep, state) => {
+                self.store.evicted += u64::from(state != State::Finished);
+                self.remove_job(slot, Outcome::Gone);
+                self.serve_unblocked(now);
             }
-            return self.expire_job(slot, now);
+            (_, State::Reserved | State::Buried) => {
+                self.store.extras.spare(number);
+                self.retime_extras();
+            }
+            _ => self.expire_job(slot, now),
         }
-        self.store.evicted += u64::from(self.store.jobs.get(slot).state() != State::Finished);
-        self.remove_job(slot, Outcome::Gone);
-        self.serve_unblocked(now);
     }
 }

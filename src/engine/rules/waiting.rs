@@ -134,17 +134,16 @@ impl Engine {
             return None;
         }
         let state = &self.clients[client];
-        let is_holder = state.reserve_policy == ReservePolicy::PerConnection;
-        if is_holder {
+        if state.reserve_policy == ReservePolicy::PerConnection {
             self.agenda.steps.take(state.watched.len() as u64);
+            if state.mode == ReserveMode::Urgent {
+                // Fast path for the default mode of beanstalk clients. The search fits into one turn.
+                return self.heads(client).min_by_key(|&slot| self.store.jobs.get(slot).ready_key());
+            }
         }
-        if !is_holder || state.mode != ReserveMode::Urgent {
-            let mut search = Search::default();
-            self.search_tubes(client, &mut search, usize::MAX);
-            return self.found(client, &search);
-        }
-        // Fast path for the default mode of beanstalk clients. The search fits into one turn.
-        self.heads(client).min_by_key(|&slot| self.store.jobs.get(slot).ready_key())
+        let mut search = Search::default();
+        self.search_tubes(client, &mut search, usize::MAX);
+        self.found(client, &search)
     }
 
     /// Continues `search` with up to `most` more tubes in the watch list of `client`. With `PerConnection`, the most
@@ -154,7 +153,7 @@ impl Engine {
         let state = &self.clients[client];
         let (reserve_policy, turn, count) = (state.reserve_policy, state.turn as usize, state.watched.len());
         let mode = state.mode;
-        let weighted = mode != ReserveMode::Urgent;
+        let is_random = mode != ReserveMode::Urgent || reserve_policy == ReservePolicy::Lease;
         let end = count.min(search.seen.saturating_add(most));
         let start = turn.min(count.saturating_sub(1));
         self.agenda.steps.take((end - search.seen) as u64);
@@ -167,14 +166,12 @@ impl Engine {
             search.found += weight;
             let job = self.store.jobs.get(slot);
             let rank = match reserve_policy {
-                ReservePolicy::PerConnection if weighted => (0, Time::default()),
                 ReservePolicy::PerConnection => job.ready_key(),
-                ReservePolicy::Notified => (priority_class(job.pri) as u32, Time::default()),
-                ReservePolicy::Lease => (0, Time::default()),
+                ReservePolicy::Notified | ReservePolicy::Lease => (priority_class(job.pri) as u32, Time::default()),
             };
             let better = match search.best {
                 None => true,
-                Some(_) if weighted || reserve_policy == ReservePolicy::Lease => self.roll(search.found) < weight,
+                Some(_) if is_random => self.roll(search.found) < weight,
                 Some((best, ..)) => rank < best,
             };
             if better {

@@ -30,6 +30,24 @@ impl Kick {
     }
 }
 
+/// The progress of [`Engine::touch_all`] across turns.
+#[derive(Clone, Copy, Debug)]
+pub struct TouchAll {
+    begin: Time,
+    /// The heap index of the next job to check. All earlier jobs are done.
+    at: usize,
+    /// The number of jobs that the client held at the end of the last turn. A different number means that jobs have
+    /// moved in the heap.
+    held: usize,
+}
+
+impl TouchAll {
+    /// Returns the initial progress. All times to run will start at `begin`.
+    pub fn new(begin: Time) -> TouchAll {
+        TouchAll { begin, at: 0, held: 0 }
+    }
+}
+
 impl Engine {
     /// Deletes a job. A job that `client` has reserved is completed. Returns `false` if the job does not exist or
     /// another client has reserved the job.
@@ -201,27 +219,7 @@ impl Engine {
         let slot = self.first_in(self.clients[client].used, state);
         slot.map(|slot| self.store.jobs.view(slot))
     }
-}
 
-/// The progress of [`Engine::touch_all`] across turns.
-#[derive(Clone, Copy, Debug)]
-pub struct TouchAll {
-    begin: Time,
-    /// The heap index of the next job to check. All earlier jobs are done.
-    at: usize,
-    /// The number of jobs that the client held at the end of the last turn. A different number means that jobs have
-    /// moved in the heap.
-    held: usize,
-}
-
-impl TouchAll {
-    /// Returns the initial progress. All times to run will start at `begin`.
-    pub fn new(begin: Time) -> TouchAll {
-        TouchAll { begin, at: 0, held: 0 }
-    }
-}
-
-impl Engine {
     /// Reserves one more job of the tubes that `client` watches, without waiting. Returns `None` if no job is found in
     /// the current turn.
     pub fn reserve_more(&mut self, client: ClientId, now: Time) -> Option<JobView<'_>> {
@@ -278,9 +276,7 @@ impl Engine {
     pub fn is_buried(&self, id: JobId) -> bool {
         self.job(id).is_some_and(|job| job.state() == State::Buried)
     }
-}
 
-impl Engine {
     pub fn job_times(&self) -> &JobTimes {
         &self.job_times
     }
@@ -352,7 +348,7 @@ impl Engine {
 
     /// Returns the measurements of the tube, or `None` if there is no memory to start measuring.
     fn tube_times(&mut self, number: u32) -> Option<&mut TubeTimes> {
-        if self.tubes.get(number).times.is_none() && self.lacks_memory(TIMES_COST) {
+        if self.tubes.get(number).times.is_none() && !self.has_memory(TIMES_COST) {
             return None;
         }
         Some(self.tubes.measure(number))

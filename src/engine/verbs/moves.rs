@@ -92,10 +92,7 @@ impl Engine {
             moving.left = moving.left.min(count);
             self.tubes.handle(from)
         });
-        if self.tubes.at(origin).is_none() {
-            return Ok(Progress::Done);
-        }
-        if moving.left == 0 || count == 0 {
+        if self.tubes.at(origin).is_none() || moving.left == 0 || count == 0 {
             return Ok(Progress::Done);
         }
         let to = self.open_tube(client, &moving.to)?;
@@ -103,17 +100,17 @@ impl Engine {
             let (from, to, states, bound) = (moving.from.clone(), moving.to.clone(), [moving.state], moving.left);
             moving.open = self.open_operation(OpenOperation { from, to, states: states.into(), bound });
         }
-        let mut checked = 1;
-        // A tube that no client uses or watches is closed when its last job moves.
-        while moving.left > 0 && checked > 0 && moving.passed <= MAX_SKIPPED && self.tubes.at(origin).is_some() {
-            checked = self.move_some(from, to, moving, now);
-            if self.agenda.steps.are_used_up() {
-                break;
+        let ended = loop {
+            let checked = self.move_some(from, to, moving, now);
+            // A tube that no client uses or watches is closed when its last job moves.
+            let is_closed = self.tubes.at(origin).is_none();
+            let ended = moving.left == 0 || checked == 0 || moving.passed > MAX_SKIPPED || is_closed;
+            if ended || self.agenda.steps.are_used_up() {
+                break ended;
             }
-        }
+        };
         self.serve(to, now);
         self.close_tube_if_idle(to);
-        let ended = moving.left == 0 || checked == 0 || moving.passed > MAX_SKIPPED || self.tubes.at(origin).is_none();
         Ok(if ended { Progress::Done } else { Progress::More })
     }
 

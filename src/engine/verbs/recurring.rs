@@ -56,7 +56,7 @@ impl Engine {
         let before = self.find_schedule(tube, &schedule.name);
         let own = new.body.len() + schedule.logged_size();
         let bytes = own + self.tubes.get(tube).name.len();
-        let put = self.lacks_memory(JOB_COST + SCHEDULE_COST + own as u64) || !self.claim_put(bytes, false);
+        let put = !self.has_memory(JOB_COST + SCHEDULE_COST + own as u64) || !self.claim_put(bytes, false);
         if put {
             self.close_tube_if_idle(tube);
             return Err(Refused::OutOfMemory);

@@ -212,7 +212,7 @@ impl Engine {
         if timeout == Span::ZERO {
             return JobEnd::TimedOut;
         }
-        if self.lacks_memory(WAITER_COST) {
+        if !self.has_memory(WAITER_COST) {
             return JobEnd::OutOfMemory;
         }
         self.wait_for_outcome(client, slot, now + timeout);

@@ -67,7 +67,7 @@ impl Engine {
             if matches!(options.dedup_key, DedupKey::Id(_)) {
                 return Err(Refused::Duplicate);
             }
-            if attach && self.lacks_memory(ATTACHMENT_COST) {
+            if attach && !self.has_memory(ATTACHMENT_COST) {
                 return Err(Refused::OutOfMemory);
             }
             self.coalesce(slot, options.durable)?;
@@ -139,7 +139,7 @@ impl Engine {
         let volatile = options.as_ref().is_some_and(|options| !options.durable);
         let own = new.body.length() + options.as_ref().map_or(0, logged_options);
         let bytes = tube.name.len() + own;
-        if self.lacks_memory(JOB_COST + own as u64) || !self.claim_put(bytes, volatile) {
+        if !self.has_memory(JOB_COST + own as u64) || !self.claim_put(bytes, volatile) {
             return Err(Refused::OutOfMemory);
         }
         self.store.last_id += 1;

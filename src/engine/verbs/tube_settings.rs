@@ -31,7 +31,7 @@ impl Engine {
         if self.is_circle(name, &settings) {
             return Err(NotSet::Circle);
         }
-        if self.lacks_memory(RULES_COST + settings.dead_length() as u64) {
+        if !self.has_memory(RULES_COST + settings.dead_length() as u64) {
             return Err(NotSet::OverLimit);
         }
         let number = self.open_tube(client, name).map_err(|_| NotSet::OverLimit)?;
@@ -72,7 +72,7 @@ impl Engine {
         now: Time,
     ) -> Result<(), OverLimit> {
         if most != [None; 3] {
-            if self.lacks_memory(RULES_COST) {
+            if !self.has_memory(RULES_COST) {
                 return Err(OverLimit);
             }
             self.open_tube(client, name)?;

@@ -80,7 +80,7 @@ impl Engine {
         }
         let watches = self.clients.memory() + WATCH_COST;
         let many = watched.len() >= self.limits.max_watched || watches > self.limits.max_memory / WATCHES_PART;
-        if many || self.lacks_memory(WATCH_COST) {
+        if many || !self.has_memory(WATCH_COST) {
             return Err(OverLimit);
         }
         let number = self.open_tube(client, name)?;
@@ -204,7 +204,7 @@ impl Engine {
 
     fn mark_wanted(&mut self, client: ClientId, wanted: &mut WantedTubes) {
         if wanted.at == 0 {
-            // Watches that no list has named have the mark 0.
+            // The initial mark of a watch is 0.
             self.clients.leases = self.clients.leases.wrapping_add(1).max(1);
             wanted.mark = self.clients.leases;
         }
@@ -294,7 +294,7 @@ impl Engine {
         let many = self.tubes.table.memory + cost > self.limits.max_memory / TUBES_PART;
         let left = self.limits.max_tubes.saturating_sub(self.tubes.len());
         let opened = self.clients[client].opened;
-        let is_full = left == 0 || opened as usize > left || many || self.lacks_memory(cost);
+        let is_full = left == 0 || opened as usize > left || many || !self.has_memory(cost);
         if is_full && self.tubes.find(name).is_none() {
             return Err(OverLimit);
         }
