@@ -7,7 +7,7 @@ use std::io;
 
 use super::record::Record;
 use super::replay::{scan, Scanned, Window};
-use super::segment::{segment_name, segment_number, Beginning, Header, RecordKey, HEADER};
+use super::segment::{numbers_in, segment_name, segment_number, Beginning, Header, RecordKey, HEADER};
 use super::storage::{LogFile, Storage, StoredFile};
 use super::types::{in_file, OpenError};
 
@@ -109,10 +109,7 @@ fn pour(from: &dyn Storage, name: &str, to: &dyn LogFile, end: u64) -> io::Resul
 }
 
 fn numbers(storage: &dyn Storage) -> Result<Vec<u64>, OpenError> {
-    let names = storage.list().map_err(OpenError::Folder)?;
-    let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
-    numbers.sort_unstable();
-    Ok(numbers)
+    storage.list().map(|names| numbers_in(&names, segment_number)).map_err(OpenError::Folder)
 }
 
 fn header(storage: &dyn Storage, number: u64) -> Option<Header> {

@@ -22,7 +22,7 @@ pub struct SharedTail {
 #[derive(Debug, Default)]
 pub struct Bytes {
     /// The bytes of all records, without the shared tails.
-    own: Vec<u8>,
+    pub own: Vec<u8>,
     tails: Vec<Placed>,
     shared: usize,
 }
@@ -61,23 +61,6 @@ impl Bytes {
         self.own.len() + self.shared
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.own.is_empty()
-    }
-
-    /// Returns the number of unshared bytes, which is the offset of the next record in [`Bytes::own`].
-    pub fn own_len(&self) -> usize {
-        self.own.len()
-    }
-
-    pub fn starts_with(&self, bytes: &[u8]) -> bool {
-        self.own.starts_with(bytes)
-    }
-
-    pub fn extend(&mut self, bytes: &[u8]) {
-        self.own.extend_from_slice(bytes);
-    }
-
     /// Appends a record that will be written at offset `at` of the segment with this key, and returns the size of the
     /// record. With `tail`, `record` must not contain the bytes of the tail, and [`Bytes::seal`] must be called
     /// afterwards.
@@ -106,10 +89,6 @@ impl Bytes {
     /// Returns `true` if `next` can be appended without exceeding `most` bytes, and neither buffer has shared tails.
     pub fn can_append(&self, next: &Bytes, most: usize) -> bool {
         self.shared + next.shared == 0 && self.own.len() + next.own.len() <= most
-    }
-
-    pub fn own(&self) -> &[u8] {
-        &self.own
     }
 
     /// Returns the records between two offsets in [`Bytes::own`], which must be record boundaries.
@@ -149,10 +128,6 @@ impl Bytes {
         let own = starts.zip(ends.chain([self.own.len()])).map(|(from, to)| &self.own[from..to]);
         let tails = self.tails.iter().map(|placed| placed.tail.bytes()).chain([&[][..]]);
         own.zip(tails).flat_map(|(own, tail)| [own, tail]).filter(|chunk| !chunk.is_empty())
-    }
-
-    pub fn into_spare(self) -> Vec<u8> {
-        self.own
     }
 }
 
@@ -204,7 +179,7 @@ mod tests {
     fn shared_bodies_are_written_like_copied_ones() {
         let (plain, shared) = samples(5);
         assert_eq!((all(&plain), plain.len()), (all(&shared), shared.len()));
-        assert!(shared.own_len() < 200 && shared.tails.iter().all(|placed| Arc::strong_count(&placed.tail.body) == 3));
+        assert!(shared.own.len() < 200 && shared.tails.iter().all(|placed| Arc::strong_count(&placed.tail.body) == 3));
         let bytes = all(&shared);
         let (record, length) = decode(5, START, &bytes);
         assert_eq!(record, Record::Outcome { id: 0, done: Some(true), fails: 0, result: RESULT });
@@ -217,9 +192,9 @@ mod tests {
     fn parts_make_up_the_whole() {
         let (plain, shared) = samples(5);
         let mut places: Vec<usize> = shared.tails.iter().flat_map(|placed| [placed.record, placed.at]).collect();
-        places.push(shared.own_len());
+        places.push(shared.own.len());
         for &place in &places {
-            let (front, back) = (shared.part(0, place), shared.part(place, shared.own_len()));
+            let (front, back) = (shared.part(0, place), shared.part(place, shared.own.len()));
             assert_eq!(front.len() + back.len(), plain.len());
             assert_eq!([all(&front), all(&back)].concat(), all(&plain));
         }

@@ -5,11 +5,18 @@
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-use super::segment::Place;
 use crate::engine::{Span, State, Time};
 
 /// Maximum size of an encoded variable-length 64-bit number, in bytes.
 pub const LONG: usize = 10;
+
+/// A location in the log. Locations are ordered as the log is written.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Place {
+    pub segment: u64,
+    /// The offset in the segment file, in bytes.
+    pub at: u64,
+}
 
 /// The remaining, undecoded bytes of a payload.
 pub struct Fields<'a>(pub &'a [u8]);

@@ -101,10 +101,6 @@ pub struct Importer {
 }
 
 impl Importer {
-    pub fn new() -> Importer {
-        Importer::default()
-    }
-
     /// Reads the contents of one file. Files must be read in ascending order of their numbers. `name` appears in
     /// descriptions of problems.
     pub fn file(&mut self, name: &str, bytes: &[u8]) {
@@ -191,7 +187,7 @@ mod tests {
     }
 
     fn read_all(files: &[&[u8]]) -> Imported {
-        let mut importer = Importer::new();
+        let mut importer = Importer::default();
         for (index, bytes) in files.iter().enumerate() {
             importer.file(&format!("binlog.{}", index + 1), bytes);
         }
@@ -353,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_missing_file_is_reported() {
-        let mut importer = Importer::new();
+        let mut importer = Importer::default();
         importer.file("binlog.2", &file(V7, &[ready(1, b"one")]));
         importer.gap("binlog.5", "binlog.3");
         importer.file("binlog.5", &file(V7, &[ready(9, b"nine")]));

@@ -18,8 +18,8 @@ use std::collections::VecDeque;
 use super::bytes::{Bytes, SharedTail};
 use super::live_index::{LiveIndex, SegmentItems};
 use super::record::{
-    full_size, group_size, key_size, pause_size, settings_size, Record, CHANGE, CLOSED, DELETE, MARK, OUTCOME, PUT,
-    SNAPSHOT, SYNCED,
+    full_size, group_size, key_size, operation_size, pause_size, settings_size, Record, CHANGE, CLOSED, DELETE, MARK,
+    OUTCOME, PUT, SNAPSHOT, SYNCED,
 };
 use super::segment::{Header, Place, RecordKey, HEADER};
 use super::types::{Batch, Cut, Required, Retired, Synced};
@@ -216,8 +216,7 @@ impl Journal {
 
     fn append_ids(&mut self) {
         self.ids = self.last_id + IDS_AHEAD;
-        self.make_room(MARK as u64);
-        self.push(&Record::Ids(self.ids));
+        self.append_record(MARK as u64, &Record::Ids(self.ids));
         self.ids_appended();
     }
 
@@ -258,8 +257,7 @@ impl Journal {
             Change::Run { slot, schedule } => self.record_run(slot, schedule, engine),
             Change::Replace { slot, before } => self.write_new(Live::Job, slot, Some(full_size(before)), engine),
             Change::Delete { slot, id, size } => {
-                self.make_room(DELETE as u64);
-                self.push(&Record::Delete(id.0));
+                self.append_record(DELETE as u64, &Record::Delete(id.0));
                 self.lost_job(slot, size);
             }
             Change::MemberGone(gone) => self.record_member_gone(&gone),
@@ -271,23 +269,27 @@ impl Journal {
             }
             Change::PauseEnded { tube, name, before } => {
                 let size = pause_size(name.len());
-                self.make_room(size);
-                self.push(&Record::pause(&name, None));
+                self.append_record(size, &Record::pause(&name, None));
                 self.changed(Live::Pause, tube, size, (before, false));
             }
             // No record is needed, because the record of the pause contains the end of the pause.
             Change::PauseOver { tube, name } => self.lost(Live::Pause, tube, pause_size(name)),
             Change::Promise(_) | Change::PromiseKey => {}
             Change::Opened { number, operation } => self.record_opened(number, &operation),
-            Change::Closed { number, names } => self.record_closed(number, names),
+            Change::Closed { number, names } => {
+                self.append_record(MARK as u64, &Record::Done(number.into()));
+                self.lost(Live::Operation, number, operation_size(names));
+            }
             Change::KeyKept(number) => self.write_new(Live::Key, number, None, engine),
             Change::KeyGone { number, names } => self.lost(Live::Key, number, key_size(names)),
             Change::Settings { tube, before } => {
                 self.write_new(Live::Settings, tube, before.map(settings_size), engine);
             }
             Change::SettingsEnded { tube, name, names } => {
-                self.make_room(settings_size(name.len()));
-                self.push(&Record::Settings { tube: &name, settings: TubeSettings::default() });
+                self.append_record(
+                    settings_size(name.len()),
+                    &Record::Settings { tube: &name, settings: TubeSettings::default() },
+                );
                 self.lost(Live::Settings, tube, settings_size(names));
             }
             Change::Shrunk { slot, bytes } => self.resize(slot, bytes, 0),
@@ -296,18 +298,9 @@ impl Journal {
             Change::Reserve(_) | Change::Expire(_) | Change::Lease(_) if self.must_save() => {}
             Change::Adopt(slot) => self.adopt(slot, engine),
             Change::Outcome { slot, result } => self.record_outcome(slot, result, engine),
-            Change::Reserve(_)
-            | Change::Expire(_)
-            | Change::Lease(_)
-            | Change::Kick(_)
-            | Change::Release(_)
-            | Change::Retry(_)
-            | Change::Priority(_)
-            | Change::Skip(_)
-            | Change::Bury(_) => {
+            change => {
                 let (id, change) = engine.stored_change(&change).expect("a change to a job that is there");
-                self.make_room(CHANGE as u64);
-                self.push(&Record::Change(id, change));
+                self.append_record(CHANGE as u64, &Record::Change(id, change));
             }
         }
     }
@@ -350,7 +343,7 @@ impl Journal {
     pub fn begin(&mut self, number: u64, size: u64, before: Place) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, size, HEADER as u64));
-        self.cuts.push(Cut { at: self.buffer.own_len(), segment: number });
+        self.cuts.push(Cut { at: self.buffer.own.len(), segment: number });
         let header = Header {
             log: self.log,
             segment: number,
@@ -362,7 +355,7 @@ impl Journal {
             before_epoch: self.epoch_before(before),
         };
         self.own_from.get_or_insert(Place { segment: number, at: 0 });
-        self.buffer.extend(&header.encode());
+        self.buffer.own.extend_from_slice(&header.encode());
         self.position += HEADER as u64;
         self.mark_due = self.synced.position + SYNCED_EVERY;
     }
@@ -386,6 +379,11 @@ impl Journal {
         self.push_with(&kind(job), tail);
     }
 
+    fn append_record(&mut self, size: u64, record: &Record) {
+        self.make_room(size);
+        self.push(record);
+    }
+
     fn push(&mut self, record: &Record) {
         self.push_with(record, None);
     }
@@ -406,7 +404,7 @@ impl Journal {
         self.is_synced(synced);
         self.append_synced();
         // The next batch will probably have a similar size.
-        spare.reserve(self.buffer.own_len().min(1 << 16));
+        spare.reserve(self.buffer.own.len().min(1 << 16));
         let bytes = std::mem::replace(&mut self.buffer, Bytes::with(spare));
         let current = self.segments.back().map_or(0, |segment| segment.number);
         let segment = std::mem::replace(&mut self.first_segment, current);
@@ -433,7 +431,7 @@ impl Journal {
         let synced = self.synced;
         let current = self.segments.back().expect("a segment");
         let fits = current.bytes + (SYNCED + MARK) as u64 <= current.size;
-        if !self.buffer.is_empty() && fits && synced.position >= self.mark_due {
+        if !self.buffer.own.is_empty() && fits && synced.position >= self.mark_due {
             self.push(&Record::Synced(synced.place));
             self.mark_due = synced.position + SYNCED_EVERY;
         }

@@ -8,9 +8,8 @@ use std::io;
 
 use super::import::{Imported, Importer};
 use super::journal::Journal;
-use super::replay::fill;
-use super::segment::{segment_name, segment_number};
-use super::storage::{Storage, StoredFile};
+use super::segment::{numbers_in, segment_name, segment_number};
+use super::storage::Storage;
 use super::types::{in_file, OpenError};
 use super::writer::Writer;
 use crate::engine::Engine;
@@ -34,12 +33,10 @@ fn foreign_number(name: &str) -> Option<u64> {
 /// imported earlier.
 pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     let names = storage.list().map_err(OpenError::Folder)?;
-    let mut foreign: Vec<u64> = names.iter().filter_map(|name| foreign_number(name)).collect();
-    foreign.sort_unstable();
+    let foreign = numbers_in(&names, foreign_number);
     let has = |mark: &str| names.iter().any(|name| name == mark);
     if has(DONE) {
-        finish(storage, &foreign)?;
-        return Ok(None);
+        return finish(storage).map(|()| None);
     }
     let ours = names.iter().filter_map(|name| segment_number(name));
     if has(BEGUN) {
@@ -58,7 +55,7 @@ pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
         return Ok(None);
     }
     in_file(BEGUN, storage.create(BEGUN, 0).map(drop))?;
-    let mut importer = Importer::new();
+    let mut importer = Importer::default();
     let (mut next, mut bytes) = (foreign[0], Vec::new());
     for number in foreign {
         let name = format!("binlog.{number}");
@@ -66,7 +63,9 @@ pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
             importer.gap(&name, &format!("binlog.{next}"));
         }
         next = number.saturating_add(1);
-        in_file(&name, read_whole(storage, &name, &mut bytes))?;
+        bytes.resize(in_file(&name, storage.length(&name))? as usize, 0);
+        let filled = in_file(&name, storage.read_at(&name, 0, &mut bytes))?;
+        bytes.truncate(filled);
         importer.file(&name, &bytes);
     }
     let imported = importer.finish();
@@ -97,40 +96,28 @@ pub fn carry_out(slots: &[u32], engine: &Engine, journal: &mut Journal, writer: 
     }
     in_file("the log", flush(journal, writer))?;
     in_file(DONE, storage.create(DONE, 0).map(drop))?;
-    let names = storage.list().map_err(OpenError::Folder)?;
-    let foreign: Vec<u64> = names.iter().filter_map(|name| foreign_number(name)).collect();
-    finish(&*storage, &foreign)
+    finish(&*storage)
 }
 
 /// Moves the original files to a subdirectory, and removes the markers. [`BEGUN`] is removed before [`DONE`], because
 /// segments with only [`BEGUN`] count as invalid.
-fn finish(storage: &dyn Storage, foreign: &[u64]) -> Result<(), OpenError> {
-    for number in foreign {
-        let name = format!("binlog.{number}");
-        in_file(&name, storage.rename(&name, &format!("{KEPT}/{name}")))?;
-    }
+fn finish(storage: &dyn Storage) -> Result<(), OpenError> {
     let names = storage.list().map_err(OpenError::Folder)?;
-    for mark in [BEGUN, DONE] {
-        if names.iter().any(|name| name == mark) {
-            in_file(mark, storage.remove(mark))?;
-        }
+    for name in names.iter().filter(|name| foreign_number(name).is_some()) {
+        in_file(name, storage.rename(name, &format!("{KEPT}/{name}")))?;
     }
-    Ok(())
-}
-
-fn read_whole(storage: &dyn Storage, name: &str, bytes: &mut Vec<u8>) -> io::Result<()> {
-    bytes.resize(storage.length(name)? as usize, 0);
-    let filled = fill(&StoredFile(storage, name), 0, bytes)?;
-    bytes.truncate(filled);
+    for mark in [BEGUN, DONE].into_iter().filter(|mark| names.iter().any(|name| name == mark)) {
+        in_file(mark, storage.remove(mark))?;
+    }
     Ok(())
 }
 
 pub(super) fn flush(journal: &mut Journal, writer: &mut Writer) -> io::Result<()> {
-    writer.write(journal.take(Vec::new(), writer.synced_to()))?;
+    writer.write(journal.take(Vec::new(), writer.synced))?;
     let task = writer.whole_task();
     task.run()?;
     writer.synced(&task);
-    journal.is_synced(writer.synced_to());
+    journal.is_synced(writer.synced);
     Ok(())
 }
 

@@ -20,8 +20,8 @@ use super::record::{
 };
 use super::replay::{scan, End, Scanned, Window};
 use super::segment::{segment_name, Place, RecordKey, HEADER, MAX_NUMBER_GAP, NUMBER_LIMIT};
-use super::storage::{Storage, StoredFile};
-use super::survey::{is_bad_disk, SegmentLink, Survey};
+use super::storage::{is_bad_disk, Storage, StoredFile};
+use super::survey::{SegmentLink, Survey};
 use super::types::{OpenError, RecoveryProgress, RecoveryReport};
 use crate::engine::{Body, Engine, GroupCount, JobId, MovedJob, OpenOperation, StoredJob, Time, MAX_OPEN};
 
@@ -48,7 +48,7 @@ pub struct Reading<'a> {
     /// The statements in records about the log as a whole, collected on first use.
     claims: Option<Claims>,
     /// The random ID of the process that wrote the last record read, or `None` if unknown.
-    epoch: Option<u64>,
+    pub epoch: Option<u64>,
     /// `true` if the previous segment is missing. Compaction will empty the next segment, so that the loss is reported
     /// only once.
     after_missing: bool,
@@ -187,11 +187,6 @@ impl<'a> Reading<'a> {
         matches!(self.last, Some(Last::Closed(_)))
     }
 
-    /// Returns the random ID of the process that wrote the end of the log, or 0 if unknown.
-    pub fn epoch(&self) -> u64 {
-        self.epoch.unwrap_or_default()
-    }
-
     /// Returns the largest job ID that may have been assigned. Must be called after [`Reading::read_all`].
     pub fn last_id(&self) -> u64 {
         let given = match self.last {
@@ -229,7 +224,8 @@ impl<'a> Reading<'a> {
                 self.oldest = self.oldest.max(header.oldest);
                 self.epoch = (header.epoch != 0).then_some(header.epoch);
                 if is_damage {
-                    self.report_damage(format!("{name}: one copy of the header is damaged; nothing is lost"), true);
+                    self.found_problem(format!("{name}: one copy of the header is damaged; nothing is lost"));
+                    self.journal.found_damage();
                 } else if !link.whole {
                     // A power failure can damage one copy of the header. Compaction moves the items to a segment with
                     // both copies.
@@ -253,25 +249,16 @@ impl<'a> Reading<'a> {
             self.read = place + 1;
             return Ok(false);
         }
-        self.tail(place, link, end)
-    }
-
-    /// Evaluates the bytes after the last record of a segment. Returns `false` if the log ends in the segment.
-    fn tail(&mut self, place: usize, link: SegmentLink, end: End) -> Result<bool, OpenError> {
-        let name = segment_name(link.number);
-        let is_last = place + 1 == self.chain.len();
         let short = link.limit.is_some_and(|limit| end.at < limit) || link.limit.is_none() && end.used > end.at;
-        if !short {
-            return Ok(true);
-        }
-        if !is_last && self.is_damage(self.end) {
+        if short && place + 1 < self.chain.len() && self.is_damage(self.end) {
             let to = link.limit.unwrap_or(end.used);
             self.damage(format!("{name}: bytes {} to {to} are damaged", end.at), true);
-            return Ok(true);
+        } else if short {
+            log::info!("{name}: the log ends at byte {}; what follows was not finished", end.at);
+            self.read = place + 1;
+            return Ok(false);
         }
-        log::info!("{name}: the log ends at byte {}; what follows was not finished", end.at);
-        self.read = place + 1;
-        Ok(false)
+        Ok(true)
     }
 
     /// Applies all records of a segment. Returns the end of the records, and `false` if the log ends in the segment.
@@ -363,11 +350,6 @@ impl<'a> Reading<'a> {
     fn damage(&mut self, problem: String, in_segment: bool) {
         // The lost records may include the start record of another process.
         self.epoch = None;
-        self.report_damage(problem, in_segment);
-    }
-
-    /// Reports damage. `in_segment` is `true` if the damage is in the segment that was read last.
-    fn report_damage(&mut self, problem: String, in_segment: bool) {
         self.found_problem(problem);
         if in_segment {
             self.journal.found_damage();
@@ -444,9 +426,10 @@ impl<'a> Reading<'a> {
     }
 
     fn apply_to_log(&mut self, record: &Record) {
+        let current = self.journal.stats().current;
         match *record {
             // Ignore a record that was copied to a later segment after a disk failure.
-            Record::Next(next) if next <= self.journal.stats().current || next >= self.next_limit() => {}
+            Record::Next(next) if next <= current || next >= NUMBER_LIMIT.min(current + MAX_NUMBER_GAP) => {}
             Record::Next(next) => self.last = Some(Last::Next(next)),
             Record::Closed { last_id, time } => {
                 self.last = Some(Last::Closed(last_id));
@@ -495,11 +478,6 @@ impl<'a> Reading<'a> {
             self.journal.lost_job(slot, size);
             self.report.progress.jobs -= 1;
         }
-    }
-
-    /// Returns the limit for the number of the next segment.
-    fn next_limit(&self) -> u64 {
-        NUMBER_LIMIT.min(self.journal.stats().current + MAX_NUMBER_GAP)
     }
 
     /// Updates the size of a job after a record was applied. `changed` contains the job's slot and previous size.

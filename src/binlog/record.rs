@@ -42,20 +42,8 @@ pub const OUTCOME: usize = LONG_PREFIX + 10;
 /// Maximum size of a [`Record::Change`] in bytes.
 pub const CHANGE: usize = LONG_PREFIX + 32;
 
-/// Returns the size of a tube-settings record. `names` is the combined length of the tube's name and the name of the
-/// dead-letter tube.
-pub fn settings_size(names: usize) -> u64 {
-    (LONG_PREFIX + SETTINGS + names) as u64
-}
-
 /// The size of encoded tube settings without names, in bytes.
 pub(super) const SETTINGS: usize = 12 + 1 + 5 * 4 + 2;
-
-/// Returns the record size of a key that outlives its job. `names` is the combined length of the key and the tube's
-/// name.
-pub fn key_size(names: usize) -> u64 {
-    (LONG_PREFIX + 18 + names) as u64
-}
 
 /// The size in bytes of a record that contains a single number, for example [`Record::Next`].
 pub const MARK: usize = PREFIX + 8;
@@ -64,16 +52,6 @@ pub const MARK: usize = PREFIX + 8;
 pub const CLOSED: usize = PREFIX + 16;
 
 pub const SYNCED: usize = PREFIX + 16;
-
-/// Returns the maximum size of a [`Record::Opened`]. `names` is the combined length of the tube names.
-pub fn operation_size(names: usize) -> u64 {
-    (LONG_PREFIX + 15 + names) as u64
-}
-
-/// Returns the maximum size of a [`Record::Groups`] with one group. `name` is the length of the group's name.
-pub fn group_size(name: usize) -> u64 {
-    (LONG_PREFIX + 8 + 3 * LONG + 1 + name) as u64
-}
 
 /// Returns the maximum size of a [`Record::Groups`] with several groups. `names` is the combined length of the group
 /// names.
@@ -86,15 +64,31 @@ pub const START: usize = PREFIX + 40;
 /// Maximum length of a payload in bytes, sufficient for the largest body and result with the longest names.
 pub const MAX_PAYLOAD: usize = (2 << 30) + (1 << 18);
 
-/// Returns the maximum size of the full record of a job. `size` is the combined length of the tube name, the options
-/// and the body.
-pub fn full_size(size: usize) -> u64 {
-    (SNAPSHOT + size) as u64
+macro_rules! sizes {
+    ($($(#[$doc:meta])* $name:ident: $fixed:expr;)+) => {$(
+        $(#[$doc])*
+        pub fn $name(names: usize) -> u64 {
+            ($fixed + names) as u64
+        }
+    )+};
 }
 
-/// Returns the maximum size of a pause record. `name` is the length of the tube's name.
-pub fn pause_size(name: usize) -> u64 {
-    (LONG_PREFIX + 16 + name) as u64
+sizes! {
+    /// Returns the size of a tube-settings record. `names` is the combined length of the tube's name and the name of
+    /// the dead-letter tube.
+    settings_size: LONG_PREFIX + SETTINGS;
+    /// Returns the record size of a key that outlives its job. `names` is the combined length of the key and the tube's
+    /// name.
+    key_size: LONG_PREFIX + 18;
+    /// Returns the maximum size of a [`Record::Opened`]. `names` is the combined length of the tube names.
+    operation_size: LONG_PREFIX + 15;
+    /// Returns the maximum size of a [`Record::Groups`] with one group. `names` is the length of the group's name.
+    group_size: LONG_PREFIX + 8 + 3 * LONG + 1;
+    /// Returns the maximum size of the full record of a job. `names` is the combined length of the tube name, the
+    /// options and the body.
+    full_size: SNAPSHOT;
+    /// Returns the maximum size of a pause record. `names` is the length of the tube's name.
+    pause_size: LONG_PREFIX + 16;
 }
 
 /// A record of the log. Records contain new values instead of differences, because a record may be applied twice: after

@@ -12,8 +12,8 @@ use super::journal::Journal;
 use super::migrate::{self, flush};
 use super::reading::Reading;
 use super::segment::{segment_name, Place, MAX_NUMBER_GAP, VERSION};
-use super::storage::{LogFile, Storage};
-use super::survey::{for_each_used, is_bad_disk, Survey};
+use super::storage::{is_bad_disk, LogFile, Storage};
+use super::survey::{for_each_used, Survey};
 use super::types::{in_file, OpenError, RecoveryProgress, RecoveryReport};
 use super::wal::Wal;
 use super::writer::{set_aside, SyncMode, Writer};
@@ -77,8 +77,8 @@ pub fn open(
     if settings.strict && !reading.report.problems.is_empty() {
         return Err(OpenError::Damaged(reading.report.problems));
     }
-    let repaired = or_failure(repair(&*storage, &survey, &reading))?;
-    let (last_id, found_epoch) = (reading.last_id(), reading.epoch());
+    let repaired = repair(&*storage, &survey, &reading);
+    let (last_id, found_epoch) = (reading.last_id(), reading.epoch.unwrap_or_default());
     // Never go back in time: a clock that was set back would extend all delays.
     let now = now.max(reading.latest);
     let Reading { mut journal, report, end, next, .. } = reading;
@@ -88,17 +88,11 @@ pub fn open(
     journal.found_ids(last_id);
     journal.set_epochs(epoch, found_epoch);
     let mut writer = Writer::new(storage.clone(), log, settings.mode, end);
-    let begun = match repaired {
-        Ok(()) => or_failure(go_on(&mut journal, &mut writer, engine, end, next))?,
-        Err(error) => Err(error),
-    };
-    let (first_sync, failure) = match begun {
-        Ok(first_sync) => (Some(first_sync), None),
-        Err(error) => {
-            journal.go_on_nowhere(engine);
-            (None, Some(error))
-        }
-    };
+    let begun = or_failure(repaired.and_then(|()| go_on(&mut journal, &mut writer, engine, end, next)))?;
+    let (first_sync, failure) = begun.map_or_else(|error| (None, Some(error)), |sync| (Some(sync), None));
+    if failure.is_some() {
+        journal.go_on_nowhere(engine);
+    }
     if let Some(slots) = foreign {
         if let Some(error) = failure {
             return Err(OpenError::File("the import".to_owned(), error));
@@ -226,7 +220,7 @@ fn go_on(
     end: Place,
     next: Option<u64>,
 ) -> Result<Duration, OpenError> {
-    journal.is_synced(writer.synced_to());
+    journal.is_synced(writer.synced);
     let goes_on = continues_in(journal, end, next).is_some();
     let mut space = 0;
     if goes_on {

@@ -30,12 +30,7 @@ pub trait Source {
 
 impl Source for &[u8] {
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        let rest = self.get(at as usize..).unwrap_or_default();
-        let count = rest.len().min(bytes.len());
-        if let (Some(to), Some(from)) = (bytes.get_mut(..count), rest.get(..count)) {
-            to.copy_from_slice(from);
-        }
-        Ok(count)
+        io::Read::read(&mut self.get(at as usize..).unwrap_or_default(), bytes)
     }
 }
 

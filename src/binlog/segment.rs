@@ -7,6 +7,9 @@
 // Damaged input must not cause a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+pub use super::fields::Place;
+use super::fields::{Field, Fields};
+
 pub const MAGIC: &[u8; 8] = b"beanpole";
 
 pub const VERSION: u32 = 3;
@@ -39,12 +42,11 @@ pub fn segment_number(name: &str) -> Option<u64> {
     (number < NUMBER_LIMIT && segment_name(number) == name).then_some(number)
 }
 
-/// A location in the log. Locations are ordered as the log is written.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Place {
-    pub segment: u64,
-    /// The offset in the segment file, in bytes.
-    pub at: u64,
+/// Returns the numbers that `parse` finds in file names, in ascending order.
+pub fn numbers_in(names: &[String], parse: fn(&str) -> Option<u64>) -> Vec<u64> {
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| parse(name)).collect();
+    numbers.sort_unstable();
+    numbers
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -102,9 +104,8 @@ impl Header {
     pub fn encode(&self) -> Vec<u8> {
         let mut copy = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
         let Header { log, segment, before, oldest, synced, ids, epoch, before_epoch } = *self;
-        let places = [before.segment, before.at, oldest, synced.segment, synced.at];
-        let numbers = [log, segment].into_iter().chain(places).chain([ids, epoch, before_epoch]);
-        numbers.for_each(|number| copy.extend_from_slice(&number.to_le_bytes()));
+        (log, segment, before, oldest, synced).write(&mut copy);
+        (ids, epoch, before_epoch).write(&mut copy);
         copy.extend_from_slice(&crc32fast::hash(&copy).to_le_bytes());
         copy.repeat(2)
     }
@@ -116,18 +117,10 @@ impl Header {
         if copy.len() != COPY || crc32fast::hash(bytes).to_le_bytes() != *check {
             return None;
         }
-        let mut numbers = numbers.chunks_exact(8).filter_map(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
-        let mut number = || numbers.next();
-        let header = Header {
-            log: number()?,
-            segment: number()?,
-            before: Place { segment: number()?, at: number()? },
-            oldest: number()?,
-            synced: Place { segment: number()?, at: number()? },
-            ids: number()?,
-            epoch: number()?,
-            before_epoch: number()?,
-        };
+        let mut fields = Fields(numbers);
+        let (log, segment, before, oldest, synced) = fields.read()?;
+        let (ids, epoch, before_epoch) = fields.read()?;
+        let header = Header { log, segment, before, oldest, synced, ids, epoch, before_epoch };
         // The previous segment and the oldest needed segment cannot be newer than this segment.
         let is_sound = header.before.segment < header.segment && header.oldest <= header.segment;
         is_sound.then_some(header)

@@ -148,31 +148,21 @@ impl Opened {
         Ok(Opened { folder: File::open(path)?, locks: None, listed: LeafMutex::default() })
     }
 
-    fn file(&self, name: &str, flags: OFlag) -> io::Result<File> {
-        open_in(&self.folder, name, flags)
-    }
-
     fn names(&self) -> io::Result<Vec<String>> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let mut entries = uninterrupted(|| Dir::openat(&self.folder, ".", flags, Mode::empty()))?;
-        let mut names = Vec::new();
-        for entry in entries.iter() {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            if name != "." && name != ".." {
-                names.push(name);
-            }
-        }
-        Ok(names)
+        let names = entries.iter().map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.filter(|name| !matches!(name.as_deref(), Ok("." | ".."))).collect()
     }
 
     fn lock(&self) -> io::Result<Locks> {
         // Lock the directory itself, because the lock file can be removed.
         let folder = match lock_folder(&self.folder) {
-            Err(Errno::EWOULDBLOCK) => return Err(busy(&holder(self.file(LOCK, OFlag::O_RDONLY).ok()))),
+            Err(Errno::EWOULDBLOCK) => return Err(busy(&holder(open_in(&self.folder, LOCK, OFlag::O_RDONLY).ok()))),
             result => result,
         };
         // As root, the server must not overwrite another file through a symbolic link.
-        Locks::of(folder, || self.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW))
+        Locks::of(folder, || open_in(&self.folder, LOCK, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW))
     }
 }
 
@@ -188,7 +178,7 @@ impl Locks {
         let file = match file() {
             Ok(file) => Some(lock_against_beanstalkd(file)?),
             // A full or read-only disk also prevents beanstalkd from creating the lock file.
-            Err(error) if is_no_room(&error) && folder.is_some() => None,
+            Err(error) if folder.is_some() && (is_no_space(&error) || is_read_only(&error)) => None,
             Err(error) => return Err(error),
         };
         Ok(Locks { _folder: folder, _file: file })
@@ -238,16 +228,16 @@ impl Storage for Folder {
     }
 
     fn length(&self, name: &str) -> io::Result<u64> {
-        Ok(self.opened()?.file(name, OFlag::O_RDONLY)?.metadata()?.len())
+        Ok(open_in(&self.opened()?.folder, name, OFlag::O_RDONLY)?.metadata()?.len())
     }
 
     fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        fill(&self.opened()?.file(name, OFlag::O_RDONLY)?, place, bytes)
+        fill(&open_in(&self.opened()?.folder, name, OFlag::O_RDONLY)?, place, bytes)
     }
 
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
         let opened = self.opened()?;
-        let file = opened.file(name, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL)?;
+        let file = open_in(&opened.folder, name, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL)?;
         let filled = fill_with_zeros(&file, size).and_then(|()| file.sync_all());
         if let Err(error) = filled.and_then(|()| opened.folder.sync_all()) {
             // Remove the incomplete file, which would use the space needed for the next attempt.
@@ -258,7 +248,7 @@ impl Storage for Folder {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
-        Ok(Arc::new(self.opened()?.file(name, OFlag::O_RDWR)?))
+        Ok(Arc::new(open_in(&self.opened()?.folder, name, OFlag::O_RDWR)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -333,10 +323,19 @@ fn has_no_locks(error: Errno) -> bool {
     matches!(error, EBADF | EINVAL | ENOLCK | ENOSYS | Errno::EOPNOTSUPP)
 }
 
-/// Returns `true` if the error means that no file can be created.
-fn is_no_room(error: &io::Error) -> bool {
-    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-    matches!(error.kind(), QuotaExceeded | ReadOnlyFilesystem | StorageFull)
+/// Returns `true` if the error means that the disk, a quota or a file size limit is exhausted.
+pub fn is_no_space(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+}
+
+/// Returns `true` if the error is a disk failure rather than a configuration error.
+pub fn is_bad_disk(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EIO) || is_no_space(error) || is_read_only(error)
+}
+
+fn is_read_only(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ReadOnlyFilesystem
 }
 
 fn busy(holder: &str) -> io::Error {
@@ -353,8 +352,10 @@ fn holder(file: Option<File>) -> String {
 
 /// Acquires a POSIX lock on the file, as beanstalkd does.
 fn lock_against_beanstalkd(file: File) -> io::Result<File> {
-    if let Some(process) = held_by_beanstalkd(&file)? {
-        return Err(busy(&process.to_string()));
+    let mut held = whole_file();
+    uninterrupted(|| fcntl(&file, FcntlArg::F_GETLK(&mut held)))?;
+    if held.l_type != libc::F_UNLCK as i16 {
+        return Err(busy(&held.l_pid.to_string()));
     }
     uninterrupted(|| fcntl(&file, FcntlArg::F_SETLK(&whole_file())))?;
     // The process ID is only informational, so errors are ignored.
@@ -372,19 +373,11 @@ fn whole_file() -> libc::flock {
     lock
 }
 
-fn held_by_beanstalkd(file: &File) -> io::Result<Option<i32>> {
-    let mut lock = whole_file();
-    uninterrupted(|| fcntl(file, FcntlArg::F_GETLK(&mut lock)))?;
-    Ok((lock.l_type != libc::F_UNLCK as i16).then_some(lock.l_pid))
-}
-
 fn fill_with_zeros(file: &File, size: u64) -> io::Result<()> {
     let zeros = vec![0; ZEROS.min(size as usize)];
-    let mut place = 0;
-    while place < size {
-        let count = (size - place).min(zeros.len() as u64);
+    for place in (0..size).step_by(ZEROS) {
+        let count = (size - place).min(ZEROS as u64);
         file.write_all_at(&zeros[..count as usize], place)?;
-        place += count;
     }
     Ok(())
 }

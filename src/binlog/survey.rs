@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 
 use super::segment::{segment_name, segment_number, Beginning, Header, HEADER};
-use super::storage::Storage;
+use super::storage::{is_bad_disk, Storage};
 use super::types::{in_file, OpenError};
 
 /// Number of bytes read at a time in the search for nonzero bytes.
@@ -111,14 +111,6 @@ fn read_header(storage: &dyn Storage, number: u64) -> Result<SegmentLink, OpenEr
     }
     let whole = matches!(beginning, Beginning::Header { whole: true, .. });
     Ok(SegmentLink { number, length: Some(length), header: beginning.header(), whole, limit: None })
-}
-
-/// Returns `true` if the error is a disk failure rather than a configuration error.
-pub fn is_bad_disk(error: &io::Error) -> bool {
-    const EIO: i32 = 5;
-    use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-    error.raw_os_error() == Some(EIO)
-        || matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge | ReadOnlyFilesystem)
 }
 
 /// Returns the ID of the log to which most segments belong. In a tie, the log of the newest segment wins.

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use super::journal::{Journal, LARGE};
 use super::segment::{segment_name, segment_number};
-use super::storage::Storage;
-use super::writer::{SyncMode, Writer};
+use super::storage::{is_no_space, Storage};
+use super::writer::{set_aside, SyncMode, Writer};
 use crate::engine::{Engine, Histogram, Span, Time};
 use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, MAINTENANCE, SYNCING, WRITER};
@@ -27,20 +27,9 @@ use crate::shared::log_figures::Health;
 const SLOW: Duration = Duration::from_millis(2);
 
 /// Upper bounds of the histogram buckets for the durations of syncs, in nanoseconds.
-const SYNC_BOUNDS: [u64; 12] = [
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    2_500_000,
-    5_000_000,
-    10_000_000,
-    25_000_000,
-    50_000_000,
-    100_000_000,
-    250_000_000,
-    1_000_000_000,
-];
+const SYNC_BOUNDS: [u64; 12] =
+    [MS / 10, MS / 4, MS / 2, MS, MS * 5 / 2, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS, 1000 * MS];
+const MS: u64 = 1_000_000;
 
 /// Maximum number of times that [`Wal::reserve`] tries to reduce the log before the log may exceed its maximum size.
 const ROUNDS: usize = 8;
@@ -151,11 +140,11 @@ impl Wal {
 
     /// Returns the log position up to which records survive a power failure.
     pub fn synced(&self) -> u64 {
-        self.writer.lock().synced_to().position
+        self.writer.lock().synced.position
     }
 
     pub fn written(&self) -> u64 {
-        self.writer.lock().written()
+        self.writer.lock().written.position
     }
 
     /// Returns `true` while the disk refuses writes or syncs.
@@ -217,7 +206,7 @@ impl Wal {
         if self.is_failing() {
             return false;
         }
-        let take = |journal: &mut Journal| (!leave(journal)).then(|| journal.take(writer.spare(), writer.synced_to()));
+        let take = |journal: &mut Journal| (!leave(journal)).then(|| journal.take(writer.spare(), writer.synced));
         let Some(batch) = access.with(|journal, _| take(journal)) else { return false };
         // Measure the time per `LARGE` bytes, because `write_promptly` does not write more.
         let share = 1 + batch.bytes.len() as u64 / LARGE as u64;
@@ -381,7 +370,7 @@ impl Wal {
         let Ok(file) = self.storage.create(&segment_name(number), size) else { return false };
         let mut writer = self.writer.lock();
         let rely = self.mode != SyncMode::Never;
-        let (first, again, end) = (writer.first_unsynced(), writer.unsynced_bytes(), writer.durable_end());
+        let (first, again, end) = (writer.first_unsynced(), writer.unsynced_bytes(), writer.durable_end);
         let (pending, header) = access.with(|journal, _| journal.take_over((number, size), first, again, end, rely));
         if writer.take_over(pending, &header, file).is_err() {
             drop(writer);
@@ -401,13 +390,15 @@ impl Wal {
         let mut removed = false;
         // Compare with the synced position in every mode: rewritten records must be synced before the original records
         // are removed.
-        let synced = self.writer.lock().synced_to().position;
+        let synced = self.writer.lock().synced.position;
         while let Some(retired) = access.with(|journal, _| journal.next_retired(synced)) {
-            match Writer::drop_segment(&*self.storage, retired) {
+            let name = segment_name(retired.number);
+            let dropped = if retired.damaged { set_aside(&*self.storage, &name) } else { self.storage.remove(&name) };
+            match dropped {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     // Do not remove later segments first, because they contain the deletes of this segment's jobs.
                     if !self.stuck.swap(true, Ordering::Relaxed) {
-                        log::warn!("{}: cannot be removed: {error}", segment_name(retired.number));
+                        log::warn!("{name}: cannot be removed: {error}");
                     }
                     return removed;
                 }
@@ -477,12 +468,6 @@ impl Wal {
             log::info!("binlog: there is space enough; jobs are taken again");
         }
     }
-}
-
-/// Returns `true` if the error means that the disk, a quota or a file size limit is exhausted.
-pub fn is_no_space(error: &io::Error) -> bool {
-    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use std::io;
 use std::sync::Arc;
 
 use super::bytes::Bytes;
-use super::segment::{segment_name, Place, RecordKey, ASIDE, HEADER, MAGIC};
+use super::segment::{Place, RecordKey, ASIDE, HEADER, MAGIC};
 use super::storage::{LogFile, Storage};
-use super::types::{Batch, Retired, Synced};
+use super::types::{Batch, Cut, Synced};
 
 /// The policy for syncing the log to disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,10 +74,10 @@ pub struct Writer {
     /// The byte sequences that are not durable, oldest first. The first `written_pieces` sequences are written.
     pending: VecDeque<Piece>,
     /// The end of the durable part of the log. In [`SyncMode::Never`], written records count as durable.
-    durable_end: Place,
+    pub durable_end: Place,
     written_pieces: usize,
-    written: Synced,
-    synced: Synced,
+    pub written: Synced,
+    pub synced: Synced,
     /// The log position up to which a sync is required in every mode.
     demanded: u64,
     /// The log position up to which a sync has begun.
@@ -115,14 +115,6 @@ impl Writer {
         }
     }
 
-    pub fn written(&self) -> u64 {
-        self.written.position
-    }
-
-    pub fn synced_to(&self) -> Synced {
-        self.synced
-    }
-
     /// Requires a sync of all current and future records in every mode.
     pub fn demand_sync(&mut self) {
         self.demanded = u64::MAX;
@@ -158,32 +150,18 @@ impl Writer {
         self.write_pieces()
     }
 
-    /// Splits a batch at segment boundaries, and adds the parts to `pending`.
-    fn queue(&mut self, mut batch: Batch) {
+    fn queue(&mut self, batch: Batch) {
         self.demanded = self.demanded.max(batch.demanded);
-        let total = batch.bytes.own_len();
-        let mut end = batch.end - batch.bytes.len() as u64;
-        let first = batch.cuts.first().map_or(total, |cut| cut.at);
-        if first > 0 {
-            // Usually, the batch belongs to one segment and is not copied.
-            let bytes = if first == total { std::mem::take(&mut batch.bytes) } else { batch.bytes.part(0, first) };
-            self.push_piece(bytes, &mut end);
-        }
-        let ends = batch.cuts.iter().skip(1).map(|cut| cut.at).chain([total]);
-        for (cut, to) in batch.cuts.iter().zip(ends) {
-            self.turn_to(cut.segment, end);
-            self.push_piece(batch.bytes.part(cut.at, to), &mut end);
-        }
-    }
-
-    /// Adds bytes of the current segment to `pending`, and advances the log position `end`.
-    fn push_piece(&mut self, mut bytes: Bytes, end: &mut u64) {
-        let current = self.current.as_mut().expect("a segment to write to");
-        let (segment, place) = (current.number, current.length);
-        current.length += bytes.len() as u64;
-        *end += bytes.len() as u64;
-        bytes.seal(RecordKey::new(self.log, segment), place);
-        self.pending.push_back(Piece { segment, place, bytes, end: *end });
+        split(batch, |segment, mut bytes, end| {
+            if self.current.as_ref().is_none_or(|open| open.number != segment) {
+                self.turn_to(segment, end - bytes.len() as u64);
+            }
+            let current = self.current.as_mut().expect("a segment to write to");
+            let place = current.length;
+            current.length += bytes.len() as u64;
+            bytes.seal(RecordKey::new(self.log, segment), place);
+            self.pending.push_back(Piece { segment, place, bytes, end });
+        });
     }
 
     /// Continues in a prepared segment. `end` is the log position at the end of the current segment.
@@ -224,14 +202,14 @@ impl Writer {
         }
         let next = self.pending.remove(before + 1).expect("a piece that was just written");
         let last = &mut self.pending[before];
-        last.bytes.extend(next.bytes.own());
+        last.bytes.own.extend_from_slice(&next.bytes.own);
         last.end = next.end;
         self.reuse(next.bytes);
         true
     }
 
     fn reuse(&mut self, bytes: Bytes) {
-        let mut bytes = bytes.into_spare();
+        let mut bytes = bytes.own;
         if bytes.capacity() > self.spare.capacity() && bytes.capacity() <= 1 << 20 {
             bytes.clear();
             self.spare = bytes;
@@ -258,7 +236,7 @@ impl Writer {
     /// Returns a sync of all written records, in every mode.
     pub fn whole_task(&mut self) -> SyncTask {
         self.syncing = self.written.position;
-        let current = self.current_file().map(|file| (file, None));
+        let current = self.current.iter().map(|open| (open.file.clone(), None));
         SyncTask { files: self.files_left().chain(current).collect(), end: self.written }
     }
 
@@ -286,17 +264,9 @@ impl Writer {
         }
     }
 
-    pub fn current_file(&self) -> Option<Arc<dyn LogFile>> {
-        self.current.as_ref().map(|open| open.file.clone())
-    }
-
     /// Returns the number of the oldest segment that may not be durable.
     pub fn first_unsynced(&self) -> u64 {
         self.left.iter().chain(&self.current).map(|open| open.number).min().unwrap_or(0)
-    }
-
-    pub fn durable_end(&self) -> Place {
-        self.durable_end
     }
 
     /// Returns the size of the records that are not durable, in bytes.
@@ -307,9 +277,9 @@ impl Writer {
     /// Recovers from a disk failure: writes the header and all records that are not durable to a new segment file, and
     /// syncs the file. On an error, all records remain pending.
     pub fn take_over(&mut self, pending: Batch, header: &Batch, file: Arc<dyn LogFile>) -> io::Result<()> {
-        self.queue_pending(pending);
+        split(pending, |segment, bytes, end| self.pending.push_back(Piece { segment, place: 0, bytes, end }));
         let number = header.cuts[0].segment;
-        let mut bytes = header.bytes.part(0, header.bytes.own_len());
+        let mut bytes = header.bytes.part(0, header.bytes.own.len());
         let key = RecordKey::new(self.log, number);
         self.pending.iter().for_each(|piece| piece.bytes.recode(header_of(piece), key, 0, &mut bytes));
         let open = Open { number, file, length: bytes.len() as u64, end: 0 };
@@ -326,32 +296,21 @@ impl Writer {
         self.current = Some(open);
         Ok(())
     }
+}
 
-    /// Adds a batch that [`Writer::take_over`] will write to another segment to `pending`.
-    fn queue_pending(&mut self, batch: Batch) {
-        let mut segment = batch.segment;
-        let mut from = 0;
-        let mut end = batch.end - batch.bytes.len() as u64;
-        let ends = batch.cuts.iter().map(|cut| (cut.at, Some(cut.segment))).chain([(batch.bytes.own_len(), None)]);
-        for (to, next) in ends {
-            if to > from {
-                let bytes = batch.bytes.part(from, to);
-                end += bytes.len() as u64;
-                self.pending.push_back(Piece { segment, place: 0, bytes, end });
-            }
-            segment = next.unwrap_or(segment);
-            from = to;
-        }
-    }
-
-    /// Removes the file of a segment that is not needed, or moves the file to a subdirectory if the segment is damaged.
-    pub fn drop_segment(storage: &dyn Storage, retired: Retired) -> io::Result<()> {
-        let name = segment_name(retired.number);
-        if retired.damaged {
-            set_aside(storage, &name)
-        } else {
-            storage.remove(&name)
-        }
+/// Splits a batch at segment boundaries. Calls `visit` with the segment number of each part, the part, and the log
+/// position after the part.
+fn split(mut batch: Batch, mut visit: impl FnMut(u64, Bytes, u64)) {
+    let total = batch.bytes.own.len();
+    let mut end = batch.end - batch.bytes.len() as u64;
+    let first = Cut { at: 0, segment: batch.segment };
+    let ends = batch.cuts.iter().map(|cut| cut.at).chain([total]);
+    for (cut, to) in std::iter::once(&first).chain(&batch.cuts).zip(ends).filter(|(cut, to)| cut.at < *to) {
+        // Usually, the batch belongs to one segment and is not copied.
+        let is_whole = to - cut.at == total;
+        let part = if is_whole { std::mem::take(&mut batch.bytes) } else { batch.bytes.part(cut.at, to) };
+        end += part.len() as u64;
+        visit(cut.segment, part, end);
     }
 }
 
@@ -362,7 +321,7 @@ pub fn set_aside(storage: &dyn Storage, name: &str) -> io::Result<()> {
 
 /// Returns the size of the segment header at the beginning of `piece`, or 0 if there is no header.
 fn header_of(piece: &Piece) -> usize {
-    if piece.bytes.starts_with(MAGIC) {
+    if piece.bytes.own.starts_with(MAGIC) {
         HEADER
     } else {
         0
@@ -388,7 +347,6 @@ impl SyncTask {
 mod tests {
     use super::super::record::Record;
     use super::super::storage::Folder;
-    use super::super::types::Cut;
     use super::*;
 
     struct Nowhere;
@@ -435,8 +393,8 @@ mod tests {
                 let task = writer.sync_task();
                 task.run().expect("a sync");
                 writer.synced(&task);
-                assert_eq!((writer.safe(), writer.synced_to().position), (end, end));
-                assert_eq!(writer.durable_end(), Place { segment: 1, at: BEGIN.at + end });
+                assert_eq!((writer.safe(), writer.synced.position), (end, end));
+                assert_eq!(writer.durable_end, Place { segment: 1, at: BEGIN.at + end });
             }
         }
     }
@@ -460,9 +418,9 @@ mod tests {
         assert_eq!(writer.pending.len(), 2, "the sync that has begun covers only the first two writes");
         writer.synced(&task);
         assert_eq!((writer.pending.len(), writer.unsynced_bytes()), (1, 2 * length));
-        assert_eq!(writer.durable_end(), Place { segment: 1, at: BEGIN.at + 2 * length });
-        let expected = [batch(2 * length), batch(3 * length)].map(|(batch, _)| batch.bytes.own().to_vec()).concat();
-        assert_eq!(writer.pending[0].bytes.own(), expected);
+        assert_eq!(writer.durable_end, Place { segment: 1, at: BEGIN.at + 2 * length });
+        let expected = [batch(2 * length), batch(3 * length)].map(|(batch, _)| batch.bytes.own).concat();
+        assert_eq!(writer.pending[0].bytes.own, expected);
     }
 
     #[test]
@@ -471,7 +429,7 @@ mod tests {
         let (first, length) = batch(0);
         writer.write(first).expect("a write");
         assert_eq!((writer.unsynced_bytes(), writer.safe()), (0, length));
-        assert_eq!(writer.durable_end(), Place { segment: 1, at: BEGIN.at + length });
+        assert_eq!(writer.durable_end, Place { segment: 1, at: BEGIN.at + length });
         assert!(!writer.is_unsynced());
         writer.demand_sync();
         assert!(writer.is_unsynced());

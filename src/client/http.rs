@@ -57,18 +57,14 @@ pub struct Exchange {
     stream: Transport,
     end: Instant,
     bytes: Vec<u8>,
-    has_begun: bool,
+    /// `true` if any byte of a response has arrived.
+    pub has_begun: bool,
     is_reusable: bool,
 }
 
 impl Exchange {
     pub fn new(stream: Transport, end: Instant) -> Exchange {
         Exchange { stream, end, bytes: Vec::new(), has_begun: false, is_reusable: false }
-    }
-
-    /// Returns `true` if any byte of a response has arrived.
-    pub fn has_begun(&self) -> bool {
-        self.has_begun
     }
 
     /// Returns the connection if it can be used for another request.
@@ -99,10 +95,10 @@ impl Exchange {
     /// Sets the timeout of the connection to the remaining time, but to at most `most`.
     fn limit(&self, most: Duration) -> io::Result<()> {
         let left = self.end.saturating_duration_since(Instant::now());
-        match left.is_zero() {
-            true => Err(ErrorKind::TimedOut.into()),
-            false => self.stream.set_timeout(Some(left.min(most))),
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
         }
+        self.stream.set_timeout(Some(left.min(most)))
     }
 
     /// Sends bytes. Returns `false` if the server responds or closes the connection before reading all bytes.

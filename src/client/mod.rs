@@ -383,11 +383,7 @@ impl Client {
     /// reply.
     pub fn text(&mut self, command: &str) -> Result<String> {
         self.command(command)?;
-        let reply = self.reply()?;
-        match reply.number("OK") {
-            Some(_) => Ok(String::from_utf8_lossy(&reply.body).into_owned()),
-            None => Err(ClientError::Refused(reply.line)),
-        }
+        Ok(String::from_utf8_lossy(&self.numbered("OK")?.1).into_owned())
     }
 
     /// Sends a command such as `stats`, and returns the value of `key` in the reply.
@@ -412,14 +408,13 @@ impl Client {
             return Err(kind.into());
         }
         line.truncate(line.len() - 2);
-        let line = String::from_utf8(line).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        let line = String::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData)?;
         let mut words = line.split(' ');
         if !words.next().is_some_and(|word| WITH_BODY.contains(&word)) {
             return Ok(Reply { line, body: Vec::new() });
         }
         let length = words.next_back().and_then(|word| word.parse::<u64>().ok());
-        let length = length.filter(|length| *length < u64::from(u32::MAX));
-        let length = length.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        let length = length.filter(|length| *length < u64::from(u32::MAX)).ok_or(io::ErrorKind::InvalidData)?;
         let mut body = Vec::with_capacity((length as usize + 2).min(1 << 16));
         (&mut self.stream).take(length + 2).read_to_end(&mut body)?;
         if body.len() as u64 != length + 2 {
@@ -456,16 +451,18 @@ impl Client {
 
     fn expect_reply(&mut self, line: &str) -> Result<()> {
         let reply = self.reply()?;
-        if reply.line == line {
-            Ok(())
-        } else {
-            Err(ClientError::Refused(reply.line))
-        }
+        (reply.line == line).then_some(()).ok_or(ClientError::Refused(reply.line))
+    }
+
+    /// Reads a reply that must begin with `word` and a number. Returns the number and the body.
+    fn numbered(&mut self, word: &str) -> Result<(u64, Vec<u8>)> {
+        let reply = self.reply()?;
+        let number = reply.number(word).ok_or(ClientError::Refused(reply.line))?;
+        Ok((number, reply.body))
     }
 
     fn number(&mut self, word: &str) -> Result<u64> {
-        let reply = self.reply()?;
-        reply.number(word).ok_or(ClientError::Refused(reply.line))
+        Ok(self.numbered(word)?.0)
     }
 
     fn request_number(&mut self, command: &str, word: &str) -> Result<u64> {
@@ -479,11 +476,7 @@ impl Client {
     }
 
     fn job(&mut self, word: &str) -> Result<ReservedJob> {
-        let reply = self.reply()?;
-        match reply.number(word) {
-            Some(id) => Ok(ReservedJob { id, body: reply.body }),
-            None => Err(ClientError::Refused(reply.line)),
-        }
+        self.numbered(word).map(|(id, body)| ReservedJob { id, body })
     }
 }
 

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
-use rustls::{crypto, AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, StreamOwned};
+use rustls::CertificateError as Wrong;
+use rustls::{crypto, AlertDescription, ClientConfig, ClientConnection, Error, StreamOwned};
 
 use super::ClientTlsFiles;
 use crate::shared::pem;
@@ -75,19 +76,13 @@ pub fn explain(error: io::Error) -> io::Error {
 fn words(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(wrong) => match wrong {
-            CertificateError::UnknownIssuer => {
-                "no authority that is trusted has signed the server's certificate".into()
-            }
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            Wrong::UnknownIssuer => "no authority that is trusted has signed the server's certificate".into(),
+            Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
                 "the server's certificate is for another name".into()
             }
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                "the server's certificate has expired".into()
-            }
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                "the server's certificate is not valid yet".into()
-            }
-            CertificateError::Other(inner) => {
+            Wrong::Expired | Wrong::ExpiredContext { .. } => "the server's certificate has expired".into(),
+            Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => "the server's certificate is not valid yet".into(),
+            Wrong::Other(inner) => {
                 let inner = inner.source().map_or(inner.to_string(), ToString::to_string);
                 format!("the server's certificate is of no use: {inner}")
             }

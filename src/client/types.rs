@@ -125,37 +125,21 @@ impl fmt::Display for PutTags {
     /// Writes the tags in the format of the put command, with a space before each tag.
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         let PutTags { unique, tube, tries, ttl, concurrency, groups, cron, every, after } = self;
-        if let Some((key, seconds)) = unique {
-            write!(formatter, " idp:{key}:{seconds}")?;
-        }
-        if let Some(tube) = tube {
-            write!(formatter, " tub:{tube}")?;
-        }
-        if let Some((count, seconds)) = tries {
-            write!(formatter, " try:{count}:{seconds}")?;
-        }
-        if let Some(seconds) = ttl {
-            write!(formatter, " ttl:{seconds}")?;
-        }
-        if let Some((key, most)) = concurrency {
-            write!(formatter, " con:{key}:{most}")?;
-        }
-        if let Some(fields) = cron {
-            write!(formatter, " cron:\"{fields}\"")?;
-        }
-        if let Some(seconds) = every {
-            write!(formatter, " every:{seconds}")?;
-        }
-        for group in groups {
-            write!(formatter, " grp:{group}")?;
-        }
-        for (group, count) in after {
-            match count {
-                None => write!(formatter, " aft:{group}")?,
-                Some(count) => write!(formatter, " aft:{group}:{count}")?,
-            }
-        }
-        Ok(())
+        let tags = [
+            unique.as_ref().map(|(key, seconds)| format!("idp:{key}:{seconds}")),
+            tube.as_ref().map(|tube| format!("tub:{tube}")),
+            tries.map(|(count, seconds)| format!("try:{count}:{seconds}")),
+            ttl.map(|seconds| format!("ttl:{seconds}")),
+            concurrency.as_ref().map(|(key, most)| format!("con:{key}:{most}")),
+            cron.as_ref().map(|fields| format!("cron:\"{fields}\"")),
+            every.map(|seconds| format!("every:{seconds}")),
+        ];
+        let groups = groups.iter().map(|group| format!("grp:{group}"));
+        let after = after.iter().map(|(group, count)| match count {
+            None => format!("aft:{group}"),
+            Some(count) => format!("aft:{group}:{count}"),
+        });
+        tags.into_iter().flatten().chain(groups).chain(after).try_for_each(|tag| write!(formatter, " {tag}"))
     }
 }
 

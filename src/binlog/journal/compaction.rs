@@ -95,8 +95,7 @@ impl Journal {
             return;
         }
         let oldest = self.segments.front().expect("the one that is written to").number;
-        self.make_room(MARK as u64);
-        self.push(&Record::Gone(oldest));
+        self.append_record(MARK as u64, &Record::Gone(oldest));
         self.demanded = self.position;
         let position = self.position;
         let unrecorded = self.retired.iter_mut().filter(|retired| retired.after == UNRECORDED);
@@ -174,10 +173,8 @@ impl Journal {
         let pending = self.take(Vec::new(), self.synced);
         // Treat unreadable bytes before the new segment as damage rather than as the end of the log.
         self.synced = Synced { place: before, position: self.synced.position };
-        self.segments
-            .iter_mut()
-            .filter(|segment| segment.number >= first)
-            .for_each(|segment| segment.evacuating = true);
+        let first = self.place_from(first as u32);
+        self.segments.range_mut(first..).for_each(|segment| segment.evacuating = true);
         self.count_evacuating();
         let records = pending.bytes.len() - HEADER * pending.cuts.len();
         self.begin(number, size, before);

@@ -81,7 +81,7 @@ impl Journal {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         let number = self.claim_number();
         self.segments.push_back(Segment { missing: true, ..Segment::new(self.log, number, 0, 0) });
-        if self.buffer.is_empty() {
+        if self.buffer.own.is_empty() {
             self.first_segment = number;
         }
         self.append(engine);

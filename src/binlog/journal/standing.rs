@@ -6,7 +6,7 @@
 use super::{size_of, Journal};
 use crate::binlog::record::{
     ended_size, group_size, key_size, operation_size, pause_size, settings_size, state_bits, GroupCounts, Record,
-    CHANGE, MARK,
+    CHANGE,
 };
 use crate::engine::{Engine, JobExtras, LoggedGroup, MemberGone, OpenOperation, State, ORIGIN_SIZE};
 
@@ -135,16 +135,17 @@ impl Journal {
 
     pub(super) fn record_group(&mut self, group: &LoggedGroup) {
         let size = group_size(group.name.length());
-        self.make_room(size);
-        self.push(&Record::Groups { id: 0, groups: GroupCounts::Known(std::slice::from_ref(group)) });
+        self.append_record(size, &Record::Groups { id: 0, groups: GroupCounts::Known(std::slice::from_ref(group)) });
         self.found(Live::Group, group.number, size);
     }
 
     pub(super) fn record_member_gone(&mut self, gone: &MemberGone) {
         let MemberGone { slot, id, size, groups } = gone;
         let names = groups.iter().map(|group| group.name.length()).sum();
-        self.make_room(ended_size(groups.len(), names) as u64);
-        self.push(&Record::Groups { id: id.0, groups: GroupCounts::Known(groups) });
+        self.append_record(
+            ended_size(groups.len(), names) as u64,
+            &Record::Groups { id: id.0, groups: GroupCounts::Known(groups) },
+        );
         self.lost_job(*slot, *size);
         for LoggedGroup { number, name, .. } in groups {
             self.changed(Live::Group, *number, group_size(name.length()), (true, true));
@@ -157,12 +158,6 @@ impl Journal {
         self.make_room(size);
         self.push_operation(number, operation);
         self.found(Live::Operation, number, size);
-    }
-
-    pub(super) fn record_closed(&mut self, number: u32, names: usize) {
-        self.make_room(MARK as u64);
-        self.push(&Record::Done(number.into()));
-        self.lost(Live::Operation, number, operation_size(names));
     }
 
     /// Appends the move of a job to another tube, which changes the size of the job's full record by `sizes.1 -
@@ -187,8 +182,7 @@ impl Journal {
     pub(super) fn record_reason(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
         let job = engine.job_at(slot);
         let reason = engine.extras(&job).map_or(&[][..], JobExtras::reason);
-        self.make_room((CHANGE + reason.len()) as u64);
-        self.push(&Record::Reason { id: job.id().0, reason });
+        self.append_record((CHANGE + reason.len()) as u64, &Record::Reason { id: job.id().0, reason });
         self.resize(slot, sizes.0, sizes.1);
     }
 

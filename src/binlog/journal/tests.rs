@@ -47,7 +47,7 @@ fn put(engine: &mut Engine, client: ClientId, body: usize) -> JobId {
 fn appended(journal: &mut Journal) -> Vec<u8> {
     let batch = journal.take(Vec::new(), journal.synced);
     let last = batch.cuts.last().map_or(0, |cut| cut.at + HEADER);
-    let mut bytes = batch.bytes.part(last, batch.bytes.own_len());
+    let mut bytes = batch.bytes.part(last, batch.bytes.own.len());
     bytes.seal(RecordKey::new(9, journal.stats().current), HEADER as u64);
     bytes.chunks().collect::<Vec<_>>().concat()
 }
@@ -387,7 +387,7 @@ fn a_large_result_is_shared_and_read_back_whole() {
     engine.complete(id, Outcome::Done(Body::from(result.clone())), Time::default()).expect("a job");
     let at = journal.segments[0].bytes;
     journal.append(&mut engine);
-    assert!(journal.buffer.own_len() < 100, "the result is not copied");
+    assert!(journal.buffer.own.len() < 100, "the result is not copied");
     let mut batch = journal.take(Vec::new(), Synced::default());
     let key = RecordKey::new(9, 1);
     batch.bytes.seal(key, at);

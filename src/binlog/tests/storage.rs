@@ -84,7 +84,7 @@ fn each_log_has_a_number_of_its_own() {
 fn one_lock_suffices_where_the_other_is_unavailable() {
     let (folder, temporary) = temporary("locks");
     let opened = folder.opened().expect("a folder");
-    let file = || opened.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
+    let file = || open_in(&opened.folder, LOCK, OFlag::O_RDWR | OFlag::O_CREAT);
     let fail = |error: Errno| move || Err(io::Error::from(error));
     // Without inodes or quota, or on a read-only disk, only the directory is locked.
     for error in [Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS] {

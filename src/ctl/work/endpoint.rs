@@ -206,7 +206,7 @@ fn send(
         let mut exchange = Exchange::new(stream, end);
         match exchange.run(head, body, Keep::Start(KEPT)) {
             Ok(response) => return (meaning(&response), response.body, exchange.into_stream()),
-            Err(error) if is_kept && !exchange.has_begun() && error.kind() != ErrorKind::TimedOut => {}
+            Err(error) if is_kept && !exchange.has_begun && error.kind() != ErrorKind::TimedOut => {}
             Err(error) => return (AttemptOutcome::Failed(words(&error)), Vec::new(), None),
         }
     }
