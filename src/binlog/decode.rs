@@ -94,14 +94,14 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
             let Rest(tube) = fields.read()?;
             Record::Settings { tube, settings }
         }
-        b'W' => {
-            let (id, Rest(reason)) = fields.read()?;
-            Record::Reason { id, reason }
-        }
-        b'F' => {
-            let (number, states, bound, from, Rest(to)) = fields.read()?;
-            Record::Opened { number, from, to, states, bound }
-        }
+        b'W' => fields.read().map(|(id, Rest(reason))| Record::Reason { id, reason })?,
+        b'F' => fields.read().map(|(number, states, bound, from, Rest(to))| Record::Opened {
+            number,
+            from,
+            to,
+            states,
+            bound,
+        })?,
         b'V' => {
             let (id, Rest(bytes)) = fields.read()?;
             if bytes.is_empty() || read_groups(bytes).any(|group| group.is_none()) {
@@ -109,23 +109,13 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
             }
             Record::Groups { id, groups: GroupCounts::Read(bytes) }
         }
-        b'E' => {
-            let (id, until, tube, Rest(key)) = fields.read()?;
-            Record::Key { id, until, tube, key }
-        }
+        b'E' => fields.read().map(|(id, until, tube, Rest(key))| Record::Key { id, until, tube, key })?,
         b'O' => return read_outcome(fields, tail),
-        b'C' => {
-            let (last_id, time) = fields.read()?;
-            Record::Closed { last_id, time }
-        }
+        b'C' => fields.read().map(|(last_id, time)| Record::Closed { last_id, time })?,
         b'H' => {
-            let (synced, ids, epoch, oldest) = fields.read()?;
-            Record::Start(Start { synced, ids, epoch, oldest })
+            fields.read().map(|(synced, ids, epoch, oldest)| Record::Start(Start { synced, ids, epoch, oldest }))?
         }
-        b'Z' => {
-            let (length, until, Rest(tube)) = fields.read()?;
-            Record::Pause { tube, length, until }
-        }
+        b'Z' => fields.read().map(|(length, until, Rest(tube))| Record::Pause { tube, length, until })?,
         b'D' => Record::Delete(fields.read()?),
         b'N' => Record::Next(fields.read()?),
         b'I' => Record::Ids(fields.read()?),
@@ -174,19 +164,14 @@ fn read_change(kind: u8, fields: &mut Fields) -> Option<Record<'static>> {
             let (delay, due) = fields.read()?;
             StoredChange::Retry { fails: u8::try_from(count).ok()?, delay, due }
         }
-        b's' => {
-            let (skipped, due) = fields.read()?;
-            StoredChange::Scheduled { count: RunCount { runs: count, skipped }, due }
-        }
+        b's' => fields
+            .read()
+            .map(|(skipped, due)| StoredChange::Scheduled { count: RunCount { runs: count, skipped }, due })?,
         b'A' => StoredChange::Lease(count, fields.read()?),
         b'L' => {
-            let (pri, delay, due, fails) = fields.read()?;
-            StoredChange::Release { pri, delay, due, count, fails }
+            fields.read().map(|(pri, delay, due, fails)| StoredChange::Release { pri, delay, due, count, fails })?
         }
-        _ => {
-            let (pri, order, fails) = fields.read()?;
-            StoredChange::Bury { pri, order, count, fails }
-        }
+        _ => fields.read().map(|(pri, order, fails)| StoredChange::Bury { pri, order, count, fails })?,
     };
     Some(Record::Change(JobId(id), change))
 }

@@ -270,7 +270,7 @@ impl Journal {
             Change::PauseEnded { tube, name, before } => {
                 let size = pause_size(name.len());
                 self.append_record(size, &Record::pause(&name, None));
-                self.changed(Live::Pause, tube, size, (before, false));
+                self.changed(Live::Pause, tube, before.then_some(size), None);
             }
             // No record is needed, because the record of the pause contains the end of the pause.
             Change::PauseOver { tube, name } => self.lost(Live::Pause, tube, pause_size(name)),
@@ -483,9 +483,7 @@ impl Journal {
     /// Changes the health from `from` to `to`. Returns `false` if the health was not `from`.
     pub fn change_health(&mut self, from: Health, to: Health) -> bool {
         let changes = self.health == from;
-        if changes {
-            self.health = to;
-        }
+        self.health = if changes { to } else { self.health };
         changes
     }
 

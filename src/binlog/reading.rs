@@ -376,8 +376,8 @@ impl<'a> Reading<'a> {
             Record::Delete(id) => self.delete(JobId(id)),
             Record::Pause { tube, length, until } => {
                 let (number, before) = self.engine.restore_pause(tube, length, until);
-                let states = (before, self.engine.pause_at(number).is_some());
-                self.journal.changed(Live::Pause, number, pause_size(tube.len()), states);
+                let size = |exists: bool| exists.then_some(pause_size(tube.len()));
+                self.journal.changed(Live::Pause, number, size(before), size(self.engine.pause_at(number).is_some()));
             }
             Record::Change(id, change) => {
                 let changed = self.engine.restore_change(id, change);
@@ -406,12 +406,9 @@ impl<'a> Reading<'a> {
             }
             Record::Settings { tube, settings } => {
                 let (number, before) = self.engine.restore_settings(tube, settings.kept());
-                if let Some(names) = before {
-                    self.journal.lost(Live::Settings, number, settings_size(names));
-                }
-                if self.engine.settings_at(number).is_some() {
-                    self.journal.found(Live::Settings, number, Live::Settings.size(number, self.engine));
-                }
+                let after = self.engine.settings_at(number).is_some();
+                let after = after.then(|| Live::Settings.size(number, self.engine));
+                self.journal.changed(Live::Settings, number, before.map(settings_size), after);
             }
             Record::Groups { id, groups: GroupCounts::Read(bytes) } => {
                 self.delete(JobId(id));
@@ -419,8 +416,16 @@ impl<'a> Reading<'a> {
                     self.group(name, count);
                 }
             }
-            Record::Opened { number, from, to, states, bound } => self.opened(number, (from, to), states, bound),
-            Record::Done(number) => self.done(number),
+            Record::Opened { number, from, to, states, bound } if number < MAX_OPEN => {
+                let operation = OpenOperation { from: from.into(), to: to.into(), states: states_of(states), bound };
+                let size = operation_size(operation.names());
+                let before = self.engine.restore_operation(number, operation).map(operation_size);
+                self.journal.changed(Live::Operation, number, before, Some(size));
+            }
+            Record::Done(number) if number < MAX_OPEN.into() => {
+                let before = self.engine.restore_closed(number as u32).map(operation_size);
+                self.journal.changed(Live::Operation, number as u32, before, None);
+            }
             record => self.apply_to_log(&record),
         }
     }
@@ -448,29 +453,8 @@ impl<'a> Reading<'a> {
 
     fn group(&mut self, name: &[u8], count: GroupCount) {
         let (number, was_logged) = self.engine.restore_group(name, count);
-        if was_logged {
-            self.journal.lost(Live::Group, number, group_size(name.len()));
-        }
-        self.journal.found(Live::Group, number, group_size(name.len()));
-    }
-
-    fn opened(&mut self, number: u32, (from, to): (&[u8], &[u8]), states: u8, bound: u64) {
-        let operation = OpenOperation { from: from.into(), to: to.into(), states: states_of(states), bound };
-        let size = operation_size(operation.names());
-        if number >= MAX_OPEN {
-            return;
-        }
-        if let Some(names) = self.engine.restore_operation(number, operation) {
-            self.journal.lost(Live::Operation, number, operation_size(names));
-        }
-        self.journal.found(Live::Operation, number, size);
-    }
-
-    fn done(&mut self, number: u64) {
-        let Ok(number) = u32::try_from(number) else { return };
-        if let Some(names) = self.engine.restore_closed(number) {
-            self.journal.lost(Live::Operation, number, operation_size(names));
-        }
+        let size = group_size(name.len());
+        self.journal.changed(Live::Group, number, was_logged.then_some(size), Some(size));
     }
 
     fn delete(&mut self, id: JobId) {

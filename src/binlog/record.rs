@@ -378,16 +378,13 @@ fn push<'a>(kind: u8, fields: impl Field<'a>, out: &mut Vec<u8>) -> u8 {
 }
 
 /// Appends the options and the body of a job. Returns `kind`, in lower case if the job has options.
-fn options_and_body(job: &StoredJob, kind: u8, out: &mut Vec<u8>) -> u8 {
+fn options_and_body(job: &StoredJob, mut kind: u8, out: &mut Vec<u8>) -> u8 {
     if let Some(options) = &job.options {
         job_options::encode(options, job.fails, out);
+        kind.make_ascii_lowercase();
     }
     out.extend_from_slice(job.body);
-    if job.options.is_some() {
-        kind.to_ascii_lowercase()
-    } else {
-        kind
-    }
+    kind
 }
 
 fn change_fields(JobId(id): JobId, change: &StoredChange, out: &mut Vec<u8>) -> u8 {

@@ -230,12 +230,9 @@ fn go_on(
         space = length.saturating_sub(end.at);
     }
     if space < MIN_SPACE {
-        let found = next.map(|next| (next, reopen(&*writer.storage(), next)));
-        let made = match found {
-            Some((number, Ok((file, length)))) => Ok((number, file, length)),
-            _ => make(&*writer.storage(), journal, next),
-        };
-        match made {
+        let storage = writer.storage();
+        let found = next.and_then(|next| reopen(&*storage, next).ok().map(|(file, length)| (next, file, length)));
+        match found.map_or_else(|| make(&*storage, journal, next), Ok) {
             Ok((number, file, size)) => {
                 writer.add_prepared(number, file);
                 if goes_on {

@@ -142,10 +142,9 @@ impl Beginning {
 
     /// Returns the header, or `None` if no copy of the header is valid.
     pub fn header(self) -> Option<Header> {
-        if let Beginning::Header { header, .. } = self {
-            Some(header)
-        } else {
-            None
+        match self {
+            Beginning::Header { header, .. } => Some(header),
+            _ => None,
         }
     }
 }

@@ -321,11 +321,7 @@ pub fn set_aside(storage: &dyn Storage, name: &str) -> io::Result<()> {
 
 /// Returns the size of the segment header at the beginning of `piece`, or 0 if there is no header.
 fn header_of(piece: &Piece) -> usize {
-    if piece.bytes.own.starts_with(MAGIC) {
-        HEADER
-    } else {
-        0
-    }
+    HEADER * usize::from(piece.bytes.own.starts_with(MAGIC))
 }
 
 impl SyncTask {

@@ -23,12 +23,7 @@ impl Journal {
     pub(super) fn debt(&self) -> u64 {
         let others = self.disk() - self.old - self.retiring;
         let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);
-        let debt = self.old.saturating_sub(allowed);
-        if self.evacuating > 0 {
-            debt.max(1)
-        } else {
-            debt
-        }
+        self.old.saturating_sub(allowed).max((self.evacuating > 0).into())
     }
 
     /// Performs a limited amount of compaction, if necessary. Returns `true` if more work remains.

@@ -79,13 +79,14 @@ impl Journal {
         self.live -= size;
     }
 
-    /// Removes the item if it existed `before`, and adds it to the last segment if it exists `after`.
-    pub fn changed(&mut self, live: Live, number: u32, size: u64, (before, after): (bool, bool)) {
-        if before {
-            self.lost(live, number, size);
+    /// Removes the item if its full record had `before` bytes, and adds a full record of `after` bytes in the last
+    /// segment. `None` means that the item does not exist.
+    pub fn changed(&mut self, live: Live, number: u32, before: Option<u64>, after: Option<u64>) {
+        if let Some(before) = before {
+            self.lost(live, number, before);
         }
-        if after {
-            self.found(live, number, size);
+        if let Some(after) = after {
+            self.found(live, number, after);
         }
     }
 
@@ -148,7 +149,8 @@ impl Journal {
         );
         self.lost_job(*slot, *size);
         for LoggedGroup { number, name, .. } in groups {
-            self.changed(Live::Group, *number, group_size(name.length()), (true, true));
+            let size = Some(group_size(name.length()));
+            self.changed(Live::Group, *number, size, size);
         }
     }
 
