@@ -416,21 +416,11 @@ impl<'a> Reading<'a> {
                     self.group(name, count);
                 }
             }
-            Record::Opened { number, from, to, states, bound } if number < MAX_OPEN => {
-                let operation = OpenOperation { from: from.into(), to: to.into(), states: states_of(states), bound };
-                let size = operation_size(operation.names());
-                let before = self.engine.restore_operation(number, operation).map(operation_size);
-                self.journal.changed(Live::Operation, number, before, Some(size));
-            }
-            Record::Done(number) if number < MAX_OPEN.into() => {
-                let before = self.engine.restore_closed(number as u32).map(operation_size);
-                self.journal.changed(Live::Operation, number as u32, before, None);
-            }
-            record => self.apply_to_log(&record),
+            record => self.apply_other(&record),
         }
     }
 
-    fn apply_to_log(&mut self, record: &Record) {
+    fn apply_other(&mut self, record: &Record) {
         let current = self.journal.stats().current;
         match *record {
             // Ignore a record that was copied to a later segment after a disk failure.
@@ -446,6 +436,16 @@ impl<'a> Reading<'a> {
                 self.ids = ids.min(ID_LIMIT);
                 self.oldest = self.oldest.max(oldest);
                 self.epoch = (epoch != 0).then_some(epoch);
+            }
+            Record::Opened { number, from, to, states, bound } if number < MAX_OPEN => {
+                let operation = OpenOperation { from: from.into(), to: to.into(), states: states_of(states), bound };
+                let size = operation_size(operation.names());
+                let before = self.engine.restore_operation(number, operation).map(operation_size);
+                self.journal.changed(Live::Operation, number, before, Some(size));
+            }
+            Record::Done(number) if number < MAX_OPEN.into() => {
+                let before = self.engine.restore_closed(number as u32).map(operation_size);
+                self.journal.changed(Live::Operation, number as u32, before, None);
             }
             _ => {}
         }
