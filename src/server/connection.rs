@@ -91,7 +91,7 @@ pub struct Connection {
     pub(super) closing: bool,
     access: Option<Box<ClientAccess>>,
     /// The deadline for authentication, if the client has not authenticated yet.
-    probation: Option<Box<(Instant, Unauthenticated)>>,
+    pub probation: Option<Box<(Instant, Unauthenticated)>>,
     /// The last reply is delayed, and the pool thread must still schedule its release.
     is_reply_delayed: bool,
     /// Any input from the client ends the current wait.

@@ -127,10 +127,6 @@ impl StartError {
     fn settings(message: String) -> StartError {
         StartError { code: 1, message }
     }
-
-    fn system(error: &io::Error) -> StartError {
-        StartError { code: 1, message: format!("cannot start: {error}") }
-    }
 }
 
 /// A running server. Dropping the server stops it like [`Server::stop`]. A Gearman client can also stop the server if
@@ -280,7 +276,7 @@ impl Server {
         let places = listeners.iter().map(place).collect();
         let running = Arc::new(Mutex::new(Running::new(hub.clone(), listeners, is_inherited)));
         let mut server = Server { hub, places, running, stopper: None };
-        server.run().map_err(|error| StartError::system(&error))?;
+        server.run().map_err(|error| StartError::settings(format!("cannot start: {error}")))?;
         Ok(server)
     }
 

@@ -61,11 +61,6 @@ impl HttpConnection {
             AwaitedPart::Body | AwaitedPart::Server => REST,
         };
     }
-
-    /// Returns `true` if the server is waiting for the client.
-    fn is_awaited(&self) -> bool {
-        self.seen.1 != AwaitedPart::Server
-    }
 }
 
 #[derive(Debug, Default)]
@@ -106,7 +101,8 @@ impl HttpConnections {
         }
         self.checked = Some(now);
         self.all.iter_mut().for_each(|connection| connection.update(ask(connection.number), now));
-        let mut awaited: Vec<&HttpConnection> = self.all.iter().filter(|connection| connection.is_awaited()).collect();
+        let is_awaited = |connection: &&HttpConnection| connection.seen.1 != AwaitedPart::Server;
+        let mut awaited: Vec<&HttpConnection> = self.all.iter().filter(is_awaited).collect();
         let is_over = |connection: &HttpConnection| now.saturating_duration_since(connection.since) >= connection.limit;
         let rank = |connection: &HttpConnection| match connection.seen.1 {
             AwaitedPart::Client(0) if now.saturating_duration_since(connection.since) >= FRESH => 0,

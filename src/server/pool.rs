@@ -298,7 +298,7 @@ impl PoolThread {
             let (bytes, since) = connection.memory_used();
             let still = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
             if bytes > MIN_DROPPED && still >= patience {
-                heavy.push((connection.must_authenticate(), bytes, still, number));
+                heavy.push((connection.probation.is_some(), bytes, still, number));
             }
         }
         heavy.sort_unstable_by(|one, other| other.cmp(one));
@@ -384,10 +384,8 @@ impl PoolThread {
         log::debug!("{}: connected from {peer}", client.0);
         let mut connection = Connection::new(outbox, client, wire);
         if is_tls || access.as_ref().is_some_and(|access| access.name().is_none()) {
-            connection.require_authentication(
-                self.probation.enter(number),
-                Unauthenticated::enter(&self.hub.unauthenticated),
-            );
+            let place = Unauthenticated::enter(&self.hub.unauthenticated);
+            connection.probation = Some(Box::new((self.probation.enter(number), place)));
         }
         access.into_iter().for_each(|access| connection.set_access(access));
         entry.insert(connection);
@@ -710,7 +708,7 @@ mod tests {
         let lightest = thread.connections.iter().min_by_key(|(_, connection)| connection.memory_used().0);
         let number = lightest.expect("a connection").0;
         let place = Unauthenticated::enter(&thread.hub.unauthenticated);
-        thread.connections[number].require_authentication(Instant::now() + MAX_SHORTAGE, place);
+        thread.connections[number].probation = Some(Box::new((Instant::now() + MAX_SHORTAGE, place)));
         std::thread::sleep(INACTIVE);
         thread.drop_heavy();
         assert!(!thread.connections.contains(number) && thread.connections.len() == 9);

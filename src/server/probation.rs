@@ -43,10 +43,8 @@ impl Probation {
 
     /// Returns the time until the next deadline, or `None` if there is no deadline.
     pub fn wait(&self) -> Option<Duration> {
-        let unauthenticated = self.unauthenticated.front().map(|(at, _)| *at);
-        let delayed = self.delayed.front().map(|(at, _)| *at);
-        let next = unauthenticated.into_iter().chain(delayed).min()?;
-        Some(next.saturating_duration_since(Instant::now()))
+        let next = [self.unauthenticated.front().map(|it| it.0), self.delayed.front().map(|it| it.0)];
+        Some(next.into_iter().flatten().min()?.saturating_duration_since(Instant::now()))
     }
 }
 

@@ -48,7 +48,6 @@ impl StopRequests {
         for signal in [SIGTERM, SIGINT].into_iter().filter(|signal| !is_ignored(*signal)) {
             // The flag and the default action are set in the signal handler, so no signal is lost before
             // [`StopRequests::last_check`].
-            // [`StopRequests::last_check`].
             signal_hook::flag::register(signal, requests.received.clone())?;
             signal_hook::flag::register_conditional_default(signal, requests.replacing.clone())?;
         }

@@ -10,7 +10,6 @@ use std::time::Instant;
 use super::Connection;
 use crate::access::{AccessTable, ClientAccess};
 use crate::server::delivery::Outbox;
-use crate::server::gate::Unauthenticated;
 use crate::server::hub::Hub;
 
 impl Connection {
@@ -19,14 +18,6 @@ impl Connection {
             log::debug!("{}: is {name}", self.client.0);
         }
         self.access = Some(access);
-    }
-
-    pub fn require_authentication(&mut self, until: Instant, place: Unauthenticated) {
-        self.probation = Some(Box::new((until, place)));
-    }
-
-    pub fn must_authenticate(&self) -> bool {
-        self.probation.is_some()
     }
 
     /// Returns `true` if the client has not authenticated and its deadline is `until`.
