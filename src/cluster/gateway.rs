@@ -171,7 +171,8 @@ impl ClusterId {
     }
 }
 
-/// Returns the cluster ID from the response header. The header precedes all client data, which could imitate a header.
+/// Returns the cluster ID from the response header. Reads only the start of the response, because client data after the
+/// header could imitate a cluster ID.
 fn find(response: &[u8]) -> Option<&str> {
     let text = response.get(..response.len().min(200))?;
     let text = text.utf8_chunks().next()?.valid();

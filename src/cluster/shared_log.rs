@@ -56,7 +56,7 @@ pub struct SharedSpace {
     pub quota: u64,
 }
 
-/// The fraction of the quota that is reserved for deletes, as a divisor.
+/// The part of the quota that is reserved for deletes: one fifth.
 const RESERVE: u64 = 5;
 
 impl SharedSpace {

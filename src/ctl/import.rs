@@ -306,8 +306,7 @@ impl Import<'_> {
         let has_origin = job.tags.dead_from().is_some() && self.abilities()?.has("export");
         let origin = job.tags.dead_from().filter(|_| has_origin).map(|name| self.origin(name));
         if origin.is_some() && !job.tags.key().is_empty() {
-            // A dead letter holds its key until it is buried. A second dead letter with the same key would be a
-            // duplicate.
+            // Until the first dead letter is buried, a second dead letter with the same key would be a duplicate.
             let key = (tube.to_owned(), job.tags.key().to_owned());
             if self.unsettled_keys.contains(&key) {
                 self.settle()?;
