@@ -24,8 +24,8 @@ const OPERATIONS: usize = 4000;
 /// Number of idle connections.
 const IDLE: usize = 1000;
 
-/// Number of consecutive handshakes. They are repeated `ROUNDS` times, and the fastest round counts, because other
-/// programs use the machine.
+/// Number of consecutive handshakes. The handshakes are repeated `ROUNDS` times. Only the fastest round counts, because
+/// other programs can slow the others down.
 const HANDSHAKES: usize = 500;
 const ROUNDS: usize = 4;
 

@@ -235,7 +235,8 @@ bench-quick: ## run bench with less precision, in at most a minute
 	$(CARGO) bench $(CARGOFLAGS) --bench load -- --quick $(ARGS)
 
 
-# The test of the web page requires an installed browser. It installs playwright-core in the target directory.
+# The test of the web page requires an installed browser. The target installs playwright-core in the target
+# directory.
 BROWSER = $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 PLAYWRIGHT = $(TARGET_DIR)/browser
 .PHONY: alerts browser prometheus

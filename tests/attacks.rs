@@ -2,7 +2,8 @@
 //!
 //! `make hostile` runs all attacks, `make hostile ROW=T3` one, and `ROW="T3 M1"` two. `rows` contains the table of
 //! attacks. Each row asserts replies, order and memory. Round-trip times are only printed, next to those of beanstalkd
-//! if it supports the commands. Only the rows whose code begins with T compare times with a limit, if one is given.
+//! if beanstalkd supports the commands. Only the rows whose code begins with T compare times with a limit, if one is
+//! given.
 
 #[path = "attacks/access.rs"]
 mod access;

@@ -108,8 +108,8 @@ fn silent_connections_use_memory_but_no_processor_time() {
         "put, reserve or delete: {few:.2} µs, beside {count} silent connections {many:.2} µs: x {:.2}",
         many / few
     );
-    // The factor of 4 tolerates a busy machine. A cost proportional to the number of connections would exceed it many
-    // times.
+    // The factor of 4 tolerates a busy machine. A cost proportional to the number of connections would exceed this
+    // factor many times.
     assert!(many <= 4.0 * few);
     at_rest(&daemon);
     // The connections still work.
@@ -239,8 +239,8 @@ fn costs_do_not_depend_on_the_number_of_tubes() {
     assert!(stat(&many, "current-tubes") > OTHER_TUBES as u64);
     let [few, many] = costs([&few, &many], "active");
     println!("put, reserve or delete: {few:.2} µs, beside {OTHER_TUBES} other tubes {many:.2} µs: x {:.2}", many / few);
-    // The factor of 4 tolerates a busy machine. A cost proportional to the number of reservations would exceed it many
-    // times.
+    // The factor of 4 tolerates a busy machine. A cost proportional to the number of other tubes would exceed this
+    // factor many times.
     assert!(many <= 4.0 * few);
 }
 

@@ -71,7 +71,7 @@ impl Writer {
         (*found == seq).then(|| Head::open(entry).expect("a whole entry").0)
     }
 
-    /// Simulates a restart: reads the log up to the end known to this writer and claims it.
+    /// Simulates a restart: claims the log at the end that this writer believes to be current.
     fn claim(&mut self, log: &MemoryLog) {
         self.active = false;
         self.ahead.clear();
@@ -452,7 +452,7 @@ fn a_wiped_or_restored_journal_is_refused_and_copies_are_kept() {
     }
 }
 
-/// A modification of one file in a copy, which returns `false` if it does not apply to the file.
+/// Modifies one file in a copy. Returns `false` if the modification does not apply to the file.
 type Damage = fn(&mut Vec<u8>) -> bool;
 
 #[test]

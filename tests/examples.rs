@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use beanpole::Client;
 use daemon::{wait_until, Daemon, Folder, PROGRAM};
 
-/// Returns the directory of libraries that `tests/compat/examples` prepared, if it runs the test.
+/// Returns the directory of libraries if `tests/compat/examples` runs the test.
 fn tools() -> Option<PathBuf> {
     std::env::var_os("EXAMPLES_TOOLS").map(PathBuf::from)
 }

@@ -308,7 +308,7 @@ fn no_unit_stops_another_one_with_jobs() {
     }
 }
 
-/// Restarting cannot fix these errors. It would only fill the log.
+/// After these errors, a restart would only fail again and fill the log.
 #[test]
 fn the_units_do_not_restart_after_permanent_errors() {
     let page = read("man/beanpole.8");

@@ -20,7 +20,7 @@ use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use script::{load, run, Connection, Conversation, Sockets, Wire};
 
-/// Number of conversations played in parallel. Most of the time, they wait.
+/// Number of conversations played in parallel. Conversations mostly wait.
 const THREADS: usize = 16;
 
 /// Host name in the handles of gearmand's jobs.

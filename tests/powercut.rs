@@ -98,8 +98,8 @@ fn plan(arguments: impl Iterator<Item = String>) -> Option<Plan> {
     plan.program.is_file().then_some(plan)
 }
 
-/// The working directory, removed when dropped. It is on a file system in memory if possible, because `disk.rs`
-/// simulates the losses.
+/// The working directory, removed when dropped. A file system in memory is preferred, because `disk.rs` simulates the
+/// losses.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -166,7 +166,7 @@ fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report
         let recorded = history.record(last);
         let told = !history.problems.is_empty();
         report().live(&mut history, generation);
-        // A client that got no reply has already recorded a problem. Ignore the error that it caused.
+        // A client without a reply has already recorded a problem. Ignore the resulting error.
         let recorded = if told && recorded.is_err() { None } else { recorded? };
         let Some(path) = recorded else { break };
         let events = trace::read(&path)?;

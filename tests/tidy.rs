@@ -301,7 +301,8 @@ fn only_one_module_depends_on_the_operating_system() {
         "fsync(",
         "fdatasync(",
     ];
-    // These files can use the libc crate and are therefore excluded.
+    // `shared/system` contains the calls of the operating system. `process/mod.rs` needs a constructor that depends on
+    // the C library.
     let is_exempt = |path: &Path| room(path) == "shared/system" || path.ends_with("process/mod.rs");
     let mut problems = Vec::new();
     for source in sources("src").into_iter().filter(|source| !is_exempt(&source.path)) {

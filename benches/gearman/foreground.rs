@@ -18,7 +18,8 @@ const MAX_JOBS: usize = 3_000_000;
 #[derive(Debug)]
 pub struct Foreground {
     ledger: Ledger,
-    /// For each client: the number of the current job, whether its handle is known, and the time of the submission.
+    /// For each client: the number of the current job, `true` if the job's handle is known, and the time of the
+    /// submission.
     clients: Vec<(usize, bool, Instant)>,
     stopping: bool,
     done: u64,

@@ -15,7 +15,7 @@ pub fn data(number: usize) -> [u8; LENGTH] {
     data
 }
 
-/// Returns the number of the job with this data, or an error if the data was changed.
+/// Returns the number of the job with these bytes as data, or an error if the bytes were changed.
 pub fn number(bytes: &[u8]) -> Result<usize, String> {
     let number = bytes.first_chunk::<NUMBER>().map_or(0, |number| u64::from_le_bytes(*number) as usize);
     match bytes == data(number) {

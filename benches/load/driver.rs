@@ -46,7 +46,7 @@ pub trait Load {
 pub enum Until {
     /// A number of operations is complete or a time has passed.
     Work(u64, Duration),
-    /// At most this number of replies is outstanding. Waiting workers account for them.
+    /// At most this number of replies is outstanding, which are those of waiting workers.
     Quiet(usize),
 }
 

@@ -1,7 +1,7 @@
 //! Formats results as Markdown: a table of work and a table of other values.
 //!
-//! Owns the medians, the ratios, and the verdicts on goals. A ratio is the median of the ratios of adjacent runs,
-//! because temporary slowness of the machine then affects both servers.
+//! Owns the medians, the ratios, and the verdicts on goals. A ratio is the median of the ratios of adjacent runs. A
+//! temporary slowdown of the machine thus affects both servers.
 
 use super::measure::{Goal, Outcome, Value, Work};
 use super::scenario::Scenario;

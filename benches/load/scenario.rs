@@ -37,7 +37,7 @@ pub enum Kind {
     Quick,
     /// Part of full runs only.
     Full,
-    /// The peer is the echo server, with requests of the length of puts with bodies of this many bytes.
+    /// The peer is the echo server. Its requests are as long as puts with bodies of the scenario's size.
     Echo,
     /// Requires servers with the option `-b`.
     Binlog,

@@ -100,7 +100,8 @@ class Channel(virtual.Channel):
         """Sends the commands of other threads, and touches the jobs of running tasks."""
         while self.finished:
             command, reply = self.finished.popleft()
-            # After its last attempt, the job is buried. If another worker has reserved it, the job is not found.
+            # The server buries the job after its last attempt. If another worker has reserved the job, the server
+            # replies NOT_FOUND.
             with suppress(greenstalk.NotFoundError, greenstalk.BuriedError):
                 self.queue._send_cmd(command.encode(), reply)
         if monotonic() - self.touched > self.ttr / 3:

@@ -12,8 +12,8 @@ import (
 	"github.com/beanstalkd/go-beanstalk"
 )
 
-// Client adds commands to a connection. It must be used by one goroutine and only while no other command waits for its
-// reply.
+// Client adds commands to a connection. A Client must be used by only one goroutine, and only while no other command of
+// the connection waits for a reply.
 type Client struct {
 	*beanstalk.Conn
 	raw net.Conn

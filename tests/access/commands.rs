@@ -13,7 +13,7 @@ pub const TUBE: &str = "t";
 
 pub const OTHER: &str = "o";
 
-/// For each command, the rights that allow it. One of them is sufficient.
+/// For each command, the rights of which any one is sufficient.
 const BEANSTALK: [(&str, &[&str]); 50] = [
     ("put", &["put"]),
     ("peek", &["look"]),
@@ -372,7 +372,7 @@ fn the_holder_of_a_job_can_finish_it() {
     assert_eq!(client.line(), "x");
     assert_eq!(client.ask(&format!("delete {other}")), "FORBIDDEN");
     assert_eq!(client.ask(&format!("delete {mine}")), "DELETED");
-    // The job is not reserved. The refusal therefore does not hide a holder.
+    // For a job that does not exist, the reply is not FORBIDDEN.
     assert_eq!(client.ask(&format!("delete {mine}")), "NOT_FOUND");
 }
 

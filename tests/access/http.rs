@@ -14,7 +14,7 @@ use super::shown::put;
 use super::{digest, user, Guarded, Talk, OPERATOR};
 use crate::daemon::{run, Folder, PATIENCE};
 
-/// For each path, the rights that allow it. One of them is sufficient.
+/// For each path, the rights of which any one is sufficient.
 const ROWS: [(&str, &[&str]); 33] = [
     ("GET /", &["open"]),
     ("GET /healthz", &["open"]),

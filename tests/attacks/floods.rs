@@ -45,7 +45,7 @@ fn flood(trial: &mut Trial, flooders: usize) {
     trial.check(least > 0, || "a flooder was not served at all".to_owned());
 }
 
-/// Returns a connection and the ID of a job for it to reserve and release.
+/// Returns a connection and the ID of a job that the connection can reserve and release.
 fn flooder(daemon: &Daemon, number: usize) -> (TcpStream, u64) {
     let mut wire = Wire::to(daemon);
     wire.ask(&format!("use flood{number}"), &format!("USING flood{number}"));

@@ -111,7 +111,7 @@ fn the_server_stops_when_its_parent_has_ended() {
     }
 }
 
-/// The server sees only the process that has adopted it.
+/// The server's parent process is the process that has adopted it, for example init.
 #[test]
 fn the_server_stops_if_its_parent_has_ended_before_it_starts() {
     let folder = Folder::new();

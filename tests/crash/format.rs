@@ -121,7 +121,7 @@ fn short(bytes: &[u8], at: usize) -> usize {
     u16::from_le_bytes([bytes[at], bytes[at + 1]]).into()
 }
 
-/// A job as the independent reader sees it.
+/// A job as decoded by the independent reader.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Job {
     /// The body as submitted by the client.

@@ -1,6 +1,6 @@
 //! Crashes the server while a tube is flushed or its jobs are moved, which takes several turns.
 //!
-//! Such a command must affect all jobs of the tube or none.
+//! After recovery, the command must have affected all jobs of the tube or none.
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::engine::{Engine, Flush, JobView, MoveJobs, Progress, Span, State};

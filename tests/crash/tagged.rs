@@ -102,7 +102,7 @@ fn tags_and_their_effects_are_recovered() {
     engine.check();
 }
 
-/// The server has reported each failed attempt to a client. All of them must therefore survive a restart.
+/// The server has reported each failed attempt to a client. All failed attempts must therefore survive a restart.
 #[test]
 fn a_failed_attempt_counts_on_a_nearly_full_disk() {
     let disk = Disk::new(1);

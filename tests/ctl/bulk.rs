@@ -10,8 +10,8 @@ use crate::daemon::everything::{self, fields};
 use crate::daemon::{Daemon, Folder, Signal, PATIENCE};
 use crate::support::{with_both, Server};
 
-/// Returns the properties of each job that an import must preserve, with the number of jobs that have them. IDs, ages
-/// and counts are excluded.
+/// Returns each combination of properties that an import must preserve, with the number of jobs that have the
+/// combination. IDs, ages and counts are excluded.
 fn essence(export: &str) -> BTreeMap<String, u64> {
     let mut jobs = BTreeMap::new();
     for line in export.lines() {

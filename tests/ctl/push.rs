@@ -365,7 +365,8 @@ fn a_revoked_job_and_a_second_signal_abort_the_request() {
     assert_eq!((worker.code(), server.count("default", "ready")), (Some(1), 1));
 }
 
-/// A revoke competes with the response. The job must be either buried or deleted, and the worker must report the same.
+/// A revoke competes with the response. The job must be either buried or deleted, and the worker must report the actual
+/// outcome.
 #[test]
 fn a_revoke_that_races_with_the_response_has_one_winner() {
     let server = Server::beanpole(&[]);

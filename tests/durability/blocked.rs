@@ -324,7 +324,7 @@ fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     }
 }
 
-/// A large write takes long on any disk. Only clients that need it must wait, even if the disk has been fast.
+/// A large write takes long on any disk. Only clients that need the write must wait, even if the disk has been fast.
 #[test]
 fn writing_a_large_body_delays_no_other_client() {
     for mode in MODES {

@@ -74,7 +74,7 @@ fn fill(client: &mut Client) -> Vec<u64> {
     client.use_tube("default").unwrap();
     let other = client.put(b"body", 1, 0, 60).unwrap();
     take(client, other);
-    // The reservation is not guaranteed to be durable by itself. A later durable change makes it durable.
+    // The reservation itself is not guaranteed to be durable, but becomes durable with this later put.
     let last = client.put(b"body", 1, 0, 60).unwrap();
     vec![plain, delayed, short, buried, released, later, kicked, woken, held, other, last]
 }

@@ -1,7 +1,7 @@
 //! Tests the import of beanstalkd's binlog, which must be complete and happen only once.
 //!
 //! Debian's beanstalkd creates the binlog and describes each job. The final operation on each job must be one that
-//! beanstalkd stores. It does not store reservations, touches, and releases without a delay.
+//! beanstalkd stores. beanstalkd does not store reservations, touches, and releases without a delay.
 
 use std::collections::BTreeMap;
 use std::fs;

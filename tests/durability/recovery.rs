@@ -1,6 +1,6 @@
 //! Measures the time to recover a million jobs, for this server and beanstalkd. Runs only on request, in release mode.
 //!
-//! `BEANPOLE_RECOVERY=1 cargo test --release --test durability recovery -- --nocapture`
+//! Run `BEANPOLE_RECOVERY=1 cargo test --release --test durability recovery -- --nocapture`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

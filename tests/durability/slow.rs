@@ -14,7 +14,7 @@ use super::daemon::wait_until;
 use super::disk::{Controls, Disk};
 use super::support::{number, Home};
 
-/// The duration of a sync on the slow disk in milliseconds. The server knows it after the first sync.
+/// The duration of a sync on the slow disk in milliseconds. The server measures the duration during the first sync.
 const SLOW: u64 = 50;
 
 fn serve(home: &Home, mode: SyncMode, sync_millis: u64) -> (Server, Arc<Controls>) {

@@ -26,7 +26,7 @@ const HALF_CLOSE: u8 = 0xfd;
 /// Input byte that replaces the client's connection with a new one.
 const CLOSE: u8 = 0xfe;
 
-/// If the server is still busy after this many rounds, it is considered to loop forever.
+/// Maximum number of rounds until the server must be idle. A server that needs more is considered to loop forever.
 const ROUNDS: usize = 10_000;
 
 struct Stage {

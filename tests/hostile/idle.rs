@@ -46,8 +46,8 @@ fn clients_that_wait_hold_jobs_or_send_occasionally_stay() {
     // other.
     sleeps.write_all(b"\0REQ\0\0\0\x01\0\0\0\x01f\0REQ\0\0\0\x04\0\0\0\0").expect("a connection");
     submits.write_all(b"\0REQ\0\0\0\x07\0\0\0\x05g\0u\0x").expect("a connection");
-    // Waits until three later clients have been dropped in sequence, which takes longer than the timeout of these
-    // clients.
+    // Waits until three later clients have been dropped in sequence. The timeout of the first clients has then passed
+    // several times.
     for _ in 0..3 {
         let mut silent = Wire::to(&daemon);
         wait_until("a silent client is dropped", || {

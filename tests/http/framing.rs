@@ -175,7 +175,7 @@ fn health_is_reported_despite_silent_connections() {
             }
             silent.push(visitor);
         }
-        // Until the server has closed the excess connections, it can refuse new ones.
+        // The server can refuse new connections until it has closed the excess ones.
         while !visited.is_healthy() {
             std::thread::yield_now();
         }

@@ -42,7 +42,8 @@ class Job:
     holder: str = ""
     # The earliest time at which a client can have reserved the job.
     free: float = 0
-    # `True` if a power failure can have removed or restored the job. Its existence is unknown until a reply shows it.
+    # `True` if a power failure can have removed or restored the job. Until a reply shows the job, its existence is
+    # unknown.
     doubtful: bool = False
     gone: Op = None
     ready: list = field(default_factory=list)
@@ -62,7 +63,7 @@ class Judge:
                 self.by_job.setdefault(op.job, []).append(op)
             if op.verb == "put":
                 self.puts_by_body.setdefault(op.body, []).append(op)
-        # After an ID occurs in a second put, it does not identify a job.
+        # An ID that occurs in two puts does not identify a job.
         self.reused = {}
         for number, ops in self.by_job.items():
             puts = [op for op in ops if op.verb == "put"]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The protocol of a client. It determines whether jobs are identified by number or by a client-chosen ID.
+/// The protocol of a client, which determines whether jobs are identified by number or by a client-chosen ID.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Wire {
     Beanstalk,

@@ -2,8 +2,8 @@
 //!
 //! Owns the rules for data that was not synced. Unsynced bytes and the length of a file can survive completely, partly
 //! or not at all, independently of each other. Creating, renaming and removing an entry is undecided until the
-//! directory is synced. A file with a durable entry can lack its contents. A failed sync makes data durable or loses
-//! it. Must not interpret the contents.
+//! directory is synced. A file with a durable entry can lack its contents. A failed sync loses some of the data and
+//! makes the rest durable. Must not interpret the contents.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -118,7 +118,7 @@ pub struct Disk {
     /// Syncs in progress by handle: the file, and the event index at which the sync began.
     syncs: HashMap<u64, (Opened, usize)>,
     /// Removed files with writes that were not durable: the event indexes of the first such write and of the removal.
-    /// Other files are known to contain the data only when everything before the removal is durable.
+    /// Until everything before the removal is durable, it is unknown whether other files contain the data.
     orphans: Vec<(usize, usize)>,
     /// Decides which data a failed sync loses.
     random: Random,

@@ -315,7 +315,7 @@ impl<'a> History<'a> {
         Ok(Some(found))
     }
 
-    /// Runs the clients until they have executed all commands.
+    /// Runs the clients until all commands are executed.
     fn live(
         &mut self,
         daemon: &Daemon,

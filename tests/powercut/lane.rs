@@ -71,7 +71,7 @@ impl Lane {
             let mut talk = Talk::connect(daemon, wire)?;
             match wire {
                 Wire::Beanstalk => {
-                    // Watching the tubes keeps them and their pauses alive.
+                    // A watched tube and its pause persist without jobs.
                     for which in 0..3 {
                         talk.send(format!("watch {}\r\n", self.name('t', which)).as_bytes())?;
                         talk.line()?;

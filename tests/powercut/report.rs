@@ -41,7 +41,7 @@ struct Failures {
 }
 
 impl Report {
-    /// Creates a report. The checks in `also` count as failures even if they are disabled by default.
+    /// Creates a report. The checks in `also` count as failures even if disabled by default.
     pub fn new(also: &[Check]) -> Report {
         let on = SWITCHES.iter().filter(|(check, on, _)| *on || also.contains(check)).map(|(check, _, _)| *check);
         Report {

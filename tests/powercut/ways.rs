@@ -1,7 +1,8 @@
 //! Computes the possible states of one job after a cut, if each unguaranteed change survives or is lost independently.
 //!
-//! The check is weaker than the requirement that surviving changes are a prefix. It describes what was lost when the
-//! queue is not a prefix. A record contains absolute counts. A surviving record therefore replaces earlier lost ones.
+//! The check is weaker than the requirement that surviving changes are a prefix. The check is used to describe the loss
+//! when that requirement is violated. A record contains absolute counts. A surviving record therefore replaces earlier
+//! lost ones.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +28,7 @@ fn key_of(change: &Change) -> Option<&str> {
     }
 }
 
-/// Returns a job after a change. `full` is the job after all changes up to this one.
+/// Returns the state of a job after `change`. `full` is the state if no change was lost.
 fn after(job: &Option<Job>, change: &Change, full: &Option<Job>) -> Option<Job> {
     let Some(full) = full else { return None };
     if matches!(change, Change::Put { .. } | Change::Adopt(_)) {

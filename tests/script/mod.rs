@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! == title              a new conversation, with a fresh server       options: -z N   directly below the title
-//! wire gearman          what its connections speak, beanstalk if it does not say; above all titles, for the whole file
+//! wire gearman          the protocol (default: beanstalk); before the first title, the default of the whole file
 //! A: text               A sends text and CR LF                        A:: text        A sends text alone
 //! A< text               A must get text and CR LF               A<< text        A must get text, with more behind it
 //! A| text               A must get text and LF (YAML)                 A|*             and any more lines of that body

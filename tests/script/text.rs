@@ -78,7 +78,7 @@ pub enum What {
         kind: u32,
         pattern: Vec<Piece>,
     },
-    /// Any number of further lines of the body.
+    /// Any number of additional lines of the body.
     RestOfBody,
     Silence,
     HalfClose,

@@ -260,7 +260,7 @@ impl World for Within {
     }
 
     fn close(&mut self, who: &str) {
-        // Until the server writes to it, a closed connection looks like a half-closed one.
+        // Until the server writes to a closed connection, the connection looks half-closed.
         self.half_close(who);
         assert!(self.ended(who), "a client that went away is still there");
         self.peers.remove(who);

@@ -1,7 +1,7 @@
 //! Records which jobs must exist regardless of their state.
 //!
-//! Owns the list of acknowledged jobs. A job is acknowledged by the reply INSERTED. It is removed from the list when a
-//! client sends a command that can end the job. Must not depend on other replies and commands.
+//! Owns the list of acknowledged jobs. A job is added by the reply INSERTED and removed when a client sends a command
+//! that can end the job. Must not depend on other replies and commands.
 
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ impl Books {
         }
     }
 
-    /// Records a command that a client will send. The jobs that it names need not exist afterwards. Commands are
+    /// Records a command that a client will send. Jobs named in the command need not exist afterwards. Commands are
     /// recorded as a whole when they are chosen, because a partially sent number can name any job.
     pub fn said(&mut self, command: &[u8]) {
         let is_packet = command.starts_with(b"\0REQ") && PACKETS.contains(&command[7]);

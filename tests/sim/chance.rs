@@ -103,8 +103,8 @@ impl Setup {
         }
     }
 
-    /// Adds tubes that no client uses or watches. In half of these worlds, commands about many jobs take several turns,
-    /// interleaved with those of other clients.
+    /// Adds tubes that no client uses or watches. In half of the worlds with such tubes, commands about many jobs take
+    /// several turns, interleaved with commands of other clients.
     fn unattended(self, random: &mut Random) -> Setup {
         let sweeps = random.once_in(2);
         if random.once_in(2) {

@@ -21,8 +21,8 @@ pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
         0..9 if !topic.enough => {
             let (body, tags) = (body(random, topic), tags(random, topic));
             let (pri, delay) = (random.pick(&[0, 1, 5, 4_294_967_295u32]), random.below(3));
-            // If a delay ends while the job waits for a group, the change happens in the next turn. HTTP commands can
-            // take several turns.
+            // The model cannot predict in which turn of a long HTTP command such a delay ends: if the job waits for a
+            // group, its state changes only in the next turn.
             let delay = if topic.predicted && tags.contains(" aft:") { 0 } else { delay };
             format!("put {pri} {delay} {} {}{tags}\r\n{body}", random.below(5), body.len())
         }

@@ -401,7 +401,8 @@ fn no_job(why: NoJob) -> Vec<u8> {
     }
 }
 
-/// Completes commands about many jobs that a crash has interrupted. The prediction treats them as complete.
+/// Completes commands about many jobs that a crash has interrupted, because the prediction treats such commands as
+/// complete.
 pub fn complete_operations(server: &mut Stepped) {
     while server.look(|engine| engine.has_deferred()) {
         server.round();

@@ -27,7 +27,7 @@ const DAWN: u64 = 1_700_000_000_000_000_000;
 /// The maximum number of possible histories that are tracked.
 const WAYS: usize = 256;
 
-/// A server that is still busy after this many rounds is considered to loop forever.
+/// Maximum number of rounds until the server must be idle. A server that needs more is considered to loop forever.
 const ROUNDS: usize = 10_000;
 
 pub struct Client {
@@ -315,8 +315,8 @@ impl World {
         let promised = self.promised();
         let Some(client) = &mut self.clients[who] else { return Ok(()) };
         let mut buffer = [0; 4096];
-        // Unpredicted HTTP responses contain statistics of the process and therefore do not depend only on the seed.
-        // They are read completely, and only their first lines are hashed.
+        // Unpredicted HTTP responses contain statistics of the process, which do not depend only on the seed. Such
+        // responses are read completely, and only the first lines are hashed.
         let loose = client.wire == Wire::Http && !self.setup.predicted;
         let mut left = if loose { usize::MAX } else { most };
         let from = client.received.len();
@@ -558,7 +558,7 @@ impl World {
         self.act(&Action::Slow(0))?;
         self.setup.slow_readers = false;
         for _ in 0..40 {
-            // Advances from deadline to deadline. A client whose wait ends thus continues before the next wait ends.
+            // Advances from deadline to deadline. A resumed client continues before the next wait ends.
             self.pass(Span::from_millis(10))?;
             self.settle()?;
             self.server().sync();

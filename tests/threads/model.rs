@@ -31,8 +31,8 @@ pub use shims::{unbounded, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, Rece
 /// The number of schedules for each scene and strategy.
 const SCHEDULES: usize = 5000;
 
-/// Maximum number of steps in a schedule. Most schedules have several hundred; with more than this, a thread loops
-/// without progress.
+/// Maximum number of steps in a schedule. Most schedules need several hundred steps. A schedule that exceeds the
+/// maximum contains a loop without progress.
 const STEPS: usize = 10_000;
 
 /// The number of forced thread switches in a schedule of the second strategy.

@@ -1,5 +1,5 @@
-//! Tests the memory of the real program with incomplete TLS records and handshakes. The server must charge them to the
-//! memory account and close their connections when it needs the memory.
+//! Tests the memory of the real program with incomplete TLS records and handshakes. The server must charge incomplete
+//! input to the memory account, and close such connections when memory is short.
 
 use std::io::Write;
 use std::net::TcpStream;

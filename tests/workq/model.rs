@@ -91,8 +91,8 @@ impl Model {
         self.waiting.iter().filter(|(_, (wait, _))| for_it(wait)).map(|(who, _)| who.clone()).collect()
     }
 
-    /// Returns the first ready job of a queue. Jobs are ordered by descending priority, jobs without a schedule come
-    /// before others, then by schedule, then by age.
+    /// Returns the first ready job of a queue. Jobs are ordered by descending priority, then by schedule, then by age.
+    /// Jobs without a schedule precede scheduled jobs of the same priority.
     pub fn head(&self, queue: char) -> Option<&Job> {
         let ready =
             self.jobs.iter().filter(|job| job.queue == queue && matches!(job.state, State::New | State::Pending));

@@ -123,8 +123,8 @@ fn times_continue_while_the_server_is_down() {
     assert!(look(&mut client, 3).ends_with("state 0"));
 }
 
-/// The record of a result includes the job's payload, which can be long. The client that leased the job has
-/// disconnected, and the operator has shortened the limit of such leases.
+/// The client that leased the job has disconnected, and the operator has shortened the limit of leases without a time
+/// to run.
 #[test]
 fn a_restart_applies_the_new_limit_to_leases_without_a_time_to_run() {
     let folder = Scratch::new("lease-limit");

@@ -1,5 +1,5 @@
-// Preloaded (node -r), this has libraries that know no TLS speak it: what net.createConnection gives trusts the authority in
-// COMPAT_CA and looks whether the certificate is for localhost.
+// Preloaded with node -r: makes libraries without TLS support use TLS. Sockets of net.createConnection trust
+// the authority in COMPAT_CA and check that the certificate is valid for localhost.
 'use strict';
 
 const fs = require('fs');
