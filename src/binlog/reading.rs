@@ -45,7 +45,7 @@ pub struct Reading<'a> {
     oldest: u64,
     /// The last record, if it was a [`Record::Next`] or a [`Record::Closed`].
     last: Option<Last>,
-    /// The statements in records about the log as a whole, collected on first use.
+    /// The synced location and the oldest needed segment, determined on first use.
     claims: Option<Claims>,
     /// The random ID of the process that wrote the last record read, or `None` if unknown.
     pub epoch: Option<u64>,
@@ -61,7 +61,7 @@ pub struct Reading<'a> {
     pub next: Option<u64>,
 }
 
-/// The statements in records about the log as a whole.
+/// The synced location and the oldest needed segment, as stated by the records of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Claims {
     /// The last location up to which a record states that the log is synced.

@@ -258,8 +258,7 @@ impl Storage for Folder {
             None => (None, to),
         };
         let target = subfolder.as_ref().unwrap_or(&opened.folder);
-        // Do not overwrite files that were moved earlier. Such files are evidence of damage, or original files of
-        // beanstalkd.
+        // Never overwrite an earlier file, which may be evidence of damage or an original file of beanstalkd.
         let mut name = to.to_owned();
         for number in 2.. {
             match fstatat(target, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {

@@ -36,7 +36,7 @@ pub struct Survey {
     pub log: Option<u64>,
     /// The segments of the log, oldest first.
     pub chain: Vec<SegmentLink>,
-    /// Segments without records of the log: prepared segments, and segments abandoned after a disk failure.
+    /// Segments that contain no records of the log, for example segments abandoned after a disk failure.
     pub unused: Vec<u64>,
     /// Segments that do not belong to the log.
     pub foreign: Vec<u64>,

@@ -196,8 +196,8 @@ pub enum WaitResult {
 
 type Result<T> = std::result::Result<T, ClientError>;
 
-/// Returns `name` if it is a single argument: not empty, without control characters, and without spaces unless it is
-/// quoted. A quoted name must end with its first unescaped quote.
+/// Returns `name` if it is a single argument: not empty, without control characters, and without spaces outside quotes.
+/// A quoted name must end with its first unescaped quote.
 pub(super) fn checked(name: &str) -> Result<&str> {
     let mut rest = name.strip_prefix('"').map(str::bytes);
     let ends_with_quote = rest.as_mut().is_none_or(|rest| {

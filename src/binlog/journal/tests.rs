@@ -205,7 +205,7 @@ fn the_excess_is_the_size_of_old_segments_above_1_5_times_the_need() {
         (journal.ready, journal.old) = (ready, old);
         assert_eq!(journal.debt(), debt, "{ready} bytes are ready, {old} old");
     }
-    // While a segment must be emptied, the debt is at least one byte.
+    // While a segment must be emptied, `debt` returns at least 1.
     journal.evacuating = 1;
     assert_eq!(journal.debt(), 1);
     journal.old = 700;
