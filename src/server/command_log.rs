@@ -173,7 +173,7 @@ mod tests {
     use crate::engine::{Body, Limits, NewJob, Span};
     use crate::protocol::Wire;
 
-    /// Gearman's `status` reply begins with a function name, which a client can choose.
+    /// A client can choose a Gearman function name that makes a `status` reply look like a job of beanstalk.
     #[test]
     fn only_of_beanstalk_a_reply_names_a_job() {
         let (mut engine, mut registry) = (Engine::new(Limits::NONE), ClientRegistry::new(false));

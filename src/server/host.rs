@@ -37,7 +37,7 @@ pub struct Process {
     resident: AtomicU64,
     /// The number of open files at the last refresh.
     open_files: AtomicU64,
-    /// The time of the last refresh.
+    /// The time of the last call of [`Process::refresh`] that read the files.
     refreshed: LeafMutex<Option<Instant>>,
     /// The durations of turns, or `None` if they are not recorded.
     pub turns: Option<LeafMutex<Histogram>>,

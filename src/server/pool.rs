@@ -37,7 +37,7 @@ use crate::protocol::{Output, Wire};
 /// The token of the waker. The token of a connection is its file descriptor.
 const WAKER: Token = Token(usize::MAX);
 
-/// Stands for "no connection" in `PoolThread::numbers`.
+/// The value in `PoolThread::numbers` for a file descriptor without a connection.
 const VACANT: u32 = u32::MAX;
 
 /// Maximum number of readiness events per poll.

@@ -24,7 +24,7 @@ pub const SESSION_COST: u64 = 4096;
 /// Number of bytes charged during a handshake in addition to the received data: keys, hashes, and the reply.
 const HANDSHAKE_COST: u64 = 4096;
 
-/// Number of bytes encrypted before a write to the socket, which fill several records.
+/// Number of bytes that are encrypted before a write to the socket. This is the size of several full TLS records.
 const SEAL: usize = 64 * 1024;
 
 /// Maximum number of bytes per read, which can contain several records.
