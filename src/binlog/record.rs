@@ -241,7 +241,7 @@ impl<'a> Record<'a> {
         Record::Outcome {
             id: job.id().0,
             done: outcome.map(|(done, _)| done),
-            fails: job.fails(),
+            fails: job.fails,
             result: outcome.map_or(&[], |(_, result)| result),
         }
     }

@@ -201,8 +201,8 @@ fn job_line(job: &JobView, engine: &Engine, now: Time) -> Option<JobLine> {
     // For a periodic schedule, the due time of the job determines the next run.
     let is_periodic = engine.schedule_of(job).is_some_and(|schedule| schedule.is_counted());
     let due = match line.state {
-        State::Held => job.created() + job.delay(),
-        State::Scheduled if !is_periodic => job.created() + job.delay(),
+        State::Held => job.created + job.delay(),
+        State::Scheduled if !is_periodic => job.created + job.delay(),
         State::Delayed | State::Scheduled => job.due(),
         _ => now,
     };

@@ -39,9 +39,7 @@ pub use data::{
 };
 pub use figures::ages::FindOldest;
 pub use figures::connections::{ClientStats, SHOWN_TUBES};
-pub use figures::pages::BuriedWalk;
-pub use figures::pages::IdPage;
-pub use figures::pages::{JobPage, NamePage, Page};
+pub use figures::pages::{BuriedWalk, IdPage, JobPage, NamePage, Page};
 pub use figures::stats::{GroupStats, JobStats, Stats, TubeStats};
 pub use rules::completion::NotCompleted;
 pub use rules::failures::{Failed, MAX_REASON};
@@ -49,13 +47,14 @@ pub use rules::failures::{Failed, MAX_REASON};
 pub use support::DEFERRED;
 pub use verbs::disconnect::GiveBack;
 pub use verbs::flush::FindReserved;
-pub use verbs::job_verbs::Kick;
-pub use verbs::job_verbs::TouchAll;
+pub use verbs::job_verbs::{Kick, TouchAll};
 pub use verbs::reserve::{Awaited, Grab, JobEnd, Reserve};
 pub use verbs::submit::{Refused, Submitted};
 pub use verbs::tagged::{Tagged, Tags};
 pub use verbs::tube_settings::NotSet;
 pub use verbs::watching::{Dropped, WantedTubes};
+
+use std::collections::VecDeque;
 
 use self::log::News;
 use data::{Agenda, ClientState, Clients, Store, Tubes, DEFAULT_TUBE};
@@ -147,8 +146,8 @@ impl Engine {
             store: Store::default(),
             tubes: Tubes::new(limits.hash_secret),
             clients,
-            agenda: Agenda::new(),
-            news: News::new(),
+            agenda: Agenda::default(),
+            news: News { events: VecDeque::new(), changes: None, room: LogRoom::ENDLESS, lacking: 0 },
             job_times: JobTimes::default(),
             past: Past::new(limits.history),
             buffers: 0,

@@ -67,7 +67,7 @@ impl format::Job {
             body: job.body().bytes()[..engine.payload_len(&job)].to_vec(),
             options: options.as_ref().map(|options| (completion(options), dedup_key(options).0, dedup_key(options).1)),
             times: options.map(|options| [options.ttl.nanos(), options.expires.nanos(), options.start.nanos()]),
-            limits: options.map_or([0; 3], |options| [options.max_attempts, options.max_fails, job.fails()]),
+            limits: options.map_or([0; 3], |options| [options.max_attempts, options.max_fails, job.fails]),
             reducer: options.and_then(|options| options.reducer).unwrap_or_default().to_vec(),
             outcome: engine.outcome(&job).map(|(done, result)| (done, result.to_vec())),
             leased: job.is_leased().then(|| job.due().nanos()),

@@ -132,7 +132,7 @@ impl Life {
     fn look(&self, job: JobId) -> String {
         let (_, engine) = &*self.access.0.borrow();
         let view = engine.any_job(job).expect("a job");
-        let fails = view.fails();
+        let fails = view.fails;
         format!("{:?} {:?} {fails} {:?} {:?}", view.state(), view.history(), engine.outcome(&view), engine.memory())
     }
 

@@ -114,13 +114,13 @@ pub fn view(engine: &Engine, id: u64) -> Option<View> {
         pri: job.priority(),
         delay: job.delay().nanos(),
         ttr: job.ttr().nanos(),
-        created: job.created().nanos(),
+        created: job.created.nanos(),
         state,
         due,
         history: counters(job.history()),
         body: job.body().bytes()[..engine.payload_len(&job)].to_vec(),
-        options: options(job.completion(), extras),
-        fails: job.fails(),
+        options: options(job.completion, extras),
+        fails: job.fails,
         outcome: engine.outcome(&job).map(|(done, result)| (done, result.to_vec())),
     })
 }

@@ -70,14 +70,14 @@ fn standing(engine: &Engine, job: &JobView) -> Standing {
         other => (other, job.due()),
     };
     Standing {
-        fixed: format!("{} {} {fixed:?} {body:?}", job.created().nanos(), job.ttr().nanos()),
+        fixed: format!("{} {} {fixed:?} {body:?}", job.created.nanos(), job.ttr().nanos()),
         tube: engine.tube_of(job).to_vec(),
         pri: job.priority(),
         delay: job.delay().nanos(),
         state,
         due,
         history: [history.reserves, history.timeouts, history.releases, history.buries, history.kicks],
-        fails: job.fails(),
+        fails: job.fails,
         outcome: engine.outcome(job).map(|(done, result)| (done, result.to_vec())),
         ties: options.map_or(String::new(), |options| format!("{:?}", options.ties)),
     }

@@ -128,7 +128,7 @@ fn a_failed_attempt_counts_on_a_nearly_full_disk() {
     let engine = after_cut(&disk, life.now);
     for (id, state) in [(released, State::Ready), (failed, State::Delayed)] {
         let job = engine.any_job(id).expect("a job");
-        assert_eq!((job.state(), job.fails()), (state, 1), "{id:?}");
+        assert_eq!((job.state(), job.fails), (state, 1), "{id:?}");
     }
 }
 

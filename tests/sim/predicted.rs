@@ -110,7 +110,7 @@ impl Predicted {
             pri: job.priority(),
             delay: job.delay(),
             ttr: job.ttr(),
-            created: job.created(),
+            created: job.created,
             place: match job.state() {
                 State::Delayed => Place::Delayed { until: job.due() },
                 State::Buried => Place::Buried { turn: job.due().nanos() },

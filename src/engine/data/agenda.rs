@@ -63,6 +63,12 @@ impl Steps {
     }
 }
 
+impl Default for Steps {
+    fn default() -> Steps {
+        Steps::ENDLESS
+    }
+}
+
 /// The progress of a verb that may need more than one turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
@@ -81,24 +87,13 @@ impl Progress {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Agenda {
     pub(in crate::engine) deadlines: Deadlines,
     pub(in crate::engine) deferred: VecDeque<Deferred>,
     pub(in crate::engine) steps: Steps,
     /// Long commands in progress, by the number that identifies the command in the log.
     pub(in crate::engine) open: BTreeMap<u32, OpenOperation>,
-}
-
-impl Agenda {
-    pub fn new() -> Agenda {
-        Agenda {
-            deadlines: Deadlines::default(),
-            deferred: VecDeque::new(),
-            steps: Steps::ENDLESS,
-            open: BTreeMap::new(),
-        }
-    }
 }
 
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 use slab::Slab;
 
-use super::{Body, BodyRef, NIL};
+use super::{slots::replace_idle, Body, BodyRef, NIL};
 
 /// Bodies up to this size, in bytes, are copied into pages while the engine's lock is held. For larger bodies the
 /// copy would take too long, and the allocator's overhead is relatively small.
@@ -204,15 +204,9 @@ impl Class {
         }
     }
 
-    /// Handles a page that has become empty. Of two empty pages, only the page at the lower address keeps its memory,
-    /// as in [`super::slots`].
+    /// Handles a page that has become empty.
     fn rest(&mut self, number: u32) {
-        let mut gone = number;
-        let start = |number: u32| self.pages[number as usize].bytes.as_ptr();
-        if self.idle == NIL || start(number) < start(self.idle) {
-            gone = std::mem::replace(&mut self.idle, number);
-        }
-        if gone != NIL {
+        if let Some(gone) = replace_idle(&mut self.idle, number, |number| self.pages[number as usize].bytes.as_ptr()) {
             let page = &mut self.pages[gone as usize];
             self.spare -= page.bytes.len() as u64;
             *page = Page { next_open: page.next_open, ..Page::EMPTY };

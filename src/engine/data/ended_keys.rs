@@ -30,7 +30,7 @@ impl EndedKey {
     }
 }
 
-hashed!(EndedKey, |key| KEY_COST + key.names() as u64);
+hashed!(EndedKey, |key| key.hash, KEY_COST + key.names() as u64);
 
 impl Positioned for EndedKey {
     fn position_mut(&mut self) -> &mut u32 {

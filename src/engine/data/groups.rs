@@ -53,17 +53,9 @@ impl Group {
     pub(in crate::engine) fn waiting(&self) -> usize {
         self.waits.len() + self.counted.len()
     }
-
-    fn next_ended(&self, waits: &Waits) -> Option<u32> {
-        let first = self.waits.first().filter(|&wait| self.count.satisfies(waits.0.get(wait).id, 0));
-        first.or_else(|| {
-            let ((need, id), wait) = self.counted.first()?;
-            self.count.satisfies(id, need).then_some(wait)
-        })
-    }
 }
 
-hashed!(Group, |group| GROUP_COST + group.name.length() as u64);
+hashed!(Group, |group| group.hash, GROUP_COST + group.name.length() as u64);
 
 #[derive(Debug)]
 struct Membership {
@@ -275,7 +267,12 @@ impl Groups {
 
     /// Returns the next wait for `group` that has ended, and the slot of the waiting job.
     pub fn next_ended(&self, group: u32) -> Option<(u32, u32)> {
-        let ended = self.table.get(group).next_ended(&self.waits)?;
+        let group = self.table.get(group);
+        let first = group.waits.first().filter(|&wait| group.count.satisfies(self.waits.0.get(wait).id, 0));
+        let ended = first.or_else(|| {
+            let ((need, id), wait) = group.counted.first()?;
+            group.count.satisfies(id, need).then_some(wait)
+        })?;
         Some((ended, self.waits.0.get(ended).slot))
     }
 

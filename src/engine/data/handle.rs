@@ -37,14 +37,11 @@ impl<K> Handle<K> {
     pub(in crate::engine) const fn new(number: u32, birth: u32) -> Handle<K> {
         Handle { number, birth, kind: PhantomData }
     }
-
-    pub(in crate::engine) const fn none() -> Handle<K> {
-        Handle::new(NIL, 0)
-    }
 }
 
+/// A handle that refers to nothing.
 impl<K> Default for Handle<K> {
     fn default() -> Handle<K> {
-        Handle::none()
+        Handle::new(NIL, 0)
     }
 }

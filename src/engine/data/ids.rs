@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::num::NonZeroU32;
 
-use super::{Hashed, JobId, Table, NIL};
+use super::{table::hashed, JobId, Table, NIL};
 
 /// IDs per row. Longer rows save little memory and make isolated IDs more expensive.
 const ROW: u64 = 16;
@@ -113,20 +113,7 @@ fn hash(number: u64) -> u32 {
     number.wrapping_add(stretch) as u32
 }
 
-impl Hashed for Row {
-    fn hash(&self) -> u32 {
-        hash(self.number)
-    }
-    fn chain(&self) -> u32 {
-        self.chain
-    }
-    fn chain_mut(&mut self) -> &mut u32 {
-        &mut self.chain
-    }
-    fn cost(&self) -> u64 {
-        0
-    }
-}
+hashed!(Row, |row| hash(row.number), 0);
 
 #[cfg(test)]
 mod tests {

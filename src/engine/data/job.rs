@@ -129,11 +129,10 @@ pub enum JobFlag {
 /// The time of a reservation is in units of 2^20 ns, about a millisecond. The 32-bit count wraps after 52 days.
 const TAKEN_UNIT: u32 = 20;
 
-/// A job. Code outside the engine uses the methods instead of the fields.
 #[derive(Debug)]
 pub struct Job {
     pub(in crate::engine) id: JobId,
-    pub(in crate::engine) created: Time,
+    pub created: Time,
     /// The meaning depends on the state:
     /// - delayed: the end of the delay
     /// - reserved: the end of the time to run
@@ -154,9 +153,10 @@ pub struct Job {
     /// reservation.
     pub(in crate::engine) links: Links,
     state: State,
-    pub(in crate::engine) completion: CompletionPolicy,
+    /// The rule for what happens to the job when a worker completes it or disconnects.
+    pub completion: CompletionPolicy,
     /// The number of failed tries since the job was put or kicked.
-    pub(in crate::engine) fails: u8,
+    pub fails: u8,
     flags: u8,
 }
 
@@ -224,10 +224,6 @@ impl Job {
         self.pri
     }
 
-    pub fn created(&self) -> Time {
-        self.created
-    }
-
     pub fn delay(&self) -> Span {
         self.details.delay()
     }
@@ -244,11 +240,6 @@ impl Job {
         self.details.history()
     }
 
-    /// Returns the number of failed tries since the job was put or kicked.
-    pub fn fails(&self) -> u8 {
-        self.fails
-    }
-
     /// Changes the state according to the transition table. Panics if `cause` is not possible in this state.
     pub(in crate::engine) fn transition(&mut self, cause: Cause) {
         self.state = self.state.after(cause).expect("a transition that the table has");
@@ -261,11 +252,6 @@ impl Job {
 
     pub(in crate::engine) fn count(&mut self, what: Count) {
         self.details.count(what);
-    }
-
-    /// Returns the rule for what happens to the job when a worker completes it or disconnects.
-    pub fn completion(&self) -> CompletionPolicy {
-        self.completion
     }
 
     pub fn is_held_by(&self, client: super::handle::ClientId) -> bool {
@@ -281,7 +267,7 @@ impl Job {
         self.state == State::Buried && self.holder != NIL
     }
 
-    fn has(&self, flag: JobFlag) -> bool {
+    pub(in crate::engine) fn has(&self, flag: JobFlag) -> bool {
         self.flags & flag as u8 != 0
     }
 
@@ -292,10 +278,6 @@ impl Job {
     /// Returns `true` if the job does not survive a restart of the server.
     pub fn is_volatile(&self) -> bool {
         self.has(JobFlag::Volatile)
-    }
-
-    pub(in crate::engine) fn is_leaving(&self) -> bool {
-        self.has(JobFlag::Leaving)
     }
 
     pub(in crate::engine) fn is_bound(&self) -> bool {
@@ -321,10 +303,6 @@ impl Job {
     pub(in crate::engine) fn schedule(&mut self, due: Time) {
         (self.state, self.due) = (State::Scheduled, due);
         self.set(JobFlag::Tied, true);
-    }
-
-    pub(in crate::engine) fn is_in_run(&self) -> bool {
-        self.has(JobFlag::InRun)
     }
 
     #[inline]

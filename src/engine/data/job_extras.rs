@@ -191,7 +191,7 @@ pub(in crate::engine) struct Attachment {
     of_client: Links,
 }
 
-hashed!(JobExtras, |extras| {
+hashed!(JobExtras, |extras| extras.hash, {
     let dedup_key = if let DedupKey::Name(name) = &extras.dedup_key { name.length() } else { 0 };
     let rare = extras.rare().map_or(0, |rare| {
         size_of::<RareExtras>() + rare.reducer.as_deref().map_or(0, <[u8]>::len) + extras.reason().len()

@@ -65,16 +65,11 @@ pub(in crate::engine) struct Lane {
 pub(in crate::engine) const SHARED_KEY_COST: u64 = size_of::<SharedKey>() as u64 + 24;
 pub(in crate::engine) const LANE_COST: u64 = size_of::<Lane>() as u64 + 4;
 
-/// Returns the bytes charged for `count` different limits of a key, which are entries of a map.
-pub(in crate::engine) fn bounds_cost(count: usize) -> u64 {
-    if count == 0 {
-        0
-    } else {
-        112 + 16 * count as u64
-    }
-}
-
-hashed!(SharedKey, |shared| SHARED_KEY_COST + shared.key.length() as u64 + bounds_cost(shared.bounds.len()));
+hashed!(SharedKey, |shared| shared.hash, {
+    // The limits are entries of a map.
+    let bounds = if shared.bounds.is_empty() { 0 } else { 112 + 16 * shared.bounds.len() as u64 };
+    SHARED_KEY_COST + shared.key.length() as u64 + bounds
+});
 
 #[derive(Debug, Default)]
 pub struct Lanes {

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use super::{Job, JobId, Span, Time};
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     Done,
     Failed,
     Buried,
     /// The job was not completed: it was deleted or expired.
-    #[default]
     Deleted,
 }
 
@@ -21,12 +20,7 @@ impl Verdict {
 
     /// Returns the verdict's name in replies.
     pub fn word(self) -> &'static str {
-        match self {
-            Verdict::Done => "done",
-            Verdict::Failed => "failed",
-            Verdict::Buried => "buried",
-            Verdict::Deleted => "deleted",
-        }
+        ["done", "failed", "buried", "deleted"][self as usize]
     }
 
     pub fn is_failure(self) -> bool {
@@ -53,23 +47,6 @@ pub struct PastJob {
     pub verdict: Verdict,
     pub start: [u8; SHOWN],
     pub reason: Option<Box<[u8]>>,
-}
-
-impl Default for PastJob {
-    fn default() -> PastJob {
-        PastJob {
-            id: JobId(0),
-            tube: Arc::default(),
-            created: Time::default(),
-            ended: Time::default(),
-            ran: Span::ZERO,
-            tries: 0,
-            size: 0,
-            verdict: Verdict::default(),
-            start: [0; SHOWN],
-            reason: None,
-        }
-    }
 }
 
 impl PastJob {
@@ -176,7 +153,18 @@ impl Past {
 
     #[cold]
     fn add_entry(&mut self) {
-        self.jobs.push(PastJob::default());
+        self.jobs.push(PastJob {
+            id: JobId(0),
+            tube: Arc::default(),
+            created: Time::default(),
+            ended: Time::default(),
+            ran: Span::ZERO,
+            tries: 0,
+            size: 0,
+            verdict: Verdict::Deleted,
+            start: [0; SHOWN],
+            reason: None,
+        });
     }
 
     /// Sets the reason of the job that was added last. Only the first [`KEPT_REASON`] bytes are kept.

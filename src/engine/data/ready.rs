@@ -46,7 +46,7 @@ impl ReadyQueue {
 
     pub fn remove(&mut self, slot: u32, jobs: &mut Jobs) {
         let job = jobs.get_mut(slot);
-        if job.is_in_run() {
+        if job.has(JobFlag::InRun) {
             job.set(JobFlag::InRun, false);
             self.run.remove(slot, jobs);
         } else {

@@ -102,11 +102,6 @@ impl Minutes {
         None
     }
 
-    /// Returns the first matching minute of a day at or after the minute `from`.
-    fn minute_from(&self, from: u64) -> Option<u64> {
-        (from..24 * 60).find(|minute| self.has(1, minute / 60) && self.has(0, minute % 60))
-    }
-
     /// Returns the start of the first matching minute at or after `now`.
     pub fn next(&self, now: Time) -> Option<Time> {
         let first = now.nanos().div_ceil(MINUTE).saturating_mul(MINUTE);
@@ -115,7 +110,8 @@ impl Minutes {
         loop {
             date = self.day_from(date, end)?;
             let midnight = date.saturating_mul(DAY);
-            if let Some(minute) = self.minute_from(first.saturating_sub(midnight) / MINUTE) {
+            let mut minutes = first.saturating_sub(midnight) / MINUTE..24 * 60;
+            if let Some(minute) = minutes.find(|minute| self.has(1, minute / 60) && self.has(0, minute % 60)) {
                 return Some(Time::from_nanos(midnight) + Span::from_nanos(minute * MINUTE));
             }
             date += 1;

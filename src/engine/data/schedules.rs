@@ -97,7 +97,7 @@ impl Schedule {
     }
 }
 
-hashed!(Schedule, |schedule| {
+hashed!(Schedule, |schedule| schedule.hash, {
     let tags = schedule.tags().map_or(0, |tags| size_of::<CopyTags>() + tags.groups.len() * size_of::<GroupTag>());
     SCHEDULE_COST + (schedule.texts() + tags) as u64
 });
@@ -146,10 +146,8 @@ impl Schedules {
     }
 
     pub fn retime(&mut self, at: Time, slot: u32, jobs: &mut Jobs) {
-        let (position, key) = (jobs.get(slot).position(), (at, jobs.get(slot).id));
-        if self.order.key_at(position) != key {
-            self.order.change(position, key, jobs);
-        }
+        self.leave(slot, jobs);
+        self.enter(at, slot, jobs);
     }
 
     /// Returns the next time at which a schedule is due or retried, and the slot of its job.

@@ -119,16 +119,9 @@ impl<T, const N: usize> Slots<T, N> {
         item
     }
 
-    /// Handles a chunk that has become empty. One empty chunk keeps its memory, so a queue that repeatedly fills and
-    /// empties does not allocate each time. Of two empty chunks, the chunk at the higher address is deallocated,
-    /// because an allocated block can keep the allocator from returning the memory below the block.
     fn rest(&mut self, number: u32) {
-        let mut gone = number;
-        let start = |number: u32| self.chunks[number as usize].entries.as_ptr();
-        if self.idle == NIL || start(number) < start(self.idle) {
-            gone = std::mem::replace(&mut self.idle, number);
-        }
-        if gone != NIL {
+        if let Some(gone) = replace_idle(&mut self.idle, number, |number| self.chunks[number as usize].entries.as_ptr())
+        {
             let chunk = &mut self.chunks[gone as usize];
             self.used -= chunk.entries.len();
             *chunk = Chunk { next_open: chunk.next_open, ..Chunk::EMPTY };
@@ -184,6 +177,16 @@ impl<T, const N: usize> Slots<T, N> {
             })
         })
     }
+}
+
+/// Records that the chunk `number` has become empty, and returns the chunk to deallocate, if any. One empty chunk keeps
+/// its memory, so a queue that repeatedly fills and empties does not allocate each time. Of two empty chunks, the chunk
+/// at the higher address is deallocated, because an allocated block can keep the allocator from returning the memory
+/// below the block.
+pub(super) fn replace_idle<T>(idle: &mut u32, number: u32, start: impl Fn(u32) -> *const T) -> Option<u32> {
+    let is_lower = *idle == NIL || start(number) < start(*idle);
+    let gone = if is_lower { std::mem::replace(idle, number) } else { number };
+    (gone != NIL).then_some(gone)
 }
 
 #[cold]

@@ -16,12 +16,13 @@ pub trait Hashed {
     fn cost(&self) -> u64;
 }
 
-/// Implements [`Hashed`] for a type with the 32-bit fields `hash` and `chain`.
+/// Implements [`Hashed`] for a type with the 32-bit field `chain`, from expressions for the hash and the cost.
 macro_rules! hashed {
-    ($item:ty, |$this:ident| $cost:expr) => {
+    ($item:ty, |$this:ident| $hash:expr, $cost:expr) => {
         impl $crate::engine::data::table::Hashed for $item {
             fn hash(&self) -> u32 {
-                self.hash
+                let $this = self;
+                $hash
             }
             fn chain(&self) -> u32 {
                 self.chain
@@ -29,6 +30,7 @@ macro_rules! hashed {
             fn chain_mut(&mut self) -> &mut u32 {
                 &mut self.chain
             }
+            #[allow(unused_variables)]
             fn cost(&self) -> u64 {
                 let $this = self;
                 $cost

@@ -38,14 +38,11 @@ pub struct JobCounts {
 
 impl JobCounts {
     pub fn merge(&mut self, other: &JobCounts) {
+        let mut other = *other;
         self.urgent += other.urgent;
-        self.ready += other.ready;
-        self.reserved += other.reserved;
-        self.delayed += other.delayed;
-        self.buried += other.buried;
-        self.held += other.held;
-        self.scheduled += other.scheduled;
-        self.finished += other.finished;
+        for state in State::LISTED.into_iter().chain([State::Finished]) {
+            *self.of(state) += *other.of(state);
+        }
     }
 
     pub(in crate::engine) fn add_ready(&mut self, pri: Priority) {
@@ -220,19 +217,12 @@ impl Tube {
         let rules = self.rules.as_ref().map_or(0, |rules| rules.cost());
         self.name.len() as u64 + self.times.as_ref().map_or(0, |_| TIMES_COST) + rules
     }
-
-    fn is_idle(&self) -> bool {
-        !self.kept
-            && self.rules.is_none()
-            && self.using + self.watching == 0
-            && self.counts.all() + self.counts.scheduled + self.counts.finished == 0
-    }
 }
 
 /// Tubes per chunk, large enough that malloc maps each chunk separately.
 const TUBES: usize = 512;
 
-hashed!(Tube, |tube| TUBE_COST + tube.variable_cost());
+hashed!(Tube, |tube| tube.hash, TUBE_COST + tube.variable_cost());
 
 /// All tubes. Tables grow in small steps, so opening a tube costs about the same for any number of tubes.
 #[derive(Debug)]
@@ -329,7 +319,9 @@ impl Tubes {
 
     /// Closes and returns the tube if the tube is unused and empty.
     pub fn close_if_idle(&mut self, number: u32) -> Option<Tube> {
-        if number == DEFAULT_TUBE || !self.get(number).is_idle() {
+        let Tube { kept, rules, using, watching, counts, .. } = self.get(number);
+        let is_kept = number == DEFAULT_TUBE || *kept || rules.is_some() || using + watching > 0;
+        if is_kept || counts.all() + counts.scheduled + counts.finished > 0 {
             return None;
         }
         let tube = self.table.remove(number);

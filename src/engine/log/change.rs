@@ -210,13 +210,8 @@ impl Engine {
         }
     }
 
-    /// Appends a change for which no log space was claimed. Without log space, the change is omitted, which is safe
-    /// because the same change occurs again after a restart.
-    pub(in crate::engine) fn changed_unclaimed(&mut self, change: Change) {
-        self.changed_claimed(change, false);
-    }
-
-    /// Appends a change. Claims log space first, unless `claimed` is `true`.
+    /// Appends a change. Claims log space first, unless `claimed` is `true`. Without log space, the change is omitted,
+    /// which is safe because the same change occurs again after a restart.
     pub(in crate::engine) fn changed_claimed(&mut self, change: Change, claimed: bool) {
         if claimed || self.claim_log_room(0) {
             self.changed(change);
@@ -227,22 +222,7 @@ impl Engine {
     /// size.
     #[inline(always)] // without a log, there is nothing to do
     pub(in crate::engine) fn forget_changes(&mut self, slot: u32) -> isize {
-        if self.is_logged() {
-            self.forget_logged(slot)
-        } else {
-            0
-        }
-    }
-
-    fn forget_logged(&mut self, slot: u32) -> isize {
-        let Some(changes) = &mut self.news.changes else { return 0 };
-        let mut growth = 0;
-        changes.retain(|change| {
-            let is_kept = change.slot() != Some(slot);
-            growth += if is_kept { 0 } else { change.growth() };
-            is_kept
-        });
-        growth
+        self.news.changes.as_mut().map_or(0, |changes| forget(changes, slot))
     }
 
     /// Marks the pending put of a job as a copy of `schedule`, because the log stores the put and the run in one
@@ -259,6 +239,16 @@ impl Engine {
     }
 }
 
+fn forget(changes: &mut VecDeque<Change>, slot: u32) -> isize {
+    let mut growth = 0;
+    changes.retain(|change| {
+        let is_kept = change.slot() != Some(slot);
+        growth += if is_kept { 0 } else { change.growth() };
+        is_kept
+    });
+    growth
+}
+
 #[derive(Debug)]
 pub struct News {
     pub(in crate::engine) events: VecDeque<Event>,
@@ -267,10 +257,4 @@ pub struct News {
     pub(in crate::engine) room: LogRoom,
     /// The log bytes that a refused verb lacked; see [`Engine::take_lacking`].
     pub(in crate::engine) lacking: u64,
-}
-
-impl News {
-    pub const fn new() -> News {
-        News { events: VecDeque::new(), changes: None, room: LogRoom::ENDLESS, lacking: 0 }
-    }
 }

@@ -104,12 +104,6 @@ impl Engine {
         claimed
     }
 
-    fn ties_size(&self, slot: u32) -> usize {
-        let groups = &self.store.groups;
-        let all = groups.of_member(slot).chain(groups.waits_of(slot).map(|wait| wait.group));
-        all.map(|number| tie_size(groups.get(number).name.length())).sum()
-    }
-
     /// Returns the log bytes reserved for the ends of group members, in addition to plain deletes.
     pub fn group_ends(&self) -> u64 {
         self.store.groups.ends
@@ -122,13 +116,16 @@ impl Engine {
             if job.is_dead_letter() { self.dead_from(job).map_or(0, |name| ORIGIN_SIZE + name.len()) } else { 0 };
         let size = self.tubes.get(job.tube).name.len() + job.body.len() + origin;
         if job.state() == State::Scheduled {
-            return size + self.schedule_size(job);
+            let schedule = self.store.schedules.get(job.holder);
+            return size + logged_schedule(schedule.texts(), schedule.tags().map_or(0, |tags| tags.groups.len()));
         }
         let extras = self.extras(job);
         if job.completion == CompletionPolicy::Drop && !job.is_tied() && !extras.is_some_and(JobExtras::is_tagged) {
             return size;
         }
-        let size = size + if job.is_tied() { self.ties_size(slot) } else { 0 };
+        let groups = &self.store.groups;
+        let ties = groups.of_member(slot).chain(groups.waits_of(slot).map(|wait| wait.group));
+        let size = size + ties.map(|number| tie_size(groups.get(number).name.length())).sum::<usize>();
         let size = size + self.lane_of(slot).map_or(0, |lane| self.store.lanes.key_of(lane).length());
         size + options_size(
             extras.map_or(&DedupKey::None, |extras| &extras.dedup_key),

@@ -29,11 +29,7 @@ impl Engine {
         // A higher ID than all before belongs to a new job, which is the usual case.
         let known = if found.id.0 > self.store.last_id { None } else { self.store.jobs.find(found.id) };
         self.store.last_id = self.store.last_id.max(found.id.0);
-        let mut before = None;
-        if let Some(slot) = known {
-            before = Some(self.logged_size(slot));
-            self.forget_more(slot);
-        }
+        let before = known.map(|slot| self.forget_more(slot));
         let tube = self.open_tube_unlimited(found.tube);
         let body = match body {
             Some(body) => self.store.jobs.bodies.add(body),
@@ -77,7 +73,13 @@ impl Engine {
                 job.pri = pri;
                 return;
             }
-            StoredChange::Scheduled { due, count } => return self.restore_run(slot, due, count),
+            StoredChange::Scheduled { due, count } => {
+                if job.state() == State::Scheduled {
+                    job.due = due;
+                    self.store.schedules.table.get_mut(job.holder).count = count;
+                }
+                return;
+            }
             _ => {}
         }
         match job.state() {
@@ -205,20 +207,22 @@ impl Engine {
     /// Restores a delete. Returns the job's slot and its previous [`Engine::logged_size`].
     pub fn restore_delete(&mut self, id: JobId) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
-        let size = self.logged_size(slot);
-        self.forget_more(slot);
+        let size = self.forget_more(slot);
         self.store.jobs.remove(slot);
         Some((slot, size))
     }
 
     /// Removes all data of the job in `slot` that is stored outside the job. The job must be in no queue.
-    fn forget_more(&mut self, slot: u32) {
+    /// Returns the previous [`Engine::logged_size`].
+    fn forget_more(&mut self, slot: u32) -> usize {
+        let size = self.logged_size(slot);
         self.forget_schedule(slot);
         self.forget_ties(slot);
         self.unbind(slot);
         if self.store.jobs.get(slot).state() != State::Scheduled {
             self.forget_origin(slot);
         }
+        size
     }
 
     /// Restores a pause, or the end of a pause if `length` is zero. Returns the tube, and `true` if it was already
@@ -256,7 +260,11 @@ impl Engine {
                     job.take((job.due - lease).min(now));
                 }
                 State::Delayed => self.restore_delay(slot, now),
-                State::Scheduled => self.bound_schedule(slot, now),
+                State::Scheduled => {
+                    // The clock can have been set back.
+                    let recurrence = self.store.schedules.get(job.holder).recurrence();
+                    job.due = recurrence.map_or(job.due, |recurrence| recurrence.bounded(job.due, now, job.delay()));
+                }
                 State::Ready | State::Finished => {}
             }
             let job = self.store.jobs.get(slot);

@@ -5,10 +5,10 @@
 //!
 //! Touches: store.
 
-use super::log_room::{logged_schedule, CHANGE_SIZE};
+use super::log_room::CHANGE_SIZE;
 use super::stored::{StoredChange, StoredKey, StoredOptions, StoredSchedule, StoredTies};
 use crate::engine::data::{
-    CompletionPolicy, CopyTags, DedupKey, GroupTag, Job, JobId, Name, RunCount, Schedule, State, Tie, Time, NIL,
+    CompletionPolicy, CopyTags, DedupKey, GroupTag, Job, JobId, Name, Schedule, State, Tie, Time, NIL,
 };
 use crate::engine::Engine;
 
@@ -46,11 +46,6 @@ impl Engine {
         }
     }
 
-    pub(in crate::engine) fn schedule_size(&self, job: &Job) -> usize {
-        let schedule = self.store.schedules.get(job.holder);
-        logged_schedule(schedule.texts(), schedule.tags().map_or(0, |tags| tags.groups.len()))
-    }
-
     /// Turns the restored job in `slot` into the schedule that its options describe.
     pub(in crate::engine) fn restore_schedule(
         &mut self,
@@ -86,27 +81,10 @@ impl Engine {
         self.store.jobs.get_mut(slot).holder = number;
     }
 
-    /// Restores the state of a schedule from the record of a copy or of a skipped run.
-    pub(in crate::engine) fn restore_run(&mut self, slot: u32, next: Time, count: RunCount) {
-        let job = self.store.jobs.get_mut(slot);
-        if job.state() == State::Scheduled {
-            job.due = next;
-            self.store.schedules.table.get_mut(job.holder).count = count;
-        }
-    }
-
     /// Returns the state of the schedule in `slot`, for the record of a copy.
     pub fn stored_run(&self, slot: u32) -> (JobId, StoredChange) {
         let job = self.store.jobs.get(slot);
         let count = self.store.schedules.get(job.holder).count;
         (job.id, StoredChange::Scheduled { due: job.due, count })
-    }
-
-    /// Limits the next due time of the schedule in `slot`, because the clock can have been set back.
-    pub(in crate::engine) fn bound_schedule(&mut self, slot: u32, now: Time) {
-        let job = self.store.jobs.get(slot);
-        let recurrence = self.store.schedules.get(job.holder).recurrence();
-        let due = recurrence.map_or(job.due, |recurrence| recurrence.bounded(job.due, now, job.delay()));
-        self.store.jobs.get_mut(slot).due = due;
     }
 }

@@ -141,7 +141,7 @@ impl Engine {
             }
             CompletionPolicy::Keep => {
                 self.count_failure(slot);
-                self.changed_unclaimed(Change::Outcome { slot, result: 0 });
+                self.changed_claimed(Change::Outcome { slot, result: 0 }, false);
             }
             CompletionPolicy::Tell => self.notify_outcome(slot, Outcome::Failed(Body::default())),
         }

@@ -109,7 +109,7 @@ impl Engine {
             });
         }
         if self.has_try_limit(slot) {
-            self.changed_unclaimed(Change::Retry(slot));
+            self.changed_claimed(Change::Retry(slot), false);
         }
         self.serve_living(slot, now);
     }

@@ -54,7 +54,7 @@ impl Engine {
         if self.has_live_copy(tube, &options.dedup_key, now)? {
             self.store.schedules.note_run(number, false);
             self.set_next_run(slot, next);
-            self.changed_unclaimed(Change::Skip(slot));
+            self.changed_claimed(Change::Skip(slot), false);
             return Ok(false);
         }
         let job = self.store.jobs.view(slot);

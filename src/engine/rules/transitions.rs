@@ -144,7 +144,7 @@ impl Engine {
         let job = self.store.jobs.get(slot);
         let (lane, is_tied) = (if job.has_more() { self.lane_of(slot) } else { None }, job.is_tied());
         let (number, holder, position, pri) = (job.tube, job.holder, job.position(), job.pri);
-        let (state, is_leaving, is_large) = (job.state(), job.is_leaving(), self.is_large(job));
+        let (state, is_leaving, is_large) = (job.state(), job.has(JobFlag::Leaving), self.is_large(job));
         let tube = self.tubes.get_mut(number);
         let has_rules = tube.rules.is_some();
         match state {

@@ -7,8 +7,8 @@
 
 use crate::engine::data::{
     priority_class, Account, ClientHandle, ClientId, ClientState, CompletionPolicy, Deferred, IdleState, Job,
-    JobCounts, List, OldestIds, ReservePolicy, State, Time, TimerKey, Tube, DEFAULT_TUBE, LANE_COST, MEMBER_COST, NIL,
-    WAIT_COST, WATCH_COST,
+    JobCounts, JobFlag, List, OldestIds, ReservePolicy, State, Time, TimerKey, Tube, DEFAULT_TUBE, LANE_COST,
+    MEMBER_COST, NIL, WAIT_COST, WATCH_COST,
 };
 use crate::engine::{Engine, JOB_COST, TUBE_COST};
 
@@ -43,7 +43,7 @@ impl Engine {
             assert!(!is_dead || self.store.origins.name(job.holder).is_some(), "{:?} comes from a tube", job.id);
             let has_holder = matches!(job.state(), State::Reserved | State::Scheduled) || is_dead;
             assert_eq!(has_holder, job.holder != NIL, "{:?} has a holder", job.id);
-            assert!(job.state() == State::Ready || !job.is_in_run(), "{:?} is in no run", job.id);
+            assert!(job.state() == State::Ready || !job.has(JobFlag::InRun), "{:?} is in no run", job.id);
         }
     }
 
@@ -241,14 +241,14 @@ impl Engine {
         for (key, slot) in client.reserved().iter() {
             let job = self.store.jobs.get(slot);
             assert_eq!((job.state(), job.holder, job.due_key()), (State::Reserved, number.0, key));
-            assert!(!job.is_leaving(), "{:?} is with a client that stays", job.id);
+            assert!(!job.has(JobFlag::Leaving), "{:?} is with a client that stays", job.id);
         }
         let Some(leaving) = &client.leaving else { return };
         leaving.check(|slot| self.store.jobs.get(slot).position());
         for ((pri, id), slot) in leaving.iter() {
             let job = self.store.jobs.get(slot);
             assert_eq!((job.state(), job.holder, job.pri, job.id), (State::Reserved, number.0, pri, id));
-            assert!(job.is_leaving(), "{:?} does not know that its holder has left", job.id);
+            assert!(job.has(JobFlag::Leaving), "{:?} does not know that its holder has left", job.id);
         }
     }
 

@@ -79,7 +79,7 @@ impl Engine {
             job.count(Count::Releases);
             job.pri = pri;
             // This change records only the release count. The next change records the new state of the job.
-            self.changed_unclaimed(Change::Release(slot));
+            self.changed_claimed(Change::Release(slot), false);
             self.abandon(slot, Cause::Bury, Body::default(), true);
             self.serve_unblocked(now);
             return true;

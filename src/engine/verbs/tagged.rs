@@ -81,7 +81,7 @@ impl Engine {
         let slot = self.take_in(number, new, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
         if is_uncounted && self.stored_options(&self.store.jobs.view(slot)).is_none() {
             // The record of a job without options has no failure count, so record the count separately.
-            self.changed_unclaimed(Change::Retry(slot));
+            self.changed_claimed(Change::Retry(slot), false);
         }
         let id = self.store.jobs.get(slot).id;
         self.serve(number, now);

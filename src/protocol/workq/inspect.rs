@@ -125,10 +125,10 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     line(text, "max-attempts", count(|extras| extras.max_attempts));
     line(text, "attempts", job.history().reserves.into());
     line(text, "max-fails", count(|extras| extras.max_fails));
-    line(text, "fails", job.fails().into());
+    line(text, "fails", job.fails.into());
     text.extend_from_slice(format!("priority {}\r\n", shown_priority(job.priority())).as_bytes());
     line(text, "state", state(engine, job));
-    time_line(text, "created", job.created());
+    time_line(text, "created", job.created);
     if let Some(time) = time {
         time_line(text, "time", time);
     }

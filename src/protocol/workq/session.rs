@@ -168,7 +168,7 @@ fn send_leased(id: JobId, engine: &Engine, out: &mut Output) {
 
 fn complete_job(id: Uuid, done: bool, result: Body, context: &mut Context, out: &mut Output) {
     let completed = find(context.engine, &id).ok_or(NotCompleted::NotFound).and_then(|job| {
-        let is_gearman = context.engine.any_job(job).is_some_and(|job| job.completion() == CompletionPolicy::Tell);
+        let is_gearman = context.engine.any_job(job).is_some_and(|job| job.completion == CompletionPolicy::Tell);
         let outcome = match done {
             true => Outcome::Done(result),
             // Gearman clients receive the text of a failure only with an exception.
