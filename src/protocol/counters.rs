@@ -64,7 +64,7 @@ impl CommandId {
             }
             index @ PACKETS..TEXTS => {
                 let row = &gearman::PACKETS[index - PACKETS];
-                (Wire::Gearman, row.name, "", row.need, row.parse.is_some())
+                (Wire::Gearman, row.name, "", row.need, row.is_request)
             }
             index @ TEXTS..WORKQ => {
                 let row = &gearman::TEXT_COMMANDS[index - TEXTS];

@@ -226,7 +226,7 @@ fn each_gearman_packet_with_each_right() {
     let submit: &[&str] = &["put"];
     let rows: Vec<(&str, &[&str])> = gearman::PACKETS
         .iter()
-        .filter(|row| row.parse.is_some())
+        .filter(|row| row.is_request)
         .map(|row| match row.name {
             name if name.starts_with("SUBMIT_") => (name, submit),
             name @ ("GET_STATUS" | "GET_STATUS_UNIQUE") => (name, ["put", "look"].as_slice()),

@@ -17,9 +17,8 @@ mod session;
 
 pub use admin::{AdminCommand, TextCommand, TEXT_COMMANDS};
 pub use command::{Command, Submission, When, Work};
-pub use kind::Kind;
+pub use kind::{Kind, Packet, PACKETS};
 pub use names::{handle_prefix, MAX_FUNCTION, MAX_LINE, MAX_PREFIX, MAX_UNIQUE};
-pub use packets::{Packet, Parse, PACKETS};
 #[cfg(feature = "tls")]
 pub use reply::packet_length;
 pub use reply::Fault;

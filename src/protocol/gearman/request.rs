@@ -5,8 +5,9 @@
 
 use super::admin;
 use super::command::Command;
+use super::kind::{packet, Packet};
 use super::names::MAX_LINE;
-use super::packets::{packet, Packet};
+use super::packets;
 use super::reply::{self, Fault};
 use crate::engine::{Body, Fingerprint};
 use crate::protocol::text::{past, upto};
@@ -117,17 +118,17 @@ impl Decoder {
         if length > limits.max_packet {
             return self.last(Command::Refused(reply::LARGE_PACKET));
         }
-        let Some(parse) = row.parse.filter(|_| *magic != b'S') else {
+        if *magic == b'S' || !row.is_request {
             *input = behind;
             let fault = if *magic == b'S' { reply::RESPONSE_MAGIC } else { reply::NOT_A_REQUEST };
             return self.skip(length.into(), fault);
-        };
+        }
         let length = length as usize;
         let head = match head(row, behind, length)? {
             Ok(head) => head,
             Err(fault) => return self.last(Command::Refused(fault)),
         };
-        let command = parse(upto(&head.args, row.arguments.len()));
+        let command = packets::parse(row.kind, upto(&head.args, row.arguments.len()));
         *input = past(behind, head.used);
         match command {
             Ok(command) if row.data => self.data(command, length - head.used, input, limits),
@@ -229,7 +230,7 @@ fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<
 
 #[cfg(test)]
 mod tests {
-    use super::super::packets::PACKETS;
+    use super::super::kind::PACKETS;
     use super::*;
     use crate::protocol::tests::pieces::{in_pieces, LIMITS};
 
@@ -278,7 +279,7 @@ mod tests {
 
     #[test]
     fn packet_that_is_not_a_request_is_skipped() {
-        for row in PACKETS.iter().filter(|row| row.parse.is_none()) {
+        for row in PACKETS.iter().filter(|row| !row.is_request) {
             let stream = [request(row.kind as u32, b"a\0b\0REQ"), b"version\n".to_vec()].concat();
             let expected = [refused(&reply::NOT_A_REQUEST), "Text(Version)".to_owned()];
             assert_eq!(whole(&stream), expected, "{}", row.name);
@@ -302,7 +303,7 @@ mod tests {
 
     #[test]
     fn arguments_are_not_searched_in_the_next_packet() {
-        for row in PACKETS.iter().filter(|row| row.parse.is_some()) {
+        for row in PACKETS.iter().filter(|row| row.is_request) {
             let needed = row.arguments.len() - usize::from(!row.data && !row.arguments.is_empty());
             for count in 0..needed {
                 let body = [b"f".as_slice(), &vec![0; count]].concat();

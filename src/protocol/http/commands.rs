@@ -6,7 +6,7 @@
 use super::action::{once, turns, HttpAction, Parsed};
 use super::arguments::{new_tube, unreserved, wrong, Arguments};
 use super::objects::{figure, job_members, time_members, tube_members, tube_values, MAX_BODY};
-use super::reply::{bytes, not_found, object, HttpAnswer, Kind};
+use super::reply::{bytes, changed, not_found, object, HttpAnswer, Kind};
 use super::types::Failure;
 use crate::access::{ClientAccess, Right};
 use crate::engine::{
@@ -95,10 +95,14 @@ fn server_object(stats: Stats, context: &Context) -> HttpAnswer {
 }
 
 pub fn tube(it: &mut Arguments) -> Parsed {
-    let mut find = FindOldest::new(it.part(0));
+    oldest(FindOldest::new(it.part(0)), tube_object)
+}
+
+/// Returns a command that finds the oldest jobs before it creates the reply.
+fn oldest(mut find: FindOldest, reply: fn(&FindOldest, &Context) -> HttpAnswer) -> Parsed {
     turns(move |context| match context.engine.find_oldest(&mut find) {
         Progress::More => None,
-        Progress::Done => Some(tube_object(&find, context)),
+        Progress::Done => Some(reply(&find, context)),
     })
 }
 
@@ -111,11 +115,7 @@ fn tube_object(find: &FindOldest, context: &Context) -> HttpAnswer {
 }
 
 pub fn overview(_: &mut Arguments) -> Parsed {
-    let mut find = FindOldest::default();
-    turns(move |context| match context.engine.find_oldest(&mut find) {
-        Progress::More => None,
-        Progress::Done => Some(overview_object(&find, context)),
-    })
+    oldest(FindOldest::default(), overview_object)
 }
 
 /// Returns the ages of the oldest jobs, and the history of the last hour, oldest point first.
@@ -162,16 +162,15 @@ pub fn body(it: &mut Arguments) -> Parsed {
     })
 }
 
-fn done() -> HttpAnswer {
-    Ok(object(|members| members.truth("done", true)))
+/// Returns the reply to a change, or an error if `what` was not found.
+fn done(is_found: bool, what: &str) -> HttpAnswer {
+    is_found.then(|| object(|members| members.truth("done", true))).ok_or_else(|| not_found(what))
 }
 
 /// Returns an error if the binlog has no space for a change to a job, or to a tube with a name of `extra` bytes.
 fn claim_log_room(extra: usize, context: &mut Context) -> Result<(), Failure> {
-    match context.engine.claim_log_room(extra) {
-        true => Ok(()),
-        false => Err(Failure::new(503, "the binlog has no room for this")),
-    }
+    let full = || Failure::new(503, "the binlog has no room for this");
+    context.engine.claim_log_room(extra).then_some(()).ok_or_else(full)
 }
 
 /// Returns a command that changes a job. `frees` is `true` if the change needs no space in the binlog. `what` describes
@@ -182,11 +181,7 @@ fn change_job(it: &Arguments, frees: bool, what: &'static str, change: fn(JobId,
         if !frees {
             claim_log_room(0, context)?;
         }
-        if change(id, context) {
-            done()
-        } else {
-            Err(not_found(what))
-        }
+        done(change(id, context), what)
     })
 }
 
@@ -218,8 +213,7 @@ pub fn revoke_job(it: &mut Arguments) -> Parsed {
 pub fn move_job(it: &mut Arguments) -> Parsed {
     let (id, to) = (it.id(), it.destination()?);
     once(move |context| match context.engine.move_buried(context.client, id, &to, context.now) {
-        Ok(true) => done(),
-        Ok(false) => Err(not_found("buried job that may go there")),
+        Ok(is_moved) => done(is_moved, "buried job that may go there"),
         Err(_) => Err(refusal(Refused::OutOfMemory)),
     })
 }
@@ -228,10 +222,7 @@ pub fn pause(it: &mut Arguments) -> Parsed {
     let (tube, length) = (it.part(0), it.seconds("seconds", 3600)?);
     once(move |context| {
         claim_log_room(tube.len(), context)?;
-        match context.engine.pause(&tube, length, context.now) {
-            true => done(),
-            false => Err(not_found("tube")),
-        }
+        done(context.engine.pause(&tube, length, context.now), "tube")
     })
 }
 
@@ -243,7 +234,7 @@ pub fn settings(it: &mut Arguments) -> Parsed {
     once(move |context| {
         claim_log_room(SETTINGS_OVERHEAD + tube.len() + settings.dead_length(), context)?;
         match context.engine.set_tube(context.client, &tube, settings, context.now) {
-            Ok(()) => done(),
+            Ok(()) => done(true, ""),
             Err(NotSet::Circle) => Err(Failure::new(409, "dead letters of this tube would come back to it")),
             Err(NotSet::OverLimit) => Err(refusal(Refused::OutOfMemory)),
         }
@@ -256,7 +247,7 @@ pub fn kick(it: &mut Arguments) -> Parsed {
         Some(Progress::More) => None,
         // The command determines `of` when it first sees the tube, so `None` means that the tube never existed.
         None if kick.of.is_none() => Some(Err(not_found("tube"))),
-        None | Some(Progress::Done) => Some(Ok(object(|members| members.number("kicked", kick.done)))),
+        None | Some(Progress::Done) => Some(changed("kicked", kick.done, None)),
     })
 }
 
@@ -276,7 +267,7 @@ impl HttpAction for Flush {
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         match context.engine.flush(self, context.now) {
             Progress::More => None,
-            Progress::Done => Some(Ok(object(|members| members.number("deleted", self.done)))),
+            Progress::Done => Some(changed("deleted", self.done, None)),
         }
     }
 
@@ -298,10 +289,7 @@ impl HttpAction for MoveJobs {
             Ok(Progress::Done) => None,
             Err(_) => Some(refusal(Refused::OutOfMemory).text),
         };
-        Some(Ok(object(|members| {
-            members.number("moved", self.done);
-            stopped.into_iter().for_each(|why| members.text("stopped", why.as_bytes()));
-        })))
+        Some(changed("moved", self.done, stopped.as_deref()))
     }
 
     fn into_operation(self: Box<Self>) -> Option<LongCommand> {

@@ -10,7 +10,7 @@ use super::action::{HttpAction, Parsed};
 use super::arguments::Arguments;
 use super::lists::{JobRows, JsonList};
 use super::objects::beginning;
-use super::reply::{object, HttpAnswer};
+use super::reply::{changed, HttpAnswer};
 use crate::engine::{BuriedWalk, Engine, JobExtras, JobId, JobView, Progress, Smallest, State};
 use crate::protocol::text::has_part;
 use crate::protocol::{self, Context};
@@ -243,10 +243,7 @@ impl HttpAction for Sweep {
             Remedy::Delete => "deleted",
             Remedy::Move(_) => "moved",
         };
-        Some(Ok(object(|members| {
-            members.number(key, self.done);
-            stopped.into_iter().for_each(|why| members.text("stopped", why.as_bytes()));
-        })))
+        Some(changed(key, self.done, stopped))
     }
 
     fn footprint(&self) -> u64 {

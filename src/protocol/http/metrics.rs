@@ -38,25 +38,25 @@ const fn metric<W: Copy>(name: &'static str, kind: &'static str, help: &'static 
 #[rustfmt::skip]
 const SERVER: [Metric<OfServer>; 49] = [
     metric("beanpole_build_info", "gauge", "Version of the running server.", |of, it| it.one("version", [(&*of.figures.facts.version, 1)])),
-    metric("beanpole_jobs", "gauge", "Number of jobs by state.", |of, it| it.one("state", states(&of.stats().jobs))),
-    metric("beanpole_jobs_urgent", "gauge", "Number of ready jobs with a priority below 1024.", |of, it| it.number(of.stats().jobs.urgent)),
+    metric("beanpole_jobs", "gauge", "Number of jobs by state.", |of, it| it.one("state", states(&of.figures.stats.jobs))),
+    metric("beanpole_jobs_urgent", "gauge", "Number of ready jobs with a priority below 1024.", |of, it| it.number(of.figures.stats.jobs.urgent)),
     metric("beanpole_oldest_job_age_seconds", "gauge", "Time since the oldest ready, delayed and buried jobs were put.", |of, it| it.ages(of.ages)),
-    metric("beanpole_tubes", "gauge", "Number of tubes.", |of, it| it.number(of.stats().tubes as u64)),
+    metric("beanpole_tubes", "gauge", "Number of tubes.", |of, it| it.number(of.figures.stats.tubes as u64)),
     metric("beanpole_connections", "gauge", "Number of connections by protocol.", |of, it| it.one("protocol", Wire::ALL.iter().map(|wire| wire.name()).zip(of.figures.connections))),
-    metric("beanpole_workers", "gauge", "Number of connections that have requested a job.", |of, it| it.number(of.stats().workers as u64)),
-    metric("beanpole_producers", "gauge", "Number of connections that have put a job.", |of, it| it.number(of.stats().producers as u64)),
-    metric("beanpole_waiting", "gauge", "Number of connections that are waiting for a job.", |of, it| it.number(of.stats().waiting as u64)),
-    metric("beanpole_memory_bytes", "gauge", "Memory used by jobs, tubes and clients, by purpose.", |of, it| it.one("kind", memory(of.stats()))),
-    metric("beanpole_memory_limit_bytes", "gauge", "Limit for the memory used by jobs, tubes and clients.", |of, it| it.number(of.stats().max_memory)),
-    metric("beanpole_draining", "gauge", "1 if the server does not accept new jobs.", |of, it| it.number(of.stats().draining.into())),
-    metric("beanpole_jobs_total", "counter", "Number of jobs put.", |of, it| it.number(of.stats().total_jobs)),
+    metric("beanpole_workers", "gauge", "Number of connections that have requested a job.", |of, it| it.number(of.figures.stats.workers as u64)),
+    metric("beanpole_producers", "gauge", "Number of connections that have put a job.", |of, it| it.number(of.figures.stats.producers as u64)),
+    metric("beanpole_waiting", "gauge", "Number of connections that are waiting for a job.", |of, it| it.number(of.figures.stats.waiting as u64)),
+    metric("beanpole_memory_bytes", "gauge", "Memory used by jobs, tubes and clients, by purpose.", |of, it| it.one("kind", memory(&of.figures.stats))),
+    metric("beanpole_memory_limit_bytes", "gauge", "Limit for the memory used by jobs, tubes and clients.", |of, it| it.number(of.figures.stats.max_memory)),
+    metric("beanpole_draining", "gauge", "1 if the server does not accept new jobs.", |of, it| it.number(of.figures.stats.draining.into())),
+    metric("beanpole_jobs_total", "counter", "Number of jobs put.", |of, it| it.number(of.figures.stats.total_jobs)),
     metric("beanpole_commands_total", "counter", "Number of commands by protocol.", commands),
-    metric("beanpole_job_timeouts_total", "counter", "Number of reservations that timed out.", |of, it| it.number(of.stats().timeouts)),
-    metric("beanpole_jobs_expired_total", "counter", "Number of jobs whose time to live ended.", |of, it| it.number(of.stats().evicted)),
+    metric("beanpole_job_timeouts_total", "counter", "Number of reservations that timed out.", |of, it| it.number(of.figures.stats.timeouts)),
+    metric("beanpole_jobs_expired_total", "counter", "Number of jobs whose time to live ended.", |of, it| it.number(of.figures.stats.evicted)),
     metric("beanpole_schedule_runs_total", "counter", "Number of copies that schedules have put.", |of, it| it.number(of.context.engine.schedule_totals().0)),
     metric("beanpole_schedule_skips_total", "counter", "Number of runs skipped because the last copy still existed.", |of, it| it.number(of.context.engine.schedule_totals().1)),
     metric("beanpole_schedule_delay_seconds", "gauge", "Time for which a schedule's run has been overdue.", |of, it| it.number(of.context.engine.schedule_delay(of.context.now).secs())),
-    metric("beanpole_connections_total", "counter", "Number of accepted connections, without HTTP.", |of, it| it.number(of.stats().total_connections)),
+    metric("beanpole_connections_total", "counter", "Number of accepted connections, without HTTP.", |of, it| it.number(of.figures.stats.total_connections)),
     metric("beanpole_connections_rejected_total", "counter", "Number of rejected connections.", |of, it| it.number(of.figures.usage.rejected_connections)),
     metric("beanpole_connections_dropped_total", "counter", "Number of connections closed because memory was short.", |of, it| it.number(of.figures.usage.dropped_connections)),
     metric("beanpole_connections_limit", "gauge", "Maximum number of connections.", |of, it| it.number(of.figures.facts.max_connections as u64)),
@@ -66,16 +66,16 @@ const SERVER: [Metric<OfServer>; 49] = [
     metric("beanpole_binlog_records_total", "counter", "Number of records written to the binlog, including those copied by compaction.", |of, it| it.one("kind", records(of.figures.log))),
     metric("beanpole_binlog_lost_segments_total", "counter", "Number of binlog files removed by another program.", |of, it| it.number(of.figures.log.map_or(0, |log| log.lost))),
     metric("beanpole_binlog_skipped_records", "gauge", "Number of records that could not be read at startup.", |of, it| it.number(of.figures.log.map_or(0, |log| log.skipped))),
-    Metric { shared: true, ..metric("beanpole_active", "gauge", "1 if this server is the active server of its cluster.", |of, it| it.number((of.role().role == Role::Active).into())) },
-    Metric { shared: true, ..metric("beanpole_epoch", "gauge", "Epoch of the active server.", |of, it| it.number(of.role().epoch)) },
-    Metric { shared: true, ..metric("beanpole_journal_entry", "gauge", "Number of the last journal entry in this server's copy.", |of, it| it.number(of.role().entry)) },
-    Metric { shared: true, ..metric("beanpole_journal_entries_total", "counter", "Number of entries that this server has appended to the journal.", |of, it| it.number(of.role().written)) },
-    Metric { shared: true, ..metric("beanpole_journal_written_bytes_total", "counter", "Bytes that this server has appended to the journal.", |of, it| it.number(of.role().bytes)) },
-    Metric { shared: true, ..metric("beanpole_journal_retries_total", "counter", "Number of journal appends whose outcome had to be queried.", |of, it| it.number(of.role().retries)) },
-    Metric { shared: true, ..metric("beanpole_journal_bytes", "gauge", "Size of the journal in etcd.", |of, it| it.number(of.role().used)) },
-    Metric { shared: true, ..metric("beanpole_journal_quota_bytes", "gauge", "Maximum size of the journal in etcd.", |of, it| it.number(of.role().quota)) },
-    Metric { shared: true, ..metric("beanpole_journal_lag_seconds", "gauge", "Time since this standby last had all entries of the journal.", |of, it| it.value(&seconds(of.role().lag().as_nanos()))) },
-    Metric { shared: true, ..metric("beanpole_lease_renewal_failures_total", "counter", "Number of failed renewals of this active server's lease.", |of, it| it.number(of.role().failed_renewals)) },
+    Metric { shared: true, ..metric("beanpole_active", "gauge", "1 if this server is the active server of its cluster.", |of, it| it.number((of.role.role == Role::Active).into())) },
+    Metric { shared: true, ..metric("beanpole_epoch", "gauge", "Epoch of the active server.", |of, it| it.number(of.role.epoch)) },
+    Metric { shared: true, ..metric("beanpole_journal_entry", "gauge", "Number of the last journal entry in this server's copy.", |of, it| it.number(of.role.entry)) },
+    Metric { shared: true, ..metric("beanpole_journal_entries_total", "counter", "Number of entries that this server has appended to the journal.", |of, it| it.number(of.role.written)) },
+    Metric { shared: true, ..metric("beanpole_journal_written_bytes_total", "counter", "Bytes that this server has appended to the journal.", |of, it| it.number(of.role.bytes)) },
+    Metric { shared: true, ..metric("beanpole_journal_retries_total", "counter", "Number of journal appends whose outcome had to be queried.", |of, it| it.number(of.role.retries)) },
+    Metric { shared: true, ..metric("beanpole_journal_bytes", "gauge", "Size of the journal in etcd.", |of, it| it.number(of.role.used)) },
+    Metric { shared: true, ..metric("beanpole_journal_quota_bytes", "gauge", "Maximum size of the journal in etcd.", |of, it| it.number(of.role.quota)) },
+    Metric { shared: true, ..metric("beanpole_journal_lag_seconds", "gauge", "Time since this standby last had all entries of the journal.", |of, it| it.value(&seconds(of.role.lag().as_nanos()))) },
+    Metric { shared: true, ..metric("beanpole_lease_renewal_failures_total", "counter", "Number of failed renewals of this active server's lease.", |of, it| it.number(of.role.failed_renewals)) },
     metric("process_cpu_seconds_total", "counter", "CPU time of the process.", |of, it| it.value(&seconds(u128::from(of.figures.usage.user_micros + of.figures.usage.system_micros) * 1000))),
     metric("process_resident_memory_bytes", "gauge", "Resident memory of the process.", |of, it| it.number(of.figures.usage.resident)),
     metric("process_start_time_seconds", "gauge", "Start time of the process since the Unix epoch.", |of, it| it.value(&seconds(of.figures.facts.started.nanos().into()))),
@@ -270,8 +270,10 @@ impl Scrape {
         let mut out = Output::new();
         let text = out.text();
         let gearman = context.settings.http.spoken.contains(&Wire::Gearman);
+        let figures = QueueFigures::of(self.stats.unwrap_or_else(|| context.stats()), context);
         let server = Server {
-            figures: QueueFigures::of(self.stats.unwrap_or_else(|| context.stats()), context),
+            role: figures.role.unwrap_or_default(),
+            figures,
             context,
             ages: self.ages.filter(|_| context.sees_all()),
             latencies: context.host.latencies(),
@@ -319,6 +321,8 @@ impl HttpAction for Scrape {
 
 struct Server<'a> {
     figures: QueueFigures<'a>,
+    /// The default value without a cluster.
+    role: RoleFigures,
     context: &'a Context<'a>,
     /// The ages of the oldest ready, delayed and buried jobs, or `None` if the client may not see all tubes.
     ages: Option<[Span; 3]>,
@@ -327,14 +331,6 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    fn stats(&self) -> &Stats {
-        &self.figures.stats
-    }
-
-    fn role(&self) -> RoleFigures {
-        self.figures.role.unwrap_or_default()
-    }
-
     /// Returns the times of all jobs, or `None` if the client may not see all tubes.
     fn job_times(&self) -> Option<&JobTimes> {
         self.context.sees_all().then(|| self.context.engine.job_times())

@@ -130,6 +130,14 @@ pub fn object(fill: impl FnOnce(&mut Members)) -> HttpBody {
     (Kind::Json, body)
 }
 
+/// Returns the reply to a change of many jobs. `key` names the number of jobs, and `stopped` is why the change stopped.
+pub fn changed(key: &str, count: u64, stopped: Option<&str>) -> HttpAnswer {
+    Ok(object(|members| {
+        members.number(key, count);
+        stopped.into_iter().for_each(|why| members.text("stopped", why.as_bytes()));
+    }))
+}
+
 pub fn not_found(what: &str) -> Failure {
     Failure::new(404, format!("there is no such {what}"))
 }

@@ -156,7 +156,7 @@ impl Decoder {
     pub fn upload(&mut self) -> Option<&mut Upload> {
         match &mut self.stage {
             Stage::Body(parts) => parts.2.kept(),
-            Stage::BeforeBody(_) | Stage::Refused(_) | Stage::RequestHead | Stage::Closing => None,
+            _ => None,
         }
     }
 
@@ -164,7 +164,7 @@ impl Decoder {
         match &self.stage {
             Stage::Body(parts) => parts.2.footprint() + size_of::<(RequestHead, RequestTarget, Upload)>() as u64,
             Stage::BeforeBody(_) => size_of::<BeforeBody>() as u64,
-            Stage::Refused(_) | Stage::RequestHead | Stage::Closing => 0,
+            _ => 0,
         }
     }
 
@@ -251,28 +251,25 @@ impl Decoder {
             (Err(failure), None) => return Some(Request::new(head, Err(failure), 0)),
             (Ok(target), _) => target,
         };
-        let size = match (target.method, body) {
+        let (status, text) = match (target.method, body) {
             (Method::Get, None | Some(0)) | (Method::Post, Some(0)) => {
                 let parsed = parse(&target, b"", limits);
                 return Some(Request::new(head, parsed, target.size()));
             }
-            (Method::Get, Some(_)) => {
-                return Some(self.close(head, Failure::new(400, "a GET has no body")));
-            }
-            (Method::Post, None) => {
-                return Some(self.close(head, Failure::new(411, "a POST needs a Content-Length")));
-            }
-            (Method::Post, Some(size)) => size,
+            (Method::Post, Some(size)) if size <= MAX_BODY => return Some(self.await_body(head, target, size)),
+            (Method::Get, Some(_)) => (400, "a GET has no body"),
+            (Method::Post, None) => (411, "a POST needs a Content-Length"),
+            (Method::Post, Some(_)) => (413, "the body is too long: larger jobs come by the other protocols"),
         };
-        if size > MAX_BODY {
-            let failure = Failure::new(413, "the body is too long: larger jobs come by the other protocols");
-            return Some(self.close(head, failure));
-        }
+        Some(self.close(head, Failure::new(status, text)))
+    }
+
+    fn await_body(&mut self, head: RequestHead, target: RequestTarget, size: usize) -> Request {
         // A client that expects `100 Continue` may send a refused body or not, so the connection must close.
         let asked = RequestHead { close: head.close || head.expects_continue, ..head.clone() };
         let request = Request { awaits_body: true, ..Request::new(asked, parse_head(&target), target.size()) };
         self.stage = Stage::BeforeBody(Box::new(BeforeBody { head, target, size, is_accepted: false }));
-        Some(request)
+        request
     }
 
     fn close(&mut self, mut head: RequestHead, failure: Failure) -> Request {

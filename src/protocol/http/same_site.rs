@@ -25,30 +25,24 @@ pub fn authenticate(request: &Request, context: &mut Context) {
 /// Returns an error if the request must not be executed.
 pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> {
     let head = &request.head;
-    let refuse = |status, text: &str| Err(Failure::new(status, text));
-    let Some(host) = head.host.as_deref() else { return refuse(400, "there is no Host, or more than one") };
-    if !is_known_host(host, &settings.hosts) {
-        return refuse(421, "the Host is none of this server's: call it by an address, or name it with --http-host");
-    }
-    if head.origin.as_deref().is_some_and(|origin| !is_same(origin, host)) {
-        return refuse(403, "the Origin is another site");
-    }
-    if settings.token.is_some() && head.token != settings.token && !request.allows_anonymous() {
-        return refuse(401, "the bearer token is missing or wrong");
-    }
-    if !request.changes() {
-        return Ok(());
-    }
-    if !settings.admin {
-        return refuse(403, "this server is read-only here: --http-admin allows changes");
-    }
-    if !head.is_marked {
-        return refuse(403, "the header X-Beanpole is missing");
-    }
-    if !head.is_json {
-        return refuse(415, "the Content-Type must be application/json");
-    }
-    Ok(())
+    let host = head.host.as_deref().unwrap_or_default();
+    let is_change = request.changes();
+    let has_token = settings.token.is_none() || head.token == settings.token || request.allows_anonymous();
+    let checks = [
+        (head.host.is_some(), 400, "there is no Host, or more than one"),
+        (
+            is_known_host(host, &settings.hosts),
+            421,
+            "the Host is none of this server's: call it by an address, or name it with --http-host",
+        ),
+        (head.origin.as_deref().is_none_or(|origin| is_same(origin, host)), 403, "the Origin is another site"),
+        (has_token, 401, "the bearer token is missing or wrong"),
+        (!is_change || settings.admin, 403, "this server is read-only here: --http-admin allows changes"),
+        (!is_change || head.is_marked, 403, "the header X-Beanpole is missing"),
+        (!is_change || head.is_json, 415, "the Content-Type must be application/json"),
+    ];
+    let failed = checks.into_iter().find(|(is_met, ..)| !is_met);
+    failed.map_or(Ok(()), |(_, status, text)| Err(Failure::new(status, text)))
 }
 
 /// Returns `true` if `host` is an IP address, `localhost`, or one of `names`, with or without a port.
