@@ -88,13 +88,11 @@ impl ClientAccess {
     /// Checks whether the client has the rights in `need`. Scopes that refer to specific tubes require a `tube`.
     pub fn check(&self, need: Need, tube: Option<&[u8]>) -> Result<(), Denied> {
         let rights = self.rights().ok_or(Denied::Unknown)?;
-        let allowed = match (need.scope, tube) {
-            (Scope::Open, _) => true,
-            (Scope::AnyTube, _) => rights.allow_somewhere(need.rights),
-            (Scope::AllTubes, _) => rights.allow_everywhere(need.rights),
-            (Scope::Used | Scope::Named | Scope::Job | Scope::OwnJob | Scope::Watched, tube) => {
-                tube.is_some_and(|tube| rights.allow(need.rights, tube))
-            }
+        let allowed = match need.scope {
+            Scope::Open => true,
+            Scope::AnyTube => rights.allow_somewhere(need.rights),
+            Scope::AllTubes => rights.allow_everywhere(need.rights),
+            _ => tube.is_some_and(|tube| rights.allow(need.rights, tube)),
         };
         allowed.then_some(()).ok_or(Denied::Forbidden)
     }

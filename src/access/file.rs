@@ -200,15 +200,9 @@ fn proof(word: Word, name: &str, accounts: &Accounts) -> Result<Proof, Invalid> 
 
 /// Parses `sha256:` followed by 64 hexadecimal digits.
 fn digest(text: &str) -> Option<Digest> {
-    let digits = text.strip_prefix("sha256:")?.as_bytes();
-    let mut digest = [0; 32];
-    if digits.len() != 64 {
-        return None;
-    }
-    for (byte, pair) in digest.iter_mut().zip(digits.chunks(2)) {
-        *byte = hex(pair)?;
-    }
-    Some(Digest(digest))
+    let digits = text.strip_prefix("sha256:").filter(|digits| digits.len() == 64)?;
+    let bytes: Vec<u8> = digits.as_bytes().chunks(2).map(hex).collect::<Option<_>>()?;
+    bytes.try_into().ok().map(Digest)
 }
 
 fn rights(word: Word, granted: &mut Rights) -> Result<(), Invalid> {

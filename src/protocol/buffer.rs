@@ -208,8 +208,7 @@ impl Output {
         }
         self.chunks.shrink_to_fit();
         self.settled = Sums::default();
-        let settled = self.chunks.iter().rev().skip(1).map(Sums::of);
-        settled.for_each(|sums| self.settled.add(sums));
+        self.chunks.iter().rev().skip(1).for_each(|chunk| self.settled.add(Sums::of(chunk)));
     }
 
     /// Returns the capacity of the buffers in bytes, excluding shared bodies.

@@ -175,8 +175,9 @@ impl Dialogue {
                 Some(Ok(())) => {}
                 None => return Flow::Continue(Box::new(request)),
                 Some(Err(denied)) => {
-                    if matches!(&request.command, Command::Http(request) if request.awaits_body) {
-                        self.accept_body(false);
+                    match (self, &request.command) {
+                        (Dialogue::Http(it), Command::Http(head)) if head.awaits_body => it.accept_body(false),
+                        _ => {}
                     }
                     return for_each_protocol!(&request.command, Command, it => it.deny(denied, out));
                 }
@@ -191,14 +192,6 @@ impl Dialogue {
             (Dialogue::Workq(_), Command::Workq(request)) => workq::execute(*request, context, out),
             (Dialogue::Http(decoder), Command::Http(request)) => http::execute(*request, decoder, context, out),
             (dialogue, command) => unreachable!("{command:?} in {dialogue:?}"),
-        }
-    }
-
-    /// Sets whether the decoder reads or discards the body of an HTTP request whose permission was checked before the
-    /// body arrived.
-    pub fn accept_body(&mut self, is_accepted: bool) {
-        if let Dialogue::Http(decoder) = self {
-            decoder.accept_body(is_accepted);
         }
     }
 

@@ -215,10 +215,9 @@ impl<'a> Context<'a> {
 
     /// Returns `wait`, or zero if the client has half-closed its connection.
     pub fn effective_wait(&self, wait: Span) -> Span {
-        if self.half_closed {
-            Span::ZERO
-        } else {
-            wait
+        match self.half_closed {
+            true => Span::ZERO,
+            false => wait,
         }
     }
 

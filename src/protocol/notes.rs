@@ -4,7 +4,7 @@
 
 use super::text::upto;
 use super::Output;
-use crate::engine::{Engine, JobId, Time};
+use crate::engine::JobId;
 
 /// Maximum length of a logged reply, in bytes.
 const MAX_LENGTH: usize = 200;
@@ -29,10 +29,6 @@ pub fn of_reply(out: &Output, before: usize) -> String {
 
 pub fn job_of(reply: &str) -> Option<JobId> {
     WITH_JOB.iter().find_map(|word| reply.strip_prefix(word)?.split(' ').next()?.parse().ok()).map(JobId)
-}
-
-pub fn tube_of(id: JobId, engine: &Engine, now: Time) -> Option<Vec<u8>> {
-    engine.job_stats(id, now).map(|job| job.tube.to_vec())
 }
 
 #[cfg(test)]

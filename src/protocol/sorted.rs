@@ -17,11 +17,8 @@ pub struct Order {
 
 impl Order {
     pub fn read(figure: Option<usize>, direction: &[u8]) -> Option<Order> {
-        match direction {
-            b"asc" => Some(Order { figure, descending: false }),
-            b"desc" => Some(Order { figure, descending: true }),
-            _ => None,
-        }
+        let descending = direction == b"desc";
+        (descending || direction == b"asc").then_some(Order { figure, descending })
     }
 
     /// Returns the sort key of an item. Ascending keys are in list order, or in reverse list order if `is_reverse`

@@ -40,7 +40,7 @@ impl CommandEntry {
         let is_beanstalk = registry.get(self.client).is_none_or(|info| info.wire == Wire::Beanstalk);
         let id = self.subject.id.map(JobId).or_else(|| notes::job_of(&self.reply).filter(|_| is_beanstalk));
         if let (Some(id), None) = (id, &self.subject.tube) {
-            self.subject.tube = notes::tube_of(id, engine, now);
+            self.subject.tube = engine.job_stats(id, now).map(|job| job.tube.to_vec());
         }
     }
 

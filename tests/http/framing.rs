@@ -206,7 +206,9 @@ fn decode(bytes: &[u8], most: usize, chance: &mut Random) -> Vec<String> {
         rest.extend_from_slice(piece);
         let mut input = rest.as_slice();
         while let Some(request) = dialogue.next(&mut input, &limits) {
-            dialogue.accept_body(true);
+            if let Dialogue::Http(decoder) = &mut dialogue {
+                decoder.accept_body(true);
+            }
             found.push(format!("{request:?}"));
             assert!(found.len() <= bytes.len(), "requests without end");
         }

@@ -88,11 +88,7 @@ impl<'a> Args<'a> {
 
     /// Takes an optional argument. Returns `absent` if the line has ended.
     pub fn or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
-        if self.is_empty() {
-            Some(absent)
-        } else {
-            parse(self)
-        }
+        self.is_empty().then_some(absent).or_else(|| parse(self))
     }
 
     /// Like [`Args::or`], but takes a space before the argument. Used after a command word that does not end with a

@@ -33,6 +33,9 @@ const MAX_BATCH_LINE: usize = 24 * 1024;
 /// Maximum number of jobs in a batch, or items in a list.
 const MAX_BATCH: u32 = 1000;
 
+pub const RESERVE_MODES: [(ReserveMode, &[u8]); 3] =
+    [(ReserveMode::Urgent, b"fifo"), (ReserveMode::Weighted, b"weighted"), (ReserveMode::Fair, b"weighted-fair")];
+
 /// Parses a line after the command's word. Returns `None` if the line is malformed.
 type Parse = fn(&mut Args) -> Option<Command>;
 
@@ -75,7 +78,7 @@ table! {
     ReserveWithTimeout(Need::TAKE_WATCHED, None, "reserve-with-timeout ", "<seconds>", reserve_with_timeout),
     ReserveJob(Need::TAKE_JOB, None, "reserve-job ", "<id>", |args| args.id().map(Command::ReserveJob)),
     ReserveBatch(Need::TAKE_WATCHED, Some(Extension::Batch), "reserve-batch ", "<count> [<seconds>]", reserve_batch),
-    ReserveMode(Need::OPEN, Some(Extension::Weight), "reserve-mode ", "<mode>", reserve_mode),
+    ReserveMode(Need::OPEN, Some(Extension::Weight), "reserve-mode ", "<mode>", |args| { let word = args.all(); RESERVE_MODES.iter().find(|(_, name)| *name == word).map(|(mode, _)| Command::ReserveMode(*mode)) }),
     ReserveWithAbort(Need::TAKE_WATCHED, Some(Extension::Abort), "reserve-with-abort", " [<seconds>]", |args| args.first_or(None, |args| args.secs().map(Some)).map(Command::ReserveWithAbort)),
     Reserve(Need::TAKE_WATCHED, None, "reserve", "", |_| Some(Command::Reserve(None))),
     DeleteBatch(Need::DELETE_JOB, Some(Extension::Batch), "delete-batch ", "<ids>", delete_batch),
@@ -100,7 +103,7 @@ table! {
     MoveJob(Need::ADMIN_JOB, Some(Extension::Move), "move-job ", "<id> <tube> <pri> <delay>", |args| Some(Command::MoveJob { id: args.id()?, tube: args.next_tube()?, pri: args.number32()?, delay: args.secs()? })),
     MoveTube(Need::ADMIN_NAMED, Some(Extension::Move), "move-tube ", "<tube> <tube> <state> <bound>", move_tube),
     LimitTube(Need::ADMIN_NAMED, Some(Extension::Limit), "limit-tube ", "<tube> <count> [<normal> <low>]", limit_tube),
-    SetTube(Need::ADMIN_NAMED, Some(Extension::SetTube), "set-tube ", "<tube> [try:<count>:<seconds>] [ttl:<seconds>] [dead:<tube>] [max:<count>] [rate:<count>/<seconds>] [limit:<count>:<normal>:<low>]", set_tube),
+    SetTube(Need::ADMIN_NAMED, Some(Extension::SetTube), "set-tube ", "<tube> [try:<count>:<seconds>] [ttl:<seconds>] [dead:<tube>] [max:<count>] [rate:<count>/<seconds>] [limit:<count>:<normal>:<low>]", |args| Some(Command::SetTube { tube: args.next_tube()?, settings: Box::new(tube_settings::read(args.all())?) })),
     Fail(Need::TAKE_JOB, Some(Extension::Fail), "fail ", "<id> <pri> <bytes>", |_| None),
     StatsJob(Need::LOOK_OWN_JOB, None, "stats-job ", "<id>", |args| args.id().map(Command::StatsJob)),
     StatsGroup(Need::LOOK_NAMED, Some(Extension::Grp), "stats-group ", "<group>", |args| Some(Command::StatsGroup(Some(args.all()).filter(|group| is_tube_name(group))?.into()))),
@@ -113,7 +116,7 @@ table! {
     ListTubesWatched(Need::OPEN, None, "list-tubes-watched", "", |_| long(Long::ListTubesWatched(PartialList::new(0)))),
     ListTubeUsed(Need::OPEN, None, "list-tube-used", "", |_| Some(Command::ListTubeUsed)),
     ListTubes(Need::LOOK_ANY, None, "list-tubes", "", |_| long(Long::ListTubes(None))),
-    Quit(Need::OPEN, None, "quit", "", quit),
+    Quit(Need::OPEN, None, "quit", "", |args| { args.all(); Some(Command::Quit) }),
     PauseTube(Need::ADMIN_NAMED, None, "pause-tube", " <tube> <seconds>", pause_tube),
     Auth(Need::OPEN, None, "auth ", "<token>", |args| Some(Command::Auth(Digest::of(args.all())))),
 }
@@ -208,15 +211,6 @@ fn reserve_batch(args: &mut Args) -> Option<Command> {
     Some(Command::ReserveBatch(count as usize, args.or(None, |args| args.secs().map(Some))?))
 }
 
-fn reserve_mode(args: &mut Args) -> Option<Command> {
-    match args.all() {
-        b"fifo" => Some(Command::ReserveMode(ReserveMode::Urgent)),
-        b"weighted" => Some(Command::ReserveMode(ReserveMode::Weighted)),
-        b"weighted-fair" => Some(Command::ReserveMode(ReserveMode::Fair)),
-        _ => None,
-    }
-}
-
 fn delete_batch(args: &mut Args) -> Option<Command> {
     let mut ids = vec![args.id()?];
     while !args.is_empty() && ids.len() <= MAX_BATCH as usize {
@@ -282,10 +276,6 @@ fn limit_tube(args: &mut Args) -> Option<Command> {
     Some(Command::LimitTube { tube, limits: limits.map(|limit| Some(limit).filter(|limit| *limit > 0)) })
 }
 
-fn set_tube(args: &mut Args) -> Option<Command> {
-    Some(Command::SetTube { tube: args.next_tube()?, settings: Box::new(tube_settings::read(args.all())?) })
-}
-
 fn watch(args: &mut Args) -> Option<Command> {
     let tube = args.tube()?;
     let weight = args.or(None, |args| {
@@ -293,12 +283,6 @@ fn watch(args: &mut Args) -> Option<Command> {
         args.has(Extension::Weight).then_some(Some(weight as u16))
     })?;
     Some(Command::Watch(tube, weight))
-}
-
-/// Accepts any arguments, like beanstalkd.
-fn quit(args: &mut Args) -> Option<Command> {
-    args.all();
-    Some(Command::Quit)
 }
 
 fn pause_tube(args: &mut Args) -> Option<Command> {

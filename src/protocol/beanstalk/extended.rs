@@ -2,6 +2,7 @@
 //!
 //! Owns the mapping of the commands to engine operations, and of the results to replies. Must not decode requests.
 
+use super::commands::RESERVE_MODES;
 use super::long::PartialList;
 use super::{reply, yaml};
 use crate::engine::{
@@ -137,12 +138,7 @@ pub fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mu
 
 pub fn reserve_mode(mode: ReserveMode, context: &mut Context, out: &mut Output) {
     context.engine.set_reserve_mode(context.client, mode);
-    let word: &[u8] = match mode {
-        ReserveMode::Urgent => b"fifo",
-        ReserveMode::Weighted => b"weighted",
-        ReserveMode::Fair => b"weighted-fair",
-    };
-    reply::using(out, word);
+    RESERVE_MODES.iter().filter(|(it, _)| *it == mode).for_each(|(_, word)| reply::using(out, word));
 }
 
 pub fn set_tube(tube: &[u8], settings: TubeSettings, context: &mut Context, out: &mut Output) {
@@ -153,10 +149,6 @@ pub fn set_tube(tube: &[u8], settings: TubeSettings, context: &mut Context, out:
         Some(Err(NotSet::OverLimit)) | None => reply::OUT_OF_MEMORY,
     };
     reply::words(out, answer);
-}
-
-pub fn bury(id: JobId, pri: Priority, from: Option<&[u8]>, context: &mut Context, out: &mut Output) {
-    reply::found(out, context.engine.bury_of(context.client, id, pri, from, context.now), reply::BURIED);
 }
 
 pub fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out: &mut Output) {

@@ -107,9 +107,10 @@ impl Long {
 
     pub fn footprint(&self) -> u64 {
         match self {
-            Long::ListTubes(Some(list)) => list.text.footprint(),
-            Long::StatsTubes(list) | Long::ListTubesWatched(list) | Long::ListKeys(list) => list.text.footprint(),
-            Long::ListHistory(_, list) => list.text.footprint(),
+            Long::ListTubes(Some(list)) | Long::StatsTubes(list) | Long::ListTubesWatched(list) => {
+                list.text.footprint()
+            }
+            Long::ListKeys(list) | Long::ListHistory(_, list) => list.text.footprint(),
             Long::DeleteBatch { ids, .. } => size_of_val(&**ids) as u64,
             Long::Flush(flush) => flush.footprint(),
             Long::ListJobs(page) => page.footprint(),

@@ -43,7 +43,9 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
             reply::words(out, reply::OUT_OF_MEMORY);
         }
         Command::Release { id, pri, delay } => release(id, engine.release(client, id, pri, delay, now), engine, out),
-        Command::Bury { id, pri, dead_from } => extended::bury(id, pri, dead_from.as_deref(), context, out),
+        Command::Bury { id, pri, dead_from } => {
+            reply::found(out, engine.bury_of(client, id, pri, dead_from.as_deref(), now), reply::BURIED);
+        }
         Command::KickJob(id) => reply::found(out, engine.kick_job(id, now), reply::KICKED),
         Command::Touch(id, None) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
         Command::Touch(id, Some(progress)) => return touch_with(id, progress, context, out),
@@ -64,8 +66,7 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
             reply::words(out, reply::NAMED);
         }
         Command::StatsGroup(group) => {
-            let name = Name::from(&*group);
-            reply::yaml(out, engine.group_stats(&name).map(|figures| yaml::group(&group, &figures)));
+            reply::yaml(out, engine.group_stats(&Name::from(&*group)).map(|stats| yaml::group(&group, &stats)));
         }
         Command::ReserveWithAbort(timeout) => match reserve(timeout, context, out) {
             Flow::Wait => return Flow::WaitForInput,

@@ -122,11 +122,11 @@ fn optional_figures(
     show: &mut impl FnMut(&'static str, FigureValue),
 ) {
     use FigureValue::{Name, Number, Text, Word};
-    let positive = |key, number: u64, show: &mut dyn FnMut(&'static str, FigureValue)| {
+    fn positive(key: &'static str, number: u64, show: &mut impl FnMut(&'static str, FigureValue)) {
         if number > 0 {
             show(key, Number(number));
         }
-    };
+    }
     if let Some(schedule) = options.and_then(|options| options.schedule.as_ref()) {
         match whole_number(schedule.when) {
             Some(seconds) => show("every", Number(seconds)),
