@@ -215,6 +215,9 @@ fn marks(model: &Model, stats: &JobStats, now: Time) -> String {
     }
     number(&mut marks, "fails", stats.fails.into());
     text(&mut marks, "dead-from", &String::from_utf8_lossy(stats.dead_from.unwrap_or_default()));
+    if let Some(holder) = stats.holder {
+        marks += &format!("\"holder\":{holder},");
+    }
     text(&mut marks, "last-error", model.reason(stats.id));
     marks
 }
@@ -232,13 +235,19 @@ fn shown(model: &Model, id: JobId, now: Time) -> Vec<u8> {
         ("delay", stats.delay.secs()),
         ("ttr", stats.ttr.secs()),
         ("time-left", stats.left.secs()),
+    ]);
+    let mut age = numbers(&[("job-age", job.taken_for(now).secs())]);
+    if stats.state != State::Reserved {
+        age.clear();
+    }
+    let counts = numbers(&[
         ("reserves", history.reserves.into()),
         ("timeouts", history.timeouts.into()),
         ("releases", history.releases.into()),
         ("buries", history.buries.into()),
         ("kicks", history.kicks.into()),
     ]);
-    let rest = rest + &marks(model, &stats, now) + &numbers(&[("size", job.body.len() as u64)]);
+    let rest = rest + &age + &counts + &marks(model, &stats, now) + &numbers(&[("size", job.body.len() as u64)]);
     let body = String::from_utf8_lossy(&job.body);
     let tube = job.tube;
     json(&format!("{{{first}\"tube\":\"{tube}\",\"state\":\"{name}\",{rest}\"body\":\"{body}\",\"truncated\":false}}"))

@@ -104,6 +104,8 @@ pub fn compare(engine: &Engine, model: &Model, now: Time, names: &[Name]) -> Res
     }
     for job in &model.jobs {
         same(&job.id, engine.job_stats(job.id, now), model.job_stats(job.id, now))?;
+        let taken_for = engine.job(job.id).map(|job| job.taken_for(now));
+        same(&("the reservation", job.id), taken_for, taken_for.map(|_| job.taken_for(now)))?;
         let schedule = engine.job(job.id).and_then(|job| engine.schedule_of(&job).map(|schedule| schedule.count()));
         let counts = schedule.map(|count| (count.runs, count.skipped));
         same(&("the schedule", job.id), counts, model.run_counts(job.id))?;

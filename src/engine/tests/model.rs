@@ -35,6 +35,7 @@ pub enum Place {
     },
     Reserved {
         by: ClientId,
+        since: Time,
         until: Time,
     },
     /// Buried jobs are ordered by `turn`.
@@ -60,6 +61,22 @@ pub struct Job {
     pub created: Time,
     pub place: Place,
     pub history: History,
+}
+
+impl Job {
+    /// Restarts the time to run of a reserved job.
+    fn touch(&mut self, now: Time) {
+        if let Place::Reserved { until, .. } = &mut self.place {
+            *until = now + self.ttr;
+        }
+    }
+
+    /// Returns the time since the reservation started, or zero if the job is not reserved. Like the engine, rounds
+    /// both times down to units of 2^20 ns.
+    pub fn taken_for(&self, now: Time) -> Span {
+        let Place::Reserved { since, .. } = self.place else { return Span::ZERO };
+        Span::from_nanos(((now.nanos() >> 20) - (since.nanos() >> 20)) << 20)
+    }
 }
 
 /// A tube. Its contents are found by searching all jobs and clients.
@@ -174,7 +191,7 @@ impl Model {
     /// Returns the jobs reserved by the client, with the ends of their times to run.
     fn held(&self, client: ClientId) -> impl Iterator<Item = (Time, JobId)> + '_ {
         self.jobs.iter().filter_map(move |job| match job.place {
-            Place::Reserved { by, until } if by == client => Some((until, job.id)),
+            Place::Reserved { by, until, .. } if by == client => Some((until, job.id)),
             _ => None,
         })
     }
@@ -441,8 +458,7 @@ impl Model {
         if !self.holds(client, id) {
             return false;
         }
-        let job = self.job_mut(id);
-        job.place = Place::Reserved { by: client, until: now + job.ttr };
+        self.job_mut(id).touch(now);
         true
     }
 
@@ -522,7 +538,7 @@ impl Model {
         self.note_wait(id, now);
         let job = self.job_mut(id);
         job.history.reserves += 1;
-        job.place = Place::Reserved { by: client, until: now + job.ttr };
+        job.place = Place::Reserved { by: client, since: now, until: now + job.ttr };
         let tube = job.tube;
         self.note_reservation(tube, now);
         if let Some(failure) = self.extended.failures.get_mut(&id) {

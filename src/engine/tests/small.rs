@@ -77,7 +77,7 @@ fn kind(model: &Model, now: Time) -> String {
     for job in &model.jobs {
         let place = match job.place {
             Place::Delayed { until } => format!("d{}", rest(until)),
-            Place::Reserved { by, until } => format!("r{}:{}", by.0, rest(until)),
+            Place::Reserved { by, until, .. } => format!("r{}:{}", by.0, rest(until)),
             Place::Buried { turn } => {
                 let revoked = model.extended.revoked.get(&job.id).filter(|(_, at)| *at == turn);
                 format!("b{turn}{:?}", revoked.map(|(client, _)| client))

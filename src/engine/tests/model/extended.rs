@@ -372,8 +372,7 @@ impl Model {
         self.take_ended(client, now);
         let held: Vec<JobId> = self.held(client).map(|(_, id)| id).collect();
         for id in &held {
-            let job = self.job_mut(*id);
-            job.place = Place::Reserved { by: client, until: now + job.ttr };
+            self.job_mut(*id).touch(now);
         }
         held.len() as u64
     }
