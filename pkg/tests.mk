@@ -145,7 +145,7 @@ fuzz: ## run the fuzzers; TARGET=log for one target, SECONDS=600 for each target
 # .cargo/mutants.toml selects the changes, and the tests that must detect them. PROMISE is the number of a promise in
 # beanpole-promises(7).
 PROMISE =
-ENFORCING = $(if $(PROMISE),$(shell grep -rlE '^//! Promises:.* $(PROMISE)[,.]' src))
+ENFORCING = $(if $(PROMISE),$(shell grep -rlE '^//! Enforces promises? (.* )?$(PROMISE)[ .]' src))
 mutants: ## find small mistakes in the code that no test detects; FILES='src/binlog/*', PROMISE=P12, SHARD=3/40; needs cargo-mutants
 	@if ! $(CARGO) mutants --version >/dev/null 2>&1; then \
 	    echo 'cargo-mutants is missing: cargo install --locked cargo-mutants' >&2; exit 1; \

@@ -123,7 +123,7 @@ fn has_read(stream: &TcpStream) -> bool {
     asked == 0 && unsent == 0
 }
 
-// Promises: P21.
+// Tests promise P21.
 #[test]
 fn every_input_is_charged_as_it_arrives() {
     for wire in Wire::ALL {

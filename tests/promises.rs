@@ -61,10 +61,13 @@ fn each_source(folder: &Path, look: &mut impl FnMut(&str, &str)) {
     }
 }
 
-/// Returns the promise numbers in a `Promises:` comment.
+/// Returns the promise numbers in a comment such as `//! Enforces promise P1.` or `// Tests promises P1 and P2.`
 fn cited(line: &str) -> Option<Vec<String>> {
-    let numbers = line.trim().strip_prefix("//")?.trim_start_matches('!').trim().strip_prefix("Promises: ")?;
-    Some(words(numbers.strip_suffix('.')?, ","))
+    let sentence = line.trim().strip_prefix("//! Enforces").or_else(|| line.trim().strip_prefix("// Tests"))?;
+    let (form, numbers) = sentence.trim().strip_suffix('.')?.split_once(' ')?;
+    let numbers = words(numbers, " and ");
+    let number = |word: &String| word.strip_prefix('P').is_some_and(|digits| digits.parse::<u32>().is_ok());
+    (form == if numbers.len() == 1 { "promise" } else { "promises" } && numbers.iter().all(number)).then_some(numbers)
 }
 
 /// Returns the name of the function that is declared in `line`.

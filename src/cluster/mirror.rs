@@ -8,7 +8,7 @@
 //! copy. The old copy is kept in a subdirectory until the new copy is complete, because the shared log might be lost or
 //! belong to another queue.
 //!
-//! Promises: P35.
+//! Enforces promise P35.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

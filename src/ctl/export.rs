@@ -6,7 +6,7 @@
 //! held job must be imported before the last job in its group is deleted. Settings and retained idempotency keys come
 //! last.
 //!
-//! Promises: P32.
+//! Enforces promise P32.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -4,7 +4,7 @@
 //! while the connection has work, so an idle connection uses little memory. Must not write to the socket: replies are
 //! sent through the `Outbox`.
 //!
-//! Promises: P24.
+//! Enforces promise P24.
 
 mod access;
 mod account;

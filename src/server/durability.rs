@@ -5,7 +5,7 @@
 //! also a sync) serves all connections of the round. On a slow disk, the log's threads write and sync instead, so that
 //! commands that do not need the disk are not delayed. Must not depend on the log format.
 //!
-//! Promises: P12, P14.
+//! Enforces promises P12 and P14.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! Owns the memory limits. The engine counts its own memory, and connections charge unprocessed input and unread
 //! output. The sum is at most `--max-memory`. Must not depend on connections; each connection requests its own memory.
 //!
-//! Promises: P21.
+//! Enforces promise P21.
 
 use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 

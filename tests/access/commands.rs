@@ -108,7 +108,7 @@ pub fn walk(rows: &[(&str, &[&str])], mut one: impl FnMut(&Guarded, &str, u64) -
     guarded.server.check();
 }
 
-// Promises: P25.
+// Tests promise P25.
 #[test]
 fn each_beanstalk_command_with_each_right() {
     let named: BTreeSet<&str> = BEANSTALK.iter().map(|(name, _)| *name).collect();
@@ -161,7 +161,7 @@ fn a_tag_cannot_name_a_tube_without_the_put_right() {
     assert!(client.ask("put 0 0 60 1 ttl:60\r\nx").starts_with("INSERTED "));
 }
 
-// Promises: P26.
+// Tests promise P26.
 #[test]
 fn a_tag_cannot_name_a_group_without_the_put_right() {
     let guarded = Guarded::start("");

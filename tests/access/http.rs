@@ -102,7 +102,7 @@ fn body(route: &str) -> String {
     }
 }
 
-// Promises: P25.
+// Tests promise P25.
 #[test]
 fn each_path_with_each_right() {
     let named: BTreeSet<String> = ROWS.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -214,7 +214,7 @@ fn a_body_is_read_only_from_an_authenticated_client() {
     assert!(guarded.operator().body("stats").contains("total-jobs: 2\n"));
 }
 
-// Promises: P25.
+// Tests promise P25.
 #[test]
 fn lists_and_statistics_show_only_visible_tubes() {
     let guarded = two();

@@ -12,7 +12,7 @@ use super::member::Member;
 
 /// Schedules fall due in the second around the failure of the active server. Each runs exactly once: either the first
 /// server logged the copy together with the time of the next run, or the second server runs the schedule.
-// Promises: P31.
+// Tests promise P31.
 #[test]
 fn schedules_that_are_due_during_a_failover_run_exactly_once() {
     const COUNT: u32 = 25;

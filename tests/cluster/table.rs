@@ -173,7 +173,7 @@ fn a_standby_follows_the_table() {
     EVENTS.iter().for_each(|event| check(State::Standby, *event));
 }
 
-// Promises: P33.
+// Tests promise P33.
 #[test]
 fn an_active_server_follows_the_table() {
     EVENTS.iter().for_each(|event| check(State::Active, *event));

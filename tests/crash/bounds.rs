@@ -157,7 +157,7 @@ fn ten_small_jobs_buried_and_kicked_repeatedly() {
     }
 }
 
-// Promises: P20.
+// Tests promise P20.
 #[test]
 fn one_old_job_among_many_short_lived_ones() {
     for (segment, length) in [(4096, 10), (65_536, 10), (65_536, 3000)] {
@@ -186,7 +186,7 @@ fn many_delayed_jobs_deleted_at_random() {
     }
 }
 
-// Promises: P20.
+// Tests promise P20.
 #[test]
 fn any_mixture_of_sizes() {
     let mut watch = Watch::new("a mixture of sizes", 65_536);

@@ -132,7 +132,7 @@ fn a_failed_attempt_counts_on_a_nearly_full_disk() {
     }
 }
 
-// Promises: P27.
+// Tests promise P27.
 #[test]
 fn a_key_outlives_its_job_and_duplicates_wait_for_the_original() {
     let disk = Disk::new(1);
@@ -265,7 +265,7 @@ fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
 }
 
 /// Each turn and each start checks that the log's space accounting includes the origins of dead letters.
-// Promises: P29.
+// Tests promise P29.
 #[test]
 fn a_dead_letter_keeps_its_origin() {
     // The job's time to live has expired when the job is kicked.
@@ -292,7 +292,7 @@ fn a_dead_letter_keeps_its_origin() {
     assert!(after.access.with(|_, engine| !engine.is_buried(id)));
 }
 
-// Promises: P31.
+// Tests promise P31.
 #[test]
 fn a_schedule_and_its_copy_agree_after_any_power_cut() {
     let disk = Disk::new(1);

@@ -164,7 +164,7 @@ fn logs(path: &Path) -> BTreeMap<String, Vec<u8>> {
     files(path).into_iter().filter(|(name, _)| name.starts_with("binlog.")).collect()
 }
 
-// Promises: P37.
+// Tests promise P37.
 #[test]
 fn every_job_of_beanstalkd_is_imported_once() {
     for seed in 1..=2 {
@@ -401,7 +401,7 @@ fn ids_that_beanstalkd_assigned_twice_are_reported() {
 }
 
 /// Kills the server at various moments of its first start, and finally lets the import finish.
-// Promises: P37.
+// Tests promise P37.
 #[test]
 fn an_interrupted_import_starts_over() {
     let source = Home::new();

@@ -281,7 +281,7 @@ fn check(options: &[&str]) {
     assert!(book.problems.is_empty(), "seed {seed}, {options:?}:\n{}", book.problems.join("\n"));
 }
 
-// Promises: P12.
+// Tests promise P12.
 #[test]
 fn kill_loop_with_a_sync_before_every_reply() {
     check(&["-f0"]);

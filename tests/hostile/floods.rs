@@ -36,7 +36,7 @@ fn random_bytes() {
     nonsense(&(0..300_000).map(|_| dice.below(256) as u8).collect::<Vec<u8>>());
 }
 
-// Promises: P24.
+// Tests promise P24.
 #[test]
 fn random_line_ends_and_zeros() {
     let mut dice = Dice::new(2);

@@ -6,7 +6,7 @@
 //! rather than timed, so the same calls always stop at the same points. Deferred work refers to tubes and clients by
 //! handles, and is dropped if the tube or client no longer exists.
 //!
-//! Promises: P22.
+//! Enforces promise P22.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -124,7 +124,7 @@ impl TubeRules {
 mod tests {
     use super::*;
 
-    // Promises: P28.
+    // Tests promise P28.
     #[test]
     fn a_rate_allows_its_count_in_each_window() {
         let rate = Some(Rate { count: 3, seconds: 2 });

@@ -5,7 +5,7 @@
 //! a log, the budget is unlimited. Must not depend on records, segments or files: the log asserts that the sizes here
 //! suffice.
 //!
-//! Promises: P4, P16.
+//! Enforces promises P4 and P16.
 //! Touches: news, store, tubes.
 
 use crate::engine::data::{end_size, CompletionPolicy, DedupKey, GroupTag, JobExtras, JobOptions, Span, State};

@@ -3,7 +3,7 @@
 //! Owns the choice of the one ready job per lane (the jobs of a key in a tube) that is in the tube's queue. All other
 //! ready jobs are parked in the lane, so a search never passes a blocked job. Must not assign jobs to clients.
 //!
-//! Promises: P28.
+//! Enforces promise P28.
 //! Touches: agenda, limits, store, tubes.
 
 use std::cmp::Reverse;

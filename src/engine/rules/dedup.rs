@@ -2,7 +2,7 @@
 //!
 //! Owns the hashing and lookup of dedup keys, and the effect of submitting a duplicate. Must not create jobs.
 //!
-//! Promises: P26, P27.
+//! Enforces promises P26 and P27.
 //! Touches: agenda, limits, store, tubes.
 
 use std::hash::Hasher;

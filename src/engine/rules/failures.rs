@@ -3,7 +3,7 @@
 //! Owns the count of failed tries, the effect of the last failed try, and the end of a time to live. Must not assign
 //! jobs to clients, or handle reports from workers: `completion` does.
 //!
-//! Promises: P29.
+//! Enforces promise P29.
 //! Touches: agenda, news, store, tubes.
 
 use crate::engine::data::{

@@ -3,7 +3,7 @@
 //! Owns the end of a wait. A group exists while any job is a member or waits for the group. A member that is deleted,
 //! flushed or expired counts as ended. Must not delete jobs.
 //!
-//! Promises: P30.
+//! Enforces promise P30.
 //! Touches: agenda, store, tubes.
 
 use crate::engine::data::{

@@ -3,7 +3,7 @@
 //! Owns the total memory of the engine and its comparison with the limit. Must not refuse requests: verbs refuse
 //! requests if [`Engine::has_memory`] returns `false`.
 //!
-//! Promises: P21.
+//! Enforces promise P21.
 //! Touches: clients, limits, store, tubes.
 
 use crate::engine::data::{Account, Body};

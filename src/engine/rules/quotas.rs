@@ -3,7 +3,7 @@
 //! Owns the flag `closed` of tubes. A closed tube is like a paused tube: clients that request any job get no job of the
 //! tube. Must not assign jobs to clients.
 //!
-//! Promises: P28.
+//! Enforces promise P28.
 //! Touches: store, tubes.
 
 use crate::engine::data::{ReservePolicy, Time};

@@ -3,7 +3,7 @@
 //! Owns the removal of a client, which takes several turns if the client holds many jobs. Must not decide what happens
 //! to the jobs: `completion` does.
 //!
-//! Promises: P10.
+//! Enforces promise P10.
 //! Touches: agenda, clients, store, tubes.
 
 use crate::engine::data::{Cause, ClientId, Deferred, IdleState, Job, JobFlag, JobId, Progress, Time, MOVE, NIL};
