@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-// A failed write must not cause a panic, because the reader may have exited.
+// The next functions ignore errors, because the reader of the output may have exited. `print!` would panic.
 
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
@@ -111,7 +111,7 @@ fn run_gearmand(gearmand: Gearmand) -> ExitCode {
             }
         };
         run(gearmand.settings, true, |problem| match problem {
-            // Also report to the parent process, which may not read the log.
+            // Print the error on stderr as well, because the parent process may not read the log.
             Some(problem) if !keeps_stderr => print_error("gearmand", problem),
             Some(_) => {}
             None => {

@@ -1,4 +1,4 @@
-//! Running in the background, and the PID file; only used under the name gearmand.
+//! Running in the background, and the PID file; only used if the program was started under the name gearmand.
 //!
 //! Owns the guarantee that the original process exits only when the server listens or has failed. Must not start the
 //! server.
@@ -25,8 +25,8 @@ pub enum Side {
 /// The connection from the background process to the original process.
 pub struct Ready(UnixStream);
 
-/// Continues in the background. The original process waits until the background process is ready, or until it exits,
-/// and then returns an exit code.
+/// Forks. In the background process, returns immediately. In the original process, waits until the background process
+/// is ready or has exited, and returns the corresponding exit code.
 #[allow(unsafe_code)]
 pub fn detach() -> io::Result<Side> {
     let (mut here, there) = UnixStream::pair()?;
@@ -51,8 +51,8 @@ pub fn detach() -> io::Result<Side> {
 }
 
 impl Ready {
-    /// Ends the original process, and closes the standard files of this process. With `keeps_stderr`, stderr stays
-    /// open.
+    /// Makes the original process exit, and redirects the standard files of this process to /dev/null. With
+    /// `keeps_stderr`, stderr stays open.
     pub fn tell(mut self, keeps_stderr: bool) -> io::Result<()> {
         let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
         dup2_stdin(&nothing)?;

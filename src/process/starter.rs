@@ -77,9 +77,9 @@ impl Drop for PortFile {
 
 pub struct Parent {
     id: Pid,
-    /// Becomes readable when the parent ends. `None` if the system does not support this.
+    /// A file descriptor that becomes readable when the parent ends, or `None` if the system does not provide one.
     end: Option<OwnedFd>,
-    /// The process that started this process has ended, and another process has become the parent.
+    /// `true` if the process that started this process had already ended, and another process has become the parent.
     is_foster: bool,
 }
 
@@ -90,7 +90,7 @@ impl Parent {
         Parent { id, end: system::end_of(id), is_foster: is_foster(id) }
     }
 
-    /// Stops this process as SIGTERM does when the parent ends.
+    /// Starts a thread that raises SIGTERM in this process when the parent ends.
     pub fn tie(self) -> io::Result<()> {
         std::thread::Builder::new().name("parent".to_owned()).stack_size(STACK).spawn(move || {
             self.wait();
@@ -114,9 +114,9 @@ impl Parent {
     }
 }
 
-/// Returns `true` if `parent` cannot have started this process. A process starts in the session of its parent, unless
-/// the process creates a session. The ID 1 does not identify a foster parent, because the first process of a container
-/// can start servers.
+/// Returns `true` if `parent` cannot have started this process, because the two processes are in different sessions. A
+/// process that has created its own session is not checked. A parent ID of 1 proves nothing, because the first process
+/// of a container can start servers.
 fn is_foster(parent: Pid) -> bool {
     let session = getsid(None);
     session != Ok(getpid()) && getsid(Some(parent)) != session

@@ -24,8 +24,8 @@ pub enum Clock {
     },
     /// A test clock that is advanced manually, in nanoseconds since 1970.
     Manual(AtomicU64),
-    /// Like `Manual`, but turns have limited steps as with the system clock, so that unfinished work continues in the
-    /// next turn.
+    /// Like `Manual`, but a turn does only a limited amount of work, as with the system clock. Unfinished work
+    /// continues in the next turn.
     #[cfg_attr(not(any(test, feature = "test-support")), expect(dead_code))]
     Stepped(AtomicU64),
 }

@@ -60,7 +60,7 @@ impl CommandEntry {
     }
 }
 
-/// Log data about one turn of a client's commands.
+/// Log data about the commands that one client executes in one turn, before the engine is unlocked.
 #[derive(Debug)]
 pub struct TurnLog {
     client: ClientId,
@@ -111,13 +111,14 @@ impl TurnLog {
         notes.push(note);
     }
 
-    /// Returns a log entry for replies that must wait for the log, if slow commands are logged.
+    /// Returns a log entry for replies that must wait until the binlog is durable. Returns `None` if slow commands are
+    /// not logged.
     pub fn slow_reply(&self) -> Option<SlowReply> {
         let (limit, _) = self.slow?;
         Some(SlowReply { limit, since: Instant::now(), client: self.client, command: self.first })
     }
 
-    /// Logs a slow turn. `locked` is the time that the turn waited for the engine's lock.
+    /// Logs the turn if it was slow. `locked` is the time that the turn waited for the engine's lock.
     pub fn log_if_slow(self, locked: Duration) {
         let Some((limit, begin)) = self.slow else { return };
         let total = begin.elapsed();
@@ -140,7 +141,7 @@ fn line(level: Level, text: &str, fields: &[(&str, Value)]) {
     logger.log(&Record::builder().args(format_args!("{text}")).level(level).target(target).key_values(&fields).build());
 }
 
-/// A log entry for replies that wait for the log.
+/// The log entry for replies that wait until the binlog is durable.
 #[derive(Clone, Copy, Debug)]
 pub struct SlowReply {
     limit: Duration,
@@ -173,7 +174,7 @@ mod tests {
     use crate::engine::{Body, Limits, NewJob, Span};
     use crate::protocol::Wire;
 
-    /// A client can choose a Gearman function name that makes a `status` reply look like a job of beanstalk.
+    /// A Gearman client can choose a function name that makes a `status` reply look like a reserved beanstalk job.
     #[test]
     fn only_of_beanstalk_a_reply_names_a_job() {
         let (mut engine, mut registry) = (Engine::new(Limits::NONE), ClientRegistry::new(false));

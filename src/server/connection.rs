@@ -28,24 +28,25 @@ use crate::binlog::Required;
 use crate::engine::{ClientId, Time};
 use crate::protocol::{end_wait, Dialogue, Flow, Output, Request, Wire};
 
-/// Maximum number of commands executed while holding the engine's lock.
+/// Maximum number of commands that are executed before the engine is unlocked.
 const BATCH: usize = 128;
 
-/// Number of engine steps charged for an ordinary command. A turn ends after [`BATCH`] such commands.
+/// Cost of an ordinary command in engine steps. [`BATCH`] such commands use up the default budget of a turn.
 const COMMAND: u64 = 8;
 
 /// Approximate number of bytes that are read from a connection before other connections are served.
 const READ_IN_A_ROW: usize = 512 * 1024;
 
-/// Maximum number of consecutive turns of a connection. `TURNS_BESIDE_OTHERS` applies if other connections have queued
-/// work.
+/// Maximum number of batches of commands that one connection executes before other connections are served.
+/// `TURNS_BESIDE_OTHERS` applies if other connections have queued work.
 const TURNS: usize = 4;
 const TURNS_BESIDE_OTHERS: usize = 1;
 
 /// Maximum number of bytes per read if other connections have queued work.
 const READ_BESIDE_OTHERS: usize = 16 * 1024;
 
-/// A connection is light if its last input had at most this many bytes.
+/// Maximum size of the last input, in bytes, for a connection to be considered light. Light connections are served
+/// first.
 const LIGHT: usize = 1024;
 
 /// Initial size of a thread's buffer in bytes, which fits into the L1 cache.
@@ -59,11 +60,11 @@ const LAST_BUFFER: usize = 256 * 1024;
 pub struct ThreadScratch {
     pub turn: TurnScratch,
     buffer: Vec<u8>,
-    /// An empty backlog that the next connection reuses.
+    /// An empty backlog for reuse by the next connection.
     backlog: Option<Box<Backlog>>,
     /// `true` if other connections have queued work.
     pub others: bool,
-    /// `true` if the last turn of the connection used up its steps.
+    /// `true` if the connection's last batch of commands used up the step budget.
     is_turn_spent: bool,
 }
 
@@ -83,37 +84,38 @@ pub struct Connection {
     backlog: Option<Box<Backlog>>,
     /// The readiness reported by the poller. `readable` stays set until the input has been read.
     pub(super) ready: Readiness,
-    /// The end of the input has been read.
+    /// `true` if the end of the input has been read.
     ended: bool,
     /// `true` while the write state is known to be [`WriteState::Clear`].
     clear: bool,
-    /// No more requests are accepted. The connection closes when all output has been sent.
+    /// `true` if no more requests are accepted. The connection closes when all output has been sent.
     pub(super) closing: bool,
     access: Option<Box<ClientAccess>>,
     /// The deadline for authentication, if the client has not authenticated yet.
     pub probation: Option<Box<(Instant, Unauthenticated)>>,
-    /// The last reply is delayed, and the pool thread must still schedule its release.
+    /// `true` if the last reply is delayed and the pool thread must still schedule the end of the delay.
     is_reply_delayed: bool,
-    /// Any input from the client ends the current wait.
+    /// `true` if any input from the client ends the current wait.
     abortable: bool,
-    /// The connection is in its thread's queue of connections with work.
+    /// `true` if the connection is in its thread's queue of connections with work.
     pub queued: bool,
-    /// The last input had at most [`LIGHT`] bytes.
+    /// `true` if the last input had at most [`LIGHT`] bytes.
     pub light: bool,
-    /// `Admission` counts the connection as an HTTP connection.
+    /// `true` if `Admission` counts the connection as an HTTP connection.
     pub is_http: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Readiness {
     pub readable: bool,
-    /// The socket accepts more data.
+    /// `true` if the socket accepts more data.
     pub writable: bool,
-    /// The peer has sent urgent data. A read that stops at the urgent mark is short even if more data follows.
+    /// `true` if the peer has sent urgent data. A read that stops at the urgent mark is short even if more data
+    /// follows.
     pub urgent: bool,
-    /// The peer has closed its sending side. Earlier bytes may still be unread.
+    /// `true` if the peer has closed its sending side. Earlier bytes may still be unread.
     pub half_closed: bool,
-    /// The peer has closed both directions or reset the connection, so a reply cannot be delivered.
+    /// `true` if the peer has closed both directions or reset the connection, so that no reply can be delivered.
     pub gone: bool,
 }
 
@@ -130,11 +132,11 @@ pub enum Next {
 
 /// The result of executing a batch of requests.
 struct Batch {
-    /// The control flow that the last request requires.
+    /// Determines how the connection continues after the last request.
     flow: Flow,
-    /// The log space in bytes that the next request waits for, or 0.
+    /// The log space in bytes that the next request waits for, or 0 if no request waits.
     lacking: u64,
-    /// The turn has used up its steps.
+    /// `true` if the batch has used up the step budget.
     is_spent: bool,
 }
 
@@ -177,7 +179,8 @@ impl Connection {
         self.ready.gone |= readiness.gone;
     }
 
-    /// Returns the number of requests that an HTTP client has made, and the step that the connection waits for.
+    /// Returns the number of requests that an HTTP client has made, and the part of the exchange that the connection
+    /// waits for.
     pub fn awaited(&self) -> (u64, AwaitedPart) {
         let (count, has_body) = self.dialogue.progress().unwrap_or_default();
         let awaited = match self.outbox.unread() {
@@ -232,7 +235,7 @@ impl Connection {
                     if self.ready.half_closed || self.abortable && self.has_new_input(input, hub, thread) =>
                 {
                     if !self.hang_up(hub, thread) {
-                        // A pending event ends the wait.
+                        // An event is already pending, and will end the wait.
                         return Next::Wait;
                     }
                     continue;
@@ -241,8 +244,8 @@ impl Connection {
                 WriteState::Ended => return Next::Close,
             }
             if self.ready.gone && self.backlog().pending.front().is_some_and(Request::has_begun) {
-                // Nobody can receive the reply of the long command. The engine completes the command without the
-                // client.
+                // The client can no longer receive the reply of its long command. The engine completes the command
+                // after the connection has been closed.
                 return Next::Close;
             }
             // A connection without more input need not be queued, because the poller reports new input.
@@ -396,8 +399,8 @@ impl Connection {
         first
     }
 
-    /// Decodes requests, executes them in one turn and sends the replies. Returns `false` if there is no complete
-    /// request.
+    /// Decodes requests, executes them with the engine locked once, and sends the replies. Returns `false` if there is
+    /// no complete request.
     fn run_batch(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let Some(first) = self.decode(input, hub, thread) else { return false };
         // The bytes of a complete body must not stay charged to the connection when its job is created.
@@ -428,7 +431,7 @@ impl Connection {
     }
 
     /// Executes `request` and the queued requests with the engine locked. Stops after a request that must be the last,
-    /// or when the replies are too long or the turn has used up its steps.
+    /// when the replies are too long, or when the step budget is used up.
     fn execute(
         &mut self,
         (mut request, input): (Request, &[u8]),
@@ -442,7 +445,8 @@ impl Connection {
         loop {
             let client = self.client;
             if !core.admits(hub, &mut self.backlog().space_request, &request, client, is_first) {
-                // Later requests are not included, because they usually need far less than their maximum size.
+                // Do not request space for the later requests, because they usually need far less than their maximum
+                // size.
                 let lacking = core.log_size(&request, self.client);
                 self.backlog().pending.push_front(request);
                 return Batch { flow: Flow::Next, lacking, is_spent: false };
@@ -464,7 +468,7 @@ impl Connection {
         }
     }
 
-    /// Passes the replies of a batch on. Call with the engine locked. In the state [`WriteState::Clear`], the caller
+    /// Passes on the replies of a batch. Call with the engine locked. In the state [`WriteState::Clear`], the caller
     /// sends the replies; otherwise, they are appended to the outbox. Returns `true` if the outbox has output to send.
     fn hand_over(
         &mut self,

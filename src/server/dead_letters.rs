@@ -19,7 +19,7 @@ pub type Stay = (JobId, Arc<[u8]>, Arc<[u8]>);
 pub struct Stays(LeafMutex<(Time, u64)>);
 
 impl Stays {
-    /// Logs a warning about the dead letters of a turn, or counts them for a later warning.
+    /// Logs a warning about `stays`, or counts them for a later warning.
     pub fn log(&self, stays: &mut Vec<Stay>, now: Time) {
         let mut state = self.0.lock();
         let count = state.1 + stays.len() as u64;

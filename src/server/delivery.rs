@@ -30,7 +30,7 @@ const SLICES: usize = 16;
 const ROUNDS: usize = 4;
 
 /// Maximum capacity of a buffer that is kept for later replies, in bytes. The limit is above the buffer size of
-/// pipelined commands, because allocating such a buffer in every turn would cost more than the commands.
+/// pipelined commands, because allocating such a buffer for every batch of commands would cost more than the commands.
 const KEEP_BUFFER: usize = 512 * 1024;
 
 /// An outbox that uses more memory than this, in bytes, is freed on another thread.
@@ -62,22 +62,22 @@ pub struct Outbox {
 struct OutboxState {
     /// `None` while no output is pending, which saves memory for idle connections.
     unsent: Option<Box<Unsent>>,
-    /// The client waits for an event. Its later commands stay unread.
+    /// `true` if the client waits for an event. Its later commands stay unread.
     waiting: bool,
     /// The number of reasons to delay all output, such as records that are not durable yet. While this is not 0,
     /// nothing is sent and no command is read.
     holds: u32,
-    /// The next command waits for space in the log.
+    /// `true` if the next command waits for space in the log.
     awaiting_space: bool,
-    /// The owner must be notified when the client's wait ends, or when another thread has sent all output.
+    /// `true` if the owner must be notified when the client's wait ends or another thread has sent all output.
     resume: bool,
-    /// A thread is writing to the socket, with the lock released.
+    /// `true` if a thread is writing to the socket, with the lock released.
     flushing: bool,
-    /// Another thread tried to flush during the write, so the writing thread must check for more output.
+    /// `true` if another thread tried to flush during the write, so that the writing thread must check for more output.
     again: bool,
-    /// The peer has disconnected or was dropped, so nothing more is sent.
+    /// `true` if the peer has disconnected or was dropped, so that nothing more is sent.
     broken: bool,
-    /// The client was dropped because it did not read its events.
+    /// `true` if the client was dropped because it did not read its events.
     overflown: bool,
 }
 
@@ -137,7 +137,7 @@ impl OutboxState {
         }
     }
 
-    /// Records that the socket is full. `some` is `true` if the socket accepted part of the output.
+    /// Records that the socket is full. `some` is `true` if the last write sent part of the output.
     fn block(&mut self, some: bool) {
         let stuck = &mut self.unsent().stuck;
         if some || stuck.is_none() {
@@ -244,7 +244,8 @@ impl Outbox {
             // Earlier output is lost, so later output must not be sent.
             *out = Output::new();
         }
-        // Appending an empty buffer would leave the thread's buffer with a waiting client.
+        // Appending to an empty outbox moves the thread's buffer there. A waiting client without replies must not get
+        // the buffer.
         if !out.is_empty() {
             state.unsent().output.append(out);
         }
@@ -279,7 +280,8 @@ impl Outbox {
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
         state.holds -= 1;
-        // The client may still be waiting: its owner may have seen a half-close to which it could not react yet.
+        // The client may still be waiting: its owner could not handle an earlier half-close while the output was
+        // delayed.
         let resume = std::mem::take(&mut state.resume);
         self.flush_locked(state, spare);
         if resume {
@@ -292,7 +294,7 @@ impl Outbox {
         self.state.lock().awaiting_space = true;
     }
 
-    /// Ends the wait for space in the log.
+    /// Ends the owner's wait for space in the log.
     pub fn has_space(&self) {
         let mut state = self.state.lock();
         state.awaiting_space = false;

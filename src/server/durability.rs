@@ -23,7 +23,7 @@ use crate::shared::lock_order::{Condvar, Mutex, HELD_REPLIES, WAKE_UP};
 /// Maximum time before records are synced on which no reply depends.
 const MAX_UNSYNCED: Duration = Duration::from_millis(50);
 
-/// Number of unsynced bytes for which another sync is started while other syncs are running.
+/// Number of unsynced bytes above which a sync is started even while other syncs are running.
 const MUCH: u64 = 32 * 1024;
 
 /// The durability that a reply waits for.
@@ -55,7 +55,7 @@ pub struct Durability {
     /// The log position up to which a sync has begun. `under_way` is the number of running syncs.
     begun: AtomicU64,
     under_way: AtomicU64,
-    /// Maintenance of the log is due.
+    /// `true` if maintenance of the log is due.
     maintain: AtomicBool,
     pub space: Space,
     /// Wakes the writer thread, which writes when a pool thread would have to wait for the disk.
@@ -75,7 +75,7 @@ pub struct Bell {
 #[derive(Default)]
 struct BellState {
     at: Option<Instant>,
-    /// The scheduled time has passed, but no thread was allowed to continue.
+    /// `true` if the scheduled time has passed but no waiting thread was allowed to continue.
     is_late: bool,
     stop: bool,
 }
@@ -271,7 +271,7 @@ impl Durability {
         before > 0 && holds.len() - before > before
     }
 
-    /// Returns `true` if at least `released` replies wait for the log, and at least one.
+    /// Returns `true` if the number of replies that wait for the log is at least `released`, and not zero.
     pub fn has_gathered(&self, released: usize) -> bool {
         let waiting = self.holds.lock().len();
         waiting > 0 && waiting >= released

@@ -17,7 +17,7 @@ pub struct ThreadHandle {
     inbox: Sender<Message>,
     /// Wakes the thread if it sleeps in the poller.
     waker: Waker,
-    /// The thread is going to sleep. Another thread that clears this flag must wake the thread.
+    /// `true` if the thread is going to sleep. Another thread that clears this flag must wake the thread.
     asleep: AtomicBool,
     /// The memory account to which the thread's connections charge output.
     pub memory: Arc<Memory>,

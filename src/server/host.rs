@@ -37,9 +37,10 @@ pub struct Process {
     resident: AtomicU64,
     /// The number of open files at the last refresh.
     open_files: AtomicU64,
-    /// The time of the last call of [`Process::refresh`] that read the files.
+    /// The time at which [`Process::refresh`] last updated the values.
     refreshed: LeafMutex<Option<Instant>>,
-    /// The durations of turns, or `None` if they are not recorded.
+    /// The durations of turns (the periods in which a thread holds the engine's lock), or `None` if they are not
+    /// recorded.
     pub turns: Option<LeafMutex<Histogram>>,
     pub syncs: Option<Arc<LeafMutex<Histogram>>>,
     role: Option<Arc<RoleBoard>>,
@@ -208,7 +209,7 @@ fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
     }
 }
 
-/// Switches permanently to another user and group, without other groups and without capabilities.
+/// Switches permanently to another user and group. Drops all supplementary groups and capabilities.
 fn become_user(name: &str, (user, group): (Uid, Gid)) -> Result<(), UserError> {
     if !geteuid().is_root() && (user, group) == (geteuid(), getegid()) {
         // The process already runs as this user, and may not be allowed to switch again.

@@ -1,8 +1,8 @@
 //! The engine, its lock, and the steps before and after each use of the engine.
 //!
-//! Owns the turn: lock the engine, process due deadlines, run commands, collect the events, unlock, and only then send
-//! to other clients and set the alarm. Lock order: the engine, then the output of one connection. Must not hold the
-//! engine's lock during I/O or logging.
+//! Owns this sequence, which is called a turn: lock the engine, process due deadlines, run commands, collect the
+//! events, unlock, and only then send to other clients and set the alarm. Lock order: the engine, then the output of
+//! one connection. Must not hold the engine's lock during I/O or logging.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -32,8 +32,8 @@ use crate::protocol::{notify, ClientRegistry, CommandCounters, Context, DecodeLi
 use crate::settings::config::Config;
 use crate::shared::lock_order::{LeafMutex, Mutex, ENGINE};
 
-/// Deadlines and deferred work each get this fraction of a turn's steps and continue in the next turn, so that clients
-/// are served in between.
+/// Due deadlines and deferred work can each use 1/`BACKGROUND_SHARE` of the step budget of a turn. The rest continues
+/// in the next turn, so that clients are served in between.
 const BACKGROUND_SHARE: u64 = 2;
 
 /// The history of finished jobs can use 1/`HISTORY_PART` of the memory limit. There is no history if the memory limit
@@ -67,7 +67,7 @@ pub struct TurnScratch {
     /// The buffer for the replies of a turn.
     pub out: Output,
     pub now: Time,
-    /// The number of connections that share the steps of one turn. 0 counts as 1.
+    /// The number of connections among which the step budget of one turn is divided. 0 counts as 1.
     pub sharers: u64,
     /// The time that the last turn waited for the engine's lock. Only measured if slow commands are logged.
     pub locked: Duration,
@@ -185,7 +185,7 @@ impl Hub {
         core.engine.grant_steps((self.config.turn_steps / scratch.sharers.max(1)).max(1));
         let result = work(&mut core, scratch, now);
         core.deliver_events(self, scratch, None);
-        // With a manual clock, no later turn would continue the work.
+        // With a manual clock, nothing would cause another turn that could continue the work.
         while self.clock.is_manual() && core.engine.has_deferred() {
             core.engine.grant_steps(self.config.turn_steps);
             core.engine.go_on(now);
@@ -207,7 +207,7 @@ impl Hub {
         let next = next.min(self.next_give_back(now));
         let released = core.engine.take_released();
         if next <= now {
-            // Without a fair unlock, the timer thread would usually lock the engine again before any other thread.
+            // With an ordinary unlock, the timer thread would usually lock the engine again before any other thread.
             core.unlock_fair();
         } else {
             drop(core);
@@ -223,7 +223,7 @@ impl Hub {
         result
     }
 
-    /// Processes due deadlines, then continues deferred work, each within its share of the steps.
+    /// Processes due deadlines, then continues deferred work, each within its share of the step budget.
     fn tick(&self, core: &mut Core, scratch: &mut TurnScratch, now: Time) {
         let steps = (self.config.turn_steps / BACKGROUND_SHARE / scratch.sharers.max(1)).max(1);
         if core.next_tick() <= now {
@@ -237,7 +237,7 @@ impl Hub {
                     break all;
                 }
             };
-            // A manual clock advances from one deadline to the next.
+            // With a manual clock, every deadline is processed at its own time, so no pause is needed.
             if all && !self.clock.is_manual() {
                 core.rests_until = now + TICK_REST;
             }

@@ -17,7 +17,7 @@ const MIN_EVENTS: usize = 16 << 10;
 /// Limit of unread events, in bytes, when unread replies exceed their share of memory and the client's socket is full.
 const MIN_STUCK_EVENTS: usize = 4 << 10;
 
-/// Number of values freed between two turns of the timer thread, because freeing a value may be slow.
+/// Number of values that the timer thread frees before it checks for deadlines, because freeing a value may be slow.
 const DROPPED: usize = 16;
 
 /// Delay between the freeing of much memory by clients and its return to the system. `GIVE_BACK_SOON` applies if the
@@ -60,7 +60,8 @@ impl Hub {
         }
     }
 
-    /// Schedules [`Hub::give_back`] on the timer thread. Not needed within a turn, which sets the alarm at its end.
+    /// Schedules [`Hub::give_back`] on the timer thread. Not needed within [`Hub::turn`], which sets the alarm at its
+    /// end.
     pub fn give_back_soon(&self) {
         self.alarm.advance(self.next_give_back(self.clock.now()));
     }

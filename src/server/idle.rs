@@ -28,10 +28,10 @@ struct IdleState {
     /// The time at which the connection was last known to be active.
     since: Time,
     unread: usize,
-    /// The client has sent or received something since the last check.
+    /// `true` if the client has sent or received something since the last check.
     is_active: bool,
-    /// The client was engaged at the last check, or may have become engaged since then. The idle timeout starts when
-    /// the client is no longer engaged.
+    /// `true` if the client was engaged at the last check, or may have become engaged since then. The idle timeout
+    /// starts when the client is no longer engaged.
     engaged: bool,
 }
 
@@ -50,7 +50,7 @@ pub struct Idle {
     connections: Vec<IdleState>,
     cursor: usize,
     next: Time,
-    /// The last `turn` passed to [`Idle::now`].
+    /// The last value of `turn` passed to [`Idle::now`].
     last_turn: Time,
 }
 
@@ -75,8 +75,8 @@ impl Idle {
         }
     }
 
-    /// Returns the current time. Uses the time of the thread's last turn, if that turn is new, to avoid reading the
-    /// clock.
+    /// Returns the current time. `turn` is the time at which the thread last locked the engine. If `turn` has changed
+    /// since the last call, returns `turn` instead of reading the clock.
     pub fn now(&mut self, turn: Time, clock: &Clock) -> Time {
         if turn == self.last_turn {
             return clock.now();
@@ -113,7 +113,8 @@ impl Idle {
         let state = &mut self.connections[number];
         if std::mem::take(&mut state.is_active) || busy {
             state.since = now;
-            // A client that was active may have started to wait for a job. The next check detects such a wait.
+            // A client that was active may have started to wait for a job since then. The next check detects such a
+            // wait.
             state.engaged = true;
             return false;
         }
@@ -131,8 +132,8 @@ impl Idle {
                 false
             }
             ClientActivity::Unread(unread) => {
-                // Fewer unread bytes mean that the client reads. New unread bytes may be the result of another client's
-                // command.
+                // If the number of unread bytes has decreased, the client reads. If it has increased from 0, another
+                // client's command may have caused the output.
                 let before = std::mem::replace(&mut state.unread, unread);
                 let goes_on = was_engaged || unread < before || (before == 0 && unread > 0);
                 if goes_on {

@@ -108,8 +108,8 @@ impl Acceptor<'_> {
         }
     }
 
-    /// Returns `true` if there is room for another unauthenticated client. Waits briefly for room, because most clients
-    /// authenticate quickly.
+    /// Returns `true` if another unauthenticated client can be accepted. At the limit, waits briefly, because most
+    /// clients authenticate quickly.
     fn has_room_for_unauthenticated(&self) -> bool {
         for _ in 0..ROOM_TRIES {
             if self.hub.unauthenticated.load(Ordering::Relaxed) < MAX_UNAUTHENTICATED || self.hub.is_stopping() {

@@ -45,7 +45,7 @@ const BEYOND: u64 = 24 << 20;
 /// Growth of the account, in bytes, after which the size of the process is checked.
 const RESIDENT_STEP: u64 = 4 << 20;
 
-/// Number of turns between two attempts to get memory while the system has none.
+/// Number of calls of [`Memory::is_due`] per attempt to get memory while the system has none.
 const TURNS_BETWEEN: u64 = 64;
 
 /// Memory is short if less than this many bytes are available to new requests.
@@ -62,7 +62,7 @@ const MAX_SPARE: u64 = 256 << 20;
 #[derive(Debug, Default)]
 pub struct Memory {
     max: u64,
-    /// Bytes used by the engine after the last turn.
+    /// Bytes used by the engine when the engine was last unlocked.
     engine: AtomicU64,
     /// Bytes of `engine` that only unsent replies reference.
     shared: AtomicU64,
@@ -76,13 +76,13 @@ pub struct Memory {
     peak: AtomicU64,
     /// The size of the account for which the system is known to have memory.
     tried: AtomicU64,
-    /// The last attempt to get memory failed.
+    /// `true` if the last attempt to get memory failed.
     exhausted: AtomicBool,
     /// Number of calls of [`Memory::is_due`].
     turns: AtomicU64,
     /// The size of the account at which the process size must be checked.
     check_at: AtomicU64,
-    /// The process is too large, even if the account is below the limit.
+    /// `true` if the process is too large, even if the account is below the limit.
     too_large: AtomicBool,
 }
 

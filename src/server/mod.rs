@@ -241,7 +241,7 @@ impl Server {
         host::settle(config.user.as_deref(), folder.as_deref())
             .map_err(|(code, message)| StartError { code, message })?;
         let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
-        // Opened after the user switch, because a reload will read the file as the new user.
+        // Open the access file after the user switch, because a reload will read the file as the new user.
         let gate = config.access.as_deref().map(Gate::open).transpose().map_err(StartError::settings)?;
         #[cfg(feature = "tls")]
         let tls = config.tls.as_ref().map(tls::load).transpose().map_err(StartError::settings)?;

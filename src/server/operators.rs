@@ -1,7 +1,7 @@
-//! Slow HTTP connections of one pool thread.
+//! Time limits for HTTP connections of one pool thread.
 //!
-//! Owns the time limits of HTTP connections. There are so few of them that every check covers all. Must not access
-//! sockets: the thread reports the state of each connection.
+//! Owns the time limits, and the order in which connections are closed. Every check covers all HTTP connections,
+//! because their number is limited. Must not access sockets: the thread reports the state of each connection.
 
 use std::time::{Duration, Instant};
 

@@ -43,10 +43,11 @@ const VACANT: u32 = u32::MAX;
 /// Maximum number of readiness events per poll.
 pub(super) const EVENTS: usize = 256;
 
-/// Number of queued turns after which changes are written to the log. A thread without queued turns writes immediately.
+/// Number of queued connections that are served before changes are written to the log. A thread without queued
+/// connections writes immediately.
 const TURNS: u32 = 8;
 
-/// With more active connections than this, turns become shorter.
+/// Number of active connections above which each connection gets fewer engine steps before others are served.
 const MANY_ACTIVE: usize = 32;
 
 /// Interval between searches for connections to drop while memory is short. Connections that have neither sent nor
@@ -85,7 +86,7 @@ pub struct PoolThread {
     numbers: Vec<u32>,
     /// The keys of connections with queued work, in the order in which they are served.
     pub(super) again: VecDeque<usize>,
-    /// The number of turns since changes were last written to the log.
+    /// The number of queued connections served since changes were last written to the log.
     turns: u32,
     scratch: ThreadScratch,
     /// The time of the last search for connections to drop.
@@ -156,11 +157,11 @@ impl PoolThread {
     }
 
     /// Serves connections until [`Message::Stop`], or until the spare thread takes over. Between two polls, only one
-    /// queued connection gets a turn, so a client with a single command waits for at most one such turn.
+    /// queued connection is served, so a client with a single command waits for at most one queued connection.
     pub fn run(mut self: Box<Self>, relief: &Relief<PoolThread>) {
         let (mut events, mut spare) = (Events::with_capacity(EVENTS), Output::new());
         loop {
-            // One write to the log contains the changes of many turns of all connections.
+            // One write to the log contains the changes of many commands of all connections.
             if self.again.is_empty() || self.turns >= TURNS {
                 self.turns = 0;
                 match self.commit(relief, &mut spare) {
@@ -204,7 +205,7 @@ impl PoolThread {
     /// Returns `Break` on [`Message::Stop`]. `has_messages` is `true` if the inbox may contain messages without an
     /// event of the waker, because senders do not wake a thread that is awake.
     pub(super) fn serve(&mut self, events: &Events, mut has_messages: bool) -> ControlFlow<()> {
-        // The more connections are active, the shorter their turns, which limits the delay of the last connection.
+        // With many active connections, each gets fewer engine steps, which limits the delay of the last connection.
         let count = events.iter().count();
         self.scratch.turn.sharers = (count / MANY_ACTIVE) as u64;
         for event in events {
@@ -354,7 +355,7 @@ impl PoolThread {
             if let Some(number) = self.numbers.get(token.0).filter(|number| **number != VACANT) {
                 return Some(*number as usize);
             }
-            // Earlier arrivals are accepted first. The poller reports them as well.
+            // Earlier connections in the queue are accepted first. The poller reports them as well.
             loop {
                 let (arrival, is_match) = self.arrivals.take(token)?;
                 self.adopt(arrival);
@@ -401,8 +402,8 @@ impl PoolThread {
         self.numbers[file] = number as u32;
     }
 
-    /// Handles readiness of a connection. If many connections are active, a connection that is not known to be light
-    /// joins the queue, so that light connections are served first.
+    /// Handles readiness of a connection. If many connections are active, a connection whose last input was not light
+    /// (see [`Connection::light`]) joins the queue, so that light connections are served first.
     fn on_ready(&mut self, number: usize, readiness: Readiness, many_active: bool) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         connection.set_ready(readiness);
@@ -428,7 +429,7 @@ impl PoolThread {
         }
         match next {
             Next::Wait => {}
-            // A queued connection is not added again, so that events do not give it additional turns.
+            // A connection that is already queued is not added again, because it would be served twice per cycle.
             Next::Again => {
                 if !std::mem::replace(&mut connection.queued, true) {
                     self.again.push_back(number);
@@ -487,7 +488,7 @@ impl PoolThread {
     /// until the next check.
     fn close_http(&mut self) -> Option<Duration> {
         if self.http.is_empty() {
-            // Also saves a reading of the clock.
+            // Returning early also avoids reading the clock.
             return None;
         }
         let connections = &self.connections;
@@ -610,7 +611,7 @@ mod tests {
         assert_eq!(heard(&mut bystander), 11);
         let served = clients.iter_mut().map(heard).filter(|bytes| *bytes > 0).count();
         assert_eq!(served, 1);
-        // Every client gets a turn.
+        // Every client is served once.
         clients.iter().for_each(|_| assert!(thread.round()));
         assert!(clients.iter_mut().map(heard).filter(|bytes| *bytes > 0).count() >= 198);
     }

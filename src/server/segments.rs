@@ -9,7 +9,7 @@ use super::hub::Hub;
 use super::space::{SpaceTask, CHECK, RETRY};
 use crate::protocol::Output;
 
-/// Pause between two rounds of work that is not urgent, so that other threads can take the locks.
+/// Pause between two units of work that is not urgent, so that other threads can take the locks.
 const PORTION: Duration = Duration::from_millis(1);
 
 /// Runs the segment thread until [`Durability::stop`].

@@ -12,7 +12,7 @@ pub struct Shutdown {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ShutdownState {
-    /// A client has requested a shutdown.
+    /// `true` if a client has requested a shutdown.
     requested: bool,
     stopped: bool,
 }

@@ -106,7 +106,7 @@ impl Space {
         }
     }
 
-    /// Returns reserved bytes that were not used.
+    /// Releases reserved bytes that were not used.
     fn give_back(&self, bytes: u64) {
         if bytes == 0 {
             return;

@@ -1,7 +1,7 @@
 //! The timer thread, which sleeps until the engine's next deadline.
 //!
-//! Owns the rate of the thread's turns, and the return of free memory to the system. Must not depend on the work that
-//! is due.
+//! Owns the minimum time between two turns of the thread, and the return of free memory to the system. Must not depend
+//! on the work that is due.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,14 @@ const REST: Duration = Duration::from_micros(50);
 /// Minimum time between two checks for memory to return to the system.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Length of the pause after an urgent return of memory, as a multiple of the time that the return took. A return
-/// blocks threads that allocate memory.
+/// Length of the pause after an urgent return of memory, relative to the time that the return took. The pause is needed
+/// because a return blocks threads that allocate memory.
 const SHARE: u32 = 20;
 
 pub fn run(hub: &Hub) {
     let mut scratch = TurnScratch::default();
     let (mut given_back, mut took) = (Instant::now(), Duration::ZERO);
-    // Each turn sets the alarm to the next deadline.
+    // [`Hub::turn`] sets the alarm to the next deadline.
     while hub.alarm.wait(&hub.clock) {
         let unfinished = hub.turn(&mut scratch, |core, _, _| core.engine.has_deferred());
         if let Some(log) = &hub.log {

@@ -29,11 +29,11 @@ const MAX_LINKS: usize = 40;
 pub struct FilePlace {
     folder: OwnedFd,
     name: OsString,
-    /// Links can be followed safely: the process is not root, or only root can change the directory.
+    /// `true` if links can be followed safely: the process is not root, or only root can change the directory.
     is_safe: bool,
 }
 
-/// The file at a path, identified by inode, because another file may get the same path.
+/// The file at a path, identified by its inode, because another file may later replace the file at the path.
 #[derive(Debug)]
 pub struct FileEntry {
     place: FilePlace,
@@ -60,7 +60,7 @@ impl FilePlace {
         loop {
             let is_safe = is_only_root_s(&fstat(&folder)?);
             let name = rest.pop().ok_or(Errno::EISDIR)?;
-            // Links in /proc to open files, such as /dev/stdout, have no path that could be resolved.
+            // The target of a link in /proc to an open file is not always a path. /dev/stdout leads to such a link.
             let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
             match readlinkat(&folder, name.as_os_str()) {
                 _ if is_last => return Ok(FilePlace { folder, name, is_safe }),

@@ -158,12 +158,12 @@ impl<'d> Part<'d> {
         }
     }
 
-    /// Returns the bytes of a base64 text, or an empty vector for any other value.
+    /// Decodes base64 text. Returns an empty vector for any other value.
     pub fn bytes(self) -> Vec<u8> {
         self.text().and_then(|text| base64::decode(text.as_bytes())).unwrap_or_default()
     }
 
-    /// Returns a nonnegative integer, which may be written as text.
+    /// Returns a nonnegative integer. Text that consists of digits is also accepted.
     pub fn number(self) -> Option<u64> {
         match self.0 {
             Value::Number((number, _)) => number.parse().ok(),
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_list_ends_the_reading_where_it_begins() {
-        // The input after the list would cause a different error, so it has not been read.
+        // The text after the list is invalid. The error is about the list, so parsing stopped there.
         let text = format!("{{\"a\":[{}", "0,".repeat(500_000));
         for (known, expected) in [(&["a"][..], "a: neither lists"), (&[], "unknown in the body: a")] {
             let error = Object::parse(text.as_bytes(), known, Strays::Refused).expect_err("a list");

@@ -73,7 +73,7 @@ impl RoleFigures {
 pub struct RoleBoard(LeafMutex<RoleFigures>);
 
 impl RoleBoard {
-    /// Returns the last recorded figures.
+    /// Returns the last recorded role and statistics.
     pub fn figures(&self) -> RoleFigures {
         *self.0.lock()
     }
@@ -89,7 +89,7 @@ impl RoleBoard {
         (self.queue_time() as i64).saturating_sub(wall_clock() as i64)
     }
 
-    /// Calls `change` with the recorded figures.
+    /// Calls `change` to update the recorded role and statistics.
     pub fn note(&self, change: impl FnOnce(&mut RoleFigures)) {
         change(&mut self.0.lock());
     }

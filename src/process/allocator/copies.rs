@@ -5,14 +5,14 @@
 
 use std::arch::global_asm;
 
-/// The symbols that the linker looks for.
+/// The symbols that replace musl's functions when the program is linked.
 #[cfg(target_env = "musl")]
 macro_rules! names {
     () => {
         ".globl memcpy, memmove\n.type memcpy, @function\n.type memmove, @function\nmemcpy: memmove:"
     };
 }
-/// With other C libraries, only the tests call this function.
+/// With other C libraries, only the tests call the function, under another name.
 #[cfg(not(target_env = "musl"))]
 macro_rules! names {
     () => {
@@ -20,10 +20,10 @@ macro_rules! names {
     };
 }
 
-// rdi is the destination, rsi the source, and rdx the length. Returns the destination in rax. Up to 128 bytes, all
-// bytes are loaded from both ends before any are stored, so overlaps and lengths between powers of two need no loop.
-// For longer copies, the ends are loaded first and stored last, and a loop between them stores to aligned addresses, in
-// the direction that reads bytes before overwriting them.
+// rdi is the destination, rsi the source, and rdx the length. Returns the destination in rax. A copy of up to 128 bytes
+// loads all bytes from both ends before it stores any, so overlaps and lengths between powers of two need no loop. A
+// longer copy loads the ends first and stores them last. A loop between them stores to aligned addresses, in the
+// direction that reads bytes before overwriting them.
 global_asm!(
     ".pushsection .text.beanpole_copy, \"ax\", @progbits",
     ".p2align 6",

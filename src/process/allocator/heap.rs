@@ -1,9 +1,9 @@
 //! An allocator for static programs. musl's allocator maps and unmaps memory so often that queues with bodies of
 //! several hundred bytes use twice the CPU time.
 //!
-//! Owns the choice between two kinds of blocks. Large blocks are mapped separately, and return to the system when
-//! freed. Small blocks are allocated by dlmalloc, whose segments return when unused. Must not allocate memory for its
-//! own use.
+//! Owns the choice between two kinds of blocks. Large blocks are mapped separately, and are unmapped when freed. Small
+//! blocks are allocated by dlmalloc, which returns unused segments to the system. Must not allocate memory for its own
+//! use.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -25,7 +25,7 @@ const SEGMENT: usize = 1 << 20;
 /// them only together.
 const GAP: usize = 64 * 1024;
 
-/// The largest page size, and the smallest page size, to which mapped blocks are aligned, in bytes.
+/// The largest possible page size, and the alignment of mapped blocks, which is the smallest page size. In bytes.
 const PAGE: usize = 64 * 1024;
 const ALIGNED: usize = 4096;
 

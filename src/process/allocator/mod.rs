@@ -26,8 +26,8 @@ const MMAP_THRESHOLD: i32 = 64 * 1024;
 #[cfg(target_env = "gnu")]
 const TRIM_THRESHOLD: i32 = 2 * 1024 * 1024;
 
-/// The number of bytes that every heap keeps at its end, for bodies above the mmap threshold while there are few of
-/// them. Mapping each body separately would cost several times as much as processing it.
+/// The number of free bytes that every heap keeps at its end. A few bodies above the mmap threshold fit there. Mapping
+/// each body separately would cost several times as much as processing it.
 #[cfg(target_env = "gnu")]
 const TOP_PAD: i32 = 768 * 1024;
 

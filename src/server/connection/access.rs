@@ -39,7 +39,7 @@ impl Connection {
         self.access.as_ref().is_some_and(|access| access.name().is_none())
     }
 
-    /// Handles a successful or failed authentication in the last turn.
+    /// Handles a successful or failed authentication by the last batch of commands.
     pub(super) fn notice_access(&mut self, hub: &Hub) {
         let Some(access) = &self.access else { return };
         if self.probation.is_some() && access.name().is_some() {

@@ -31,7 +31,7 @@ pub(super) struct Backlog {
     uploading: u64,
     /// The time of the last input from the client. Only recorded while input is charged.
     pub(super) last_received: Option<Instant>,
-    /// `true` if the client has sent input since the last charge.
+    /// `true` if the client has sent input since the charge was last changed.
     pub(super) received: bool,
     /// The log space that the next command waits for.
     pub(super) space_request: SpaceRequest,
@@ -104,7 +104,8 @@ impl Connection {
         if is_heavy {
             hub.discard(self.outbox);
         }
-        // The turn that removed the client counted this memory as used, and there may be no later turn.
+        // When the client was removed from the engine, this memory was still charged. Check again for memory to return,
+        // because no other command may follow.
         hub.give_back_soon();
     }
 
@@ -128,7 +129,8 @@ impl Connection {
         }
     }
 
-    /// Returns the memory that the connection uses above its base charge, in bytes, and the time of its last activity.
+    /// Returns the memory in bytes that the connection uses in addition to its fixed charge, and the time of its last
+    /// activity.
     pub fn memory_used(&self) -> (u64, Option<Instant>) {
         let (unread, stuck) = self.outbox.memory_used();
         let Some(backlog) = &self.backlog else { return (unread, stuck) };

@@ -24,7 +24,8 @@ pub const SESSION_COST: u64 = 4096;
 /// Number of bytes charged during a handshake in addition to the received data: keys, hashes, and the reply.
 const HANDSHAKE_COST: u64 = 4096;
 
-/// Number of bytes that are encrypted before a write to the socket. This is the size of several full TLS records.
+/// Number of plaintext bytes that are encrypted before a write to the socket. This is the size of several full TLS
+/// records.
 const SEAL: usize = 64 * 1024;
 
 /// Maximum number of bytes per read, which can contain several records.
@@ -45,7 +46,7 @@ struct Buffers {
     open: Vec<u8>,
 }
 
-/// Returns the number of bytes at the start of the plaintext that belong together.
+/// A function that returns the number of bytes at the start of the plaintext that belong together.
 pub type Unit = fn(&[u8]) -> usize;
 
 pub struct TlsSession {
@@ -65,7 +66,7 @@ pub struct TlsSession {
     left: usize,
     /// Nothing is written after this lease has expired.
     lease: Arc<Lease>,
-    /// The session has failed, and can neither send nor receive.
+    /// `true` if the session has failed, and can neither send nor receive.
     broken: bool,
 }
 
@@ -73,7 +74,7 @@ pub struct TlsSession {
 pub struct Arrived {
     pub count: usize,
     pub more: bool,
-    /// The peer will send no more data.
+    /// `true` if the peer will send no more data.
     pub ended: bool,
 }
 

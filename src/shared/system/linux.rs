@@ -24,16 +24,16 @@ mod proc;
 
 pub use proc::*;
 
-/// Opens a directory only to access its entries.
+/// The flag to open a directory only for access to its entries.
 pub const O_PATH: OFlag = OFlag::O_PATH;
-/// Allows files of more than 2 GiB on 32-bit systems.
+/// The flag that allows files of more than 2 GiB on 32-bit systems.
 pub const O_LARGEFILE: OFlag = OFlag::O_LARGEFILE;
 /// The resource limit for a process's address space.
 pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_AS;
 /// The poller's interest in urgent data. A read stops at the urgent mark even if more data follows.
 pub const URGENT: Option<Interest> = Some(Interest::PRIORITY);
 
-/// The initial and maximum buffer sizes, in groups, for a peer's group list.
+/// The initial and the maximum number of groups in the buffer for a peer's group list.
 const GROUPS: usize = 32;
 const MAX_GROUPS: usize = 65_536;
 
@@ -55,7 +55,7 @@ pub fn nameless_file() -> io::Result<File> {
 
 /// Returns the user of the process that connected a Unix socket, and the groups of that process at that time.
 pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
-    // The IDs of the process, the user and the group.
+    // The process ID, the user ID and the group ID of the peer.
     let mut process = [0; 3];
     super::option(&socket, libc::SO_PEERCRED, &mut process)?;
     let [_, user, group] = process;

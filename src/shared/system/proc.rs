@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_container_s_own_group_is_found_where_it_is_mounted() {
-        // The group itself is mounted, as Docker does with version 1 of control groups.
+        // With version 1 of control groups, Docker mounts the container's own group as the root.
         let mounts = "9 8 0:30 /docker/12 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
         let own = "/sys/fs/cgroup/memory/memory.limit_in_bytes";
         assert_eq!(names("5:memory:/docker/12\n", mounts), [own]);
