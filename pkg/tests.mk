@@ -2,6 +2,7 @@
 # Makefile. Variables:
 #
 #   BEANSTALKD, GEARMAND     for `compat`: the original daemons
+#   GO_CLIENTS               for `compat`: the sources of the Go clients (see tests/compat/go_clients), instead of downloads
 #   ROWS, ROUNDS, LONG       for `cluster`: which faults, how often each, and whether they last as long as in production.
 #                            11 is etcd's quota; 16 is a million schedules in memory; lost, wiped and restored are failures
 #                            of etcd; slow is a standby behind a slow network; tls is an etcd with TLS

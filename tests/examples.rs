@@ -206,20 +206,18 @@ fn a_rust_worker_retries_too() {
     work("rust", &|| Command::new(built("producer")), Command::new(built("worker")));
 }
 
-/// Requires the Go module go-beanstalk, which `tests/compat/examples` downloads.
+/// Requires the sources of go-beanstalk, which `tests/compat/go_clients` fetches.
 #[test]
 fn a_go_worker_retries_too() {
-    let Some(module) = tools().map(|tools| tools.join("go")).filter(|module| module.join("go.sum").is_file()) else {
+    let Some(clients) = tools().map(|tools| tools.with_file_name("go")).filter(|clients| clients.join("src").is_dir())
+    else {
         return eprintln!("skipped: go: the module go-beanstalk was not fetched");
     };
     let folder = Folder::new();
-    for (from, name) in
-        [(&module, "go.mod"), (&module, "go.sum"), (&example("go"), "client.go"), (&example("go"), "main.go")]
-    {
-        std::fs::copy(from.join(name), folder.file(name)).expect("a copy");
-    }
     let program = folder.file("mail");
-    passes(Command::new("go").args(["build", "-o"]).arg(&program).current_dir(folder.file("")));
+    let mut go = Command::new("go");
+    go.args(["build", "-o"]).arg(&program).current_dir(example("go"));
+    passes(go.env("GO111MODULE", "off").env("GOFLAGS", "").env("GOPATH", clients));
     let run = |word: &str| {
         let mut command = Command::new(&program);
         command.arg(word);
