@@ -1,9 +1,9 @@
 //! Checks the costs of requests, jobs and connections against a table in the repository.
 //!
-//! Owns the workloads of `make budget` and the comparison with `benches/budget.txt`. The instructions of an operation
-//! are the difference between a short and a long run under callgrind. The startup costs therefore cancel out. Memory is
-//! the growth of the resident set. Must not depend on the load of the machine: only the static program is timed,
-//! relative to the dynamic one, because callgrind counts a copy as one instruction.
+//! Owns the workloads of `make budget` and the comparison with `benches/budget.txt`. callgrind counts the instructions
+//! of a short and of a long run, and the difference excludes the startup costs. Memory is the growth of the resident
+//! set. Only the static program is also timed, relative to the dynamic program, because callgrind counts a copy as one
+//! instruction. Must not depend on the load of the machine.
 //!
 //! Run `make budget`, or `cargo bench --bench budget -- PROGRAM [STATIC]` with the paths of optimized programs. The
 //! option `--update` writes the measured values into the table. Needs valgrind and Linux.
@@ -22,24 +22,24 @@ const TABLE: &str = "benches/budget.txt";
 /// Maximum percentage by which a value can exceed the table.
 const TOLERANCE: f64 = 2.0;
 
-/// Maximum percentage if the compiler differs from that of the table and therefore generates different code.
+/// Maximum percentage if the values in the table were measured with another compiler, which generates different code.
 const OTHER_COMPILER: f64 = 10.0;
 
-/// Maximum percentage for times. A slow memcpy(3) would add at least 28 %.
+/// Maximum percentage by which a time can exceed the table. A slow memcpy(3) would add at least 28 %.
 const TIMED_TOLERANCE: f64 = 15.0;
 
 /// The numbers of operations in a short and in a long run.
 const RUNS: [usize; 2] = [1_000, 5_000];
 
-/// The minimum and the maximum number of timed runs of each program. The fastest run counts. More runs than the minimum
-/// are made if the program seems slow, because other programs can have delayed it.
+/// The minimum and the maximum number of timed runs of each program. The fastest run counts. A program that seems slow
+/// is run more often than the minimum, because other programs may have delayed it.
 const TIMED_RUNS: [usize; 2] = [9, 45];
 
 /// Number of operations in a timed run.
 const TIMED: usize = 20_000;
 
-/// Maximum processor time of the static program, in percent of the dynamic program's time, that does not require more
-/// runs.
+/// Maximum processor time of the static program, in percent of the dynamic program's time. Above this value, both
+/// programs are run more often than the minimum.
 const PARITY: u64 = 103;
 
 /// The number of jobs whose memory is measured.
@@ -74,8 +74,8 @@ fn size(program: &Path) -> u64 {
 /// Measures all values. Returns them with their names in the order of the table.
 fn measure(program: &Path) -> Vec<(&'static str, u64)> {
     let each = |log, work: Work| {
-        // With a log, some runs include additional work of the segments thread. The minimum of several runs excludes
-        // it.
+        // With a log, work of the segments thread falls into some of the runs. The minimum of several runs excludes
+        // this work.
         let times = if log { 3 } else { 1 };
         let least = |operations| (0..times).map(|_| instructions(program, log, work, operations)).min().unwrap_or(0);
         let [short, long] = RUNS.map(least);
@@ -95,7 +95,7 @@ fn measure(program: &Path) -> Vec<(&'static str, u64)> {
 /// Executes a number of operations over one connection.
 type Work = fn(&mut Client, usize);
 
-/// For each row of the table: the name, whether the server has a log, and the operations.
+/// For each row of the table: the name, `true` if the server has a log, and the operations.
 const WORKLOADS: [(&str, bool, Work); 7] = [
     ("instructions of a put", false, |client, count| puts(client, count, 1)),
     ("instructions of a put, pipelined 64", false, |client, count| puts(client, count, 64)),
@@ -106,7 +106,8 @@ const WORKLOADS: [(&str, bool, Work); 7] = [
     ("instructions of put, reserve and delete with a log", true, cycles),
 ];
 
-/// The rows for the static program, with its processor time in percent of the dynamic program's time.
+/// The rows that compare the static program with the dynamic program, and the operations. The values are processor
+/// times.
 const STATIC: [(&str, Work); 2] = [
     ("% of time for puts in the static program, pipelined 64", |client, count| puts(client, count, 64)),
     ("% of time for puts and a drain in the static program", drain),
@@ -276,7 +277,7 @@ impl Server {
         files.filter_map(|file| first(fs::read_to_string(file).ok()?)).sum()
     }
 
-    /// Stops the server with SIGTERM and returns the rest of its log.
+    /// Stops the server with SIGTERM and returns the log lines that have not been read yet.
     fn stop(mut self) -> String {
         let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("the server runs");

@@ -18,7 +18,6 @@ const BATCH: usize = 64;
 
 const BATCHES: usize = 2000;
 
-/// Statistics that belong to no process.
 struct NoHost(Facts);
 
 impl Host for NoHost {
@@ -83,7 +82,7 @@ fn decode(cases: &mut Cases, name: &str, request: Vec<u8>) {
     });
 }
 
-/// Decodes a put that arrives in pieces of 1,000 bytes, with its body read into its final buffer.
+/// Decodes a put that arrives in pieces of 1,000 bytes. The decoder reads the body directly into its final buffer.
 fn cut(cases: &mut Cases) {
     let turns = cases.count(BATCHES);
     let prepare = || (Decoder::default(), put(60_000));

@@ -14,7 +14,7 @@ use rounds::Cases;
 
 const VERBS: usize = 100_000;
 
-/// Number of jobs in a large queue.
+/// The number of jobs in the cases with a large queue.
 const MANY: usize = 1_000_000;
 
 /// A queue with a producer and a worker.
@@ -23,7 +23,7 @@ struct World {
     producer: ClientId,
     worker: ClientId,
     now: Time,
-    /// IDs of the jobs for the measured operation.
+    /// The jobs that the measured operation uses.
     ids: Vec<JobId>,
 }
 
@@ -113,7 +113,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Measures operations in a queue with `jobs` ready jobs.
+/// Measures operations on a queue with `jobs` ready jobs.
 fn depth(cases: &mut Cases, jobs: usize) {
     let verbs = cases.count(VERBS);
     let name = |verb: &str| format!("{verb}, {jobs} ready jobs beside");
@@ -164,7 +164,7 @@ fn depth(cases: &mut Cases, jobs: usize) {
     });
 }
 
-/// Measures delays and waiting clients.
+/// Measures operations on delayed jobs and waiting clients.
 fn timed(cases: &mut Cases) {
     let verbs = cases.count(VERBS);
     let delayed = move |jobs: usize| {
@@ -218,7 +218,7 @@ fn timed(cases: &mut Cases) {
     });
 }
 
-/// Measures tubes with settings.
+/// Measures operations on tubes with settings.
 fn settings(cases: &mut Cases) {
     let (waiting, verbs) = (cases.count(100_000), cases.count(VERBS));
     let limited = move || {

@@ -24,8 +24,8 @@ const OPERATIONS: usize = 4000;
 /// Number of idle connections.
 const IDLE: usize = 1000;
 
-/// Number of consecutive handshakes. The handshakes are repeated `ROUNDS` times. Only the fastest round counts, because
-/// other programs can slow the others down.
+/// Number of consecutive handshakes in a round. Only the fastest of `ROUNDS` rounds counts, because other programs can
+/// slow down a round.
 const HANDSHAKES: usize = 500;
 const ROUNDS: usize = 4;
 
@@ -67,7 +67,7 @@ impl Server {
         Duration::from_nanos(sum.max(stat.map_or(0, nanos)))
     }
 
-    /// Returns the anonymous resident memory in bytes.
+    /// Returns the anonymous resident memory of the server in bytes.
     fn anonymous(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a process");
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line");
@@ -136,7 +136,7 @@ fn operation(server: &Server, address: &str, config: Option<&Arc<ClientConfig>>)
     (server.cpu() - before) / (CONNECTIONS * OPERATIONS) as u32
 }
 
-/// Returns the memory in bytes per idle connection. Each connection has sent one request.
+/// Returns the server's memory per idle connection in bytes. Each connection has sent one request before.
 fn idle(server: &Server, address: &str, config: Option<&Arc<ClientConfig>>) -> u64 {
     let first: Vec<_> = (0..IDLE).map(|_| connect(address, config)).collect();
     let before = server.anonymous();
@@ -167,7 +167,7 @@ fn main() {
         ((server.cpu() - before) / count, begin.elapsed() / count)
     });
     let (least, whole) = rounds.min().expect("a round");
-    // Measures the cost of a connection without TLS, which is subtracted.
+    // Measures the cost of connections without TLS, to subtract it from the cost of a TLS connection.
     let before = server.cpu();
     for _ in 0..HANDSHAKES {
         ask(&mut *connect(&server.plain, None), b"list-tube-used\r\n", b"USING default\r\n");

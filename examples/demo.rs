@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use beanpole::{Client, ClientError};
 
-/// For each tube: the name, the pause between two puts in milliseconds, the duration of a job in milliseconds, and the
-/// number of jobs of which one fails.
+/// For each tube: the name, the pause between two puts in milliseconds, and the duration of a job in milliseconds. The
+/// last number N means that one of N jobs fails.
 const WORK: [(&str, u64, u64, u64); 3] = [("mail", 12, 9, 200), ("thumbnails", 40, 45, 60), ("reports", 400, 250, 25)];
 
 fn main() -> ExitCode {

@@ -31,7 +31,7 @@ NATIVE = $(shell dpkg --print-architecture 2>/dev/null)
 
 .PHONY: cross targets licences dist deb rpm apk sbom sums release packages
 
-# The environment of pkg/cross.
+# Environment variables for pkg/cross.
 CROSSING = CARGO=$(call q,$(CARGO)) CARGOFLAGS='$(CARGOFLAGS)' CARGO_TARGET_DIR=$(call q,$(TARGET_DIR)) \
 	RUSTFLAGS="$$RUSTFLAGS "$(call q,$(REMAP))
 cross: ## build a static program for another processor, e.g. TARGET=armv7-unknown-linux-gnueabihf; pkg/cross lists them
@@ -58,9 +58,9 @@ dist: ## build a source tarball of the last commit, with all crates, and its che
 	cd '$(OUT)' && sha256sum $(DIST).tar.gz >$(DIST).tar.gz.sha256 && sha256sum -c $(DIST).tar.gz.sha256
 	@ls -l '$(OUT)/$(DIST).tar.gz'
 
-# The packages are built from the unpacked tarball, in a new directory.
+# Packages are built in a new directory from the unpacked tarball.
 DEB = $(OUT)/deb-$(ARCH)
-# Cross-built programs are static on purpose.
+# Cross-built programs are static, which lintian would report.
 UNLINTED = initial-upload-closes-no-bugs$(if $(filter $(ARCH),$(NATIVE)),,$(comma)statically-linked-binary)
 deb: dist ## build Debian packages; ARCH=arm64 cross-builds them; needs debhelper
 	@command -v dh >/dev/null || { echo 'debhelper is missing (Debian: apt-get install debhelper fakeroot)' >&2; exit 1; }

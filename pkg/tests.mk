@@ -51,15 +51,15 @@ compat: build oracle ## compare with the original beanstalkd and gearmand, and t
 	tests/compat/gearman-suites '$(PROGRAM)'
 	$(if $(GEARMAND_INIT),tests/compat/gearmand-init '$(PROGRAM)' '$(GEARMAND_INIT)')
 
-# $(PROGRAM) is built with TLS and remains.
+# $(PROGRAM) is built with TLS, also for later targets.
 tls: ## run the tests of TLS, also with real clients; needs openssl
 	$(MAKE) --no-print-directory build TLS=1
 	$(CARGO) clippy --locked --features tls --all-targets -- -D warnings
 	$(CARGO) test --locked --features tls --test tls --test access --test ctl
 	COMPAT_ONLY=tls tests/compat/run '$(PROGRAM)'
 
-# Debian's packages are unpacked and not installed, because installed packages start their daemons. Only the
-# libraries that gearmand needs are installed.
+# Debian's packages are unpacked and not installed, because an installed package starts its daemon. Only the libraries
+# that gearmand needs are installed.
 FETCHED = target/compat/beanstalkd
 ORACLE = $(or $(BEANSTALKD),$(shell ls /usr/bin/beanstalkd $(FETCHED)/usr/bin/beanstalkd 2>/dev/null | head -n 1))
 GEARMAN_FETCHED = target/compat/gearmand
@@ -97,7 +97,7 @@ hostile: build $(if $(ORACLE),,fetch-beanstalkd) ## attack the server, and beans
 	$(CARGO) test $(CARGOFLAGS) --test attacks -- '--program=$(PROGRAM)' '--peer=$(ORACLE)' \
 	    $(if $(LIMIT_MS),--limit-ms=$(LIMIT_MS)) $(ROW)
 
-# Runs a test that starts $(PROGRAM). The test itself is built with less optimization.
+# Runs a test that starts $(PROGRAM). Builds the test itself with less optimization, which is faster.
 STARTER = BEANPOLE_PROGRAM=$(call q,$(abspath $(PROGRAM))) $(CARGO) test --profile sim $(CARGOFLAGS)
 
 crash: build ## kill the server under load, and cut the power of a simulated disk; takes minutes; KILLS=60 CRASHES=30000 for fewer
@@ -219,7 +219,7 @@ bench-doors:
 	echo 'Gearman was not measured: gearmand is missing (Debian: apt-get install gearman-job-server, or set GEARMAND=/path/to/gearmand)')
 	@$(CARGO) bench $(CARGOFLAGS) --bench workq -- $(ARGS)
 
-# The gearmand for benchmarks, either installed or unpacked by `fetch-gearmand`.
+# The gearmand to compare with in benchmarks: the installed one, or the one unpacked by `fetch-gearmand`.
 RIVAL = $(or $(GEARMAND),$(shell ls /usr/sbin/gearmand target/compat/gearmand/usr/sbin/gearmand 2>/dev/null | head -n 1))
 
 bench-tls: ## measure the cost of TLS: memory, CPU time, handshakes, and program size; needs openssl

@@ -1,4 +1,4 @@
-//! Tests access control: the access file, rights by command and protocol, tokens, and what each client is shown.
+//! Tests access control: the access file, rights by command and protocol, tokens, and the data shown to each client.
 //!
 //! Each subject has its own module. Servers run inside the test process, unless a test needs signals or the command
 //! line.
@@ -160,7 +160,7 @@ mod access {
     }
 
     impl PeekOne for UnixStream {
-        /// Returns the number of bytes available for reading (0 or 1), or `None` if no byte arrives before the read
+        /// Returns 1 if a byte can be read, 0 at the end of the stream, or `None` if no byte arrives before the read
         /// timeout.
         fn peek_one(&self) -> Option<usize> {
             let mut byte = [0];

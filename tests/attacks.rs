@@ -2,8 +2,8 @@
 //!
 //! `make hostile` runs all attacks, `make hostile ROW=T3` one, and `ROW="T3 M1"` two. `rows` contains the table of
 //! attacks. Each row asserts replies, order and memory. Round-trip times are only printed, next to those of beanstalkd
-//! if beanstalkd supports the commands. Only the rows whose code begins with T compare times with a limit, if one is
-//! given.
+//! if beanstalkd supports the commands. Rows whose code begins with T compare times with a limit, if the command line
+//! contains one.
 
 #[path = "attacks/access.rs"]
 mod access;
@@ -76,7 +76,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> std::result::Result<Plan, St
         } else if let Some(number) = word.strip_prefix("--limit-ms=") {
             plan.limit = Some(Duration::from_millis(number.parse().map_err(|_| USAGE.to_owned())?));
         } else {
-            // `T11` selects `T11a` and `T11b`, but `T1` does not select them.
+            // Returns `true` for `T11a` and `T11b` if `word` is `T11`, but not if `word` is `T1`.
             let asked = |row: &&Row| row.code.trim_end_matches(char::is_lowercase) == word || row.code == word;
             let found: Vec<_> = ROWS.iter().filter(asked).collect();
             if found.is_empty() {
@@ -127,8 +127,8 @@ fn main() -> ExitCode {
         let ours = attack(row, plan.program.clone(), true);
         let peer = plan.peer.clone().filter(|_| row.peer).map(|peer| attack(row, peer, false));
         let mut result = Result { row, ours, peer };
-        // Rows about memory close thousands of connections at once. The kernel alone needs longer than the limit for
-        // that work.
+        // Applies the limit to rows about time only. Rows about memory close thousands of connections at once, and the
+        // kernel alone exceeds the limit.
         if let Some(limit) = plan.limit.filter(|_| row.code.starts_with('T')) {
             result.judge(limit);
         }

@@ -2,8 +2,8 @@
 //!
 //! Workers must be served in the order of their requests, silent connections must cost no processor time, and the cost
 //! of a command must not grow with the number of other objects. The tests compare processor time with that of the same
-//! work in a small server, because absolute times depend on the machine. A mutex runs one test at a time to keep the
-//! measurements comparable.
+//! work in a small server, because absolute times depend on the machine. A mutex ensures that only one test runs at a
+//! time, because parallel tests would distort the measurements.
 
 mod daemon;
 
@@ -25,13 +25,13 @@ const WAITING: usize = 5000;
 /// Number of connections that never send anything.
 const IDLE: usize = 10_000;
 
-/// File descriptors that the test process needs in addition to the connections.
+/// File descriptors that the test process needs for purposes other than the connections.
 const SPARE: usize = 300;
 
 /// Number of tubes that the measured commands do not use.
 const OTHER_TUBES: usize = 20_000;
 
-/// Time to run, in seconds, that is longer than any test.
+/// A time to run, in seconds, longer than any test takes.
 const LONG: u32 = 36_000;
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -39,7 +39,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns `wanted`, or the largest number of connections that the open-file limit allows.
+/// Returns `wanted`, or the number of connections that the open-file limit allows if it is smaller.
 fn affordable(wanted: usize) -> usize {
     let files = allow_files((wanted + SPARE) as u64) as usize;
     let count = wanted.min(files.saturating_sub(SPARE));
@@ -63,7 +63,7 @@ fn waiting_workers_are_served_in_order() {
     let mut workers: Vec<Wire> = (0..count).map(|_| Wire::to(&daemon)).collect();
     for (number, worker) in workers.iter_mut().enumerate() {
         worker.send("reserve\r\n");
-        // Waits until the server has registered the worker, which determines the order of the workers.
+        // Waits until the server has registered the worker. Otherwise, the order of the workers would be undefined.
         wait_until("a worker waits", || figure(&mut observer, "stats-tube default", "current-waiting") > number as u64);
     }
     let mut producer = Wire::to(&daemon);
@@ -115,13 +115,13 @@ fn silent_connections_use_memory_but_no_processor_time() {
     // The connections still work.
     let mut producer = Wire::to(&daemon);
     (0..workers.len()).for_each(|_| assert!(producer.put(b"x", LONG) > 0));
-    // Each worker gets one job. The workers sent `reserve` concurrently, which leaves the order of the jobs undefined.
+    // Each worker gets one job. The workers sent `reserve` concurrently, so the assignment of the jobs is undefined.
     workers.iter_mut().for_each(|worker| assert_eq!(worker.job().1, b"x"));
     drop(workers);
 }
 
-/// Lets jobs reserved by one client expire while another client waits for them. Returns the delay between the end of
-/// each job's time to run and its next reservation.
+/// Lets jobs reserved by one client expire while another client waits for them. For each job, returns the time between
+/// the expiration and the next reservation.
 fn hold_and_lose(daemon: &Daemon, number: usize, jobs: usize) -> Vec<Duration> {
     std::thread::sleep(Duration::from_millis(10) * number as u32);
     let (mut holder, mut other) = (Wire::to(daemon), Wire::to(daemon));
@@ -133,7 +133,8 @@ fn hold_and_lose(daemon: &Daemon, number: usize, jobs: usize) -> Vec<Duration> {
     for job in 0..jobs {
         let ttr = 1 + job as u32 % 3;
         let id = holder.put(job.to_string().as_bytes(), ttr);
-        // The server starts the time to run after this moment. The computed deadline is therefore a lower bound.
+        // The server's deadline cannot be earlier than the deadline computed here, because the server receives the
+        // command later.
         deadlines.push(Instant::now() + Duration::from_secs(ttr.into()));
         holder.send(format!("reserve-job {id}\r\n"));
         assert_eq!(holder.job().0, id);
@@ -173,7 +174,7 @@ fn every_reservation_expires_in_time() {
     at_rest(&daemon);
 }
 
-/// Sends the commands in chunks and reads `lines` reply lines.
+/// Sends the commands in chunks while reading `lines` reply lines.
 fn all(client: &mut Wire, commands: impl Iterator<Item = String>, lines: usize) {
     let commands: Vec<String> = commands.collect();
     for piece in commands.chunks(500) {
@@ -185,8 +186,8 @@ fn all(client: &mut Wire, commands: impl Iterator<Item = String>, lines: usize) 
     }
 }
 
-/// Returns the server's total processor time in microseconds. The statistics are more precise than the kernel's clock
-/// ticks.
+/// Returns the server's total processor time in microseconds. Uses the server's statistics, which are more precise than
+/// the kernel's clock ticks.
 fn cpu_micros(client: &mut Client) -> f64 {
     let mut seconds = |key| client.figure("stats", key).expect("statistics").parse::<f64>().expect("seconds");
     (seconds("rusage-utime") + seconds("rusage-stime")) * 1e6
@@ -208,8 +209,8 @@ fn cost(client: &mut Wire, observer: &mut Client) -> f64 {
     (cpu_micros(observer) - before) / (3 * BUNCH * BUNCHES) as f64
 }
 
-/// Returns the minimum [`cost`] of several rounds for each of two servers. The rounds alternate between the servers,
-/// which exposes both to the same load of the machine.
+/// Measures two servers in alternating rounds, so that the load of the machine affects both. Returns the minimum
+/// [`cost`] for each server.
 fn costs(daemons: [&Daemon; 2], tube: &str) -> [f64; 2] {
     let mut clients = daemons.map(|daemon| {
         let mut client = Wire::to(daemon);
@@ -244,9 +245,8 @@ fn costs_do_not_depend_on_the_number_of_tubes() {
     assert!(many <= 4.0 * few);
 }
 
-/// Creates tubes in ten batches and compares the median cost of the first three batches with the median of the last
-/// three. If the cost of a tube were proportional to the number of tubes, the last batches would take almost six times
-/// as long.
+/// Creates tubes in ten batches and compares the median cost of the first three batches with that of the last three. If
+/// the cost of a tube were proportional to the number of tubes, the last batches would take almost six times as long.
 fn creates(what: &str, lines: usize, command: impl Fn(usize) -> String) {
     let daemon = Daemon::start(&["-t", "1"]);
     let (mut client, mut observer) = (Wire::to(&daemon), daemon.client());
@@ -272,7 +272,7 @@ fn creates(what: &str, lines: usize, command: impl Fn(usize) -> String) {
 fn creating_tubes_costs_the_same_however_many_there_are() {
     let _alone = alone();
     creates("watch", 1, |number| format!("watch t{number}\r\n"));
-    // After the next `use` command, only the job keeps the tube alive.
+    // After the client uses another tube, only the job keeps the tube in existence.
     creates("use, with a put,", 2, |number| format!("use t{number}\r\nput 0 0 60 0\r\n\r\n"));
 }
 
@@ -281,8 +281,8 @@ fn own_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock that every Linux has").into()
 }
 
-/// Returns the processor time needed to disconnect many clients that wait for the same outcome. `order` rearranges the
-/// clients before they disconnect.
+/// Returns the processor time needed to disconnect many clients that wait for the result of the same job. `order`
+/// changes the order of disconnection.
 fn leaving(order: impl Fn(&mut Vec<ClientId>)) -> Duration {
     let mut engine = Engine::new(Limits::NONE);
     let now = Time::from_nanos(1);

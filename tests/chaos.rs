@@ -58,7 +58,7 @@ fn serves(server: &Daemon) {
     client.delete(id).expect("a job of ours");
 }
 
-/// Runs `misfortune`, and checks that the server's resource usage returns to its previous values.
+/// Runs `misfortune`, and checks that the server's resource usage then returns to its previous values.
 fn survives(server: &Daemon, what: &str, misfortune: impl FnOnce()) {
     serves(server);
     let before = health(server);
@@ -87,7 +87,7 @@ fn survives(server: &Daemon, what: &str, misfortune: impl FnOnce()) {
     );
 }
 
-/// Sends bytes and ignores errors, because the server can close the connection.
+/// Sends bytes and ignores errors, because the server may close the connection.
 fn send_all(stream: &mut TcpStream, bytes: &[u8]) {
     let _ = stream.write_all(bytes);
 }
@@ -139,7 +139,7 @@ fn slow_loris(server: &Daemon) {
     serves(server);
 }
 
-/// Sends bodies of `size` MiB from `clients` clients in parallel.
+/// Sends bodies of `size` MiB from `clients` clients in parallel. Returns the replies.
 fn large_bodies(server: &Daemon, clients: usize, size: usize) {
     let threads: Vec<_> = (0..clients)
         .map(|_| {
@@ -163,7 +163,7 @@ fn large_bodies(server: &Daemon, clients: usize, size: usize) {
     drain(server);
 }
 
-/// Must be called last, because only root can raise the limit again.
+/// Lowers the server's descriptor limit. Must be called last, because only root can raise the limit again.
 fn few_descriptors(server: &Daemon) {
     let few = server.open_files() + 8;
     if !server.limit(&format!("--nofile={few}:")) {
@@ -172,7 +172,7 @@ fn few_descriptors(server: &Daemon) {
     let streams: Vec<TcpStream> = (0..40).map(|_| server.tcp()).collect();
     for mut stream in &streams {
         stream.set_read_timeout(Some(Duration::from_millis(20))).expect("an option");
-        // The server can reply, refuse the connection or reset it.
+        // The server may reply, refuse the connection or reset it.
         let _ = stream.read(&mut [0; 100]);
     }
     drop(streams);
@@ -224,7 +224,7 @@ fn a_full_file_system_accepts_deletes_and_recovers() {
     assert!(run(&format!("umount {path}")), "the file system is busy");
 }
 
-/// The memory limit has room for only one of the two bodies.
+/// The memory limit leaves room for only one of the two bodies.
 #[test]
 #[ignore = "see make chaos"]
 fn memory_of_huge_bodies_is_released() {
@@ -288,7 +288,7 @@ fn beside_lost_packets() {
     assert_ne!(dropped, "0", "nothing got lost: {shown}");
 }
 
-/// Puts jobs, then reserves and deletes each of them.
+/// Puts jobs, then reserves and deletes all of them.
 fn carry(server: &Daemon, tube: &str) {
     let mut client = server.client();
     client.use_tube(tube).expect("an answer");
@@ -303,7 +303,7 @@ fn carry(server: &Daemon, tube: &str) {
     }
 }
 
-/// Returns the path of libfaketime, a library that presents a false time of day to a program.
+/// Returns the path of libfaketime, a library that makes a program see a different time of day.
 fn faketime() -> Option<String> {
     let folders =
         fs::read_dir("/usr/lib").ok()?.filter_map(|entry| Some(entry.ok()?.path().join("faketime/libfaketime.so.1")));
@@ -346,7 +346,7 @@ fn setting_the_clock_does_not_move_deadlines() {
             assert!((1800..=3600).contains(&left(&server)), "{} s are left", left(&server));
         });
     }
-    // The log's timestamps show that the server used the false time.
+    // The timestamps in the log show that the server uses the false time.
     server.signal(Signal::SIGUSR1);
     server.wait_log("2001-01-01T");
     server.signal(Signal::SIGKILL);

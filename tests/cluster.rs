@@ -2,8 +2,8 @@
 //! copies.
 //!
 //! Random schedules run on a shared log in memory that loses replies, delays requests and returns stale positions.
-//! Other tests run whole nodes that follow the log, become active and are fenced. `tests/cluster/run` tests the real
-//! program with a real etcd.
+//! Other tests run complete nodes, which follow the log, become active, and are fenced off by a new active node.
+//! `tests/cluster/run` tests the real program with a real etcd.
 
 mod daemon;
 
@@ -71,7 +71,7 @@ impl Writer {
         (*found == seq).then(|| Head::open(entry).expect("a whole entry").0)
     }
 
-    /// Simulates a restart: claims the log at the end that this writer believes to be current.
+    /// Simulates a restart: the writer claims the log at the position that it believes to be the end.
     fn claim(&mut self, log: &MemoryLog) {
         self.active = false;
         self.ahead.clear();
@@ -90,7 +90,8 @@ impl Writer {
         }
     }
 
-    /// Tries to append one of the next entries. Like the program, the writer can have several unconfirmed entries.
+    /// Tries to append one of the next entries, in any order. Like the program, the writer can have several unconfirmed
+    /// entries.
     fn append(&mut self, log: &MemoryLog, random: &mut Random) {
         if self.ahead.is_empty() || (self.ahead.len() < WINDOW && random.below(2) == 0) {
             let number = self.head.number + 1;
@@ -105,7 +106,7 @@ impl Writer {
             Err(Fail::Conflict) if place > 0 => false,
             Err(_) => match Writer::head_at(log, seq) {
                 Some(found) if found == head => true,
-                // Gives up like a server whose lease has expired, without confirming the entry.
+                // The log contains an entry of another writer. Stops writing without confirming the own entry.
                 Some(_) => return self.active = false,
                 None => false,
             },
@@ -146,8 +147,8 @@ fn schedule(seed: u64) -> usize {
             assert_eq!(entries.get(seq), Some(head), "seed {seed}: what was confirmed is not there");
         }
     }
-    // Between two claims, all entries must come from the server that made the first claim. A fenced server must not
-    // write.
+    // Between two claims, only the server that made the first claim may have written entries. The log must reject all
+    // other writers.
     let mut writer = 0;
     for (seq, head) in &entries {
         match head.kind {
@@ -189,7 +190,7 @@ fn node(log: &Arc<MemoryLog>, folder: &Folder, name: &str) -> Node {
     Node::new(log.clone(), &folder.0, name, "127.0.0.1:11300", &Services::new()).expect("a node")
 }
 
-/// Polls the node until it is active.
+/// Polls the node until the node is active.
 fn activate(node: &mut Node) -> Active {
     for _ in 0..1000 {
         match node.poll().expect("a log in memory") {
@@ -255,7 +256,7 @@ fn a_returning_server_drops_changes_that_were_never_shared() {
     file.write_at(0, b"shared").expect("a write");
     file.sync().expect("a sync");
     file.write_at(10, b"not shared").expect("a write");
-    // Simulates the end of the process, which releases the lock.
+    // Simulates the end of the process, which releases the lock on the directory.
     active.lease.end();
     drop((active, file));
     let copy = Folder::new();
@@ -332,7 +333,7 @@ fn a_standby_behind_a_slow_network_catches_up_with_large_bodies() {
     let active = activate(&mut node(&log, &first, "a"));
     let file = active.storage.create("segment.0000000001", 20_000_000).expect("a file");
     for number in 0..40 {
-        // The size limit of a response has room for only one write of this size.
+        // The size limit of a response leaves room for only one write of this size.
         file.write_at(number * 400_000, &[7; 400_000]).expect("a write");
         file.sync().expect("a sync");
     }
@@ -360,7 +361,7 @@ fn an_interrupted_import_is_repeated_and_no_other_server_becomes_active() {
     for folder in [&first, &third] {
         std::fs::write(folder.0.join("segment.0000000007"), [3; 1000]).expect("a file");
     }
-    // Simulates server a, which ended after it claimed the log and before it imported its binlog.
+    // Simulates a server `a` that exits after claiming the log, before importing its binlog.
     let claim = Head { kind: EntryKind::Claim, epoch: 0, writer: 9, number: 0 };
     let epoch = log.claim(0, 0, b"a 127.0.0.1:11300", &claim.seal(b"")).expect("a log in memory");
     let import = Head { kind: EntryKind::Import, epoch, writer: 9, number: 1 };
@@ -421,7 +422,7 @@ fn a_wiped_or_restored_journal_is_refused_and_copies_are_kept() {
     let mut standby = node(&log, &second, "b");
     while let Ok(Step::Standby(true)) = standby.poll() {}
     standby.save().expect("a position");
-    // Simulates a crash of the active server and a clean stop of the standby.
+    // Simulates a crash of the active server. The standby has stopped cleanly.
     drop((file, active, standby));
     let kept = files(&second);
     assert!(kept["segment.0000000001"].starts_with(&[7; 20]));

@@ -1,8 +1,7 @@
 //! Measures the costs of background jobs, and the effect of the length of the queue.
 //!
-//! Owns the loads [`Submits`] and [`Drain`], which use batches on one connection. The rate at a queue length is
-//! measured for one thirtieth of all jobs. The reported value is the server's processor time, which varies less than
-//! the rate.
+//! Owns the loads [`Submits`] and [`Drain`], which use batches on one connection. At each queue length, one thirtieth
+//! of all jobs is measured. The reported value is the server's processor time, which varies less than the rate.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -16,7 +15,7 @@ use super::wire::{unexpected, Out, Reply};
 
 const BATCH: usize = 64;
 
-/// Time limit of each load, which permits a slow peer.
+/// Time limit of each load. Long, because the peer can be slow.
 const ALL: Duration = Duration::from_secs(600);
 
 /// Submits jobs in batches.
@@ -92,7 +91,7 @@ impl Load for Drain {
     }
 }
 
-/// Returns the resident memory in bytes when it is constant, or after two seconds.
+/// Waits until the resident memory is constant, for at most two seconds. Returns the memory in bytes.
 fn settled(server: &Server) -> f64 {
     let start = Instant::now();
     let mut last = server.rss();
@@ -123,8 +122,8 @@ impl Stretch for Drain {
     }
 }
 
-/// Runs the load to the end of `range`. For the jobs in the range, returns the rate per second and the processor time
-/// of a job in microseconds.
+/// Runs the load until the last job of `range` is done. For the jobs in the range, returns the rate per second and the
+/// processor time of a job in microseconds.
 fn stretch(
     server: &Server,
     driver: &mut Driver,
@@ -181,7 +180,6 @@ fn drain(server: &Server, ledger: Ledger) -> Result<[[f64; 2]; 3], String> {
 /// Submits and drains jobs with or without unique IDs.
 pub fn deep(bench: Bench, jobs: usize, unique: bool) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
-    // Warms up the server.
     let (little, _) = submit(&server, 30 * BATCH, unique)?;
     drain(&server, little)?;
     let before = settled(&server);

@@ -86,7 +86,7 @@ impl Timed for Foreground {
     }
 }
 
-/// Measures the given numbers of clients and workers.
+/// Measures foreground jobs with the given numbers of clients and workers.
 pub fn relay(bench: Bench, clients: usize, workers: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     run(bench, &server, clients, workers).map(Outcome::of)

@@ -89,7 +89,7 @@ fn cycle(client: &mut Line, worker: &mut Line, ledger: &mut Ledger) -> Result<()
     worker.send()
 }
 
-/// Runs cycles for the duration of the measurement.
+/// Repeats the cycle of client and worker for the duration of the measurement.
 pub fn serial(bench: Bench) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let connect = || Line::connect(server.address).map_err(|error| error.to_string());

@@ -1,7 +1,7 @@
 //! Verifies the replies of the server.
 //!
-//! Owns the data of jobs, which contain a number, the results, which are computed from the data, and the ledger of
-//! handles and assigned jobs. A job that is assigned twice, a wrong result or a changed byte aborts the benchmark.
+//! Owns the numbered data of jobs, the results computed from the data, and the ledger of handles and assigned jobs. A
+//! job that is assigned twice, a wrong result or a changed byte aborts the benchmark.
 
 /// The size of the number at the beginning of the data, in bytes.
 const NUMBER: usize = 8;
@@ -29,7 +29,7 @@ pub fn result(data: &[u8]) -> Vec<u8> {
     data.iter().rev().copied().collect()
 }
 
-/// Returns the unique ID of a job, which has the same length as those of libgearman.
+/// Returns the unique ID of a job, in the format and length of libgearman's IDs.
 pub fn unique(number: usize) -> String {
     format!("{:08x}-4c1f-4b6e-9d21-{number:012x}", number.wrapping_mul(0x9e37_79b9) as u32)
 }
@@ -42,7 +42,7 @@ fn handle_number(handle: &[u8]) -> Option<u64> {
 /// The jobs of one server, indexed by job number.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// For each job, the number in its handle, or 0 if it is unknown, and `true` if the job was assigned.
+    /// For each job: the number in its handle, or 0 if the handle is unknown; and `true` if the job was assigned.
     jobs: Vec<(u64, bool)>,
     taken: usize,
 }

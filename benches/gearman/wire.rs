@@ -3,7 +3,7 @@
 //! Owns the encoding of requests and the parsing of replies. Shares no code with the server, which keeps errors in the
 //! server's codec detectable. Must not check replies; the loads do.
 
-/// An ECHO_REQ without data, which the server answers in any state.
+/// An ECHO_REQ without data. The server replies in any state.
 pub const QUESTION: &[u8] = b"\0REQ\0\0\0\x10\0\0\0\0";
 
 /// The size of the reply to [`QUESTION`] in bytes.
@@ -34,7 +34,7 @@ pub enum Reply<'a> {
     Assigned(&'a [u8], &'a [u8]),
     /// The reply to a grab if the queue is empty.
     NoJob,
-    /// The notification of a sleeping worker.
+    /// The packet that wakes a sleeping worker.
     Noop,
     /// The handle and the result of a completed job.
     Complete(&'a [u8], &'a [u8]),

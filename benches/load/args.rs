@@ -12,9 +12,9 @@ use super::scenario::{Kind, Scenario};
 /// The options of a run.
 #[derive(Debug)]
 pub struct Args {
-    /// Reduces the durations and the number of scenarios.
+    /// `true` to reduce the durations and the number of scenarios.
     pub quick: bool,
-    /// Runs the server and the client on one CPU.
+    /// `true` to run the server and the client on one CPU.
     pub pin: bool,
     /// The number of repetitions of each scenario.
     pub runs: usize,
@@ -24,7 +24,7 @@ pub struct Args {
     pub ours: PathBuf,
     /// The names of the scenarios to run. Empty for the default scenarios.
     pub names: Vec<String>,
-    /// A file of earlier results, whose ratios are compared with the new ones.
+    /// A file of earlier results. Their ratios are compared with the new ratios.
     pub compare: Option<PathBuf>,
 }
 
@@ -52,7 +52,7 @@ pub fn parse(arguments: &[String], ours: &str) -> Result<Parsed, String> {
     options.optflag("", "bench", "ignored; cargo says it");
     options.optflag("h", "help", "print this");
     let matches = options.parse(arguments).map_err(|fail| fail.to_string())?;
-    // `cargo test` starts benchmarks without arguments.
+    // `cargo test` starts a benchmark without arguments, which must not run the scenarios.
     if matches.opt_present("help") || arguments.is_empty() {
         return Ok(Parsed::Print(options.usage(&format!("Usage: cargo bench --bench {BENCH} -- [OPTIONS]"))));
     }

@@ -10,8 +10,8 @@ use super::verify::Bodies;
 
 const MAX_JOBS: usize = 2_000_000;
 
-/// Puts jobs in batches on several connections. With `every`, each write is synced; otherwise, the server uses its
-/// default.
+/// Puts jobs in batches on several connections. With `every`, the server syncs each write; otherwise, it uses its
+/// default sync mode.
 pub fn puts(bench: Bench, connections: usize, batch: usize, every: bool) -> Result<Outcome, String> {
     let folder = Folder::new();
     let path = folder.path();
@@ -41,7 +41,7 @@ pub fn restart(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&arguments)?;
     let seconds = server.started_in.as_secs_f64();
     let mut driver = Driver::connect(server.address, 1)?;
-    // The existence of the last job shows that the server read the whole log before it listened.
+    // The last job exists only if the server has read the whole log before it accepted connections.
     driver.ask(0..1, |_, out| out.delete(count as u64))?;
     let outcome = Outcome::default().and("restart, s", seconds, Goal::RatioAtMost(0.25));
     Ok(outcome.and("log bytes for a job of 64 bytes", bytes, Goal::AtMost(130.0)))

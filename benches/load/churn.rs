@@ -1,6 +1,7 @@
 //! Measures clients that connect, put one job and disconnect.
 //!
-//! Source addresses vary within 127.0.0.0/8. Otherwise, ports in the state TIME_WAIT would run out.
+//! Varies the source addresses within 127.0.0.0/8, because connections in the state TIME_WAIT would use up the ports of
+//! one address.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -34,7 +35,7 @@ struct Churn<'a> {
     times: Histogram,
 }
 
-/// Returns the next source address, from a range that nothing else uses.
+/// Returns the next source address, from a part of 127.0.0.0/8 that nothing else uses.
 fn source() -> SocketAddr {
     static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
     let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed) / PER_ADDRESS;
@@ -75,7 +76,7 @@ impl Churn<'_> {
         Ok(())
     }
 
-    /// Runs until `count` connections are complete or `time` has passed.
+    /// Opens and closes connections until `count` of them are complete or `time` has passed.
     fn run(&mut self, count: usize, time: Duration) -> Result<(), String> {
         let (start, end) = (Instant::now(), self.done + count as u64);
         let mut events = Events::with_capacity(CLIENTS);

@@ -22,7 +22,7 @@ pub struct Cycle {
     /// `true` to stop each connection after its next delete.
     pub stopping: bool,
     bodies: Bodies,
-    /// For each connection: the number of its job, and the time of its last request.
+    /// For each connection: the number of the job that the connection put last, and the time of the last request.
     lines: Vec<(usize, Instant)>,
     done: u64,
     times: Histogram,
@@ -80,7 +80,7 @@ impl Timed for Cycle {
     }
 }
 
-/// Measures a load that has not started yet.
+/// Measures `load`, which has not sent any request yet.
 fn run(bench: Bench, server: &Server, connections: usize, load: &mut Cycle) -> Result<super::measure::Work, String> {
     let mut driver = Driver::connect(server.address, connections)?;
     run_on(bench, server, &mut driver, load)
@@ -99,7 +99,7 @@ fn run_on(
     Ok(work)
 }
 
-/// Measures a number of connections, with bodies of `length` bytes.
+/// Measures the load on several connections, with bodies of `length` bytes.
 pub fn plain(bench: Bench, connections: usize, length: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(length))).map(Outcome::of)
@@ -133,14 +133,14 @@ pub fn beside_tubes(bench: Bench, connections: usize, tubes: usize) -> Result<Ou
     Ok(Outcome::of(work).and("CPU, relative to one tube", work.cpu / alone.cpu, goal(bench, 1.1)))
 }
 
-/// Measures the load in a tube with `jobs` other ready jobs, of one priority or of many.
+/// Measures the load in a tube with `jobs` other ready jobs, which have one priority or, with `mixed`, many priorities.
 pub fn deep(bench: Bench, connections: usize, jobs: usize, mixed: bool) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let alone = run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(64)))?;
     let server = bench.program.start(&[])?;
     let jobs = bench.scale.count(jobs);
     let filled = if mixed {
-        // The stride visits all priorities in an irregular order.
+        // The factor spreads consecutive jobs over all 1009 priorities.
         fill_mixed(&server, jobs, (0..1009).map(|turn| Bodies::with(64, turn * 389 % 1009 * 1000, 0)).collect())?
     } else {
         fill(&server, jobs, Bodies::new(64))?
@@ -165,7 +165,8 @@ pub fn holding(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     run_on(bench, &server, &mut driver, &mut load).map(Outcome::of)
 }
 
-/// Returns a goal for comparing the server under test with itself.
+/// Returns the goal that the server under test is at most `at_most` times slower than in an empty queue. The peer has
+/// no goal.
 fn goal(bench: Bench, at_most: f64) -> Goal {
     if bench.ours {
         Goal::AtMost(at_most)

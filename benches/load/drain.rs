@@ -18,7 +18,7 @@ pub struct Drain {
     bodies: Bodies,
     ledger: Ledger,
     batch: usize,
-    /// IDs of reserved jobs, which the next write deletes.
+    /// IDs of reserved jobs. The next write deletes these jobs.
     held: Vec<u64>,
     /// The number of outstanding replies to the last write.
     missing: usize,

@@ -1,4 +1,4 @@
-//! The client side of all scenarios, which runs many connections in one thread.
+//! The client side of all scenarios, which handles many connections in one thread.
 //!
 //! Owns the sockets, the buffers and the number of outstanding replies. A single connection uses blocking reads, like a
 //! client library. Several connections are nonblocking and multiplexed. A [`Load`] creates the requests and checks
@@ -12,7 +12,7 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::wire::{self, Out, Reply};
 
-/// Maximum time without a reply before the server counts as hanging.
+/// Time without any reply after which the server is considered to hang.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Maximum number of bytes in one read.
@@ -22,15 +22,15 @@ const BUFFER: usize = 256 * 1024;
 /// backlog.
 const CONNECT_GROUP: usize = 100;
 
-/// The requests of all connections.
+/// Creates the requests of all connections and checks the replies.
 pub trait Load {
-    /// Appends the first requests of a connection, or the next requests of a poked connection.
+    /// Appends the first requests of a connection, or the next requests of a connection that `poke` has returned.
     fn start(&mut self, connection: usize, now: Instant, out: &mut Out);
 
     /// Checks a reply and appends the next requests.
     fn reply(&mut self, connection: usize, now: Instant, reply: Reply, out: &mut Out) -> Result<(), String>;
 
-    /// Returns the index of another connection that can send requests because of the last reply.
+    /// Returns the index of another connection that can send requests now, because of the last reply.
     fn poke(&mut self) -> Option<usize> {
         None
     }
@@ -41,12 +41,12 @@ pub trait Load {
     }
 }
 
-/// The condition for the end of a run.
+/// The condition that ends a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
     /// A number of operations is complete or a time has passed.
     Work(u64, Duration),
-    /// At most this number of replies is outstanding, which are those of waiting workers.
+    /// At most this many replies are outstanding. Workers that wait for a job account for them.
     Quiet(usize),
 }
 
@@ -59,7 +59,7 @@ enum Stream {
 #[derive(Debug)]
 struct Connection {
     stream: Stream,
-    /// The beginning of an incomplete reply.
+    /// The bytes received of an incomplete reply.
     rest: Vec<u8>,
     /// Requests that the socket has not accepted.
     unsent: Vec<u8>,
@@ -198,7 +198,7 @@ impl Driver {
         }
     }
 
-    /// Waits for replies once and handles them. Returns the current time.
+    /// Waits once for replies, for at most `timeout`, and handles them. Returns the current time.
     pub fn turn(&mut self, load: &mut impl Load, timeout: Option<Duration>) -> Result<Instant, String> {
         if let [Connection { stream: Stream::Blocking(_), .. }] = self.connections[..] {
             self.receive(0, load)?;

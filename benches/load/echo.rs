@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
-/// The reply to every request. Its length is that of a queue's reply to a put.
+/// The reply to every request, as long as a server's reply to a put.
 const REPLY: &[u8] = b"INSERTED 1000000\r\n";
 
 /// The request that checks whether the server is ready, and its reply.
@@ -41,7 +41,7 @@ pub fn run(request_length: usize) -> io::Result<()> {
                 }
             } else {
                 let (stream, pending) = &mut connections[event.token().0];
-                // A closed connection keeps its slot.
+                // The slot of a closed connection is not reused.
                 let _ = answer(stream, pending, request_length, &mut buffer);
             }
         }

@@ -1,4 +1,4 @@
-//! Measures extensions: batches, keys, concurrency limits, and operators' commands on long tubes.
+//! Measures extensions: batches, keys, concurrency limits, and administrative commands on tubes with many jobs.
 //!
 //! Owns the load [`Taking`]. Each value is compared with that of the same server without the extension in the same run.
 
@@ -25,10 +25,10 @@ const MAX_JOBS: usize = 2_000_000;
 const KEY: &str = " idp:k##########";
 const KEY_LENGTH: f64 = 11.0;
 
-/// The commands that a worker uses to drain a queue.
+/// How a worker reserves and deletes the jobs of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TakeMode {
-    /// One command at a time.
+    /// Reserves and deletes one job per write.
     Single,
     /// Deletes a hundred jobs and reserves the next hundred with separate commands in one write.
     Pipelined,
@@ -38,7 +38,7 @@ enum TakeMode {
     InTurn,
 }
 
-/// A worker that drains a queue. An operation is a job.
+/// A worker that drains a queue. Each drained job is one operation.
 #[derive(Debug)]
 struct Taking {
     mode: TakeMode,
@@ -181,7 +181,7 @@ pub fn batches(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     ))
 }
 
-/// Measures jobs of which only one can be reserved at a time.
+/// Measures jobs with a concurrency key that permits only one reservation at a time.
 pub fn blocked(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let count = bench.scale.count(jobs);
@@ -191,7 +191,7 @@ pub fn blocked(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     Ok(outcome.and("CPU, relative to jobs without a limit", bound.cpu / free.cpu, Goal::None))
 }
 
-/// Measures the memory of a key without its name, for an existing job and for an ended one.
+/// Measures the memory of a unique key, excluding its name, while the job exists and after the job has ended.
 pub fn keys(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let count = bench.scale.count(jobs);
     let resident = |tags: &str| -> Result<(Server, f64), String> {
@@ -215,7 +215,7 @@ pub fn keys(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     ))
 }
 
-/// Measures durable puts with and without keys.
+/// Measures puts that are synced to disk, with and without unique keys.
 pub fn durable(bench: Bench, connections: usize, batch: usize) -> Result<Outcome, String> {
     let puts = |tags: &str| -> Result<Work, String> {
         let folder = Folder::new();
@@ -235,8 +235,8 @@ pub fn durable(bench: Bench, connections: usize, batch: usize) -> Result<Outcome
     Ok(outcome.and("CPU, relative to plain puts", keyed.cpu / plain.cpu, Goal::None))
 }
 
-/// Runs an operator's command on a long tube. Returns the command's result and the longest wait of another client in
-/// milliseconds.
+/// Runs `ask`, an administrative command on a tube with many jobs, while another client sends requests. Returns the
+/// command's result and the longest round trip of the other client in milliseconds.
 fn beside(server: &Server, ask: impl FnOnce(&mut Client) -> u64 + Send) -> Result<(u64, f64), String> {
     let mut driver = Driver::connect(server.address, 1)?;
     driver.ask(0..1, |_, out| ["use b", "watch b", "ignore default"].iter().for_each(|line| out.line(line)))?;
@@ -262,7 +262,7 @@ fn beside(server: &Server, ask: impl FnOnce(&mut Client) -> u64 + Send) -> Resul
     Ok((asked, load.times().longest() / 1000.0))
 }
 
-/// Lists all pages of a long tube, and then clears the tube.
+/// Lists all pages of a tube with many jobs, and then clears the tube.
 pub fn operators(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let count = bench.scale.count(jobs) as u64;

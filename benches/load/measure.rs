@@ -1,4 +1,4 @@
-//! Measures the rate, the latencies and the server's resource usage of a span of work.
+//! Measures the rate, the latencies and the server's resource usage during a span of work.
 //!
 //! Owns the result of a run. Must not depend on the scenario.
 
@@ -44,8 +44,8 @@ impl Scale {
 pub struct Work {
     /// Operations per second.
     pub rate: f64,
-    /// Operations per second of processor time of the server and the client together. If both use one CPU without
-    /// waiting for a clock or a disk, this value is the rate on an otherwise idle CPU.
+    /// Operations per second of processor time of the server and the client together. If the two share one CPU and wait
+    /// for nothing else, `busy_rate` is the rate on an otherwise idle CPU.
     pub busy_rate: f64,
     /// Processor time of the server per operation, in microseconds.
     pub cpu: f64,
@@ -150,7 +150,8 @@ fn own_cpu() -> u64 {
     (usage.user_time() + usage.system_time()).num_microseconds() as u64 * 1000
 }
 
-/// Warms up, then measures until `count` operations are complete or the time of the scale has passed.
+/// Runs the load for the warm-up time, then measures until `count` operations are complete or the time of the scale has
+/// passed.
 pub fn measure<L: Timed>(
     server: &Server,
     driver: &mut Driver,
@@ -167,7 +168,7 @@ pub fn measure<L: Timed>(
     Ok(span.end(done, load.times()))
 }
 
-/// Measures until `count` operations are complete, with a generous time limit.
+/// Measures until `count` operations are complete, with a time limit that a normal run never reaches.
 pub fn measure_all<L: Timed>(server: &Server, driver: &mut Driver, load: &mut L, count: usize) -> Result<Work, String> {
     let before = load.operations();
     let span = Span::start(server);

@@ -1,7 +1,7 @@
 //! Measures the memory of jobs, tubes, connections, and the program itself.
 //!
-//! Owns the comparison of resident memory before and after an operation. The numbers of objects are so large that the
-//! size of a page does not matter.
+//! Owns the comparison of resident memory before and after an operation. Uses so many objects that rounding to whole
+//! pages does not matter.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ use super::put::fill;
 use super::verify::Bodies;
 use super::wire::{unexpected, Out, Reply};
 
-/// Maximum time to wait for constant memory.
+/// Maximum time to wait until the resident memory is constant.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// Duration of the observation of an idle server.
 const WATCH: Duration = Duration::from_secs(2);
 
-/// Returns the resident memory in bytes when it is constant, or after [`SETTLE`].
+/// Waits until the resident memory is constant, for at most [`SETTLE`]. Returns the memory in bytes.
 pub fn settled(server: &Server) -> f64 {
     let start = Instant::now();
     let mut last = server.rss();
@@ -34,10 +34,9 @@ pub fn settled(server: &Server) -> f64 {
     }
 }
 
-/// Measures ready jobs, and the memory that remains after their deletion.
+/// Measures the memory of ready jobs, and the memory that remains after the jobs are deleted.
 pub fn jobs(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
-    // Warms up the server.
     let little = fill(&server, 64, Bodies::new(64))?;
     empty(&server, little, 64)?;
     let before = settled(&server);
@@ -53,7 +52,7 @@ pub fn jobs(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     Ok(outcome.and("RSS after all jobs are deleted, relative to before", after / before, Goal::AtMost(1.5)))
 }
 
-/// Measures tubes that contain one job each.
+/// Measures the memory of tubes that contain one job each.
 pub fn tubes(bench: Bench, tubes: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     fill_tubes(&server, 1)?;
@@ -64,7 +63,8 @@ pub fn tubes(bench: Bench, tubes: usize) -> Result<Outcome, String> {
     Ok(Outcome::default().and("bytes for a tube with one job", each, Goal::AtMost(500.0)))
 }
 
-/// Measures idle connections, and connections that wait for a job. Each connection has received a reply before.
+/// Measures the memory of idle connections, and of connections that wait for a job. Each connection has received a
+/// reply before.
 pub fn connections(bench: Bench, count: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, 2)?;
@@ -109,7 +109,7 @@ pub fn size(bench: Bench) -> Result<Outcome, String> {
     Ok(outcome.and("startup until listening, ms", start, Goal::None))
 }
 
-/// Measures an inactive server with many delayed jobs and many waiting workers.
+/// Measures a server without traffic that has many delayed jobs and many waiting workers.
 pub fn idle(bench: Bench, jobs: usize, workers: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     fill(&server, bench.scale.count(jobs), Bodies::with(64, 0, 3600))?;

@@ -1,4 +1,4 @@
-//! Measures interactive clients while other clients put jobs in bulk. Both kinds must make progress.
+//! Measures interactive clients while other clients put jobs in bulk. Neither kind of client may starve the other.
 //!
 //! Owns the combination of two loads: fifty clients that put, reserve and delete one job at a time, and two producers
 //! that fill another tube in large batches.
@@ -45,7 +45,7 @@ impl Load for Mixture {
     }
 }
 
-/// Returns the work of the interactive clients, with the producers' rate as an additional value.
+/// Measures the interactive clients, and reports the producers' rate as an additional value.
 pub fn mixed(bench: Bench) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, INTERACTIVE + BULK)?;

@@ -1,7 +1,7 @@
 //! Measures jobs at a fixed rate, and delayed jobs that become due.
 //!
-//! Owns the pacing, which does not wait for the server: a slow server is late with all later jobs. Sleeps are short and
-//! end before the next job is due, to minimize the client's own lateness.
+//! Owns the pacing. Jobs are put at fixed times even if the server is late, so a delay affects all later jobs. Sleeps
+//! are short and end before the next put, which keeps the client itself punctual.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const RATE: u32 = 1000;
 /// Jobs put per second in the scenario of delayed jobs.
 const DELAYED_RATE: usize = 200_000;
 
-/// The longest delay in seconds. The delays of the jobs range from one second to this.
+/// The longest delay of a job, in seconds. The shortest delay is one second.
 const DELAYS: usize = 5;
 
 /// Time limit for the delivery of an overdue job.
@@ -47,7 +47,7 @@ fn pace(driver: &mut Driver, load: &mut Relay, jobs: u32, idle: usize) -> Result
     let start = Instant::now();
     for number in 0..jobs {
         let due = start + Duration::from_secs(1) * number / RATE;
-        // Handles jobs in progress first, which takes only a part of the pause on an idle machine.
+        // Handles jobs in progress before the next put. An idle machine needs only a part of the pause for them.
         while load.is_busy() && Instant::now() < due {
             driver.turn(load, Some(Duration::from_millis(1)))?;
         }

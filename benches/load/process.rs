@@ -30,7 +30,7 @@ pub enum Program {
     /// Like `Queue`, but with another protocol. The string is the option that opens the protocol's port.
     Door(PathBuf, &'static str),
     Gearmand(PathBuf),
-    /// An echo server run by this program, for requests of this many bytes.
+    /// An echo server for requests of this many bytes. This program itself acts as the server.
     Echo(usize),
 }
 
@@ -38,7 +38,7 @@ pub enum Program {
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
-    /// The time from the start to the first reply.
+    /// The time between the start of the server and its first reply.
     pub started_in: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Program {
         match self {
             Program::Echo(length) => start_echo(*length),
             Program::Queue(path) | Program::Door(path, _) | Program::Gearmand(path) => {
-                // Retries, because another program can take the free port before the server uses it.
+                // Retries, because another program can take the free port before the server listens.
                 let mut attempts = (0..3).map(|_| self.start_queue(path, arguments));
                 attempts.find(Result::is_ok).unwrap_or_else(|| self.start_queue(path, arguments))
             }
@@ -202,7 +202,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The process can have exited already.
+        // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -218,12 +218,12 @@ fn value(text: &str, name: &str) -> u64 {
     line.map_or(0, first_number)
 }
 
-/// A directory that is removed when dropped.
+/// A temporary directory, removed on drop.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Creates a directory next to the build directory, because syncs of a file system in memory would cost nothing.
+    /// Creates a directory next to the build directory. A directory in a memory file system would make syncs too cheap.
     pub fn new() -> Folder {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -11,16 +11,16 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// Maximum number of jobs put by one measurement, which bounds the memory.
+/// Maximum number of jobs put by one measurement. Limits the memory usage.
 const MAX_JOBS: usize = 3_000_000;
 
 /// Each connection puts a batch, waits for all replies, and repeats.
 #[derive(Debug)]
 pub struct Puts {
-    /// Bodies of equal size, used in rotation for the batches.
+    /// Bodies of equal size. Each batch uses the next of these bodies.
     pub bodies: Vec<Bodies>,
     pub batch: usize,
-    /// The number of jobs after which no new batch begins.
+    /// The number of jobs at which no new batch starts.
     pub limit: usize,
     pub ledger: Ledger,
     lines: Vec<Line>,
@@ -91,7 +91,7 @@ pub fn fill(server: &Server, count: usize, bodies: Bodies) -> Result<Puts, Strin
     fill_mixed(server, count, vec![bodies])
 }
 
-/// Like [`fill`], with several bodies used in rotation.
+/// Like [`fill`], but with several bodies, used in rotation.
 pub fn fill_mixed(server: &Server, count: usize, mut bodies: Vec<Bodies>) -> Result<Puts, String> {
     let mut driver = Driver::connect(server.address, 1)?;
     let mut puts = Puts::new(1, 64, bodies.remove(0));
@@ -110,7 +110,7 @@ pub fn puts(bench: Bench, connections: usize, batch: usize) -> Result<Outcome, S
     puts_of(bench, connections, batch, 64)
 }
 
-/// Like [`puts`], with bodies of `size` bytes.
+/// Like [`puts`], but with bodies of `size` bytes.
 pub fn puts_of(bench: Bench, connections: usize, batch: usize, size: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, connections)?;

@@ -1,8 +1,8 @@
 //! Measures jobs that pass from producers to waiting workers.
 //!
-//! Owns the load [`Relay`]. A producer puts its next job when its previous job was acknowledged and deleted. Most
-//! workers therefore wait. If a producer can have several jobs in progress, jobs wait instead. An operation is a job,
-//! from its put to its delete.
+//! Owns the load [`Relay`]. A producer puts its next job after its previous job was acknowledged and deleted. Most
+//! workers therefore wait for jobs. If each producer can have several jobs in progress, the queue is never empty, and
+//! jobs wait for workers instead. An operation is a job, from its put to its delete.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -15,19 +15,20 @@ use super::wire::{unexpected, Out, Reply};
 
 const MAX_JOBS: usize = 3_000_000;
 
-/// The roles of the connections.
+/// The numbers of producers and workers, and how they use the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// The number of producers, which use the lowest connection numbers.
     pub producers: usize,
     /// The number of workers, which use the remaining connections.
     pub workers: usize,
-    /// Maximum number of jobs in progress per producer. With 1, workers wait; with more, jobs wait.
+    /// Maximum number of jobs in progress per producer. With 1, workers wait for jobs. With larger values, jobs wait
+    /// for workers.
     pub ahead: usize,
     /// `true` if workers delete a job and reserve the next one in a single write.
     pub joined: bool,
-    /// The number of tubes that every worker watches besides the default tube. The producers share these tubes. 0
-    /// selects the default tube.
+    /// The number of tubes that every worker watches in addition to the default tube. Each producer uses one of these
+    /// tubes. If 0, the producers use the default tube.
     pub tubes: usize,
 }
 
@@ -44,11 +45,11 @@ pub struct Relay {
     shape: Shape,
     /// `true` to stop the producers.
     pub stopping: bool,
-    /// `true` if producers continue by themselves, `false` if they must be poked.
+    /// `true` if a producer puts its next job by itself, `false` if each put must be triggered.
     pub closed_loop: bool,
     bodies: Bodies,
     ledger: Ledger,
-    /// For each job: its producer, and the time of its put.
+    /// For each job: the producer's number, and the time of the put.
     puts: Vec<(usize, Instant)>,
     producers: Vec<Producer>,
     /// For each worker: the number of the job that it holds.
@@ -62,9 +63,9 @@ pub struct Relay {
 struct Producer {
     /// Numbers of unacknowledged jobs, in the order of their puts.
     unanswered: VecDeque<usize>,
-    /// The number of jobs that have not been deleted.
+    /// The number of this producer's jobs that have not been deleted.
     under_way: usize,
-    /// `true` if the producer will be poked.
+    /// `true` if the producer is in the queue of producers to poke.
     poked: bool,
 }
 
@@ -90,7 +91,7 @@ impl Relay {
         self.ledger.len() as u64 > self.done
     }
 
-    /// Lets a producer put its next job, if permitted.
+    /// Schedules the next put of a producer, if the producer can put another job now.
     fn next_put(&mut self, number: usize) {
         let producer = &mut self.producers[number];
         let may = producer.unanswered.is_empty() && producer.under_way < self.shape.ahead && !producer.poked;
@@ -168,7 +169,7 @@ impl Timed for Relay {
     }
 }
 
-/// Opens the connections, uses and watches tubes, and makes the workers wait.
+/// Opens the connections, makes the producers use and the workers watch their tubes, and makes the workers wait.
 pub fn connect(bench: Bench, server: &super::process::Server, load: &mut Relay) -> Result<Driver, String> {
     let Shape { producers, workers, tubes, .. } = load.shape;
     let tubes = bench.scale.count(tubes);

@@ -1,21 +1,21 @@
 //! Formats results as Markdown: a table of work and a table of other values.
 //!
-//! Owns the medians, the ratios, and the verdicts on goals. A ratio is the median of the ratios of adjacent runs. A
-//! temporary slowdown of the machine thus affects both servers.
+//! Owns the medians, the ratios, and the verdicts on goals. A ratio is the median of the ratios of paired runs. The
+//! runs of a pair follow each other, so that a temporary slowdown of the machine affects both servers.
 
 use super::measure::{Goal, Outcome, Value, Work};
 use super::scenario::Scenario;
 use super::stats::{median, megabytes, rate, short};
 
-/// Factor by which a ratio must be worse than before to be reported.
+/// Factor by which a ratio must be worse than in earlier results to be reported.
 const WORSE: f64 = 1.15;
 
 /// All runs of one scenario.
 pub struct Results {
     pub scenario: &'static Scenario,
-    /// The peer's results by run.
+    /// The peer's results, one for each run.
     pub peer: Vec<Outcome>,
-    /// The results of the server under test by run.
+    /// The results of the server under test, one for each run.
     pub ours: Vec<Outcome>,
     /// `true` if the server and the client share one CPU and wait for nothing else. The goals then use processor time,
     /// which does not depend on other programs.
@@ -36,7 +36,7 @@ impl Results {
         outcomes.iter().filter_map(|outcome| outcome.work.as_ref()).map(figure).collect()
     }
 
-    /// Returns the medians of the peer and of the server under test, and the median ratio of paired runs.
+    /// Returns the median of the peer, the median of the server under test, and the median ratio of paired runs.
     fn figure(&self, figure: impl Fn(&Work) -> f64 + Copy) -> [f64; 3] {
         paired(&Results::works(&self.peer, figure), &Results::works(&self.ours, figure))
     }
@@ -49,7 +49,7 @@ impl Results {
         paired(&all(&self.peer), &all(&self.ours))
     }
 
-    /// Returns the row in the table of work, if work was measured.
+    /// Returns the scenario's row in the table of work, or `None` if no work was measured.
     fn work_row(&self) -> Option<String> {
         self.ours.first().or(self.peer.first())?.work?;
         let [rates, cpu] = [self.figure(|work| work.rate), self.figure(|work| work.cpu)];
@@ -78,7 +78,7 @@ impl Results {
         ))
     }
 
-    /// Returns the goals for the ratios with a check mark or a cross.
+    /// Returns the goals for the ratios, each with a check mark or a cross.
     fn judgement(&self, rates: f64, cpu: f64) -> String {
         let goals = self.scenario.goals;
         let time = |share: usize| self.figure(|work| work.times[share])[2];
@@ -96,7 +96,7 @@ impl Results {
         words.collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns the rows in the table of other values.
+    /// Returns the scenario's rows in the table of other values.
     fn value_rows(&self) -> String {
         let values = self.ours.first().or(self.peer.first()).map_or([].as_slice(), |outcome| &outcome.values);
         let row = |value: &Value| {
@@ -117,7 +117,7 @@ impl Results {
     }
 }
 
-/// Returns both medians, and the median ratio of paired runs.
+/// Returns the median of each program, and the median ratio of paired runs.
 fn paired(peer: &[f64], ours: &[f64]) -> [f64; 3] {
     let ratios = peer.iter().zip(ours).map(|(peer, ours)| ours / peer);
     [median(peer.iter().copied()), median(ours.iter().copied()), median(ratios)]
@@ -138,7 +138,7 @@ pub fn tables(all: &[Results]) -> String {
     text
 }
 
-/// Returns messages about ratios that became worse than in `before`, the text of earlier results.
+/// Returns messages about ratios that are worse than in `before`, the text of earlier results.
 pub fn compare(all: &[Results], before: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     for results in all {

@@ -1,4 +1,4 @@
-//! Runs the scenarios several times on new servers, alternating between the two programs.
+//! Runs the scenarios several times on new servers, alternating between the server under test and its peer.
 //!
 //! Owns the order and the durations of the runs. Must not depend on the scenarios.
 
@@ -12,10 +12,10 @@ use super::process::Program;
 use super::report::{self, Results};
 use super::scenario::{Kind, Scenario};
 
-/// Time after which a quick run starts no more scenarios.
+/// Time after which no more scenarios are started in a quick run.
 const QUICK: Duration = Duration::from_secs(52);
 
-/// Time after which a scenario is not repeated, in a quick run and in a full run.
+/// Time after which a scenario is not repeated: in a quick run, and in a full run.
 const SHARE: [Duration; 2] = [Duration::from_millis(2500), Duration::from_secs(180)];
 
 /// The message for a server without a binlog.
@@ -68,7 +68,7 @@ pub fn run(args: &Args, sides: &Sides) {
     }
 }
 
-/// Runs one scenario repeatedly, alternating between the servers.
+/// Runs one scenario repeatedly on both servers, which alternate.
 fn repeat(scenario: &'static Scenario, args: &Args, sides: &Sides) -> Results {
     let mut results = Results { scenario, peer: Vec::new(), ours: Vec::new(), shared_cpu: false, problems: Vec::new() };
     let peer = if scenario.kind == Kind::Echo { &sides.echo } else { &sides.peer };
@@ -95,7 +95,7 @@ fn repeat(scenario: &'static Scenario, args: &Args, sides: &Sides) -> Results {
                 }
             }
         }
-        // Alternates which server runs first.
+        // The servers take turns in running first.
         sides.reverse();
         if start.elapsed() > SHARE[usize::from(!args.quick)] {
             break;

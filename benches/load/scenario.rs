@@ -11,7 +11,7 @@ pub struct Scenario {
     /// A description. An operation is a command unless the description says otherwise.
     pub about: &'static str,
     pub goals: Goals,
-    /// The peer, the requirements, and whether the scenario is part of a quick run.
+    /// Selects the peer, the requirements, and the runs that include the scenario.
     pub kind: Kind,
     /// Runs the scenario once.
     pub run: fn(Bench) -> Result<Outcome, String>,
@@ -22,22 +22,23 @@ pub struct Scenario {
 pub struct Goals {
     /// Minimum ratio of operations per second.
     pub rate: f64,
-    /// Maximum ratio of processor time per operation.
+    /// Maximum processor time per operation, relative to the peer.
     pub cpu: f64,
-    /// Maximum ratio of the median durations.
+    /// Maximum ratio of the median request durations.
     pub p50: f64,
-    /// Maximum ratio of the 99th percentiles of the durations.
+    /// Maximum ratio of the 99th percentiles of the request durations.
     pub p99: f64,
 }
 
 /// The kind of a scenario, see [`Scenario::kind`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A short scenario that is part of quick runs.
+    /// Part of quick runs and full runs.
     Quick,
     /// Part of full runs only.
     Full,
-    /// The peer is the echo server. Its requests are as long as puts with bodies of the scenario's size.
+    /// Compares with the echo server instead of another queue. Its requests are as long as puts with bodies of the
+    /// scenario's size.
     Echo,
     /// Requires servers with the option `-b`.
     Binlog,

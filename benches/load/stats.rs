@@ -40,7 +40,8 @@ impl Histogram {
         self.longest = 0;
     }
 
-    /// Returns the duration, in microseconds, that a `share` of all durations does not exceed.
+    /// Returns the smallest duration, in microseconds, that at least a `share` (0 to 1) of all durations does not
+    /// exceed.
     pub fn percentile(&self, share: f64) -> f64 {
         let rank = (self.all as f64 * share).ceil() as u64;
         let mut seen = 0;

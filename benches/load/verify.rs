@@ -1,7 +1,7 @@
 //! Verifies the replies of the server.
 //!
-//! Owns the bodies of jobs, which contain a number, and the ledger of IDs and delivered jobs. A job that is delivered
-//! twice, a wrong ID or a changed byte aborts the benchmark.
+//! Owns the numbered bodies of jobs, and the ledger of IDs and delivered jobs. A job that is delivered twice, a wrong
+//! ID or a changed byte aborts the benchmark.
 
 /// The size of the number at the beginning of a body, in bytes.
 const NUMBER: usize = 8;
@@ -9,7 +9,7 @@ const NUMBER: usize = 8;
 /// A bit that marks a job as delivered.
 const TAKEN: u64 = 1 << 63;
 
-/// Encodes puts with bodies of one size.
+/// Encodes puts. All bodies have the same size.
 #[derive(Debug)]
 pub struct Bodies {
     /// A complete put whose body contains the number 0.
@@ -17,7 +17,7 @@ pub struct Bodies {
     /// The offset of the body in the template.
     head: usize,
     length: usize,
-    /// The offset of the decimal number in a tag, if any.
+    /// The offset of the placeholder for the job's number in a tag, if any.
     digits: Option<usize>,
 }
 
@@ -84,7 +84,7 @@ impl Bodies {
 /// The jobs of one server, indexed by job number.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// For each job, its ID or 0 if it is unknown, and the bit [`TAKEN`].
+    /// For each job: the ID, or 0 if the ID is unknown, combined with the bit [`TAKEN`] after the delivery.
     ids: Vec<u64>,
     /// The number of delivered jobs.
     taken: usize,
@@ -98,7 +98,7 @@ impl Ledger {
         Ledger { echo: true, ..Ledger::default() }
     }
 
-    /// Reserves memory for `count` jobs. Growing the ledger during a measurement would delay requests.
+    /// Reserves memory for `count` jobs, because growing the ledger during a measurement would delay requests.
     pub fn expect(&mut self, count: usize) {
         self.ids.reserve_exact(count);
     }
@@ -131,7 +131,7 @@ impl Ledger {
             return Err(format!("job number {number} was given out as {known} and inserted as {id}"));
         }
         *entry |= id;
-        // Cheaply detects most duplicate IDs. Draining the queue detects the others.
+        // Detects most duplicate IDs. Draining the queue detects the remaining ones.
         if !self.echo && number > 0 && self.ids[number - 1] & !TAKEN == id {
             return Err(format!("id {id} was given twice"));
         }

@@ -3,7 +3,7 @@
 //! Owns the encoding of requests and the parsing of replies. Shares no code with the server, which keeps errors in the
 //! server's codec detectable. Must not check replies; the loads do.
 
-/// A request that the server answers in any state.
+/// A request to which the server replies in any state.
 pub const QUESTION: &[u8] = b"list-tube-used\r\n";
 
 /// The size of the reply to [`QUESTION`] in bytes.
@@ -14,7 +14,7 @@ const MAX_LINE: usize = 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reply<'a> {
-    /// The ID of a job that was put.
+    /// The ID of a new job.
     Inserted(u64),
     /// The ID and the body of a reserved job.
     Reserved(u64, &'a [u8]),
@@ -33,7 +33,7 @@ pub struct Out {
 }
 
 impl Out {
-    /// Adds a one-line request, given without CR LF, that has one reply.
+    /// Adds a one-line request that has one reply. `line` does not include the CR LF.
     pub fn line(&mut self, line: &str) {
         self.bytes.extend_from_slice(line.as_bytes());
         self.bytes.extend_from_slice(b"\r\n");
@@ -73,7 +73,8 @@ pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     }
 }
 
-/// Parses the number at offset `at`. Returns it with the offset of the next byte, or `None` if the input ends there.
+/// Parses the number at offset `at`. Returns the number and the offset of the next byte, or `None` if the input ends
+/// within the number.
 fn digits(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number: u64 = 0;
     for (place, byte) in bytes.get(at..)?.iter().enumerate() {
@@ -111,7 +112,8 @@ fn reserved(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     }
 }
 
-/// Parses a line other than a number reply. Leaves an incomplete `RESERVED` in the input, because its body can be long.
+/// Parses a line other than a number reply. Returns `None` for an incomplete `RESERVED` reply, and leaves it in the
+/// input, because its body can be long.
 fn line(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     let window = &bytes[..bytes.len().min(MAX_LINE)];
     if bytes.starts_with(b"RESERVED ") {

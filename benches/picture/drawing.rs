@@ -16,7 +16,7 @@ const COSTS: [(&str, &str); 7] = [
     ("logf0-64", "put with a log, synced"),
 ];
 
-/// The scenario and the value that show a job's memory.
+/// The scenario that measures a job's memory, and the name of the value.
 const MEMORY: (&str, &str) = ("mem-jobs", "bytes for a ready job of 64 bytes");
 
 /// Sizes in pixels: the width of the picture, the width of the labels, the longest bar, the height of a bar, and the
@@ -36,8 +36,8 @@ const STYLE: &str = "\
 /// The values of the peer and of the server under test.
 type Pair = (f64, f64);
 
-/// Draws the values in `results` as SVG. Skips missing rows, because a quick run does not have all rows. Returns `None`
-/// without any value of beanstalkd.
+/// Draws the values in `results` as SVG. Skips missing rows, because a quick run does not measure all scenarios.
+/// Returns `None` if `results` contains no value of beanstalkd.
 pub fn draw(results: &str) -> Option<String> {
     let costs: Vec<(&str, Pair)> =
         COSTS.iter().filter_map(|(scenario, words)| Some((*words, cost(results, scenario)?))).collect();
@@ -62,7 +62,7 @@ fn cells(line: &str) -> Vec<&str> {
     line.trim().trim_matches('|').split('|').map(str::trim).collect()
 }
 
-/// Returns the processor time of an operation in a scenario for the peer and for the server under test.
+/// Returns the processor time per operation in a scenario: the peer's value and that of the server under test.
 fn cost(results: &str, scenario: &str) -> Option<Pair> {
     let mut place = None;
     for line in results.lines().filter(|line| line.starts_with('|')) {
@@ -76,7 +76,7 @@ fn cost(results: &str, scenario: &str) -> Option<Pair> {
     None
 }
 
-/// Returns a value from the second table for the peer and for the server under test.
+/// Returns a value from the table of other values: the peer's value and that of the server under test.
 fn value(results: &str, (scenario, figure): (&str, &str)) -> Option<Pair> {
     let rows = results.lines().filter(|line| line.starts_with('|')).map(cells);
     let mut found = rows.filter(|cells| cells[0] == scenario && cells.get(1) == Some(&figure));
@@ -88,13 +88,13 @@ fn pair(cells: &[&str], place: usize) -> Option<Pair> {
     Some((number(place)?, number(place + 1)?))
 }
 
-/// Draws a heading at `y`. Returns the position of the first row below.
+/// Draws a heading at `y`. Returns the `y` of the row below the heading.
 fn heading(text: &mut String, y: usize, words: &str) -> usize {
     let _ = writeln!(text, r#"<text class="faint" x="16" y="{y}">{words}</text>"#);
     y + 12
 }
 
-/// Draws the bars of both servers with their values. Returns the position of the next row.
+/// Draws the bars of both servers with their values. Returns the `y` of the next row.
 fn row(text: &mut String, y: usize, words: &str, (theirs, ours): Pair, most: f64) -> usize {
     let _ = writeln!(text, r#"<text class="text" x="16" y="{}">{words}</text>"#, y + BAR + 4);
     for (class, figure, y) in [("theirs", theirs, y), ("ours", ours, y + BAR + 1)] {
@@ -110,7 +110,7 @@ fn row(text: &mut String, y: usize, words: &str, (theirs, ours): Pair, most: f64
     y + ROW
 }
 
-/// Returns the complete picture with a legend. `y` is the end of the rows.
+/// Returns the complete picture with a legend. `y` is the bottom edge of the rows.
 fn frame(rows: &str, y: usize) -> String {
     let height = y + 4;
     let font = "font-family=\"system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif\" font-size=\"13\"";

@@ -5,13 +5,14 @@
 
 use std::fmt::Write;
 
-/// The beginning of each table's header, and the number of columns of the table in RESULTS.md.
+/// For each table: the beginning of the header, and the number of columns in RESULTS.md.
 const TABLES: [(&str, usize); 2] = [("| scenario | what |", 10), ("| scenario | figure |", 6)];
 
-/// The beginning of the line with the commit.
+/// The beginning of the line in RESULTS.md that names the commit.
 const COMMIT: &str = "Measured at commit ";
 
-/// Returns `results` with the tables of `measured`, or `None` if either text lacks the tables.
+/// Returns the text of RESULTS.md with the tables and the commit replaced. Returns `None` if the tables are missing in
+/// either text.
 pub fn published(results: &str, measured: &str, commit: &str) -> Option<String> {
     let mut text = results.to_owned();
     for (head, columns) in TABLES {
@@ -49,7 +50,7 @@ pub fn csv(measured: &str) -> Option<String> {
     Some(text)
 }
 
-/// Expands a number with a suffix, for example `132k` to `132000`.
+/// Expands a number with the suffix `k` or `M`, for example `132k` to `132000`.
 fn number(cell: &str) -> String {
     let factor = if cell.ends_with('M') { 1e6 } else { 1e3 };
     match cell.strip_suffix(['k', 'M']).and_then(|number| number.parse::<f64>().ok()) {
@@ -64,7 +65,7 @@ fn rows<'a>(text: &'a str, head: &str) -> Option<impl Iterator<Item = &'a str>> 
     Some(text.lines().skip(begin + 2).take_while(|line| line.starts_with('|')))
 }
 
-/// Splits a row into its cells.
+/// Splits a row of a Markdown table into its cells.
 fn cells(line: &str) -> Vec<&str> {
     line.trim().trim_start_matches('|').trim_end_matches('|').split('|').map(str::trim).collect()
 }

@@ -1,9 +1,9 @@
 //! Measures the nanoseconds of an operation and, with valgrind, the instructions.
 //!
-//! Owns the rounds and the medians. Each round prepares the case again, and neither the preparation nor the cleanup is
-//! measured. Instructions are the difference between two runs under callgrind, with and without the operations, and
-//! therefore do not depend on the load of the machine. valgrind counts each repetition of a string instruction, which
-//! overestimates large copies. Must not depend on the cases.
+//! Owns the rounds and the medians. Each round prepares the case again; only the operations are measured, not the
+//! preparation and the cleanup. The number of instructions is the difference between two runs under callgrind, with and
+//! without the operations. It does not depend on the load of the machine, but overestimates large copies, because
+//! valgrind counts each repetition of a string instruction. Must not depend on the cases.
 //!
 //! Run `cargo bench --bench engine`. `-- --instructions` counts instructions, and `-- --only WORDS` selects cases.
 
@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 /// Number of rounds. The median is reported.
 const ROUNDS: usize = 7;
 
-/// Time limit for the rounds of a case. At least three rounds always run.
+/// Time after which no more rounds of a case are started, except for the first three rounds.
 const LONG: Duration = Duration::from_secs(5);
 
 /// Divisor for sizes under callgrind, which is about fifty times slower.
 const DIVIDE: usize = 20;
 
-/// Runs one round of a case.
+/// A function that runs one round of a case and returns the duration of the operations.
 type Round = Box<dyn Fn(Mode) -> Duration>;
 
 /// The part of a round to run.
@@ -59,7 +59,7 @@ impl Cases {
             }
             let time = start.elapsed();
             if counting {
-                // Dropping the state would be counted, and its cost depends on the operations.
+                // Does not drop the state. callgrind would count the drop, whose cost depends on the operations.
                 std::mem::forget(state);
             }
             time
@@ -74,7 +74,7 @@ pub fn run(collect: impl Fn(&mut Cases)) -> ExitCode {
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
     let after = |word: &str| arguments.iter().skip_while(|argument| *argument != word).nth(1);
     if arguments.is_empty() {
-        // `cargo test` starts benchmarks without arguments.
+        // `cargo test` starts a benchmark without arguments, which must not measure anything.
         println!("cargo bench --bench engine (or codec) [-- --instructions] [-- --only WORDS]");
         return ExitCode::SUCCESS;
     }
@@ -119,7 +119,7 @@ fn count(name: &str, operations: usize) -> Option<f64> {
     Some((whole as f64 - prepared as f64) / operations as f64)
 }
 
-/// Runs this program under callgrind and returns the number of instructions.
+/// Runs this program with `arguments` under callgrind and returns the number of instructions.
 fn instructions(arguments: &[&str]) -> Option<u64> {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);

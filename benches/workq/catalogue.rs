@@ -1,14 +1,13 @@
 //! The scenarios of the Workq benchmark with their names, descriptions and goals.
 //!
-//! Owns the list of scenarios. The data of a job has 100 bytes. Goals are absolute, because the original Workq server
-//! can no longer be built.
+//! Owns the list of scenarios. The data of a job has 100 bytes. Goals are absolute, because no peer exists.
 
 use super::jobs;
 use super::scenario::{row, Kind, Scenario, NO_GOALS};
 
 pub const BENCH: &str = "workq";
 
-/// There is no peer to compare with.
+/// No peer exists: the original Workq server can no longer be built.
 pub const PEER: Option<[&str; 2]> = None;
 
 use Kind::Quick;

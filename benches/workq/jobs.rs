@@ -37,7 +37,7 @@ fn number(name: &[u8], bytes: &[u8]) -> Result<usize, String> {
     }
 }
 
-/// Sends the same command for each job, in batches.
+/// Sends a command for each job, in batches.
 struct Each<F> {
     say: F,
     next: usize,
@@ -76,7 +76,7 @@ fn each(server: &Server, count: usize, say: impl FnMut(usize, &mut Out)) -> Resu
     driver.run(&mut load, Until::Work(count as u64, ALL))
 }
 
-/// Each connection leases jobs, and completes them if `completes` is `true`, until none is left.
+/// Leases jobs on each connection until none is left, and completes the jobs if `completes` is `true`.
 struct Leases {
     taken: Vec<bool>,
     asked: usize,
@@ -138,7 +138,7 @@ fn lease_all(server: &Server, jobs: usize, connections: usize, completes: bool) 
     }
 }
 
-/// Compares the rates of 50 connections and of one connection on one queue.
+/// Compares the rates of 50 connections and of one connection that lease from the same queue.
 pub fn shared(bench: Bench, jobs: usize, completes: bool) -> Result<Outcome, String> {
     let jobs = bench.scale.count(jobs);
     let run = |connections: usize| -> Result<Work, String> {
@@ -158,13 +158,13 @@ pub fn shared(bench: Bench, jobs: usize, completes: bool) -> Result<Outcome, Str
     Ok(outcome.and("server CPU µs a job, one connection", one.cpu, Goal::None))
 }
 
-/// Checks a queue of very many jobs: no TIMEOUT, and no job twice.
+/// Leases very many jobs. Fails on a TIMEOUT while jobs are ready, or on a job leased twice.
 pub fn exact(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     lease_all(&server, bench.scale.count(jobs), 50, false).map(Outcome::of)
 }
 
-/// Returns the resident memory in bytes after a pause.
+/// Returns the resident memory of the server in bytes after a pause.
 fn settled(server: &Server) -> f64 {
     std::thread::sleep(Duration::from_millis(500));
     server.rss() as f64

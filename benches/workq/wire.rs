@@ -3,13 +3,13 @@
 //! Owns the encoding of requests and the parsing of replies. Shares no code with the server, which keeps errors in the
 //! server's codec detectable. Must not check replies; the loads do.
 
-/// A request that the server answers in any state.
+/// A request to which the server replies in any state.
 pub const QUESTION: &[u8] = b"?\r\n";
 
 /// The size of the reply to [`QUESTION`] in bytes.
 pub const ANSWER: usize = b"-CLIENT-ERROR Unknown command\r\n".len();
 
-/// A line and the remaining input.
+/// A line without CR LF, and the remaining input.
 type Cut<'a> = (&'a [u8], &'a [u8]);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,7 +75,7 @@ pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     Ok(Some(reply))
 }
 
-/// Parses the rest of a reply with a leased job.
+/// Parses the reply line and the data of a leased job.
 fn leased(bytes: &[u8]) -> Result<Option<(Reply<'_>, &[u8])>, String> {
     let Some((head, rest)) = line(bytes) else { return Ok(None) };
     let mut words = head.split(|byte| *byte == b' ');

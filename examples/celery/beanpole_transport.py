@@ -79,7 +79,7 @@ class QoS(virtual.QoS):
 
 class Channel(virtual.Channel):
     QoS = QoS
-    # The server releases the jobs of a closed connection.
+    # The server itself releases the jobs of a closed connection.
     do_restore = False
     from_transport_options = virtual.Channel.from_transport_options + ("ttr",)
     ttr = 60
@@ -89,7 +89,7 @@ class Channel(virtual.Channel):
         server = connection.client
         self.queue = greenstalk.Client((server.hostname or "127.0.0.1", server.port or 11300))
         self.watched = {"default"}
-        # Commands of other threads. The pool acknowledges tasks while this channel waits for a job.
+        # Commands from other threads. The pool acknowledges tasks while this channel waits for a job.
         self.finished = deque()
         self.touched = monotonic()
 
@@ -97,7 +97,7 @@ class Channel(virtual.Channel):
         self.finished.append((command, reply))
 
     def catch_up(self):
-        """Sends the commands of other threads, and touches the jobs of running tasks."""
+        """Sends the commands from other threads, and touches the jobs of running tasks."""
         while self.finished:
             command, reply = self.finished.popleft()
             # The server buries the job after its last attempt. If another worker has reserved the job, the server
@@ -160,7 +160,7 @@ class Transport(virtual.Transport):
     Channel = Channel
     default_port = 11300
     driver_type = driver_name = "beanpole"
-    # Reserving waits for jobs. Pause only while the worker cannot fetch more jobs.
+    # Pause between attempts while the worker cannot accept more tasks. Otherwise, reserving itself waits for jobs.
     polling_interval = 0.05
     connection_errors = virtual.Transport.connection_errors + (OSError,)
     channel_errors = virtual.Transport.channel_errors + (greenstalk.BeanstalkdError,)

@@ -12,8 +12,8 @@ import (
 	"github.com/beanstalkd/go-beanstalk"
 )
 
-// Client adds commands to a connection. A Client must be used by only one goroutine, and only while no other command of
-// the connection waits for a reply.
+// Client adds commands to a connection. Only one goroutine can use a Client at a time, and only while no other command
+// of the connection waits for a reply.
 type Client struct {
 	*beanstalk.Conn
 	raw net.Conn
@@ -31,12 +31,12 @@ func dial() (Client, error) {
 	return Client{beanstalk.NewConn(raw), raw}, nil
 }
 
-// send returns the rest of the reply after one of the wanted words.
+// send sends a command. If the first word of the reply is one of the wanted words, it returns the rest of the reply.
 func (c Client) send(command string, wanted ...string) (string, error) {
 	if _, err := fmt.Fprintf(c.raw, "%s\r\n", command); err != nil {
 		return "", err
 	}
-	// The server sends nothing after the reply. The buffer therefore contains no part of a later reply.
+	// The server sends nothing after the reply. The discarded buffer therefore never contains a part of a later reply.
 	line, err := bufio.NewReader(c.raw).ReadString('\n')
 	word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	for _, name := range wanted {
@@ -50,13 +50,13 @@ func (c Client) send(command string, wanted ...string) (string, error) {
 	return "", fmt.Errorf("%s: got %q, %v", strings.Fields(command)[0], line, err)
 }
 
-// isReply returns true if err is the given error reply, which is one of the errors of go-beanstalk.
+// isReply returns true if err is reply, one of the error replies that go-beanstalk declares.
 func isReply(err, reply error) bool {
 	var failed beanstalk.ConnError
 	return err == reply || errors.As(err, &failed) && failed.Err == reply
 }
 
-// put returns the job's ID. With the tag `idp`, it returns the ID of an existing job with the same key.
+// put returns the job's ID. With the tag `idp`, put returns the ID of an existing job with the same key.
 func (c Client) put(body, tags string) (string, error) {
 	id, err := c.send(fmt.Sprintf("put 65536 0 60 %d %s\r\n%s", len(body), tags, body), "INSERTED")
 	id, _, _ = strings.Cut(id, " ")
@@ -68,8 +68,8 @@ func (c Client) setTube(tube, settings string) error {
 	return err
 }
 
-// fail returns the delay before the next attempt, or "" after the last attempt. The server keeps 4096 bytes of the
-// reason.
+// fail reports a failed attempt. It returns the delay before the next attempt, or "" after the last attempt. The server
+// keeps 4096 bytes of the reason.
 func (c Client) fail(id uint64, reason string) (string, error) {
 	return c.send(fmt.Sprintf("fail %d 65536 %d\r\n%s", id, len(reason), reason), "RELEASED", "BURIED")
 }

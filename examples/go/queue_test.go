@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// start runs a queue until the test ends and returns its address. Go starts programs from threads that can exit before
-// the process does. Unlike signals of the parent thread, --exit-with-parent watches the process.
+// start runs a queue until the test ends and returns its address. --exit-with-parent stops the queue if the test
+// process dies. Pdeathsig would not work, because Go starts programs from threads that can exit before the process
+// does.
 func start(t *testing.T) string {
 	program := os.Getenv("BEANPOLE")
 	if program == "" {

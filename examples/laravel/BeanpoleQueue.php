@@ -11,8 +11,8 @@
 //       return "idp:welcome-{$this->user}:3600 con:smtp:2";
 //   }
 //
-// `php artisan queue:work beanpole` runs the jobs. Laravel controls retries ($tries, $backoff), unless the tube has the
-// setting `try`: then a release and a crashed worker both count as a failed try.
+// `php artisan queue:work beanpole` runs the jobs. Laravel controls retries ($tries, $backoff). If the tube has the
+// setting `try`, the server also counts releases and crashed workers as failed tries.
 //
 // Needs: pda/pheanstalk 4. Tested with Laravel 8.83.
 

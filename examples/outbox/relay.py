@@ -1,12 +1,12 @@
 """Moves jobs from a PostgreSQL table to the queue, each exactly once: python3 relay.py 'dbname=shop'
 
-An application inserts a job into the table outbox (schema.sql) in the transaction that changes its data, so that either
-both are committed or neither. The relay deletes rows, puts their jobs, and commits. If the relay crashes before the commit,
-the rows still exist, and the next relay puts the jobs again. Because of the tag `idp`, the server ignores such a put if the
-job still exists, or ended within the last week. Several relays can run at a time.
+An application inserts a job into the table outbox (schema.sql) in the transaction that changes its data. A commit
+therefore includes both, and a rollback includes neither. The relay deletes rows, puts their jobs, and commits. If the
+relay crashes before the commit, the rows still exist, and the next relay puts the jobs again. Because of the tag `idp`,
+the server ignores such a put if the job still exists, or ended within the last week. Several relays can run at a time.
 
-The server needs `-b DIRECTORY -f0`, so that it stores a job before it replies. A job can still run twice if a worker crashes
-after the work but before the delete.
+The server needs `-b DIRECTORY -f0`, so that it stores a job before it replies. A job can still run twice if a worker
+crashes after the work but before the delete.
 
 Needs: pip install greenstalk psycopg2-binary
 """
@@ -39,7 +39,7 @@ def relay(database, queue):
 
 
 def wait(listener, seconds=60):
-    """Waits for a NOTIFY. The timeout also finds rows that were locked by a crashed relay."""
+    """Waits for a NOTIFY. After the timeout, the caller also finds rows that were locked by a crashed relay."""
     select.select([listener], [], [], seconds)
     listener.poll()
     listener.notifies.clear()

@@ -80,7 +80,7 @@ class RelayTest(unittest.TestCase):
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 7)
 
     def relay_all(self):
-        """Runs the relay until the table is empty. PostgreSQL unlocks the rows of a dead relay only after a while."""
+        """Runs the relay until the table is empty. PostgreSQL needs some time to unlock the rows of a dead relay."""
         end = time.monotonic() + 300
         with relay.Client() as queue:
             while self.rows():

@@ -16,7 +16,7 @@ VECTORS = play.load()
 
 class ClientTest(unittest.TestCase):
     def play(self, title):
-        """Starts the server's part of a vector. Returns a client connected to it."""
+        """Starts the server's part of the vector `title`. Returns a client connected to it."""
         listener = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(listener.close)
         self.difference = "not finished"
@@ -79,8 +79,7 @@ class ClientTest(unittest.TestCase):
             text = file.read()
         for title, steps in VECTORS.items():
             source = text.split(f"\n== {title}\n")[1].split("\n== ")[0]
-            # These vectors need a clock, synchronized clients or incomplete replies, which this program does not
-            # support.
+            # Skip vectors that need a clock, synchronized clients or incomplete replies.
             if re.search(r"^\+|^\w+\.$|\|\*|<n>|<any>", source, re.MULTILINE):
                 continue
             options = re.search(r"^options: (.*)$", source, re.MULTILINE)

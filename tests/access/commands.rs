@@ -13,7 +13,7 @@ pub const TUBE: &str = "t";
 
 pub const OTHER: &str = "o";
 
-/// For each command, the rights of which any one is sufficient.
+/// For each command, the rights that permit it. Any one of them is sufficient.
 const BEANSTALK: [(&str, &[&str]); 50] = [
     ("put", &["put"]),
     ("peek", &["look"]),
@@ -62,15 +62,16 @@ const BEANSTALK: [(&str, &[&str]); 50] = [
     ("set-tube", &["admin"]),
     ("fail", &["take"]),
     ("delete-batch", &["admin"]),
-    // Require the right on all tubes.
+    // Commands that require a right on all tubes.
     ("drain", &[]),
     ("undrain", &[]),
-    // The destination is a tube to which the client has no right.
+    // Refused with every right, because the client has no right on the destination tube.
     ("move-job", &[]),
     ("move-tube", &[]),
 ];
 
-/// Returns the server statistics that a refused command must not change, once all other connections are closed.
+/// Waits until all other connections are closed, and returns the server statistics that a refused command must not
+/// change.
 fn figures(operator: &mut Talk) -> Vec<String> {
     operator.wait_until_alone();
     let passing = ["cmd-stats:", "rusage", "uptime", "current-connections", "total-connections", "current-workers"];
@@ -138,7 +139,7 @@ fn each_beanstalk_command_with_each_right() {
             "move-tube" => format!("move-tube {TUBE} {OTHER} ready 1"),
             _ => command.to_owned(),
         };
-        // Prepares the connection for the command. The preparation itself can be refused.
+        // Prepares the connection for the command. The server may refuse the preparation.
         client.ask(&format!("use {TUBE}"));
         if command.starts_with("reserve") && client.ask(&format!("watch {TUBE}")) != "FORBIDDEN" {
             assert_eq!(client.ask("ignore default"), "WATCHING 1");
@@ -262,7 +263,7 @@ fn each_gearman_text_command_with_each_right() {
         ("verbose", &["open"]),
         ("status", &["look"]),
         ("prioritystatus", &["look"]),
-        // Shows the addresses of all clients.
+        // Returns the addresses of all clients.
         ("workers", &[]),
         ("show unique jobs", &["look"]),
         ("show jobs", &["look"]),
@@ -372,7 +373,7 @@ fn the_holder_of_a_job_can_finish_it() {
     assert_eq!(client.line(), "x");
     assert_eq!(client.ask(&format!("delete {other}")), "FORBIDDEN");
     assert_eq!(client.ask(&format!("delete {mine}")), "DELETED");
-    // For a job that does not exist, the reply is not FORBIDDEN.
+    // The reply is not FORBIDDEN, because the job does not exist.
     assert_eq!(client.ask(&format!("delete {mine}")), "NOT_FOUND");
 }
 
@@ -393,7 +394,7 @@ fn a_batch_delete_is_all_or_nothing() {
     assert_eq!(client.ask(&format!("delete-batch {one} {held} {free} {two}")), "FORBIDDEN");
     assert_eq!(client.ask(&format!("delete-batch {one} {held} 99 {two}")), "DELETED_BATCH 3 1");
     assert!(guarded.operator().ask(&format!("peek {free}")).starts_with("FOUND "));
-    // Uses more jobs than the server checks in one turn.
+    // Uses more jobs than the server checks before it serves other clients.
     let ids: Vec<String> = (0..1000).map(|_| new_job(&mut guarded.operator()).to_string()).collect();
     assert_eq!(client.ask(&format!("delete-batch {} {free}", ids[1..].join(" "))), "FORBIDDEN");
     assert_eq!(client.ask(&format!("delete-batch {}", ids.join(" "))), "DELETED_BATCH 1000 0");

@@ -14,7 +14,7 @@ use super::shown::put;
 use super::{digest, user, Guarded, Talk, OPERATOR};
 use crate::daemon::{run, Folder, PATIENCE};
 
-/// For each path, the rights of which any one is sufficient.
+/// For each path, the rights that permit the request. Any one of them is sufficient.
 const ROWS: [(&str, &[&str]); 33] = [
     ("GET /", &["open"]),
     ("GET /healthz", &["open"]),
@@ -33,7 +33,7 @@ const ROWS: [(&str, &[&str]); 33] = [
     ("POST /api/tubes/{tube}/pause", &["admin"]),
     ("POST /api/tubes/{tube}/settings", &["admin"]),
     ("POST /api/tubes/{tube}/clear", &["admin"]),
-    // The destination is a tube to which the client has no right.
+    // Refused with every right, because the client has no right on the destination tube.
     ("POST /api/tubes/{tube}/move", &[]),
     ("GET /api/connections", &["look"]),
     ("GET /api/history", &["look"]),
@@ -121,7 +121,7 @@ fn each_path_with_each_right() {
     });
 }
 
-/// Returns a server with two clients: one has the right `look` on some tubes, the other the right `put`.
+/// Returns a server with two clients: one has the right `look` on some tubes, the other has the right `put`.
 fn two() -> Guarded {
     Guarded::start(&format!(
         "eye token:sha256:{} look:mail*\nhand token:sha256:{} put:mail*",
@@ -182,7 +182,7 @@ fn a_body_is_read_only_from_an_authenticated_client() {
     let found = ask(&mut client, "POST /api/tubes/mail/put", "hand", &long);
     assert_eq!(found.status, 200, "the first request of a connection: {}", found.body);
     let mut client = guarded.connect("http");
-    // A valid token must not authorize later requests on the same connection.
+    // The valid token of a request must not authorize later requests on the same connection.
     assert_eq!(ask(&mut client, "GET /api/tubes", "eye", "").status, 200);
     assert_eq!(ask(&mut client, "POST /api/tubes/mail/put", "", "").status, 401);
     assert_eq!(ask(&mut client, "GET /api/tubes", "eye", "").status, 200);
@@ -191,7 +191,8 @@ fn a_body_is_read_only_from_an_authenticated_client() {
     let found = reply(&mut client);
     assert!(found.status == 401 && found.head.contains("Connection: close"), "{}", found.head);
     assert_eq!(client.rest(), "");
-    // A known client without the right is refused before the whole body has arrived, and the connection stays open.
+    // A request by an authenticated client without the right is refused before the whole body has arrived, and the
+    // connection stays open.
     let mut client = guarded.connect("http");
     let whole = request("POST /api/tubes/push/put", "hand", &long);
     let (most, last) = whole.split_at(whole.len() - 1);

@@ -46,7 +46,7 @@ fn sighup_reloads_the_access_file() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(me.ask("reserve-with-timeout 0"), "TIMED_OUT", "it never noticed");
-    // The server must keep the old rights if the new file is invalid.
+    // If the new file is invalid, the server keeps the old rights.
     fs::write(&path, "me user:0\n").expect("a file");
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("missing right");
@@ -59,7 +59,7 @@ fn sighup_reloads_the_access_file() {
     assert_eq!(connect().ask("watch a"), "WATCHING 2");
 }
 
-/// The file is a pipe here, which blocks a reader that waits for data.
+/// The access file is a FIFO. A reader that waits for data would block.
 #[test]
 fn an_unreadable_access_file_keeps_the_old_rights() {
     let (folder, path) = folder(&format!("me {} take put\n", user()));
@@ -130,7 +130,7 @@ fn check_access_shows_what_is_allowed_and_why() {
     assert!(ended.out.starts_with(&format!("{wrong}:1:2: missing proof")), "{ended:?}");
 }
 
-/// Clients with rights to different tubes must not be able to block each other's keys.
+/// A client must not be able to block the keys of another client that has rights on different tubes.
 // Tests promise P26.
 #[test]
 fn keys_are_separate_for_each_tube() {
@@ -156,7 +156,7 @@ fn keys_are_separate_for_each_tube() {
     // Within one tube, the concurrency limit still applies.
     assert_eq!(b.ask("put 0 0 60 1 con:k\r\nz"), "INSERTED 3");
     assert_eq!(b.ask("reserve-with-timeout 0"), "TIMED_OUT");
-    // Without access control, the number of tubes for one key is limited.
+    // Without access control, the number of tubes that use one key is limited.
     for tube in 0..100 {
         assert_eq!(b.ask(&format!("put 0 0 60 1 con:j tub:t{tube}\r\nx")), format!("INSERTED {}", 4 + tube));
     }

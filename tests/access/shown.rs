@@ -57,7 +57,7 @@ fn only_connections_of_visible_tubes_are_listed() {
         assert_eq!(talk.ask("ignore default"), "WATCHING 1");
         assert_eq!(talk.ask(&format!("name {name}")), "NAMED");
     }
-    // The client can see the holder, but not the tube of the holder's job.
+    // The client can see the holder, but not the tube of the job that the holder has reserved.
     assert_eq!(own.ask("watch secret"), "WATCHING 2");
     put(&guarded, &["secret"]);
     own.send(b"reserve\r\n");
@@ -67,7 +67,7 @@ fn only_connections_of_visible_tubes_are_listed() {
     assert!(list.contains("client: \"mailer\"") && list.contains("watches: \"mail\"\n"), "{list}");
     assert!(list.contains("state: working\n") && !list.contains("job:"), "{list}");
     assert!(!list.contains("secret") && !list.contains("spy"), "{list}");
-    // The list must not reveal that the other connection exists.
+    // The list must not reveal that another connection exists.
     assert_eq!(list.matches("- number:").count(), 1, "{list}");
     let all = guarded.operator().body("list-connections");
     assert!(all.contains("client: \"spy\"") && all.contains("job: 1\n  job-tube: secret\n"), "{all}");

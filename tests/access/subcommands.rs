@@ -1,4 +1,4 @@
-//! Tests each subcommand with only the rights that the man page lists, on only one tube.
+//! Tests each subcommand with only the rights that the man page lists, on a single tube.
 
 use std::process::Stdio;
 
@@ -88,7 +88,7 @@ fn subcommands_need_the_rights_that_the_manual_lists() {
             }
             running.join().expect("an end")
         });
-        // The job can be deleted before `wait` begins, which is an error.
+        // The job may be deleted before `wait` begins, which is an error.
         let is_late = name == "wait" && ended.err.contains("does not exist");
         assert!(ended.code == 0 || is_late, "{name}: {ended:?}");
         let refused = Guarded::start(&line(if rights[0] == "admin" { "look" } else { "admin" }.to_owned()));

@@ -63,7 +63,7 @@ fn other_commands_before_the_token_close_the_connection() {
         let mut client = guarded.connect("beanstalk");
         client.send(first.as_bytes());
         if first.starts_with("put 0 0 60 9") {
-            // The test never sends the rest of the line.
+            // The input is incomplete, and the client disconnects.
             drop(client);
             continue;
         }
@@ -87,7 +87,7 @@ fn a_wrong_token_is_counted_and_delayed() {
         let stats = guarded.operator().body("stats");
         assert!(stats.contains(&format!("failed-auths: {}\n", number + 1)), "{stats}");
     }
-    // A slow client must not delay other clients.
+    // An incomplete token line of one client must not delay other clients.
     let mut late = guarded.connect("beanstalk");
     let begin = Instant::now();
     late.send(b"auth wrong\r\n");

@@ -13,7 +13,7 @@ use crate::trial::Trial;
 
 const ANSWER: Duration = Duration::from_secs(3);
 
-/// The server's reply to `list-tube-used`.
+/// The server's reply to `list-tube-used` on a new connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
     Served,
@@ -33,7 +33,7 @@ fn connect_from(source: &str, daemon: &Daemon) -> TcpStream {
 }
 
 fn ask(stream: &mut TcpStream) -> Answer {
-    // The server can refuse the connection before the request is sent.
+    // The server may close the connection before the request is sent.
     let _ = stream.write_all(b"list-tube-used\r\n");
     let mut bytes = [0; 64];
     match stream.read(&mut bytes) {
@@ -56,7 +56,7 @@ pub fn one_address(trial: &mut Trial) {
     let mut second: Vec<_> = (0..10).map(|_| connect_from("127.0.0.3", &daemon)).collect();
     let answers: Vec<Answer> = second.iter_mut().map(ask).collect();
     trial.same("another address", answers, vec![Answer::Served; 10]);
-    // After disconnections, the address can connect again.
+    // After some connections of the address are closed, the address must be able to connect again.
     first.truncate(9);
     let end = Instant::now() + ANSWER;
     while ask(&mut connect_from("127.0.0.2", &daemon)) != Answer::Served {
@@ -68,14 +68,14 @@ pub fn one_address(trial: &mut Trial) {
     }
 }
 
-/// Shell commands that run the program in a network namespace with a non-loopback address.
+/// Shell commands that run the program in a network namespace whose loopback interface also has the address 10.77.0.1.
 const APART: &str =
     "exec unshare -rn sh -c 'ip link set lo up && ip addr add 10.77.0.1/32 dev lo && exec \"$0\" \"$@\"' \"$0\" \"$@\"";
 
-/// The non-loopback address in the network namespace, with the port.
+/// An address outside 127.0.0.0/8, with the port.
 const ADDRESS: &str = "10.77.0.1:11300";
 
-/// Other clients use all connections. An operator must still be admitted through the Unix socket.
+/// Other clients use all TCP connections. An operator must still be able to connect through the Unix socket.
 pub fn operator(trial: &mut Trial) {
     let tools = ["unshare -rn ip link set lo up", "nsenter --version"];
     if !tools.iter().all(|tool| succeeds(tool)) {

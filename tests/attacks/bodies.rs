@@ -1,4 +1,4 @@
-//! Attacks with announced bodies that do not arrive or arrive incompletely, and with results that no client collects.
+//! Attacks with bodies that are announced but arrive incompletely or never, and with results that no client collects.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use crate::wire::{put, Wire};
 /// The value of `--max-memory` for the attacked server.
 const MAX_MEMORY: &str = "64M";
 
-/// Announced body sizes, in bytes. Their sum fills the available memory.
+/// Announced body sizes, in bytes. Together, the connections announce more than the available memory.
 const ANNOUNCED: [u32; 7] = [60_000_000, 5_000_000, 500_000, 50_000, 5000, 500, 50];
 
 /// The number of connections that announce each size.
@@ -22,13 +22,13 @@ const FOR_EACH: usize = 12;
 /// Time for which the attackers stay connected.
 const LENGTH: Duration = Duration::from_secs(1);
 
-/// Sends puts that announce bodies, without the bodies.
+/// Sends puts that announce bodies, but does not send the bodies.
 pub fn announced(trial: &mut Trial) {
     let daemon = trial.start(&["-z", "67108864"], &["-t", "1", "--max-memory", MAX_MEMORY]);
     announce(trial, &daemon, || daemon.tcp(), |size| format!("put 0 0 60 {size}\r\n").into_bytes());
 }
 
-/// Sends Gearman packets that announce a size and contain only the function and an empty unique name.
+/// Sends Gearman packets that announce a large size, but contain only the function and an empty unique name.
 pub fn announced_to_gearman(trial: &mut Trial) {
     const SUBMIT_JOB_BG: u32 = 18;
     let options = ["-t", "1", "--max-memory", MAX_MEMORY, "--gearman=127.0.0.1:0"];
@@ -104,7 +104,7 @@ pub fn results(trial: &mut Trial) {
     });
 }
 
-/// Deletes jobs to leave gaps that are too small for the next, larger jobs, until the memory limit is reached.
+/// Deletes jobs to leave gaps that are too small for larger jobs, until the memory limit is reached.
 pub fn holes(trial: &mut Trial) {
     // The sizes of the jobs in bytes. The second number N means that only every Nth job of this size is kept.
     const PLAN: [(usize, usize); 4] = [(1100, 4), (4200, 2), (9000, 2), (60_000, 1)];

@@ -90,7 +90,8 @@ pub fn cycle(wire: &mut Wire) {
     finish_cycle(wire, id);
 }
 
-/// Like `cycle`, but sends the body separately, which makes the server allocate a buffer before the body arrives.
+/// Like `cycle`, but sends the body later than the command line. The server must therefore allocate a buffer before the
+/// body arrives.
 pub fn cycle_in_parts(wire: &mut Wire) {
     const SIZE: usize = 500_000;
     wire.send(format!("put 0 0 60 {SIZE}\r\n"));

@@ -1,4 +1,4 @@
-//! Attacks with one event that affects very many jobs: dead letters, groups and schedules.
+//! Attacks in which one event affects very many jobs: dead letters, groups and schedules.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub fn dead_letters(trial: &mut Trial) {
     trial.same("left", tube_figure(&daemon, "attack", "current-jobs-reserved"), 0);
 }
 
-/// Deletes the last member of a group on which very many jobs wait.
+/// Deletes the last member of a group while very many jobs wait for the group.
 pub fn dependents(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     let member = put_each(&daemon, 1, "member", |_| "grp:g".to_owned());

@@ -6,7 +6,7 @@ use crate::bystander::Times;
 use crate::rows::Row;
 use crate::trial::{Memory, Seen, MIB};
 
-/// The results of one attack on each program.
+/// The results of one attack, for each attacked program.
 pub struct Result {
     pub row: &'static Row,
     pub ours: Seen,

@@ -1,6 +1,6 @@
 //! The table of attacks: the code and description of each attack, and whether beanstalkd supports its commands.
 //!
-//! Codes begin with M for memory, T for time, or O for order and admission. The number has no meaning.
+//! Codes begin with M for memory, T for time, or O for order and admission. The number after the letter has no meaning.
 
 use crate::trial::Trial;
 use crate::{access, bodies, bursts, floods, no_memory, order, related, scans, slow_disk, unread};

@@ -15,7 +15,7 @@ pub fn reserve_over_many_tubes(trial: &mut Trial) {
     const AT_ONCE: u64 = 200;
     let daemon = trial.start(&[], &["-t", "1"]);
     let attacker = watcher(&daemon, "t", 90_000);
-    // If the whole server had no ready jobs, it would not search the tubes at all.
+    // Adds a ready job in an unwatched tube, because a server without any ready job does not search the tubes.
     Jobs::ready("elsewhere", 1).put(&daemon);
     trial.beside(&daemon, |_| {
         for _ in 0..4 {

@@ -16,7 +16,7 @@ use crate::wire::figure;
 /// Minimum number of bytes in one write.
 const PIECE: usize = 1 << 15;
 
-/// A set of connections stops sending when the server has accepted nothing for this time.
+/// Time without progress after which a set of connections stops sending.
 const STALLED: Duration = Duration::from_millis(700);
 
 /// Returns the address of the listener for `protocol`, which is `Gearman` or `Workq`.
@@ -102,7 +102,7 @@ pub fn pipeline(
     let mut reader = BufReader::with_capacity(1 << 16, stream);
     std::thread::scope(|scope| {
         let end = EndOnPanic(stream);
-        // If a write fails, the reader reports the cause.
+        // Ignores a failed write: the reader fails as well and reports the cause.
         scope.spawn(move || pieces.map(|piece| (&*stream).write_all(&piece)).all(|sent| sent.is_ok()));
         let mut line = Vec::new();
         for number in 0..lines {
@@ -164,7 +164,7 @@ pub fn list_tubes(client: &mut Client) -> Vec<String> {
     text.lines().filter_map(|line| line.strip_prefix("- ")).map(str::to_owned).collect()
 }
 
-/// A set of connections that send the same bytes as far as the server accepts them, and do not read.
+/// A set of connections that send the same bytes until the server stops reading, and never read.
 pub struct Clients {
     members: Vec<(TcpStream, usize)>,
     /// The number of connections that the server has closed.

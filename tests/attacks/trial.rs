@@ -31,13 +31,13 @@ const BEFORE: Duration = Duration::from_millis(400);
 /// Time limit for the program to process the attackers' input.
 const TAKING: Duration = Duration::from_secs(10);
 
-/// Time for which the program must be idle, except for work caused by the bystander.
+/// Time for which the program must be idle, apart from serving the bystander.
 const WINDOW: Duration = Duration::from_millis(800);
 
-/// Time limit after the attack for the program to release memory under light traffic.
+/// Time limit for the program to release the attackers' memory, under light traffic.
 const AFTERWARDS: Duration = Duration::from_secs(3);
 
-/// Resident memory, in bytes. Does not include the kernel's socket buffers.
+/// Resident memory of the program in bytes, without the kernel's socket buffers.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Memory {
     pub start: u64,
@@ -76,7 +76,7 @@ impl Trial {
         &self.program
     }
 
-    /// Starts the program. Options in `both` are passed to either program, and those in `ours` only to beanpole.
+    /// Starts the program with the options in `both`. beanpole also gets the options in `ours`.
     pub fn start(&self, both: &[&str], ours: &[&str]) -> Daemon {
         self.start_within("", both, ours)
     }
@@ -151,15 +151,15 @@ impl Trial {
         self.check(after <= limit, || format!("it still has {} MiB, more than {}", after / MIB, limit / MIB));
     }
 
-    /// Records a panic as a problem, which keeps earlier measurements.
+    /// Runs `work`. Records a panic as a problem, so that earlier measurements are kept.
     fn catching(&mut self, work: impl FnOnce(&mut Trial)) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(self))) {
             self.seen.problems.push(message(&*panic));
         }
     }
 
-    /// Waits until the program's memory is constant and its processor is mostly idle. Unread input in the kernel's
-    /// buffers does not count.
+    /// Waits until the program's memory is constant and its processor usage is low. Ignores unread input in the
+    /// kernel's buffers.
     pub fn wait_until_idle(&self, daemon: &Daemon) {
         let end = Instant::now() + TAKING;
         let state = || resident(daemon.pid()).map(|(rss, _)| (rss, daemon.cpu_time()));
@@ -175,7 +175,8 @@ impl Trial {
         }
     }
 
-    /// Puts, reserves and deletes jobs until the memory falls to `wanted` bytes or the time limit ends.
+    /// Puts, reserves and deletes jobs until the program's memory is at most `wanted` bytes or the time limit is
+    /// reached.
     fn light_traffic(&mut self, daemon: &Daemon, wanted: u64) {
         let mut wire = Wire::to(daemon);
         use_only(&mut wire, "afterwards");

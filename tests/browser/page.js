@@ -360,7 +360,7 @@ async function views(page, web, queue) {
   await page.locator('#to-schedules').click();
   await until(async () => (await cells(1))[0], 'nightly');
   await until(async () => /^missed \d+$/.test((await cells(5))[0]), true);
-  // Short words must not be wrapped, and a single page must not have buttons for other pages.
+  // Short words must not wrap, and a list with only one page must not have paging buttons.
   await until(async () => page.locator('#rows td[data-label=tube]').first().evaluate((cell) => cell.offsetWidth >= 80), true);
   await until(() => page.locator('#after').isHidden(), true);
   await picture(page, 'schedules');
@@ -462,7 +462,7 @@ async function main() {
     const strange = [], complaints = [];
     page.on('request', (request) => { if (!request.url().startsWith('http://127.0.0.1:' + server.web + '/')) strange.push(request.url()); });
     page.on('pageerror', (error) => complaints.push(String(error)));
-    // A tube that has just become empty can be gone when the page requests it again.
+    // A tube can disappear when it becomes empty, before the page requests it again.
     const isGone = (message) => /status of 404/.test(message.text()) && /\/api\/tubes\/[^/]+$/.test(message.location().url);
     page.on('console', (message) => { if (message.type() === 'error' && !isGone(message)) complaints.push(message.text()); });
     await page.goto('http://127.0.0.1:' + server.web + '/');

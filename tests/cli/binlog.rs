@@ -59,7 +59,7 @@ fn a_file_instead_of_a_directory_exits_with_10() {
     assert_eq!(fs::read(&file).unwrap(), b"precious");
 }
 
-/// The server creates the last directory of the path with access for its owner only.
+/// The server creates the last directory of the path. Only the owner has access to the new directory.
 #[test]
 fn a_missing_directory_is_created() {
     let folder = Folder::new();
@@ -96,14 +96,14 @@ fn a_directory_in_use_exits_with_10() {
         run(&["-p", "0", "-b", name(&folder)]).failed(NO_FOLDER, &[" ERROR ", name(&folder)]);
     }
     first.client().put(b"x", 0, 0, 60).unwrap();
-    // A stale lock file after a crash must not prevent the next start.
+    // A lock file that remains after a crash must not prevent the next start.
     first.signal(Signal::SIGKILL);
     drop(first);
     let second = Daemon::start(&["-b", name(&folder)]);
     assert!(second.client().put(b"x", 0, 0, 60).unwrap() > 1);
 }
 
-/// Files must belong to the user given by `-u`, including files of later starts.
+/// All files must belong to the user given by `-u`, including files created after a restart.
 #[test]
 fn the_files_belong_to_the_user() {
     if !is_root() {

@@ -35,7 +35,7 @@ impl Background {
         program.arg("-P").arg(&pid_file).arg("-l").arg(&log).args(arguments);
         let ended = run_command(program);
         assert_eq!((ended.code, ended.out.as_str(), ended.err.as_str()), (0, "", ""), "{}", read(&folder, "log"));
-        // When the parent process exits, the daemon must have created the file and opened the port.
+        // The parent process exits only after the daemon has created the PID file and opened the port.
         let pid = read(&folder, "pid").trim().parse().expect("the number of a process");
         drop(TcpStream::connect(free).expect("it listens"));
         Background { folder, address: free, pid }
@@ -45,7 +45,7 @@ impl Background {
         kill(Pid::from_raw(self.pid), signal).expect("a process of ours");
     }
 
-    /// Waits until the daemon has removed its PID file, which is its last action.
+    /// Waits until the daemon has removed its PID file, which it does last.
     fn wait(&self) {
         wait_until("it has ended", || !self.folder.file("pid").exists());
     }
@@ -171,7 +171,7 @@ fn usr1_stops_the_server_when_no_jobs_remain() {
     assert!(daemon.folder.file("pid").exists());
     stream.write_all(&packet(13, &[handle, b"\0"].concat())).expect("a connection");
     daemon.wait();
-    // Without jobs, SIGUSR1 ends the server immediately.
+    // Without jobs, the server exits immediately after SIGUSR1.
     let daemon = Background::start(&[]);
     daemon.signal(Signal::SIGUSR1);
     daemon.wait();

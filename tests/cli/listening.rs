@@ -18,7 +18,7 @@ fn listening() -> Vec<(String, u16)> {
     let mut found = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
         let text = fs::read_to_string(table).unwrap_or_default();
-        // State 0A is LISTEN. Skip thousands of other lines.
+        // State 0A is LISTEN. Skips thousands of lines for other states.
         for line in text.lines().filter(|line| line.contains(" 0A ")) {
             let (host, port) = line.split_whitespace().nth(1).and_then(|it| it.split_once(':')).expect("an address");
             found.push((host.to_owned(), u16::from_str_radix(port, 16).expect("a port")));
@@ -35,7 +35,7 @@ fn the_default_address_is_localhost() {
     assert_eq!(address.ip(), Ipv4Addr::LOCALHOST);
     assert_ne!(address.port(), 0);
     let localhost = format!("{:08X}", u32::from(Ipv4Addr::LOCALHOST).to_be());
-    // A parallel test can use the same port on its own address.
+    // A parallel test can use the same port on another address.
     let listening = listening();
     assert!(listening.contains(&(localhost, address.port())), "{listening:?}");
     assert!(!listening.iter().any(|(host, port)| *port == address.port() && is_any(host)), "{listening:?}");
@@ -95,7 +95,7 @@ fn wildcard_addresses_of_both_families_can_be_combined() {
         println!("skipped: no IPv6");
         return;
     }
-    // The ports are below the ephemeral range, which the kernel uses for other tests.
+    // The ports are below the ephemeral range, from which the kernel chooses ports for other tests.
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     let taken: Vec<u16> = listening().into_iter().map(|(_, port)| port).collect();
     let port = (first..first + 1000).find(|port| !taken.contains(port)).expect("a free port");
@@ -160,7 +160,7 @@ fn a_server_without_descriptors_recovers_after_disconnections() {
         for _ in 0..3 {
             let crowd: Vec<_> = (0..40).map(|_| daemon.tcp()).collect();
             drop(crowd);
-            // Until then, the server refuses or closes new connections.
+            // While the server has no free descriptors, it refuses or closes new connections.
             wait_until("somebody is served", || {
                 Client::connect(daemon.address()).is_ok_and(|mut client| client.put(b"x", 0, 0, 60).is_ok())
             });

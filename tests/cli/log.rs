@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use super::daemon::{command, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::read_all;
 
-/// A file that only a group can read causes no warning, because the group can exist to protect the token.
+/// A token file that is readable for its group, but not for all users, causes no warning.
 #[test]
 fn a_token_that_all_users_can_read_is_reported() {
     let folder = Folder::new();
@@ -28,7 +28,7 @@ fn a_token_that_all_users_can_read_is_reported() {
     }
 }
 
-/// Runs a server that executes various commands and stops. Returns the log and the address of a client.
+/// Runs a server that executes various commands and stops. Returns the log and a client's address.
 fn lived(arguments: &[&str]) -> (String, String) {
     let daemon = Daemon::start(arguments);
     let mut client = daemon.client();
@@ -175,7 +175,7 @@ fn unix_socket_connections_are_logged() {
     assert!(log.contains(": connected from unix\n"), "{log}");
 }
 
-/// Clients determine the number of dead letters, and a message for each would fill the log.
+/// Clients determine the number of dead letters, so logging every failure could fill the log.
 #[test]
 fn stuck_dead_letters_are_logged_once_per_second() {
     const JOBS: usize = 500;
@@ -196,7 +196,7 @@ fn stuck_dead_letters_are_logged_once_per_second() {
     let lines = log.matches("cannot take it").count();
     assert!((1..=1 + begun.elapsed().as_secs() as usize).contains(&lines), "{lines} lines: {log}");
     assert!(log.contains("job 2: buried"), "{log}");
-    // Each command must run in a separate turn. The client therefore waits for each reply.
+    // Waits for each reply, because the commands must run separately.
     std::thread::sleep(Duration::from_secs(1));
     client.put(b"x", 0, 0, 60).unwrap();
     client.reserve(Some(0)).unwrap().expect("the job");
@@ -212,7 +212,7 @@ fn stuck_dead_letters_are_logged_once_per_second() {
 fn the_journal_gets_levels_and_no_timestamps() {
     let script = "export JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2); exec \"$0\" \"$@\"";
     let daemon = Daemon::spawn(shell(script, &["-p", "0", "-VVc"]));
-    // The client stays connected, because its disconnection would add another line.
+    // Keeps the client connected, because a disconnection would add a log line.
     let mut client = daemon.client();
     client.put(b"x", 0, 0, 60).unwrap();
     daemon.signal(Signal::SIGTERM);
@@ -228,7 +228,7 @@ fn the_journal_gets_levels_and_no_timestamps() {
     assert!(log.contains("\n<7>"), "{log}");
 }
 
-/// If JOURNAL_STREAM was inherited from a parent process, it does not describe the current stderr.
+/// JOURNAL_STREAM may describe another stream if the variable was inherited from a parent process.
 #[test]
 fn other_streams_than_the_journal_get_timestamps() {
     for stream in ["1:1", "", "x", "8:12:3"] {
@@ -295,7 +295,7 @@ impl Deaf {
 
 impl Drop for Deaf {
     fn drop(&mut self) {
-        // The process can have exited already.
+        // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Tests that the default of `--max-memory` is below the memory limits of the system.
+//! Tests that the default of `--max-memory` is below the memory limits of the process.
 
 use super::daemon::{shell, Daemon};
 

@@ -10,7 +10,7 @@ use super::daemon::{command, run, run_command, Daemon, Folder, Signal, PATIENCE}
 
 const BAD_USAGE: i32 = 5;
 
-/// Invalid arguments, and words that the error message must contain.
+/// Invalid arguments, each with words that the error message must contain.
 const REFUSED: [(&str, &[&str]); 44] = [
     ("-x", &["unknown flag: -x"]),
     ("-Vx", &["unknown flag: -x"]),
@@ -104,7 +104,7 @@ fn the_version_goes_to_stdout() {
     }
 }
 
-/// A closed pipe or a full disk must not cause a panic when output is written.
+/// A failure to write the output, because of a closed pipe or a full disk, must not cause a panic.
 #[test]
 fn failed_output_does_not_change_the_exit_code() {
     let full = || File::options().write(true).open("/dev/full").expect("a device that is full");

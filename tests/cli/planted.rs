@@ -11,7 +11,7 @@ use super::gearmand::gearmand;
 use super::is_root;
 use super::user::{as_nobody, nobody};
 
-/// A directory owned by the user nobody, and a directory owned by root that contains a private file.
+/// Two directories: one owned by the user nobody, the other owned by root and containing a private file.
 struct Planted {
     theirs: Folder,
     ours: Folder,
@@ -32,7 +32,7 @@ impl Planted {
         self.ours.file("secret")
     }
 
-    /// Returns a symbolic link and a hard link to the private file.
+    /// Returns the paths of a symbolic link and of a hard link to the private file.
     fn ways(&self) -> [PathBuf; 2] {
         let (soft, hard) = (self.theirs.file("soft"), self.theirs.file("hard"));
         symlink(self.secret(), &soft).expect("a link");
@@ -116,7 +116,8 @@ fn the_binlog_is_not_created_in_root_s_directory() {
     planted.is_untouched();
 }
 
-/// The server writes the port to a temporary file with a predictable name.
+/// The server writes the port file through a temporary file with a predictable name. Another user can create a link
+/// with that name.
 #[test]
 fn the_port_file_does_not_overwrite_root_s_files() {
     if !is_root() {
@@ -168,8 +169,8 @@ fn links_of_the_administrator_are_followed() {
     child.wait().expect("our child");
 }
 
-/// Without a sync of the parent directory, a power failure can remove a new directory with its jobs. The test uses a
-/// parent that cannot be opened, which makes the attempt to sync visible.
+/// Without a sync of the parent directory, a power failure can remove a new directory together with its jobs. In the
+/// test, the parent cannot be opened, and the error message shows that the program tried to sync it.
 #[test]
 fn the_directory_entry_of_a_new_binlog_is_synced() {
     if !is_root() {

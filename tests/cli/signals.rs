@@ -48,7 +48,7 @@ fn usr1_cannot_be_undone() {
 fn a_put_in_progress_is_refused_too() {
     let daemon = Daemon::start(&[]);
     let mut client = daemon.client();
-    // The reply to the first command shows that the incomplete put has arrived too.
+    // The reply to the first command shows that the incomplete put has arrived as well.
     client.send(b"list-tube-used\r\nput 0 0 60 5\r\nhel").unwrap();
     assert_eq!(client.line().unwrap(), "USING default");
     drain(&daemon);
@@ -71,7 +71,7 @@ fn workers_continue_to_wait_while_the_server_drains() {
     assert_eq!(worker.line().unwrap(), "RESERVED 1 1");
 }
 
-/// nohup and background jobs of shells rely on ignored signals remaining ignored.
+/// Under nohup and as a background job of a shell, the program starts with ignored signals, which must remain ignored.
 #[test]
 fn a_server_under_nohup_survives_sighup() {
     let daemon = Daemon::spawn(shell("trap '' HUP; exec \"$0\" \"$@\"", &["-p", "0"]));
@@ -91,7 +91,7 @@ fn sigpipe_and_sigstop_do_not_stop_the_server() {
         daemon.signal(signal);
     }
     for _ in 0..20 {
-        // Sends commands without reading the replies.
+        // Sends commands and disconnects without reading the replies.
         daemon.client().send(b"stats\r\nstats\r\nstats\r\n").unwrap();
     }
     client.put(b"x", 0, 0, 60).unwrap();
@@ -115,7 +115,7 @@ fn tube_settings_are_read_at_the_start_and_on_sighup() {
     std::fs::write(&file, "mail ttl:0\n").unwrap();
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("line 1: invalid settings: mail ttl:0; keeping the previous configuration");
-    // A FIFO without a writer blocks the reading server until the FIFO is opened for writing, even after a signal.
+    // Opening a FIFO without a writer blocks the server, even after a signal, until a writer opens the FIFO.
     std::fs::remove_file(&file).unwrap();
     nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
     daemon.signal(Signal::SIGHUP);

@@ -9,14 +9,14 @@ use socket2::{Domain, Socket, Type};
 use super::daemon::{wait_until, Daemon, Signal, PATIENCE};
 use super::{is_socket, read_all};
 
-/// Time that the server gives slow clients to read their last replies.
+/// Time limit for slow clients to read their last replies when the server stops.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Size, in bytes, of a job body that makes replies long.
 const BODY: usize = 60_000;
 
-/// Returns the signals that stop the server. If the test process ignores a signal, for example under nohup, so does the
-/// server, and the signal is omitted.
+/// Returns the signals that stop the server. Omits signals that the test process ignores, for example under nohup,
+/// because the server inherits this setting.
 pub fn ends() -> impl Iterator<Item = Signal> {
     let status = fs::read_to_string("/proc/self/status").expect("our own status");
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("the signals that are ignored");
@@ -42,7 +42,7 @@ fn owe(daemon: &Daemon, stream: &mut impl Write, replies: usize, last: &str) {
     stream.write_all(("peek 1\r\n".repeat(replies) + last).as_bytes()).unwrap();
     let mut peeked = || other.figure("stats", "cmd-peek").unwrap().parse::<usize>().unwrap();
     wait_until("the commands are carried out", || peeked() == replies);
-    // Keeps the connection open to hold the reservation. Otherwise, a waiting client would get the job.
+    // Keeps the connection open. Otherwise, the job would be released, and a waiting client would get it.
     std::mem::forget(other);
 }
 
@@ -116,15 +116,16 @@ fn the_stop_does_not_wait_forever_for_a_tcp_client_that_never_reads() {
     stops(&daemon, Signal::SIGTERM);
 }
 
-/// Like [`read_all`], but starts to read only after a server that does not wait would have closed its connections.
+/// Like [`read_all`], but starts late. A server that does not wait for slow clients would already have closed the
+/// connection.
 fn read_late(daemon: &Daemon, stream: &mut impl Read) -> Vec<u8> {
     wait_until("nobody is let in any more", || !daemon.path().exists());
     std::thread::sleep(Duration::from_millis(50));
     read_all(stream)
 }
 
-/// Returns `whole`. Panics if bytes are missing although the client read them within the server's time limit. On a
-/// slower machine, the caller retries.
+/// Returns `whole`. Panics if the reply is incomplete although the client read it within the server's time limit. On a
+/// slow machine, the caller can retry.
 fn is_whole(whole: bool, signalled: Instant) -> bool {
     let took = signalled.elapsed();
     assert!(whole || took >= LAST_WORDS, "replies are missing that were read in {took:?}");
@@ -146,7 +147,7 @@ fn arrive(last: &str) {
     });
 }
 
-/// The server must send all outstanding replies that did not fit into the socket buffer.
+/// The server must send all outstanding replies, including those that did not fit into the socket buffer.
 #[test]
 fn outstanding_replies_arrive() {
     arrive("");
@@ -167,7 +168,8 @@ fn outstanding_replies_arrive_despite_unread_commands() {
 fn arrive_though_more_commands_do_not() -> bool {
     let daemon = Daemon::start(&[]);
     let mut stream = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    // With a small buffer, the last replies are still in the server's kernel when the server has sent them.
+    // With a small receive buffer, the server's kernel still contains the last replies when the server has sent
+    // everything.
     stream.set_recv_buffer_size(4096).unwrap();
     stream.connect(&daemon.address().into()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

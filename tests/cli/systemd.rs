@@ -14,10 +14,10 @@ use nix::sys::signal::{signal, SigHandler};
 use super::daemon::{command, run, run_command, shell, Daemon, Folder, Signal, PATIENCE};
 use super::{is_socket, NO_ADDRESS};
 
-/// Passes one socket, received as stdin.
+/// A script that receives one socket as stdin and passes it to the program in the way of systemd.
 const ONE: &str = "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" \"$@\"";
 
-/// Passes two sockets, received as stdin and stdout.
+/// A script that receives two sockets as stdin and stdout and passes them to the program in the way of systemd.
 const TWO: &str = "exec 3<&0 4>&1 </dev/null >/dev/null; export LISTEN_PID=$$ LISTEN_FDS=2; exec \"$0\" \"$@\"";
 
 fn inherits(script: &str, arguments: &[&str], socket: impl Into<OwnedFd>) -> Command {
@@ -138,7 +138,7 @@ fn inherited_sockets_replace_addresses_with_a_warning() {
     assert_eq!(daemon.client().figure("stats", "max-job-size").unwrap(), "7");
 }
 
-/// LISTEN_PID names another process, for example a parent.
+/// LISTEN_PID is the ID of another process, for example a parent.
 #[test]
 fn sockets_for_another_process_are_ignored() {
     for pid in ["1", "$PPID", "", "x", "-1"] {
@@ -222,7 +222,7 @@ fn sighup_is_ignored_without_files_to_reload() {
 }
 
 /// The address belongs to a documentation network and is not assigned to any interface. The unit file restarts the
-/// service after this exit status, because the address can appear later.
+/// service after this exit status, because an administrator may assign the address later.
 #[test]
 fn an_unassigned_address_has_a_separate_exit_status() {
     run(&["-l", "192.0.2.1", "-p", "0"]).failed(75, &["192.0.2.1", "no interface"]);
@@ -285,8 +285,8 @@ fn a_server_that_failed_does_not_report_readiness() {
 }
 
 /// Maximum exposure of each unit according to `systemd-analyze security`, multiplied by ten. Most of the exposure is
-/// the access to the network. The unit that replaces gearmand is more exposed, because other users can read its logs
-/// and PID files.
+/// the access to the network. The unit that replaces gearmand is more exposed, because its logs and PID files are
+/// readable for other users.
 const EXPOSURES: [(&str, &str); 3] = [
     ("beanpole.service", "--threshold=12"),
     ("beanstalkd.service", "--threshold=12"),

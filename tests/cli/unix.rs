@@ -41,7 +41,7 @@ fn a_unix_socket_ignores_the_port_option() {
     serves(&folder.file("s"));
 }
 
-/// A script can hold the lock of the directory while it starts the server.
+/// A script may hold a lock on the directory while it starts the server.
 #[test]
 fn a_lock_on_the_socket_s_directory_is_ignored() {
     let folder = Folder::new();
@@ -62,7 +62,7 @@ fn a_socket_file_of_a_dead_server_is_replaced() {
     let daemon = start(&path);
     assert!(daemon.log().contains(&format!("removing the socket file {}", path.display())), "{}", daemon.log());
     serves(&path);
-    // Neither a clean stop nor a crash must prevent the next start.
+    // A socket file that remains after a clean stop or a crash must not prevent the next start.
     daemon.signal(Signal::SIGKILL);
     drop(daemon);
     assert!(is_socket(&path));
@@ -84,7 +84,7 @@ fn a_living_server_keeps_its_socket() {
     assert_eq!(first.client().figure("stats", "total-jobs").unwrap(), "2");
 }
 
-/// A stopped or overloaded server still owns its socket. The check must not wait for the server to accept a connection.
+/// A paused or overloaded server still owns its socket. The check must not wait for the server to accept a connection.
 #[test]
 fn a_busy_server_keeps_its_socket() {
     let folder = Folder::new();
@@ -105,7 +105,7 @@ fn a_busy_server_keeps_its_socket() {
     assert!(is_socket(&path));
 }
 
-/// The test has no permission to connect, which does not mean that no server listens.
+/// The test has no permission to connect. This error does not show that the socket is unused.
 #[test]
 fn a_living_server_of_another_user_keeps_its_socket() {
     if !is_root() {
@@ -184,7 +184,7 @@ fn the_socket_file_is_removed_with_the_server() {
     }
 }
 
-/// Another server has created a new socket file at the same path. The first server must not remove it.
+/// Another server has replaced the socket file. The first server must not remove the new file.
 #[test]
 fn a_successor_s_socket_file_is_not_removed() {
     let folder = Folder::new();

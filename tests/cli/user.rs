@@ -18,8 +18,8 @@ pub fn nobody() -> User {
     User::from_name("nobody").expect("a list of users").expect("the user nobody")
 }
 
-/// Returns a command that runs the program as the user nobody, from a copy in a world-readable directory. Requires
-/// root.
+/// Returns a command that runs a copy of the program as the user nobody. The copy is in a world-readable directory.
+/// Requires root.
 pub fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
     let copy = folder.file("beanpole");
     // Uses cp(1), because executing a file fails while any process has the file open for writing. If this process
@@ -68,7 +68,7 @@ fn status(daemon: &Daemon, name: &str) -> String {
 
 #[test]
 fn the_server_cannot_gain_privileges_and_restricts_its_files() {
-    // A stricter umask of the parent remains in force.
+    // The server does not relax a stricter umask of its parent.
     for (before, after) in [("022", 0o027), ("0", 0o027), ("077", 0o077)] {
         let folder = Folder::new();
         let binlog = folder.file("jobs");
@@ -92,7 +92,7 @@ fn root_changes_to_the_user_after_binding() {
     if !is_root() {
         return;
     }
-    // Only root can create the socket file in the directory, and only root can use the port.
+    // The socket file and the port both require root.
     let (folder, host) = (Folder::new(), super::own_host());
     let unix = format!("unix:{}", folder.file("s").display());
     let daemon = Daemon::start(&["-u", "nobody", "-l", &format!("{host}:81"), "-l", &unix]);
@@ -128,7 +128,7 @@ fn an_unprivileged_user_cannot_become_another_user() {
     run_as_nobody(&["-p", "0", "-u", "root"]).failed(CANNOT_BECOME, &[" ERROR ", "root", "permitted"]);
 }
 
-/// The option can be in a shared configuration file although the service manager has already switched the user.
+/// A service manager may have switched the user already, while a shared configuration file still contains the option.
 #[test]
 fn becoming_the_same_user_works_without_root() {
     if !is_root() {
@@ -142,7 +142,7 @@ fn becoming_the_same_user_works_without_root() {
 
 #[test]
 fn inherited_capabilities_are_dropped() {
-    // setpriv(1) is a part of util-linux. Where setpriv cannot grant a capability, there is nothing to test.
+    // setpriv(1) is a part of util-linux. Skips the test if setpriv cannot grant the capability.
     let give = ["--ambient-caps", "+net_bind_service", "--inh-caps", "+net_bind_service", "--clear-groups"];
     let mut try_it = Command::new("setpriv");
     if !is_root() || !try_it.args(give).arg("true").status().is_ok_and(|status| status.success()) {
