@@ -20,7 +20,7 @@ const PASSES: usize = 64;
 /// Maximum number of times that the last segment is copied to obtain a copy without gaps.
 const AGAIN: usize = 4;
 
-/// Size in bytes of the empty segment that is created if the last copied segment names a successor.
+/// Size in bytes of the empty segment that is created if the last copied record announces a next segment.
 const FRESH: u64 = 65_536;
 
 /// Copies the log in `from` to the empty directory `to`, and syncs the copy.
@@ -54,8 +54,8 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
     finish(from, to, newest)
 }
 
-/// Completes the last segment: it was growing while it was copied, so the copy may contain later bytes but not earlier
-/// ones. Creates the next segment if the last one names it.
+/// Completes the copy of the last segment. The server may have written to the segment during the copy, so bytes before
+/// the end of the copy may be missing. Also creates the next segment if the last record announces one.
 fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenError> {
     let name = segment_name(newest);
     let Some(header) = header(to, newest) else { return Ok(()) };
@@ -70,10 +70,10 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
         in_file(&name, scanned)?;
         if gap {
             // A segment that the server has removed is not needed, so gaps in the copy do not matter.
-            match grow(from, to, &name) {
+            match refresh(from, to, &name) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                grown => {
-                    in_file(&name, grown)?;
+                refreshed => {
+                    in_file(&name, refreshed)?;
                     continue;
                 }
             }
@@ -86,10 +86,10 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
     Ok(())
 }
 
-/// Updates the existing copy of a file, without extending the copy.
-fn grow(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
+/// Overwrites the copy of a file with the current contents, without making the copy longer.
+fn refresh(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     let file = to.open(name)?;
-    // The server has written every byte up to this length since the copy was created.
+    // By now, the server has written every byte up to the length of the copy.
     pour(from, name, &*file, to.length(name)?)?;
     file.sync()
 }

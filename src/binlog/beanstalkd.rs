@@ -39,7 +39,7 @@ pub const DELETED: u8 = 0;
 pub const BURIED: u8 = 3;
 pub const DELAYED: u8 = 4;
 
-/// Describes the consequence of an incompletely read file in error messages.
+/// The consequence of an incompletely read file, for error messages.
 pub const LOSS: &str = "so jobs may be missing, and deleted ones back";
 
 const TORN: &str = "a record that is cut short";
@@ -107,7 +107,7 @@ pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Resu
         return reader.last_id;
     }
     visit(at, Err(format!("{what}; the last {} bytes of the file were not read, {LOSS}", rest.len())));
-    // Skip an ID for each full record that the unread bytes can contain.
+    // Do not assign the IDs that the unread bytes may contain, at most one for each full record.
     reader.last_id + (rest.len() / MIN_FULL) as u64 + 1
 }
 
@@ -373,7 +373,7 @@ mod tests {
                 assert_eq!(lines.len(), 3, "{lines:?}");
                 assert!(lines[1].starts_with(&format!("{at}: problem: job ")) && lines[1].contains(what), "{lines:?}");
                 assert!(lines[1].ends_with("; left out") && lines[2].contains("id: 7"), "{lines:?}");
-                // An ID is skipped even if the ID itself is invalid.
+                // The ID 8 of a record with an invalid tube name is valid and is not assigned again.
                 assert_eq!(last_id, if what.contains("tube") { 9 } else { 7 });
             }
         }

@@ -20,14 +20,14 @@ const MAX_PROBLEMS: usize = 1000;
 const MIN_TTR: i64 = 1_000_000_000;
 
 /// A job restored from beanstalkd's records. beanstalkd records the state of a job when the job is put, buried, kicked,
-/// released with a delay, or copied to another file. All later changes are lost.
+/// released with a delay, or copied to another file. Other changes are not recorded.
 #[derive(Debug)]
 pub struct ImportedJob {
     tube: Box<[u8]>,
     /// The body, without CR LF.
     body: Body,
     /// All other fields. Reserved jobs become ready. The order of buried jobs is approximate: if the file in which a
-    /// job was buried is gone, the job counts as buried when beanstalkd copied it to another file.
+    /// job was buried is missing, the job is ordered by the time at which beanstalkd copied it to another file.
     rest: StoredJob<'static>,
 }
 
@@ -112,7 +112,7 @@ impl Importer {
     }
 
     /// Reports that the files from `first` up to the file before `name` are missing. beanstalkd removes only the oldest
-    /// files, so a gap means a loss.
+    /// files, so jobs may be lost.
     pub fn gap(&mut self, name: &str, first: &str) {
         self.problem(format!("{name}: the files before it, from {first} on, are missing, {LOSS}"));
     }

@@ -19,7 +19,8 @@ const FIXED: usize = 48;
 /// The size in bytes of the additional fields of jobs that are deleted on completion.
 const OWN: usize = 16;
 
-// A deduplication key derived from the body takes 16 bytes.
+// The additional fields of a job, or 16 bytes for a deduplication key derived from the body, must fit into the size
+// that the engine reserves.
 const _: () = assert!(FIXED + 16 <= OPTIONS_SIZE && FIXED + OWN <= OPTIONS_SIZE, "the engine counts enough");
 
 /// Appends the encoded options of a job that has failed `fails` times.

@@ -36,13 +36,13 @@ pub const IDS_AHEAD: u64 = 1 << 20;
 /// fewer IDs per event-loop iteration.
 const IDS_KEPT: u64 = 1 << 14;
 
-/// Number of log bytes between two records of the synced location.
+/// Number of log bytes after which the synced location is recorded in the log again.
 const SYNCED_EVERY: u64 = 4096;
 
 /// Maximum number of bytes that compaction rewrites per call, which takes well under a millisecond.
 const COMPACT_BYTES: u64 = 128 * 1024;
 
-/// While the disk fails, up to this number of bytes of changes are kept in memory. Deletes are not limited.
+/// Maximum number of bytes of changes that are kept in memory while the disk fails. Deletes are not limited.
 const BACKLOG: u64 = 16 << 20;
 
 /// Writes of more bytes are considered slow: copying this amount to the page cache takes about half a millisecond.
@@ -86,9 +86,9 @@ pub struct Journal {
     log: u64,
     /// The random ID of this process.
     epoch: u64,
-    /// The random ID of the process that wrote the end of the log found at startup, or 0 if unknown.
+    /// The random ID of the process that wrote the last record of the log found at startup, or 0 if unknown.
     found_epoch: u64,
-    /// The location from which on this process has written the log.
+    /// The location of the first record that this process wrote, or `None` before the first record.
     own_from: Option<Place>,
     segment_size: u64,
     /// The number of the segment to which the first byte of `buffer` belongs.
@@ -110,10 +110,10 @@ pub struct Journal {
     /// The size of the records that a waiting command needs to append, in bytes.
     requested: u64,
     next_number: u64,
-    /// The segments of the live items, by kind.
+    /// The segment of each live item, with one index per kind of item.
     places: [LiveIndex; 6],
     jobs: u64,
-    /// The number of bytes that deletes of group members may need in addition to plain deletes.
+    /// The number of bytes that deletes of group members may need beyond those of plain deletes.
     group_ends: u64,
     live: u64,
     /// The total size of all segments except the current segment, in bytes.
@@ -127,9 +127,9 @@ pub struct Journal {
     skipped: u64,
     lost: u64,
     required: Required,
-    /// The end of the synced part of the log when bytes were last taken.
+    /// The end of the synced part of the log, as last reported by the writer.
     synced: Synced,
-    /// Once the log is synced up to this position, the synced location must be recorded in the log again.
+    /// The log position that must be synced before the synced location is recorded in the log again.
     mark_due: u64,
     last_id: u64,
     /// The largest job ID that the log reserves.
@@ -183,7 +183,8 @@ impl Journal {
     /// Appends a record for each change of the engine. Returns the log position after the records.
     pub fn append(&mut self, engine: &mut Engine) -> u64 {
         while let Some(change) = engine.take_change() {
-            // The client may have no other copy of a new job or of a result.
+            // New jobs and results. While the disk fails, replies to these changes are withheld, because the client may
+            // have no other copy.
             let put = match change {
                 Change::Put(_)
                 | Change::Replace { .. }
@@ -225,7 +226,7 @@ impl Journal {
         self.demanded = self.position;
     }
 
-    /// Returns the random ID of the process that wrote the end of the log before `place`.
+    /// Returns the random ID of the process that wrote the last record before `place`, or 0 if unknown.
     fn epoch_before(&self, place: Place) -> u64 {
         if self.own_from.is_some_and(|from| from < place) {
             self.epoch

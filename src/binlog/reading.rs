@@ -299,7 +299,7 @@ impl<'a> Reading<'a> {
     /// Determines up to which location the log is synced and which segments are not needed, without applying records.
     ///
     /// Each header summarizes all earlier records, so only records after the last synced location in the headers are
-    /// read. A record that segments are not needed counts only if all earlier records are intact.
+    /// read. A record which states that segments are not needed is used only if all earlier records are intact.
     fn find_claims(&self) -> Claims {
         let headers = || self.chain.iter().filter_map(|link| link.header);
         let mut synced = headers().map(|header| header.synced).max().unwrap_or_default();

@@ -402,7 +402,7 @@ mod tests {
         assert_eq!((end.expect("memory").at, count), (START + 3 * 17, 3));
     }
 
-    /// The lengths are below and above the size of the read window.
+    /// The bodies are shorter and longer than the read window.
     #[test]
     fn large_bodies_are_restored_unless_damaged() {
         use crate::engine::{History, JobId, Span, State, StoredJob, Time};

@@ -65,8 +65,8 @@ pub struct Header {
     pub ids: u64,
     /// The random ID of the server process that began this segment.
     pub epoch: u64,
-    /// The random ID of the process that wrote the end of the log at `before`, or 0 if unknown. Distinguishes two logs
-    /// that continue copies of the same log.
+    /// The random ID of the process that wrote the log up to `before`, or 0 if unknown. Tells apart two logs that were
+    /// continued from copies of the same log.
     pub before_epoch: u64,
 }
 

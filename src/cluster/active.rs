@@ -20,8 +20,8 @@ use crate::shared::lease::{Lease, Moment};
 use crate::shared::lock_order::{Mutex, REPORTING};
 use crate::shared::role::RoleBoard;
 
-/// The interval for saving the position in the shared log, and for compacting etcd while more than half of its quota is
-/// used.
+/// The interval for saving the position of the local server, and for compacting etcd while more than half of its quota
+/// is used.
 pub const SAVE: Duration = Duration::from_secs(2);
 
 const RENEWAL: Duration = Duration::from_millis(300);
@@ -46,13 +46,14 @@ pub struct Member {
 }
 
 impl Member {
-    /// Publishes the role and the last entry of the local server in the shared log. Ignores errors.
+    /// Publishes the role of the local server, and the last entry in its copy, through the shared log. Ignores errors.
     pub fn report(&self, role: &str, entry: Seq) {
         let Member { name, address, id, board, .. } = self;
         let (time, lag, ahead) = (board.queue_time(), board.figures().lag().as_millis(), board.ahead());
         let state = format!("{role} {entry} {address} {id:016x} {time} {lag} {ahead}");
         let Ok(before) = self.log.publish(name, &state) else { return };
-        // Only another server with the same name can have changed the state after the first report of the local server.
+        // After the first report of the local server, only another server with the same name may have changed the
+        // state.
         let is_own = before.split(' ').nth(3).is_none_or(|word| u64::from_str_radix(word, 16) == Ok(*id));
         if self.has_reported.swap(true, Ordering::Relaxed) && !is_own {
             let other = before.split(' ').nth(2).unwrap_or_default();
@@ -175,7 +176,7 @@ impl Active {
     }
 }
 
-/// The last merged entry, and the total number of bytes that had been appended at that time.
+/// The last merged entry, and the total number of bytes that had been appended when the entry was merged.
 struct Merging {
     end: Seq,
     bytes: u64,
@@ -217,8 +218,8 @@ impl ActiveState {
         }
     }
 
-    /// Saves the position in the shared log. After a crash, the saved position reveals a journal that was restored from
-    /// a backup.
+    /// Saves the position of the last confirmed entry in the local directory. The position shows after a crash whether
+    /// the journal was restored from an older backup.
     fn save_progress(&self, end: Seq, last: Option<(u64, u64)>) {
         if let Err(error) = mirror::save_progress(&self.path, end, Origin { last, ..self.origin }) {
             if !is_no_space(&error) {

@@ -36,7 +36,8 @@ pub struct Head {
     /// The epoch of the writer. A claim contains the previous epoch.
     pub epoch: u64,
     pub writer: u64,
-    /// The number of entries that the writer had appended before, plus 1. A claim contains the previous epoch instead.
+    /// The number of entries that the writer had appended before this entry, plus 1. A claim contains the previous
+    /// epoch instead.
     pub number: u64,
 }
 

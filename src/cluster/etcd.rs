@@ -229,7 +229,7 @@ impl Etcd {
         let mut spare = self.spare.lock();
         let body = format!(r#"{{"key":"{}"}}"#, self.key("epoch"));
         for _ in 0..spare.servers() {
-            // Unreachable servers are checked at their first response.
+            // An unreachable server is checked when it first responds.
             let _ = spare.request("/v3/kv/range", &body);
             spare.leave();
         }
@@ -416,7 +416,7 @@ impl SharedLog for Etcd {
         if let Some(revision) = Document::read(&response.body).get("header").get("revision").number() {
             let response =
                 gateway.request("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
-            // A full etcd accepts no new revision. An earlier call can have compacted the current revision already.
+            // A full etcd accepts no new revision, so an earlier call may have compacted the current revision already.
             if !String::from_utf8_lossy(&response.body).contains("has been compacted") {
                 done(response)?;
             }

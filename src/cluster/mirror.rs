@@ -28,7 +28,7 @@ const POSITION: &str = "journal.position";
 /// A file that exists while the local server is active.
 const ACTIVE: &str = "journal.active";
 
-/// The subdirectory with the old copy. While the subdirectory exists, the new copy can be incomplete.
+/// The subdirectory with the old copy. While the subdirectory exists, the new copy may be incomplete.
 const ASIDE: &str = "journal.aside";
 
 /// The subdirectory for the old copy while files are being moved.
@@ -56,7 +56,7 @@ pub struct Position {
 pub struct Mirror {
     folder: PathBuf,
     pub position: Position,
-    /// `true` if the files can contain changes that the journal lacks. In that case, a new copy must be made.
+    /// `true` if the files may contain changes that the journal lacks. In that case, a new copy must be made.
     pub is_stale: bool,
     /// `true` while the old copy exists in a subdirectory.
     pub has_aside: bool,
@@ -83,7 +83,7 @@ impl Mirror {
         };
         match fs::read_to_string(folder.join(POSITION)).ok() {
             Some(text) => match Position::read(&text) {
-                // The copy was interrupted before the first position was saved.
+                // If binlog files exist at position 0, the copy was interrupted before its position was saved.
                 Some(position) => {
                     mirror.is_stale |= position.done == 0 && !mirror.segments()?.is_empty();
                     mirror.position = position;

@@ -24,13 +24,12 @@ use crate::binlog::{Folder, Storage};
 use crate::shared::lease::{Lease, Moment};
 use crate::shared::role::{Role, RoleBoard};
 
-/// The silence of the active server after which a standby can replace it.
+/// The time without a sign of life of the active server after which a standby can replace the active server.
 ///
-/// Silence ends at the time the last read that returned nothing new was sent. The standby therefore knows all renewals
-/// that the log had confirmed by then. A renewal extends the lease only if the log confirms it before the lease ends.
-/// The lease thus ends at most one lease duration after the standby saw the previous renewal. The extra 200 ms
-/// compensate for clocks of different speeds, and for a thread that is delayed between checking the lease and writing
-/// to a socket.
+/// A standby measures this time up to the start of its last read. That read returned every renewal that the log had
+/// confirmed when the read started. A renewal extends the lease only if the log confirms it before the lease ends, so
+/// the lease ends at most one lease duration after the standby saw the last renewal. The extra 200 ms compensate for
+/// clocks of different speeds, and for a thread that is delayed between checking the lease and writing to a socket.
 const SILENCE: Duration = LEASE.saturating_add(Duration::from_millis(200));
 
 /// The upper bound of the random addition to [`SILENCE`], in milliseconds. The addition keeps standbys from claiming
@@ -58,7 +57,8 @@ const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 /// The number of recent heartbeats from which the clock difference is estimated. A single heartbeat can be delayed.
 const BEATS: usize = 10;
 
-/// The silence of the active server after which a standby verifies the local copy, in preparation for a claim.
+/// The time without a sign of life of the active server after which a standby verifies the local copy, in preparation
+/// for a claim.
 const VERIFY: Duration = Duration::from_secs(1);
 
 const COMPACTION: Duration = Duration::from_secs(10);
@@ -190,7 +190,7 @@ impl Node {
         };
         if !self.mirror.is_foreign && (self.is_new || tail.epoch != self.tail.epoch) {
             if !std::mem::replace(&mut self.is_new, true) {
-                // Rereads the last entry of the copy, because the journal may have been replaced by another journal.
+                // Read the last entry of the copy again, because the journal may have been replaced by another journal.
                 return self.poll();
             }
             self.check_origin(&entries, &tail)?;
@@ -200,7 +200,7 @@ impl Node {
             }
             self.mirror.position.origin.journal = journal_of(&tail);
         }
-        // Overwrites the status "ended" from the previous run, because an ended server cannot be promoted.
+        // Overwrite the status "ended" from the previous run, because an ended server cannot be promoted.
         if std::mem::replace(&mut self.is_new, false) && !self.mirror.is_foreign {
             self.member.report("standby", self.mirror.position.done);
         }
@@ -309,8 +309,8 @@ impl Node {
         ))
     }
 
-    /// Estimates the queue's time from a heartbeat. Heartbeats arrive late by varying amounts. The largest difference
-    /// from the local clock is therefore the limit accurate. The wall clock is used only to warn about clocks that
+    /// Estimates the queue's time from a heartbeat. Heartbeats arrive late by varying amounts, so the largest
+    /// difference from the local clock is the most accurate. The wall clock is used only to warn about clocks that
     /// differ.
     fn compare_clocks(&mut self, theirs: u64) {
         if self.differences.len() == BEATS {

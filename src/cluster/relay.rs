@@ -58,7 +58,7 @@ struct State {
 }
 
 impl Relay {
-    /// Starts a listener for each pair of protocol and address, and forwards at max_clients `max_clients` connections.
+    /// Starts a listener for each pair of protocol and address, and forwards at most `max_clients` connections.
     /// Forwards HTTP requests about the state of the local server to `own`. An error contains the address.
     pub fn start(addresses: &[(String, String)], max_clients: usize, own: Option<SocketAddr>) -> io::Result<Relay> {
         let shared = Arc::new(Shared { max_clients: max_clients.min(MAX_CLIENTS), own, ..Shared::default() });
@@ -106,7 +106,7 @@ fn close(stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// Disables packet delays and enables keepalive.
+/// Disables Nagle's algorithm, which delays small packets, and enables keepalive.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
@@ -177,7 +177,7 @@ impl Shared {
     }
 }
 
-/// Returns `true` if the first HTTP request asks for the state of the local server. Leaves the bytes in the socket
+/// Returns `true` if the first HTTP request is about the state of the local server. Leaves the bytes in the socket
 /// buffer.
 fn is_state_request(client: &TcpStream) -> bool {
     let mut bytes = [0; 64];

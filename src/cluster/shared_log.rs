@@ -60,7 +60,7 @@ pub struct SharedSpace {
 const RESERVE: u64 = 5;
 
 impl SharedSpace {
-    /// Returns the maximum size in bytes up to which new segments may be added.
+    /// Returns the size of the shared log, in bytes, up to which new segments may be added.
     pub fn for_segments(&self) -> u64 {
         self.quota - self.quota / RESERVE
     }

@@ -212,7 +212,7 @@ impl Shipper {
                 Err(Fail::Full) => {}
             }
             let mut position = self.position.lock();
-            // Waits until the preceding entry is confirmed. After an error, waits for the retry interval.
+            // Wait until the preceding entry is confirmed. After an error, wait for the retry interval.
             if position.end < *seq && (is_next || position.end + 1 < *seq) {
                 self.changed.wait_until(&mut position, Instant::now() + RETRY);
             }

@@ -37,7 +37,7 @@ pub fn command(arguments: &[String]) -> Result<String, String> {
     };
     let location = Location::parse(words[1])?;
     let log = Etcd::new(&location)?;
-    // Retries with the next etcd server. Repeating a command has no effect.
+    // If an etcd server fails, try the next server. Executing a command twice has no additional effect.
     let mut done = task(&log);
     for _ in 1..location.endpoints.len() {
         if done.is_err() {
@@ -52,8 +52,8 @@ struct Report<'a> {
     role: &'a str,
     entry: Seq,
     address: &'a str,
-    /// Three times in milliseconds: the queue's time of the report, the age of a standby's copy, and the queue's time
-    /// minus the server's clock.
+    /// Three times in milliseconds: the queue's time at the report, the age of a standby's copy, and the difference
+    /// between the queue's time and the server's clock.
     time: u64,
     lag: u64,
     ahead: i64,
@@ -64,7 +64,7 @@ impl Report<'_> {
         let mut words = state.split(' ');
         let mut word = || words.next().unwrap_or_default();
         let (role, entry, address) = (word(), word().parse().unwrap_or_default(), word());
-        // Skips the process ID.
+        // Skip the process ID.
         word();
         let (time, lag) = (word().parse().unwrap_or_default(), word().parse().unwrap_or_default());
         Report { role, entry, address, time, lag, ahead: word().parse().unwrap_or_default() }
@@ -229,7 +229,7 @@ mod tests {
         promote("a").expect("it is active");
         assert!(log.read(1, 1).expect("memory").1.requested.is_empty());
         log.publish("b", "standby 12 10.0.0.2:11300").expect("memory");
-        // A lost server may have entries that are not in the log.
+        // A server with the role `lost` may have entries that are not in the log.
         assert!(promote("z").is_err());
         promote("b").expect("a server");
         assert_eq!(log.read(1, 1).expect("memory").1.requested, b"b");
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(refusal("b"), "b is 10 entries behind; ask again when it has caught up");
         assert_eq!(refusal("c"), "c has ended; start it first");
         assert!(log.read(1, 1).expect("memory").1.requested.is_empty());
-        // Entries appended after the call are not required, because a busy queue would never become idle.
+        // `promote` does not wait for entries appended after the call, because a busy queue never stops appending.
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| promote(&log, "b", Instant::now() + Duration::from_secs(3600)));
             while !asked.is_finished() {

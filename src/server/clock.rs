@@ -35,8 +35,8 @@ fn wall() -> Time {
     Time::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 
-/// Returns the monotonic time in nanoseconds. Takes a third of the instructions of `Instant::now`, which matters
-/// because every turn reads the clock.
+/// Returns the monotonic time in nanoseconds. Takes a third of the instructions of `Instant::now`, and is called at
+/// least once per batch of commands.
 fn monotonic() -> u64 {
     // Every platform that supports `Instant` has this clock.
     clock_gettime(ClockId::CLOCK_MONOTONIC)
@@ -91,8 +91,9 @@ impl Clock {
         }
     }
 
-    /// Returns the time of a command that follows a command at `before` in the same turn. Adds one nanosecond instead
-    /// of reading the clock. Every command takes longer than a nanosecond, so the result is never ahead of the clock.
+    /// Returns the time of a command that directly follows a command at `before` while the engine stays locked. Adds
+    /// one nanosecond instead of reading the clock. Every command takes longer than a nanosecond, so the result is
+    /// never ahead of the clock.
     pub fn after(&self, before: Time) -> Time {
         match self {
             Clock::System { .. } => before + Span::from_nanos(1),
@@ -100,8 +101,8 @@ impl Clock {
         }
     }
 
-    /// Returns `true` if the clock is advanced manually from deadline to deadline. Every turn then finishes all due
-    /// work.
+    /// Returns `true` if the clock is advanced manually from deadline to deadline. All due work is then completed
+    /// before the next command.
     pub fn is_manual(&self) -> bool {
         matches!(self, Clock::Manual(_))
     }

@@ -35,7 +35,8 @@ impl CommandEntry {
         note
     }
 
-    /// Sets the tube of the job that the command names, or of the job in the reply if the command names none.
+    /// Records the tube of the job that the command names. If the command names no job, records the tube of the job in
+    /// the reply.
     fn find_tube(&mut self, engine: &Engine, registry: &ClientRegistry, now: Time) {
         let is_beanstalk = registry.get(self.client).is_none_or(|info| info.wire == Wire::Beanstalk);
         let id = self.subject.id.map(JobId).or_else(|| notes::job_of(&self.reply).filter(|_| is_beanstalk));
@@ -60,7 +61,7 @@ impl CommandEntry {
     }
 }
 
-/// Log data about the commands that one client executes in one turn, before the engine is unlocked.
+/// Log data about the commands of one client that are executed before the engine is unlocked.
 #[derive(Debug)]
 pub struct TurnLog {
     client: ClientId,
@@ -71,12 +72,13 @@ pub struct TurnLog {
     is_noting: bool,
     /// The current command, and the offset of its reply in the output.
     note: Option<(CommandEntry, usize)>,
-    /// The threshold for slow commands and the start of the turn, if slow commands are logged.
+    /// The threshold for slow commands and the start time, if slow commands are logged.
     slow: Option<(Duration, Instant)>,
 }
 
 impl TurnLog {
-    /// Starts to record a turn. `slow` is the threshold in milliseconds, if slow commands are logged.
+    /// Creates the log data for `first` and the commands that follow. `slow` is the threshold in milliseconds, if slow
+    /// commands are logged.
     pub fn begin(client: ClientId, first: &Request, slow: Option<u32>) -> TurnLog {
         let is_noting = log::log_enabled!(Level::Trace);
         let slow = slow.map(|millis| (Duration::from_millis(millis.into()), Instant::now()));
@@ -118,7 +120,7 @@ impl TurnLog {
         Some(SlowReply { limit, since: Instant::now(), client: self.client, command: self.first })
     }
 
-    /// Logs the turn if it was slow. `locked` is the time that the turn waited for the engine's lock.
+    /// Logs the commands if they took long. `locked` is the time that the thread waited for the engine's lock.
     pub fn log_if_slow(self, locked: Duration) {
         let Some((limit, begin)) = self.slow else { return };
         let total = begin.elapsed();

@@ -20,9 +20,9 @@ use self::account::Backlog;
 use super::command_log::TurnLog;
 use super::delivery::{Flushed, Outbox, WriteState};
 use super::gate::Unauthenticated;
+use super::http_limits::AwaitedPart;
 use super::hub::{Core, Hub, TurnScratch};
 use super::memory::LEAST_READ;
-use super::operators::AwaitedPart;
 use crate::access::ClientAccess;
 use crate::binlog::Required;
 use crate::engine::{ClientId, Time};
@@ -31,7 +31,7 @@ use crate::protocol::{end_wait, Dialogue, Flow, Output, Request, Wire};
 /// Maximum number of commands that are executed before the engine is unlocked.
 const BATCH: usize = 128;
 
-/// Cost of an ordinary command in engine steps. [`BATCH`] such commands use up the default budget of a turn.
+/// Cost of an ordinary command in engine steps. [`BATCH`] such commands use up the default step budget.
 const COMMAND: u64 = 8;
 
 /// Approximate number of bytes that are read from a connection before other connections are served.
@@ -294,7 +294,7 @@ impl Connection {
         input.from < input.to || self.has_pending() || self.ready.readable || self.ready.half_closed
     }
 
-    /// Copies the undecoded input of the last turn into the thread's buffer.
+    /// Copies the undecoded input, which remained when the connection was last served, into the thread's buffer.
     fn load_input(&mut self, thread: &mut ThreadScratch) -> Input {
         if self.backlog.is_none() {
             self.backlog = thread.backlog.take();
@@ -367,8 +367,8 @@ impl Connection {
         (self.ended, self.ready.half_closed) = (true, true);
     }
 
-    /// Decodes and returns the next request, and queues the later requests of the batch. Most batches have a single
-    /// request, which is not queued.
+    /// Decodes and returns the next request, and queues all later requests in the input. Usually, the input contains a
+    /// single request.
     fn decode(&mut self, input: &mut Input, hub: &Hub, thread: &ThreadScratch) -> Option<Request> {
         let mut first = self.backlog().pending.pop_front();
         // Without new input, only the bytes of an upload can complete a request, because they bypass the buffer.
@@ -403,7 +403,7 @@ impl Connection {
     /// no complete request.
     fn run_batch(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let Some(first) = self.decode(input, hub, thread) else { return false };
-        // The bytes of a complete body must not stay charged to the connection when its job is created.
+        // Release the charge for a complete body now, because the job that is created from the body is charged as well.
         self.charge(0, hub);
         let mut out = std::mem::take(&mut thread.turn.out);
         let (mut is_spent, mut has_output) = (false, false);

@@ -53,7 +53,8 @@ pub struct Outbox {
     /// The number of the connection in its owner thread.
     token: usize,
     state: Mutex<OutboxState, OUTPUT>,
-    /// The TLS state, if the peer uses TLS. Reading also locks the state, because reading changes it.
+    /// The TLS state, if the peer uses TLS. Reading from the socket changes the state and therefore also needs the
+    /// lock.
     #[cfg(feature = "tls")]
     pub tls: Option<LeafMutex<TlsSession>>,
 }
@@ -64,7 +65,7 @@ struct OutboxState {
     unsent: Option<Box<Unsent>>,
     /// `true` if the client waits for an event. Its later commands stay unread.
     waiting: bool,
-    /// The number of reasons to delay all output, such as records that are not durable yet. While this is not 0,
+    /// The number of reasons to delay all output, such as records that are not durable yet. While the number is not 0,
     /// nothing is sent and no command is read.
     holds: u32,
     /// `true` if the next command waits for space in the log.

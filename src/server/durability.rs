@@ -1,9 +1,9 @@
 //! Durable replies: which replies wait for the log, and when the log's threads write and sync.
 //!
 //! Owns the delay of replies. A reply that promises durability stays in the connection's output until the log is
-//! durable up to the records that the reply depends on. At the end of a pool thread's round, a single write (with `-f0`
-//! also a sync) serves all connections of the round. On a slow disk, the log's threads write and sync instead, so that
-//! commands that do not need the disk are not delayed. Must not depend on the log format.
+//! durable up to the records that the reply depends on. After a pool thread has served several connections, a single
+//! write (with `-f0` also a sync) makes all their replies durable. On a slow disk, the log's threads write and sync
+//! instead, so that commands that do not need the disk are not delayed. Must not depend on the log format.
 //!
 //! Enforces promises P12 and P14.
 
@@ -31,8 +31,8 @@ const MUCH: u64 = 32 * 1024;
 pub struct Promise {
     /// The byte offset up to which the log must be durable.
     position: u64,
-    /// The reply acknowledges a new job, and must not be sent while the disk fails. Other replies are sent without
-    /// durability while the disk fails.
+    /// `true` if the reply acknowledges a new job. Such a reply is not sent while the disk fails, unlike all other
+    /// replies.
     is_put: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct Durability {
     pub wal: Wal,
     /// The replies that wait for the log, ordered by log position.
     holds: Mutex<VecDeque<Hold>, HELD_REPLIES>,
-    /// The end of the log after the last turn.
+    /// The end of the log when the engine was last unlocked.
     appended: AtomicU64,
     /// The log position up to which a thread has written or requested a write.
     committed: AtomicU64,
@@ -138,7 +138,7 @@ impl Durability {
     }
 
     /// Delays the next output of `outbox`, which reports the end of a job, until the log is durable up to `required`.
-    /// `is_result` is `true` if the server stores the job's result; such a report is not sent while the disk fails.
+    /// If the server stores the job's result, `is_result` is `true`, and the report is not sent while the disk fails.
     /// Call with the engine locked.
     pub fn hold_events(&self, required: Required, is_result: bool, outbox: &Arc<Outbox>) {
         let position = if is_result { required.puts } else { required.any };
@@ -288,7 +288,7 @@ impl Durability {
         self.writer.wait(|| true)
     }
 
-    /// Runs one round of a syncer thread. Returns the number of released replies.
+    /// Writes the log and syncs it once, as a syncer thread does. Returns the number of released replies.
     pub fn sync(&self, access: &impl JournalAccess, spare: &mut Output) -> usize {
         let is_written = self.wal.write(access);
         // Records may have been appended after this sync became due.

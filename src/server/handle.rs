@@ -34,8 +34,8 @@ impl ThreadHandle {
     pub fn send(&self, message: Message) {
         // The channel and the waker fail only after the thread has ended.
         let _ = self.inbox.send(message);
-        // Sequential consistency ensures that this thread sees the `asleep` flag, or that the pool thread sees the
-        // message after it has set the flag.
+        // Sequential consistency prevents a lost wake-up: this thread sees the `asleep` flag, or the pool thread sees
+        // the message after it has set the flag.
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             let _ = self.waker.wake();
         }

@@ -61,15 +61,15 @@ pub struct Core {
     rests_until: Time,
 }
 
-/// Buffers of one thread, which are reused in every turn.
+/// Buffers of one thread, which are reused each time the thread locks the engine.
 #[derive(Debug, Default)]
 pub struct TurnScratch {
-    /// The buffer for the replies of a turn.
+    /// The buffer for the replies to the commands that are being executed.
     pub out: Output,
     pub now: Time,
     /// The number of connections among which the step budget of one turn is divided. 0 counts as 1.
     pub sharers: u64,
-    /// The time that the last turn waited for the engine's lock. Only measured if slow commands are logged.
+    /// The time that the thread last waited for the engine's lock. Only measured if slow commands are logged.
     pub locked: Duration,
     /// Log entries of commands, which are written after the engine is unlocked.
     pub notes: Vec<CommandEntry>,
@@ -185,7 +185,7 @@ impl Hub {
         core.engine.grant_steps((self.config.turn_steps / scratch.sharers.max(1)).max(1));
         let result = work(&mut core, scratch, now);
         core.deliver_events(self, scratch, None);
-        // With a manual clock, nothing would cause another turn that could continue the work.
+        // With a manual clock, complete deferred work now, because no later command or deadline may continue the work.
         while self.clock.is_manual() && core.engine.has_deferred() {
             core.engine.grant_steps(self.config.turn_steps);
             core.engine.go_on(now);
@@ -328,7 +328,8 @@ impl Hub {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Calls `work` with the engine locked, without the other steps of a turn. For tests and embedding programs.
+    /// Calls `work` with the engine locked, without processing deadlines or delivering events. For tests and embedding
+    /// programs.
     pub fn with_engine<R>(&self, work: impl FnOnce(&mut Engine, Time) -> R) -> R {
         work(&mut self.core.lock().engine, self.clock.now())
     }
@@ -492,8 +493,8 @@ impl Core {
     }
 
     /// Appends the engine's changes to the journal, and delivers the engine's events. Call this after every engine
-    /// operation. `own` is the client that sent the command, with its replies so far; events for that client are
-    /// appended to these replies.
+    /// operation. `own` contains the client that sent the command, and the buffer with the client's replies. Events for
+    /// that client are appended to the buffer.
     #[inline]
     pub fn deliver_events(&mut self, hub: &Hub, scratch: &mut TurnScratch, own: Option<(ClientId, &mut Output)>) {
         self.record();

@@ -22,8 +22,8 @@ use crate::protocol::Wire;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Number of checks for a decrease of unauthenticated clients, and the interval between checks.
-const ROOM_TRIES: u32 = 200;
-const ROOM_STEP: Duration = Duration::from_millis(1);
+const UNAUTHENTICATED_CHECKS: u32 = 200;
+const UNAUTHENTICATED_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Minimum time between two log lines about connections rejected for the same reason.
 const QUIET: Duration = Duration::from_secs(60);
@@ -111,11 +111,11 @@ impl Acceptor<'_> {
     /// Returns `true` if another unauthenticated client can be accepted. At the limit, waits briefly, because most
     /// clients authenticate quickly.
     fn has_room_for_unauthenticated(&self) -> bool {
-        for _ in 0..ROOM_TRIES {
+        for _ in 0..UNAUTHENTICATED_CHECKS {
             if self.hub.unauthenticated.load(Ordering::Relaxed) < MAX_UNAUTHENTICATED || self.hub.is_stopping() {
                 return true;
             }
-            std::thread::sleep(ROOM_STEP);
+            std::thread::sleep(UNAUTHENTICATED_INTERVAL);
         }
         false
     }

@@ -1,6 +1,6 @@
 //! The threads of the log: syncers, the segment thread and the writer.
 //!
-//! Owns one round of work of each thread. Must not decide when a round begins; the module `durability` does.
+//! Owns the work of each thread. Must not decide when to write or sync; the module `durability` does.
 
 use std::time::Duration;
 

@@ -34,12 +34,12 @@ const LEAST_TRIAL: u64 = 128 * 1024;
 /// Number of freed bytes above which the allocator returns memory to the system, if they are at least half of the peak.
 const MUCH: u64 = 8 << 20;
 
-/// Number of freed bytes above which memory is always returned. Returning more at once would block other threads for
-/// too long.
-const MOST: u64 = 32 << 20;
+/// Number of freed bytes above which memory is returned in any case. Returning a larger amount at once would block
+/// other threads for too long.
+const MAX_FREED: u64 = 32 << 20;
 
-/// Number of bytes by which the process may exceed the memory limit: the program, its threads, and fragmentation. A
-/// larger process gets no more memory, even if the account is below the limit.
+/// Number of bytes by which the process may exceed the memory limit, for the program itself, its threads, and
+/// fragmentation. A larger process gets no more memory, even if the account is below the limit.
 const BEYOND: u64 = 24 << 20;
 
 /// Growth of the account, in bytes, after which the size of the process is checked.
@@ -145,7 +145,8 @@ impl Memory {
         (self.max - Memory::kept(self.max)).saturating_sub(self.taken())
     }
 
-    /// Returns the number of buffered bytes up to which one connection is still read.
+    /// Returns the number of bytes that may be buffered for one connection. Above this number, the server stops reading
+    /// from the connection.
     pub fn allowance(&self) -> usize {
         if self.is_exhausted() {
             return 0;
@@ -191,7 +192,7 @@ impl Memory {
         let taken = self.taken();
         let at = self.check_at.load(Ordering::Relaxed);
         if taken + RESIDENT_STEP < at {
-            // Freed memory may be fragmented when it is used again.
+            // Check again after little growth, because freed memory may be fragmented when it is used again.
             self.check_at.store(taken + RESIDENT_STEP, Ordering::Relaxed);
         }
         let again = self.too_large.load(Ordering::Relaxed) && self.is_due();
@@ -228,7 +229,7 @@ impl Memory {
     /// or because the process is too large.
     pub fn must_give_back(&self) -> bool {
         let freed = self.freed();
-        freed > MOST || freed > LEAST_TRIAL && self.too_large.load(Ordering::Relaxed)
+        freed > MAX_FREED || freed > LEAST_TRIAL && self.too_large.load(Ordering::Relaxed)
     }
 
     /// Restarts the count of freed bytes after the allocator has returned memory.

@@ -10,8 +10,7 @@ use crate::access::AccessTable;
 
 #[derive(Debug)]
 pub enum Message {
-    /// Check this connection again. The connection may have ended and its number may have been reused, which is
-    /// harmless.
+    /// Check this connection again. If the connection has ended and its number is reused, the check does no harm.
     Resume(usize),
     /// Apply a new access file.
     Renew(Arc<AccessTable>),

@@ -22,10 +22,10 @@ use super::delivery::Outbox;
 use super::durability::Durability;
 use super::gate::Unauthenticated;
 use super::handle::ThreadHandle;
+use super::http_limits::HttpConnections;
 use super::hub::Hub;
 use super::idle::{ClientActivity, Idle, MAX_CLOSED};
 use super::message::Message;
-use super::operators::HttpConnections;
 use super::probation::Probation;
 use super::relief::Relief;
 use super::socket::{PeerAddress, Stream};
@@ -355,7 +355,7 @@ impl PoolThread {
             if let Some(number) = self.numbers.get(token.0).filter(|number| **number != VACANT) {
                 return Some(*number as usize);
             }
-            // Earlier connections in the queue are accepted first. The poller reports them as well.
+            // Earlier connections in the queue are accepted first. The poller reports them separately.
             loop {
                 let (arrival, is_match) = self.arrivals.take(token)?;
                 self.adopt(arrival);
@@ -429,7 +429,8 @@ impl PoolThread {
         }
         match next {
             Next::Wait => {}
-            // A connection that is already queued is not added again, because it would be served twice per cycle.
+            // A connection that is already queued is not added again, because two entries would double its share of the
+            // time.
             Next::Again => {
                 if !std::mem::replace(&mut connection.queued, true) {
                     self.again.push_back(number);

@@ -1,6 +1,6 @@
 //! The segment thread, which creates and removes segments, retries a failed disk, and compacts the log.
 //!
-//! Owns the order of work in a round. Must not select the tasks; the module `space` does.
+//! Owns the order in which the thread works on these tasks. Must not select the next task; the module `space` does.
 
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ pub fn run(hub: &Hub, log: &Durability) {
 }
 
 /// Returns the maximum number of bytes of space that are created at once for several commands. A larger amount might
-/// not fit into a segment, and an almost empty segment would count as full.
+/// not fit into one segment, so even an almost empty segment would seem too small.
 pub fn portion(hub: &Hub) -> u64 {
     hub.config.log.segment_size / 4
 }

@@ -31,8 +31,8 @@ const BACKLOG: i32 = 1024;
 
 /// Number of attempts to lock a directory, and the interval between attempts. A server locks the directory of its
 /// socket file only briefly.
-const TURN_TRIES: u32 = 100;
-const TURN_STEP: Duration = Duration::from_millis(10);
+const LOCK_TRIES: u32 = 100;
+const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A non-blocking connection. One thread reads while any thread may write, so no method needs exclusive access.
 #[derive(Debug)]
@@ -189,7 +189,7 @@ impl Bound {
         let place = FilePlace::find(path)?;
         // If two servers find the same dead socket, the lock ensures that the second server finds the socket of the
         // first.
-        let _turn = turn_in(&place, path);
+        let _lock = lock_directory(&place, path);
         if let Some(found) = place.status()? {
             if SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
@@ -334,15 +334,15 @@ fn call(listener: &SockRef) -> io::Result<()> {
 
 /// Locks the directory of `path` for binding a socket. Returns `None` if the lock is not available after some attempts.
 /// Waiting longer could block startup forever if a script has locked the directory and waits for the server.
-fn turn_in(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
+fn lock_directory(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
     let mut file = place.open_folder().ok()?;
-    for _ in 0..TURN_TRIES {
+    for _ in 0..LOCK_TRIES {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(turn) => return Some(turn),
             Err((unlocked, Errno::EWOULDBLOCK | Errno::EINTR)) => file = unlocked,
             Err(_) => return None,
         }
-        std::thread::sleep(TURN_STEP);
+        std::thread::sleep(LOCK_INTERVAL);
     }
     let folder = path.parent().unwrap_or(path).display();
     log::warn!("the folder {folder} stays locked by somebody else; going on without its lock");

@@ -68,11 +68,11 @@ pub enum SpaceTask {
 
 impl Space {
     /// Returns `true` if a command that needs `bytes` of log space can be executed. Otherwise, the caller must call
-    /// [`Space::wait`]. `first` is `true` for the first command of a turn. Call with the engine locked.
+    /// [`Space::wait`]. `first` is `true` for the first command of a batch. Call with the engine locked.
     pub fn admits(&self, request: &mut SpaceRequest, journal: &Journal, bytes: u64, first: bool) -> bool {
         let waited = request.waits > 0;
         let reserved = if waited { 0 } else { self.reserved.load(Ordering::Relaxed) };
-        // The first command of a turn also waits if compaction is behind, but only once.
+        // The first command of a batch also waits if compaction is behind, but only once.
         let lacks = journal.is_short(bytes + reserved) || (first && !waited && journal.is_behind());
         if !waited && !lacks {
             return true;

@@ -1,13 +1,12 @@
 //! The timer thread, which sleeps until the engine's next deadline.
 //!
-//! Owns the minimum time between two turns of the thread, and the return of free memory to the system. Must not depend
-//! on the work that is due.
+//! Owns the pauses of the thread, and the return of free memory to the system. Must not depend on the work that is due.
 
 use std::time::{Duration, Instant};
 
 use super::hub::{Hub, TurnScratch};
 
-/// Pause between two turns that continue deferred work, so that clients and pool threads get CPU time even on a machine
+/// Pause of the thread while deferred work is left, so that clients and pool threads get CPU time even on a machine
 /// with few CPUs.
 const REST: Duration = Duration::from_micros(50);
 

@@ -60,7 +60,7 @@ impl FilePlace {
         loop {
             let is_safe = is_only_root_s(&fstat(&folder)?);
             let name = rest.pop().ok_or(Errno::EISDIR)?;
-            // The target of a link in /proc to an open file is not always a path. /dev/stdout leads to such a link.
+            // Do not resolve a link to an open file in /proc, to which /dev/stdout leads: the target may not be a path.
             let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
             match readlinkat(&folder, name.as_os_str()) {
                 _ if is_last => return Ok(FilePlace { folder, name, is_safe }),
@@ -198,7 +198,7 @@ impl FileEntry {
 }
 
 /// Maximum size of a file with settings, in bytes.
-const MOST: u64 = 64 << 20;
+const MAX_SIZE: u64 = 64 << 20;
 
 /// Reads a file with settings, which must be a regular file. A pipe without a writer would block the thread that
 /// handles signals.
@@ -208,9 +208,9 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other("not a regular file"));
     }
     let mut bytes = Vec::new();
-    file.take(MOST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST {
-        return Err(io::Error::other(format!("larger than {MOST} bytes")));
+    file.take(MAX_SIZE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_SIZE {
+        return Err(io::Error::other(format!("larger than {MAX_SIZE} bytes")));
     }
     Ok(bytes)
 }
@@ -229,8 +229,8 @@ pub fn open_log(path: &Path, owner: Option<u32>) -> io::Result<File> {
 /// changed.
 pub fn with_mode(mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     // Two concurrent calls could restore the wrong umask.
-    static TURN: LeafMutex<()> = LeafMutex::new(());
-    let _turn = TURN.lock();
+    static UMASK_LOCK: LeafMutex<()> = LeafMutex::new(());
+    let _guard = UMASK_LOCK.lock();
     let before = umask(Mode::from_bits_truncate((!mode & 0o777) as mode_t));
     let bound = bind();
     umask(before);

@@ -69,8 +69,8 @@ impl Journal {
         Live::ALL.into_iter().find_map(|live| Some((live, lists[live as usize].first()?)))
     }
 
-    /// Retires the oldest segment, which must not contain live items. The file is removed when the record that the
-    /// segment is not needed is durable.
+    /// Retires the oldest segment, which must not contain live items. The file is removed when a record which states
+    /// that the segment is not needed is durable.
     fn retire(&mut self) {
         let segment = self.segments.pop_front().expect("a segment");
         self.old -= segment.bytes;
@@ -80,8 +80,8 @@ impl Journal {
         self.retired.push_back(Retired { number, bytes, after: UNRECORDED, damaged });
     }
 
-    /// Appends a record that the retired segments are not needed. The segments can be removed once the record is
-    /// durable.
+    /// Appends a record which states that the retired segments are not needed. The segments can be removed once the
+    /// record is durable.
     fn append_gone(&mut self) {
         if self.evacuating == 0 {
             self.in_doubt = false;
@@ -97,7 +97,8 @@ impl Journal {
         unrecorded.for_each(|retired| retired.after = position);
     }
 
-    /// Returns the size of a new segment for `again` bytes that must be written again, and for all appended bytes.
+    /// Returns the size of the new segment after a disk failure, in bytes. The segment needs space for `again` bytes
+    /// that must be written again, and for the bytes that were never written.
     pub fn take_over_size(&self, again: u64) -> u64 {
         self.segment_size.max(again + self.buffer.len() as u64 + self.segment_size / 4)
     }
@@ -120,7 +121,7 @@ impl Journal {
     }
 
     /// Makes compaction rewrite all live items of segments without a file. `is_there` returns `true` for the numbers of
-    /// existing files. Returns the newest segment that has lost its file since the last call, if any.
+    /// existing files. Returns the number of the newest segment whose file has disappeared since the last call, if any.
     pub fn evacuate_missing(&mut self, is_there: impl Fn(u64) -> bool) -> Option<u64> {
         let mut newest = None;
         for segment in self.segments.iter_mut().filter(|segment| !segment.missing && !is_there(segment.number)) {

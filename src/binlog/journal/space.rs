@@ -72,8 +72,8 @@ impl Journal {
             Health::Failing => 0,
         };
         let changes = self.room();
-        // No segment can be added during one burst of changes, so the burst is limited to the available space minus the
-        // reserve for deletes.
+        // No segment can be added while a command makes its changes, so their size is limited to the available space
+        // minus the reserve for deletes.
         let burst = changes.min(self.ahead().saturating_sub(self.reserve()).max(CHANGE as u64));
         LogRoom { puts, changes, burst, ids: self.ids_synced }
     }

@@ -79,8 +79,8 @@ impl Journal {
         self.live -= size;
     }
 
-    /// Removes the item if its full record had `before` bytes, and adds a full record of `after` bytes in the last
-    /// segment. `None` means that the item does not exist.
+    /// Removes the full record of `before` bytes from its segment, and adds a full record of `after` bytes to the last
+    /// segment. `before` is `None` for a new item, and `after` is `None` if the item no longer exists.
     pub fn changed(&mut self, live: Live, number: u32, before: Option<u64>, after: Option<u64>) {
         if let Some(before) = before {
             self.lost(live, number, before);
@@ -119,7 +119,8 @@ impl Journal {
         self.move_in(live, number, size);
     }
 
-    /// Appends the full record of a new item. `before` is the size of the previous record if the item existed.
+    /// Appends the full record of a new or changed item. `before` is the size of the previous record, or `None` for a
+    /// new item.
     pub(super) fn write_new(&mut self, live: Live, number: u32, before: Option<u64>, engine: &Engine) {
         let size = live.size(number, engine);
         if let Some(before) = before {
@@ -154,7 +155,7 @@ impl Journal {
         }
     }
 
-    /// Appends the start of an operation. The engine may have completed the operation already.
+    /// Appends the record of a started operation. The engine may have completed the operation already.
     pub(super) fn record_opened(&mut self, number: u32, operation: &OpenOperation) {
         let size = operation_size(operation.names());
         self.make_room(size);
@@ -162,7 +163,7 @@ impl Journal {
         self.found(Live::Operation, number, size);
     }
 
-    /// Appends the move of a job to another tube, which changes the size of the job's full record by `sizes.1 -
+    /// Appends a record of the move of a job to another tube. The size of the job's full record changes by `sizes.1 -
     /// sizes.0` bytes.
     pub(super) fn record_move(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
         let job = engine.job_at(slot);
@@ -179,7 +180,7 @@ impl Journal {
         self.resize(slot, sizes.0, sizes.1);
     }
 
-    /// Appends the reason for the failure of a job, which changes the size of the job's full record by `sizes.1 -
+    /// Appends a record of the reason for a job's failure. The size of the job's full record changes by `sizes.1 -
     /// sizes.0` bytes.
     pub(super) fn record_reason(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
         let job = engine.job_at(slot);

@@ -155,7 +155,7 @@ fn the_next_segment_fits_the_requested_bytes() {
         journal.request_space(requested);
         assert_eq!(journal.wanted_size(), size, "{requested}");
     }
-    // Once a sufficiently large segment is prepared, the usual size is wanted.
+    // Once a sufficiently large segment is prepared, the next segment has the usual size.
     prepare(&mut journal, SIZE + beside - 1);
     assert_eq!(journal.wanted_size(), SIZE + beside);
     prepare(&mut journal, SIZE + beside);
@@ -334,7 +334,7 @@ fn a_put_or_an_outcome_goes_into_the_next_segment_if_it_lacks_a_byte() {
         prepare(&mut journal, SIZE);
         let (mut engine, client) = engine();
         put(&mut engine, client, 100);
-        // The tube name and the body count, and so does the maximum size of the other fields.
+        // A put record consists of the tube name, the body, and at most `PUT` bytes for the other fields.
         let logged = (b"default".len() + 100) as u64;
         use_bytes(&mut journal, SIZE - MARK as u64 - PUT as u64 - logged + lacks);
         journal.append(&mut engine);

@@ -16,13 +16,13 @@ const QUOTA: u64 = 1 << 40;
 /// The probability of each fault, in units of 1/255.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// A request is lost. The sender gets an `Unknown` error.
+    /// The probability that a request is lost. The sender gets an `Unknown` error.
     pub lost_requests: u8,
-    /// A request is executed, but the response is lost.
+    /// The probability that a request is executed, but its response is lost.
     pub lost_answers: u8,
-    /// A request is executed during a later call. The sender gets an `Unknown` error.
+    /// The probability that a request is executed during a later call. The sender gets an `Unknown` error.
     pub late_requests: u8,
-    /// A read does not return the last entry.
+    /// The probability that a read does not return the last entry.
     pub stale_reads: u8,
     /// The maximum size of a read in bytes. Larger reads time out. 0 means no limit.
     pub largest_answer: usize,
@@ -44,7 +44,7 @@ struct State {
     end: Seq,
     tail: Tail,
     late: Vec<Request>,
-    /// The delay of each read.
+    /// The duration of each read.
     delay: Duration,
     nodes: BTreeMap<String, String>,
     random: u64,

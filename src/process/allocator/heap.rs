@@ -25,7 +25,8 @@ const SEGMENT: usize = 1 << 20;
 /// them only together.
 const GAP: usize = 64 * 1024;
 
-/// The largest possible page size, and the alignment of mapped blocks, which is the smallest page size. In bytes.
+/// The page size in bytes that dlmalloc assumes, which is the largest of any system, and the alignment that the system
+/// guarantees for mapped blocks.
 const PAGE: usize = 64 * 1024;
 const ALIGNED: usize = 4096;
 
@@ -50,7 +51,7 @@ impl ProgramHeap {
     }
 
     fn small(&self) -> MutexGuard<'_, Dlmalloc<Segments>> {
-        // Code under the lock does not panic, and the standard library's lock does not allocate.
+        // The error of a poisoned lock can be ignored, because code under the lock does not panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

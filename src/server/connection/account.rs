@@ -86,7 +86,7 @@ impl Connection {
     pub fn free(self, hub: &Hub, registry: &mio::Registry) {
         self.outbox.close_tls();
         // The client has been removed, so no other thread can get a new reference to the outbox. Dropping the last
-        // reference closes the socket, which also deregisters it.
+        // reference closes and deregisters the socket.
         let is_heavy = self.outbox.leave();
         if is_heavy || Arc::strong_count(&self.outbox) > 1 {
             let _ = self.outbox.stream.deregister(registry);

@@ -46,9 +46,9 @@ impl PoolThread {
 }
 
 impl Stepped {
-    /// Starts a server at the time `now`, with a log if `storage` is given. With `whole`, every turn finishes all due
-    /// work, and the time advances from deadline to deadline. Without `whole`, turns have limited steps, and unfinished
-    /// work continues in the next turn.
+    /// Starts a server at the time `now`, with a log if `storage` is given. With `whole`, all due work is completed
+    /// before the next command, and the time advances from deadline to deadline. Without `whole`, long work is
+    /// interrupted and continued after other commands.
     pub fn start(
         config: Config,
         storage: Option<Arc<dyn Storage>>,
@@ -63,7 +63,7 @@ impl Stepped {
         Ok(Stepped { hub, pool, scratch: TurnScratch::default() })
     }
 
-    /// Creates a connection, which the server accepts in its next round. Returns the client's socket in non-blocking
+    /// Creates a connection, which the server accepts at its next poll. Returns the client's socket in non-blocking
     /// mode.
     pub fn connect(&mut self, wire: Wire) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
@@ -77,7 +77,7 @@ impl Stepped {
         Ok(theirs)
     }
 
-    /// Runs one round of the pool thread. Returns `false` if there was nothing to do.
+    /// Polls once and serves connections. Returns `false` if there was nothing to do.
     pub fn round(&mut self) -> bool {
         self.pool.round()
     }
@@ -93,19 +93,20 @@ impl Stepped {
         self.pool.connections.iter().any(|(_, connection)| sent(connection) && waits(connection))
     }
 
-    /// Runs the end of a pool thread's round, which writes changes to the log if the disk is fast.
+    /// Writes changes to the log if the disk is fast, as a pool thread does after it has served connections.
     pub fn commit(&mut self) {
         self.hub.commit(&mut self.scratch.out);
     }
 
-    /// Runs one round of the timer thread. Returns `false` if the engine has no deferred work.
+    /// Does the work of the timer thread once. Returns `false` if the engine has no deferred work.
     pub fn timer(&mut self) -> bool {
         let left = self.hub.turn(&mut self.scratch, |core, _, _| core.engine.has_deferred());
         self.hub.clear_discarded();
         left
     }
 
-    /// Advances the time by `span`. With `whole` turns, every deadline is processed at its own time.
+    /// Advances the time by `span`. If the server was started with `whole`, every deadline is processed at its own
+    /// time.
     pub fn pass(&mut self, span: Span) {
         if self.hub.clock.is_manual() {
             return self.hub.pass(span);
@@ -118,14 +119,14 @@ impl Stepped {
         self.hub.clock.now()
     }
 
-    /// Runs one round of the syncer thread, which writes and syncs the log and releases durable replies.
+    /// Does the work of the syncer thread once: writes and syncs the log, and releases durable replies.
     pub fn sync(&mut self) {
         if let Some(log) = &self.hub.log {
             log.sync(&*self.hub, &mut Output::new());
         }
     }
 
-    /// Runs one round of the writer thread, which writes without a sync.
+    /// Does the work of the writer thread once: writes the log without a sync.
     pub fn write(&mut self) {
         if let Some(log) = &self.hub.log {
             log.wal.write(&*self.hub);
@@ -133,7 +134,7 @@ impl Stepped {
         }
     }
 
-    /// Runs one round of the segment thread.
+    /// Does the work of the segment thread once.
     pub fn segments(&mut self) {
         if let Some(log) = &self.hub.log {
             self.make_segments(log);
@@ -209,15 +210,15 @@ mod tests {
     use super::*;
     use crate::engine::State;
 
-    /// More jobs than a single turn can flush.
+    /// More jobs than the server deletes before it serves other clients.
     const JOBS: usize = 400;
 
     fn rounds(server: &mut Stepped) {
         while server.round() || server.timer() {}
     }
 
-    /// Starts a flush, and passes the client's connection to `end` after one turn. Returns the number of jobs and the
-    /// number of connections that are left.
+    /// Starts a flush, and passes the client's connection to `end` when a part of the jobs is deleted. Returns the
+    /// number of jobs and the number of connections that are left.
     fn left(end: impl FnOnce(UnixStream) -> Option<UnixStream>) -> (usize, usize) {
         let config = Config { turn_steps: 64, ..Config::default() };
         let mut server = Stepped::start(config, None, Time::from_nanos(1 << 60), false).expect("a server");

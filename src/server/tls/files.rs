@@ -47,8 +47,9 @@ pub fn load(paths: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
     Ok(Arc::new(config))
 }
 
-/// Returns the relative cost of a cipher suite on this machine. Cheaper suites are preferred over the client's
-/// preference, which is often AES-256 with SHA-384, for which processors have no instructions. All suites are secure.
+/// Returns the relative cost of a cipher suite on this machine. The cheapest suite is used even if the client prefers
+/// another suite. Clients often prefer AES-256 with SHA-384, for which processors have no instructions. All suites are
+/// secure.
 fn cost(suite: CipherSuite) -> u8 {
     use CipherSuite::*;
     match suite {

@@ -46,7 +46,8 @@ struct Buffers {
     open: Vec<u8>,
 }
 
-/// A function that returns the number of bytes at the start of the plaintext that belong together.
+/// A function that returns the number of bytes at the start of the plaintext that are encrypted separately from the
+/// rest.
 pub type Unit = fn(&[u8]) -> usize;
 
 pub struct TlsSession {
@@ -60,7 +61,7 @@ pub struct TlsSession {
     outgoing: Vec<u8>,
     /// The number of plaintext bytes in `outgoing`. The plaintext counts as unsent until all of `outgoing` is sent.
     unconfirmed: usize,
-    /// Determines the bytes that belong together and get separate records.
+    /// Determines the units of plaintext that get separate records.
     unit: Unit,
     /// The number of bytes of the current unit that are not encrypted yet.
     left: usize,

@@ -7,7 +7,7 @@ extern "C" {
 }
 
 /// The longest tested copy in bytes. Longer copies only take more iterations.
-const MOST: usize = 4096 + 64;
+const MAX_LENGTH: usize = 4096 + 64;
 
 /// Returns the initial value of the byte at `place`.
 fn byte(place: usize) -> u8 {
@@ -31,8 +31,8 @@ fn copy(buffer: &mut [u8], to: usize, from: usize, length: usize) {
 
 #[test]
 fn each_length_is_copied_at_each_alignment() {
-    let mut buffer = vec![0; 3 * MOST];
-    for length in 0..=MOST {
+    let mut buffer = vec![0; 3 * MAX_LENGTH];
+    for length in 0..=MAX_LENGTH {
         // Short copies use all alignments of source and destination. Long copies use a single alignment.
         let pairs = if length < 300 { 0..256 } else { length % 256..length % 256 + 1 };
         for (to, from) in pairs.map(|pair| (pair / 16, pair % 16)) {
@@ -44,8 +44,8 @@ fn each_length_is_copied_at_each_alignment() {
 
 #[test]
 fn each_length_is_moved_over_itself() {
-    let mut buffer = vec![0; 3 * MOST];
-    for length in 0..=MOST {
+    let mut buffer = vec![0; 3 * MAX_LENGTH];
+    for length in 0..=MAX_LENGTH {
         let distances = [0, 1, 7, 8, 15, 16, 17, 63, 64, 65, length / 2, length.saturating_sub(1), length];
         let step = if length < 300 { 1 } else { 4 };
         for distance in distances.into_iter().step_by(step) {

@@ -21,20 +21,21 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AwaitedPart {
-    /// The server, which has work for the connection.
+    /// No part: the server has work for the connection.
     Server,
     /// The rest of a request head.
     Head,
     /// The rest of a request body.
     Body,
-    /// The client, which must read this many bytes of replies, or send the next request if the number is 0.
+    /// The next action of the client, which must read this many bytes of replies, or send the next request if the
+    /// number is 0.
     Client(usize),
 }
 
 #[derive(Clone, Copy, Debug)]
 struct HttpConnection {
     number: usize,
-    /// The number of requests and the awaited part, as of the last check.
+    /// The number of requests and the part that the connection waited for, as of the last check.
     seen: (u64, AwaitedPart),
     /// The start of the current wait, and the time limit of the wait. Progress within a body or a reply does not start
     /// a new wait, because a slow client could continue forever.
