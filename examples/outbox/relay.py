@@ -1,12 +1,12 @@
 """Moves jobs from a PostgreSQL table to the queue, each exactly once: python3 relay.py 'dbname=shop'
 
-An application inserts a job into the table outbox (schema.sql) in the transaction that changes its data. A commit
-therefore includes both, and a rollback includes neither. The relay deletes rows, puts their jobs, and commits. If the
-relay crashes before the commit, the rows still exist, and the next relay puts the jobs again. Because of the tag `idp`,
-the server ignores such a put if the job still exists, or ended within the last week. Several relays can run at a time.
+An application inserts a job into the table outbox (schema.sql) in the transaction that changes its data, and the
+database commits both or neither. The relay deletes rows, puts their jobs, and commits. If the relay crashes before the commit,
+the rows still exist, and the next relay puts the jobs again. Because of the tag `idp`, the server ignores such a put if the
+job still exists, or ended within the last week. Several relays can run at a time.
 
-The server needs `-b DIRECTORY -f0`, so that it stores a job before it replies. A job can still run twice if a worker
-crashes after the work but before the delete.
+The server needs `-b DIRECTORY -f0`, so that it stores a job before it replies. A job can still run twice if a worker crashes
+after the work but before the delete.
 
 Needs: pip install greenstalk psycopg2-binary
 """

@@ -1,19 +1,24 @@
-"""Plays the server's part of a test vector, so that a client library can be tested without a server and without
-waiting:
+"""Plays the server's part of a test vector, so that a client library can be tested without a server and without waiting:
 
     $ python3 play.py idp
     127.0.0.1:40123
 
-The library connects to this address and must send exactly the bytes of the vector. CLIENTS.md describes the format.
-Steps in which time passes are skipped. The exit status is 0 after the last step, or 1 at the first difference. Without
-an argument, the program prints the titles of all vectors. """ import os import re import socket import sys
+The library connects to this address and must send exactly the bytes of the vector. CLIENTS.md describes the format. Steps
+in which time passes are skipped. The exit status is 0 after the last step, or 1 at the first difference. Without an argument,
+the program prints the titles of all vectors.
+"""
+import os
+import re
+import socket
+import sys
 
 VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/conversations/extensions/vectors.txt")
 ESCAPES = {"r": "\r", "n": "\n", "\\": "\\", "s": " ", "t": "\t", "0": "\0"}
 
 
-def unescape(text):     value = re.sub(r"\\(x..|.)", lambda found: chr(int(found[1][1:], 16)) if found[1][0] == "x" else
-ESCAPES[found[1]], text)     return value.encode("latin-1")
+def unescape(text):
+    value = re.sub(r"\\(x..|.)", lambda found: chr(int(found[1][1:], 16)) if found[1][0] == "x" else ESCAPES[found[1]], text)
+    return value.encode("latin-1")
 
 
 def load(path=VECTORS):
@@ -28,8 +33,7 @@ def load(path=VECTORS):
         elif step:
             client, mark, text = step.groups()
             if mark == "|":
-                # The line belongs to the body of the previous reply. `*` stands for optional lines, which this server
-                # does not send.
+                # The line continues the body of the previous reply. `*` stands for optional lines, not sent here.
                 steps[-1][2] += b"" if text == "*" else unescape(text) + b"\n"
             else:
                 end = b"" if mark == "::" else b"\r\n"
@@ -42,7 +46,7 @@ def load(path=VECTORS):
 
 
 def play(steps, listener):
-    """Plays the steps. Returns the first difference, or None if the client sent exactly the bytes of the vector."""
+    """Plays the steps. Returns the first difference, or None if the client sent the bytes of the vector."""
     clients = {}
     try:
         for client, what, wanted in steps:
@@ -61,7 +65,7 @@ def play(steps, listener):
 
 
 def receive(connection, wanted):
-    """Reads the bytes `wanted`. Stops at the first difference or at the end of the stream. Returns the bytes read."""
+    """Reads `wanted`. Stops at the first difference or at the end of the stream. Returns the bytes read."""
     got = b""
     while len(got) < len(wanted) and wanted.startswith(got):
         piece = connection.recv(len(wanted) - len(got))
