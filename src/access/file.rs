@@ -72,10 +72,10 @@ pub fn parse(bytes: &[u8], accounts: &Accounts, mut report: impl FnMut(FileError
     is_valid.then_some(table)
 }
 
-/// The parser's position relative to the lines `begin` and `end`.
+/// The part of the file that the parser has reached, relative to the lines `begin` and `end`.
 #[derive(Clone, Copy)]
 enum Frame {
-    /// Every parsed line is empty or contains only a comment.
+    /// All lines up to now are empty or contain only a comment.
     Unknown,
     /// The file does not start with `begin`.
     None,
@@ -117,7 +117,7 @@ fn words(line: &str) -> Vec<Word<'_>> {
     }
 }
 
-/// Parses one line of the file. `before` contains the entries of previous lines. Returns `None` if the line has no
+/// Parses one line of the file. `before` contains the entries of all previous lines. Returns `None` if the line has no
 /// entry.
 fn parse_line(
     line: &[u8],
@@ -335,7 +335,7 @@ mod tests {
             assert!((found.0, found.1) == (line, column) && found.2.starts_with(problem), "{found:?}");
         }
         assert_eq!(table("begin\nend").entries(), []);
-        // Elsewhere, `begin` and `end` are ordinary names.
+        // Outside the first and last line, `begin` and `end` are ordinary names.
         for text in ["a user:0 look\nend\n", "a user:0 look\nbegin\n", "begin\nbegin\nend\n"] {
             let found = errors(text.as_bytes());
             assert!(
@@ -353,7 +353,7 @@ mod tests {
         let lines: String = (0..NAMES).map(|number| format!("n{number} {} look\n", token(number))).collect();
         COMPARED.set(0);
         let table = table(&lines);
-        // A hash map compares a digest only with the digests in the same bucket.
+        // The hash map compares a digest only with digests of the same hash value.
         assert!(COMPARED.get() <= NAMES, "{} comparisons to read {NAMES} lines", COMPARED.get());
         COMPARED.set(0);
         for number in 0..2 * NAMES {

@@ -1,4 +1,4 @@
-//! Authorization: the access file grants names rights on tubes.
+//! Authorization: the access file gives each named client rights to tubes.
 //!
 //! Owns the file format, the rights, the tube name patterns, and the checks. Must not perform I/O or depend on
 //! commands: the server reads the file and identifies clients, and each protocol defines the rights that its commands

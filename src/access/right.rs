@@ -72,7 +72,7 @@ impl Need {
     pub const LOOK_NAMED: Need = Need::any_of(&[Right::Look], Scope::Named);
     pub const LOOK_OWN_JOB: Need = Need::any_of(&[Right::Look], Scope::OwnJob);
     pub const LOOK_JOB: Need = Need::any_of(&[Right::Look], Scope::Job);
-    /// For commands that report the outcome of a job. The producer of the job has `Right::Put`.
+    /// For commands that report the outcome of a job. Producers have `Right::Put`, and need the outcome.
     pub const FOLLOW_JOB: Need = Need::any_of(&[Right::Put, Right::Look], Scope::Job);
     pub const ADMIN_ALL: Need = Need::any_of(&[Right::Admin], Scope::AllTubes);
     pub const ADMIN_USED: Need = Need::any_of(&[Right::Admin], Scope::Used);
@@ -92,7 +92,7 @@ impl Default for Need {
     }
 }
 
-/// The rights of a client: for each right, the patterns of the tubes.
+/// The rights of a client: for each right, the patterns of the tubes to which the right applies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rights([Vec<Pattern>; 4]);
 

@@ -83,7 +83,6 @@ impl AccessTable {
         self.entries.push(Arc::new(entry));
     }
 
-    /// Returns all entries in file order.
     pub fn entries(&self) -> &[Arc<Entry>] {
         &self.entries
     }

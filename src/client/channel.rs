@@ -16,7 +16,7 @@ pub enum Security {
 }
 
 impl Security {
-    /// Reads the certificate files, if any. Returns a one-line error message.
+    /// Reads the certificate files, if any. An error is a one-line message.
     #[cfg(feature = "tls")]
     pub fn load(files: Option<&ClientTlsFiles>) -> Result<Security, String> {
         files.map_or(Ok(Security::Plain), |files| super::ClientTls::load(files).map(Security::Tls))
@@ -28,8 +28,8 @@ impl Security {
         Ok(Security::Plain)
     }
 
-    /// Connects to `endpoint`, which consists of a host and a port. `connect` limits the TCP connection, and `limit`
-    /// also limits each step of the TLS handshake.
+    /// Connects to `endpoint`, which consists of a host and a port. The TCP connection must be established within
+    /// `connect` and within `limit`. Each step of the TLS handshake must end within `limit`.
     pub fn connect(&self, endpoint: &str, connect: Duration, limit: Duration) -> io::Result<Transport> {
         let stream = connect_tcp(endpoint, connect.min(limit))?;
         match self {

@@ -24,7 +24,8 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// The part of a response's body that is kept.
 #[derive(Clone, Copy)]
 pub enum Keep {
-    /// The whole body. A longer body, or a body that ends with the connection, is an error.
+    /// The whole body, of at most this many bytes. A larger body is an error, and so is a body that ends only when the
+    /// connection closes.
     All(usize),
     /// The first bytes of the body, up to this number. The rest is read and discarded.
     Start(usize),
@@ -143,8 +144,8 @@ impl Exchange {
                 Ok(Status::Complete(length)) if length <= MAX_HEAD => {
                     let head = read_head(&response)?;
                     self.bytes.drain(..length);
-                    // Informational responses precede the final response. Status 101 is final, because HTTP ends after
-                    // it.
+                    // Informational responses precede the final response. Status 101 is final, because the connection
+                    // stops using HTTP.
                     if !matches!(head.response.status, 100 | 102..=199) {
                         return Ok(head);
                     }

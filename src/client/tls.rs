@@ -33,7 +33,7 @@ pub type TlsStream = Box<StreamOwned<ClientConnection, TcpStream>>;
 pub struct ClientTls(Arc<ClientConfig>);
 
 impl ClientTls {
-    /// Reads the files. Returns a one-line error message.
+    /// Reads the files. An error is a one-line message.
     pub fn load(files: &ClientTlsFiles) -> Result<ClientTls, String> {
         let authority = match &files.authority {
             Some(path) => path,

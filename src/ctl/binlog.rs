@@ -30,7 +30,7 @@ pub fn check(call: &Call, out: &mut Out) -> Result<u8> {
     let path = Path::new(&call.operands[0]);
     let mut engine = Engine::new(Limits::NONE);
     let found = inspect(&Folder::new(path), &mut engine).map_err(at(path))?;
-    // A closed stdout must not hide the result of the check.
+    // The exit code reports the result even if stdout is closed.
     let _ = report(&found, &engine, out);
     Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
 }
@@ -85,7 +85,7 @@ pub fn backup(call: &Call, out: &mut Out) -> Result<u8> {
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(at(to))?;
     let found = inspect(&copy, &mut Engine::new(Limits::NONE)).map_err(at(to))?;
     let progress = found.report.progress;
-    // A closed stdout must not hide the result of the check.
+    // The exit code reports the result even if stdout is closed.
     let _ = out.line(&format!("{} jobs in {} segments, {} bytes", progress.jobs, progress.segments, progress.bytes));
     for problem in &found.report.problems {
         let _ = out.line(&format!("damaged: {problem}"));

@@ -1,7 +1,7 @@
 //! The subcommand `check-access`, which verifies an access file and explains its rules.
 //!
-//! Owns the format of the results. Must not decide about access: the decisions are made by the code that the server
-//! uses.
+//! Owns the format of the results. Must not decide about access, because the decisions must be the same as in the
+//! server.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     Ok(code)
 }
 
-/// Returns `true` if an authenticated client may execute the command, and the reason.
+/// Returns `true` if the client `name` may execute a command that requires `need`, and the reason for the decision.
 fn decide(table: &AccessTable, name: &str, need: Need, tube: &str) -> Result<(bool, String), String> {
     let entry = table.name(name).or_else(|| table.name("*"));
     let entry = entry.ok_or_else(|| format!("the file has no line for {} or *", name.escape_debug()))?;

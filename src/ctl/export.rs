@@ -2,9 +2,9 @@
 //!
 //! Owns the order of the lines, and the check that no job is missing. Must not reserve or modify jobs.
 //!
-//! Pauses come first, which makes an import pause the tubes before adding jobs. Held jobs come before all other jobs: a
-//! held job must be imported before the last job in its group is deleted. Settings and retained idempotency keys come
-//! last.
+//! Pauses come first, so that an import pauses the tubes before adding jobs. Held jobs, which wait for a group, come
+//! before all other jobs: a held job must be imported before the last job in its group is deleted. Settings and
+//! retained idempotency keys come last.
 //!
 //! Enforces promise P32.
 
@@ -100,8 +100,8 @@ impl Export<'_> {
             return Ok(DONE);
         }
         print_stderr(&format!("the server counted {before} jobs before the export, and {after} after it"));
-        // If other clients add or delete jobs, the number of exported jobs is between the two counts. A lower number
-        // means that jobs are missing.
+        // If other clients add or delete jobs, the number of exported jobs is between the numbers of jobs before and
+        // after the export. A lower number means that jobs are missing.
         Ok(if written >= before.min(after) { DONE } else { REFUSED })
     }
 
@@ -158,7 +158,7 @@ impl Export<'_> {
         let is_wanted =
             |job: &JobView| job.state() != State::Finished && wanted.has_tube(&name::written(engine.tube_of(job)));
         let jobs: Vec<JobView> = engine.jobs().filter(is_wanted).collect();
-        // Buried jobs are sorted by time of burial, like the jobs that `kick` takes. Other jobs are sorted by ID.
+        // Buried jobs are sorted by time of burial, because `kick` takes the oldest first. Other jobs are sorted by ID.
         let key = |index: usize| match jobs[index].state() {
             State::Buried => (2, jobs[index].due().nanos(), jobs[index].id().0),
             state => (u8::from(state != State::Held), jobs[index].id().0, 0),

@@ -49,9 +49,9 @@ struct Import<'a> {
     skip: u64,
     used: String,
     line: u64,
-    /// `true` if the server supports `reserve-job`, or `None` if support has not been tested.
+    /// `true` if the server supports `reserve-job`, or `None` before the first test.
     can_bury: Option<bool>,
-    /// The data that the server can store, or `None` if support has not been tested.
+    /// The kinds of job data that the server can store, or `None` before the first test.
     abilities: Option<Abilities>,
     /// The tube and the key of each dead letter that waits to be buried.
     unsettled_keys: BTreeSet<(String, String)>,
@@ -63,7 +63,7 @@ struct Import<'a> {
 #[derive(Default)]
 struct Results {
     done: u64,
-    /// The number of the last line with a confirmed `put`.
+    /// The line number of the last `put` that the server has confirmed.
     safe: u64,
     buried: u64,
     refused: u64,
@@ -141,7 +141,7 @@ impl Results {
             0 => String::new(),
             count => format!("; {count} more are delayed, not buried"),
         };
-        // A job that waits to be buried must be imported again.
+        // A continued import must include the jobs that still wait to be buried.
         let settled = self.unsettled.iter().map(|(.., line)| line - 1).min().unwrap_or(u64::MAX);
         let skip = self.safe.min(settled).max(skip);
         format!("{problem}; {} jobs were imported{unsettled}; to continue, use --skip {skip}", self.done)
@@ -362,7 +362,7 @@ impl Import<'_> {
     fn can_bury(&mut self) -> Result<bool> {
         if self.can_bury.is_none() {
             self.finish()?;
-            // The ID is the maximum, and belongs to no job.
+            // No job has the maximum ID.
             self.can_bury = Some(self.link.ask("reserve-job 18446744073709551615")?.line == "NOT_FOUND");
         }
         Ok(self.can_bury == Some(true))

@@ -13,7 +13,7 @@ use super::prelude::*;
 pub struct Input<'a> {
     name: &'a str,
     reader: BufReader<File>,
-    /// The size in bytes, or `None` unless the input is a regular file.
+    /// The size in bytes, or `None` if the input is not a regular file.
     size: Option<u64>,
     read: u64,
     progress: ProgressBar,

@@ -165,8 +165,8 @@ impl Link {
         self.existing(&format!("stats-tube {name}"))
     }
 
-    /// Queries the statistics of a tube. Returns empty statistics without permission, and `None` if the tube does not
-    /// exist.
+    /// Queries the statistics of a tube. Returns empty statistics if the client may not see the tube, and `None` if the
+    /// tube does not exist.
     pub fn visible_tube(&mut self, name: &str) -> Result<Option<StatsReply>> {
         let command = format!("stats-tube {name}");
         let reply = self.ask(&command)?;

@@ -83,7 +83,7 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8> {
     Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
 }
 
-/// Formats a Unix timestamp in seconds, such as `2025-01-31 12:00:00Z`.
+/// Formats a Unix timestamp in seconds as `2025-01-31 12:00:00Z`.
 fn date(seconds: u64) -> String {
     let mut text = Vec::new();
     push_moment(&mut text, seconds);

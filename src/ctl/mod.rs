@@ -32,7 +32,6 @@ mod tubes;
 mod work;
 mod yaml;
 
-/// The names that subcommands share.
 mod prelude {
     pub use super::tubes::{each_tube, report_refused};
     pub use super::{bulk::MAX_DELAY, yaml::StatsReply};

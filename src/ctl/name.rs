@@ -15,7 +15,7 @@ pub fn bytes(written: &str) -> Vec<u8> {
     quoted(written.as_bytes()).unwrap_or_else(|| written.into())
 }
 
-/// Returns the unquoted bytes, or `None` unless the whole text is quoted.
+/// Returns the unquoted bytes, or `None` if the text is not a single quoted name.
 pub fn quoted(text: &[u8]) -> Option<Vec<u8>> {
     unquote(text).filter(|(_, rest)| rest.is_empty()).map(|(name, _)| name)
 }
@@ -30,7 +30,7 @@ pub fn is_foreign(written: &str) -> bool {
     written.starts_with('"')
 }
 
-/// Returns `true` if some protocol of the server allows the name.
+/// Returns `true` if at least one protocol of the server allows the name.
 pub fn is_legal(written: &str) -> bool {
     is_any_name(&bytes(written))
 }

@@ -7,7 +7,7 @@ use std::ops::Deref;
 
 use crate::settings::options::BAD_USAGE;
 
-/// The result of a subcommand, or of a part of one.
+/// The result of a subcommand, or of a part of a subcommand.
 pub type Result<T = (), E = Problem> = std::result::Result<T, E>;
 
 pub const DONE: u8 = 0;
@@ -15,7 +15,7 @@ pub const DONE: u8 = 0;
 /// The exit code for a rejected command, a missing object, or a damaged binlog.
 pub const REFUSED: u8 = 1;
 
-/// The exit code for a missing job, an expired time limit, or an unreadable binlog.
+/// The exit code if no job is available, a time limit expires, or a binlog is unreadable.
 pub const EMPTY: u8 = 2;
 
 pub const NO_CONNECTION: u8 = 3;

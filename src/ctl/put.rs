@@ -143,7 +143,7 @@ impl Results<'_> {
         let number = self.done + self.refused + 1;
         match first_word(line) {
             "INSERTED" => self.done += 1,
-            // The error applies to all following jobs as well.
+            // All following jobs would fail with the same error.
             "DRAINING" | "OUT_OF_MEMORY" | "TUBE_FULL" => {
                 let problem = refusal("put", line);
                 let text = format!("{} {number}: {}; {} were put", self.what, problem.text, self.done);

@@ -132,8 +132,8 @@ impl Scan {
     /// Searches with `list-jobs`. Returns `false` if the server does not support the command.
     fn list(&mut self, link: &mut Link, wanted: &Wanted, counts: &[u64; STATE_COUNT]) -> Result<bool> {
         let (total, mut progress) = (counts.iter().sum(), ProgressBar::new("jobs found"));
-        // Servers without groups or schedules reject the states `held` and `scheduled`. If all counts are 0, the tubes
-        // are empty or forbidden, so only the server can tell.
+        // Servers without groups or schedules reject the states `held` and `scheduled`, and do not count jobs in these
+        // states. If all counts are 0, the tubes may be hidden from the client, so all states are queried.
         let (is_zero, is_new) = (total == 0, |state: State| matches!(state, State::Held | State::Scheduled));
         let is_known = |state| !is_new(state) || is_zero || counts[state as usize] > 0;
         let is_wanted = |state: &State| wanted.has_state(*state) && is_known(*state);
@@ -169,7 +169,8 @@ impl Scan {
             self.query(link, wanted, &ids)?;
             next = low;
             let found = self.jobs.len() as u64;
-            // The search ends when all jobs have been found or all IDs have been tried.
+            // The search ends when all jobs are found or all IDs are tried, so the progress is the larger of the two
+            // fractions.
             let part = (found * 1000 / total.max(1)).max((begin - next) * 1000 / begin.max(1));
             progress.update(found, Some((part, 1000)));
         }
@@ -179,7 +180,7 @@ impl Scan {
     /// Queries the given job IDs and adds the matching jobs.
     pub fn query(&mut self, link: &mut Link, wanted: &Wanted, ids: &[u64]) -> Result {
         ask_each(link, "stats-job", &mut ids.iter().map(u64::to_string), &mut |_, reply| {
-            // The job has been moved to a tube that is invisible to the client.
+            // The job has been moved to a tube that the client may not see.
             if reply.line == "FORBIDDEN" {
                 return Ok(());
             }

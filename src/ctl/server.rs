@@ -56,8 +56,8 @@ impl ServerName {
         }
     }
 
-    /// Returns the server in the option, in the environment, or the default. `variable` returns the value of an
-    /// environment variable.
+    /// Returns the server named by the option or by the environment, or the default server. `variable` returns the
+    /// value of an environment variable.
     pub fn find(option: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<ServerName> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let in_variable = |problem: Problem, name: &str| Problem::usage(format!("{name}: {}", problem.text));

@@ -151,7 +151,7 @@ impl JobTags {
             add("dead-from", String::new(), false);
         }
         for (key, tag) in [("group", "grp"), ("after-group", "aft")] {
-            // With a count of 0, the server holds the job even if the group is still empty.
+            // Without `:0`, the server would not hold the job if the group is still empty.
             let written = |group: &str| match (tag, group.contains(':')) {
                 ("aft", false) => format!(" aft:{group}:0"),
                 _ => format!(" {tag}:{group}"),
@@ -176,12 +176,12 @@ fn is_group(text: &str) -> bool {
     is_tube_name(name.as_bytes()) && count.parse::<u32>().is_ok()
 }
 
-/// Returns a member, or an error unless the member is a string.
+/// Returns the member `key`, or an error if the member is not a string.
 pub fn text_of<'a>(object: &'a Object, key: &str) -> Result<Option<&'a str>, String> {
     object.text(key).map_err(|()| format!("{key}: must be a string"))
 }
 
-/// Returns a member, or an error unless the member is a 32-bit number.
+/// Returns the member `key`, or an error if the member is not a 32-bit number.
 pub fn number_of(object: &Object, key: &str) -> Result<Option<u32>, String> {
     let number = object.number(key).map_err(|()| format!("{key}: must be a whole number from 0 up"))?;
     number.map(|number| u32::try_from(number).map_err(|_| format!("{key}: {number} is too large"))).transpose()

@@ -100,9 +100,8 @@ struct Tracks {
     refused: HashSet<String>,
 }
 
-/// The job IDs that were already seen in a tube. The states of a tube are listed one after the other, which allows a
-/// new job to have a smaller ID than a job that was already listed. Each poll therefore repeats the ID range of the
-/// previous poll.
+/// The job IDs that were already seen in a tube. The states of a tube are listed one after the other, so a new job can
+/// have a smaller ID than a job that was already listed. Each poll therefore repeats the ID range of the previous poll.
 struct Track {
     /// The highest ID in the poll before the last.
     above: u64,

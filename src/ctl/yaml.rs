@@ -90,7 +90,7 @@ pub fn objects(text: &[u8]) -> Vec<StatsReply> {
 /// A retained idempotency key, as listed by `list-keys`.
 #[derive(Debug)]
 pub struct KeyItem {
-    /// The position at which the next page starts.
+    /// The position of the key. The next page starts after this position.
     pub number: u64,
     /// The remaining lifetime of the key in seconds.
     pub left: u64,

@@ -17,8 +17,8 @@ const CHUNK: usize = 256 * 1024;
 /// The initial size of a buffer in bytes, sufficient for most replies.
 const REPLY: usize = 128;
 
-/// The minimum free space of a buffer before a reply is appended, in bytes. A longer reply can grow the buffer beyond
-/// [`CHUNK`].
+/// The free space, in bytes, that a buffer must have before a reply is appended. A longer reply can grow the buffer
+/// beyond [`CHUNK`].
 const SLACK: usize = 4 * 1024;
 
 /// The maximum length of a buffer that [`Output::append`] copies instead of moving, in bytes.
@@ -48,8 +48,8 @@ pub struct Output {
     chunks: VecDeque<Chunk>,
     /// The number of bytes at the start of the first chunk that have been sent.
     sent: usize,
-    /// The total of all chunks except the last, which can still grow. The total is cached because the queue length is
-    /// needed for every reply.
+    /// The sums over all chunks except the last, which can still grow. The sums are cached because the length of the
+    /// queue is needed for every reply.
     settled: Sums,
 }
 

@@ -19,7 +19,7 @@ pub struct ClientInfo {
     pub exceptions: bool,
     /// The ID of the job whose outcome a Workq client is waiting for.
     pub awaited: [u8; 16],
-    /// The job of the last WORK_EXCEPTION packet accepted from a Gearman worker.
+    /// The job ID in the last WORK_EXCEPTION packet that the server accepted from this Gearman worker.
     pub last_exception: Option<JobId>,
 }
 
@@ -30,7 +30,7 @@ pub struct ClientRegistry {
     clients: Vec<Option<Box<ClientInfo>>>,
     counts: [usize; Wire::ALL.len()],
     /// The total number of HTTP connections since the server started.
-    operators: u64,
+    http_total: u64,
     exceptions: bool,
 }
 
@@ -42,7 +42,7 @@ impl ClientRegistry {
 
     pub fn enter(&mut self, client: ClientId, wire: Wire, address: &impl Display) {
         *self.count_mut(wire) += 1;
-        self.operators += u64::from(wire == Wire::Http);
+        self.http_total += u64::from(wire == Wire::Http);
         if wire != Wire::Beanstalk {
             self.add(client, wire, address.to_string().into());
         }
@@ -55,7 +55,8 @@ impl ClientRegistry {
         }
     }
 
-    /// Sets the client's name in the access file. `None` means that the client is no longer authenticated.
+    /// Stores the name in the access file that identifies the client, or `None` if the client is no longer
+    /// authenticated.
     pub fn identify(&mut self, client: ClientId, user: Option<&str>) {
         if user.is_some() || self.get(client).is_some() {
             if let Some(info) = self.add(client, Wire::Beanstalk, Box::default()) {
@@ -94,8 +95,8 @@ impl ClientRegistry {
         clients.find_map(|(number, info)| Some((ClientId(number as u32), info.as_deref()?)))
     }
 
-    pub fn operators(&self) -> u64 {
-        self.operators
+    pub fn http_total(&self) -> u64 {
+        self.http_total
     }
 
     #[expect(clippy::indexing_slicing, reason = "each protocol has a count")]

@@ -22,7 +22,7 @@ pub const CONNECTION_FIGURES: [ConnectionFigure; 6] = [
     ("job-age", |it, now| it.job.map_or(0, |job| job.taken_for(now).secs())),
 ];
 
-/// The data that the engine lacks for showing connections.
+/// The data about connections that is not stored in the engine.
 pub struct Connections<'a> {
     registry: &'a ClientRegistry,
     peers: &'a dyn Peers,
@@ -50,8 +50,8 @@ impl ConnectionPage {
     }
 }
 
-/// Continues a search at the client with index `from`, and updates `from`. Adds connections to `page` that the client
-/// may view and that have a text accepted by `admits`. If `admits` accepts the empty text, all connections match.
+/// Continues a search at the client ID `from`, and updates `from`. Adds the connections that the requesting client may
+/// view, if `admits` returns `true` for the empty text or for at least one text value of the connection.
 pub fn offer_connections(
     page: &mut SortedPage<ClientHandle>,
     from: &mut u32,
@@ -89,8 +89,8 @@ impl<'a> Connections<'a> {
         found
     }
 
-    /// Returns `true` if the client may view the connection. The client must have the right to view a tube that the
-    /// connection uses, watches, or has reserved a job from. HTTP connections are always hidden.
+    /// Returns `true` if the requesting client may view the connection, which requires the right to view a tube that
+    /// the connection uses, watches, or has reserved a job from. HTTP connections are always hidden.
     fn shows(&self, engine: &Engine, it: &ClientStats) -> bool {
         let tubes = it.used.into_iter().chain(it.watched.iter().copied());
         let mut tubes = tubes.chain(it.job.map(|job| engine.tube_of(&job)));
@@ -110,8 +110,8 @@ impl<'a> Connections<'a> {
         }
     }
 
-    /// Passes the key and value of each statistic to `show`. Hides tubes that the client may not view, and the jobs of
-    /// hidden tubes.
+    /// Passes the key and value of each statistic to `show`. Omits tubes that the requesting client may not view, and
+    /// the jobs of such tubes.
     pub fn show(&self, engine: &Engine, it: &ClientStats, mut show: impl FnMut(&'static str, FigureValue)) {
         use FigureValue::{Name, Number, Text, Word};
         let info = self.registry.get(it.client);

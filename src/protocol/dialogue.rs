@@ -12,7 +12,7 @@ use super::{
 };
 use crate::engine::{ClientId, Engine, Event, LongCommand, NoJob, ReservePolicy};
 
-/// Maximum size of a request's binlog records in bytes, in addition to the request's size in memory.
+/// The maximum number of bytes by which the binlog records of a request exceed the request's size in memory.
 const RECORD_OVERHEAD: u64 = MAX_QUOTED_NAME as u64 + 100;
 
 /// The decoder of a connection. Large decoders are boxed to keep idle beanstalk connections small.
@@ -45,7 +45,7 @@ pub(super) enum Stage {
     New,
     /// The permission check is in progress. Contains the position of the first name or job that has not been checked.
     Checking(usize),
-    /// An earlier turn has executed a part of the request.
+    /// The command has been executed in part.
     Begun,
 }
 
@@ -195,7 +195,7 @@ impl Dialogue {
         }
     }
 
-    /// Returns `true` if the client can receive messages without waiting for a reply.
+    /// Returns `true` if the protocol allows messages to the client that are not replies.
     pub fn receives_unsolicited(&self) -> bool {
         matches!(self, Dialogue::Gearman(_))
     }
@@ -216,12 +216,12 @@ impl Request {
         decision
     }
 
-    /// Returns `true` if an earlier turn has checked or executed a part of the request.
+    /// Returns `true` if the permission check or the execution has begun.
     pub fn has_begun(&self) -> bool {
         self.stage != Stage::New
     }
 
-    /// Returns the rest of an operation that must be completed even if the client has disconnected.
+    /// Returns the rest of an operation that must be completed even if the client has disconnected, or `None`.
     pub fn into_operation(self) -> Option<LongCommand> {
         if self.stage != Stage::Begun {
             return None;
@@ -245,8 +245,8 @@ impl Request {
         }
     }
 
-    /// Returns the size of the binlog records in bytes for making an existing job durable. Returns 0 if the request
-    /// does not duplicate a job that is missing from the binlog.
+    /// Returns the size in bytes of the binlog records for a job that exists only in memory, and that this request
+    /// makes durable by submitting the same job again. Returns 0 for all other requests.
     pub fn adoption_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
         if let Command::Gearman(gearman::Command::Submit(job)) = &self.command {
             return if job.background { engine.adoption_of(&job.function, &job.unique, job.body.len()) } else { 0 };
@@ -259,7 +259,7 @@ impl Request {
         size_of::<Request>() as u64 + for_each_protocol!(&self.command, Command, it => it.footprint())
     }
 
-    /// Returns the fields for the command log, or no fields if an earlier turn has begun the request.
+    /// Returns the fields for the command log, or no fields if the request was logged when its execution began.
     pub fn log_subject(&self) -> LogSubject {
         match self.has_begun() {
             true => LogSubject::default(),
@@ -277,7 +277,7 @@ impl Request {
 }
 
 impl Flow {
-    /// Returns the flow for continuing a command in another turn.
+    /// Returns a flow that continues the command after other clients have executed commands.
     pub(super) fn resume(command: Command) -> Flow {
         Flow::Continue(Box::new(Request { id: None, stage: Stage::Begun, command }))
     }

@@ -24,10 +24,10 @@ pub enum Subject<'a> {
     JobAndTube(JobId, &'a [u8]),
 }
 
-/// The result of a permission check, or `None` if the turn has reached its work limit before the check was complete.
+/// The result of a permission check, or `None` if the check has reached the work limit and must be continued later.
 pub type Decision = Option<Result<(), Denied>>;
 
-/// The number of name bytes whose check costs one step of the work limit.
+/// The number of bytes in names that are checked per engine step.
 const NAME_BYTES_PER_STEP: usize = 16;
 
 /// Returns the protocol, the name and the required rights of each command whose name equals `command`, ignoring case.
@@ -39,7 +39,8 @@ pub fn needs(command: &str) -> Vec<(&'static str, String, Need)> {
     others.chain(routes).filter(|(_, name, _)| name.eq_ignore_ascii_case(command.trim())).collect()
 }
 
-/// Checks whether the client may execute a command. Skips the names before position `from`, and updates `from`.
+/// Checks whether the client may execute a command. Continues at position `from` in the names or jobs, and
+/// updates `from`.
 pub fn check(
     command: &impl ProtocolCommand,
     id: Option<CommandId>,
@@ -90,8 +91,8 @@ fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access:
     }
 }
 
-/// Checks the jobs from index `from`, and updates `from`. A single job without permission causes the refusal of the
-/// command.
+/// Checks the jobs from index `from`, and updates `from`. If permission for one job is missing, the whole command is
+/// denied.
 fn jobs(
     need: Need,
     ids: &[JobId],
@@ -113,15 +114,15 @@ fn jobs(
     Some(Ok(()))
 }
 
-/// Returns `true` if the client may delete the job. A batch calls this function before each deletion, because the job
-/// can have moved to another tube after the permission check.
+/// Returns `true` if the client may delete the job. A batch calls this function before each deletion, because a job may
+/// have moved to another tube after the permission check of the batch.
 pub fn may_delete(context: &Context, id: JobId) -> bool {
     let Context { engine, client, access, .. } = context;
     access.as_ref().is_none_or(|access| job(Need::DELETE_JOB, Some(id), engine, *client, access).is_ok())
 }
 
-/// Checks the right to take jobs from all watched tubes. Only the first success requires a check of all tubes: watching
-/// another tube requires the right to the tube, and a client that loses a right is disconnected.
+/// Checks the right to take jobs from all watched tubes. After a success, the check is not repeated: watching another
+/// tube requires the right to that tube, and a client that loses a right is disconnected.
 fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> Decision {
     if access.watched_are_checked {
         return Some(Ok(()));
@@ -165,7 +166,7 @@ mod tests {
         ClientAccess::new(Arc::new(parse(line.as_bytes(), &accounts, |_| ()).expect("a line")), &[], false)
     }
 
-    /// Returns the number of turns until the decision, and `true` if access is permitted.
+    /// Returns the number of calls until the decision, and `true` if access is permitted.
     fn decide_watched(engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> (usize, bool) {
         let mut from = 0;
         for turn in 1.. {

@@ -5,13 +5,13 @@
 use super::beanstalk::FigureValue;
 use crate::engine::{Past, PastJob, Progress, Steps};
 
-/// The cost of examining a job, in steps of the work limit. Each 64 bytes of output cost another step.
+/// The cost of examining a job, in engine steps. Each 64 bytes of output cost another step.
 const STEPS_PER_JOB: u64 = 2;
 
 /// The progress of a search that starts with the newest job in the history.
 #[derive(Debug)]
 pub struct HistoryWalk {
-    /// Only entries with smaller history numbers remain to be examined.
+    /// The search continues with the history numbers below this number.
     before: u64,
     /// The maximum number of jobs still to be found.
     left: usize,
@@ -56,7 +56,6 @@ impl HistoryWalk {
     }
 }
 
-/// Passes the key and value of each property of a history entry to `show`.
 pub fn show(number: u64, job: &PastJob, mut show: impl FnMut(&'static str, FigureValue)) {
     use FigureValue::{Micros, Name, Number, Text, Word};
     show("number", Number(number));

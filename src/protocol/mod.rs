@@ -209,7 +209,7 @@ impl<'a> Context<'a> {
     pub fn stats(&self) -> Stats {
         let mut stats = self.engine.stats();
         stats.connections = stats.connections.saturating_sub(self.registry.count(Wire::Http));
-        stats.total_connections = stats.total_connections.saturating_sub(self.registry.operators());
+        stats.total_connections = stats.total_connections.saturating_sub(self.registry.http_total());
         stats
     }
 
@@ -240,7 +240,7 @@ pub struct LogSubject {
 }
 
 impl LogSubject {
-    /// Converts the subject of a permission check. Uses the first of two tubes, and drops longer lists.
+    /// Returns the log fields for the subject of a permission check: the first of two tubes, but no longer lists.
     fn of(subject: guard::Subject) -> LogSubject {
         let (id, tube) = match subject {
             guard::Subject::Job(id) => (id, None),
@@ -264,7 +264,8 @@ trait ProtocolCommand {
         id.map_or(Need::OPEN, |id| id.entry().need)
     }
 
-    /// Checks whether the client may execute the command. Skips the names before position `from`, and updates `from`.
+    /// Checks whether the client may execute the command. Continues at position `from` in the names or jobs, and
+    /// updates `from`.
     fn check(&self, id: Option<CommandId>, from: &mut usize, context: &mut Context) -> guard::Decision
     where
         Self: Sized,
@@ -295,7 +296,7 @@ trait ProtocolCommand {
         false
     }
 
-    /// Returns the rest of an operation that must be completed even if the client has disconnected.
+    /// Returns the rest of an operation that must be completed even if the client has disconnected, or `None`.
     fn into_operation(self) -> Option<LongCommand>
     where
         Self: Sized,

@@ -1,4 +1,4 @@
-//! Sorted pages of a list that is too large for one turn.
+//! Sorted pages of a list that is too large to be read at once.
 //!
 //! Owns the sort order, the cursors between pages, and the selection of the items on a page. Items added or removed
 //! during the selection are included or omitted arbitrarily. Must not depend on the type of the items.

@@ -1,7 +1,7 @@
 //! Server statistics for a client that may view only some tubes.
 //!
-//! Owns the sums over the visible tubes. Adding the tubes can take several turns. Must not decide which tubes are
-//! visible.
+//! Owns the sums over the visible tubes. Adding many tubes is interrupted to serve other clients. Must not decide which
+//! tubes are visible.
 
 use super::{sees, Context};
 use crate::engine::{JobCounts, Progress, Stats};

@@ -78,7 +78,7 @@ fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     }
     match bytes.len() - rest.len() {
         0 => None,
-        // At most 19 digits cannot overflow.
+        // A number of at most 19 digits cannot overflow 64 bits.
         1..=19 => Some((number, rest)),
         length => Some((long_number(upto(bytes, length))?, rest)),
     }

@@ -9,7 +9,7 @@ use crate::engine::{Body, Fingerprint, Fingerprinting, Fingerprints};
 /// Maximum number of bytes that [`Upload::gap`] initializes at a time.
 const WINDOW: usize = 64 * 1024;
 
-/// The first allocation for a body, in bytes.
+/// The size of the first allocation for a body, in bytes.
 const FIRST_ALLOCATION: usize = 4 * 1024;
 
 /// A partially received body. Memory is allocated when bytes arrive, so announcing a large body does not use memory. If
@@ -26,7 +26,8 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Starts to receive a body of `size` bytes. Returns `None` if `size` exceeds `room`.
+    /// Starts to receive a body of `size` bytes. Returns `None` if `size` exceeds `room`, the available memory in
+    /// bytes.
     pub fn begin(size: usize, room: u64) -> Option<Upload> {
         (size as u64 <= room).then(|| Upload { is_dropped: false, ..Upload::skip(size as u64) })
     }

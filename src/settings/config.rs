@@ -48,7 +48,7 @@ pub const SPARE_FILES: usize = 64;
 /// that an operator can always connect.
 pub const LOCAL_CONNECTIONS: usize = 8;
 
-/// The minimum value of `max_memory`, in bytes. A queue cannot work with less memory.
+/// The minimum value of `max_memory`, in bytes. With less memory, a queue could hardly store any jobs.
 pub const LEAST_MEMORY: u64 = 1 << 20;
 
 /// The maximum default of `max_connections`, because each connection uses kernel memory.
@@ -202,17 +202,18 @@ pub struct Config {
     /// belong to the server.
     pub resident: Option<fn() -> u64>,
     #[doc(hidden)]
-    /// The number of engine steps, about 0.1 µs each, after which other connections get their turns. Tests use a small
-    /// number to split long commands into several turns.
+    /// The number of engine steps, about 0.1 µs each, after which a long command is interrupted to serve other
+    /// connections. Tests use a small number to interrupt commands often.
     pub turn_steps: u64,
-    /// The minimum duration, in milliseconds, of a command or a wait for the binlog that is logged. `None` means never.
+    /// The minimum duration, in milliseconds, at which a command or a wait for the binlog is logged. `None` disables
+    /// the logging of slow commands.
     pub slow: Option<u32>,
     /// The maximum number of tubes. The limit prevents a program that creates tubes from exhausting the memory.
     pub max_tubes: usize,
     /// The maximum number of tubes that a client can watch. Each watched tube makes waiting for a job more expensive.
     pub max_watched: usize,
-    /// The number of ended and buried jobs in the history. 1000 jobs use about 150 kB. The history never uses more than
-    /// a sixteenth of `max_memory`.
+    /// The maximum number of ended and buried jobs in the history. 1000 jobs use about 150 kB. The history never uses
+    /// more than a sixteenth of `max_memory`.
     pub history: usize,
 }
 
@@ -280,8 +281,8 @@ impl Config {
     }
 }
 
-/// Returns the maximum number of connections that the limit of open files allows, without the files reserved for other
-/// purposes.
+/// Returns the maximum number of connections if the process can open `files` files. Some of the files are reserved for
+/// other purposes.
 pub fn most_connections(files: usize) -> usize {
     files.saturating_sub(SPARE_FILES.min(files / 2)).max(1)
 }

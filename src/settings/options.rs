@@ -32,7 +32,7 @@ pub struct Settings {
     /// Warnings about options, for the log.
     pub notices: Vec<String>,
     pub starter: Starter,
-    /// The options for addresses and ports, which have no effect if the server inherits sockets.
+    /// The options that set addresses or ports, such as `-p 11300`. Ignored if the server inherits sockets.
     pub listen_options: Vec<String>,
     has_listen: bool,
     pub cluster: Option<Cluster>,
@@ -42,7 +42,7 @@ pub struct Settings {
 pub struct Cluster {
     pub location: Location,
     pub node: String,
-    /// The address for clients and relays, or `None` for the first TCP address in `listen`.
+    /// The address at which clients and relays can reach the server, or `None` for the first TCP address in `listen`.
     pub advertise: Option<String>,
     /// Makes a standby forward clients to the active server.
     pub relay: bool,
@@ -146,7 +146,7 @@ impl Settings {
 /// Parses the arguments of a command line, without the program name. Returns a one-line error for an invalid argument.
 pub fn parse(arguments: &[String]) -> Result<Action, String> {
     let (given, free) = words::read(arguments.to_vec(), &|name, is_letter, _| Flag::find(&OPTIONS, name, is_letter))?;
-    // As in beanstalkd, the first of these two options takes precedence, even in a bundle.
+    // As in beanstalkd, `help` or `version` takes effect, whichever comes first, even in a bundle of letters.
     match given.iter().find(|given| given.long == "help" || given.long == "version") {
         Some(given) => return Ok(if given.long == "help" { Action::Help } else { Action::Version }),
         None if !free.is_empty() => return Err(stray_argument(&free[0], arguments)),

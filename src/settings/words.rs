@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 
-/// An option in a table of options.
 #[derive(Debug)]
 pub struct Flag<A = ()> {
     pub short: Option<char>,
@@ -13,7 +12,7 @@ pub struct Flag<A = ()> {
     /// The name of the value in the usage, or `None` if the option takes no value.
     pub value: Option<&'static str>,
     pub help: &'static str,
-    /// `true` if the value can be omitted. Such a value is accepted only after an equals sign.
+    /// `true` if the value can be omitted. An optional value is accepted only after an equals sign.
     pub optional: bool,
     pub apply: A,
 }

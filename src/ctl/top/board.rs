@@ -20,7 +20,7 @@ const CONNECTIONS: usize = 5000;
 /// The time in seconds after which a working client is highlighted. The web page uses the same limit.
 const LONG: u64 = 300;
 
-/// The length in characters of the failure reasons by which jobs are grouped. The web page uses the same length.
+/// The number of characters of a failure reason by which failed jobs are grouped. The web page uses the same number.
 const SUMMARY: usize = 120;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +60,7 @@ pub struct BoardRow {
     pub tube: String,
     pub cells: Vec<String>,
     pub is_highlighted: bool,
-    /// The sort key, in descending order.
+    /// The sort key of the row. The row with the largest key is first.
     pub rank: u64,
 }
 
@@ -131,7 +131,7 @@ fn workers(link: &mut Link) -> Result<Vec<BoardRow>> {
 /// A tube name, the total number of jobs in a state, and the statistics of some jobs.
 type TubeJobs<'a> = (&'a str, u64, Vec<StatsReply>);
 
-/// Queries the jobs of each tube in a state. `ALL_JOBS` limits the total number of jobs.
+/// Queries the jobs in one state, for each of `tubes`. `ALL_JOBS` limits the total number of jobs.
 fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) -> Result<Vec<TubeJobs<'a>>> {
     let count = |stats: &StatsReply| stats.number(&format!("current-jobs-{}", state.word()));
     let mut found: Vec<TubeJobs> =
@@ -146,7 +146,7 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) ->
             "NOT_FOUND" => {}
             _ => refused = Some(refusal("list-jobs", &reply.line)),
         }
-        // The remaining replies must be read as well.
+        // Continue after an error, because the remaining replies must be read before the next command is sent.
         Ok(())
     })?;
     if let Some(problem) = refused {

@@ -18,7 +18,7 @@ pub const AT_ONCE: usize = 500;
 
 #[derive(Debug)]
 pub enum FetchRequest {
-    /// Polls the server, the named open tube, and a list.
+    /// Polls the server, the tube with the given name, and the given list.
     Poll(Option<String>, Option<Board>),
     Kick(String, u64),
     /// Pauses a tube for a number of seconds. 0 resumes the tube.
@@ -50,7 +50,6 @@ struct Fetcher {
     boards: Boards,
 }
 
-/// The queues between the two threads.
 #[derive(Debug, Default)]
 pub struct Queues {
     queues: Mutex<(VecDeque<FetchRequest>, VecDeque<FetchEvent>)>,

@@ -27,7 +27,7 @@ use model::{Model, COLUMNS};
 use screen::View;
 use terminal::Terminal;
 
-/// The time limit for a key, in milliseconds, after which new data is displayed.
+/// The maximum wait for a key press, in milliseconds. New data is displayed after each wait.
 const KEY_TIMEOUT_MILLIS: u16 = 50;
 
 const MAX_INTERVAL: u64 = 3600;

@@ -145,7 +145,6 @@ impl Model {
         rows
     }
 
-    /// Returns the matching rows of the list.
     pub fn listed(&self) -> Vec<&BoardRow> {
         let is_meant = |row: &&BoardRow| row.cells.iter().any(|cell| cell.contains(&self.filter));
         self.lines.iter().filter(is_meant).collect()

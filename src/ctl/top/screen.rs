@@ -8,7 +8,7 @@ use super::fetch::Detail;
 use super::model::{Model, COLUMNS, HISTORY};
 use crate::ctl::prelude::*;
 
-/// The minimum numbers of columns and lines.
+/// The minimum size of the terminal: the number of columns and the number of lines.
 pub const MIN_SIZE: (usize, usize) = (80, 24);
 
 /// The number of lines above and below the table.
@@ -73,7 +73,6 @@ fn cell(number: u64, width: usize) -> String {
     format!("{short:>width$}")
 }
 
-/// Returns a bar chart of one line.
 fn spark(values: impl Iterator<Item = u64> + Clone, unicode: bool) -> String {
     let bars: &[char] = if unicode {
         &['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
@@ -166,7 +165,7 @@ fn table(model: &Model, view: &View, capacity: usize, lines: &mut Vec<String>) {
         };
         headings += &match index {
             0 => fit(&format!(" {}{mark}", column.head), name),
-            // The sort mark uses the gap between two columns.
+            // The mark in the heading of the sort column occupies the gap before the column.
             _ => format!("{:>width$}", format!("{mark}{}", column.head), width = column.width + 1),
         };
     }

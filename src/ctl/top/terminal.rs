@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// A helper process for the next test.
+    /// Runs in a child process of the next test.
     #[test]
     #[ignore = "it panics, which the test below wants to see"]
     fn panics() {

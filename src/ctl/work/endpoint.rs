@@ -24,7 +24,8 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The maximum idle time of a reused connection. Common servers close idle connections after 2 seconds or more.
 const KEEP: Duration = Duration::from_secs(1);
 
-/// The time by which a request may exceed the job's time limit. The worker should detect the limit first.
+/// The duration that a request may take beyond the job's time limit. The worker thread should detect the time limit
+/// first.
 const GRACE: Duration = Duration::from_secs(1);
 
 const STACK: usize = 256 * 1024;

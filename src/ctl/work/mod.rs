@@ -90,7 +90,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
         let (shared, handle) = (shared.clone(), handle.clone());
         let thread = std::thread::Builder::new().spawn(move || {
             let ended = worker.run();
-            // After the last thread has ended, the signal loop must end.
+            // Closing the handle ends the signal loop after the last thread has ended.
             if shared.leave() == jobs {
                 handle.close();
             }

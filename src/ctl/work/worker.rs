@@ -27,7 +27,7 @@ pub struct Worker {
     index: usize,
     link: Option<Link>,
     done: u64,
-    /// `true` if the server supports `fail`, or `None` if support has not been tested.
+    /// `true` if the server supports `fail`, or `None` before the first test.
     knows_fail: Option<bool>,
     spare: Option<Spare>,
     /// `true` if the endpoint was unreachable, and must be probed before the next job is reserved.
@@ -113,7 +113,7 @@ impl Worker {
             if self.shared.end_waiting(self.index) {
                 return reserved;
             }
-            // If a job has arrived in the meantime, the server makes the job ready when the connection closes.
+            // If the server has just sent a job, the job becomes ready again when the connection closes.
             self.link = None;
         }
         Ok(None)

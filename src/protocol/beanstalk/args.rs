@@ -1,4 +1,4 @@
-//! The arguments of a command line.
+//! The parser for the arguments of a beanstalk command.
 //!
 //! Owns the syntax of arguments. Each method takes one argument from the front of the line, and returns `None` if the
 //! argument is missing or malformed. Spaces before an argument are skipped unless documented otherwise. Must not depend
@@ -8,7 +8,7 @@ use super::extensions::{Extension, Extensions};
 use crate::engine::{JobId, Span, State};
 use crate::protocol::text::{is_tube_name, next_word, number, number32, past, unquote_name};
 
-/// The unparsed part of a command line.
+/// The part of a command that has not been parsed, and the extensions that the client can use.
 pub struct Args<'a> {
     pub rest: &'a [u8],
     pub extensions: Extensions,
@@ -91,7 +91,7 @@ impl<'a> Args<'a> {
         self.is_empty().then_some(absent).or_else(|| parse(self))
     }
 
-    /// Like [`Args::or`], but takes a space before the argument. Used after a command word that does not end with a
+    /// Like [`Args::or`], but requires a space before the argument. Used after a command word that does not end with a
     /// space.
     pub fn first_or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.or(absent, |args| {

@@ -1,7 +1,7 @@
 //! Parsed beanstalk commands.
 //!
-//! Owns the parsed form of a command, the tubes and jobs in the arguments, and the size in memory. Must not depend on
-//! the framing.
+//! Owns the parsed form of a command, and finds the tubes, the jobs and the heap memory of a command. Must not depend
+//! on how commands are separated in the input.
 
 use super::long::Long;
 use super::reply;
@@ -107,8 +107,8 @@ pub enum Command {
     },
     ReserveMode(ReserveMode),
     Auth(Digest),
-    /// Becomes the larger `Long::Stats` only during execution, because a client can send thousands of commands in one
-    /// packet.
+    /// Converted to the larger `Long::Stats` only during execution, so that thousands of received commands use little
+    /// memory.
     Stats,
     Long(Box<Long>),
     Quit,

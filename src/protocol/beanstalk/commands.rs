@@ -30,13 +30,13 @@ const MAX_CLIENT_NAME: usize = 200;
 /// Maximum length of the IDs in a `delete-batch` line in bytes, sufficient for 1,000 IDs of 20 digits.
 const MAX_BATCH_LINE: usize = 24 * 1024;
 
-/// Maximum number of jobs in a batch, or items in a list.
+/// Maximum number of jobs in a batch, or of items in a list.
 const MAX_BATCH: u32 = 1000;
 
 pub const RESERVE_MODES: [(ReserveMode, &[u8]); 3] =
     [(ReserveMode::Urgent, b"fifo"), (ReserveMode::Weighted, b"weighted"), (ReserveMode::Fair, b"weighted-fair")];
 
-/// Parses a line after the command's word. Returns `None` if the line is malformed.
+/// Parses the arguments, which follow the command word. Returns `None` if the line is malformed.
 type Parse = fn(&mut Args) -> Option<Command>;
 
 pub struct CommandRow {
@@ -44,13 +44,13 @@ pub struct CommandRow {
     pub need: Need,
     /// The extension that provides the command, or `None` if beanstalkd has the command.
     pub extension: Option<Extension>,
-    /// The prefix of all lines that contain the command.
+    /// The beginning of every line with this command, such as `put `.
     pub word: &'static str,
     pub arguments: &'static str,
-    /// The maximum length of a line in bytes, including CR LF, if all names are quoted.
+    /// The maximum length of a line in bytes, including CR LF. Allows for quotes around all names.
     longest: usize,
-    /// Parses the arguments. Malformed lines are not counted as commands. The decoder itself parses the arguments of
-    /// commands with a body.
+    /// Parses the arguments, unless the command has a body: then the decoder parses the arguments. A malformed line
+    /// does not count as a command.
     parse: Parse,
 }
 
@@ -66,7 +66,7 @@ const fn row(
 }
 
 table! {
-    /// A command. The value is the index of the row in the table.
+    /// The beanstalk commands. The discriminant is the index in `COMMANDS`.
     enum CommandName = 0;
     static COMMANDS: [CommandRow] = row;
     Put(Need::PUT_USED, None, "put ", "<pri> <delay> <ttr> <bytes>", |_| None),
@@ -124,8 +124,8 @@ table! {
 /// Marks the end of a linked list of rows.
 const NO_ROW: u8 = u8::MAX;
 
-/// Linked lists of rows whose words begin with the same lowercase letter. Contains the first row for each letter, and
-/// the next row for each row. The lists avoid comparing a line with all words.
+/// Linked lists of commands, one for each first letter of a command, so that a line is compared with few commands.
+/// Contains the index of the first row for each letter, and the index of the next row for each row.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
     let (mut first, mut next) = ([NO_ROW; 26], [NO_ROW; COMMANDS.len()]);
@@ -163,7 +163,7 @@ const fn longest_line(word: &str, arguments: &str) -> usize {
             length += match rest {
                 [b't', b'u', b'b', b'e', b'>', ..] => 1 + 2 + 4 * MAX_QUOTED_NAME,
                 [b'i', b'd', b's', b'>', ..] => MAX_BATCH_LINE,
-                // The longest argument of any other kind is a 64-bit number.
+                // Numbers of at most 64 bits, and shorter words.
                 _ => 1 + 20,
             };
         }
@@ -201,7 +201,7 @@ fn long(long: Long) -> Option<Command> {
 
 fn reserve_with_timeout(args: &mut Args) -> Option<Command> {
     let timeout = args.secs().filter(|timeout| timeout.secs() <= i32::MAX as u64)?;
-    // beanstalkd ignores text after the number.
+    // Like beanstalkd, ignore text after the timeout.
     args.all();
     Some(Command::Reserve(Some(timeout)))
 }
@@ -296,7 +296,7 @@ fn pause_tube(args: &mut Args) -> Option<Command> {
     match name {
         [] => None,
         name if is_tube_name(name) => Some(Command::PauseTube { tube: name.into(), length }),
-        // Counted as a `pause-tube`, unlike all other malformed lines.
+        // The only malformed line that counts as a command, as in beanstalkd.
         _ => Some(Command::BadFormat),
     }
 }

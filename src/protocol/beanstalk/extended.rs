@@ -11,7 +11,7 @@ use crate::engine::{
 use crate::protocol::connections::{offer_connections, ConnectionPage, Connections};
 use crate::protocol::{self, guard, Context, Flow, Output};
 
-/// The cost of each deletion in a batch, in steps of the work limit.
+/// The cost of each deletion in a batch, in engine steps.
 const DELETE_STEPS: u64 = 8;
 
 /// Maximum size of a tube's settings in the binlog in bytes, excluding tube names.
@@ -101,8 +101,8 @@ pub fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -
     Flow::Next
 }
 
-/// Returns the reply to `stats-job`, or `None` if the job does not exist. Includes the client that has reserved the
-/// job, unless `requester` is `None` or the same client.
+/// Returns the reply to `stats-job`, or `None` if the job does not exist. Shows which client has reserved the job,
+/// unless `requester` is `None` or that client.
 pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: Time) -> Option<Vec<u8>> {
     let job = engine.job(id)?;
     let options = engine.stored_options(&job);
@@ -111,7 +111,7 @@ pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: T
     Some(yaml::job(&stats, options.as_ref(), now))
 }
 
-/// Adds connections to a list. Sends the complete list, or an error if memory is exhausted.
+/// Adds connections to a list. Sends the list when the list is complete, or an error if memory is exhausted.
 pub fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mut Output) -> Progress {
     if it.page.is_open() && offer_connections(&mut it.page, &mut it.from, context, |_| true) == Progress::Done {
         context.engine.take_steps(it.page.close());
@@ -162,7 +162,8 @@ pub fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out:
     }
 }
 
-/// Adds idempotency keys of ended jobs to a list. Sends the complete list, or an error if memory is exhausted.
+/// Adds the idempotency keys of ended jobs to a list. Sends the list when the list is complete, or an error if memory
+/// is exhausted.
 pub fn list_keys(list: &mut PartialList, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
     while list.count < MAX_KEYS {

@@ -1,6 +1,6 @@
 //! Commands that can be interrupted to let other clients execute commands.
 //!
-//! Owns the progress of a command and the size in memory. Must not execute commands.
+//! Owns the progress of an interrupted command, and the size of the progress in memory. Must not execute commands.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::protocol::history::HistoryWalk;
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{Context, Output};
 
-/// A command that can take several turns, and its progress. The server lets other clients execute commands between two
-/// turns.
+/// A command that can be interrupted, and its progress. During an interruption, the server executes commands of other
+/// clients.
 #[derive(Debug)]
 pub enum Long {
     Kick(Kick),
-    /// `None` until the list is known to take several turns.
+    /// `None` until an attempt to list all tubes without interruption has failed.
     ListTubes(Option<PartialList>),
     StatsTubes(PartialList),
     Stats(Box<VisibleSums>),
@@ -31,7 +31,7 @@ pub enum Long {
     Report(JobId, Arc<Report>),
     DeleteBatch {
         ids: Box<[JobId]>,
-        /// The number of processed IDs, starting with the last ID.
+        /// The number of processed IDs. The last ID in `ids` is processed first.
         at: usize,
         deleted: u64,
     },

@@ -98,7 +98,7 @@ impl Decoder {
                 (CommandName::Reserve, Command::Reserve(None), rest, rest)
             }
         };
-        // Additional spaces between the numbers can exceed the limit.
+        // Additional spaces between the numbers can make the line too long.
         (input.len() - after_line.len() <= MAX_LINE).then(|| {
             *input = rest;
             counted(name, command)
@@ -108,7 +108,7 @@ impl Decoder {
     /// Removes one line from the front of `input`. Returns `None` if the line is incomplete, and `Some(None)` if the
     /// decoder must read a body or the rest of a long line first.
     fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Decoded<Command>>> {
-        // Words do not contain CR LF, so the row is known before the line is complete.
+        // Command words do not contain CR LF, so the command is known before the line is complete.
         let row = row_of(input, limits.extensions);
         let most = row.map_or(MAX_LINE, |row| row.longest(limits.extensions));
         let window = upto(input, most);

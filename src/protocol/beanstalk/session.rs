@@ -149,7 +149,7 @@ fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: 
     begin(Box::new(Long::Report(id, report)), context, out)
 }
 
-/// Executes a long command. Returns a flow that continues the command if the turn has reached its work limit.
+/// Executes a long command. If the work limit is reached, returns a flow that continues the command later.
 fn begin(mut long: Box<Long>, context: &mut Context, out: &mut Output) -> Flow {
     match advance(&mut long, context, out) {
         Progress::Done => Flow::Next,
@@ -209,8 +209,9 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
     }
 }
 
-/// Lists all tubes, in beanstalkd's order if the list fits into one turn. If previous commands have used most of the
-/// current turn, the list starts in the next turn, so that the order does not depend on previous commands.
+/// Lists all tubes. A short list is completed without interruption, and is in beanstalkd's order. If previous commands
+/// have used up most of the work limit, waits for a new work limit, so that the order does not depend on previous
+/// commands.
 fn list_tubes(list: &mut Option<PartialList>, context: &mut Context, out: &mut Output) -> Progress {
     if list.as_ref().is_none_or(|list| list.from == 0) && list_few_tubes(context, out) {
         return Progress::Done;

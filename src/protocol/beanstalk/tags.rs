@@ -104,7 +104,7 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
                 Some(fails) => u8::try_from(fails.filter(|_| exports)?).ok()?,
                 None => 0,
             };
-            // The tag must limit the tries, or contain the number of failed tries.
+            // A `try` tag must limit the tries, or contain the number of failed tries.
             if parts.next().is_some() || tags.options.max_attempts == 0 && tags.options.fails == 0 {
                 return None;
             }

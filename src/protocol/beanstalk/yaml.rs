@@ -89,7 +89,8 @@ pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8
     yaml.0
 }
 
-/// Adds an object to a list. `fill` passes the keys and values to its argument. Returns the number of bytes added.
+/// Adds an object to a list. `fill` receives a function, and calls the function with each key and value. Returns the
+/// number of bytes added.
 pub fn object(list: &mut Output, fill: impl FnOnce(&mut dyn FnMut(&'static str, FigureValue))) -> usize {
     let mut lines = Yaml::new(512);
     fill(&mut |key, value| lines.figure(key, value));
@@ -183,8 +184,8 @@ fn optional_figures(
     }
 }
 
-/// Returns the groups that the job belongs to, or the groups that the job waits for if `of_member` is `false`,
-/// separated by commas.
+/// Returns the groups of which the job is a member if `of_member` is `true`, and otherwise the groups for which the job
+/// waits, separated by commas.
 fn groups(options: &StoredOptions, of_member: bool) -> Vec<u8> {
     let mut names = Vec::new();
     for tie in options.ties.iter().filter(|tie| tie.need.is_none() == of_member) {
@@ -200,7 +201,7 @@ fn groups(options: &StoredOptions, of_member: bool) -> Vec<u8> {
     names
 }
 
-/// Returns the reply to `stats-group`. The keys are compatible with tuber, followed by additional counts.
+/// Returns the reply to `stats-group`. The first keys are compatible with the server Tuber. Additional counts follow.
 pub fn group(name: &[u8], group: &GroupStats) -> Vec<u8> {
     let mut yaml = Yaml::new(256);
     yaml.quoted("name", name);
@@ -225,7 +226,7 @@ pub fn ended_key(list: &mut Output, number: u32, ended: &EndedKey, now: Time) {
     text.extend_from_slice(b"]\n");
 }
 
-/// Returns the statistics of a tube. `oldest` contains the arguments of [`tube_times`], which are optional.
+/// Returns the statistics of a tube, including the results of [`tube_times`] unless `oldest` is `None`.
 pub fn tube(tube: &TubeStats, oldest: Option<[Span; 3]>) -> Vec<u8> {
     let mut yaml = Yaml::new(1024);
     yaml.quoted("name", tube.name);

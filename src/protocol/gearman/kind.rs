@@ -50,7 +50,6 @@ const HANDLE: &[&str] = &["handle"];
 table! {
     /// A packet type. The discriminant is the number on the wire.
     enum Kind = 1;
-    /// The table of packets, in the order of their numbers.
     static PACKETS: [Packet] = row;
     CanDo("CAN_DO", request(Need::TAKE_NAMED), &["function"], "register a function that the worker can execute"),
     CantDo("CANT_DO", request(Need::OPEN), &["function"], "unregister a function"),

@@ -1,7 +1,7 @@
 //! The lists of the text protocol.
 //!
-//! Owns the columns of the lists. A long list is sent in several turns, so that it does not block other clients. Jobs
-//! and functions that appear or disappear between two turns may be omitted. Must not change the queue.
+//! Owns the columns of the lists. A long list is sent in parts, between which the server executes commands of other
+//! clients. Jobs and functions that appear or disappear between two parts may be omitted. Must not change the queue.
 
 use super::admin::ListKind;
 use super::names::{push_handle, push_line, push_name, push_word};
@@ -11,10 +11,10 @@ use crate::protocol::{sees, ClientInfo, Context, Output, Wire};
 
 const STEPS_PER_WORKER: u64 = 4;
 
-/// The progress of a list that is sent in several turns.
+/// The progress of a list that is sent in parts.
 #[derive(Debug, Default)]
 pub struct Cursor {
-    /// The number of the next connection, job or tube.
+    /// The number of the next connection, job or tube to list.
     next: u32,
     /// The connection whose line is incomplete, and the number of its functions that were sent.
     functions: Option<(ClientHandle, usize)>,
@@ -61,8 +61,8 @@ fn columns(text: &mut Vec<u8>, numbers: impl IntoIterator<Item = u64>) {
     text.push(b'\n');
 }
 
-/// Returns the columns between the name of a tube and the number of its workers. The second argument is the number of
-/// jobs.
+/// Returns the numbers between the name of a tube and the number of its workers in a line. The second argument is the
+/// number of jobs.
 type Columns<const N: usize> = fn(&TubeStats, u64) -> [u64; N];
 
 /// Lists the next functions: tubes that a Gearman command has created, that have a Gearman worker, or that have ready,
@@ -107,16 +107,15 @@ fn jobs(
     })
 }
 
-/// Writes a line of `show jobs`: the handle, the number of times a worker lost the job, an unused 0 as in gearmand, and
-/// 1 for a background job.
+/// Writes a line of `show jobs`: the handle, the number of expired reservations, an unused 0 as in gearmand, and 1 for
+/// a background job.
 fn job_line(_: &Engine, job: &Job, prefix: &[u8], text: &mut Vec<u8>) {
     let losses = job.history().timeouts;
     push_handle(text, prefix, job.id());
     columns(text, [losses.into(), 0, (!job.is_volatile()).into()]);
 }
 
-/// Lists the next connections: number, address, ID and functions. A line with many functions is continued in a later
-/// turn.
+/// Lists the next connections: number, address, ID and functions. A line with many functions is written in parts.
 fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, registry, .. } = context;
     loop {
@@ -133,7 +132,7 @@ fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Prog
         }
         cursor.next = client.0;
         if cursor.functions.is_none() {
-            // Charged once for each line, so that a turn with few steps can still send functions.
+            // Charged once for each line. Otherwise, a low work limit could be used up before any function is sent.
             engine.take_steps(STEPS_PER_WORKER);
         }
         if peer.wire == Wire::Gearman {
@@ -259,7 +258,7 @@ mod tests {
         assert_eq!(lines, [4 + 5, 4 + 10], "{text}");
     }
 
-    /// Returns the number of engine steps of a list if `before` bytes of other replies precede it.
+    /// Returns the number of engine steps that a list takes if the output already contains `before` bytes.
     fn steps(kind: ListKind, before: usize) -> u64 {
         let mut engine = Engine::new(Limits::NONE);
         let client = engine.connect();

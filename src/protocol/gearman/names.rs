@@ -76,7 +76,7 @@ pub fn from_word(word: &[u8]) -> Box<[u8]> {
     name.into_boxed_slice()
 }
 
-/// Returns the part of job handles before the last colon: `given`, or `H:` and the host name.
+/// Returns the part of job handles before the last colon: `given`, or by default `H:` and the host name.
 pub fn handle_prefix(given: Option<&str>, host: &str) -> Box<[u8]> {
     match given {
         Some(prefix) => upto(prefix.as_bytes(), MAX_PREFIX).into(),

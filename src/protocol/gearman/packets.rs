@@ -16,7 +16,7 @@ const HIGH: Priority = PRIORITY_CLASSES[0];
 const NORMAL: Priority = PRIORITY_CLASSES[1];
 const LOW: Priority = PRIORITY_CLASSES[2];
 
-/// Parses the arguments of a packet, after the decoder has checked their number. The data are added later.
+/// Parses the arguments of a packet. The decoder has checked the number of arguments. The data are added later.
 pub fn parse(kind: Kind, args: &[&[u8]]) -> Result<Command, Fault> {
     match kind {
         Kind::CanDo => can_do(arg(args, 0), None),
@@ -73,7 +73,7 @@ fn can_do(name: &[u8], limit: Option<NonZeroU64>) -> Result<Command, Fault> {
     Ok(Command::CanDo { function: function(name)?, limit })
 }
 
-/// Parses a time limit. Returns `None`, which means no limit, unless the number is positive.
+/// Parses a time limit. Returns `None`, which means no limit, if the number is 0, negative or invalid.
 fn limit(text: &[u8]) -> Option<NonZeroU64> {
     strtoll(text).filter(|number| *number > 0).and_then(|number| NonZeroU64::new(number as u64))
 }

@@ -10,7 +10,7 @@ use crate::protocol::Output;
 
 const MAGIC: &[u8; 4] = b"\0RES";
 
-/// Returns the length of the packet at the start of `bytes`. If `bytes` are a text reply, returns their length.
+/// Returns the length of the packet at the start of `bytes`, or the length of `bytes` if they are a text reply.
 #[cfg(feature = "tls")]
 pub fn packet_length(bytes: &[u8]) -> usize {
     match bytes.first_chunk::<12>() {

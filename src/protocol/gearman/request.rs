@@ -22,8 +22,8 @@ const HEADER: usize = 12;
 
 const MAX_ARGUMENTS: usize = 7;
 
-/// The decoder of one connection. Stores packet data, but not incomplete lines or arguments: the caller must pass them
-/// again, with more bytes.
+/// The decoder of one connection. Stores packet data, but not an incomplete line or incomplete arguments, which the
+/// caller must pass again with more bytes.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
@@ -163,7 +163,7 @@ impl Decoder {
         }
         match command {
             Command::Submit(_) => self.skip(size as u64, reply::QUEUE_MEMORY),
-            // The result is lost, so the worker is disconnected to make its job available again.
+            // Without memory for the result, disconnect the worker, which makes the job ready again.
             _ => self.last(Command::Refused(reply::NO_MEMORY)),
         }
     }

@@ -20,7 +20,7 @@ use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::text::strtoll;
 use crate::protocol::{ClientInfo, Context, Flow, Host, Output, ProtocolSettings};
 
-/// Engine steps charged for finding a unique ID, which may have to be searched in thousands of functions.
+/// Engine steps charged for finding a unique ID. The search may have to examine thousands of functions.
 const SEARCH_STEPS: u64 = 64;
 
 pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flow {
@@ -76,7 +76,7 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
     Flow::Next
 }
 
-/// Returns a flow that resumes `command` in a later turn if `progress` is `More`.
+/// Returns a flow that resumes `command` later if `progress` is `More`.
 fn unless_done(progress: Progress, command: impl FnOnce() -> Command) -> Flow {
     match progress {
         Progress::Done => Flow::Next,
@@ -102,7 +102,7 @@ fn can_do(function: &[u8], limit: Option<NonZeroU64>, context: &mut Context, out
     let Context { engine, client, now, settings, .. } = context;
     let limit = limit.map(|limit| limit_of(limit.get(), settings));
     match engine.watch_limited(*client, function, limit, *now) {
-        // Keeps an unused function in the lists, unless too many functions are kept.
+        // Keeps an unused function in the lists, unless too many unused functions are already kept.
         Ok(_) => _ = engine.keep_tube(*client, function),
         Err(_) => reply::error(out, &reply::MANY_FUNCTIONS),
     }
@@ -222,7 +222,7 @@ fn work(work: Work, context: &mut Context, out: &mut Output) -> Flow {
     match engine.finish(*client, id, outcome, *now) {
         Ok(()) => *last_exception = Some(id).filter(|_| work.kind == Kind::WorkException),
         Err(NotCompleted::OutOfMemory) => {
-            // The result is lost, so the worker is disconnected to make its job available again.
+            // Without memory for the result, disconnect the worker, which makes the job ready again.
             reply::error(out, &reply::NO_MEMORY);
             return Flow::Close;
         }

@@ -1,4 +1,4 @@
-//! Execution of an HTTP request in one or several turns.
+//! Execution of an HTTP request, which can be interrupted to serve other clients.
 //!
 //! Owns the interface between routes and commands. A command stores its own progress. Must not depend on individual
 //! commands.
@@ -12,10 +12,10 @@ use crate::protocol::guard::Subject;
 use crate::protocol::Context;
 
 pub trait HttpAction: Send {
-    /// Continues the command for one turn. Returns the reply when the command is complete.
+    /// Continues the command until the work limit is reached. Returns the reply when the command is complete.
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer>;
 
-    /// Returns the size of the heap memory in bytes, without the arguments of the request.
+    /// Returns the number of heap bytes that the action owns, excluding the request's arguments.
     fn footprint(&self) -> u64 {
         0
     }
@@ -29,7 +29,7 @@ pub trait HttpAction: Send {
         None
     }
 
-    /// Returns the operation that must be completed even if the client disconnects, if any.
+    /// Returns the operation that must be completed even if the client disconnects, or `None`.
     fn into_operation(self: Box<Self>) -> Option<LongCommand> {
         None
     }
@@ -55,12 +55,13 @@ impl<F: FnMut(&mut Context) -> Option<HttpAnswer> + Send> HttpAction for Turns<F
     }
 }
 
-/// Returns a command that calls `advance` once per turn, until `advance` returns the reply.
+/// Returns a command that calls `advance` until `advance` returns the reply. Other clients are served between two
+/// calls.
 pub fn turns(advance: impl FnMut(&mut Context) -> Option<HttpAnswer> + Send + 'static) -> Parsed {
     Ok(Box::new(Turns(advance)))
 }
 
-/// Returns a command that completes in one turn.
+/// Returns a command that is executed without interruption.
 pub fn once(execute: impl FnOnce(&mut Context) -> HttpAnswer + Send + 'static) -> Parsed {
     let mut execute = Some(execute);
     turns(move |context| execute.take().map(|execute| execute(context)))

@@ -20,7 +20,7 @@ pub struct RequestTarget {
 }
 
 impl RequestTarget {
-    /// Parses a path with an optional query. Returns `None` for an invalid text.
+    /// Parses a path with an optional query. Returns `None` if `text` is invalid.
     pub fn parse(method: Method, text: &str) -> Option<RequestTarget> {
         let text = text.split('#').next()?;
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
@@ -60,7 +60,7 @@ fn decode(text: &str, is_query: bool) -> Option<Box<[u8]>> {
 
 /// The input of a route's parser, which can also change `target` and `need`.
 pub struct Arguments<'a> {
-    /// The parts of the path that match braces in the route.
+    /// The parts of the path that replace the placeholders in the route, such as `{tube}`.
     pub parts: Vec<&'a [u8]>,
     pub query: &'a [Pair],
     pub object: Object<'a>,
@@ -81,7 +81,7 @@ pub fn unreserved(text: &[u8]) -> Result<State, Failure> {
     state(text).and_then(|state| if state == State::Reserved { Err(wrong("state")) } else { Ok(state) })
 }
 
-/// Checks a tube name before the tube is created.
+/// Returns the name of a tube that may have to be created, or an error if no protocol allows the name.
 pub fn new_tube(name: &[u8]) -> Result<Box<[u8]>, Failure> {
     if is_any_name(name) {
         Ok(name.into())
@@ -91,12 +91,12 @@ pub fn new_tube(name: &[u8]) -> Result<Box<[u8]>, Failure> {
 }
 
 impl Arguments<'_> {
-    /// Returns the part of the path that matches the braces with this index.
+    /// Returns the part of the path that replaces the placeholder with this index.
     pub fn part(&self, index: usize) -> Box<[u8]> {
         self.parts.get(index).copied().unwrap_or_default().into()
     }
 
-    /// Returns the job ID in the path, or 0 if the path has none.
+    /// Returns the job ID in the path, or 0 if the path contains no ID.
     pub fn id(&self) -> JobId {
         self.target.id.unwrap_or(JobId(0))
     }

@@ -26,10 +26,10 @@ const DEFAULT_PRIORITY: Priority = 1024;
 /// Default time to run of a job, in seconds.
 const DEFAULT_TTR: u64 = 60;
 
-/// The error that a standby returns for requests about the queue.
+/// The error that a standby server returns for requests about the queue.
 pub const STANDING_BY: &str = "this server stands by; another one is active";
 
-/// The object in the 404 error for a job that is missing or reserved.
+/// Describes a job in the 404 error of a command that requires an existing job without a reservation.
 const FREE_JOB: &str = "job that nobody has reserved";
 
 pub fn health(_: &mut Arguments) -> Parsed {
@@ -118,7 +118,7 @@ pub fn overview(_: &mut Arguments) -> Parsed {
     oldest(FindOldest::default(), overview_object)
 }
 
-/// Returns the ages of the oldest jobs, and the history of the last hour, oldest point first.
+/// Returns the ages of the oldest jobs, and statistics of the last hour, oldest first.
 fn overview_object(find: &FindOldest, context: &Context) -> HttpAnswer {
     type Figure = (&'static str, fn(&Point) -> u64);
     const FIGURES: [Figure; 3] = [("ready", |it| it.ready), ("done", |it| it.done), ("failed", |it| it.failed)];
@@ -162,7 +162,7 @@ pub fn body(it: &mut Arguments) -> Parsed {
     })
 }
 
-/// Returns the reply to a change, or an error if `what` was not found.
+/// Returns the reply to a change, or an error that names `what` if `is_found` is `false`.
 fn done(is_found: bool, what: &str) -> HttpAnswer {
     is_found.then(|| object(|members| members.truth("done", true))).ok_or_else(|| not_found(what))
 }
@@ -245,7 +245,7 @@ pub fn kick(it: &mut Arguments) -> Parsed {
     let (tube, mut kick) = (it.part(0), Kick::new(it.number("count", u64::MAX)?));
     turns(move |context| match context.engine.kick_in(&tube, &mut kick, context.now) {
         Some(Progress::More) => None,
-        // The command determines `of` when it first sees the tube, so `None` means that the tube never existed.
+        // `of` is set when the tube is found, so `None` means that the tube never existed.
         None if kick.of.is_none() => Some(Err(not_found("tube"))),
         None | Some(Progress::Done) => Some(changed("kicked", kick.done, None)),
     })

@@ -1,7 +1,7 @@
-//! Failed jobs, which are buried jobs grouped by tube and reason, and changes of a group.
+//! Failed jobs: buried jobs, grouped by tube and reason, and changes to all jobs of a group.
 //!
-//! Owns the definition of equal reasons, the list of groups, and the pages of a group. The data kept between turns are
-//! bounded, and charged to the memory account. Must not decide what a client may see or change.
+//! Owns the definition of equal reasons, the list of groups, and the pages of a group. The data that an interrupted
+//! search keeps are bounded, and count toward the memory limit. Must not decide what a client may see or change.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ const SUMMARY: usize = 120;
 /// Maximum number of groups in a reply. Jobs of other groups are only counted.
 const MOST_GROUPS: usize = 500;
 
-/// Engine steps charged for each examined job, in addition to the steps of the walk.
+/// Engine steps charged for each examined job, in addition to the steps for finding the job.
 const STEPS_PER_JOB: u64 = 3;
 
 /// Returns the first line of a reason, cut off after `SUMMARY` bytes. Jobs with the same summary form a group.
@@ -197,7 +197,6 @@ struct Sweep {
     done: u64,
 }
 
-/// Parses a change of all failed jobs in a group.
 pub fn sweep(it: &mut Arguments, remedy: Remedy) -> Parsed {
     let reason = it.bytes("reason", "reason-base64")?.map(Vec::into_boxed_slice);
     let group = FailedGroup { tube: it.part(0), reason };

@@ -1,8 +1,8 @@
 //! Pages of tubes, connections, schedules, jobs and the history.
 //!
-//! Owns the sort orders and the search for items. A search can take several turns. The data kept between turns, at most
-//! one page, are charged to the memory account. Items that appear or disappear during a search may be omitted. Must not
-//! decide what a client may see.
+//! Owns the sort orders and the search for items. A search can be interrupted to serve other clients, and then keeps at
+//! most one page, which counts toward the memory limit. Items that appear or disappear during a search may be omitted.
+//! Must not decide what a client may see.
 
 use std::fmt::Display;
 
@@ -57,12 +57,12 @@ impl JsonList {
     }
 }
 
-/// Returns the cost of matching `name` in the worst case. The unit is the cost of one byte of output.
+/// Returns the worst-case cost of matching `name`. The unit is the cost of one byte of output.
 fn cost(filter: &[u8], name: &[u8]) -> usize {
     (name.len() + 1).saturating_sub(filter.len()) * filter.len() / 32
 }
 
-/// A list whose items are added in several turns.
+/// A list whose items are added in parts, between which other clients are served.
 struct Listing<F> {
     list: JsonList,
     /// The size of the heap memory that `advance` owns, in bytes.
@@ -99,7 +99,7 @@ pub fn tubes(it: &mut Arguments) -> Parsed {
         return sorted::<TubeValues>(it, "");
     }
     let (limit, filter) = (it.limit(1000, 1000)?, it.filter());
-    // A list in no defined order is the cheapest way to read many tubes.
+    // A list without a sort order is in the order of storage, because reading many tubes is fastest in this order.
     let mut next = u32::try_from(it.query_number("after", 0)?).map_err(|_| wrong("after"))?;
     listing(filter.len(), move |list, context| {
         let Context { engine, access, now, .. } = context;
@@ -120,10 +120,11 @@ pub trait Listed: Send + Sized {
     /// The key of the list in a reply.
     const NAME: &'static str;
 
-    /// Returns the index of the figure `key`, or `Some(None)` if items are sorted by name.
+    /// Returns the index of the statistic `key`, `Some(None)` for sorting by name, or `None` if `key` is unknown.
     fn figure(key: &[u8]) -> Option<Option<usize>>;
 
-    /// Offers `page` the items from number `from` on that match `filter` and that the client may see.
+    /// Offers items to `page`, starting with the item number `from`. Skips items that do not match `filter` and items
+    /// that the client may not see. Updates `from`.
     fn search(page: &mut SortedPage<Self>, filter: &[u8], from: &mut u32, context: &mut Context) -> Progress;
 
     /// Appends the item to `list` if the item still exists. Returns the number of bytes added.
@@ -163,7 +164,7 @@ impl<T: Listed> HttpAction for SortedList<T> {
     }
 }
 
-/// Parses the query of a sorted list. `default` is the sort key of a query without one.
+/// Parses the query of a sorted list. `default` is the sort key if the query contains none.
 pub fn sorted<T: Listed + 'static>(it: &Arguments, default: &'static str) -> Parsed {
     let figure = T::figure(it.query("sort").unwrap_or(default.as_bytes()));
     let order = figure.and_then(|figure| Order::read(figure, it.query("order").unwrap_or(b"asc")));
@@ -173,7 +174,7 @@ pub fn sorted<T: Listed + 'static>(it: &Arguments, default: &'static str) -> Par
     Ok(Box::new(SortedList { page, filter: it.filter(), from: 0, list: JsonList::default() }))
 }
 
-/// A tube, with its figures at the time of the search.
+/// Tubes, with their statistics at the time of the search.
 impl Listed for TubeValues {
     const NAME: &'static str = "tubes";
 
@@ -222,7 +223,7 @@ impl Listed for ClientHandle {
 
 const SCHEDULE_FIGURES: [&str; 4] = ["time-left", "runs", "skipped", "missed"];
 
-/// A schedule, identified by its job.
+/// Schedules, identified by the IDs of their jobs.
 impl Listed for JobId {
     const NAME: &'static str = "schedules";
 
@@ -310,12 +311,13 @@ pub struct JobRows {
     ids: Vec<JobId>,
     at: usize,
     list: JsonList,
-    /// The mark of the last job on this page, if another page follows.
+    /// The position of the last job on this page, or `None` if no page follows.
     next: Option<u64>,
 }
 
 impl JobRows {
-    /// Returns a page with the first `limit` jobs. Each job has a mark, after which another page can start.
+    /// Returns a page with the first `limit` of `jobs`. The number before each ID is the position of the job, after
+    /// which another page can start.
     pub fn new(mut jobs: Vec<(u64, JobId)>, limit: usize) -> JobRows {
         let has_more = jobs.len() > limit;
         jobs.truncate(limit);
@@ -327,8 +329,8 @@ impl JobRows {
         (self.ids.capacity() * size_of::<JobId>()) as u64 + self.list.text.footprint()
     }
 
-    /// Adds jobs until the turn ends. Returns the reply when the page is complete. Omits jobs for which `wanted` is
-    /// `false`.
+    /// Adds jobs until the work limit is reached. Returns the reply when the page is complete. Omits jobs for which
+    /// `wanted` is `false`.
     pub fn advance(&mut self, context: &mut Context, wanted: impl Fn(&Engine, &JobView) -> bool) -> Option<HttpAnswer> {
         let now = context.now;
         while let Some(id) = self.ids.get(self.at) {
@@ -350,7 +352,7 @@ impl JobRows {
 struct JobList {
     tube: Box<[u8]>,
     state: Option<State>,
-    /// The jobs on the page have greater IDs.
+    /// The page contains only jobs with greater IDs.
     above: u64,
     limit: usize,
     /// The number of states whose jobs were searched.

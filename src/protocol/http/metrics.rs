@@ -1,7 +1,7 @@
 //! Metrics in the text format of Prometheus, version 0.0.4.
 //!
-//! Owns the table of metrics. Tubes are read in several turns. The samples of each metric are collected separately,
-//! because the format requires all samples of a metric together. Must not measure anything.
+//! Owns the table of metrics. Reading the tubes can be interrupted to serve other clients. The samples of each metric
+//! are collected separately, because the format requires all samples of a metric together. Must not measure anything.
 
 use std::collections::BTreeSet;
 
@@ -113,7 +113,7 @@ const GEARMAN: [Metric<OfTube>; 4] = [
     metric("gearman_workers", "gauge", "Number of workers that can execute a function.", |of, it| it.number(of.watching.into())),
 ];
 
-/// A tube metric whose samples are added last, because the search for the oldest jobs takes several turns.
+/// The tube metric whose samples are added last, because finding the oldest jobs can take long.
 const AGES: &str = "beanpole_tube_oldest_job_age_seconds";
 
 /// Returns all metrics in the order of the output, without samples.
@@ -126,10 +126,11 @@ fn plain<W>(Metric { name, kind, help, shared, .. }: Metric<W>) -> Metric<()> {
     Metric { name, kind, help, shared, write: () }
 }
 
-/// The number of passes over the tubes if there are too many tubes to show.
+/// The number of passes over the tubes if not all tubes can be shown. Each pass shows the tubes with one value of
+/// `rank`.
 const RANKS: u8 = 3;
 
-/// Memory charged for each name in `shown` without the length of the name, in bytes.
+/// Memory charged for each name in `shown`, in bytes, in addition to the length of the name.
 const SHOWN_COST: u64 = 48;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -163,8 +164,8 @@ fn rank(tube: &TubeStats) -> u8 {
 pub struct Scrape {
     choice: TubeChoice,
     sums: VisibleSums,
-    /// The sum over the tubes that the client may see. `None` before the sum is known, or if the client may see all
-    /// tubes.
+    /// The sums of the statistics of the tubes that the client may see. `None` before the sums are known, or if the
+    /// client may see all tubes.
     stats: Option<Stats>,
     next: u32,
     pass: u8,
@@ -321,7 +322,7 @@ impl HttpAction for Scrape {
 
 struct Server<'a> {
     figures: QueueFigures<'a>,
-    /// The default value without a cluster.
+    /// The role of the server. Without a cluster, the default value.
     role: RoleFigures,
     context: &'a Context<'a>,
     /// The ages of the oldest ready, delayed and buried jobs, or `None` if the client may not see all tubes.
@@ -331,7 +332,7 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// Returns the times of all jobs, or `None` if the client may not see all tubes.
+    /// Returns the time statistics of all jobs, or `None` if the client may not see all tubes.
     fn job_times(&self) -> Option<&JobTimes> {
         self.context.sees_all().then(|| self.context.engine.job_times())
     }
@@ -477,8 +478,8 @@ mod tests {
         }
     }
 
-    /// Scrapes the metrics of 100,000 tubes, of which at most `most` are shown. Returns the number of turns, the size
-    /// of the reply in bytes, and the number of shown tubes.
+    /// Scrapes the metrics of 100,000 tubes, of which at most `most` are shown. Returns the number of parts in which
+    /// the tubes were read, the size of the reply in bytes, and the number of shown tubes.
     fn scrape_many(most: usize) -> (u64, usize, usize) {
         const STEPS: u64 = 1024;
         let limits = Limits { max_memory: u64::MAX, max_tubes: 1 << 20, hash_secret: 7, ..Limits::NONE };
@@ -500,7 +501,7 @@ mod tests {
             let mut context = Context::plain(&mut engine, books, (&settings, &host), client, Time::default());
             let answer = scrape.advance(&mut context);
             turns += 1;
-            // A turn can exceed its steps by the cost of one tube.
+            // The cost of the last tube can exceed the limit.
             assert!(engine.steps().used() <= STEPS + 160, "{} steps in one turn", engine.steps().used());
             if let Some(answer) = answer {
                 break answer.expect("figures").1;

@@ -51,6 +51,5 @@ impl Default for HttpSettings {
     }
 }
 
-/// The reply to a client that exceeds the connection limit.
 pub const TOO_MANY_CONNECTIONS: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\nRetry-After: 1\r\n\r\n";

@@ -14,7 +14,7 @@ pub const MAX_BODY: usize = 64 * 1024;
 /// Maximum displayed length of a body in a list, in bytes.
 pub const MAX_LIST_BODY: usize = 120;
 
-/// The figures of a tube, in the order of [`TUBE_FIGURES`].
+/// The values of a tube's statistics, in the order of [`TUBE_FIGURES`].
 pub type TubeValues = [u64; TUBE_FIGURES.len()];
 
 pub fn tube_values(tube: &TubeStats) -> TubeValues {
@@ -41,7 +41,7 @@ pub fn time_members(members: &mut Members, tube: &TubeStats, oldest: [Span; 3]) 
     }
 }
 
-/// Writes a figure as a member. Durations are in seconds.
+/// Writes a statistic as a member of a JSON object. Durations are in seconds.
 pub fn figure(members: &mut Members, key: &str, value: FigureValue) {
     match value {
         FigureValue::Number(number) => members.number(key, number),

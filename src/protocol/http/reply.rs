@@ -130,7 +130,8 @@ pub fn object(fill: impl FnOnce(&mut Members)) -> HttpBody {
     (Kind::Json, body)
 }
 
-/// Returns the reply to a change of many jobs. `key` names the number of jobs, and `stopped` is why the change stopped.
+/// Returns the reply to a change of many jobs. `key` names the number of jobs, and `stopped` is the reason why the
+/// change stopped early.
 pub fn changed(key: &str, count: u64, stopped: Option<&str>) -> HttpAnswer {
     Ok(object(|members| {
         members.number(key, count);

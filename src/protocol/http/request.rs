@@ -30,7 +30,7 @@ const MAX_HEADERS: usize = 64;
 #[derive(Debug)]
 pub struct Request {
     pub head: Box<RequestHead>,
-    /// The command or the reason why the request is invalid, or `None` if the body has not been read.
+    /// The command, or the reason why the request is invalid. `Ok(None)` if the body has not been read.
     pub action: Result<Option<Box<dyn HttpAction>>, Failure>,
     /// The index of the route in `ROUTES`, if the path matches a route.
     route: Option<usize>,
@@ -265,7 +265,8 @@ impl Decoder {
     }
 
     fn await_body(&mut self, head: RequestHead, target: RequestTarget, size: usize) -> Request {
-        // A client that expects `100 Continue` may send a refused body or not, so the connection must close.
+        // A client that expects `100 Continue` may or may not send the body after a refusal, so the connection must
+        // close.
         let asked = RequestHead { close: head.close || head.expects_continue, ..head.clone() };
         let request = Request { awaits_body: true, ..Request::new(asked, parse_head(&target), target.size()) };
         self.stage = Stage::BeforeBody(Box::new(BeforeBody { head, target, size, is_accepted: false }));

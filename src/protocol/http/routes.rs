@@ -23,7 +23,7 @@ pub struct Route {
     /// The name of the route in the log and in metrics.
     pub word: &'static str,
     pub method: Method,
-    /// The path. A part in braces matches any text that is not empty.
+    /// The path. A part in braces is a placeholder for any text that is not empty.
     pub path: &'static str,
     /// The allowed keys in the query of a GET, or in the JSON object of a POST.
     pub arguments: &'static [&'static str],
@@ -88,7 +88,8 @@ pub const ROUTES: [Route; 33] = [
     row(("favicon", Get, "/favicon.ico"), &[], Need::OPEN, |_| Err(Failure::new(404, "there is no icon"))),
 ];
 
-/// Returns the parts of the request's path that match braces in `path`, or `None` if the paths do not match.
+/// Returns the parts of the request's path that replace the placeholders in `path`, or `None` if the paths do not
+/// match.
 fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> {
     let mut parts = Vec::new();
     let mut given = target.parts.iter();
@@ -104,7 +105,8 @@ fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> 
     given.next().is_none().then_some(parts)
 }
 
-/// The index of a route, the route, the parts of the path that match braces, and the tube or job in the path.
+/// The index of a route, the route, the parts of the path that replace the placeholders, and the tube or job in the
+/// path.
 type Found<'a> = (usize, &'static Route, Vec<&'a [u8]>, HttpTarget);
 
 fn find_row(request: &RequestTarget) -> Result<Found<'_>, Failure> {

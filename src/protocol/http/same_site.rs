@@ -60,7 +60,7 @@ fn is_known_host(host: &str, names: &[String]) -> bool {
     bare.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost") || names.iter().any(known)
 }
 
-/// Returns `true` if `origin` is `host` after the scheme `http` or `https`.
+/// Returns `true` if `origin` consists of the scheme `http` or `https` and `host`.
 fn is_same(origin: &str, host: &str) -> bool {
     let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
     rest.is_some_and(|rest| rest.eq_ignore_ascii_case(host))

@@ -1,7 +1,7 @@
 //! Execution of HTTP requests.
 //!
-//! Owns the checks before a command, and the delivery of the reply. Long commands continue in later turns. The memory
-//! of lists under construction is charged to the memory account. Must not depend on how bytes are received or sent.
+//! Owns the checks before a command, and the delivery of the reply. Long commands are interrupted to serve other
+//! clients. Unfinished lists count toward the memory limit. Must not depend on how bytes are received or sent.
 
 use super::commands::STANDING_BY;
 use super::reply;
@@ -12,7 +12,7 @@ use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::{Context, Flow, Output};
 use crate::shared::role::Role;
 
-/// Executes a request for one turn. Appends the reply, or returns a flow that resumes the request.
+/// Executes a request until the work limit is reached. Appends the reply, or returns a flow that resumes the request.
 pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Context, out: &mut Output) -> Flow {
     // A request that cannot be decoded already has an error, and contains nothing to check.
     let allowed = if request.is_last { Ok(()) } else { same_site::check(&request, &context.settings.http) };

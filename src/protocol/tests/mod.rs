@@ -1,8 +1,9 @@
-//! Tests of commands that take several turns, while other clients change the queue.
+//! Tests of long commands, which the server interrupts while other clients change the queue.
 //!
-//! Owns the table of changes. The test combines each change with each command in `rows`, and limits the work of each
-//! turn. After each turn, the test checks the queue. At the end, the test checks the number of turns and the reply. The
-//! test fails if a kind of long command or deferred work does not occur.
+//! Owns the table of changes. The test combines each change with each command in `rows`. A turn is the part of a
+//! command between two interruptions; the test limits the work of each turn, and checks the queue after each turn. At
+//! the end, the test checks the number of turns and the reply. The test fails if a kind of long command or deferred
+//! work does not occur.
 
 pub mod pieces;
 mod rows;
@@ -15,7 +16,7 @@ use super::*;
 use crate::engine::{Event, JobId, Limits, State, DEFERRED};
 use rows::{Row, ROWS};
 
-/// Maximum work of a turn, in steps.
+/// The maximum work of a turn in engine steps, for two variants of the test.
 const FEW: u64 = 3;
 const MORE: u64 = 40;
 
@@ -24,7 +25,7 @@ const MAX_TURNS: usize = 2000;
 /// The number of jobs in each state, of additional tubes, and of clients that wait for a job.
 const SIZE: usize = 8;
 
-/// The kinds of commands that take several turns: the protocol, the route for HTTP, and the type of the progress.
+/// The kinds of commands that can be interrupted: the protocol, the route for HTTP, and the type of the progress.
 const KINDS: [&str; 41] = [
     "check",
     "beanstalk Kick",
@@ -271,7 +272,7 @@ impl World {
         }
     }
 
-    /// Executes a part of the due and deferred work, as the server does between turns.
+    /// Executes a part of the due and deferred work, as the server does after serving a client.
     fn run_deferred(&mut self) {
         self.engine.grant_steps(self.steps);
         while !self.engine.tick(self.now) {
@@ -398,7 +399,7 @@ const CHANGES: [WorldChange; 25] = [
     }),
 ];
 
-/// Executes the command of a row with a limited number of steps in each turn. The change happens before the turn with
+/// Executes the command of a row with a limited number of steps in each turn. Applies the change before the turn with
 /// index `at`.
 fn execute_row(row: &Row, (what, change): WorldChange, used: bool, (at, steps): (usize, u64)) -> BTreeSet<String> {
     let mut world = World::new(used);

@@ -1,7 +1,7 @@
-//! The commands that take several turns.
+//! The long commands, which the tests interrupt.
 //!
-//! Owns the initial state of the queue for each command, and the valid replies. Must not depend on the changes between
-//! turns.
+//! Owns the initial state of the queue for each command, and the valid replies. Must not depend on the changes during
+//! an interruption.
 
 use std::sync::Arc;
 

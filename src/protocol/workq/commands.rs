@@ -15,7 +15,7 @@ pub struct CommandRow {
     pub name: CommandName,
     pub need: Need,
     pub word: &'static str,
-    /// The second word of the name, or an empty text. Does not count as an argument.
+    /// The second word of the name, or empty. Does not count as an argument.
     pub object: &'static str,
     pub arguments: &'static str,
     /// Minimum and maximum number of arguments, and maximum number of flags.
@@ -27,8 +27,8 @@ pub struct CommandRow {
     parse: fn(&Line) -> Result<Command, Words>,
 }
 
-/// Maximum number of arguments in `Line::arguments`. Only `lease` can have more. A list of all its names, up to half a
-/// million, would need 16 times the memory of the line.
+/// Maximum number of arguments in `Line::arguments`. Only a `lease` command can have more arguments: up to half a
+/// million names, whose slices would need 16 times the memory of the line.
 const STORED_ARGUMENTS: usize = 7;
 
 /// Maximum number of flags in a line, valid or not.
@@ -152,7 +152,7 @@ fn has_repeated(flags: &[(&[u8], &[u8])]) -> bool {
 }
 
 impl<'a> Line<'a> {
-    /// Returns the argument at `index`, or an empty text if there are too few.
+    /// Returns the argument at `index`, or an empty slice if the command has fewer arguments.
     fn argument(&self, index: usize) -> &'a [u8] {
         self.arguments.get(index).copied().unwrap_or_default()
     }

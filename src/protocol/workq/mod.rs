@@ -21,5 +21,4 @@ pub use request::{Decoder, MAX_LINE};
 pub use session::{execute, notify};
 pub use uuid::{derive, underive, Uuid};
 
-/// The reply to a client that exceeds the connection limit.
 pub const TOO_MANY_CONNECTIONS: &[u8] = reply::TOO_MANY_CONNECTIONS;

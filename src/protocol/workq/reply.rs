@@ -1,7 +1,7 @@
 //! Encoding of Workq replies.
 //!
-//! Owns the exact text of each reply. The texts are those of the original server, which does not send server errors.
-//! Must not decide which reply to send.
+//! Owns the exact text of each reply, as in the original server. Server errors, which the original server never sends,
+//! have their own texts. Must not decide which reply to send.
 
 use std::ops::Range;
 

@@ -14,7 +14,7 @@ use crate::engine::{
 use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::{ClientInfo, Context, Flow, Output};
 
-/// Executes a request. Appends the reply, unless the client must wait for it.
+/// Executes a request. Appends the reply, unless the client must wait.
 pub fn execute(mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
     match &mut request.command {
         Command::Add(job) => add(job, request.data, context, out),
@@ -83,7 +83,7 @@ fn add(job: &Submission, payload: Body, context: &mut Context, out: &mut Output)
 }
 
 /// Returns the start time of a job scheduled for `nanos`, or `None` if the job has already expired. Limits the time to
-/// the range of the engine's clock, without its last value, which means never.
+/// the range of the engine's clock, whose last value means never.
 fn start(nanos: i128, ttl: Span, now: Time) -> Option<Time> {
     let last = i128::from(Time::NEVER.nanos() - 1);
     let is_expired = ttl != Span::MAX && nanos + i128::from(ttl.nanos()) <= i128::from(now.nanos());
@@ -171,7 +171,7 @@ fn complete_job(id: Uuid, done: bool, result: Body, context: &mut Context, out: 
         let is_gearman = context.engine.any_job(job).is_some_and(|job| job.completion == CompletionPolicy::Tell);
         let outcome = match done {
             true => Outcome::Done(result),
-            // Gearman clients receive the text of a failure only with an exception.
+            // Gearman clients receive the reason for a failure only as an exception.
             false if is_gearman && !result.is_empty() => Outcome::Fault(result),
             false => Outcome::Failed(result),
         };

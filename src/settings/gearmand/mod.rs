@@ -193,8 +193,8 @@ impl Gearmand {
     }
 }
 
-/// Resolves a host name to the addresses of this machine, or to all addresses if none is local. For example,
-/// `localhost` usually has an IPv4 and an IPv6 address.
+/// Resolves a host name. Returns only the addresses of this machine, or all addresses if none of them is local. For
+/// example, `localhost` usually has an IPv4 and an IPv6 address.
 fn addresses(host: &str, port: u16) -> Result<Vec<Address>, String> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     let found = (bare, port).to_socket_addrs().map_err(|error| format!("cannot resolve -L {host}: {error}"))?;
