@@ -1,14 +1,14 @@
 //! The queue engine: a state machine without sockets, files, locks, threads, a clock or a source of randomness.
 //!
-//! Owns every job, tube and client, and all rules about them. A *verb* is a method of [`Engine`]. A verb takes the
-//! client, typed arguments and the time, returns a result, and appends [`Event`]s for other clients. The caller must
-//! take these events ([`Engine::take_event`]) before the next verb or tick. [`Engine::tick`] processes expired timers.
-//! Each verb or tick can change [`Engine::next_deadline`], so the caller reads the deadline after each call, and ticks
-//! when the deadline has passed. A late tick does not extend a reservation.
+//! Owns every job, tube and client, and all rules about them. A *verb* is a method of [`Engine`] for a request. A verb
+//! takes the client, typed arguments and the time, returns a result, and appends [`Event`]s for other clients. The
+//! caller must take these events ([`Engine::take_event`]) before the next verb or tick. [`Engine::tick`] processes
+//! expired timers. Each verb or tick can change [`Engine::next_deadline`], so the caller reads the deadline after each
+//! call, and ticks when the deadline has passed. A late tick does not extend a reservation.
 //!
-//! A verb uses at most the steps granted to its turn ([`Engine::grant_steps`]). If a verb returns [`Progress::More`],
-//! the caller must call the verb again in another turn. [`Engine::go_on`] continues work that no caller can continue.
-//! Must not import code from outside the engine.
+//! The time for which the caller keeps the engine locked is a *turn*. The verbs in a turn use at most the steps granted
+//! with [`Engine::grant_steps`]. If a verb returns [`Progress::More`], the caller must call the verb again in a later
+//! turn. [`Engine::go_on`] continues work that no caller can continue. Must not import code from outside the engine.
 
 #[cfg(any(test, feature = "test-support"))]
 #[path = "tests/check.rs"]
@@ -65,7 +65,7 @@ const KEPT_EVENTS: usize = 4096;
 /// The default for [`Limits::few_watched`]. Nearly all clients have shorter watch lists.
 pub const FEW_WATCHED: usize = 64;
 
-/// Watches can use at most 1/4 of the memory limit, and tubes 1/2. The rest remains available to jobs.
+/// Watches can use at most 1/`WATCHES_PART` of the memory limit, and tubes 1/`TUBES_PART`. The rest is for jobs.
 const WATCHES_PART: u64 = 4;
 const TUBES_PART: u64 = 2;
 
@@ -78,7 +78,7 @@ pub struct Limits {
     pub kept_memory: u64,
     pub max_tubes: usize,
     pub max_watched: usize,
-    /// A client that watches at most this many tubes is served in a single turn, even if the turn's steps run out.
+    /// A client that watches at most this many tubes is served in a single call, even if the step budget is used up.
     pub few_watched: usize,
     /// The number of lost workers after which a job with [`CompletionPolicy::Tell`] fails. `None` means unlimited.
     pub max_losses: Option<u32>,
@@ -188,7 +188,7 @@ impl Engine {
         }
     }
 
-    /// Returns the history: the most recently ended jobs, and the chart of the last hour.
+    /// Returns the history: the jobs that ended most recently, and the chart of the last hour.
     pub fn past(&self) -> &Past {
         &self.past
     }

@@ -1,10 +1,10 @@
-//! Pending work: deadlines, deferred work, and the step budget of a turn.
+//! Pending work: deadlines, deferred work, and the step budget.
 //!
 //! Owns the deadlines, the step budget and the kinds of deferred work. A *step* is the work on one job, tube or watch,
-//! about 0.1 µs. The holder of the engine's lock grants a number of steps to each turn. When the steps run out, a verb
-//! returns [`Progress::More`], or defers the remaining work if no connection can repeat the verb. Steps are counted
-//! rather than timed, so the same calls always stop at the same points. Deferred work refers to tubes and clients by
-//! handles, and is dropped if the tube or client no longer exists.
+//! about 0.1 µs. The thread that holds the engine's lock sets a budget of steps. When the budget is used up, a method
+//! of the engine returns [`Progress::More`], or defers the remaining work if no connection can repeat the call. Steps
+//! are counted rather than timed, so that the same calls always stop at the same points. Deferred work refers to tubes
+//! and clients by handles, and is dropped if the tube or client no longer exists.
 //!
 //! Enforces promise P22.
 
@@ -44,7 +44,7 @@ impl Steps {
         Steps { left, used: 0 }
     }
 
-    /// Takes steps from the budget. Verbs call this before each piece of work, so the last piece can exceed the budget.
+    /// Takes steps from the budget. Called before each piece of work, so the last piece can exceed the budget.
     pub fn take(&mut self, steps: u64) {
         self.left = self.left.saturating_sub(steps);
         self.used = self.used.wrapping_add(steps);
@@ -69,12 +69,12 @@ impl Default for Steps {
     }
 }
 
-/// The progress of a verb that may need more than one turn.
+/// The progress of a method that may need several calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Progress {
     Done,
-    /// The steps ran out. Before any other verb of this client, the same verb must be called again in another turn.
+    /// The step budget is used up. The same method must be called again later, before any other method for this client.
     More,
 }
 
@@ -102,7 +102,7 @@ pub enum Deferred {
     Disconnect(ClientHandle),
     /// The search for a job for a waiting or idle client is unfinished.
     Search(ClientHandle),
-    /// A tube has ready jobs and waiting clients. No other client can take the jobs before the waiting clients are
+    /// A tube has ready jobs and waiting clients. Other clients get no jobs of the tube until the waiting clients are
     /// served.
     Serve(TubeHandle),
     /// Clients wait for the outcome of this job, and the job was buried.
@@ -114,7 +114,7 @@ pub enum Deferred {
         outcome: Arc<Outcome>,
         logged: bool,
     },
-    /// The group with this number still has held jobs to release because their waits have ended.
+    /// Held jobs whose wait for the group with this number has ended must still be released.
     Release(u32),
     LongCommand(LongCommand),
 }

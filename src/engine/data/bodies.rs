@@ -17,16 +17,16 @@ use super::{slots::replace_idle, Body, BodyRef, NIL};
 /// copy would take too long, and the allocator's overhead is relatively small.
 pub const PAGED_MAX: usize = 1024;
 
-/// Minimum page size in bytes. The allocator returns a block of this size to the system as soon as it is freed.
+/// Minimum page size in bytes. The allocator returns a freed block of this size to the system immediately.
 const PAGE: usize = 128 * 1024;
 
 /// The number of size classes. Sizes grow by 16 bytes up to 256, and then by an eighth of the previous power of two.
 const CLASSES: usize = 32;
 
-/// Freeing a body larger than this many bytes takes about as long as a whole turn.
+/// Bodies of more than this many bytes are freed after the engine's lock is released, because freeing them is slow.
 const SLOW_TO_FREE: usize = 1 << 20;
 
-/// The maximum number of in-flight bodies checked per call, because clients determine the total number.
+/// The maximum number of removed bodies that one call of `check_in_flight` checks. Clients determine the total number.
 const MAX_CHECKED: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
@@ -204,7 +204,7 @@ impl Class {
         }
     }
 
-    /// Handles a page that has become empty.
+    /// Keeps the page `number`, which has become empty, as the idle page, or deallocates it.
     fn rest(&mut self, number: u32) {
         if let Some(gone) = replace_idle(&mut self.idle, number, |number| self.pages[number as usize].bytes.as_ptr()) {
             let page = &mut self.pages[gone as usize];
@@ -256,7 +256,7 @@ impl Bodies {
         self.remove_with(key, |_| ());
     }
 
-    /// Removes a body, after calling `see` with the bytes, because a separate lookup would take as long as the removal.
+    /// Calls `see` with the bytes of a body, and removes the body. A separate lookup would take as long as the removal.
     #[inline]
     pub fn remove_with(&mut self, key: BodyKey, see: impl FnOnce(&[u8])) {
         self.held -= key.len() as u64;
@@ -286,7 +286,7 @@ impl Bodies {
         }
     }
 
-    /// Checks some of the bodies in flight, and stops counting those that no reply shares.
+    /// Checks some of the removed bodies that replies may share, and stops counting those that are no longer shared.
     #[inline]
     pub fn check_in_flight(&mut self) {
         if !self.in_flight.is_empty() {

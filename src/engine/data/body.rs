@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 /// Maximum size, in bytes, of a body that is copied into a reply. Larger bodies are shared with the reply. At this
-/// size, a copy costs about as much as the two atomic operations and the additional write segment of a shared body.
+/// size, a copy takes about as long as two atomic operations and an additional segment in the write, which sharing
+/// needs.
 pub const COPY_MAX: usize = 4096;
 
-/// Immutable bytes. Owning a small body directly saves 16 bytes per body. Sharing a large body avoids a second copy in
-/// the output buffer of a slow client.
+/// Immutable bytes. A small body is owned directly, which takes 16 bytes less than sharing it. A large body is shared,
+/// so that the output buffer of a slow client does not contain a second copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
     Small(Box<[u8]>),

@@ -14,7 +14,7 @@ const EPOCH: i64 = 719_468;
 pub fn day_of(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    // March to December have 306 days.
+    // The ten months from March to December have 306 days.
     year * 365 + leap_days + (month * 306 + 5) / 10 + day - 1 - EPOCH
 }
 

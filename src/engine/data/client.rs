@@ -12,8 +12,8 @@ use super::{
     ClientHandle, ClientId, Handle, Heap, JobId, Linked, Links, List, Priority, Slots, Span, Time, TubeHandle, NIL,
 };
 
-/// The length of the last part of a reservation, during which a waiting holder receives DEADLINE_SOON, as in
-/// beanstalkd.
+/// The last part of a reservation. If the holder waits for another job during this time, it receives DEADLINE_SOON, as
+/// in beanstalkd.
 pub const MARGIN: Span = Span::from_secs(1);
 
 /// The maximum length of a lease. No client holds a leased job, so no disconnect can end the lease.
@@ -25,20 +25,20 @@ pub enum ReserveMode {
     /// The most urgent job of all tubes is next.
     #[default]
     Urgent,
-    /// A random tube is next, in proportion to the tubes' weights.
+    /// A random tube is next, with probabilities proportional to the tubes' weights.
     Weighted,
-    /// A random tube is next, in proportion to its weight divided by its average reservation time. With equal weights,
-    /// tubes share the workers' time equally, rather than the number of jobs.
+    /// A random tube is next, with a probability proportional to its weight divided by its average reservation time.
+    /// With equal weights, tubes get equal shares of the workers' time, rather than equal numbers of jobs.
     Fair,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReservePolicy {
-    /// The client holds its reservations until it disconnects. The smallest priority of all watched tubes comes first.
+    /// The client holds its reservations until it disconnects. The most urgent job in all watched tubes is next.
     #[default]
     PerConnection,
-    /// The client holds its reservations until it disconnects. The smallest priority class of all watched tubes comes
-    /// first, and tubes with equal classes take turns. The client never waits, but can be idle until notified of work.
+    /// The client holds its reservations until it disconnects. The smallest priority class in all watched tubes comes
+    /// first, and tubes with equal classes take turns. The client never waits for a job, but can idle until notified.
     Notified,
     /// [`NOBODY`](super::handle::NOBODY) holds the leased jobs until their time to run ends, even if the client
     /// disconnects. All watched tubes with a ready job are equally likely.
@@ -63,7 +63,7 @@ pub struct Waiting {
     pub until: Time,
     /// The extras of the job whose outcome the client waits for, or [`NIL`] if the client waits for a job.
     pub outcome: u32,
-    /// `true` if the client submitted the job only for its outcome. If the wait times out, the job is withdrawn.
+    /// `true` if the job exists only to report its outcome to this client. The job is withdrawn if the wait times out.
     pub run: bool,
 }
 
@@ -77,23 +77,23 @@ impl Waiting {
     }
 }
 
-/// An unfinished search for a job by a client that watches too many tubes for one turn.
+/// The state of an unfinished job search, for a client that watches too many tubes to search in one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Search {
-    /// The number of watched tubes that were searched, or whose queues the client was added to.
+    /// The number of watched tubes that were searched or, if `enqueueing`, whose queues the client has entered.
     pub(in crate::engine) seen: usize,
-    /// `true` after the search found no job, while the client is added to the queue of each tube.
+    /// `true` if the search found no job, and the client is now entering the queue of each tube.
     pub(in crate::engine) enqueueing: bool,
-    /// The total weight of the tubes with a job found during the search.
+    /// The total weight of the tubes in which the search found a job.
     pub(in crate::engine) found: u64,
-    /// The best tube found during the search: the rank of its first job, the tube, and its position in the watch list.
+    /// The best tube found: the rank of the tube's first job, the tube, and its position in the watch list.
     pub(in crate::engine) best: Option<((Priority, Time), TubeHandle, usize)>,
-    /// `true` for a second search, which stops when a tube with a job is found.
+    /// `true` for a second search, which stops at the first tube with a job.
     pub(in crate::engine) again: bool,
 }
 
 impl Search {
-    /// Returns a second and last search, for use after another client took the found job.
+    /// Returns a second and last search, for when another client has taken the job that the first search found.
     pub(in crate::engine) fn again() -> Search {
         Search { again: true, ..Search::default() }
     }
@@ -111,7 +111,7 @@ pub struct ClientState {
     /// Distinguishes the connection from earlier and later connections with the same client number.
     pub(in crate::engine) connection: u32,
     pub(in crate::engine) opened: u32,
-    /// The position in the watch list at which the next search starts. Values past the end of the list mean the end.
+    /// The position in the watch list at which the next search starts. Larger values mean the last tube.
     pub(in crate::engine) turn: u32,
     /// The used tube, or [`NIL`] if the client's commands name their tube.
     pub(in crate::engine) used: u32,
@@ -119,7 +119,7 @@ pub struct ClientState {
     /// See [`ClientState::reserved`]. `None` until the first reservation.
     held: Option<Box<Heap<(Time, JobId)>>>,
     pub(in crate::engine) waiting: Option<Waiting>,
-    /// The number of the current wait or idle period. The client is queued in a tube if the watch has the same number.
+    /// The number of the current wait or idle period. The client is queued in a tube if its watch has the same number.
     pub(in crate::engine) wait: u32,
     /// The rank of the wait or idle period among the waits of all clients; smaller ranks waited longer.
     pub(in crate::engine) since: u64,
@@ -139,7 +139,7 @@ pub struct ClientState {
     pub(in crate::engine) last_active: u32,
 }
 
-/// Connection times are in units of 2^30 ns, about a second, because shifting costs less than dividing.
+/// Connection times are in units of 2^30 ns, about a second, because a shift is faster than a division.
 const ACTIVITY_UNIT: u32 = 30;
 
 /// Returns the time since `then`, which is in units of 2^[`ACTIVITY_UNIT`] ns.
@@ -157,7 +157,7 @@ impl ClientState {
         self.waiting.is_some_and(Waiting::is_for_job)
     }
 
-    /// Returns the reserved jobs, ordered by the end of their time to run.
+    /// Returns the client's reserved jobs, ordered by the time at which their times to run end.
     pub(in crate::engine) fn reserved(&self) -> &Heap<(Time, JobId)> {
         const NONE: &Heap<(Time, JobId)> = &Heap::new();
         self.held.as_deref().unwrap_or(NONE)
@@ -326,19 +326,19 @@ pub struct Watch {
     /// The longest time to run, in milliseconds, of a job that the client accepts from this tube. 0 means unlimited.
     pub(in crate::engine) limit: u32,
     /// The number of the wait or idle period for which the watch was queued, or 0 if the watch is not queued. That wait
-    /// can have ended, because a client that watches very many tubes leaves their queues over several turns.
+    /// may be over, because a client that watches very many tubes leaves their queues gradually.
     pub(in crate::engine) wait: u32,
     /// The weight of the tube, used by [`ReserveMode::Weighted`] and [`ReserveMode::Fair`].
     pub(in crate::engine) weight: u16,
-    /// The number of the last lease command that named the tube.
+    /// The number of the last lease command whose list contained the tube.
     pub(in crate::engine) lease: u32,
     links: Links,
 }
 
-/// Bytes charged for a watch, its entry in the client's list, and its share of the index of a long list.
+/// Bytes charged for a watch, including its entries in the client's list and in the index of a long list.
 pub const WATCH_COST: u64 = 64;
 
-/// Watches per chunk, large enough that malloc maps each chunk separately.
+/// The number of watches per chunk. Large enough that malloc maps each chunk separately.
 const WATCHES: usize = 8192;
 
 pub type Watches = Slots<Watch, WATCHES>;
@@ -352,7 +352,7 @@ impl Linked for Watches {
     }
 }
 
-/// Watch lists of at least this length have an index, so adding a tube to a long list is not slower.
+/// Watch lists of at least this length have an index, so that the time to add a tube does not grow with the list.
 const INDEXED_FROM: usize = 32;
 
 /// The watches of one client in insertion order, except that the last watch replaces a removed watch.

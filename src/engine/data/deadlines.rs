@@ -17,8 +17,8 @@ pub enum TimerKey {
 
 #[derive(Debug, Default)]
 pub struct Deadlines {
-    /// At equal times, tubes come before clients: a job that becomes ready goes to a client whose wait ends at that
-    /// time.
+    /// At equal times, tubes come before clients, so that a client whose wait is about to end can still get a job whose
+    /// delay has ended.
     pub heap: Heap<(Time, bool)>,
     pub positions: PositionTable,
 }
@@ -28,7 +28,7 @@ pub struct Deadlines {
 pub struct PositionTable([Vec<u32>; 3]);
 
 impl TimerKey {
-    /// Encodes the timer as a heap member: the table number in the low two bits, and the row number above.
+    /// Encodes the timer as a heap member: the table number in the low two bits, and the row number in the other bits.
     #[inline(always)]
     const fn member(self) -> u32 {
         match self {

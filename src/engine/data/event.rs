@@ -1,8 +1,8 @@
 //! Events: notifications for clients other than the caller.
 //!
-//! Owns the kinds of events. A verb appends events. The caller takes the events in order before the next verb, and
-//! notifies each client in the client's protocol. An event for many clients shares its content instead of copying it.
-//! Must not depend on a protocol.
+//! Owns the kinds of events. The methods of the engine append events. The caller takes the events in order before the
+//! next call, and notifies each client in the client's protocol. An event for many clients shares its content instead
+//! of copying it. Must not depend on a protocol.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub enum Report {
     Data(Body),
     Warning(Body),
     Progress {
-        /// The numerator and denominator, as the worker spelled them.
+        /// The numerator and denominator of the progress, exactly as the worker sent them.
         text: Body,
         done: u32,
         total: u32,

@@ -1,7 +1,7 @@
 //! Groups of jobs, and the jobs that wait for groups: the tags `grp:` and `aft:`.
 //!
-//! Owns the groups with their counts, the memberships, the waits, and their memory. Jobs without these tags need no
-//! memory here. Must not decide when a wait ends: `rules/groups.rs` does.
+//! Owns the groups with their counts, the memberships, the waits of jobs for groups, and the memory of all these. Jobs
+//! without these tags need no memory here. Must not decide when a wait ends: `rules/groups.rs` does.
 
 use super::{table::hashed, Heap, Linked, Links, List, Name, Positions, SlotTable, Slots, State, Table, NIL};
 
@@ -10,10 +10,10 @@ use super::{table::hashed, Heap, Linked, Links, List, Name, Positions, SlotTable
 pub struct GroupCount {
     /// The number of members that have ended since the group was created.
     pub ended: u64,
-    /// The highest job ID whose wait for all members is over, because the group was complete at some time.
+    /// The last job ID when all members had most recently ended. Jobs up to this ID no longer wait for all members.
     pub complete_to: u64,
-    /// The highest job ID whose wait for a count is over, because the job waited for an earlier group with the same
-    /// name.
+    /// The last job ID when the group was created. Jobs up to this ID waited for an earlier group with the same name,
+    /// and no longer wait for a number of members.
     pub created_at: u64,
 }
 
@@ -36,11 +36,11 @@ pub struct Group {
     /// The number of members in each state, in the order of [`State::UNFINISHED`].
     pub(in crate::engine) members: [u32; State::UNFINISHED.len()],
     pub(in crate::engine) count: GroupCount,
-    /// The waits for all members, ordered by job ID.
+    /// The waits of jobs for all members of the group, ordered by job ID.
     pub(in crate::engine) waits: List,
-    /// The waits for a number of members, ordered by that number and the job ID.
+    /// The waits of jobs for a number of members to end, ordered by that number and the job ID.
     pub(in crate::engine) counted: Heap<(u32, u64)>,
-    /// `true` while jobs whose waits have ended are being released, which can take several turns.
+    /// `true` while jobs that no longer need to wait are being released, which can take several calls.
     pub(in crate::engine) releasing: bool,
     pub(in crate::engine) logged: bool,
 }
@@ -117,7 +117,7 @@ pub struct Groups {
     pub ends: u64,
 }
 
-/// Returns the number of log bytes reserved for the end of a member. `name` is the length of the group's name.
+/// Returns the log bytes reserved for recording that a member has ended. `name` is the length of the group's name.
 pub(in crate::engine) const fn end_size(name: usize) -> u64 {
     40 + name as u64
 }
@@ -158,8 +158,8 @@ impl Groups {
         self.table.memory += WAIT_COST;
     }
 
-    /// Counts the job in `slot` in its groups, or stops counting the job. `position` is the index of the job's state in
-    /// [`State::UNFINISHED`].
+    /// Adds the job in `slot` to the counts of its groups, or subtracts it. `position` is the index of the job's state
+    /// in [`State::UNFINISHED`].
     pub fn count(&mut self, slot: u32, position: usize, is_added: bool) {
         let mut next = self.members.get(slot);
         while next != NIL {
@@ -170,7 +170,7 @@ impl Groups {
         }
     }
 
-    /// Returns the groups whose member is the job in `slot`.
+    /// Returns the groups of which the job in `slot` is a member.
     pub fn of_member(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
         let mut next = self.members.get(slot);
         std::iter::from_fn(move || {
@@ -189,7 +189,7 @@ impl Groups {
         })
     }
 
-    /// Returns the number of members that must still end. 0 means all.
+    /// Returns how many more members must end before `wait` is over. 0 means all members.
     pub fn left(&self, wait: &Wait) -> u32 {
         let ended = self.table.get(wait.group).count.ended;
         wait.need.saturating_sub(u32::try_from(ended).unwrap_or(u32::MAX))
@@ -203,7 +203,7 @@ impl Groups {
         self.waiters.get(slot) != NIL
     }
 
-    /// Adds the waits of the job in `slot` to the queues of their groups.
+    /// Adds the waits of the job in `slot` to the lists and heaps of the groups.
     pub fn enqueue(&mut self, slot: u32) {
         let mut next = self.waiters.get(slot);
         while next != NIL {
@@ -219,7 +219,7 @@ impl Groups {
         }
     }
 
-    /// Removes a wait from the queue of its group, if the wait is queued.
+    /// Removes a wait from the list or heap of its group, if queued.
     fn unqueue(&mut self, number: u32) {
         let wait = self.waits.0.get_mut(number);
         if !std::mem::take(&mut wait.queued) {
@@ -265,7 +265,7 @@ impl Groups {
         groups
     }
 
-    /// Returns the next wait for `group` that has ended, and the slot of the waiting job.
+    /// Returns a wait for `group` that is over, and the slot of the waiting job.
     pub fn next_ended(&self, group: u32) -> Option<(u32, u32)> {
         let group = self.table.get(group);
         let first = group.waits.first().filter(|&wait| group.count.satisfies(self.waits.0.get(wait).id, 0));
@@ -276,7 +276,7 @@ impl Groups {
         Some((ended, self.waits.0.get(ended).slot))
     }
 
-    /// Ends a wait that [`Groups::next_ended`] returned.
+    /// Removes a wait that [`Groups::next_ended`] returned.
     pub fn end_wait(&mut self, ended: u32) {
         self.unqueue(ended);
         let Wait { slot, next, .. } = self.waits.0.remove(ended);

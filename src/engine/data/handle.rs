@@ -1,8 +1,9 @@
-//! Client numbers, and handles that refer to a tube or client across turns.
+//! Client numbers, and handles: references to a tube or client that can be stored between calls.
 //!
 //! Owns the check whether a number still refers to the same tube or client. Numbers of closed tubes and disconnected
-//! clients are reused, so a handle also contains a count of the number's owners. An outdated handle finds nothing.
-//! Job IDs are never reused, so jobs need no handles. Must not be used where a list already removes dead members.
+//! clients are reused, so a handle also contains a count that distinguishes successive owners of a number. A lookup
+//! with an outdated handle finds nothing. Job IDs are never reused, so jobs need no handles. Must not be used where
+//! closed tubes and disconnected clients are removed from a list.
 
 use std::marker::PhantomData;
 
@@ -24,11 +25,11 @@ pub enum OfClient {}
 pub type TubeHandle = Handle<OfTube>;
 pub type ClientHandle = Handle<OfClient>;
 
-/// A number together with the count of its owners, which identifies a specific owner.
+/// A number together with a count that identifies one of its successive owners.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handle<K> {
     pub(in crate::engine) number: u32,
-    /// The count of successive owners when the handle was created.
+    /// The number of owners up to and including this one.
     pub(in crate::engine) birth: u32,
     kind: PhantomData<K>,
 }

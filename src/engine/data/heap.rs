@@ -27,7 +27,7 @@ impl<T: Positioned> Positions for Slots<T> {
 /// A heap of at most this capacity keeps its memory when it becomes empty.
 const KEEP: usize = 64;
 
-/// The maximum of [`Heap::left`], which keeps positions below `NIL`.
+/// The maximum of [`Heap::left`], which keeps all positions below `NIL`.
 const MAX_LEFT: u32 = u32::MAX / 2;
 
 /// A priority queue, smallest key first. Members with equal keys must be interchangeable.

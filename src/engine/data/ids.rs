@@ -12,13 +12,13 @@ use super::{table::hashed, JobId, Table, NIL};
 /// IDs per row. Longer rows save little memory and make isolated IDs more expensive.
 const ROW: u64 = 16;
 
-/// The slots of consecutive IDs. The first ID is a multiple of [`ROW`].
+/// The slots of [`ROW`] consecutive IDs. The first ID is a multiple of [`ROW`].
 #[derive(Debug)]
 pub struct Row {
     number: u64,
     /// The slot of each ID, or [`NIL`] if no job has the ID.
     slots: [u32; ROW as usize],
-    /// The number of IDs in the row, plus one, plus one more in [`Ids::last`]. The row is removed when 1 remains.
+    /// The number of IDs in the row, plus 1, plus 1 more if the row is [`Ids::last`]. At 1, the row is removed.
     pub claims: NonZeroU32,
     chain: u32,
 }
@@ -26,10 +26,11 @@ pub struct Row {
 #[derive(Debug)]
 pub struct Ids {
     pub rows: Table<Row>,
-    /// The row of the last insertion, or [`NIL`]. The row is kept even if empty, because the next ID usually belongs to
-    /// it.
+    /// The row of the last insertion, or [`NIL`]. An empty row is kept too, because the next ID usually belongs to this
+    /// row.
     pub last: u32,
-    /// The row found last, or [`NIL`]. Jobs are usually removed in insertion order, so the next search often hits it.
+    /// The row that the last search found, or [`NIL`]. Jobs are usually removed in insertion order, so the next search
+    /// often finds it again.
     recent: Cell<u32>,
 }
 
@@ -93,7 +94,7 @@ impl Ids {
         row
     }
 
-    /// Releases a claim. A row without claims is removed.
+    /// Releases a claim on the row `number`. A row without claims is removed.
     fn release_claim(&mut self, number: u32) {
         let row = self.rows.get_mut(number);
         row.claims = NonZeroU32::new(row.claims.get() - 1).expect("a claim");

@@ -23,7 +23,7 @@ pub fn priority_class(pri: Priority) -> usize {
 /// Ready jobs with a priority value below this are counted as urgent, as in beanstalkd.
 pub const URGENT: Priority = 1024;
 
-/// The state of a job, as in beanstalkd's `stats-job`.
+/// The state of a job. The first four states are those of beanstalkd.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     Ready,
@@ -57,7 +57,7 @@ pub enum Cause {
     Move,
     /// A client moved the job to another tube, where the job is delayed.
     MoveLater,
-    /// A client reported a failure of the job, which is buried from any state, and no submitter is notified.
+    /// A client reported a failure of the job. The job is buried whatever its state is, and no submitter is notified.
     Fail,
     /// A client reported the outcome of the job, and the outcome is kept.
     Finish,
@@ -136,7 +136,7 @@ pub struct Job {
     /// The meaning depends on the state:
     /// - delayed: the end of the delay
     /// - reserved: the end of the time to run
-    /// - buried: the rank in the order of burying
+    /// - buried: the job's rank in the order of burying
     /// - ready: the rank among jobs of the same priority
     /// - scheduled: the time of the next copy
     pub(in crate::engine) due: Time,
@@ -185,7 +185,7 @@ pub struct NewJob<B = Body> {
     pub pri: Priority,
     /// The time for which the job stays delayed. Zero makes the job ready immediately.
     pub delay: Span,
-    /// The time for which a worker can hold the job.
+    /// The time to run: a reservation by a worker ends after this time.
     pub ttr: Span,
     /// The bytes, owned or borrowed.
     pub body: B,
@@ -289,7 +289,7 @@ impl Job {
         self.has(JobFlag::Tied)
     }
 
-    /// Returns `true` if the job has extras or is tied to groups, which few jobs are.
+    /// Returns `true` for the few jobs that have extras or are tied to groups.
     pub(in crate::engine) fn has_more(&self) -> bool {
         self.flags & (JobFlag::Bound as u8 | JobFlag::Tied as u8) != 0
     }
@@ -315,7 +315,7 @@ impl Job {
         matches!(self.state, State::Finished | State::Scheduled)
     }
 
-    /// Returns the time since the reservation started, including touches, or zero if the job is not reserved.
+    /// Returns the time since the job was reserved (not since a touch), or zero if the job is not reserved.
     pub fn taken_for(&self, now: Time) -> Span {
         if self.state != State::Reserved {
             return Span::ZERO;

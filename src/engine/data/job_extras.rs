@@ -1,4 +1,4 @@
-//! The extras of a job: its options, and the clients that wait for its outcome.
+//! Extras: the options of a job, and the clients that wait for its outcome.
 //!
 //! Owns all extras, the index by dedup key, the index by expiry time, and the attachments of clients to jobs. Most jobs
 //! have no extras. Must not decide what happens to a job.
@@ -9,7 +9,7 @@ use super::{
     table::hashed, DedupKey, Hashed, Heap, Linked, Links, List, Positioned, SlotTable, Span, Table, Time, NIL,
 };
 
-/// Rarely used extras, allocated separately to keep [`JobExtras`] small.
+/// Extras that few jobs need, allocated separately to keep [`JobExtras`] small.
 #[derive(Debug)]
 pub(in crate::engine) struct RareExtras {
     pub attached: List,
@@ -20,20 +20,20 @@ pub(in crate::engine) struct RareExtras {
     pub reducer: Option<Box<[u8]>>,
     /// The requested start time, or [`Time::NEVER`].
     pub start: Time,
-    /// The rank among ready jobs of the same priority after the start time, or 0 before.
+    /// The rank of a job whose start time has passed, among ready jobs of the same priority. 0 before the start time.
     pub order: u64,
     /// `true` if the only client that waited for the outcome has disconnected, and no client can query the outcome.
     pub orphaned: bool,
     /// `true` if the job is removed as soon as its outcome is reported.
     pub ephemeral: bool,
-    /// `true` if the clients wait only for the current worker, and are notified if this try fails.
+    /// `true` if the waiting clients are notified of a failure of the current try, even if the job is tried again.
     pub last_try: bool,
     pub reports: u32,
-    /// The delay after the first lost try, in seconds. 0 means no delay.
+    /// The delay after the first failed try, in seconds. 0 means no delay.
     pub backoff: u32,
-    /// The lane of the job's `con:` key, or [`NIL`].
+    /// The number of the job's lane in [`Lanes`](super::Lanes), or [`NIL`] without a concurrency key.
     pub lane: u32,
-    /// The maximum number of reserved jobs with the same `con:` key.
+    /// The maximum number of reserved jobs with the same concurrency key.
     pub con_limit: u32,
     /// The worker's explanation of the last failure.
     pub reason: Option<Box<[u8]>>,
@@ -80,7 +80,7 @@ pub struct JobExtras {
     /// The time at which the job expires, or [`Time::NEVER`].
     pub expires: Time,
     pub ttl: Span,
-    /// The key that no other job can share.
+    /// The key that prevents duplicates of the job.
     pub dedup_key: DedupKey,
     /// For a finished job, the offset of the result in the body. With
     /// [`CompletionPolicy::Drop`](super::CompletionPolicy), the number of seconds for which the key outlives the job.
@@ -148,12 +148,12 @@ impl JobExtras {
         self.rare.as_ref().map(|rare| rare.start).filter(|start| *start != Time::NEVER)
     }
 
-    /// Returns the delay after the first lost try, in seconds.
+    /// Returns the delay after the first failed try, in seconds.
     pub(in crate::engine) fn backoff(&self) -> u32 {
         self.rare.as_ref().map_or(0, |rare| rare.backoff)
     }
 
-    /// Returns `true` if the log stores more than for a plain job.
+    /// Returns `true` if log records of the job must contain its options.
     pub(in crate::engine) fn is_tagged(&self) -> bool {
         let marked = self.rare.as_ref().is_some_and(|rare| rare.lane != NIL || rare.reason.is_some());
         marked || self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0
@@ -185,7 +185,7 @@ pub(in crate::engine) const ATTACHMENT_COST: u64 = size_of::<Attachment>() as u6
 pub(in crate::engine) struct Attachment {
     pub client: u32,
     pub extras: u32,
-    /// The number of the last report sent to the client. Initially, the last report before the client attached.
+    /// The number of the last report sent to the client, or of the last report before the client was attached.
     last_active: u32,
     of_job: Links,
     of_client: Links,
@@ -243,7 +243,7 @@ impl ExtrasStore {
         self.table.get(number)
     }
 
-    /// Returns mutable extras. Changes that affect the memory account must use [`ExtrasStore::edit`] instead.
+    /// Returns mutable extras. A change of their size in memory requires [`ExtrasStore::edit`] instead.
     pub fn get_mut(&mut self, number: u32) -> &mut JobExtras {
         self.table.get_mut(number)
     }
@@ -291,8 +291,8 @@ impl ExtrasStore {
         self.by_slot.remove(self.get(number).slot);
     }
 
-    /// Detaches the extras from their job, for the clients still to be notified. Returns a copy for the job, without
-    /// attachments.
+    /// Detaches the extras `number` from the job, but keeps them until all attached clients are notified. Returns the
+    /// number of a copy for the job, without attachments.
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
         let own = self.table.edit(number, |left| {
@@ -406,7 +406,7 @@ impl ExtrasStore {
             return None;
         }
         attachment.last_active = rare.reports;
-        // Keep clients that were not notified in front.
+        // Move the client behind the clients that were not notified yet.
         rare.attached.remove(member, &mut self.attachments);
         rare.attached.push_back(member, &mut self.attachments);
         Some(client)
@@ -417,8 +417,8 @@ impl ExtrasStore {
         list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
     }
 
-    /// Returns the client's attachment to these extras. Searches the client's `list`, because the list of a job can be
-    /// very long.
+    /// Returns the client's attachment to these extras. Searches the client's `list`, because the list of a job's
+    /// clients can be very long.
     pub fn find_attached(&self, number: u32, list: &List) -> Option<u32> {
         let next = |member: &u32| Some(self.attachments.0[*member as usize].of_client.next).filter(|next| *next != NIL);
         let mut members = std::iter::successors(list.first(), next);

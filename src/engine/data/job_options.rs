@@ -7,17 +7,18 @@ use std::hash::Hasher;
 
 use super::{Name, Span, Time};
 
-/// The rule for what happens to a job when a worker completes it or disconnects.
+/// What happens to a job when a worker completes it or is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum CompletionPolicy {
-    /// Deletes a successful job, buries a failed job, and makes a lost job ready with its old rank.
+    /// Deletes a successful job, and buries a failed job. After the loss of its worker, a job is ready with its old
+    /// rank.
     #[default]
     Drop,
-    /// Notifies the submitters of a successful or failed job, then deletes the job. A lost job becomes ready with the
-    /// last rank.
+    /// Notifies the submitters of a successful or failed job, then deletes the job. After the loss of its worker, a job
+    /// is ready behind all other jobs of the same priority.
     Tell,
-    /// Keeps the outcome until the job expires. A lost job becomes ready with its old rank.
+    /// Keeps the outcome until the job expires. After the loss of its worker, a job is ready with its old rank.
     Keep,
 }
 
@@ -59,7 +60,7 @@ impl Fingerprinting {
         self.0.iter_mut().for_each(|hasher| hasher.write(part));
     }
 
-    /// Returns the fingerprint of all parts, wherever the body was divided.
+    /// Returns the fingerprint of all parts. The division into parts does not affect the result.
     pub fn finish(&self) -> Fingerprint {
         let [first, second] = [&self.0[0], &self.0[1]].map(Hasher::finish);
         Fingerprint([first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32])
@@ -72,7 +73,7 @@ pub enum DedupKey {
     None,
     /// A name that is unique within the tube. A client that submits the name again is attached to the existing job.
     Name(Name),
-    /// A body that is unique among the tube's jobs with this kind of key, or `None` until the fingerprint is computed.
+    /// A body that is unique among the tube's jobs with this kind of key. `None` until the fingerprint is computed.
     Body(Option<Fingerprint>),
     /// An ID that is unique among the jobs of all tubes.
     Id([u8; 16]),
@@ -96,7 +97,7 @@ pub struct GroupTag {
     pub tie: Tie,
 }
 
-/// The maximum number of groups to which a job can be tied.
+/// The maximum number of groups that a job can belong to or wait for.
 pub const MAX_TIES: usize = 16;
 
 /// Job options that a producer can set; see [`crate::engine::Engine::submit`].
@@ -113,7 +114,7 @@ pub struct JobOptions {
     pub max_attempts: u8,
     /// The number of failures after which the job fails permanently. 0 means 1.
     pub max_fails: u8,
-    /// The initial number of failed tries.
+    /// The number of failed tries that the new job starts with.
     pub fails: u8,
     pub reason: Option<Box<[u8]>>,
     /// The bytes that the worker receives in addition to the body.

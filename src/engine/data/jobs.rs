@@ -5,10 +5,10 @@
 
 use super::{Bodies, Body, Ids, Job, JobId, JobView, Linked, Links, Positions, Slots};
 
-/// Bytes charged for a job, including its share of a row of IDs and the overhead of its body, but not the body.
+/// Bytes charged for a job, including its part of a row of IDs and the overhead of its body, but not the body itself.
 pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
 
-/// The number of spare bytes that are not charged. An emptied and refilled queue has about this many.
+/// The number of vacated bytes that are not charged. A queue that was emptied and refilled has about this many.
 const SPARE: u64 = 8 << 20;
 
 #[derive(Debug, Default)]

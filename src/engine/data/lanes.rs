@@ -1,12 +1,13 @@
-//! Concurrency keys, which limit the number of their jobs reserved at a time, and the lanes of a key.
+//! Concurrency keys, which limit the number of reserved jobs with the same key. A lane is the jobs of a key in one
+//! tube.
 //!
-//! Owns the lanes, their members, and their memory. Must not choose the next job of a key: `rules/concurrency.rs` does.
+//! Owns the keys and the lanes. Must not choose the next job of a key: `rules/concurrency.rs` does.
 
 use std::collections::BTreeMap;
 
 use super::{table::hashed, Name, ReadyQueue, Slots, Table, TubeHandle, NIL};
 
-/// Maximum number of lanes per key, which bounds the tubes checked when a key becomes blocked or unblocked.
+/// Maximum number of lanes per key, and therefore of tubes to check when a key becomes blocked or unblocked.
 pub(in crate::engine) const MAX_LANES: usize = 64;
 
 #[derive(Debug)]
@@ -17,14 +18,14 @@ pub(in crate::engine) struct SharedKey {
     pub(in crate::engine) hash: u32,
     pub(in crate::engine) chain: u32,
     pub(in crate::engine) reserved: u32,
-    /// The number of reserved jobs for each limit.
+    /// The number of reserved jobs with each limit.
     pub(in crate::engine) bounds: BTreeMap<u32, u32>,
     pub(in crate::engine) lanes: Vec<u32>,
     pub(in crate::engine) blocked: bool,
 }
 
 impl SharedKey {
-    /// Counts a job with this limit as reserved, or stops counting the job. Returns the new value of `blocked` if the
+    /// Adds a job with this limit to the reserved jobs, or subtracts it. Returns the new value of `blocked` if the
     /// value has changed.
     pub fn count(&mut self, limit: u32, is_reserved: bool) -> Option<bool> {
         let count = self.bounds.entry(limit).or_default();
@@ -38,7 +39,7 @@ impl SharedKey {
                 self.bounds.remove(&limit);
             }
             if self.bounds.is_empty() {
-                // A map that has become empty would keep its first node.
+                // A map that has become empty keeps a node allocated, but a new map does not.
                 self.bounds = BTreeMap::new();
             }
         }
@@ -48,14 +49,14 @@ impl SharedKey {
     }
 }
 
-/// The jobs of a key in one tube. Jobs too large to be leased have a separate lane, as in the tube's queues.
+/// The jobs of a key in one tube. Jobs too large to be leased have a lane and a queue of their own.
 #[derive(Debug)]
 pub(in crate::engine) struct Lane {
     pub(in crate::engine) shared: u32,
     pub(in crate::engine) tube: u32,
     pub(in crate::engine) large: bool,
     pub(in crate::engine) members: u32,
-    /// The only job of the lane in the tube's queue, or [`NIL`].
+    /// The one job of the lane that is in the tube's queue, or [`NIL`].
     pub(in crate::engine) exposed: u32,
     /// The ready jobs of the lane, except for `exposed`.
     pub(in crate::engine) parked: ReadyQueue,
@@ -66,7 +67,7 @@ pub(in crate::engine) const SHARED_KEY_COST: u64 = size_of::<SharedKey>() as u64
 pub(in crate::engine) const LANE_COST: u64 = size_of::<Lane>() as u64 + 4;
 
 hashed!(SharedKey, |shared| shared.hash, {
-    // The limits are entries of a map.
+    // The map takes about 112 bytes, and 16 bytes per limit.
     let bounds = if shared.bounds.is_empty() { 0 } else { 112 + 16 * shared.bounds.len() as u64 };
     SHARED_KEY_COST + shared.key.length() as u64 + bounds
 });
@@ -76,7 +77,7 @@ pub struct Lanes {
     /// The keys. `keys.memory` includes the bytes charged for limits and lanes.
     pub(in crate::engine) keys: Table<SharedKey, 64>,
     pub(in crate::engine) lanes: Slots<Lane, 64>,
-    /// Tubes with waiting clients in which a job is no longer blocked. The tubes are served when the verb ends.
+    /// Tubes with waiting clients and a job that is no longer blocked, to be served at the end of the current call.
     pub(in crate::engine) unblocked: Vec<TubeHandle>,
 }
 
@@ -93,7 +94,7 @@ impl Lanes {
         self.keys.get(shared).lanes.iter().copied().find(same)
     }
 
-    /// Adds a member to the lane of this key, and returns the lane. Creates the key or lane if necessary.
+    /// Adds a job to the lane of this key in this tube, and returns the lane. Creates the key or the lane if necessary.
     pub fn join(&mut self, key: Name, scope: u32, hash: u32, tube: u32, large: bool) -> u32 {
         let shared = self.find(&key, scope, hash).unwrap_or_else(|| {
             let (bounds, lanes) = (BTreeMap::new(), Vec::new());
@@ -110,7 +111,7 @@ impl Lanes {
         lane
     }
 
-    /// Removes a member from a lane. A lane without members is removed, and a key without lanes.
+    /// Removes a job from a lane. A lane without jobs is removed, and a key without lanes too.
     pub fn leave(&mut self, lane: u32) {
         let members = &mut self.lanes.get_mut(lane).members;
         *members -= 1;

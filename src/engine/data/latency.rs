@@ -1,4 +1,4 @@
-//! Measurements of durations: histograms of the whole server, and compact measurements per tube.
+//! Measurements of durations: histograms for the whole server, and more compact measurements for each tube.
 //!
 //! Owns the buckets and the counting. A tube has measurements after its first job was reserved. Measurements are not
 //! logged. Must not decide what is measured: the rules do.
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_near_the_true_ones_and_inside_of_the_extremes() {
-        // Evenly distributed from a millisecond to a second.
+        // A thousand durations, evenly distributed from a millisecond to a second.
         let times: Vec<u64> = (1..=1000).map(|position| position * 1_000_000).collect();
         let latency = nanos(&times);
         for percent in [1, 10, 50, 90, 95, 99, 100] {

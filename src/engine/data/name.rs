@@ -81,7 +81,7 @@ impl Name {
         text.into()
     }
 
-    /// Returns bytes that identify the name: equal for equal names, and usually different for other names.
+    /// Returns bytes that are equal for equal names, and usually different for different names.
     pub fn key(&self) -> &[u8] {
         match &self.0 {
             Form::Short { length, bytes } => &bytes[..usize::from(*length)],

@@ -1,10 +1,10 @@
-//! Long commands, which process many jobs in several turns.
+//! Long commands, which process many jobs in several calls, so that other clients are served in between.
 //!
 //! Owns the progress of each command. Must not execute commands: `verbs/flush.rs` and `verbs/moves.rs` do.
 
 use super::{State, TubeHandle};
 
-/// The maximum number of long commands in progress in the log. A crash can interrupt additional commands.
+/// The maximum number of unfinished long commands in the log. Additional commands are not resumed after a crash.
 pub const MAX_OPEN: u32 = 1024;
 
 /// A long command in progress, as recorded in the log. After a crash, the command is completed.
@@ -46,11 +46,11 @@ pub enum LongCommand {
 pub struct Flush {
     pub tube: Box<[u8]>,
     pub(in crate::engine) states: Box<[State]>,
-    /// The highest job ID when the command began, or `None` before.
+    /// The highest job ID when the command began, or `None` before the command begins.
     pub(in crate::engine) last: Option<u64>,
     /// The next slot to check for jobs that are in no queue of the tube.
     pub(in crate::engine) from: u32,
-    /// `true` after all held jobs were deleted. Held jobs are deleted first, because the end of another job can release
+    /// `true` after all held jobs were deleted. Held jobs are deleted first, because deleting other jobs could release
     /// them.
     pub(in crate::engine) held_done: bool,
     /// The number of the command in the log.
@@ -76,7 +76,7 @@ pub struct MoveJobs {
     pub(in crate::engine) state: State,
     /// The maximum number of jobs still to be moved.
     pub left: u64,
-    /// The source tube, once the command has begun. A later tube with the same name has no jobs of this command.
+    /// The source tube, once the command has begun. A tube created later with the same name is not affected.
     pub(in crate::engine) origin: Option<TubeHandle>,
     /// The number of jobs skipped because the destination already has a job with the same key.
     pub(in crate::engine) passed: usize,

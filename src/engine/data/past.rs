@@ -30,7 +30,7 @@ impl Verdict {
 
 /// The number of bytes kept of a body.
 const SHOWN: usize = 64;
-/// The number of bytes kept of the reason of a failure.
+/// The number of bytes kept of a failure reason.
 const KEPT_REASON: usize = 256;
 
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl PastJob {
         &self.start[..SHOWN.min(self.size as usize)]
     }
 
-    /// Returns the time from the put to the last reservation, or to the end of a job that was not reserved.
+    /// Returns the time from the put to the last reservation, or to the end if the job was not reserved then.
     pub fn waited(&self) -> Span {
         Span::from_nanos(self.ended.since(self.created).nanos().saturating_sub(self.ran.nanos()))
     }
@@ -73,7 +73,7 @@ impl PastJob {
 
 /// The number of points in the chart of the last hour.
 pub const POINTS: usize = 240;
-/// The length of a point in seconds.
+/// The time that a point covers, in seconds.
 pub const POINT_SECONDS: u64 = 15;
 
 /// Statistics of the whole queue for [`POINT_SECONDS`].
@@ -89,8 +89,8 @@ pub struct Point {
 
 #[derive(Debug)]
 pub struct Past {
-    /// The maximum number of jobs, or 0 to disable the history. Memory is allocated initially, except for the reasons
-    /// of failures.
+    /// The maximum number of jobs, or 0 to disable the history. All memory except for failure reasons is allocated at
+    /// startup.
     most: usize,
     jobs: Vec<PastJob>,
     /// The index in `jobs` of the next entry to overwrite.
@@ -167,7 +167,7 @@ impl Past {
         });
     }
 
-    /// Sets the reason of the job that was added last. Only the first [`KEPT_REASON`] bytes are kept.
+    /// Sets the failure reason of the job that was added last. Only the first [`KEPT_REASON`] bytes are kept.
     pub fn explain(&mut self, reason: &[u8]) {
         let kept = &reason[..reason.len().min(KEPT_REASON)];
         let last = self.next.checked_sub(1).unwrap_or(self.most - 1);
@@ -209,7 +209,7 @@ impl Past {
         Point { ready, done: count(Verdict::Done), failed }
     }
 
-    /// Starts the point that contains `now`, and the points before that were skipped because nothing happened.
+    /// Starts the point that contains `now`. Also adds the points since the last call, in which nothing happened.
     #[cold]
     pub fn begin_point(&mut self, now: Time, ready: u64) {
         const POINT: u64 = POINT_SECONDS * 1_000_000_000;
@@ -221,7 +221,7 @@ impl Past {
         self.point_end = Time::from_nanos((now.nanos() / POINT + 1) * POINT);
     }
 
-    /// Returns the points of the last hour in chronological order. Returns none if the history is disabled.
+    /// Returns the points of the last hour in chronological order. Without a history, there are no points.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         let (newer, older) = self.points.split_at(self.points.len().min(self.point + 1));
         let points = older.iter().chain(newer).copied();

@@ -7,7 +7,7 @@ use super::{date_of, day_of, Span, Time};
 const MINUTE: u64 = 60_000_000_000;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// The number of days to search. In 40 years, February 29 falls on each day of the week at least once.
+/// The maximum number of days to search. In 40 years, February 29 falls on each day of the week at least once.
 const HORIZON: u64 = 41 * 366;
 
 /// The fields of cron: the smallest value, the largest value, and the names of values from the smallest on.
@@ -45,7 +45,7 @@ pub struct Minutes {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recurrence {
     Minutes(Minutes),
-    /// Every time after this number of seconds, which is at least 1.
+    /// Recurs at an interval of this many seconds, which is at least 1.
     Every(u32),
 }
 
@@ -102,7 +102,7 @@ impl Minutes {
         None
     }
 
-    /// Returns the start of the first matching minute at or after `now`.
+    /// Returns the start of the first matching minute that begins at or after `now`.
     pub fn next(&self, now: Time) -> Option<Time> {
         let first = now.nanos().div_ceil(MINUTE).saturating_mul(MINUTE);
         let mut date = first / DAY;
@@ -155,7 +155,8 @@ impl Recurrence {
         }
     }
 
-    /// Returns `due`, reduced if the clock may have been set back: at most the second time after `now + delay`.
+    /// Returns `due`, or the second recurrence after `now + delay` if that is earlier. Only a clock that was set back
+    /// leads to a later `due`.
     pub fn bounded(&self, due: Time, now: Time, delay: Span) -> Time {
         let begin = now + delay;
         match self {

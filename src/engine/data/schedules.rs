@@ -15,7 +15,7 @@ pub struct RunCount {
     pub skipped: u32,
 }
 
-/// The rarely used tags of copies, as in [`JobOptions`].
+/// The rarely used tags that each copy of a schedule gets, as in [`JobOptions`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyTags {
     pub ttl: Span,
@@ -24,7 +24,7 @@ pub struct CopyTags {
     pub backoff: u32,
     pub keep: u32,
     pub concurrency: Option<(Name, u32)>,
-    /// The groups whose members are the copies.
+    /// The group tags of each copy.
     pub groups: Vec<GroupTag>,
 }
 
@@ -102,7 +102,7 @@ hashed!(Schedule, |schedule| schedule.hash, {
     SCHEDULE_COST + (schedule.texts() + tags) as u64
 });
 
-/// All schedules. In the job of a schedule, the holder is the number of the schedule.
+/// All schedules. [`Job::holder`](super::Job) of a schedule's job is the number of the schedule.
 #[derive(Debug, Default)]
 pub struct Schedules {
     /// The schedules. `table.memory` does not include their jobs.
@@ -125,7 +125,7 @@ impl Schedules {
         *(if is_put { &mut self.total.0 } else { &mut self.total.1 }) += 1;
     }
 
-    /// Returns the number of the schedule with this name and hash whose job slot `is_meant` accepts.
+    /// Returns the number of the schedule with this name and hash for which `is_meant(job slot)` is `true`.
     pub fn find(&self, name: &Name, hash: u32, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
         self.table.find(hash, |schedule| schedule.hash == hash && schedule.name == *name && is_meant(schedule.slot))
     }

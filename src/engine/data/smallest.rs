@@ -1,7 +1,7 @@
 //! Selection of a range of the smallest keys without sorting all keys.
 //!
-//! Owns the kept keys, at most [`KEPT`]. If the range ends after more keys, the caller must offer all keys several
-//! times. Must not depend on what the keys belong to.
+//! Owns the kept keys, at most [`KEPT`]. If the range ends beyond that number of keys, the caller must offer all keys
+//! several times. Must not depend on what the keys belong to.
 
 use std::collections::BinaryHeap;
 

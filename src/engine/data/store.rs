@@ -21,7 +21,7 @@ pub struct Store {
     /// The rank of the last buried job in the order of burying.
     pub(in crate::engine) last_bury: u64,
     pub(in crate::engine) counts: JobCounts,
-    /// Lower bounds of the IDs of the oldest jobs by state.
+    /// For each state, a lower bound of the ID of the oldest job in this state.
     pub(in crate::engine) oldest: OldestIds,
     pub(in crate::engine) total: u64,
     /// The number of reservations that ended because the time to run ended.

@@ -107,7 +107,7 @@ impl<T: Hashed, const N: usize> Table<T, N> {
         self.link(slot);
         self.indexed += 1;
         if self.indexed > self.buckets {
-            // Linear hashing splits one bucket into the new bucket.
+            // Linear hashing moves some items of one old bucket to the new bucket.
             self.buckets += 1;
             self.relink(self.buckets - 1 - self.buckets.next_power_of_two() / 2);
         }
@@ -126,7 +126,7 @@ impl<T: Hashed, const N: usize> Table<T, N> {
             *self.get_mut(before).chain_mut() = next;
         }
         self.indexed -= 1;
-        // Remove more buckets than items, so that the number of buckets approaches the number of items.
+        // Remove buckets faster than items, so that the number of buckets approaches the number of items.
         for _ in 0..3 {
             if self.buckets > MIN_BUCKETS && self.indexed < self.buckets / 2 {
                 self.buckets -= 1;

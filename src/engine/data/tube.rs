@@ -77,7 +77,7 @@ impl JobCounts {
     }
 }
 
-/// Lower bounds of the IDs of ready, delayed and buried jobs, of one tube or of all tubes.
+/// Lower bounds of the IDs of the ready, delayed and buried jobs in one tube or in all tubes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OldestIds(pub(in crate::engine) [u64; 3]);
 
@@ -125,7 +125,7 @@ pub struct Tube {
     /// `true` if the tube stays open even if unused and empty.
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
-    /// `true` while waiting clients are served in several turns. Until the last turn, other clients receive no jobs.
+    /// `true` while waiting clients are being served, over several calls. Other clients then get no jobs of the tube.
     pub(in crate::engine) serving: bool,
     pub(in crate::engine) pause: Option<Box<Pause>>,
     /// The measurements, which start with the first reserved job.
@@ -138,7 +138,7 @@ pub struct Tube {
     pub(in crate::engine) pauses: u64,
     pub(in crate::engine) using: u32,
     pub(in crate::engine) watching: u32,
-    /// The number of watching clients that are notified of work, idle or active.
+    /// The number of watching clients with [`ReservePolicy::Notified`], idle or not.
     pub(in crate::engine) sleepers: u32,
     /// The client that opened the tube, even if that client has disconnected.
     pub(in crate::engine) opener: ClientHandle,
@@ -219,7 +219,7 @@ impl Tube {
     }
 }
 
-/// Tubes per chunk, large enough that malloc maps each chunk separately.
+/// The number of tubes per chunk. Large enough that malloc maps each chunk separately.
 const TUBES: usize = 512;
 
 hashed!(Tube, |tube| tube.hash, TUBE_COST + tube.variable_cost());
@@ -231,12 +231,12 @@ pub struct Tubes {
     pub(in crate::engine) table: Table<Tube, TUBES>,
     /// The seed of name hashes, so that clients cannot choose names whose hashes collide.
     hash_secret: u64,
-    /// The most recently opened tube, which is likely to be opened next because most jobs in a log belong to a few
-    /// tubes.
+    /// The most recently opened tube. A restart usually opens the same tube again next, because most jobs in a log
+    /// belong to a few tubes.
     recent: u32,
     opened: u32,
-    /// The numbers of the tubes in the order of lists: creation order, except that the last tube replaces a closed
-    /// tube, as in beanstalkd.
+    /// The numbers of the tubes in the order of lists. As in beanstalkd, this is the creation order, except that the
+    /// last tube replaces a closed tube.
     order: Vec<u32>,
     pub(in crate::engine) paused: BTreeSet<u32>,
     pub(in crate::engine) kept: usize,

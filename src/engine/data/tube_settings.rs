@@ -22,7 +22,7 @@ pub struct Rate {
 pub struct TubeSettings<N = Arc<[u8]>> {
     /// The number of jobs at which new jobs of each priority class are refused. [`u32::MAX`] means unlimited.
     pub most: [u32; 3],
-    /// The number of failed tries after which a job without an own limit is buried. 0 means unlimited.
+    /// The number of failed tries after which a job without a limit of its own is buried. 0 means unlimited.
     pub tries: u8,
     /// The delay after the first failed try in seconds. Each later failed try doubles the delay.
     pub backoff: u32,
@@ -88,8 +88,8 @@ impl TubeRules {
     pub fn take(&mut self, now: Time) {
         let Some(rate) = self.settings.rate else { return };
         if now >= self.window_end {
-            // The next window starts at the end of the last window while the tube is busy, so a late timer costs no
-            // throughput.
+            // While the tube is busy, the next window starts exactly at the end of the last window, so a late timer
+            // does not reduce the rate.
             let length = Span::from_secs(rate.seconds.into());
             let next = self.window_end + length;
             (self.taken, self.window_end) = (0, if now < next { next } else { now + length });

@@ -1,7 +1,7 @@
 //! The age of the oldest job in a state, in a tube or in the whole queue.
 //!
 //! Owns the search. The search stores and raises a lower bound of the oldest job's ID, so that no ID is checked twice,
-//! even if the search is interrupted. Must not change anything except the bounds and the step budget.
+//! even if the search takes several calls. Must not change anything except the bounds and the step budget.
 //!
 //! Touches: agenda, store, tubes.
 
@@ -96,7 +96,7 @@ impl Engine {
             });
             let found = found.map(|slot| self.store.jobs.get(slot)).map(|job| (job.id.0, job.created));
             self.agenda.steps.take(checked);
-            // If no job was found, continue after the last ID of the row.
+            // If no job was found, continue after the last ID of the row of 16 IDs.
             self.bounds(number)[position] = found.map_or((bound.max(1) | 15) + 1, |(id, _)| id);
             if let Some((_, put)) = found {
                 return Some(Some(put));

@@ -1,14 +1,14 @@
 //! Statistics of connections.
 //!
-//! Owns the walk over all clients, and the statistics of a client. Must not change anything except the step budget.
+//! Owns the iteration over all clients, and their statistics. Must not change anything except the step budget.
 //!
 //! Touches: clients, store, tubes.
 
 use crate::engine::data::{time_since, ClientId, ClientState, IdleState, JobView, Progress, Span, Time, NIL};
 use crate::engine::Engine;
 
-/// The maximum number of watched tubes that the statistics of a client contain. Only these tubes determine which users
-/// may see the client.
+/// The maximum number of watched tubes that the statistics of a client contain. Only the tubes shown determine which
+/// users may see the client.
 pub const SHOWN_TUBES: usize = 16;
 
 /// The number of steps per client, in addition to one step per 64 bytes of output.

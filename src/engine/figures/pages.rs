@@ -1,7 +1,7 @@
-//! Pages of long lists, and walks over all jobs, tubes or watches in several turns.
+//! Pages of long lists, and iterations over all jobs, tubes or watches that can take several calls.
 //!
-//! Owns the order of lists. A walk visits every item exactly once, except that items added or removed during the walk
-//! may be missed. Must not change anything except the step budget.
+//! Owns the order of lists. An iteration visits every item exactly once, except that it may miss items added or removed
+//! in the meantime. Must not change anything except the step budget.
 //!
 //! Touches: agenda, clients, store, tubes.
 
@@ -37,7 +37,7 @@ pub struct NamePage {
 pub enum Page<'a> {
     Jobs(Vec<JobView<'a>>),
     NotFound,
-    /// The step budget is used up. The caller must call the verb again in another turn.
+    /// The step budget is used up. The caller must call the same method again later.
     More,
 }
 
@@ -70,7 +70,7 @@ const SHORT: u64 = 512;
 pub struct IdPage {
     pub tube: Box<[u8]>,
     state: State,
-    /// The page contains only larger IDs. The bound grows during the search by ID.
+    /// The page contains only IDs greater than this ID, which increases while IDs are searched.
     above: u64,
     limit: usize,
     found: Vec<JobId>,
@@ -89,7 +89,7 @@ impl IdPage {
     }
 }
 
-/// A walk over buried jobs that can take several turns.
+/// The state of an iteration over buried jobs, which can take several calls.
 #[derive(Debug)]
 pub struct BuriedWalk {
     /// The name of the tube; `None` for all tubes.
@@ -98,9 +98,9 @@ pub struct BuriedWalk {
     next_tube: Option<u32>,
     /// The remaining buried jobs of the current tube, in reverse order.
     ids: Vec<JobId>,
-    /// The numbers of tubes with many buried jobs, in ascending order. A walk over all slots finds these jobs.
+    /// The numbers of tubes with many buried jobs, in ascending order. Their jobs are found by visiting all slots.
     long: Vec<u32>,
-    /// The next slot in the walk over all slots.
+    /// The next slot to visit.
     from: u32,
 }
 
@@ -183,7 +183,7 @@ impl Engine {
         self.walk(from, self.store.schedules.table.items.end(), |engine, number| {
             match engine.store.schedules.table.items.try_get(number) {
                 Some(schedule) => LINE + each(engine, &engine.store.jobs.view(schedule.slot)) as u64 / 64,
-                // Charge one step per 64 vacant numbers.
+                // Charge one step per 64 numbers without a schedule.
                 None => u64::from(number % 64 == 63),
             }
         })
@@ -236,7 +236,7 @@ impl Engine {
             }
             page.from = 0;
             if let Some(keys) = page.smallest.finish() {
-                // Jobs found in earlier turns may have been removed or have changed their state.
+                // Jobs found in earlier calls may have been removed, or may have changed their state.
                 let there = keys.into_iter().filter_map(|(.., id)| self.store.jobs.find(id));
                 let views = there.map(|slot| self.store.jobs.view(slot));
                 return Page::Jobs(views.filter(|job| job.state() == page.state && job.tube == number).collect());
@@ -347,7 +347,7 @@ impl Engine {
                 }
             }
             self.agenda.steps.take(checked);
-            // Continue after the last ID of the row.
+            // Continue after the last ID of the row of 16 IDs.
             page.above = (page.above + 1) | 15;
         }
         (Progress::Done, std::mem::take(&mut page.found))
@@ -408,7 +408,7 @@ impl Engine {
         }
     }
 
-    /// Adds the buried jobs of the tube `number` to the walk, or of the only tube if the walk is limited to one tube.
+    /// Adds the buried jobs of the next tube to the walk: the tube `number`, or the walk's only tube.
     fn next_tube_of(&mut self, walk: &mut BuriedWalk, number: u32) {
         let (number, next) = match &walk.tube {
             Some(name) => (self.tubes.find(name), None),

@@ -60,11 +60,11 @@ pub struct TubeStats<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupStats {
-    /// The number of members by state, in the order of [`State::UNFINISHED`].
+    /// The number of members in each state, in the order of [`State::UNFINISHED`].
     pub members: [u32; State::UNFINISHED.len()],
     /// The number of members that have ended since the group was created.
     pub ended: u64,
-    /// The number of waits of held jobs for the group.
+    /// The number of times that a held job waits for the group.
     pub waiting: u64,
 }
 
@@ -132,7 +132,7 @@ impl Engine {
         Some(TubeStats { waiting, ..tube_figures(tube, now) })
     }
 
-    /// Returns the number of clients that wait in `queue`. Includes outdated watches if the queue is long.
+    /// Returns the number of clients that wait in `queue`. If the queue is long, also counts watches of earlier waits.
     fn count_waiting(&self, queue: &List) -> usize {
         if queue.len() > COUNTED {
             return queue.len();

@@ -1,7 +1,7 @@
 //! The output of the engine: events for other clients, and changes to be written to the log.
 //!
-//! Owns the queues of events and changes. Verbs append changes. If there is a log, the caller takes the changes in
-//! order before the next verb, and writes them to the log. Must not depend on the format of the log.
+//! Owns the queues of events and changes. The methods of the engine append changes. If there is a log, the caller takes
+//! the changes in order before the next call, and writes them to the log. Must not depend on the format of the log.
 //!
 //! Touches: news, store.
 
@@ -27,7 +27,7 @@ pub struct MemberGone {
     pub groups: Vec<LoggedGroup>,
 }
 
-/// A change to be logged. Jobs are identified by slots, which remain valid until the next verb.
+/// A change to be logged. Jobs are identified by slots, which remain valid until the next call of the engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     Put(u32),
@@ -38,15 +38,15 @@ pub enum Change {
     Kick(u32),
     /// The schedule in this slot was due, but its previous copy still existed.
     Skip(u32),
-    /// The time to run of the job ended, or its holder disconnected and the loss is counted.
+    /// The reservation of the job ended without an outcome, and the job counts a timeout.
     Expire(u32),
     Lease(u32),
-    /// The log must store the job in its current state, because the log has no record of the job.
+    /// The log has no record of the job, and must store the job in its current state.
     Adopt(u32),
     /// A worker reported the outcome of the job, which has ended or is retried.
     Outcome {
         slot: u32,
-        /// The length of the result, in bytes, which was appended to the job's body.
+        /// The length, in bytes, of the result that was appended to the job's body.
         result: usize,
     },
     Delete {
@@ -94,13 +94,13 @@ pub enum Change {
         /// The job's [`Engine::logged_size`] before and after the move.
         sizes: (usize, usize),
     },
-    /// The full record of the job became smaller without a new record: the job lost its dead-letter origin or a wait.
+    /// A full record of the job would be smaller now, because a dead-letter origin or a wait for a group was removed.
     Shrunk {
         slot: u32,
         /// The decrease of the job's [`Engine::logged_size`] in bytes.
         bytes: usize,
     },
-    /// A job with a limited number of tries was lost or released.
+    /// A worker lost or released the job, which has a limited number of tries.
     Retry(u32),
     Priority(u32),
     /// The key with this number was kept when its job ended.
@@ -113,14 +113,14 @@ pub enum Change {
     },
     Settings {
         tube: u32,
-        /// The total length of the names in the previous settings, including the tube's name. `None` without previous
+        /// The total length of the names in the replaced settings, including the tube's name. `None` if the tube had no
         /// settings.
         before: Option<usize>,
     },
     SettingsEnded {
         tube: u32,
         name: Box<[u8]>,
-        /// The total length of the names in the previous settings, including the tube's name.
+        /// The total length of the names in the removed settings, including the tube's name.
         names: usize,
     },
     Reason {
@@ -139,10 +139,9 @@ pub enum Change {
         /// The total length of the command's tube names in bytes.
         names: usize,
     },
-    /// A reply will promise that a job has ended but its key is kept. The log must store the key before the reply is
-    /// sent.
+    /// A reply will refer to an ended job whose key is kept. The log must store the key before the reply is sent.
     PromiseKey,
-    /// A reply will promise that this job or its result exists. The log must store the job before the reply is sent.
+    /// A reply will say that this job or its result exists. The log must store the job before the reply is sent.
     Promise(u32),
 }
 
@@ -210,16 +209,16 @@ impl Engine {
         }
     }
 
-    /// Appends a change. Claims log space first, unless `claimed` is `true`. Without log space, the change is omitted,
-    /// which is safe because the same change occurs again after a restart.
+    /// Appends a change. Claims log space first, unless `claimed` is `true`. Omits the change if there is no log space:
+    /// after a restart, the same change occurs again.
     pub(in crate::engine) fn changed_claimed(&mut self, change: Change, claimed: bool) {
         if claimed || self.claim_log_room(0) {
             self.changed(change);
         }
     }
 
-    /// Drops the pending changes of the removed job in `slot`. Returns the bytes by which the changes increased its
-    /// size.
+    /// Drops the pending changes of the removed job in `slot`. Returns the number of bytes by which the changes
+    /// increased the job's logged size.
     #[inline(always)] // without a log, there is nothing to do
     pub(in crate::engine) fn forget_changes(&mut self, slot: u32) -> isize {
         self.news.changes.as_mut().map_or(0, |changes| forget(changes, slot))
@@ -255,6 +254,6 @@ pub struct News {
     /// The pending changes, or `None` if the queue has no log.
     pub(in crate::engine) changes: Option<VecDeque<Change>>,
     pub(in crate::engine) room: LogRoom,
-    /// The log bytes that a refused verb lacked; see [`Engine::take_lacking`].
+    /// The number of log bytes that the last refused request lacked; see [`Engine::take_lacking`].
     pub(in crate::engine) lacking: u64,
 }

@@ -40,7 +40,7 @@ impl Engine {
         }
     }
 
-    /// Ends the waits of the job in `slot` if a record has changed its state to another state than held.
+    /// Ends the job's waits for groups if a log record has changed the state of the job in `slot` from held.
     pub(in crate::engine) fn forget_waits(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if job.is_tied() && !matches!(job.state(), State::Held | State::Scheduled) {
@@ -59,7 +59,7 @@ impl Engine {
         (number, std::mem::replace(&mut group.logged, true))
     }
 
-    /// Queues the `held` jobs (IDs and slots), releases those whose waits have ended, and removes groups without jobs.
+    /// Queues the `held` jobs (IDs and slots) or releases them if their waits are over. Removes groups without jobs.
     pub(in crate::engine) fn restore_held(&mut self, mut held: Vec<(u64, u32)>, now: Time) {
         held.sort_unstable();
         for (_, slot) in held {
@@ -70,7 +70,7 @@ impl Engine {
         }
         let mut next = self.store.groups.table.items.next_from(0);
         while let Some(number) = next {
-            // The server serves no client before the restore is complete, so the steps of a turn are not limited.
+            // No client is served before the restore is complete, so the step budget is unlimited.
             let _ = self.release_some(number, Some(now));
             next = self.store.groups.table.items.next_from(number + 1);
         }

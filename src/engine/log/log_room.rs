@@ -1,9 +1,9 @@
 //! The budget of log space, in bytes, as counted by the engine.
 //!
 //! Owns the budget that the log grants before each verb, and the size charged for each change, which is at least the
-//! size of its records. A verb claims space before it changes anything, and is refused if there is not enough. Without
-//! a log, the budget is unlimited. Must not depend on records, segments or files: the log asserts that the sizes here
-//! suffice.
+//! size of its records. A request claims space before it changes anything, and is refused if there is not enough space.
+//! Without a log, the budget is unlimited. Must not depend on records, segments or files: the log asserts that the
+//! sizes here suffice.
 //!
 //! Enforces promises P4 and P16.
 //! Touches: news, store, tubes.
@@ -11,7 +11,7 @@
 use crate::engine::data::{end_size, CompletionPolicy, DedupKey, GroupTag, JobExtras, JobOptions, Span, State};
 use crate::engine::Engine;
 
-/// Bytes charged for a new job and its later delete, excluding the tube name, the options and the body.
+/// Bytes charged for a new job and for deleting it later, excluding the tube name, the options and the body.
 pub const PUT_SIZE: u64 = 76;
 
 /// Bytes charged for any other change to a job.
@@ -31,7 +31,7 @@ pub const ORIGIN_SIZE: usize = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogRoom {
     pub puts: u64,
-    /// Bytes that other changes can use. The space for a delete is already claimed by the put.
+    /// Bytes for changes to existing jobs, except for deletes, whose space was claimed by the put.
     pub changes: u64,
     /// Bytes of `changes` that a bulk command can claim at a time.
     pub burst: u64,
@@ -104,7 +104,7 @@ impl Engine {
         claimed
     }
 
-    /// Returns the log bytes reserved for the ends of group members, in addition to plain deletes.
+    /// Returns the log bytes reserved for recording that group members have ended, in addition to plain deletes.
     pub fn group_ends(&self) -> u64 {
         self.store.groups.ends
     }
@@ -149,7 +149,7 @@ pub(in crate::engine) const fn tie_size(name: usize) -> usize {
 pub const GROUP_SIZE: usize = 56;
 
 impl GroupTag {
-    /// Returns the bytes charged for the tag, including the creation of a group and the end of a member.
+    /// Returns the log bytes charged for the tag, including the records of a new group and of the end of the member.
     pub fn logged_size(&self) -> usize {
         let name = self.name.length();
         tie_size(name) + GROUP_SIZE + name + end_size(name) as usize

@@ -1,7 +1,7 @@
 //! The engine's side of the log: changes to be logged, and the restoration of a queue.
 //!
-//! Owns the meaning of log records. Must not import rules or verbs, because a record has the same meaning for all
-//! verbs.
+//! Owns the meaning of log records. Must not import `rules` or `verbs`, because the meaning of a record does not depend
+//! on the command that caused it.
 
 pub(super) mod change;
 pub(super) mod groups;

@@ -1,4 +1,4 @@
-//! Long commands in progress in the log, so that a crash does not leave a command incomplete.
+//! Long commands that the log records as in progress, so that a crash does not leave a command incomplete.
 //!
 //! Owns the set of open operations. After a restart, the server completes open operations without a client. Must not
 //! execute operations: the verbs do.
@@ -25,7 +25,7 @@ impl Engine {
         Some(number)
     }
 
-    /// Records that an operation is complete or abandoned. Does nothing if the operation has no record in the log.
+    /// Records that an operation is complete or abandoned. Does nothing if the log does not contain the operation.
     pub(in crate::engine) fn close_operation(&mut self, open: &mut Option<u32>) {
         let Some(number) = open.take() else { return };
         if let Some(operation) = self.agenda.open.remove(&number) {
@@ -39,22 +39,22 @@ impl Engine {
         }
     }
 
-    /// Returns the operation with this number in the log, if the operation is in progress.
+    /// Returns the operation that has this number in the log, if the operation is in progress.
     pub fn operation_at(&self, number: u32) -> Option<&OpenOperation> {
         self.agenda.open.get(&number)
     }
 
-    /// Restores an operation in progress. Returns the length of the names of the previous operation with this number.
+    /// Restores an operation in progress. Returns the total length in bytes of the names in a replaced operation.
     pub fn restore_operation(&mut self, number: u32, operation: OpenOperation) -> Option<usize> {
         self.agenda.open.insert(number, operation).map(|before| before.names())
     }
 
-    /// Restores the end of an operation. Returns the length of the operation's names.
+    /// Restores the end of an operation. Returns the total length in bytes of the operation's names.
     pub fn restore_closed(&mut self, number: u32) -> Option<usize> {
         self.agenda.open.remove(&number).map(|operation| operation.names())
     }
 
-    /// Counts a restored move of a job for the operations in progress between the same tubes.
+    /// Counts a restored move of a job as progress of the operations that move jobs from `from` to `to`.
     pub(in crate::engine) fn restore_progress(&mut self, from: u32, to: &[u8]) {
         if self.agenda.open.is_empty() {
             return;

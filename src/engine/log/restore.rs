@@ -1,7 +1,7 @@
 //! Restores a queue from its log.
 //!
-//! Owns the effects of log records before the first verb. Jobs are found by ID and are in no queue, and records are
-//! applied in the order of writing. [`Engine::finish_restore`] then queues each job. Must not be used afterwards.
+//! Owns the effects of log records, which are applied in the order of writing. Restored jobs are not in a queue until
+//! [`Engine::finish_restore`] queues every job. Must not be used after [`Engine::finish_restore`].
 //!
 //! Touches: store, tubes.
 
@@ -83,10 +83,10 @@ impl Engine {
             _ => {}
         }
         match job.state() {
-            // The state is final, so the record is being read again after a record of the outcome.
+            // The outcome was already restored, so this record is being read a second time.
             State::Finished | State::Scheduled => return,
             State::Reserved => {}
-            // Not every reservation is logged, and a record can be read twice.
+            // The job need not be reserved: some reservations are not logged, and a record can be read twice.
             State::Ready | State::Delayed | State::Buried | State::Held => {
                 self.forget_origin(slot);
                 self.store.jobs.get_mut(slot).transition(Cause::ReserveJob);
@@ -166,7 +166,7 @@ impl Engine {
         Some((slot, before))
     }
 
-    /// Restores the reason of a job's failure. Returns the job's slot and its previous [`Engine::logged_size`].
+    /// Restores the reason for a job's failure. Returns the job's slot and its previous [`Engine::logged_size`].
     pub fn restore_reason(&mut self, id: JobId, reason: &[u8]) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Scheduled)?;
         let before = self.logged_size(slot);
@@ -212,8 +212,8 @@ impl Engine {
         Some((slot, size))
     }
 
-    /// Removes all data of the job in `slot` that is stored outside the job. The job must be in no queue.
-    /// Returns the previous [`Engine::logged_size`].
+    /// Removes all data of the job in `slot` that is not stored in [`Job`]. The job must be in no queue. Returns the
+    /// previous [`Engine::logged_size`].
     fn forget_more(&mut self, slot: u32) -> usize {
         let size = self.logged_size(slot);
         self.forget_schedule(slot);
@@ -225,8 +225,8 @@ impl Engine {
         size
     }
 
-    /// Restores a pause, or the end of a pause if `length` is zero. Returns the tube, and `true` if it was already
-    /// paused.
+    /// Restores a pause, or the end of a pause if `length` is zero. Returns the tube, and `true` if the tube was
+    /// already paused.
     pub fn restore_pause(&mut self, name: &[u8], length: Span, until: Time) -> (u32, bool) {
         let number = self.open_tube_unlimited(name);
         let before = self.tubes.get(number).pause.is_some();
@@ -235,8 +235,8 @@ impl Engine {
         (number, before)
     }
 
-    /// Queues every job, and processes delays, pauses and keys that have ended. No ID up to `last_id` is assigned
-    /// again.
+    /// Queues every job, and processes delays, pauses and keys that have ended. New jobs get IDs greater than
+    /// `last_id`.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.store.last_id = self.store.last_id.max(last_id);
         let (mut buried, mut started, mut held) = (Vec::new(), Vec::new(), Vec::new());
@@ -261,7 +261,7 @@ impl Engine {
                 }
                 State::Delayed => self.restore_delay(slot, now),
                 State::Scheduled => {
-                    // The clock can have been set back.
+                    // The clock may have been set back since the due time was stored.
                     let recurrence = self.store.schedules.get(job.holder).recurrence();
                     job.due = recurrence.map_or(job.due, |recurrence| recurrence.bounded(job.due, now, job.delay()));
                 }
@@ -273,7 +273,7 @@ impl Engine {
                 _ => self.enter(slot),
             }
         }
-        // Started jobs get their ranks in the order of their start times.
+        // Jobs whose start time has passed are ranked in the order of their start times.
         started.sort_unstable();
         started.into_iter().for_each(|(.., slot)| self.enter(slot));
         buried.sort_unstable();
@@ -297,8 +297,8 @@ impl Engine {
         self.resume_operations();
     }
 
-    /// Limits a restored delay to its full length, because the wall clock can be wrong after a restart. A requested
-    /// start time does not change.
+    /// Limits a restored delay to its full length, because the wall clock can be wrong after a restart. Does not change
+    /// a start time that the producer requested.
     fn restore_delay(&mut self, slot: u32, now: Time) {
         let fixed = self.extras(self.store.jobs.get(slot)).is_some_and(|extras| extras.start().is_some());
         let job = self.store.jobs.get_mut(slot);

@@ -12,7 +12,7 @@ use crate::engine::data::{
 };
 use crate::engine::Engine;
 
-/// Bytes of the record of a copy in addition to those of a put.
+/// The number of log bytes for the copy of a schedule, in addition to those of a plain put.
 pub const RUN_SIZE: usize = 24;
 
 const _: () = assert!(RUN_SIZE as u64 <= CHANGE_SIZE, "the engine counts enough");
@@ -46,7 +46,7 @@ impl Engine {
         }
     }
 
-    /// Turns the restored job in `slot` into the schedule that its options describe.
+    /// Turns the restored job in `slot` into a schedule, as specified by the options of the record.
     pub(in crate::engine) fn restore_schedule(
         &mut self,
         slot: u32,

@@ -1,7 +1,7 @@
-//! The log's view of a job: types shared by changes, log records and restored jobs.
+//! A job as the log stores it: types shared by changes, log records and restored jobs.
 //!
-//! Owns the types, and the conversion from a job. `restore` converts in the opposite direction. Must not depend on the
-//! encoding of records.
+//! Owns the types, and the conversion of a job to these types. `restore` converts in the opposite direction. Must not
+//! depend on the encoding of records.
 //!
 //! Touches: store.
 
@@ -23,9 +23,9 @@ pub struct StoredJob<'a> {
     pub delay: Span,
     pub ttr: Span,
     pub created: Time,
-    /// The state, which is reserved only for a leased job, because no client survives a restart.
+    /// The state. Leased jobs are the only reserved jobs in the log, because no client survives a restart.
     pub state: State,
-    /// The end of a delay or lease, or the rank of a buried job in the order of burying.
+    /// The end of the delay or lease. For a buried job, the rank in the order of burying.
     pub due: Time,
     pub history: History,
     pub fails: u8,
@@ -38,11 +38,11 @@ pub struct StoredJob<'a> {
 /// A change to a stored job. Counts are totals, so applying a record twice is harmless.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoredChange {
-    /// Reserved by a client, which does not survive a restart. The value is the total number of reservations.
+    /// Reserved by a client. The reservation does not survive a restart. The value is the total number of reservations.
     Reserve(u32),
     Expire(u32),
     Kick(u32),
-    /// Leased until this time. The count is the total number of reservations.
+    /// Leased until this time, with the total number of reservations.
     Lease(u32, Time),
     Release {
         pri: Priority,
@@ -53,12 +53,13 @@ pub enum StoredChange {
     },
     Bury {
         pri: Priority,
-        /// The rank in the order of burying.
+        /// The job's rank in the order of burying.
         order: u64,
         count: u32,
         fails: u8,
     },
-    /// Lost or released after `fails` failed tries. With a zero delay, the job is ready and keeps its stored delay.
+    /// A worker lost or released the job. `fails` is the total number of failed tries. With a zero `delay`, the job is
+    /// ready.
     Retry {
         fails: u8,
         delay: Span,
@@ -72,20 +73,20 @@ pub enum StoredChange {
     },
 }
 
-/// The logged options of a job, and their state.
+/// The options of a job, in the form that the log stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredOptions<'a> {
-    /// The recurrence and counts of a schedule. The other options of a schedule are those of its copies.
+    /// The recurrence and counts of a schedule. The other options apply to the copies of the schedule.
     pub schedule: Option<StoredSchedule<'a>>,
-    /// The rule for what happens to the job when a worker completes it or disconnects.
+    /// What happens to the job when a worker completes it or is lost.
     pub completion: CompletionPolicy,
-    /// The key that no other job can share.
+    /// The key that prevents duplicates of the job.
     pub dedup_key: StoredKey<'a>,
     pub ttl: Span,
     pub expires: Time,
     /// The requested start time, or [`Time::NEVER`].
     pub start: Time,
-    /// The rank among ready jobs of the same priority after the start time, or 0 before.
+    /// The rank of a job whose start time has passed, among ready jobs of the same priority. 0 before the start time.
     pub order: u64,
     /// The maximum number of reservations. 0 means unlimited.
     pub max_attempts: u8,
@@ -95,13 +96,13 @@ pub struct StoredOptions<'a> {
     pub outcome: Option<(bool, u32)>,
     /// The bytes that the worker receives in addition to the body.
     pub reducer: Option<&'a [u8]>,
-    /// Seconds for which the key outlives the job.
+    /// The number of seconds for which the key outlives the job.
     pub keep: u32,
-    /// The delay after the first lost try, in seconds.
+    /// The delay after the first failed try, in seconds.
     pub backoff: u32,
-    /// The key that limits the number of reserved jobs, and the limit.
+    /// The concurrency key, and the maximum number of reserved jobs with the same key.
     pub concurrency: (StoredKey<'a>, u32),
-    /// The reason of the last failure, or empty if unknown.
+    /// The reason for the last failure, or empty if unknown.
     pub reason: &'a [u8],
     pub ties: StoredTies<'a>,
 }
@@ -129,14 +130,14 @@ pub type ReadTie = for<'a> fn(&'a [u8]) -> Option<(StoredTie<'a>, &'a [u8])>;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredTie<'a> {
     pub name: Cow<'a, [u8]>,
-    /// For a wait, the number of members that must end, where 0 means all. `None` for a membership.
+    /// For a wait, the number of members that must end, where 0 means all members. `None` for a membership.
     pub need: Option<u32>,
-    /// The number of members that must still end. 0 means all.
+    /// For a wait, how many more members must end. 0 means all members.
     pub left: u32,
 }
 
 impl<'a> StoredTies<'a> {
-    /// Returns the memberships, followed by the waits that have not ended.
+    /// Returns the memberships, followed by the waits that are not over.
     pub fn iter(self) -> Box<dyn Iterator<Item = StoredTie<'a>> + 'a> {
         match self {
             StoredTies::None => Box::new(std::iter::empty()),

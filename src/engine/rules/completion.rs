@@ -1,4 +1,4 @@
-//! The ends of jobs: reported outcomes, lost workers and expired reservations.
+//! How jobs end: reported outcomes, lost workers and expired reservations.
 //!
 //! Owns the meaning of [`CompletionPolicy`], and every permanent removal of a job. Must not assign jobs to clients.
 //!
@@ -20,7 +20,7 @@ pub enum NotCompleted {
     NotFound,
     /// The job already has an outcome, which does not change.
     Final,
-    /// The memory limit or the log space does not allow storing the result.
+    /// There is not enough memory or log space for the result.
     OutOfMemory,
 }
 
@@ -32,8 +32,8 @@ impl Engine {
         self.complete_slot(slot, outcome, now)
     }
 
-    /// Completes a job in any state. Does not expire an overdue lease first, because the job could then be assigned to
-    /// another client and be taken away again in the same call.
+    /// Completes a job in any state. Does not end an overdue lease first, because the job could then be assigned to
+    /// another client, which would lose it again immediately.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.find_job(id, |job| job.state() != State::Scheduled);
         let slot = slot.filter(|&slot| !self.is_revoked(slot, None)).ok_or(NotCompleted::NotFound)?;
@@ -72,8 +72,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Handles a failure that a worker reported, if the job in `slot` or its tube limits the tries. Returns `true` if
-    /// the failure has been handled.
+    /// Handles a failure reported by a worker, if the job in `slot` or its tube has a limit of tries. Returns `true` if
+    /// so.
     fn fail_within_limits(&mut self, slot: u32, text: &[u8], now: Time) -> Result<bool, NotCompleted> {
         let job = self.store.jobs.get(slot);
         let notifies = job.completion == CompletionPolicy::Tell && !job.is_volatile();
@@ -91,8 +91,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Handles a failure that the holder of a job reports, with the priority of the next try and a reason of any
-    /// length. Returns `None` if `client` does not hold the job.
+    /// Handles a failure reported by the holder of a job, with a reason of any length. `pri` is the priority for the
+    /// next try. Returns `None` if `client` does not hold the job.
     pub fn fail(&mut self, client: ClientId, id: JobId, pri: Priority, reason: &[u8], now: Time) -> Option<Failed> {
         let slot = self.held(client, id, now)?;
         self.count_run(slot, now);
@@ -122,7 +122,7 @@ impl Engine {
         Failed::GivenUp
     }
 
-    /// Completes the job in `slot` with an empty result, because its holder deletes the job.
+    /// Completes the job in `slot` with an empty result, because the holder of the job deletes it.
     pub(in crate::engine) fn complete_deleted(&mut self, slot: u32, now: Time) {
         let done = || Outcome::Done(Body::default());
         // Without space for the outcome, remove the job. Nothing is lost, because the result is empty.
@@ -214,7 +214,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Buries the job in `slot` as the last buried job of the tube. The caller must log the change.
+    /// Buries the job in `slot` behind all other buried jobs. The caller must log the change.
     pub(in crate::engine) fn bury_last(&mut self, slot: u32, cause: Cause, pri: Priority) {
         self.store.last_bury += 1;
         self.record_past(slot, Verdict::Buried);
@@ -234,8 +234,8 @@ impl Engine {
         }
     }
 
-    /// Notifies the next batch of clients that wait for this job to end or be buried, but not clients that wait for the
-    /// outcome.
+    /// Notifies the next batch of clients that wait for this job to end or be buried. Clients that wait for the outcome
+    /// are not notified.
     pub(in crate::engine) fn notify_buried(&mut self, id: JobId) -> Progress {
         let Some(slot) = self.find_job(id, |job| job.state() == State::Buried) else { return Progress::Done };
         let logged = !self.store.jobs.get(slot).is_volatile();
@@ -267,8 +267,8 @@ impl Engine {
         self.extras_at(slot)?.rare()
     }
 
-    /// Ends the job in `slot` after a reservation without an outcome, unless the job can be tried again. Returns `true`
-    /// if the job ended. `claimed` is `true` if the caller has claimed log space for one change.
+    /// Called when a reservation of the job in `slot` ends without an outcome. Ends the job, unless it can be tried
+    /// again. Returns `true` if the job ended. `claimed` is `true` if the caller has claimed log space for one change.
     pub(in crate::engine) fn ends_without_retry(&mut self, slot: u32, claimed: bool) -> bool {
         let job = self.store.jobs.get(slot);
         match job.completion {
@@ -311,7 +311,7 @@ impl Engine {
         if is_try && !is_tell {
             self.end_try(slot, cause, now);
         } else if self.ends_without_retry(slot, false) {
-            // The job has been removed or finished.
+            // `ends_without_retry` has already ended the job.
         } else if is_try {
             self.end_try(slot, cause, now);
         } else if is_tell && self.limits.max_losses.is_some_and(|limit| losses >= limit) {
@@ -323,7 +323,7 @@ impl Engine {
         self.serve_unblocked(now);
     }
 
-    /// Removes the job or the extras with this number if no client needs them any more after a client was detached.
+    /// Called after a client was detached. Removes the job or the extras `number` if they were needed only for clients.
     pub(in crate::engine) fn after_detach(&mut self, number: u32) {
         let extras = self.store.extras.get(number);
         if self.store.extras.is_left(number) || extras.submitters() > 0 {
@@ -334,7 +334,7 @@ impl Engine {
         if job.completion == CompletionPolicy::Tell && job.is_volatile() && job.state() != State::Reserved {
             self.remove_job(slot, Outcome::Gone);
         } else if job.completion == CompletionPolicy::Drop && is_blank {
-            // The extras existed only for the clients that waited.
+            // The extras existed only for the waiting clients.
             self.unbind(slot);
         }
     }
@@ -383,7 +383,7 @@ impl Engine {
             return true;
         }
         if self.store.jobs.get(slot).completion != CompletionPolicy::Tell {
-            // A client may rely on the outcome that the worker will report.
+            // Another client may rely on the outcome that the worker will report.
             return false;
         }
         self.notify_outcome(slot, Outcome::Failed(Body::default()));
@@ -419,8 +419,8 @@ impl Engine {
         self.close_tube_if_idle(job.tube);
     }
 
-    /// Removes the job in `slot`, which has already left the counts of its groups. `size` is the previous logged size
-    /// in bytes.
+    /// Removes the job in `slot`, which is no longer counted in its groups. `size` is the previous logged size in
+    /// bytes.
     #[inline(never)] // cold: few jobs are tied to groups
     fn remove_member(&mut self, slot: u32, size: usize, verdict: Option<Verdict>) {
         let groups = self.end_membership(slot);
@@ -451,7 +451,7 @@ impl Engine {
     }
 
     /// Sends `outcome` to all clients that wait for the job in `slot`. If the step budget does not suffice, the old
-    /// extras keep the remaining clients for later turns, and the job gets new extras.
+    /// extras keep the remaining clients, which are notified later, and the job gets new extras.
     pub(in crate::engine) fn notify_outcome(&mut self, slot: u32, outcome: Outcome) {
         let Some(number) = self.bound(slot).filter(|&number| self.store.extras.get(number).submitters() > 0) else {
             return;

@@ -1,7 +1,7 @@
 //! Concurrency keys (the tag `con:`), which limit how many jobs are reserved at the same time.
 //!
 //! Owns the choice of the one ready job per lane (the jobs of a key in a tube) that is in the tube's queue. All other
-//! ready jobs are parked in the lane, so a search never passes a blocked job. Must not assign jobs to clients.
+//! ready jobs are parked in the lane, so that a search never has to skip blocked jobs. Must not assign jobs to clients.
 //!
 //! Enforces promise P28.
 //! Touches: agenda, limits, store, tubes.
@@ -38,8 +38,8 @@ impl Engine {
         (rare.lane != NIL).then_some(rare.lane)
     }
 
-    /// Adds the job in `slot` to the lane of `key`, with the limit `most`. The job must have extras and must not be in
-    /// a queue.
+    /// Adds the job in `slot` to the lane of `key`. `most` is the job's limit of reserved jobs with this key. The job
+    /// must have extras and must not be in a queue.
     pub(in crate::engine) fn join_lane(&mut self, slot: u32, key: Name, most: u32) {
         let job = self.store.jobs.get(slot);
         let (tube, large) = (job.tube, self.is_large(job));
@@ -115,7 +115,7 @@ impl Engine {
         }
     }
 
-    /// Counts the beginning or the end of a reservation of the job in `slot`, which belongs to `lane`.
+    /// Counts the start or the end of a reservation of the job in `slot`, which belongs to `lane`.
     pub(in crate::engine) fn count_reserved(&mut self, lane: u32, slot: u32, reserved: bool) {
         let most = self.store.extras.get(self.store.extras.of(slot)).rare().map_or(1, |rare| rare.con_limit);
         let number = self.store.lanes.lanes.get(lane).shared;
@@ -124,8 +124,8 @@ impl Engine {
         }
     }
 
-    /// Parks all ready jobs of the key `shared` if `blocked`. Otherwise moves the next job of each lane to its tube's
-    /// queue.
+    /// If `blocked`, removes all ready jobs of the key `shared` from the tubes' queues. Otherwise adds the next job of
+    /// each lane to its tube's queue.
     fn block(&mut self, shared: u32, blocked: bool) {
         for position in 0..self.store.lanes.keys.get(shared).lanes.len() {
             let lane = self.store.lanes.keys.get(shared).lanes[position];

@@ -68,8 +68,8 @@ impl Engine {
         })
     }
 
-    /// Returns the slot of the first job with `dedup_key` that `is_meant` accepts. `hash` is the hash of the key. Fails
-    /// after [`MAX_CHECKED`] extras.
+    /// Returns the slot of the first job with `dedup_key` for which `is_meant` returns `true`. `hash` is the hash of
+    /// the key. Fails after [`MAX_CHECKED`] extras.
     pub(in crate::engine) fn find_with_key(
         &mut self,
         dedup_key: &DedupKey,
@@ -100,7 +100,7 @@ impl Engine {
         Some(self.store.jobs.get(self.store.extras.get(number).slot).id)
     }
 
-    /// Returns the oldest job that was submitted with `name` in a tube that `sees` accepts. Ignores dead letters.
+    /// Returns the oldest job submitted with `name` in a tube for which `sees` returns `true`. Ignores dead letters.
     pub fn find_name(&self, name: &[u8], sees: impl Fn(&[u8]) -> bool) -> Option<JobId> {
         let dedup_key = DedupKey::Name(name.into());
         if !self.limits.keys_per_tube {
@@ -110,8 +110,8 @@ impl Engine {
         seen.filter_map(|(number, _)| self.oldest_named(&dedup_key, number, |tube| tube == number)).min()
     }
 
-    /// Returns the oldest job with `dedup_key` in a tube that `is_meant` accepts. `tube` is part of the hash if keys
-    /// are unique per tube.
+    /// Returns the oldest job with `dedup_key` in a tube for which `is_meant` returns `true`. `tube` is part of the
+    /// hash if keys are unique per tube.
     fn oldest_named(&self, dedup_key: &DedupKey, tube: u32, is_meant: impl Fn(u32) -> bool) -> Option<JobId> {
         let hash = self.hash_dedup_key(dedup_key, tube, None);
         let (mut oldest, mut checked) = (None, 0);
@@ -131,8 +131,8 @@ impl Engine {
 
     /// Updates the key hash of the job in `slot`, so that lookups find at most one buried job and one other job per key
     /// and tube. Must be called when the job enters (`is_buried`) or is about to leave the buried state. Without this
-    /// limit, a lookup would pass all buried duplicates, which Gearman clients can add endlessly. Lookups ignore dead
-    /// letters, because new jobs may reuse their keys.
+    /// limit, a lookup would have to skip all buried duplicates, whose number Gearman clients can increase endlessly.
+    /// Lookups ignore dead letters, because new jobs may reuse their keys.
     pub(in crate::engine) fn reveal_one(&mut self, slot: u32, is_buried: bool) {
         let job = self.store.jobs.get(slot);
         let (tube, id, length, is_dead) = (job.tube, job.id, job.body.len(), job.is_dead_letter());

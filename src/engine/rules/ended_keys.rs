@@ -53,8 +53,8 @@ impl Engine {
         (number, before)
     }
 
-    /// Removes the key with this number. If the key is in the log, returns the number, and the total length of the key
-    /// and the tube name in bytes.
+    /// Removes the key with this number. If the key is in the log, returns the number, and the total length in bytes of
+    /// the key and the tube name.
     fn forget_key(&mut self, number: u32) -> Option<(u32, usize)> {
         let gone = self.store.ended_keys.remove(number);
         if gone.is_logged {
@@ -115,8 +115,8 @@ impl Engine {
         self.store.ended_keys.table.get(number)
     }
 
-    /// Restores a key without a job from the log. Returns the number of the key, and the number and total name length
-    /// in bytes of the replaced key.
+    /// Restores a key without a job from the log. Returns the number of the key. Also returns the number of a replaced
+    /// key, and the total length of its names in bytes.
     pub fn restore_key(&mut self, id: JobId, tube: &[u8], key: &[u8], until: Time) -> (u32, Option<(u32, usize)>) {
         self.add_key(id, tube.into(), key.into(), until, true)
     }

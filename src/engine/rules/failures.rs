@@ -1,6 +1,6 @@
 //! Failures of jobs: limits of tries, retry delays, failure reasons and dead letters.
 //!
-//! Owns the count of failed tries, the effect of the last failed try, and the end of a time to live. Must not assign
+//! Owns the count of failed tries, the decision to give up a job, and the end of a job's time to live. Must not assign
 //! jobs to clients, or handle reports from workers: `completion` does.
 //!
 //! Enforces promise P29.
@@ -13,21 +13,21 @@ use crate::engine::data::{
 use crate::engine::log::{Change, ORIGIN_SIZE};
 use crate::engine::Engine;
 
-/// The maximum delay after a failed try, in seconds.
+/// The maximum delay after a failed try, in seconds. The delay doubles with each try.
 const MAX_BACKOFF: u64 = 24 * 3600;
 
 /// The maximum length of a stored failure reason, in bytes.
 pub const MAX_REASON: usize = 4096;
 
-/// The memory in bytes that a stored failure reason can need in addition to its text.
+/// The memory, in bytes, that a stored failure reason can take in addition to its text.
 const REASON_COST: u64 = 256;
 
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     tries: u8,
     backoff: u32,
-    /// `true` if the limits are tube settings. The delays of a tube vary randomly, so that jobs that failed together
-    /// are retried at different times.
+    /// `true` if the limits are tube settings. The delays then vary randomly, so that jobs that failed together are not
+    /// retried together.
     of_tube: bool,
 }
 
@@ -143,7 +143,7 @@ impl Engine {
         self.serve_living(slot, now);
     }
 
-    /// Stores the reason of the last failure of the job in `slot`, if memory and log space suffice.
+    /// Stores the reason for the last failure of the job in `slot`, if memory and log space suffice.
     pub(in crate::engine) fn note_reason(&mut self, slot: u32, reason: &[u8]) {
         let reason = truncated(reason);
         if reason.is_empty() || !self.has_memory(REASON_COST + reason.len() as u64) {

@@ -1,7 +1,7 @@
 //! Groups of jobs and the jobs that wait for groups: the tags `grp:` and `aft:`.
 //!
-//! Owns the end of a wait. A group exists while any job is a member or waits for the group. A member that is deleted,
-//! flushed or expired counts as ended. Must not delete jobs.
+//! Owns the decision when a job stops waiting for a group. A group exists while any job is a member or waits for the
+//! group. A member that is deleted, flushed or expired counts as ended. Must not delete jobs.
 //!
 //! Enforces promise P30.
 //! Touches: agenda, store, tubes.
@@ -17,8 +17,8 @@ impl Engine {
         self.store.groups.find(name, self.tubes.hash(name.key()))
     }
 
-    /// Returns the group `name`, creating the group if necessary. Jobs with IDs up to `last` do not wait for a new
-    /// group.
+    /// Returns the group `name`, creating the group if necessary. `last` is the highest ID of the jobs that a new group
+    /// does not affect.
     fn open_group(&mut self, name: &Name, last: u64) -> u32 {
         if let Some(number) = self.find_group(name) {
             return number;
@@ -59,7 +59,7 @@ impl Engine {
         }
     }
 
-    /// Counts the job in `slot` by its new state in all its groups. A held job also starts to wait.
+    /// Counts the job in `slot` by its new state in all its groups. Queues the waits of a held job.
     pub(in crate::engine) fn enter_groups(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if !job.is_tied() {
@@ -72,7 +72,7 @@ impl Engine {
         }
     }
 
-    /// Removes the job in `slot` from the counts of its groups. A held job stops waiting for groups.
+    /// Removes the job in `slot` from the counts of its groups. If the job is held, it stops waiting for groups.
     #[inline(never)] // cold: few jobs are tied to groups
     pub(in crate::engine) fn leave_groups(&mut self, slot: u32) {
         let state = self.store.jobs.get(slot).state();
@@ -85,8 +85,8 @@ impl Engine {
         }
     }
 
-    /// Updates the flag [`JobFlag::Tied`] of the job in `slot`, and logs the decrease in size. `before` is the previous
-    /// logged size in bytes.
+    /// Updates the flag [`JobFlag::Tied`] of the job in `slot`, and logs the decrease of the logged size from `before`
+    /// bytes.
     fn retie(&mut self, slot: u32, before: usize) {
         let is_tied = self.store.groups.of_member(slot).next().is_some() || self.store.groups.waits(slot);
         self.store.jobs.get_mut(slot).set(JobFlag::Tied, is_tied);
@@ -94,9 +94,9 @@ impl Engine {
         self.changed(Change::Shrunk { slot, bytes });
     }
 
-    /// Ends all memberships of the job in `slot`, which is about to be removed. The end of the last member completes a
-    /// group: existing jobs stop waiting for all members, and later jobs wait for later members. Returns the new counts
-    /// for the log.
+    /// Ends all memberships of the job in `slot`, which is about to be removed. When the last member of a group ends,
+    /// all existing jobs stop waiting for the group. Jobs submitted later wait for members submitted later. Returns the
+    /// new counts for the log.
     pub(in crate::engine) fn end_membership(&mut self, slot: u32) -> Vec<LoggedGroup> {
         if !self.store.jobs.get(slot).is_tied() {
             return Vec::new();
@@ -113,7 +113,7 @@ impl Engine {
         groups.into_iter().map(|number| self.logged_group(number)).collect()
     }
 
-    /// Releases the jobs whose waits for `groups` have ended.
+    /// Releases the jobs that no longer need to wait for `groups`.
     pub(in crate::engine) fn settle_groups(&mut self, groups: &[LoggedGroup]) {
         for LoggedGroup { number, .. } in groups {
             // Releasing the jobs of one group can remove another group of the list, but does not reuse its number.
@@ -167,7 +167,7 @@ impl Engine {
         self.serve_at_end(number);
     }
 
-    /// Defers serving the tube to the end of the verb, if the tube has ready jobs and waiting clients.
+    /// Schedules the tube to be served at the end of the current call, if the tube has ready jobs and waiting clients.
     pub(in crate::engine) fn serve_at_end(&mut self, number: u32) {
         let tube = self.tubes.get(number);
         if !tube.serving && !tube.closed && !tube.has_no_waiters() && tube.counts.ready > 0 {
@@ -175,7 +175,7 @@ impl Engine {
         }
     }
 
-    /// Defers serving the tube to the end of the verb, or to a later turn if the verb must serve many tubes.
+    /// Schedules the tube to be served at the end of the current call, or later if the call must serve many tubes.
     pub(in crate::engine) fn serve_soon(&mut self, number: u32) {
         self.serve_later(number);
         if self.store.lanes.unblocked.len() < MAX_LANES {

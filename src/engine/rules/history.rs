@@ -1,6 +1,6 @@
 //! Recording of ended and buried jobs in the history.
 //!
-//! Owns the decision which jobs the history records. Must not change the jobs.
+//! Decides which jobs the history records. Must not change the jobs.
 //!
 //! Touches: store, tubes.
 

@@ -12,13 +12,12 @@ use crate::engine::data::{
 };
 use crate::engine::Engine;
 
-/// The time after which another worker is notified if ready jobs remain. Most workers request the job within a network
-/// round trip.
+/// The time after which another worker is notified if ready jobs remain. Most workers request a job within a network
+/// round trip after the notification.
 const RENOTIFY_AFTER: Span = Span::from_millis(50);
 
 impl Engine {
-    /// Defers [`Engine::serve`] for the tube to a later turn. While serving is pending, no other client gets a job of
-    /// the tube.
+    /// Schedules the tube to be served later. Until then, other clients get no job of the tube.
     pub(in crate::engine) fn serve_later(&mut self, number: u32) {
         let tube = self.tubes.get_mut(number);
         if !std::mem::replace(&mut tube.serving, true) {
@@ -27,8 +26,8 @@ impl Engine {
     }
 
     /// Assigns ready jobs of the tube to the waiting clients, and notifies an idle client if ready jobs remain. Every
-    /// verb that makes a job ready or reopens a tube must call this function before returning: otherwise a client could
-    /// wait next to a ready job.
+    /// call that makes a job ready or reopens a tube must call this function before returning. Otherwise a client could
+    /// wait although a job is ready.
     pub(in crate::engine) fn serve(&mut self, number: u32, now: Time) {
         if self.store.lanes.unblocked.is_empty() {
             return self.serve_tube(number, now);
@@ -64,7 +63,7 @@ impl Engine {
     fn next_match(&mut self, number: u32) -> Option<(ClientId, u32)> {
         let holder = self.first_in_queue(number, ReservePolicy::PerConnection);
         let leaser = match self.tubes.get(number).first(ReservePolicy::Lease, &self.store.jobs) {
-            // While `serving` is set, outdated watches may hide a client with `PerConnection` that has waited longer.
+            // While `serving` is set, a client with `PerConnection` that was not found yet may have waited longer.
             Some(_) if !self.tubes.get(number).serving => self.first_in_queue(number, ReservePolicy::Lease),
             _ => None,
         };
@@ -77,8 +76,8 @@ impl Engine {
         Some((client, self.tubes.get(number).first(reserve_policy, &self.store.jobs)?))
     }
 
-    /// Notifies the `Limits::wakeups` longest-idle clients that watch the tube. If idle clients remain, schedules
-    /// another notification, because a notified worker can hang.
+    /// Notifies the longest-idle clients that watch the tube, up to `Limits::wakeups`. If idle clients remain,
+    /// schedules another notification, because a notified worker may hang.
     fn notify_idle(&mut self, number: u32, now: Time) {
         let wakeups = if self.limits.wakeups == 0 { u32::MAX } else { self.limits.wakeups };
         for _ in 0..wakeups {
@@ -114,7 +113,7 @@ impl Engine {
     }
 
     /// Returns the next ready job of `tube` for clients with `reserve_policy`, or `None` while the tube is closed or
-    /// waits to be served.
+    /// scheduled to be served.
     pub(in crate::engine) fn head(&self, tube: u32, reserve_policy: ReservePolicy) -> Option<u32> {
         let tube = self.tubes.get(tube);
         tube.first(reserve_policy, &self.store.jobs).filter(|_| !tube.closed && !tube.serving)

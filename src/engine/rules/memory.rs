@@ -1,7 +1,7 @@
 //! The memory limit.
 //!
-//! Owns the total memory of the engine and its comparison with the limit. Must not refuse requests: verbs refuse
-//! requests if [`Engine::has_memory`] returns `false`.
+//! Owns the total memory of the engine and its comparison with the limit. Must not refuse requests: the callers of
+//! [`Engine::has_memory`] do.
 //!
 //! Enforces promise P21.
 //! Touches: clients, limits, store, tubes.
@@ -23,7 +23,7 @@ impl Engine {
         }
     }
 
-    /// Returns the total memory in bytes without the buffers of [`Engine::set_buffers`].
+    /// Returns the total memory in bytes, excluding the buffers reported with [`Engine::set_buffers`].
     pub fn memory_held(&self) -> u64 {
         self.memory().total() - self.buffers
     }

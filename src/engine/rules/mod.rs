@@ -1,6 +1,6 @@
-//! Rules that apply to jobs whichever verb is called: state transitions, matching, timers, keys, limits and outcomes.
+//! Rules that apply to jobs whatever the command: state transitions, matching, timers, keys, limits and outcomes.
 //!
-//! Owns the list of rule modules. Rules use the data and the log, and must not import a verb.
+//! Owns the list of rule modules. Rules use `data` and `log`, and must not import `verbs`.
 
 pub(super) mod completion;
 pub(super) mod concurrency;

@@ -1,7 +1,7 @@
 //! The tube settings `max` and `rate`, which limit the reservations of a tube.
 //!
-//! Owns the flag `closed` of tubes. A closed tube is like a paused tube: clients that request any job get no job of the
-//! tube. Must not assign jobs to clients.
+//! Owns the flag `closed` of tubes. A closed tube is like a paused tube: its jobs can only be reserved by ID. Must not
+//! assign jobs to clients.
 //!
 //! Enforces promise P28.
 //! Touches: store, tubes.
@@ -26,7 +26,7 @@ impl Engine {
     }
 
     /// Updates a tube with settings after a reservation has ended. If the tube opens, its clients are served at the end
-    /// of the verb.
+    /// of the current call.
     #[inline(never)] // cold: few tubes have settings
     pub(in crate::engine) fn count_end(&mut self, number: u32) {
         let was_closed = self.tubes.get(number).closed;

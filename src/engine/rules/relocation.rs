@@ -40,7 +40,7 @@ impl Engine {
         found.is_ok_and(|other| other.is_none_or(|other| other == slot)) && self.find_ended(tube, &name, now).is_none()
     }
 
-    /// Moves the job in `slot` to the tube `to`, and calls `change` before the job enters the new queue.
+    /// Moves the job in `slot` to the tube `to`. Calls `change` before adding the job to the new queue.
     pub(in crate::engine) fn change_tube(&mut self, slot: u32, to: u32, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
         let before = self.logged_size(slot);

@@ -94,13 +94,13 @@ impl Engine {
         self.store.schedules.total
     }
 
-    /// Returns the time by which the earliest run is overdue, or zero. Only runs whose copies were refused are overdue.
+    /// Returns the time by which the earliest run is overdue, or zero. A run is only overdue if its copy was refused.
     pub fn schedule_delay(&self, now: Time) -> Span {
         let first = self.store.schedules.first();
         first.map_or(Span::ZERO, |(_, slot)| now.since(self.store.jobs.get(slot).due))
     }
 
-    /// Removes the schedule of the job in `slot`, if the job is a schedule. The job must not be in a queue.
+    /// Removes the schedule if the job in `slot` is a schedule. The job must not be in a queue.
     pub(in crate::engine) fn forget_schedule(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if job.state() == State::Scheduled {

@@ -18,8 +18,8 @@ impl Engine {
         self.agenda.deadlines.first().map_or(Time::NEVER, |(at, _)| at)
     }
 
-    /// Processes the first due event. Returns `true` if no more events are due. The caller must take the notifications
-    /// after each call, because the next event can invalidate their content.
+    /// Processes the first due event. Returns `true` if no more events are due. The caller must send the notifications
+    /// after each call, because the next call can remove jobs that they refer to.
     pub fn tick(&mut self, now: Time) -> bool {
         match self.agenda.deadlines.first().filter(|(at, _)| *at <= now).map(|(_, owner)| owner) {
             Some(TimerKey::Client(number)) => self.client_due(ClientId(number), now),
@@ -32,8 +32,8 @@ impl Engine {
         self.next_deadline() > now
     }
 
-    /// Processes one due event of `client`. Expired reservations come before warnings and timeouts: after a stall, a
-    /// warning about an expired reservation would be wrong.
+    /// Processes one due event of `client`. Expired reservations come before warnings and timeouts, because a late
+    /// warning about an already expired reservation would be wrong.
     fn client_due(&mut self, client: ClientId, now: Time) {
         let state = &self.clients[client];
         let waiting = state.waiting;
@@ -66,8 +66,8 @@ impl Engine {
         self.serve(number, now);
     }
 
-    /// Expires the overdue reservations of `client` until the step budget is used up. Verbs call this function because
-    /// a tick processes only one reservation, and a client must not be warned about an expired reservation.
+    /// Expires the overdue reservations of `client` until the step budget is used up. Requests call this function,
+    /// because a tick processes only one event, and a client must not be warned about an expired reservation.
     pub(in crate::engine) fn catch_up(&mut self, client: ClientId, now: Time) -> Progress {
         while let Some(((end, _), slot)) = self.clients[client].reserved().first() {
             if end > now {
@@ -120,7 +120,7 @@ impl Engine {
         self.agenda.deadlines.set(TimerKey::Extras, next);
     }
 
-    /// Processes the time to live that ends next.
+    /// Processes the time to live that ends next, of any job.
     pub(in crate::engine) fn extras_due(&mut self, now: Time) {
         let (_, number) = self.store.extras.ends.first().expect("a time to live that ends");
         let slot = self.store.extras.get(number).slot;

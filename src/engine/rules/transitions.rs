@@ -20,7 +20,7 @@ impl Engine {
         self.transfer_with(slot, cause, |_| {});
     }
 
-    /// Like [`Engine::transfer`], but calls `change` before the job enters the new queue.
+    /// Like [`Engine::transfer`], but calls `change` before adding the job to the new queue.
     pub(in crate::engine) fn transfer_with(&mut self, slot: u32, cause: Cause, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
         let job = self.store.jobs.get_mut(slot);
@@ -31,7 +31,7 @@ impl Engine {
 
     /// Adds the job in `slot` to the queue and the counts of its state.
     pub(in crate::engine) fn enter(&mut self, slot: u32) {
-        // `has_more` saves most jobs the lookup of extras and groups.
+        // `has_more` avoids the lookup of extras and groups for most jobs.
         let job = self.store.jobs.get_mut(slot);
         let has_more = job.has_more();
         match (job.state(), job.completion) {

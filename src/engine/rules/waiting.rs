@@ -1,8 +1,8 @@
 //! How clients wait: the search through watched tubes, and the queues of waiting clients in each tube.
 //!
 //! Owns entering and leaving the queues, and the choice of the next job for one client. For a client that watches many
-//! tubes, a search takes several turns, and watches from earlier waits stay in the queues and are ignored. Must not
-//! choose between clients: `matching` does.
+//! tubes, a search takes several calls, and watches of earlier waits can remain in the queues, where they are ignored.
+//! Must not choose between clients: `matching` does.
 //!
 //! Touches: agenda, clients, limits, news, store, tubes.
 
@@ -68,8 +68,8 @@ impl Engine {
         self.agenda.steps.take(1);
     }
 
-    /// Removes the watch `number` from the queue of the watched tube, if queued. `reserve_policy` is the policy of the
-    /// watching client.
+    /// Removes the watch `number` from the queue of its tube, if queued. `reserve_policy` is the policy of the watching
+    /// client.
     pub(in crate::engine) fn dequeue(&mut self, number: u32, reserve_policy: ReservePolicy) {
         let watch = self.clients.watches.get_mut(number);
         if std::mem::take(&mut watch.wait) != 0 {
@@ -88,8 +88,8 @@ impl Engine {
         }
     }
 
-    /// Returns the longest-waiting client of the tube with `reserve_policy`, and removes outdated watches from the
-    /// queue. If the step budget runs out first, returns `None` and defers serving the tube to a later turn.
+    /// Returns the longest-waiting client of the tube with `reserve_policy`, and removes the watches of earlier waits
+    /// from the queue. If the step budget runs out first, returns `None` and schedules the tube to be served later.
     pub(in crate::engine) fn first_in_queue(&mut self, tube: u32, reserve_policy: ReservePolicy) -> Option<ClientId> {
         loop {
             let number = self.tubes.get_mut(tube).queue_of(reserve_policy).first()?;
@@ -108,7 +108,7 @@ impl Engine {
         }
     }
 
-    /// Limits the wait of `client` to the duration of the current search, which may still find a job. Returns `false`
+    /// Ends the wait of `client` as soon as the current search is complete, which may still find a job. Returns `false`
     /// if the client is not searching.
     pub fn hurry(&mut self, client: ClientId, now: Time) -> bool {
         let state = &mut self.clients[client];
@@ -137,7 +137,7 @@ impl Engine {
         if state.reserve_policy == ReservePolicy::PerConnection {
             self.agenda.steps.take(state.watched.len() as u64);
             if state.mode == ReserveMode::Urgent {
-                // Fast path for the default mode of beanstalk clients. The search fits into one turn.
+                // Fast path for the default mode of beanstalk clients, if the client watches few tubes.
                 return self.heads(client).min_by_key(|&slot| self.store.jobs.get(slot).ready_key());
             }
         }
@@ -181,8 +181,8 @@ impl Engine {
         search.seen = end;
     }
 
-    /// Returns `weight` divided by the average reservation time of the tube's jobs, in thousandths per second. The
-    /// average is assumed to be one second until a reservation has been measured.
+    /// Returns `weight` divided by the average reservation time of the tube's jobs, in thousandths per second. Before
+    /// the first measurement, an average of one second is assumed.
     fn fair_weight(&self, tube: u32, weight: u16) -> u64 {
         const SECOND: u64 = 1_000_000_000;
         let times = self.tubes.get(tube).times.as_ref().filter(|times| times.run.samples() > 0);
@@ -191,7 +191,7 @@ impl Engine {
     }
 
     /// Returns the job that the completed `search` found, unless the job is no longer available. The next search starts
-    /// at the following tube.
+    /// at the tube after the found tube.
     pub(in crate::engine) fn found(&mut self, client: ClientId, search: &Search) -> Option<u32> {
         let (_, tube, position) = search.best?;
         let slot = self.head(self.tubes.at(tube)?, self.clients[client].reserve_policy)?;
@@ -199,8 +199,8 @@ impl Engine {
         Some(slot)
     }
 
-    /// Defers the search of `client`, which watches too many tubes for the current turn, to later turns. The client
-    /// enters the queues of the tubes only if the search finds no job.
+    /// Schedules the search of `client`, which watches too many tubes to search now. The client enters the queues of
+    /// the tubes only if the search finds no job.
     pub(in crate::engine) fn search_later(&mut self, client: ClientId, search: Search) {
         self.clients.begin_wait(client);
         let state = &mut self.clients[client];

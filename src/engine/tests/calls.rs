@@ -1,6 +1,6 @@
-//! Calls that run on both the engine and the model.
+//! The calls that tests make on both the engine and the model.
 //!
-//! Owns the list of verbs as plain data, and the type of their results, which can be compared and printed.
+//! Owns the calls as plain data, and the type of their results, which can be compared and printed.
 
 use super::super::{
     Body, ClientId, DedupKey, Engine, Failed, FindOldest, FindReserved, GroupTag, IdPage, JobEnd, JobId, JobOptions,
@@ -128,7 +128,7 @@ pub enum Answer {
 }
 
 impl Call {
-    /// Returns `true` if the engine allows the call: the client exists, and is not waiting if the verb forbids it.
+    /// Returns `true` if the engine allows the call: the client exists, and is not waiting if the call requires that.
     pub fn is_legal(&self, model: &Model) -> bool {
         use Call::*;
         match *self {
@@ -315,8 +315,8 @@ impl Call {
         }
     }
 
-    /// Runs the call on the model. The number of a new client comes from the engine's answer. A tick can have several
-    /// valid results, so this returns all possible answers and models. The engine must agree with one of them.
+    /// Runs the call on the model. `engine` is the engine's answer, which provides the number of a new client. Returns
+    /// all possible answers and models, of which one must match the engine: a tick can have several valid results.
     pub fn on_model(&self, mut model: Model, engine: &Answer, now: Time) -> Vec<(Answer, Model)> {
         if let Call::Tick { limit } = *self {
             let all_done = |model: Model| (Answer::Is(model.next_deadline() > now), model);
@@ -434,7 +434,7 @@ impl Call {
     }
 }
 
-/// Calls a verb in several turns until it returns a result, with deferred work between the turns.
+/// Calls a method of the engine until it returns a result, and continues deferred work between the calls.
 fn in_turns<T>(engine: &mut Engine, now: Time, mut call: impl FnMut(&mut Engine) -> Option<T>) -> T {
     let steps = engine.steps().left();
     loop {
@@ -477,12 +477,12 @@ fn show(id: JobId, body: &[u8]) -> Answer {
     Answer::Job(id, body.to_vec())
 }
 
-/// Returns the answer for the job with this ID, or the answer that it does not exist.
+/// Returns the answer for the job with this ID, or [`Answer::NoSuchJob`].
 fn known(model: &Model, id: Option<JobId>) -> Answer {
     id.and_then(|id| model.job(id)).map_or(Answer::NoSuchJob, |job| show(job.id, &job.body))
 }
 
-/// Returns one of the two weighted modes. The model accepts any choice, so the modes are equivalent for the model.
+/// Returns one of the two modes that use weights. The model does not distinguish between these modes.
 fn by_weight(client: ClientId) -> ReserveMode {
     if client.0 % 2 == 0 {
         ReserveMode::Weighted

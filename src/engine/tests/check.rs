@@ -1,6 +1,6 @@
-//! Checks of every invariant of the engine by brute force.
+//! Brute-force checks of all invariants of the engine.
 //!
-//! Owns no data, and must not change the engine. Tests, the simulation and fuzzing run the checks after every step. The
+//! Owns no data, and must not change the engine. Tests, the simulation and fuzzing run the checks after every call. The
 //! cost is proportional to the size of the engine.
 //!
 //! Touches: agenda, clients, store, tubes.
@@ -158,7 +158,7 @@ impl Engine {
         assert_eq!(tube.closed, is_closed, "a tube is closed while something closes it");
     }
 
-    /// Returns `true` if a client waits or is idle in this queue. Ignores outdated watches.
+    /// Returns `true` if a client waits or is idle in this queue. Ignores watches of earlier waits.
     fn has_waiting(&self, queue: &List) -> bool {
         queue.iter(&self.clients.watches).map(|watch| self.clients.watches.get(watch)).any(|watch| {
             let client = &self.clients[ClientId(watch.client)];
@@ -216,7 +216,7 @@ impl Engine {
 
     fn check_client(&self, number: ClientId) {
         let client = &self.clients[number];
-        // The engine's own client uses no tube, and neither do operators, whose commands name the tube.
+        // The engine's own client uses no tube. Operators use none either, because their commands name the tube.
         let must_watch =
             client.reserve_policy == ReservePolicy::PerConnection && client.used != NIL && client.leaving.is_none();
         assert!(!must_watch || !client.watched.is_empty(), "{number:?} watches nothing");
@@ -252,7 +252,7 @@ impl Engine {
         }
     }
 
-    /// Checks that deferred work will be continued.
+    /// Checks that every unfinished piece of work is deferred and will be continued.
     fn check_deferred(&self) {
         let (mut left, mut serving, mut searches, mut releasing) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for work in &self.agenda.deferred {

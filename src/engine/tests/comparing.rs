@@ -12,7 +12,7 @@ pub struct Stage {
     pub limits: Limits,
     pub names: &'static [Name],
     pub start: Time,
-    /// The steps of a turn, if limited.
+    /// The step budget of each call, or `None` if unlimited.
     pub steps: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ pub fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &S
         answer = told_at_once(client, &mut events, engine);
     }
     if let Call::Flush(..) = call {
-        // The engine flushes jobs in queue order, and the model in another order.
+        // The engine flushes jobs in queue order, but the model does not.
         events.sort_by_key(|event| event.client().0);
     }
     let mut problem = None;
@@ -55,7 +55,7 @@ pub fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &S
     Err(problem.expect("a model"))
 }
 
-/// Converts an event from a later turn to the answer that the client would have received in a single turn.
+/// Removes the event that a waiting client received, and converts it to the answer of a call that returns immediately.
 fn told_at_once(client: ClientId, events: &mut Vec<Event>, engine: &Engine) -> Answer {
     let Some(place) = events.iter().position(|event| event.client() == client) else { return Answer::Waiting };
     match events.remove(place) {
@@ -73,7 +73,7 @@ fn compare_news(engine: (&Answer, &Vec<Event>), model: &(Answer, Vec<Event>)) ->
     same(&"the events", engine.1, &model.1)
 }
 
-/// Compares everything that the engine shows.
+/// Compares all state that callers of the engine can observe.
 pub fn compare(engine: &Engine, model: &Model, now: Time, names: &[Name]) -> Result<(), String> {
     let account = |stats: Stats| Stats { memory: Account::default(), ..stats };
     same(&"the statistics", account(engine.stats()), account(model.stats()))?;
@@ -111,7 +111,7 @@ pub fn compare(engine: &Engine, model: &Model, now: Time, names: &[Name]) -> Res
         same(&("the schedule", job.id), counts, model.run_counts(job.id))?;
         same(&("the next run", job.id), engine.next_run(job.id), model.next_try(job.id))?;
         let extras = engine.job(job.id).and_then(|job| engine.extras(&job));
-        // A reason is only kept if there is memory for it.
+        // A failure reason is only stored if there is memory for it.
         if model.limits.max_memory < u64::MAX {
             continue;
         }

@@ -1,5 +1,4 @@
-//! Tests for small mistakes in the code that no other test detects, such as in the comparison of keys or in the queue
-//! of large jobs.
+//! Tests for small mistakes in the code that no other test detects, such as a wrong comparison of keys.
 
 use super::super::rules::dedup::MAX_CHECKED;
 use super::super::*;
@@ -189,9 +188,9 @@ fn a_lease_pays_for_each_name_that_it_looks_up_and_for_each_tube_that_it_watches
     };
     let of_one = steps(b"a");
     let of_four = steps(b"b c d e");
-    // A new tube costs one step for the lookup, two for the watch, and the cost of creating a tube.
+    // A new tube takes one step for the lookup, two for the watch, and the steps for creating a tube.
     assert!(of_one >= 3 && of_four >= 4 * of_one, "{of_one} {of_four}");
-    // An already watched tube costs one step to mark, one to keep, and two to find.
+    // A tube that is watched already takes one step to mark, one to keep, and two to find.
     assert_eq!(steps(b"b c d e"), 4 * 4);
 }
 
@@ -240,7 +239,7 @@ fn a_tube_notifies_again_only_if_somebody_is_left_to_notify() {
     engine.put(producer, job(b"x"), NOW).expect("room");
     assert!(engine.take_event().is_some() && engine.take_event().is_none());
     assert_eq!(engine.next_deadline(), Time::NEVER);
-    // Now one worker is notified, and another stays idle.
+    // One worker will be notified, and the other worker will stay idle.
     for &worker in &workers {
         assert!(matches!(engine.grab(worker, NOW), Grab::Job(_) | Grab::NoJob));
         engine.watch(worker, b"default", NOW).expect("room");
@@ -250,7 +249,7 @@ fn a_tube_notifies_again_only_if_somebody_is_left_to_notify() {
     assert!(engine.take_event().is_some() && engine.take_event().is_none());
     let again = engine.next_deadline();
     assert!(NOW < again && again < Time::NEVER);
-    // Another job does not delay the notification.
+    // Another put does not delay the scheduled notification.
     engine.put(producer, job(b"x"), NOW + Span::from_nanos(1)).expect("room");
     assert_eq!(engine.next_deadline().min(again), engine.next_deadline());
     engine.check();
@@ -341,7 +340,7 @@ fn a_page_has_the_jobs_of_its_state_in_many_steps_and_in_few() {
         if delay == Span::ZERO { &mut ready } else { &mut delayed }.push(id);
     }
     for (state, ids) in [(State::Ready, &ready), (State::Delayed, &delayed)] {
-        // Enough steps for a part of the queue, for the whole queue, and for everything.
+        // Step budgets for a part of the queue, for the whole queue, and without a limit.
         for steps in [5, JOBS, u64::MAX] {
             let mut page = JobPage::new(state, 0, JOBS as usize);
             let found: Vec<JobId> = loop {
@@ -439,7 +438,7 @@ fn keys_of_a_tube_are_no_business_of_other_tubes() {
         assert!(matches!(again, Ok(Tagged::Duplicate { .. })), "{place}");
         ids.push(id);
     }
-    // One job per tube can be reserved at a time.
+    // At most one job per tube can be reserved at a time.
     let worker = engine.connect();
     for place in 0..100 {
         engine.watch(worker, &name_of(place), NOW).expect("room");
@@ -468,7 +467,7 @@ fn buried_jobs_of_one_key_are_no_reason_to_refuse_it() {
             assert!(engine.bury(client, id, 0, NOW), "{round}");
             buried.push(id);
         }
-        // A kicked job is found again, and buried jobs can be deleted in any order.
+        // The key of a kicked job finds this job again. Buried jobs can be deleted in any order.
         assert!(engine.kick_job(buried[3], NOW));
         let options = JobOptions { dedup_key, ..JobOptions::default() };
         assert_eq!(engine.submit(client, b"t", job(b"x"), options, NOW).map(|it| it.id), Ok(buried[3]));
@@ -480,7 +479,7 @@ fn buried_jobs_of_one_key_are_no_reason_to_refuse_it() {
     }
 }
 
-/// A limit of a tube must not use more shared resources than the tube itself.
+/// A limit for one tube must not take more of a shared resource than the tube itself.
 #[test]
 fn each_tube_may_have_a_limit() {
     let mut engine = Engine::new(Limits::NONE);

@@ -1,4 +1,4 @@
-//! The statistics of the model, counted from scratch for each request, and its peek commands.
+//! The statistics and peek commands of the model. Statistics are counted from scratch for each request.
 
 use super::super::{
     Account, ClientId, JobCounts, JobId, JobStats, Span, State, Stats, Time, TubeStats, JOB_COST, RULES_COST,
@@ -88,7 +88,7 @@ impl Model {
             pauses: tube.pauses,
             pause: tube.pause.map_or(Span::ZERO, |(length, _)| length),
             pause_left: tube.pause.map_or(Span::ZERO, |(_, until)| until.since(now)),
-            // Compared separately.
+            // `comparing` compares the times and settings separately.
             times: None,
             settings: None,
         })
@@ -122,7 +122,7 @@ impl Model {
                 Place::Reserved { by, .. } => self.client(by).map(|client| client.connection),
                 _ => None,
             },
-            // No client reports progress.
+            // The model has no progress reports.
             progress: None,
         })
     }

@@ -1,4 +1,4 @@
-//! The costs of groups, in steps and in bytes charged.
+//! Tests of the costs of groups, in steps and in bytes charged.
 
 use super::super::*;
 

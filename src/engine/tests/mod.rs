@@ -8,10 +8,10 @@
 //! - `edges` detects small mistakes in the code that all other tests miss.
 //! - `script` generates runs from a seed.
 //! - `runs` performs the generated runs and reduces failing runs; `tests/crash` adds restarts from the log.
-//! - `small` tries all short sequences of calls in a small world.
+//! - `small` tries all short sequences of calls with few clients, jobs and tubes.
 //! - `rules` tests the subtle rules one by one.
 //! - `tagged` measures the costs of tags and their commands.
-//! - `worlds` tests large amounts of work in turns of few steps.
+//! - `worlds` tests large amounts of work with small step budgets.
 
 mod calls;
 mod comparing;

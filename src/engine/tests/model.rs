@@ -38,13 +38,13 @@ pub enum Place {
         since: Time,
         until: Time,
     },
-    /// Buried jobs are ordered by `turn`.
+    /// The jobs are kicked in the order of `turn`.
     Buried {
         turn: u64,
     },
-    /// Waits for members of groups to end.
+    /// The job waits until members of groups have ended.
     Held,
-    /// A schedule, with the time at which it is due.
+    /// The job is a schedule, and is due at this time.
     Scheduled {
         due: Time,
     },
@@ -96,7 +96,7 @@ pub struct Tube {
 #[derive(Clone, Debug)]
 pub struct ClientState {
     pub id: ClientId,
-    /// The number of connections when the client connected.
+    /// The sequence number of the connection.
     pub connection: u32,
     pub used: Name,
     pub watched: Vec<Name>,
@@ -211,8 +211,8 @@ impl Model {
         self.clients.push(ClientState { id, connection, used: "default", watched, producer: false, worker: false });
     }
 
-    /// Disconnects a client. Its jobs become ready in the order of service, which is not counted as releases. Tubes
-    /// that only this client watched are closed from the last to the first, followed by the used tube.
+    /// Disconnects a client. Its jobs become ready in the order of service, but the disconnect does not count as a
+    /// release. Tubes that only this client watched are closed from the last to the first, followed by the used tube.
     pub fn disconnect(&mut self, id: ClientId, now: Time) {
         self.cancel_wait(id);
         let order = |&id: &JobId| (self.job(id).expect("a job").pri, id);
@@ -237,7 +237,7 @@ impl Model {
         self.tubes.push(Tube { name, pause: None, total_jobs: 0, deletes: 0, pauses: 0, opener });
     }
 
-    /// Finds or creates a tube. A client that opened more tubes than are left cannot open another tube.
+    /// Finds or creates a tube. A client that opened more tubes than can still be opened cannot create another tube.
     fn find_or_create(&mut self, client: ClientId, name: Name) -> Result<(), OverLimit> {
         if self.tube(name).is_some() {
             return Ok(());
@@ -295,7 +295,7 @@ impl Model {
         Ok(many + 1)
     }
 
-    /// Stops watching a tube. The last tube of the watch list replaces the ignored tube.
+    /// Stops watching a tube. The last tube of the watch list takes its position.
     pub fn ignore(&mut self, client: ClientId, name: Name) -> Option<usize> {
         let watched = &mut self.client_mut(client).watched;
         if watched == &[name] {
@@ -309,7 +309,7 @@ impl Model {
         Some(many)
     }
 
-    /// Pauses a tube, which replaces an earlier pause. A length of zero ends the pause.
+    /// Pauses a tube, or ends the pause if `length` is zero. A new pause replaces an earlier pause.
     pub fn pause(&mut self, name: Name, length: Span, now: Time) -> bool {
         if self.tube(name).is_none() {
             return false;
@@ -323,7 +323,7 @@ impl Model {
 }
 
 impl Model {
-    /// Puts a job. IDs start at 1, and refused jobs have no ID.
+    /// Puts a job. The first job has the ID 1. Refused jobs do not use up IDs.
     pub fn put(
         &mut self,
         client: ClientId,
@@ -338,7 +338,7 @@ impl Model {
         Ok(id)
     }
 
-    /// Creates a job without serving it to a client.
+    /// Creates a job. Does not serve waiting clients.
     fn take_in(
         &mut self,
         tube: Name,
@@ -516,8 +516,8 @@ impl Model {
         self.jobs.iter().filter(fits).filter(free).map(|job| (job.pri, job.id)).min().map(|(_, id)| id)
     }
 
-    /// Serves waiting clients until no waiting client can be served. The best job goes first, to the client that has
-    /// waited longest for its tube.
+    /// Assigns ready jobs to waiting clients until no client can get a job. The best job goes first, to the client that
+    /// has waited longest for the job's tube.
     fn serve(&mut self, now: Time) {
         let watches = |client: ClientId, tube: Name| self.client(client).is_some_and(|it| it.watched.contains(&tube));
         let meets = |job: &Job| {

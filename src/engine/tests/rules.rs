@@ -2,7 +2,7 @@
 
 use super::super::*;
 
-/// An engine with a clock. All invariants are checked when time passes or events are taken.
+/// An engine with a clock. Its methods check all invariants when time passes or events are taken.
 struct Queue {
     engine: Engine,
     now: Time,
@@ -91,7 +91,7 @@ impl Queue {
         self.now = end;
     }
 
-    /// Advances the clock without ticks, and then processes all events in one tick.
+    /// Advances the clock without ticks, and then processes all due events at the new time.
     fn stall(&mut self, span: Span) {
         self.now = self.now + span;
         while !self.engine.tick(self.now) {}

@@ -58,7 +58,7 @@ fn with_what_beanstalkd_has_not_in_turns_of_few_steps() {
     play_seeds(Kind::ExtendedSteps, 40);
 }
 
-/// Runs `percent` percent of the seeds as runs of one kind.
+/// Runs `percent` percent of the seeds as runs of this kind.
 fn play_seeds(kind: Kind, percent: u64) {
     let seeds: u64 = option_env!("BEANPOLE_SEEDS").map_or(SEEDS, |seeds| seeds.parse().expect("a number of seeds"));
     for seed in 0..(seeds * percent).div_ceil(100) {
@@ -100,7 +100,7 @@ fn play_list(stage: &Stage, calls: &Calls) -> Result<(), String> {
     play(stage, &mut |_| rest.next().cloned())
 }
 
-/// Makes calls until `next` returns `None` or a call fails.
+/// Makes the calls from `next` until `next` returns `None` or a call fails.
 fn play(stage: &Stage, next: &mut dyn FnMut(&Model) -> Option<(Time, Call)>) -> Result<(), String> {
     let mut engine = Engine::new(stage.limits.clone());
     let mut model = Model::new(stage.limits.clone());

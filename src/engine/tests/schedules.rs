@@ -1,4 +1,4 @@
-//! The costs of schedules, and late or refused runs.
+//! Tests of schedules: their costs, and late or refused runs.
 
 use super::super::*;
 
@@ -74,7 +74,7 @@ fn a_refused_copy_is_put_as_soon_as_it_can_be() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
     put(&mut engine, client, "a", "60", 0, at(0));
-    // Enough memory to replace a schedule, but not for a copy with its key.
+    // Enough memory for a schedule, but not also for a copy.
     let short = Limits { max_memory: engine.memory().total() + 100, ..Limits::NONE };
     let mut engine = Engine::new(short);
     let client = engine.connect();
@@ -98,7 +98,7 @@ fn dead_letters_do_not_keep_later_runs_from_failing_too() {
         engine.check();
     }
     assert_eq!(engine.stats().jobs.buried, 3);
-    // No schedule takes the key of a job that is put into the tube.
+    // The next put uses the same key in the dead-letter tube, where the buried copies do not count.
     engine.use_tube(client, b"dead").expect("a tube");
     let mut again = || {
         let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(60), body: Body::from(b"x".as_slice()) };

@@ -10,7 +10,7 @@ use super::model::{GroupTie, JobTags, Model, Name, Place, Settings};
 /// The names of tubes. Each run uses the first few.
 const NAMES: [Name; 6] = ["default", "a", "mail", "x-y", "b.2", "a-tube-with-a-longer-name"];
 
-/// Priorities with frequent ties, with values around the limit of urgency, and with the largest value.
+/// Priorities: a duplicate to cause ties, values around the limit of urgent jobs, and the maximum.
 const PRIORITIES: [Priority; 6] = [0, 7, 7, 1023, 1024, u32::MAX];
 
 /// The maximum number of jobs in a run, small enough to check quickly.
@@ -50,20 +50,20 @@ impl Dice {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Every event happens at its own time.
+    /// No two events happen at the same time.
     Moments,
     /// All durations are multiples of half a second, so that many events are simultaneous.
     Ties,
-    /// Memory, tubes or watches are scarce, or the server drains before the end.
+    /// Memory, tubes or watches are scarce, or the server enters drain mode before the end.
     Limits,
     Crowd,
-    /// Turns have few steps, so that verbs take as many turns as possible.
+    /// The step budget is small, so that methods need as many calls as possible.
     Steps,
     /// Calls include tags, and commands that beanstalkd does not have.
     Extended,
     /// Like `Extended`, with many simultaneous events.
     ExtendedTies,
-    /// Like `Extended`, in turns of few steps.
+    /// Like `Extended`, with a small step budget.
     ExtendedSteps,
 }
 
@@ -72,19 +72,19 @@ pub enum Kind {
 pub struct Script {
     dice: Dice,
     coarse: bool,
-    /// `true` if half of the calls are extensions to beanstalkd.
+    /// `true` if half of the calls use extensions to beanstalkd.
     extended: bool,
     /// `true` if verbs are called even while events are due.
     hasty: bool,
     drains: bool,
     jobs: usize,
-    /// The share of puts in the work, in 48ths. With few puts clients wait, and with many puts jobs wait.
+    /// The number of puts in 48 calls of [`Script::work`]. With few puts, clients wait, and with many puts, jobs wait.
     puts: u64,
     /// The maximum number of events per tick. Runs with many simultaneous events use small values, because the number
     /// of possible results grows quickly.
     tick: usize,
     names: &'static [Name],
-    /// The steps of a turn, if limited.
+    /// The step budget of each call, or `None` if unlimited.
     pub steps: Option<u64>,
     pub limits: Limits,
     pub start: Time,
@@ -108,7 +108,7 @@ impl Script {
             hash_secret: dice.roll(),
             ..Limits::NONE
         };
-        // With late clients, the model expires all jobs at once, but the engine does not with few steps.
+        // `hasty` requires unlimited steps, because in a late call the model ends all overdue reservations at once.
         let (hasty, drains) = (dice.percent(30) && steps.is_none(), dice.percent(short));
         let puts = [4, 8, 12, 18][dice.below(4) as usize];
         let (jobs, puts) = if kind == Kind::Crowd { (CROWD, 34) } else { (JOBS, puts) };
@@ -203,7 +203,7 @@ impl Script {
         there.map_or(JobId(self.dice.below(model.total_jobs() + 3)), |job| job.id)
     }
 
-    /// Returns a client and a job, which in most cases the client holds.
+    /// Returns a client and a job. In most cases, the client holds the job.
     fn hand(&mut self, model: &Model) -> (ClientId, JobId) {
         let held = model.jobs.iter().filter_map(|job| match job.place {
             Place::Reserved { by, .. } => Some((by, job.id)),
@@ -290,7 +290,7 @@ impl Script {
             (68.., _) => Call::Revoke(job, self.priority()),
             (60.., _) => Call::Fail { client, job, pri: self.priority(), reason: self.name() },
             (0..24, _) if !full => self.put_tagged(model),
-            // In few steps, a batch can end even if there are more jobs.
+            // With a small step budget, a batch can end even if there are more jobs.
             (24..30, Some(client)) if self.steps.is_none() => Call::ReserveMore(client),
             (30..33, Some(client)) => Call::Wait { client, job: self.job(model), timeout: self.wait(6, 10) },
             (33..35, _) => Call::TouchAll(client),

@@ -1,4 +1,4 @@
-//! Reduction of a failing run to the few steps that matter.
+//! Reduction of a failing test run to the few steps that cause the failure.
 //!
 //! Owns the reduction, and the conversion of panics to errors, which suppresses the output of panics. The simulation in
 //! `tests/sim` also uses this file. Must not depend on the type of the steps.

@@ -1,8 +1,8 @@
-//! Small worlds: every sequence of calls, up to a certain length, by two clients with three jobs in two tubes.
+//! Tests every sequence of calls, up to a certain length, by two clients with three jobs in two tubes.
 //!
-//! Owns the list of calls and the equivalence of worlds. In each reachable world, each call is made once on the engine
-//! and on the model, and the results are compared. `BEANPOLE_DEPTH=6 cargo test --release --lib small` sets the length,
-//! which is read at compile time.
+//! Owns the list of calls and the equivalence of worlds. A world is the state of the queue after a sequence of calls.
+//! In each world, each call is made once on the engine and on the model, and the results are compared.
+//! `BEANPOLE_DEPTH=6 cargo test --release --lib small` sets the length, which is read at compile time.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -19,7 +19,7 @@ const DEPTH: usize = 4;
 const JOBS: usize = 3;
 const NAMES: [Name; 2] = ["default", "b"];
 
-/// The calls that led to a world, in reverse order.
+/// The calls that led to a state of the queue, in reverse order.
 struct Path {
     before: Option<Rc<Path>>,
     at: Time,

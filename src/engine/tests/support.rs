@@ -67,7 +67,7 @@ impl JobCounts {
 }
 
 impl<K: Ord + Copy> Heap<K> {
-    /// Panics unless every member comes after its parent and has the right position.
+    /// Panics unless the members are in heap order and have the right positions.
     pub fn check(&self, mut place_of: impl FnMut(u32) -> u32) {
         for (index, (key, member)) in self.entries.iter().enumerate() {
             assert_eq!(place_of(*member), self.left + index as u32, "a member of a heap knows its place");

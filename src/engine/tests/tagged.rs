@@ -1,4 +1,4 @@
-//! The costs of tags, in steps and in bytes charged.
+//! Tests of the costs of tags, in steps and in bytes charged.
 
 use super::super::*;
 
@@ -38,7 +38,7 @@ fn very_many_jobs_that_are_held_up_cost_nobody_a_step() {
         let first = engine.reserve_more(client, now).map(|job| (job.priority(), job.id())).expect("one of the key");
         assert!(before < (first.0, first.1 .0), "in the order of service");
         before = (first.0, first.1 .0);
-        // The only other available job is the job without a key.
+        // All other ready jobs have a key that has reached its limit.
         let other = engine.reserve_more(client, now).map(|job| (job.priority(), job.id())).expect("one without");
         assert_eq!(other.0, 100);
         assert!(engine.reserve_more(client, now).is_none());
@@ -122,7 +122,7 @@ fn all_that_is_held_is_touched_in_turns_of_few_steps() {
     engine.check();
 }
 
-/// Returns the ages of the oldest ready and buried job, and the number of turns taken with `steps` steps per turn.
+/// Returns the ages of the oldest ready job and the oldest buried job, and the number of calls with `steps` steps each.
 fn ask_ages(engine: &mut Engine, mut find: FindOldest, steps: u64, now: Time) -> ([Span; 3], u64) {
     let mut turns = 1;
     engine.grant_steps(steps);
@@ -157,7 +157,7 @@ fn the_oldest_job_of_a_tube_is_looked_for_once() {
     let (found, turns) = ask(&mut engine);
     assert!(found == age(5000) && turns > 10, "{found:?} in {turns}");
     assert_eq!(ask(&mut engine), (age(5000), 1), "it is known");
-    // An abandoned search has no effect, and a continued search notices later changes.
+    // A search that is abandoned has no effect. A search that is continued notices a release in between.
     engine.reserve_job(client, kept[0], now).expect("a job");
     kept[1..240].iter().for_each(|id| assert!(engine.delete(client, *id, now)));
     let mut given_up = FindOldest::new((*b"t").into());

@@ -1,4 +1,5 @@
-//! Notification of very many clients about one job: a few clients per turn, with a single copy of the content.
+//! Tests notifications of very many clients about one job: a few clients per call, with one copy of the content for
+//! all.
 //!
 //! Owns the test scenarios; `worlds` counts the steps.
 

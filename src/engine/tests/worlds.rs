@@ -1,29 +1,28 @@
-//! The worst cases: very many jobs are held, kicked, due, awaited or listed, and no call exceeds the steps of its turn.
+//! The worst cases: very many jobs are held, kicked, due, awaited or listed, and no call exceeds its step budget.
 //!
-//! Owns the counting of steps. A call can exceed its budget by one piece of work, independent of the size of the world.
-//! Between the turns of a small world, all invariants must hold.
-//! the turns of a smaller world every invariant holds.
+//! Owns the counting of steps. A call can exceed its budget by one piece of work, whose size does not depend on the
+//! number of jobs. In a world of at most [`SMALL`] items, all invariants are checked after each call.
 
 use super::super::data::{MOVE, NOTIFY, TUBE};
 use super::super::*;
 
 const TURN: u64 = 1000;
 
-/// The steps of the largest indivisible piece of work: all watches of a client with a short list.
+/// The steps of the largest indivisible piece of work, which processes all watches of a client with a short list.
 const PIECE: u64 = 2 * FEW_WATCHED as u64 + 4 * MOVE + TUBE;
 
-/// The maximum size of a world in which all invariants are checked between turns.
+/// The maximum number of items with which all invariants are checked after each call.
 pub const SMALL: usize = 300;
 
-/// The default size of a large world. `BEANPOLE_WORLD=1000000 cargo test --release --lib worlds` sets the size at
-/// compile time, because the engine must not read the environment.
+/// The default number of items in a large world. `BEANPOLE_WORLD=1000000 cargo test --release --lib worlds` sets the
+/// number at compile time, because the engine must not read the environment.
 const USUAL: usize = 40_000;
 
 fn large() -> usize {
     option_env!("BEANPOLE_WORLD").map_or(USUAL, |size| size.parse().expect("a number"))
 }
 
-/// An engine, and the totals of its turns.
+/// An engine, a clock, and the totals of all calls.
 pub struct Turns {
     pub engine: Engine,
     pub now: Time,
@@ -34,14 +33,14 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Creates a world for `size` items of any kind. A small world has short turns.
+    /// Creates an engine for a test with `size` items of any kind. The step budget is smaller if there are few items.
     pub fn new(size: usize) -> Turns {
         let (steps, few_watched) = if size <= SMALL { (7, 0) } else { (TURN, FEW_WATCHED) };
         let engine = Engine::new(Limits { few_watched, wakeups: 0, ..Limits::NONE });
         Turns { engine, now: Time::from_nanos(1 << 60), steps, turns: 0, events: 0, checks: size <= SMALL }
     }
 
-    /// Makes one call in its own turn.
+    /// Makes one call with a new step budget.
     pub fn turn<R>(&mut self, call: impl FnOnce(&mut Engine, Time) -> R) -> R {
         self.engine.grant_steps(self.steps);
         let result = call(&mut self.engine, self.now);
@@ -63,14 +62,14 @@ impl Turns {
         result
     }
 
-    /// Calls a verb until it is done. Returns the number of turns.
+    /// Calls a method of the engine until it is done. Returns the number of calls.
     pub fn verb(&mut self, mut call: impl FnMut(&mut Engine, Time) -> Progress) -> u64 {
         let before = self.turns;
         while self.turn(&mut call) == Progress::More {}
         self.turns - before
     }
 
-    /// Completes the deferred work. Returns the number of turns.
+    /// Completes the deferred work. Returns the number of calls.
     pub fn rest(&mut self) -> u64 {
         let before = self.turns;
         while self.engine.has_deferred() {
@@ -79,7 +78,7 @@ impl Turns {
         self.turns - before
     }
 
-    /// Asserts that the number of turns is plausible for `pieces` pieces of work of one to forty steps each.
+    /// Asserts that the number of calls, `turns`, is plausible for `pieces` pieces of work of one to forty steps each.
     pub fn took(&self, turns: u64, pieces: usize) {
         let (least, most) = (pieces as u64 / (self.steps + PIECE), pieces as u64 * 40 / self.steps + 20);
         assert!((least..=most).contains(&turns), "{turns} turns for {pieces}, which should be {least} to {most}");
@@ -115,7 +114,7 @@ impl Turns {
     }
 }
 
-/// Runs a test in a small world and in a large world.
+/// Runs a test with few items and with many items.
 pub fn in_both(test: impl Fn(&mut Turns, usize)) {
     for size in [SMALL, large()] {
         test(&mut Turns::new(size), size);
@@ -203,8 +202,7 @@ fn a_reserve_over_very_many_tubes_finds_the_best_job_or_waits_in_all() {
             let held = world.engine.jobs().filter(|job| job.state() == State::Reserved);
             assert_eq!(held.map(|job| job.priority()).max(), Some(pri));
         }
-        // No job is left. The client receives a timeout, or is queued in each tube and later receives a job in as many
-        // steps as any other client.
+        // No job is left, so this client receives a timeout. The next wait enters the queue of each tube.
         world.ask(worker, Some(Span::ZERO));
         world.rest();
         assert_eq!((world.events, world.engine.stats().waiting), (4, 0));
@@ -228,7 +226,7 @@ fn a_wait_ends_while_its_search_goes_on() {
         for _ in 0..10 {
             world.turn(Engine::go_on);
         }
-        // The default tube is the first tube in the client's list.
+        // The default tube is the first tube in the client's watch list.
         world.put(producer, 1, Span::ZERO);
         world.rest();
         world.turn(|_, _| ());
@@ -263,7 +261,7 @@ fn a_gearman_worker_with_very_many_functions_sleeps_grabs_and_forgets_them() {
             })
             .expect("room");
         assert_eq!(world.events, 1, "it is woken");
-        // Complete the deferred work, as the server does before every turn.
+        // Complete the deferred work, as the server does before it executes commands.
         world.rest();
         let mut grabbed = false;
         let turns = world.verb(|engine, now| match engine.grab(worker, now) {
@@ -308,7 +306,7 @@ fn a_worker_gets_its_job_though_its_sleep_is_still_searched_for() {
         let mut grabbed = None;
         world.verb(|engine, now| match engine.grab(worker, now) {
             Grab::More => {
-                // Turns of other clients occur between the turns of the verb.
+                // The server executes other clients' commands and deferred work between the calls of `grab`.
                 let left = engine.steps().left();
                 engine.go_on(now);
                 assert!(left == 0 || engine.steps().used() > 0, "they do not go on for nothing");
@@ -435,7 +433,7 @@ fn a_tube_that_goes_on_with_very_many_who_wait_serves_them_in_order() {
         assert!(world.engine.pause(DEFAULT, Span::from_secs(10), world.now));
         world.put(producer, size, Span::ZERO);
         world.turn(|engine, now| assert!(engine.pause(DEFAULT, Span::ZERO, now)));
-        // No client is served before it connects.
+        // A client that connects now must not overtake the waiting clients.
         let late = world.engine.connect();
         world.turn(|engine, now| assert!(matches!(engine.reserve(late, Some(Span::ZERO), now), Reserve::NoJob(_))));
         let turns = world.rest();
@@ -562,7 +560,7 @@ fn a_search_for_a_reserved_job_ends_beside_a_worker_that_gives_each_back() {
         if progress == Progress::Done {
             break found;
         }
-        // Ten jobs are reserved at any time, each only for a turn or two.
+        // Ten jobs are always reserved, but each job only for a few calls.
         for number in 0..10 {
             assert!(world.engine.release(worker, ids[(turns * 10 + number) % SMALL], 0, Span::ZERO, world.now));
             reserved(&mut world, ids[((turns + 1) * 10 + number) % SMALL]);

@@ -1,6 +1,6 @@
-//! Losses of reservations: when clients disconnect or release all their jobs.
+//! The end of reservations when a client disconnects or releases all its jobs.
 //!
-//! Owns the removal of a client, which takes several turns if the client holds many jobs. Must not decide what happens
+//! Owns the removal of a client, which takes several calls if the client holds many jobs. Must not decide what happens
 //! to the jobs: `completion` does.
 //!
 //! Enforces promise P10.
@@ -9,12 +9,12 @@
 use crate::engine::data::{Cause, ClientId, Deferred, IdleState, Job, JobFlag, JobId, Progress, Time, MOVE, NIL};
 use crate::engine::Engine;
 
-/// The progress of [`Engine::give_back`] across turns.
+/// The progress of [`Engine::give_back`] between calls.
 #[derive(Clone, Copy, Debug)]
 pub struct GiveBack {
     /// All jobs from this heap index on have been checked.
     at: usize,
-    /// The number of jobs that the client held at the end of the last turn.
+    /// The number of jobs that the client held at the end of the last call.
     held: usize,
 }
 
@@ -33,8 +33,8 @@ impl Engine {
         }
     }
 
-    /// Continues to disconnect `client`. Releases the jobs in the order of priority and ID, as if all jobs were
-    /// released at once.
+    /// Continues to disconnect `client`. The order of released jobs is the same as if all jobs were released in a
+    /// single call.
     pub(in crate::engine) fn disconnect_on(&mut self, client: ClientId, now: Time) -> Progress {
         loop {
             let state = &mut self.clients[client];
@@ -88,14 +88,14 @@ impl Engine {
             ids.sort_unstable();
             self.agenda.steps.take(ids.len() as u64 * MOVE);
             for id in ids {
-                // Other clients may be served during the loop, but cannot take jobs that `client` still holds.
+                // Other clients may be served during the loop, but cannot get jobs that `client` still holds.
                 let slot = self.store.jobs.find(id).expect("a job that it holds");
                 self.end_reservation(slot, Cause::HangUp, now);
             }
             return Progress::Done;
         }
         // Iterate backwards, because the last job, which has been checked, replaces a removed job. If other
-        // reservations have ended since the last turn, start again.
+        // reservations have ended since the last call, start again.
         let same = position.filter(|position| position.held == held.len());
         let mut at = same.map_or(held.len(), |position| position.at);
         while at > 0 {

@@ -1,7 +1,7 @@
 //! Flushes of tubes, and the search for a reserved job.
 //!
-//! Owns the progress of flush and search across turns. A flush ignores jobs that are put after its start, because it
-//! would otherwise never end. Must not assign jobs to clients.
+//! Owns the progress of flushes and searches between calls. A flush ignores jobs that are put after its start, because
+//! it would otherwise never end. Must not assign jobs to clients.
 //!
 //! Touches: agenda, clients, store, tubes.
 
@@ -10,13 +10,14 @@ use crate::engine::data::{
 };
 use crate::engine::Engine;
 
-/// The states whose jobs are in a queue of their tube, in the order in which a flush deletes the jobs.
+/// The states whose jobs are in a queue of the tube, in the order in which a flush deletes the jobs.
 const QUEUED: [State; 3] = [State::Buried, State::Delayed, State::Ready];
 
-/// The number of found jobs that a search remembers, because some jobs may be released before the search ends.
+/// The maximum number of found jobs that a search stores, because the first jobs may be released before the search
+/// ends.
 const CANDIDATES: usize = 16;
 
-/// The progress of [`Engine::peek_reserved`] across turns.
+/// The progress of [`Engine::peek_reserved`] between calls.
 #[derive(Debug)]
 pub struct FindReserved {
     from: u32,
@@ -49,7 +50,7 @@ impl Engine {
         if progress == Progress::Done {
             self.close_operation(&mut flush.open);
         }
-        // Deleted reservations may have blocked jobs of other tubes by a concurrency key.
+        // The deleted jobs may include reserved jobs that blocked jobs of other tubes with the same concurrency key.
         self.serve_unblocked(now);
         progress
     }
@@ -111,7 +112,7 @@ impl Engine {
     }
 
     /// Returns the reserved job whose time to run ends first, in the tube that `client` uses. A search that takes
-    /// several turns can instead return a job that was reserved during the search.
+    /// several calls can instead return a job that was reserved during the search.
     pub fn peek_reserved(&mut self, client: ClientId, find: &mut FindReserved) -> (Progress, Option<JobView<'_>>) {
         let number = self.clients[client].used;
         if self.tubes.get(number).counts.reserved == 0 {

@@ -1,8 +1,8 @@
-//! Verbs for single jobs, for all jobs of a client, and for operators, who name tubes. Also measures waiting and
-//! running times.
+//! Commands for single jobs, for all jobs of a client, and for the jobs of a tube. Also measures waiting and running
+//! times.
 //!
-//! Owns delete, release, bury, revoke, touch, kick and peek. Must not decide which client gets which job, or what the
-//! end of a job means: `completion` does.
+//! Owns delete, release, bury, revoke, touch, kick and peek. Must not decide which client gets which job, or what
+//! happens when a job ends: `completion` does.
 //!
 //! Touches: agenda, clients, store, tubes.
 
@@ -30,14 +30,14 @@ impl Kick {
     }
 }
 
-/// The progress of [`Engine::touch_all`] across turns.
+/// The progress of [`Engine::touch_all`] between calls.
 #[derive(Clone, Copy, Debug)]
 pub struct TouchAll {
     begin: Time,
-    /// The heap index of the next job to check. All earlier jobs are done.
+    /// The heap index of the next job to touch. The jobs at smaller indexes have been touched.
     at: usize,
-    /// The number of jobs that the client held at the end of the last turn. A different number means that jobs have
-    /// moved in the heap.
+    /// The number of jobs that the client held at the end of the last call. If the number has changed, the jobs have
+    /// different positions in the heap.
     held: usize,
 }
 
@@ -111,8 +111,8 @@ impl Engine {
         buried
     }
 
-    /// Takes a reserved job from its holder and buries the job with this priority. Returns `false` if the job is not
-    /// reserved. Commands of the former holder do not find the job until it is kicked.
+    /// Ends the reservation of a job and buries the job with this priority. Returns `false` if the job is not reserved.
+    /// The former holder cannot use the job until it is kicked.
     pub fn revoke(&mut self, id: JobId, pri: Priority, now: Time) -> bool {
         let Some(slot) = self.find_job(id, |job| job.state() == State::Reserved) else { return false };
         let holder = ClientId(self.store.jobs.get(slot).holder);
@@ -128,8 +128,8 @@ impl Engine {
         true
     }
 
-    /// Returns `true` if the job in `slot` was revoked and has been buried since. With `from`, also requires that the
-    /// job was revoked from this client.
+    /// Returns `true` if the job in `slot` was revoked and has been buried since. If `from` is `Some`, also requires
+    /// that this client was the holder.
     pub(in crate::engine) fn is_revoked(&self, slot: u32, from: Option<ClientId>) -> bool {
         let job = self.store.jobs.get(slot);
         let revoked = self.extras_at(slot).and_then(|extras| extras.rare()?.revoked);
@@ -152,7 +152,7 @@ impl Engine {
 
     /// Kicks buried jobs of the tube that `client` uses, longest buried first. If no job is buried, kicks delayed jobs,
     /// next due first. Returns [`Progress::More`] if the step budget or the log space is used up before `kick.left`
-    /// jobs have been kicked. Gives up and returns [`Progress::Done`] if no log space is left at all.
+    /// jobs have been kicked. Without any log space, returns [`Progress::Done`].
     pub fn kick(&mut self, client: ClientId, kick: &mut Kick, now: Time) -> Progress {
         self.kick_tube(self.clients[client].used, kick, now)
     }
@@ -176,8 +176,8 @@ impl Engine {
         }
     }
 
-    /// Kicks the buried, delayed or held job with this ID, in any tube. Ends the lease of a leased job, and runs a
-    /// schedule. Returns `false` for other jobs.
+    /// Kicks the buried, delayed or held job with this ID, in any tube. A kick also ends the lease of a leased job, and
+    /// runs a schedule. Returns `false` for other jobs.
     pub fn kick_job(&mut self, id: JobId, now: Time) -> bool {
         let Some(slot) = self.store.jobs.find(id) else { return false };
         let job = self.store.jobs.get(slot);
@@ -220,8 +220,8 @@ impl Engine {
         slot.map(|slot| self.store.jobs.view(slot))
     }
 
-    /// Reserves one more job of the tubes that `client` watches, without waiting. Returns `None` if no job is found in
-    /// the current turn.
+    /// Reserves one more job from the tubes that `client` watches, without waiting. Returns `None` if there is no job,
+    /// or if the step budget is used up.
     pub fn reserve_more(&mut self, client: ClientId, now: Time) -> Option<JobView<'_>> {
         if self.catch_up(client, now) == Progress::More || self.watches_many(client) {
             return None;
@@ -263,7 +263,7 @@ impl Engine {
                 touch.at += 1;
                 continue;
             }
-            // The job moves down in the heap. Check the job that takes its place next.
+            // The job moves toward the end of the heap. Check the job that takes its place next.
             job.due = due;
             let (position, key) = (job.position(), job.due_key());
             self.clients[client].reserved_mut().change(position, key, &mut self.store.jobs);
@@ -327,7 +327,7 @@ impl Engine {
     /// Measures the time since the reservation of the job in `slot`.
     pub(in crate::engine) fn count_run(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
-        // The start of a reservation without an end cannot be computed.
+        // The start of a reservation that never ends cannot be computed.
         if job.due == Time::NEVER {
             return;
         }

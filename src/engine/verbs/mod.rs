@@ -1,7 +1,7 @@
 //! The requests that clients can make.
 //!
-//! Owns the list of modules, one for each group of verbs. A verb checks its arguments, applies the rules, and must not
-//! return with a broken invariant.
+//! Owns the list of modules, one for each group of requests. A *verb* is the method that executes a request. Verbs
+//! check their arguments, apply the rules, and must not leave an invariant broken.
 
 pub(super) mod disconnect;
 pub(super) mod flush;

@@ -1,4 +1,4 @@
-//! Verbs that move jobs between tubes. Moved jobs keep their IDs and counts.
+//! Moves of jobs between tubes. Moved jobs keep their IDs and counts.
 //!
 //! Owns the verbs and their progress. Must not decide which client gets which job.
 //!
@@ -9,10 +9,10 @@ use crate::engine::data::{
 };
 use crate::engine::{Engine, OverLimit};
 
-/// The maximum number of jobs that one command skips because they must stay in their tube.
+/// The maximum number of jobs that a command skips because they cannot be moved.
 const MAX_SKIPPED: usize = 4096;
 
-/// The maximum number of jobs that are moved before the queue is read again.
+/// The maximum number of jobs moved per batch, for which the queue is read once.
 const BATCH: u64 = 64;
 
 impl Engine {
@@ -129,7 +129,7 @@ impl Engine {
                 self.move_unchanged(slot, to, NIL);
                 moving.done += 1;
                 if shifts {
-                    // Another job from the same lane has entered the queue and may now be first.
+                    // Another job with the same concurrency key has entered the queue and may now be first.
                     moving.left -= 1;
                     return checked + 1;
                 }

@@ -30,7 +30,7 @@ impl NewSchedule {
         Some(NewSchedule { name, when, recurrence, tags: CopyTags { ttl, tries, backoff, keep, concurrency, groups } })
     }
 
-    /// Returns the log space in bytes, without the body and the name of the tube.
+    /// Returns the log bytes charged for the schedule, excluding the body and the name of the tube.
     fn logged_size(&self) -> usize {
         logged_schedule(self.name.length() + self.when.length() + self.tags.names(), self.tags.groups.len())
     }

@@ -1,6 +1,7 @@
 //! Requests for jobs and for outcomes of jobs.
 //!
-//! Owns reserve, grab, sleep, waiting for an outcome, and the end of a wait. Must not choose the job: `waiting` does.
+//! Owns the methods to reserve a job, to become idle, and to start or end a wait. Must not choose the job: `waiting`
+//! does.
 //!
 //! Touches: agenda, clients, store.
 
@@ -23,7 +24,7 @@ pub enum Reserve<'a> {
 pub enum Grab<'a> {
     Job(JobView<'a>),
     NoJob,
-    /// The search is incomplete. The client must call [`Engine::grab`] again in another turn, before any other verb.
+    /// The search is incomplete. The client must call [`Engine::grab`] again before any other command.
     More,
 }
 
@@ -92,7 +93,7 @@ impl Engine {
         Some(self.store.jobs.view(slot))
     }
 
-    /// Requests a job of the tubes that `client` watches, without waiting. An idle client becomes active.
+    /// Reserves a job from the tubes that `client` watches, without waiting. An idle client becomes active.
     pub fn grab(&mut self, client: ClientId, now: Time) -> Grab<'_> {
         self.clients.mark_worker(client);
         if self.catch_up(client, now) == Progress::More {
@@ -111,7 +112,7 @@ impl Engine {
         let idle_state = std::mem::take(&mut self.clients[client].idle_state);
         self.grant(client, slot, Cause::Reserve, now);
         if let IdleState::Notified(tube) = idle_state {
-            // Several jobs may be ready, possibly in another tube, and only this client has been notified.
+            // Another ready job of the tube may be left, but only this client has been notified of the jobs.
             let taken = self.store.jobs.get(slot).tube;
             self.serve(taken, now);
             if tube != taken && tube != NIL {
@@ -135,7 +136,7 @@ impl Engine {
             return Err(Grab::More);
         }
         let found = self.found(client, &search);
-        // Another client may have taken a job that was found in an earlier turn.
+        // Another client may have taken the job that the search found.
         if found.is_none() && search.best.is_some() {
             self.clients[client].search = Some(Box::new(Search::again()));
             return Err(Grab::More);
@@ -144,11 +145,11 @@ impl Engine {
     }
 
     /// Makes `client` idle, so that an event notifies the client of work. If there is work now, returns `true` instead,
-    /// and the client counts as notified. A client that watches many tubes may be notified of existing work by an
+    /// and the client counts as notified. A client that watches many tubes can be notified of existing work by an
     /// event.
     pub fn sleep(&mut self, client: ClientId, now: Time) -> bool {
         self.clients.mark_worker(client);
-        // If the step budget runs out, ticks expire the remaining overdue reservations.
+        // If the step budget runs out, [`Engine::tick`] ends the remaining overdue reservations.
         let _ = self.catch_up(client, now);
         let idle_state = self.clients[client].idle_state;
         self.become_active(client);
@@ -236,8 +237,8 @@ impl Engine {
         true
     }
 
-    /// Removes the job with the extras `number`, because no client will query the outcome. A reserved job is removed
-    /// when the reservation ends.
+    /// Removes the job with these extras, because no client will query the outcome. A reserved job is removed when the
+    /// reservation ends.
     fn orphan(&mut self, number: u32) {
         if self.store.extras.is_left(number) {
             return;
@@ -273,8 +274,8 @@ impl Engine {
         }
     }
 
-    /// Ends the wait for a job that [`Engine::run`] submitted, after the last try ended without an outcome. Removes the
-    /// job.
+    /// Ends the wait of the client that submitted a job with [`Engine::run`], because the last try ended without an
+    /// outcome. Removes the job, whose extras have this number.
     pub(in crate::engine) fn end_run(&mut self, number: u32) {
         let mut clients = self.store.extras.attached(number);
         let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;
@@ -286,7 +287,7 @@ impl Engine {
         self.take_back(number);
     }
 
-    /// Removes the job with the extras `number`, if no client will query the outcome.
+    /// Removes the job with these extras, if no client will query the outcome.
     fn take_back(&mut self, number: u32) {
         if let Some(slot) = self.store.extras.orphaned(number) {
             self.remove_job(slot, Outcome::Gone);

@@ -62,7 +62,7 @@ impl Engine {
             options.dedup_key = DedupKey::Body(Some(self.fingerprints().of(job.body.bytes())));
         }
         if let Some(slot) = self.find_duplicate(&options.dedup_key, tube, job.body.len())? {
-            // The reply promises that the existing job is stored, even if another client submitted the job.
+            // The reply to this client will say that the existing job is stored.
             self.changed(Change::Promise(slot));
             if matches!(options.dedup_key, DedupKey::Id(_)) {
                 return Err(Refused::Duplicate);
@@ -105,7 +105,7 @@ impl Engine {
             attach: true,
             ..JobOptions::default()
         };
-        // `submit` can already assign the job to a worker, but nothing reads the flag before this function returns.
+        // `submit` may have assigned the job to a worker, but no code reads the flag before this function returns.
         let submitted = self.submit(client, tube, job, options, now)?;
         let slot = self.store.jobs.find(submitted.id).expect("a job that was just put");
         let number = self.store.extras.of(slot);
@@ -198,8 +198,8 @@ impl Engine {
     /// Creates extras for the job in `slot`, which must not have extras.
     pub(in crate::engine) fn new_extras(&mut self, slot: u32, dedup_key: DedupKey, expires: Time) -> u32 {
         let job = self.store.jobs.view(slot);
-        // Include the job ID in the hash of an empty body. Empty bodies are never looked up, and equal hashes would
-        // form a long chain.
+        // Include the job ID in the hash of an empty body, which is never looked up. Otherwise all empty bodies would
+        // be in one hash chain.
         let is_empty = matches!(dedup_key, DedupKey::Body(_)) && job.body().is_empty();
         let empty = is_empty.then_some(job.id);
         let dedup_key = match dedup_key {

@@ -11,7 +11,7 @@ use crate::engine::{Engine, Refused};
 
 #[derive(Clone, Debug, Default)]
 pub struct Tags {
-    /// The name of the tube; `None` for the tube that the client uses.
+    /// The name of the tube. `None` means the tube that the client uses.
     pub tube: Option<Box<[u8]>>,
     /// The text for [`Recurrence::parse`](crate::engine::Recurrence::parse), if the job is a schedule.
     pub recurs: Option<Name>,
@@ -56,12 +56,12 @@ impl Engine {
         let known = self.tube_of_tags(client, &tags);
         let Tags { tube, options, .. } = tags;
         if let DedupKey::Name(key) = &options.dedup_key {
-            // Search even if the tube does not exist yet, because a key that no later put could find must be refused
-            // now.
+            // Search even if the tube does not exist yet: a key that is in too many tubes to be found later must be
+            // refused now.
             if let Some(slot) = self.find_keyed(&options.dedup_key, known.unwrap_or(NIL))? {
                 return self.duplicate(slot, new.pri);
             }
-            // The client may use no tube if the tags name a tube.
+            // `used` is only valid if the tags do not name a tube.
             let tube = tube.as_deref().unwrap_or_else(|| &self.tubes.get(used).name);
             if let Some(id) = self.find_ended(tube, key, now) {
                 self.changed(Change::PromiseKey);
@@ -80,7 +80,7 @@ impl Engine {
         }
         let slot = self.take_in(number, new, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
         if is_uncounted && self.stored_options(&self.store.jobs.view(slot)).is_none() {
-            // The record of a job without options has no failure count, so record the count separately.
+            // Without options, the record of the job contains no failure count, so record the count separately.
             self.changed_claimed(Change::Retry(slot), false);
         }
         let id = self.store.jobs.get(slot).id;
@@ -88,7 +88,7 @@ impl Engine {
         Ok(Tagged::New(id))
     }
 
-    /// Returns the number of the tube that `tags` name or `client` uses, if the tube exists.
+    /// Returns the number of the tube that `tags` name or, by default, that `client` uses, if the tube exists.
     fn tube_of_tags(&self, client: ClientId, tags: &Tags) -> Option<u32> {
         tags.tube.as_ref().map_or(Some(self.clients[client].used), |tube| self.tubes.find(tube))
     }

@@ -1,6 +1,6 @@
 //! Tube settings, which all protocols share, and tube pauses.
 //!
-//! Owns the verbs that change settings and pauses. A tube with settings stays open even if nothing refers to the tube.
+//! Owns the methods that change settings and pauses. A tube with settings stays open even if it is unused and empty.
 //! Must not apply the settings: `submit`, `rules/failures.rs` and `rules/quotas.rs` do.
 //!
 //! Touches: tubes.
@@ -52,8 +52,8 @@ impl Engine {
         next.is_some()
     }
 
-    /// Limits the jobs of the tube `name`. A job is refused while the number of jobs in the tube, of all priority
-    /// classes, is at least the limit of the job's class; `None` for no limit. Returns `false` if the tube does not
+    /// Limits the jobs of the tube `name`. A job is refused if the tube already contains at least as many jobs, of any
+    /// priority, as the limit of the job's priority class. `None` means no limit. Returns `false` if the tube does not
     /// exist.
     pub fn limit_tube(&mut self, name: &[u8], most: [Option<u32>; 3], now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
@@ -81,14 +81,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Replaces the settings of the tube. Closes the tube if nothing refers to it any more.
+    /// Replaces the settings of the tube. Closes the tube if it is now unused and empty.
     fn change_settings(&mut self, number: u32, settings: TubeSettings, now: Time) {
         self.replace_settings(number, settings);
         self.serve(number, now);
         self.close_tube_if_idle(number);
     }
 
-    /// Returns the total length in bytes of the names in the replaced settings.
+    /// Replaces the settings of the tube. Returns the total length in bytes of the names in the old settings, if any.
     fn replace_settings(&mut self, number: u32, settings: TubeSettings) -> Option<usize> {
         let before = self.settings_at(number).map(|(name, settings)| name.len() + settings.dead_length());
         self.tubes.set(number, settings);

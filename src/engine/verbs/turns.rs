@@ -1,4 +1,4 @@
-//! Turns: the step budget of a turn, and the deferred work of verbs.
+//! The step budget, and the work that is deferred when the budget is used up.
 //!
 //! Owns the dispatch of deferred work. Must not depend on deadlines.
 //!
@@ -8,7 +8,7 @@ use crate::engine::data::{Deferred, LongCommand, Progress, Time, MAX_OPERATIONS,
 use crate::engine::{Engine, Steps};
 
 impl Engine {
-    /// Sets the step budget of verbs, ticks and [`Engine::go_on`] until the next call.
+    /// Sets the step budget for all following calls, until the next call of this method.
     pub fn grant_steps(&mut self, steps: u64) {
         self.agenda.steps = Steps::new(steps);
     }
@@ -17,7 +17,7 @@ impl Engine {
         self.agenda.steps
     }
 
-    /// Charges this number of steps to the current turn.
+    /// Charges this number of steps to the current step budget.
     pub fn take_steps(&mut self, steps: u64) {
         self.agenda.steps.take(steps);
     }
@@ -55,13 +55,13 @@ impl Engine {
         match progress {
             Some(Progress::More) => self.agenda.deferred.push_back(work),
             Some(Progress::Done) => {}
-            // The tube, the client or the job of the work no longer exists.
+            // The tube, client or job that the deferred work refers to no longer exists.
             None => self.agenda.steps.take(1),
         }
     }
 
-    /// Completes a command in later turns after its client has disconnected. If too many commands are pending, gives up
-    /// the rest of the command.
+    /// Completes a command as deferred work after its client has disconnected. If too many commands are pending,
+    /// abandons the command.
     pub fn complete_alone(&mut self, mut operation: LongCommand) {
         let others = self.agenda.deferred.iter().filter(|work| matches!(work, Deferred::LongCommand(_))).count();
         if others < MAX_OPERATIONS {

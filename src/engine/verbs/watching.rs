@@ -1,7 +1,7 @@
 //! The tubes that clients use and watch, and the lifetime of tubes.
 //!
-//! Owns the commands to use, watch and ignore tubes, and the creation and removal of tubes. Must not decide which
-//! client gets which job.
+//! Owns the methods to use, watch and ignore tubes, and the creation and removal of tubes. Must not decide which client
+//! gets which job.
 //!
 //! Touches: agenda, clients, limits, tubes.
 
@@ -28,7 +28,7 @@ pub enum Dropped {
 pub struct WantedTubes {
     /// The names of the tubes, separated by spaces.
     pub names: Box<[u8]>,
-    /// The offset of the next name in `names`, or while unwanted watches are removed, the number of watches to be
+    /// The offset of the next name in `names`. While unwanted watches are removed, the number of watches still to be
     /// checked.
     at: usize,
     mark: u32,
@@ -125,12 +125,12 @@ impl Engine {
         Some(left - 1)
     }
 
-    /// Removes the tube from the watch list of `client`, which must watch the tube and must not be waiting.
+    /// Removes the tube from the watch list of `client`. The client must be watching the tube and must not be waiting.
     pub(in crate::engine) fn unwatch(&mut self, client: ClientId, number: u32, now: Time) {
         let state = &mut self.clients[client];
         let (idle_state, reserve_policy) = (state.idle_state, state.reserve_policy);
         if let Some(search) = &mut state.search {
-            // The last tube in the list replaces the removed tube, so the search must start again.
+            // The last tube in the watch list replaces the removed tube, so the search must start again.
             search.seen = 0;
         }
         let watch = self.clients[client].watched.find(number, &self.clients.watches).expect("a watched tube");
@@ -141,10 +141,10 @@ impl Engine {
         tube.sleepers -= u32::from(reserve_policy == ReservePolicy::Notified);
         if let IdleState::Notified(tube) = idle_state {
             if tube == number {
-                // The tube may be closed, and the number reused.
+                // The tube may be closed, and its number reused.
                 self.clients[client].idle_state = IdleState::Notified(NIL);
             }
-            // The client may have been notified of a job in this tube, so another client must be notified.
+            // Only this client may have been notified of a job in the tube, so notify another client.
             self.serve(number, now);
         }
         self.close_tube_if_idle(number);
@@ -167,7 +167,7 @@ impl Engine {
     }
 
     /// Makes `client` watch only the tubes in `wanted`. The client must not be waiting. If a limit does not allow all
-    /// tubes, removes all watches.
+    /// of them, the client watches no tube.
     pub fn watch_only(&mut self, client: ClientId, wanted: &mut WantedTubes, now: Time) -> Result<Progress, OverLimit> {
         if wanted.pass == Pass::Mark && self.watches_just(client, &wanted.names) {
             return Ok(Progress::Done);
@@ -204,7 +204,7 @@ impl Engine {
 
     fn mark_wanted(&mut self, client: ClientId, wanted: &mut WantedTubes) {
         if wanted.at == 0 {
-            // The initial mark of a watch is 0.
+            // Skip 0, which is the initial mark of every watch.
             self.clients.leases = self.clients.leases.wrapping_add(1).max(1);
             wanted.mark = self.clients.leases;
         }
@@ -250,8 +250,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps the tube `name` open even if nothing refers to it, creating the tube if necessary. If too many tubes are
-    /// kept open already, a new tube is closed again, and the function fails.
+    /// Keeps the tube `name` open even if it is unused and empty, creating the tube if necessary. Fails if too many
+    /// tubes are kept open already.
     pub fn keep_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
         if self.tubes.kept < MAX_KEPT && !self.tubes.get(number).kept {
@@ -262,8 +262,8 @@ impl Engine {
         self.tubes.find(name).map(|_| ()).ok_or(OverLimit)
     }
 
-    /// Stops keeping the tube `name` open, and removes its settings. Does nothing if a client uses or watches the tube,
-    /// or if the tube has unfinished jobs that are not buried.
+    /// Undoes [`Engine::keep_tube`] for the tube `name`, and removes the tube's settings. Does nothing if a client uses
+    /// or watches the tube, or if the tube has unfinished jobs that are not buried.
     pub fn drop_tube(&mut self, name: &[u8]) -> Dropped {
         let Some(number) = self.tubes.find(name) else { return Dropped::Unknown };
         let tube = self.tubes.get_mut(number);
@@ -287,8 +287,8 @@ impl Engine {
         watched.iter().copied().map(|watch| &*self.tubes.get(self.clients.watches.get(watch).tube).name)
     }
 
-    /// Returns the number of the tube `name`, creating the tube if necessary. Fails if `client` has created more tubes
-    /// than can still be created, so that one client cannot create all of them.
+    /// Returns the number of the tube `name`, creating the tube if necessary. Fails if `client` has already created
+    /// more tubes than the limits still allow, so that one client cannot create all tubes.
     pub(in crate::engine) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, OverLimit> {
         let cost = TUBE_COST + name.len() as u64;
         let many = self.tubes.table.memory + cost > self.limits.max_memory / TUBES_PART;

@@ -59,15 +59,15 @@ impl Model {
         self.alarms().into_iter().map(|(at, _)| at).min().unwrap_or(Time::NEVER)
     }
 
-    /// Returns the next alarms if they are due. Several alarms can have the same time.
+    /// Returns the next alarms, if due. Several alarms can have the same time.
     fn due(&self, now: Time) -> Vec<Alarm> {
         let alarms = self.alarms();
         let first = alarms.iter().map(|&(at, _)| at).min().unwrap_or(Time::NEVER);
         alarms.into_iter().filter(|&(at, _)| at == first && at <= now).map(|(_, alarm)| alarm).collect()
     }
 
-    /// Returns all possible results of at most `limit` alarms in order of time. Simultaneous alarms can occur in any
-    /// order.
+    /// Processes at most `limit` alarms in order of time, and returns all possible results. Simultaneous alarms can
+    /// occur in any order.
     pub fn ticked(self, now: Time, limit: usize) -> Vec<Model> {
         let mut models = vec![self];
         for _ in 0..limit {

@@ -22,13 +22,13 @@ pub struct JobTags {
     pub tries: u8,
     pub backoff: u32,
     pub ttl: Option<Span>,
-    /// The concurrency key, and the maximum number of its reserved jobs.
+    /// The concurrency key, and the maximum number of reserved jobs with this key.
     pub bound: Option<(Name, u32)>,
     pub groups: Vec<(Name, GroupTie)>,
     /// The interval of a schedule in seconds.
     pub every: Option<u32>,
     pub(super) expires: Option<Time>,
-    /// `true` while the end of the time to live is scheduled, which begins when the job becomes ready or delayed.
+    /// `true` while the end of the time to live is scheduled.
     pub(super) timed: bool,
 }
 
@@ -59,15 +59,15 @@ pub struct Extended {
     pub tags: BTreeMap<JobId, JobTags>,
     pub ended: Vec<EndedKey>,
     pub rules: BTreeMap<Name, Ruled>,
-    /// The number of failed tries, the last reason, and the origin of a dead letter.
+    /// For each failed job, the number of failed tries, the last reason, and the original tube of a dead letter.
     pub failures: BTreeMap<JobId, (u8, Name, Option<Name>)>,
     pub awaiting: Vec<Awaiting>,
     pub schedules: BTreeMap<JobId, Schedule>,
-    /// The number of ended members of each group.
+    /// The number of ended members by group.
     pub groups: BTreeMap<Name, u64>,
-    /// The groups that held jobs wait for, with the number of members that must end. 0 means all.
+    /// The groups that each held job waits for, with the number of members that must end. 0 means all.
     pub waits: BTreeMap<JobId, Vec<(Name, u32)>>,
-    /// The previous holders of revoked jobs, and the positions of the jobs in the order of burying when revoked.
+    /// The previous holder of each revoked job, and the job's position in the order of burying when revoked.
     pub revoked: BTreeMap<JobId, (ClientId, u64)>,
     /// Clients that choose tubes at random.
     pub weighted: Vec<ClientId>,
@@ -76,7 +76,7 @@ pub struct Extended {
     pub expired: u64,
     /// The time of the current call.
     pub now: Time,
-    /// The last ID assigned before the last restart.
+    /// The last ID that was assigned before the last restart.
     pub before: u64,
     /// `true` if the engine uses memory that the model does not count.
     pub uncounted: bool,
@@ -242,7 +242,7 @@ impl Model {
         self.serve_living(id, now);
     }
 
-    /// Serves the job, which just became ready or delayed, unless its time to live has ended.
+    /// Serves the tube of the job, which just became ready or delayed, or ends the job if its time to live is over.
     pub(super) fn serve_living(&mut self, id: JobId, now: Time) {
         self.extended.now = now;
         if self.begin_life(id).is_some_and(|expires| expires <= now) {
@@ -252,7 +252,7 @@ impl Model {
         }
     }
 
-    /// Schedules the end of the job's time to live, if limited.
+    /// Schedules the end of the job's time to live, if the time is limited.
     pub(super) fn begin_life(&mut self, id: JobId) -> Option<Time> {
         let tags = self.extended.tags.get_mut(&id)?;
         tags.timed = tags.expires.is_some();
@@ -351,7 +351,7 @@ impl Model {
         Some(id)
     }
 
-    /// Returns the possible results for a client that chooses tubes at random: the best job of each tube.
+    /// Returns the jobs that a client with random tube choice may receive: the best job of each tube.
     pub fn chances(&mut self, client: ClientId, now: Time) -> Vec<JobId> {
         self.take_ended(client, now);
         let watched = &self.client(client).expect("a client").watched;
@@ -363,7 +363,7 @@ impl Model {
         self.client_mut(client).worker = true;
     }
 
-    /// Reserves this job for the client.
+    /// Reserves the job that the engine chose at random.
     pub fn give_chosen(&mut self, id: JobId, client: ClientId, now: Time) {
         self.give(id, client, now);
     }
@@ -386,12 +386,12 @@ impl Model {
     /// Deletes the jobs of a tube in these states, including jobs blocked by concurrency keys.
     pub fn flush_states(&mut self, tube: Name, states: &[State]) -> u64 {
         let (last, mut flushed) = (self.last_id, 0);
-        // Jobs that this releases are included, but no job that is put later.
+        // Includes held jobs that the deletes release, but not jobs that are put later.
         while let Some(id) = self.flushed_first(tube, states, last) {
             self.remove(id, Outcome::Gone, false);
             flushed += 1;
         }
-        // Delay this until the end: clients must not receive a job that the flush also deletes.
+        // Serve clients only at the end, because they must not receive a job that the flush deletes.
         self.end_tubes();
         self.serve(self.extended.now);
         flushed

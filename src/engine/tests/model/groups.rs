@@ -8,9 +8,9 @@ use super::{Model, Name, Place};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupTie {
     Member,
-    /// Held until all members have ended. If `true`, held even if the group does not exist yet.
+    /// The job is held until all members have ended. If `true`, the job is also held if the group does not exist yet.
     After(bool),
-    /// Held until this number of members have ended.
+    /// The job is held until this number of members have ended.
     AfterCount(u32),
 }
 
@@ -74,7 +74,7 @@ impl Model {
         }
     }
 
-    /// Handles the end of a member of these groups, and releases jobs whose waits have ended.
+    /// Ends the memberships of a job in these groups, and releases jobs that no longer need to wait.
     pub(super) fn untie(&mut self, ties: Vec<(Name, GroupTie)>) {
         self.tidy_groups();
         for (name, _) in ties.into_iter().filter(|(_, tie)| *tie == GroupTie::Member) {

@@ -10,7 +10,7 @@ pub struct Schedule {
     /// The tags of the copies.
     pub tags: JobTags,
     pub every: u32,
-    /// The time of the retry if a copy was refused.
+    /// The time at which a refused copy is tried again.
     pub retry: Option<Time>,
     pub runs: u32,
     pub skipped: u32,
@@ -141,7 +141,7 @@ impl Model {
         self.extended.schedules.remove(&id);
     }
 
-    /// Limits the due times of schedules after a restart to the latest normally possible time.
+    /// Limits the due times of schedules after a restart, in case the clock was set back.
     pub(super) fn restart_schedules(&mut self, now: Time) {
         let ids: Vec<JobId> = self.extended.schedules.keys().copied().collect();
         for id in ids {

@@ -1,4 +1,4 @@
-//! The model's rules for the settings of tubes and for failures.
+//! The model's rules for the settings of tubes and for failures of jobs.
 
 use super::super::super::{
     ClientId, Event, Failed, JobId, NotSet, Priority, Rate, Span, State, Time, TubeSettings, NOBODY, UNLIMITED,
@@ -73,7 +73,7 @@ impl Model {
         rules.taken += 1;
     }
 
-    /// Counts a lost or released reservation. Returns `true` if the job has no tries left.
+    /// Counts a failed try, whose reservation was lost or released. Returns `true` if the job has no tries left.
     pub(super) fn is_last_try(&mut self, id: JobId) -> bool {
         let Some(tries) = self.tries(id) else { return false };
         let failure = self.extended.failures.entry(id).or_default();
@@ -81,7 +81,7 @@ impl Model {
         failure.0 >= tries
     }
 
-    /// Returns the limit of tries from the job's tags or its tube.
+    /// Returns the maximum number of tries from the job's tags or from the settings of the tube.
     fn tries(&self, id: JobId) -> Option<u8> {
         let own = self.own_tries(id);
         let tube = self.job(id).expect("a job").tube;
@@ -93,7 +93,7 @@ impl Model {
         self.extended.failures.get(&id).map_or(0, |failure| failure.0)
     }
 
-    /// Returns the limit of tries in the job's own tag, or 0.
+    /// Returns the maximum number of tries from the job's tags, or 0 without a limit.
     pub fn own_tries(&self, id: JobId) -> u8 {
         self.extended.tags.get(&id).map_or(0, |tags| tags.tries)
     }
@@ -142,8 +142,7 @@ impl Model {
         self.end_tubes();
     }
 
-    /// Handles a failure reported by the holder. The caller provides the delay that the engine chose, because the delay
-    /// is partly random.
+    /// Handles a failure reported by the holder. `delay` is the engine's choice, which is partly random.
     pub fn fail(
         &mut self,
         client: ClientId,
