@@ -8,7 +8,7 @@ mod rounds;
 use std::process::ExitCode;
 
 use beanpole::internals::engine::{
-    Body, ClientId, Engine, JobId, Kick, Limits, NewJob, Rate, Reserve, Span, Time, TubeSettings, DEFAULT,
+    Body, ClientId, Engine, Event, JobId, Kick, Limits, NewJob, Rate, Reserve, Span, Time, TubeSettings, DEFAULT,
 };
 use rounds::Cases;
 
@@ -90,6 +90,18 @@ impl World {
         let id = self.put(0, Span::ZERO);
         assert!(self.engine.take_event().is_some());
         assert!(self.engine.delete(self.worker, id, self.now));
+    }
+
+    /// Executes a reserve that waits for the tube's only job in progress, and the delete that ends the wait.
+    fn take_turns(&mut self) {
+        assert!(matches!(self.engine.reserve(self.producer, None, self.now), Reserve::Waiting));
+        let id = self.ids.pop().expect("a reserved job");
+        assert!(self.engine.delete(self.worker, id, self.now));
+        std::mem::swap(&mut self.producer, &mut self.worker);
+        match self.engine.take_event() {
+            Some(Event::Reserved { client, job }) if client == self.worker => self.ids.push(job),
+            other => panic!("no job: {other:?}"),
+        }
     }
 
     fn cycle(&mut self) {
@@ -221,14 +233,22 @@ fn timed(cases: &mut Cases) {
 /// Measures operations on tubes with settings.
 fn settings(cases: &mut Cases) {
     let (waiting, verbs) = (cases.count(100_000), cases.count(VERBS));
-    let limited = move || {
-        let mut world = World::with(waiting);
+    let limited = move |jobs| {
+        let mut world = World::with(jobs);
         let settings = TubeSettings { max: 1, rate: Some(Rate { count: u32::MAX, seconds: 1 }), ..Default::default() };
         world.engine.set_tube(world.producer, DEFAULT, settings, world.now).expect("settings");
         world
     };
     let name = format!("put + reserve + delete, max:1 and a rate, {waiting} ready jobs beside");
-    cases.add(&name, verbs, limited, move |world| (0..verbs).for_each(|_| world.cycle()));
+    cases.add(&name, verbs, move || limited(waiting), move |world| (0..verbs).for_each(|_| world.cycle()));
+    let taken = move || {
+        let mut world = limited(waiting + verbs);
+        let id = world.reserve();
+        world.ids.push(id);
+        world
+    };
+    let name = format!("reserve that waits + delete, max:1 and a rate, {waiting} ready jobs beside");
+    cases.add(&name, verbs, taken, move |world| (0..verbs).for_each(|_| world.take_turns()));
 }
 
 /// Measures tubes that are watched, and tubes that only exist.
