@@ -71,7 +71,7 @@ pub const TEXT_COMMANDS: [TextCommand; 13] = [
     row("create function", Need::ADMIN_NAMED, "<function>", |args| args.first().map(|name| AdminCommand::CreateFunction(from_word(name))), "list a function in status"),
     row("drop function", Need::ADMIN_NAMED, "<function>", |args| args.first().map(|name| AdminCommand::DropFunction(from_word(name))), "no longer list a function in status"),
     row("maxqueue", Need::ADMIN_NAMED, "<function> [<size> | <high> <normal> <low>]", maxqueue, "limit the queued and running jobs of a function"),
-    row("shutdown", Need::ADMIN_ALL, "[graceful]", shutdown, "stop the server, if an option allows it"),
+    row("shutdown", Need::ADMIN_ALL, "[graceful]", shutdown, "stop the server, if --allow-shutdown is set"),
 ];
 
 /// Parses a line without its line end. Returns the command, and its index in the table if the line is valid.
