@@ -189,7 +189,7 @@ fn proof(word: Word, name: &str, accounts: &Accounts) -> Result<Proof, Invalid> 
         }
         "user" => Proof::User(number(accounts.user)?),
         "group" => Proof::Group(number(accounts.group)?),
-        // The text after the colon can be a secret.
+        // The message omits the text after the colon, because the text can be a secret.
         _ => return Err(invalid(format!("unknown proof: {}; must be {PROOFS}", kind.escape_debug()))),
     };
     match name {

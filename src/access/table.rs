@@ -47,7 +47,6 @@ pub enum Proof {
     Nothing,
     /// The name in a certificate that the configured authority has signed.
     Certificate(Box<str>),
-    /// The SHA-256 digest of a token.
     Token(Digest),
     User(u32),
     /// The group ID of a process connected to a Unix socket.

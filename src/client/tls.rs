@@ -17,7 +17,8 @@ use rustls::{crypto, AlertDescription, ClientConfig, ClientConnection, Error, St
 use super::ClientTlsFiles;
 use crate::shared::pem;
 
-/// The files with the trusted authorities: Debian and Alpine, Fedora, openSUSE, and other systems.
+/// The files with the certificates of the trusted authorities, on Debian and Alpine, on Fedora, on openSUSE, and on
+/// other systems.
 const SYSTEM: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

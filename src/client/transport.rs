@@ -14,8 +14,7 @@ use super::tls::{explain, TlsStream};
 
 #[derive(Debug)]
 pub enum Transport {
-    /// A TCP or Unix socket. The standard library's `TcpStream` also works with a Unix socket, because the system calls
-    /// are the same.
+    /// A TCP or Unix socket. `TcpStream` works for both kinds, because the system calls are the same.
     Plain(TcpStream),
     #[cfg(feature = "tls")]
     Tls(TlsStream),

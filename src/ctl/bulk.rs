@@ -5,7 +5,7 @@
 //!
 //! The fallback for `move` reserves a job, puts a copy, and deletes the original. The copy has a new ID, age and
 //! counts. A failure loses no job, but can leave two copies. The fallback for `clear` reserves and deletes ready jobs
-//! in batches, and peeks at and deletes jobs in other states one by one.
+//! in batches. It finds jobs in other states by peeking, and deletes the jobs one by one.
 
 use super::jobs::{free_state, state_of};
 use super::prelude::*;

@@ -136,8 +136,8 @@ pub fn tube(name: &str) -> Result<String> {
     }
 }
 
-/// Asks the user to confirm an irreversible operation. Returns an error without a terminal, unless `is_confirmed` is
-/// set.
+/// Asks the user to confirm an irreversible operation, unless `is_confirmed` is `true`. Returns an error if the user
+/// declines or there is no terminal.
 pub fn confirm(question: &str, is_confirmed: bool) -> Result {
     if is_confirmed {
         return Ok(());

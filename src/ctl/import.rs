@@ -18,7 +18,8 @@ const MAX_REPORTS: u64 = 10;
 /// The maximum length of a line in bytes: a job body of 1 GiB, in base64 or escaped.
 const MAX_LINE: u64 = 6 << 30;
 
-/// The minimum lifetime, in seconds, of a job that waits to be buried. A shorter lifetime could expire first.
+/// The minimum lifetime, in seconds, of a job that waits to be buried. A shorter lifetime could expire before the job
+/// is buried.
 const MIN_TTL: u64 = 60;
 
 /// The name of an unsupported idempotency key in the final report.

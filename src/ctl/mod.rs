@@ -103,7 +103,7 @@ fn report(problem: &Problem) -> u8 {
     problem.code
 }
 
-/// Writes a line to stderr. Ignores a write error, because `eprintln!` would panic if stderr is closed.
+/// Writes a line to stderr. Unlike `eprintln!`, does not panic if stderr is closed.
 fn print_stderr(text: &str) {
     let _ = writeln!(std::io::stderr(), "beanpole: {}", out::shown(text.as_bytes()));
 }

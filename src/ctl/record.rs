@@ -76,7 +76,6 @@ impl JobLine {
 pub struct Others {
     pub pauses: u64,
     pub settings: u64,
-    /// The number of idempotency keys without a job.
     pub keys: u64,
 }
 

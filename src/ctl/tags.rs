@@ -16,7 +16,7 @@ enum Value {
     /// Arbitrary text. The string is the JSON member for the base64 form.
     Text(&'static str),
     Number,
-    /// A word for which no tag exists.
+    /// A word that no tag can set.
     Word,
     /// Group names, separated by commas. A colon and a number can follow each name.
     Groups,

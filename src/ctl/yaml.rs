@@ -49,7 +49,7 @@ impl StatsReply {
         self.text(key).parse().unwrap_or(0)
     }
 
-    /// Returns the recurrence of a schedule, such as `every 60 s` or the fields of cron.
+    /// Returns the recurrence of a schedule, such as `every 60 s` or five cron fields.
     pub fn recurrence(&self) -> String {
         match self.text("cron") {
             "" => format!("every {} s", self.number("every")),

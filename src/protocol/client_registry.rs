@@ -17,7 +17,7 @@ pub struct ClientInfo {
     pub user: Option<Box<str>>,
     /// `true` if the client receives the reasons of job failures. Set by Gearman's option `exceptions`.
     pub exceptions: bool,
-    /// The ID of the job whose outcome a Workq client is waiting for.
+    /// The UUID of the job whose outcome this Workq client is waiting for.
     pub awaited: [u8; 16],
     /// The job ID in the last WORK_EXCEPTION packet that the server accepted from this Gearman worker.
     pub last_exception: Option<JobId>,

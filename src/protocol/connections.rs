@@ -38,7 +38,7 @@ pub struct ConnectionPage {
 }
 
 impl ConnectionPage {
-    /// Starts a list of at most `limit` connections whose number exceeds `above`. Entries are appended to `list`.
+    /// Starts a list of at most `limit` connections whose numbers exceed `above`. Entries are appended to `list`.
     pub fn new(above: u32, limit: usize, list: Output) -> ConnectionPage {
         let after = Mark { value: 0, name: above.to_be_bytes().into() };
         let page = SortedPage::new(Order { figure: None, descending: false }, Some(after).filter(|_| above > 0), limit);

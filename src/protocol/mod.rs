@@ -240,7 +240,7 @@ pub struct LogSubject {
 }
 
 impl LogSubject {
-    /// Returns the log fields for the subject of a permission check: the first of two tubes, but no longer lists.
+    /// Converts the subject of a permission check. Uses the first of two tubes, and omits lists of any length.
     fn of(subject: guard::Subject) -> LogSubject {
         let (id, tube) = match subject {
             guard::Subject::Job(id) => (id, None),

@@ -56,7 +56,7 @@ impl Mark {
     }
 }
 
-/// Selects the first `limit` items after a position from a list in any order.
+/// Selects a page from a list in any order: the first `limit` items, in sort order, after a start position.
 #[derive(Debug)]
 pub struct SortedPage<V> {
     pub order: Order,
@@ -98,7 +98,7 @@ impl<V> SortedPage<V> {
         row
     }
 
-    /// Adds an item to the page if the item is among the first `limit` offered items in list order. Returns `true` if
+    /// Adds an item to the page if the item is among the first `limit` offered items in sort order. Returns `true` if
     /// the item was added.
     pub fn offer(&mut self, value: u64, name: &[u8], keep: impl FnOnce() -> V) -> bool {
         self.found += 1;

@@ -129,7 +129,8 @@ impl Model {
         }
     }
 
-    /// Returns the matching tubes, in order. Names are sorted ascending and numbers descending, unless reversed.
+    /// Returns the matching tubes, in order. Names are in ascending order and numbers in descending order, unless the
+    /// user has reversed the order.
     pub fn rows(&self) -> Vec<&TubeRow> {
         let mut rows: Vec<&TubeRow> = self.tubes.iter().filter(|tube| tube.name.contains(&self.filter)).collect();
         if let Some(cell) = self.sort.checked_sub(1) {

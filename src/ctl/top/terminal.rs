@@ -82,7 +82,7 @@ fn restore() {
     // The lock is held only if a panic occurred while restoring.
     let Some(mut before) = BEFORE.try_lock() else { return };
     if let Some(before) = before.take() {
-        // The terminal may no longer exist.
+        // Ignore errors, because the terminal may no longer exist.
         let _ = show(LEAVE);
         let _ = tcsetattr(io::stdin().as_fd(), SetArg::TCSAFLUSH, &before);
     }

@@ -36,7 +36,7 @@ pub struct Endpoint {
     url: String,
     /// The host and port as written in the URL, for the `Host` header.
     authority: String,
-    /// The host and port to connect to. The port can be the default port.
+    /// The host and port to connect to, with the default port if the URL contains no port.
     address: String,
     path: String,
     security: Security,
@@ -106,7 +106,7 @@ impl Endpoint {
     }
 }
 
-/// The connection of a running request, for aborting.
+/// The connection of a running request, which another thread can close to abort the request.
 #[derive(Default)]
 struct Control {
     closer: Option<Closer>,
@@ -238,7 +238,7 @@ fn seconds_until(text: &str, now: SystemTime) -> Option<u64> {
     Some(u64::try_from(seconds).unwrap_or(0).saturating_sub(now))
 }
 
-/// Describes an error after which the request may have been received.
+/// Describes an error of a request that the endpoint may have received.
 fn words(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {

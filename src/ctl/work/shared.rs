@@ -86,7 +86,7 @@ impl SharedState {
         self.state.lock().stop
     }
 
-    /// Returns the number of notifications for a thread, for [`SharedState::sleep`].
+    /// Returns the number of notifications for a thread, to be passed to [`SharedState::sleep`].
     pub fn notifications(&self, index: usize) -> u64 {
         self.state.lock().notifications[index]
     }

@@ -23,9 +23,9 @@ pub struct Task {
     pub pri: u64,
     pub ttr: u64,
     pub reserves: u64,
-    /// The number of tries since the last kick, including the current one.
+    /// The number of tries since the last kick, including the current try.
     pub tries: u64,
-    /// The number of remaining tries, including the current one, or `None` if the server does not limit the tries.
+    /// The number of remaining tries, including the current try, or `None` if the server does not limit the tries.
     pub left: Option<u64>,
 }
 

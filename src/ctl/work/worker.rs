@@ -193,7 +193,7 @@ impl Worker {
     }
 
     /// Waits for the end of an attempt, and touches the job after each half of the time to run. `limit` is the time
-    /// limit in seconds. Returns the outcome of the attempt, and an error if the worker no longer holds the job.
+    /// limit in seconds. Returns the outcome of the attempt, and an error if the job is no longer reserved.
     fn await_outcome(
         &mut self,
         attempt: &mut dyn Attempt,
@@ -229,8 +229,7 @@ impl Worker {
                 held = self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(|_| String::new());
                 touch = now + pace;
                 if held.as_ref().is_err_and(|problem| problem.code == REFUSED) {
-                    // The job was revoked, deleted, or reserved by another client. The outcome of the attempt is not
-                    // needed any more.
+                    // The job was revoked, deleted, or reserved by another client. The outcome is no longer needed.
                     aborted = Some(AttemptOutcome::Lost);
                     attempt.abort();
                 }
@@ -273,8 +272,8 @@ impl Worker {
         })
     }
 
-    /// Reports a failed job with the command `fail`. Returns `None` if the server does not support the command, or the
-    /// delay in seconds before the next try, or `Some(None)` if the job was buried.
+    /// Reports a failed job with the command `fail`. Returns `None` if the server does not support the command,
+    /// `Some(None)` if the job was buried, and otherwise the delay in seconds before the next try.
     fn fail(&mut self, job: &Task, reason: &[u8]) -> Result<Option<Option<u64>>> {
         if self.knows_fail.is_none() {
             // Tests for support with an invalid command. A server without support would execute the failure reason as a

@@ -1,7 +1,7 @@
 //! Parsed beanstalk commands.
 //!
-//! Owns the parsed form of a command, and finds the tubes, the jobs and the heap memory of a command. Must not depend
-//! on how commands are separated in the input.
+//! Owns the parsed form of a command, the tubes and jobs that permission checks use, and the memory footprint. Must not
+//! decode bytes.
 
 use super::long::Long;
 use super::reply;

@@ -49,8 +49,7 @@ pub struct CommandRow {
     pub arguments: &'static str,
     /// The maximum length of a line in bytes, including CR LF. Allows for quotes around all names.
     longest: usize,
-    /// Parses the arguments, unless the command has a body: then the decoder parses the arguments. A malformed line
-    /// does not count as a command.
+    /// Parses the arguments of a command without a body. A malformed line does not count as a command.
     parse: Parse,
 }
 

@@ -52,7 +52,6 @@ pub struct PartialList {
 }
 
 impl PartialList {
-    /// Returns an empty list. The first item to examine has the index `from`.
     pub fn new(from: u32) -> PartialList {
         let mut text = Output::new();
         text.text().extend_from_slice(b"---\n");

@@ -25,13 +25,13 @@ pub struct Decoder {
 enum Reading {
     #[default]
     Line,
-    /// The rest of a line that is too long. `cr` is `true` if the last skipped byte was a CR.
+    /// Skipping the rest of a line that is too long. `cr` is `true` if the last skipped byte was a CR.
     LongLine { cr: bool },
-    /// The body of a command. The body of a refused command is skipped.
+    /// Reading the body of a command, or skipping the body of a refused command.
     Body(Box<Arriving<Line>>),
 }
 
-/// A line that a body follows.
+/// A line that is followed by a body.
 #[derive(Debug)]
 enum Line {
     Put(NewJob<()>, Option<Box<Tags>>),

@@ -35,7 +35,7 @@ pub struct Decoder {
 enum Reading {
     #[default]
     Start,
-    /// In the data of a packet, or in the rest of a refused packet, which is discarded.
+    /// Reading the data of a packet, or discarding the rest of a refused packet.
     Data(Box<(Command, Upload)>),
     /// The rest of the stream cannot be parsed. All input is discarded until the connection closes.
     OutOfSync,

@@ -137,9 +137,9 @@ const SHOWN_COST: u64 = 48;
 pub struct TubeChoice {
     /// The only tube to show, or `None` for several tubes.
     pub only: Option<Box<[u8]>>,
-    /// A text that the names of shown tubes contain.
+    /// The text that the name of a shown tube must contain.
     pub filter: Box<[u8]>,
-    /// A state in which shown tubes have at least one job.
+    /// The state in which a shown tube must have at least one job.
     pub state: Option<State>,
 }
 
@@ -172,7 +172,7 @@ pub struct Scrape {
     is_ranked: bool,
     /// The number of selected tubes that the client may see.
     matching: usize,
-    /// The names of shown tubes whose ages are not known yet.
+    /// The names of the shown tubes whose oldest jobs have not been searched for yet.
     shown: BTreeSet<Box<[u8]>>,
     shown_count: usize,
     names_size: u64,

@@ -42,10 +42,8 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     to
 }
 
-/// The SHA-256 hash of the style, in base64.
 pub const STYLE_HASH: &str = "MBgm6hGFgQKVoSM9jaduuZRY7zZZZq5EZ1q/Iaby0Hc=";
 
-/// The SHA-256 hash of the script, in base64.
 pub const SCRIPT_HASH: &str = "+G5LHfpKKMNvdMXcqfzKmUg0T2xry0ureC7onpeLOtM=";
 
 /// Returns the Content-Security-Policy of the page, which permits its style, its script, and requests to this server.

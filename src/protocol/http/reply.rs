@@ -14,7 +14,7 @@ pub enum Kind {
     Metrics,
     Page,
     Text,
-    /// The body of a job, whose type is unknown.
+    /// The body of a job, which can have any content type.
     Bytes,
 }
 

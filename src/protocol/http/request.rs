@@ -110,13 +110,13 @@ impl ProtocolCommand for Request {
 
 #[derive(Debug, Default)]
 enum Stage {
-    /// Before the end of a head. The received part stays in the caller's buffer.
+    /// Waiting for the end of a head. The received part stays in the caller's buffer.
     #[default]
     RequestHead,
     Body(Box<(RequestHead, RequestTarget, Upload)>),
-    /// Before a body, which the server must accept or refuse.
+    /// Waiting for the server to accept or refuse a body.
     BeforeBody(Box<BeforeBody>),
-    /// In a refused body, which is discarded.
+    /// Discarding the rest of a body that the server has refused.
     Refused(Upload),
     /// The connection is about to close. All input is discarded.
     Closing,
@@ -148,7 +148,7 @@ struct Found {
 }
 
 impl Decoder {
-    /// Returns the memory for the missing part of a body, so that the server can read into it directly.
+    /// Returns the buffer for the missing part of a body, so that the server can read from the socket into the body.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         self.upload()?.gap(room.max(SHORT_BODY))
     }
@@ -355,7 +355,7 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead,
             }
         }
     }
-    // If the client sends both options, `close` takes precedence.
+    // If the client sends `close` and `keep-alive`, `close` takes precedence.
     head.close = closes || old && !keeps;
     if coded {
         return Err(match length {

@@ -12,7 +12,8 @@ use crate::protocol::Wire;
 
 pub struct Row {
     pub name: &'static str,
-    /// Prepares the queue and returns the bytes of the command. Returns `None` if the client disconnects instead.
+    /// Prepares the queue and returns the bytes of the command. If the row tests a disconnected client, disconnects the
+    /// client and returns `None`.
     pub begin: fn(&mut World) -> Option<Vec<u8>>,
     /// The prefixes of valid replies. Empty if there is no reply.
     pub answers: &'static [&'static str],

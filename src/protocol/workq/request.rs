@@ -29,7 +29,7 @@ enum Reading {
     Line,
     /// The received part of a line that exceeds `MAX_REPEATED`.
     LongLine(Vec<u8>),
-    /// In the data of a command. If the line is invalid or memory is exhausted, the data are discarded.
+    /// Reading the data of a command, or discarding the data if the line is invalid or memory is exhausted.
     Data(Box<Arriving<WithData>>),
     /// The connection is about to close. All input is discarded.
     Closing,
