@@ -499,7 +499,7 @@ mod tests {
                 let before = places.iter().filter(|&&place| place <= bit / 8).count() - 1;
                 let lines = described(&bytes).0;
                 assert_eq!(lines[..before], whole[..before]);
-                // The flipped bit either is in padding or changes a reported record.
+                // The flipped bit is in padding, or it changes a reported record.
                 let tube = records[before][0] as usize;
                 let job = places[before] + format.length_size + tube;
                 let in_gap = (bit / 8)

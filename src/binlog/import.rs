@@ -69,7 +69,7 @@ pub struct Imported {
     pub jobs: Vec<ImportedJob>,
     /// The largest ID that beanstalkd may have assigned, including the IDs of deleted and unread jobs.
     pub last_id: u64,
-    /// The number of jobs that received a new ID because a newer job has the same ID. The renumbered jobs are at the
+    /// The number of jobs that received a new ID because a newer job had the same ID. The renumbered jobs are at the
     /// end of `jobs`. beanstalkd assigns IDs twice after an incomplete read of its binlog.
     pub renumbered: usize,
     /// One-line descriptions of problems, with file name, offset and reason.

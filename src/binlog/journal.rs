@@ -419,7 +419,6 @@ impl Journal {
         }
     }
 
-    /// Updates the end of the synced part of the log.
     pub fn is_synced(&mut self, synced: Synced) {
         self.synced = synced;
         if synced.position >= self.ids_at {

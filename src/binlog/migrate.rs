@@ -14,10 +14,10 @@ use super::types::{in_file, OpenError};
 use super::writer::Writer;
 use crate::engine::Engine;
 
-/// Marker file: an import has begun. Existing segments belong to the unfinished import and are invalid.
+/// The marker file of an unfinished import. Existing segments belong to that import and are invalid.
 const BEGUN: &str = "import.begun";
 
-/// Marker file: the import is complete, and the original files are not needed.
+/// The marker file of a complete import, after which the original files are not needed.
 const DONE: &str = "import.done";
 
 /// The subdirectory to which the original files are moved.

@@ -154,7 +154,8 @@ impl<'a> Reading<'a> {
 
     /// Reports missing segments before the first segment and after the last segment.
     fn check_ends(&mut self) {
-        // The segment before the first one is missing, which is a loss if a record states that the segment is needed.
+        // A missing segment before the first existing one is a loss if a record states that the missing segment is
+        // needed.
         if let Some(first) = self.chain.first().and_then(|link| link.header) {
             let before = first.before.segment;
             if before > 0 && before >= self.oldest {
@@ -201,7 +202,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Reads one segment. Returns `false` if the log ends in this segment or before it.
+    /// Reads one segment. Returns `false` if the log ends in or before this segment.
     fn segment(&mut self, place: usize, link: SegmentLink, length: u64) -> Result<bool, OpenError> {
         let (number, name) = (link.number, segment_name(link.number));
         let is_damage = !(link.header.is_some() && link.whole) && self.is_damage(Place { segment: number, at: 0 });

@@ -170,8 +170,8 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
         }
         in_file(&name, file.sync())?;
     }
-    // Sync unneeded segments before removing them: if a power failure undoes the removal, a damaged segment would
-    // invalidate the record that the segment is not needed.
+    // Sync unneeded segments before removing them. A power failure may undo the removal, and damage in an unsynced
+    // segment would invalidate the record which states that the segment is not needed.
     for name in reading.stale.iter().map(|&number| segment_name(number)) {
         in_file(&name, storage.open(&name).and_then(|file| file.sync()))?;
     }

@@ -39,7 +39,6 @@ pub trait Storage: Send + Sync {
     fn is_in_place(&self) -> io::Result<bool> {
         Ok(true)
     }
-    /// Returns the names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
     /// Returns the names of all files, or `None` if no file was added or removed since the last call.
     fn list_if_changed(&self) -> io::Result<Option<Vec<String>>> {
@@ -295,7 +294,6 @@ fn subfolder_of(folder: &File, name: &str) -> io::Result<File> {
     }
 }
 
-/// Repeats `call` until no signal interrupts the call.
 fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {

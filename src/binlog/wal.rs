@@ -348,7 +348,7 @@ impl Wal {
     /// on success.
     fn recover(&self, access: &impl JournalAccess, refusal: &mut String) -> bool {
         if self.is_parallel() {
-            // Other syncs may still be running, and the server stops.
+            // Do not recover, because other syncs may still be running. The server is going to stop.
             return false;
         }
         let _guard = self.syncing.lock();

@@ -220,7 +220,7 @@ impl Writer {
         self.left.iter().chain(&self.current).find(|open| open.number == number)
     }
 
-    /// Returns the sync that is due. The caller runs the task without holding the writer's lock, then calls
+    /// Returns a task for the sync that is due. The caller runs the task without holding the writer's lock, then calls
     /// [`Writer::synced`].
     pub fn sync_task(&mut self) -> SyncTask {
         match self.left.last().filter(|left| self.mode == SyncMode::Never && left.end >= self.demanded) {
@@ -233,7 +233,7 @@ impl Writer {
         }
     }
 
-    /// Returns a sync of all written records, in every mode.
+    /// Returns a task that syncs all written records, in every mode.
     pub fn whole_task(&mut self) -> SyncTask {
         self.syncing = self.written.position;
         let current = self.current.iter().map(|open| (open.file.clone(), None));

@@ -153,7 +153,7 @@ pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], 
     }
 }
 
-/// Updates a map of all files for an operation. `new` is the value of a created file.
+/// Applies an operation to a map of all files. `new` is the value for a created file.
 pub fn note_file<V>(files: &mut BTreeMap<String, V>, operation: &Operation, new: V) {
     match *operation {
         Operation::Create(name, _) => drop(files.insert(name.to_owned(), new)),

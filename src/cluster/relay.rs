@@ -233,7 +233,7 @@ mod tests {
         let client = || TcpStream::connect(address).expect("a relay");
         relay.point_to(services("beanstalk", &servers[0]));
         let first = client();
-        // Keeps the server side open.
+        // Keep the server's end of the connection open.
         let _held = servers[0].accept().expect("a client");
         relay.point_to(services("beanstalk", &servers[0]));
         relay.point_to(services("beanstalk", &servers[1]));

@@ -487,7 +487,6 @@ mod tests {
         }
     }
 
-    /// Returns the shipper and the lease of an active server, and the shared log.
     fn active() -> (Arc<Shipper>, Arc<Lease>, Arc<MemoryLog>) {
         active_with(Faults::default(), 1)
     }

@@ -35,7 +35,7 @@ pub fn stand_by(
     let folder = settings.config.log_folder.as_deref();
     let folder =
         folder.ok_or_else(|| (BAD_USAGE, "--journal needs a folder for this server's copy: -b DIR".to_owned()))?;
-    // The directory must belong to the final user of this process before files are created in it.
+    // Switch the user before files are created in the directory, which must belong to the new user.
     host::settle(settings.config.user.as_deref(), Some(folder))?;
     // Detect problems early that would prevent this server from becoming active.
     Server::try_start(&settings.config).map_err(|error| (error.code, error.to_string()))?;
@@ -84,12 +84,12 @@ pub fn stand_by(
     }
 }
 
-/// Reports changes that a standby observes.
+/// Logs changes that a standby observes, and redirects the relay to the active server.
 struct Follower {
     relay: Option<Relay>,
     /// The epoch of the active server that was reported last.
     epoch: u64,
-    /// The current problems, which are reported once each.
+    /// The kinds of errors that have been logged since the shared log last responded.
     problems: Vec<std::io::ErrorKind>,
 }
 

@@ -132,7 +132,6 @@ impl Admission {
     }
 }
 
-/// Increments `count` if `count` is less than `limit`.
 fn increment(count: &AtomicUsize, limit: usize) -> Result<(), Refusal> {
     if count.fetch_add(1, Ordering::AcqRel) < limit {
         return Ok(());

@@ -24,8 +24,7 @@ pub enum Clock {
     },
     /// A test clock that is advanced manually, in nanoseconds since 1970.
     Manual(AtomicU64),
-    /// Like `Manual`, but a turn does only a limited amount of work, as with the system clock. Unfinished work
-    /// continues in the next turn.
+    /// Like `Manual`, but long work is interrupted and continued later, as with the system clock.
     #[cfg_attr(not(any(test, feature = "test-support")), expect(dead_code))]
     Stepped(AtomicU64),
 }

@@ -11,7 +11,7 @@ use log::{Level, Record};
 use crate::engine::{ClientId, Engine, JobId, Time};
 use crate::protocol::{notes, ClientRegistry, Context, Flow, LogSubject, Output, Request, Wire};
 
-/// A command that was executed, or an event sent to a waiting client.
+/// An executed command, or output that was sent to a waiting client.
 #[derive(Debug)]
 pub struct CommandEntry {
     client: ClientId,

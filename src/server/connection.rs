@@ -167,7 +167,6 @@ impl Connection {
         }
     }
 
-    /// Returns the file descriptor of the socket.
     pub fn file(&self) -> usize {
         self.outbox.stream.as_raw_fd() as usize
     }

@@ -126,7 +126,7 @@ impl OutboxState {
         let Some(unsent) = self.unsent.as_mut().filter(|_| !self.flushing) else { return };
         let mut footprint = unsent.output.footprint();
         if footprint > CONNECTION_COST && footprint / 4 > unsent.output.len() as u64 {
-            // A short reply was passed on in a thread's large buffer.
+            // The buffer is large although the reply is short, because the thread's buffer was moved here.
             unsent.output.shrink();
             footprint = unsent.output.footprint();
         }
@@ -322,7 +322,8 @@ impl Outbox {
         std::mem::take(&mut state.resume)
     }
 
-    /// Drops a client with too many unread events of its own commands. Returns `true` if the owner must be notified.
+    /// Drops a client with too many unread events that its own commands caused. Returns `true` if the owner must be
+    /// notified.
     pub fn drop_client(&self) -> bool {
         self.state.lock().overflow(&self.owner.memory)
     }

@@ -181,7 +181,8 @@ impl Durability {
     fn write_or_request(&self, access: &impl JournalAccess, may_sync: bool) {
         let wal = &self.wal;
         match wal.mode() {
-            // No reply depends on these records, for example on reservations, so they are synced with later records.
+            // No reply depends on the new records, which describe reservations, for example. Sync them with later
+            // records.
             SyncMode::Always if self.holds.lock().is_empty() => {
                 if !wal.is_slow() {
                     wal.write_promptly(access);

@@ -58,8 +58,8 @@ impl Gate {
     }
 
     /// Returns the access rights of the client at the other end of `stream`. `proofs` are the client's proofs of
-    /// identity, to which the kernel's information about the peer of a Unix socket is added. `is_private` is `true` if
-    /// nobody on the network can read the client's data.
+    /// identity. For a Unix socket, the kernel's information about the peer is added. `is_private` is `true` if nobody
+    /// on the network can read the client's data.
     pub fn client(&self, stream: &Stream, mut proofs: Vec<Proof>, is_private: bool) -> ClientAccess {
         let is_unix = matches!(stream, Stream::Unix(_));
         if is_unix {
@@ -131,7 +131,7 @@ fn process_of(stream: &Stream) -> Vec<Proof> {
     }
 }
 
-/// One of the unauthenticated clients. Dropping this value decrements their number.
+/// Counts one unauthenticated client until this value is dropped.
 #[derive(Debug)]
 pub struct Unauthenticated(Arc<AtomicUsize>);
 

@@ -302,12 +302,12 @@ impl Hub {
     pub fn drain(&self) {
         self.core.lock().engine.drain();
         if self.config.ends_when_drained {
-            // The queue may be empty already.
+            // Stop immediately if the queue is already empty.
             self.turn(&mut TurnScratch::default(), |core, _, _| core.request_stop(true));
         }
     }
 
-    /// Records the client's name in the access file.
+    /// Records `user`, the client's name according to the access file.
     #[cfg(feature = "tls")]
     pub fn identify(&self, client: ClientId, user: Option<&str>) {
         self.core.lock().registry.identify(client, user);

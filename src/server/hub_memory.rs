@@ -20,8 +20,8 @@ const MIN_STUCK_EVENTS: usize = 4 << 10;
 /// Number of values that the timer thread frees before it checks for deadlines, because freeing a value may be slow.
 const DROPPED: usize = 16;
 
-/// Delay between the freeing of much memory by clients and its return to the system. `GIVE_BACK_SOON` applies if the
-/// return is urgent.
+/// Delay before memory that clients have freed is returned to the system. `GIVE_BACK_SOON` applies if the return is
+/// urgent.
 const GIVE_BACK: Span = Span::from_secs(1);
 const GIVE_BACK_SOON: Span = Span::from_millis(20);
 
@@ -76,7 +76,7 @@ impl Hub {
     }
 
     /// Frees a large value on the timer thread. With a manual clock there is no timer thread, so the value is freed
-    /// here.
+    /// immediately.
     pub fn discard(&self, thing: impl Send + 'static) {
         if self.clock.is_manual() {
             return;

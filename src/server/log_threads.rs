@@ -25,7 +25,6 @@ pub fn threads(log: &Durability) -> Vec<(&'static str, Run)> {
     syncers.chain([("segments", segments::run as Run)]).chain(writer).collect()
 }
 
-/// Runs a syncer thread until [`Durability::stop`].
 fn run_syncer(hub: &Hub, log: &Durability) {
     let mut spare = Output::new();
     while log.wait_to_sync() {

@@ -82,7 +82,7 @@ pub struct Memory {
     turns: AtomicU64,
     /// The size of the account at which the process size must be checked.
     check_at: AtomicU64,
-    /// `true` if the process is too large, even if the account is below the limit.
+    /// `true` if the process was larger than the limit plus [`BEYOND`] at the last check.
     too_large: AtomicBool,
 }
 
@@ -225,8 +225,8 @@ impl Memory {
         self.must_give_back() || freed > MUCH && freed > self.taken()
     }
 
-    /// Returns `true` if memory must be returned soon, because a larger amount would block other threads for too long,
-    /// or because the process is too large.
+    /// Returns `true` if memory must be returned soon, because much memory was freed or the process is too large.
+    /// Returning even more memory at once would block other threads for too long.
     pub fn must_give_back(&self) -> bool {
         let freed = self.freed();
         freed > MAX_FREED || freed > LEAST_TRIAL && self.too_large.load(Ordering::Relaxed)
@@ -267,7 +267,6 @@ impl Memory {
     }
 }
 
-/// Changes one part of a sum from `before` to `after`.
 fn change(sum: &AtomicU64, before: u64, after: u64) {
     if before != after {
         sum.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
@@ -313,7 +312,7 @@ mod tests {
         memory.set_engine(40 << 20, 0);
         assert!(memory.needs_resident() && !memory.has_freed_much());
         memory.set_resident(46 << 20);
-        // Most memory is freed, which leaves holes, and the same amount is allocated again.
+        // Most of the memory is freed and allocated again, so the heap may be fragmented.
         memory.set_engine(10 << 20, 0);
         assert!(!memory.needs_resident() && memory.has_freed_much());
         memory.gave_back();

@@ -148,8 +148,8 @@ pub struct Server {
     hub: Arc<Hub>,
     places: Vec<Place>,
     running: Arc<Mutex<Running, SERVER>>,
-    /// Stops the server when a client requests a shutdown or when a drained queue becomes empty. `None` if the
-    /// configuration does not allow this.
+    /// The thread that stops the server when a client requests a shutdown or a drained queue becomes empty. `None` if
+    /// the configuration does not allow this.
     stopper: Option<JoinHandle<()>>,
 }
 

@@ -103,8 +103,8 @@ pub struct PoolThread {
     renewal: Option<(Arc<AccessTable>, usize)>,
 }
 
-/// Creates the outbox of a new connection, with TLS if the peer's address requires TLS. Returns `None` if TLS is not
-/// available.
+/// Creates the outbox of a new connection, with TLS if the peer has connected to a TLS address. Returns `None` if TLS
+/// is not available.
 #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "only TLS depends on the protocol"))]
 fn outbox(
     stream: Stream,
@@ -271,7 +271,7 @@ impl PoolThread {
         let tight_since = *self.tight_since.get_or_insert(now);
         let is_over = now.duration_since(tight_since) >= MAX_SHORTAGE && memory.exceeds_buffers();
         let heavy = self.heavy(now, if is_over { Duration::ZERO } else { INACTIVE });
-        // Active connections are dropped one at a time, because one may be enough.
+        // Active connections are dropped one at a time, because dropping one may be enough.
         for &(_, bytes, still, number) in heavy.iter().take(if is_over { 1 } else { DROPPED }) {
             if !memory.is_tight() {
                 break;
@@ -617,7 +617,6 @@ mod tests {
         assert!(clients.iter_mut().map(heard).filter(|bytes| *bytes > 0).count() >= 198);
     }
 
-    /// Returns the number of ready jobs in `tube` that `stats-tube` reports to the client.
     fn ready_jobs(thread: &mut PoolThread, client: &mut UnixStream, tube: &str) -> u64 {
         say(client, format!("stats-tube {tube}\r\n").as_bytes());
         while thread.round() {}

@@ -24,7 +24,7 @@ use crate::protocol::Wire;
 use crate::shared::lock_order::{Mutex, SERVER};
 use crossbeam_channel::unbounded;
 
-/// Stack size of each thread in bytes, several times the need of the deepest call.
+/// Stack size of each thread in bytes, several times what the deepest call needs.
 const STACK: usize = 256 * 1024;
 
 /// Time limit of [`Running::quiesce`] for connections that are delayed or never arrive.

@@ -12,7 +12,6 @@ use crate::protocol::Output;
 /// Pause between two units of work that is not urgent, so that other threads can take the locks.
 const PORTION: Duration = Duration::from_millis(1);
 
-/// Runs the segment thread until [`Durability::stop`].
 pub fn run(hub: &Hub, log: &Durability) {
     let (space, wal) = (&log.space, &log.wal);
     let mut spare = Output::new();

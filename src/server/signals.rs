@@ -12,7 +12,6 @@ use nix::libc::{sigaction, SIG_IGN};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-/// The action that a signal requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SignalAction {
     /// Refuse new jobs, and keep serving existing jobs (SIGUSR1).
@@ -26,7 +25,7 @@ pub enum SignalAction {
 /// Starts to catch signals, so that no signal during startup is lost. With `reopens`, SIGHUP is caught even if the
 /// process was started with SIGHUP ignored.
 pub fn catch(reopens: bool) -> io::Result<Signals> {
-    // Exceeding the file size limit must fail the write instead of ending the process.
+    // When the file size limit is reached, the write must fail, and the process must not end.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     let wanted = |signal: &i32| !is_ignored(*signal) || *signal == SIGHUP && reopens;
     let optional = [SIGINT, SIGHUP].into_iter().filter(wanted);

@@ -247,7 +247,6 @@ impl Listener {
         system::limit_unacknowledged(&socket, idle + interval * keepalive.count)
     }
 
-    /// Waits for a connection. Returns the stream and the peer's address.
     pub fn accept(&self) -> io::Result<(Stream, PeerAddress)> {
         match self {
             Listener::Tcp(listener, tls) => {
@@ -273,7 +272,6 @@ impl Listener {
         }
     }
 
-    /// Returns a duplicate of the listener's file descriptor.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
         self.as_fd().try_clone_to_owned()
     }
@@ -313,7 +311,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Connects without blocking. If the accept queue is full, the connection is not needed.
+/// Connects without blocking. If the accept queue is full, the listener wakes up without this connection.
 fn call(listener: &SockRef) -> io::Result<()> {
     let mut address = listener.local_addr()?;
     if let Some(mut tcp) = address.as_socket().filter(|tcp| tcp.ip().is_unspecified()) {

@@ -131,8 +131,8 @@ impl Space {
         self.changed.notify_one();
     }
 
-    /// Resumes the first `count` waiting connections. Each connection checks for space itself; if the disk is full or
-    /// failing, its command is refused.
+    /// Resumes the first `count` waiting connections. Each connection checks for space again. If the disk is full or
+    /// failing, the command is refused.
     pub fn resume(&self, count: usize) {
         let mut state = self.state.lock();
         let count = count.min(state.waiting.len());

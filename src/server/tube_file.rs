@@ -11,7 +11,6 @@ use crate::protocol::beanstalk::{read_settings, SETTINGS_OVERHEAD};
 use crate::protocol::text::{is_tube_name, unquote_name};
 use crate::shared::files;
 
-/// The name and the settings of a tube.
 pub type TubeLine = (Box<[u8]>, TubeSettings);
 
 /// Reads the file. Returns a one-line message on failure.

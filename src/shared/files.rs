@@ -200,8 +200,8 @@ impl FileEntry {
 /// Maximum size of a file with settings, in bytes.
 const MAX_SIZE: u64 = 64 << 20;
 
-/// Reads a file with settings, which must be a regular file. A pipe without a writer would block the thread that
-/// handles signals.
+/// Reads a file with settings. Fails unless the file is a regular file, because a pipe without a writer would block the
+/// thread that handles signals.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     if !file.metadata()?.is_file() {

@@ -192,7 +192,6 @@ impl<E: Into<hifijson::Error>> From<E> for Malformed {
 /// The treatment of unknown members of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strays {
-    /// An unknown member is an error.
     Refused,
     /// Unknown members are parsed and dropped.
     Ignored,

@@ -95,7 +95,6 @@ impl RoleBoard {
     }
 }
 
-/// Returns the wall-clock time in milliseconds since 1970.
 fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }

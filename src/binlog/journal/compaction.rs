@@ -17,8 +17,8 @@ use crate::shared::log_figures::Health;
 const UNRECORDED: u64 = u64::MAX;
 
 impl Journal {
-    /// Returns the number of bytes by which the old segments exceed their target size. The target is 1.5 times the size
-    /// of the live items, and as little as 1.25 times if the prepared segments are large. The difference between the
+    /// Returns the number of bytes by which the old segments exceed their target size. The target is between 1.25 and
+    /// 1.5 times the size of the live items, and smaller if the prepared segments are large. The difference between the
     /// target and [`Journal::bound`] is reserved for work in progress.
     pub(super) fn debt(&self) -> u64 {
         let others = self.disk() - self.old - self.retiring;
@@ -63,14 +63,13 @@ impl Journal {
         false
     }
 
-    /// Returns the first live item of the oldest segment.
     fn first_live(&self) -> Option<(Live, u32)> {
         let lists = &self.segments[0].lists;
         Live::ALL.into_iter().find_map(|live| Some((live, lists[live as usize].first()?)))
     }
 
-    /// Retires the oldest segment, which must not contain live items. The file is removed when a record which states
-    /// that the segment is not needed is durable.
+    /// Retires the oldest segment, which must not contain live items. The file is removed once a durable record states
+    /// that the segment is not needed.
     fn retire(&mut self) {
         let segment = self.segments.pop_front().expect("a segment");
         self.old -= segment.bytes;

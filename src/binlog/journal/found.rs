@@ -29,7 +29,8 @@ impl Journal {
         self.segments.back_mut().expect("a segment").bytes = bytes;
     }
 
-    /// Sets the random IDs of this process and of the process that wrote the end of the log. `found` is 0 if unknown.
+    /// Sets the random IDs of this process and of the process that wrote the last record of the log. `found` is 0 if
+    /// unknown.
     pub fn set_epochs(&mut self, own: u64, found: u64) {
         (self.epoch, self.found_epoch) = (own, found);
     }
@@ -61,8 +62,8 @@ impl Journal {
         self.ids_appended();
     }
 
-    /// Makes the next batch record that the start record is synced. Otherwise, damage to the start record would look
-    /// like the end of the log.
+    /// Makes the next batch contain a record which states that the start record is synced. Otherwise, damage to the
+    /// start record would look like the end of the log.
     pub fn start_is_synced(&mut self) {
         self.mark_due = 0;
     }
@@ -126,7 +127,6 @@ impl Journal {
         (self.last_id, self.ids, self.ids_synced) = (ids, ids, ids);
     }
 
-    /// Makes compaction empty the oldest segment.
     pub fn evacuate_oldest(&mut self) {
         self.segments.front_mut().expect("a segment").evacuating = true;
         self.count_evacuating();

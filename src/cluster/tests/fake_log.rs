@@ -62,7 +62,6 @@ impl MemoryLog {
         MemoryLog { state: LeafMutex::new(State { random: seed | 1, ..State::default() }), faults }
     }
 
-    /// Sets the duration of each subsequent read.
     pub fn delay_answers(&self, delay: Duration) {
         self.state.lock().delay = delay;
     }

@@ -13,8 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dlmalloc::{Allocator, Dlmalloc};
 use nix::libc;
 
-/// The size in bytes from which a block is mapped separately. Bodies of the default size limit are smaller, and growing
-/// tables and buffers are usually larger.
+/// The size in bytes from which a block is mapped separately. Bodies within the default size limit are smaller, and
+/// growing tables and buffers are usually larger.
 const LARGE: usize = 128 * 1024;
 
 /// The segment size in bytes, which is also the most memory that one live block can keep from being returned to the
@@ -30,7 +30,6 @@ const GAP: usize = 64 * 1024;
 const PAGE: usize = 64 * 1024;
 const ALIGNED: usize = 4096;
 
-/// The heap that the whole program uses.
 pub struct ProgramHeap(Mutex<Dlmalloc<Segments>>);
 
 impl ProgramHeap {

@@ -16,8 +16,8 @@ mod heap;
 static HEAP: heap::ProgramHeap = heap::ProgramHeap::new();
 
 /// The size in bytes from which a block is mapped separately, and returns to the system when freed. Tables of the
-/// engine and buffers of replies grow in blocks of at least this size. Bodies of the default size limit are smaller,
-/// because mapping them would be slow.
+/// engine and buffers of replies grow in blocks of at least this size. Bodies within the default size limit are
+/// smaller, because mapping them would be slow.
 #[cfg(target_env = "gnu")]
 const MMAP_THRESHOLD: i32 = 64 * 1024;
 

@@ -104,8 +104,8 @@ impl Connection {
         if is_heavy {
             hub.discard(self.outbox);
         }
-        // When the client was removed from the engine, this memory was still charged. Check again for memory to return,
-        // because no other command may follow.
+        // The last check for freed memory, when the client was removed, did not include this memory. Schedule another
+        // check.
         hub.give_back_soon();
     }
 

@@ -63,7 +63,6 @@ fn cost(suite: CipherSuite) -> u8 {
     }
 }
 
-/// Returns `true` if the processor has AES instructions.
 fn has_aes() -> bool {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     return std::arch::is_x86_feature_detected!("aes");

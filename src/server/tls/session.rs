@@ -21,7 +21,7 @@ use crate::shared::lease::Lease;
 /// Number of bytes charged for a session in addition to the connection.
 pub const SESSION_COST: u64 = 4096;
 
-/// Number of bytes charged during a handshake in addition to the received data: keys, hashes, and the reply.
+/// Number of bytes charged during a handshake, for keys, hashes and the reply, in addition to the received data.
 const HANDSHAKE_COST: u64 = 4096;
 
 /// Number of plaintext bytes that are encrypted before a write to the socket. This is the size of several full TLS
@@ -87,14 +87,12 @@ impl fmt::Debug for TlsSession {
 }
 
 impl TlsSession {
-    /// Creates the session of a newly accepted connection.
     pub fn new(config: Arc<ServerConfig>, lease: Arc<Lease>, unit: Unit) -> Result<TlsSession, Error> {
         let connection = Box::new(UnbufferedServerConnection::new(config)?);
         let (incoming, held, outgoing, unconfirmed, left, broken) = Default::default();
         Ok(TlsSession { connection, incoming, held, outgoing, unconfirmed, unit, left, lease, broken })
     }
 
-    /// Returns `true` until the handshake has completed.
     pub fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
     }

@@ -49,7 +49,7 @@ fn freed_memory_returns_to_the_system() {
     let layout = Layout::from_size_align(1000, 8).unwrap();
     let pieces: Vec<_> = (0..50_000).map(|_| unsafe { heap.alloc(layout) }).collect();
     assert!(heap.small().allocator().mapped.get() >= 50_000 * 1000);
-    // A single block in the middle stays allocated, which keeps one segment.
+    // A single block in the middle stays allocated, so its segment cannot be unmapped.
     let kept = pieces[pieces.len() / 2];
     pieces.iter().filter(|piece| **piece != kept).for_each(|piece| unsafe { heap.dealloc(*piece, layout) });
     heap.give_back();
