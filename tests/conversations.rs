@@ -1,5 +1,5 @@
-//! Plays every recorded conversation against this implementation: on a virtual clock, in different chunk sizes, and
-//! over real sockets.
+//! Plays every recorded conversation against this server: on a virtual clock, in different chunk sizes, and over real
+//! sockets.
 
 mod script;
 #[path = "script/within.rs"]
@@ -40,8 +40,7 @@ fn check(failures: Vec<String>) {
 
 fn config(conversation: &Conversation) -> Config {
     let mut options = conversation.options.clone();
-    // The program's minimum is 1M, and exhausting 1M would require a long conversation. The tests therefore set smaller
-    // limits directly.
+    // Sets a small memory limit directly, because the option's minimum of 1M would require a long conversation.
     let memory = options.iter().position(|word| word == "--max-memory").map(|at| {
         let size = options.drain(at..at + 2).next_back();
         size.and_then(|size| size.parse().ok()).expect("a number of bytes")
@@ -107,13 +106,13 @@ fn belong_together(one: &Step, next: &Step) -> bool {
 }
 
 fn sent_at_once(steps: &[Step]) -> Vec<Step> {
-    // Steps before the first send remain separate, because they can depend on input of other clients.
+    // Steps before the first send are not merged, because they can depend on the input of other clients.
     let first = steps.iter().position(|step| matches!(step.what, What::Send(_))).unwrap_or(steps.len());
     let (mut pieces, mut sent, mut got) = (steps[..first].to_vec(), Vec::new(), Vec::new());
     for (place, step) in steps.iter().enumerate().skip(first) {
         match &step.what {
             What::Send(bytes) => sent.extend_from_slice(bytes),
-            // Input sent after the expected silence is now part of the same send, which can cause a reply earlier.
+            // Removes the expectation of silence, because merged input can cause a reply earlier.
             What::Silence if place + 1 < steps.len() => {}
             _ => got.push(step.clone()),
         }
@@ -157,7 +156,7 @@ fn over_sockets(conversations: &[Conversation]) {
     check(failures);
 }
 
-/// Alternates between TCP and Unix sockets.
+/// Plays the conversation over TCP and Unix sockets alternately.
 fn over_socket(conversation: &Conversation) -> Result<(), String> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -176,7 +175,7 @@ fn over_socket(conversation: &Conversation) -> Result<(), String> {
     let (server, clock, before) = loop {
         let before = now();
         let (server, clock) = Server::with_manual_clock(config.clone()).expect("a server");
-        // Retries on a busy machine: if the start took too long, the clock's value is unknown.
+        // Retries on a busy machine: after a slow start, the value of the clock is uncertain.
         if now() - before < Duration::from_millis(500) {
             break (server, clock, before);
         }

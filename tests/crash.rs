@@ -2,8 +2,8 @@
 //!
 //! Acknowledged changes must survive any failure of the process, the power or the disk, and the log must stay within
 //! its size bound. Everything runs in memory and is derived from seeds, which makes failures reproducible. `disk`
-//! simulates the disk and `driver` the server. `options` adds jobs with options, and `tagged_lives` adds jobs with
-//! tags. `model` and `snapshots` predict the recovered state. `lines` checks the log messages for operators.
+//! simulates the disk, and `driver` simulates the server. `options` adds jobs with options, and `tagged_lives` adds
+//! jobs with tags. `model` and `snapshots` predict the recovered state. `lines` checks the log messages for operators.
 
 #[path = "crash/disk.rs"]
 mod disk;

@@ -29,7 +29,7 @@ mod support {
 
     use super::daemon::{command, run_command, Daemon, Ended};
 
-    /// Paths where beanstalkd is searched for.
+    /// Usual paths of beanstalkd.
     const PLACES: [&str; 2] = ["/usr/bin/beanstalkd", "target/compat/beanstalkd/usr/bin/beanstalkd"];
 
     pub struct Server {
@@ -86,7 +86,7 @@ mod support {
 
         pub fn count(&self, tube: &str, state: &str) -> u64 {
             let figure = self.daemon.client().figure(&format!("stats-tube {tube}"), &format!("current-jobs-{state}"));
-            // A tube without jobs can have been deleted.
+            // A tube without jobs may have been deleted already.
             figure.map_or(0, |text| text.parse().expect("a number"))
         }
     }
@@ -102,7 +102,7 @@ mod support {
     }
 
     pub fn feed(mut command: Command, input: &[u8]) -> Ended {
-        // The child must not inherit the writing end, because it would never see the end of its input.
+        // The child must not inherit the writing end. Otherwise, the child's input would never end.
         let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
         let mut writer = std::fs::File::from(writer);
         command.stdin(reader);

@@ -105,7 +105,7 @@ fn names_cannot_inject_commands() {
     is_invalid(client.authenticate(format!("token\r\ndelete {kept}").as_bytes()));
     is_invalid(client.text(&format!("stats\r\ndelete {kept}")).map(drop));
     is_invalid(client.figure(&format!("stats\ndelete {kept}"), "pid").map(drop));
-    // The client rejected the name before sending anything. Replies therefore still match their commands.
+    // The client has sent nothing of the invalid command. Later replies therefore still match their commands.
     assert_eq!(client.peek(kept).unwrap().body, b"kept");
     assert_eq!(client.delete_batch(&[]).unwrap(), 0);
     assert_eq!(client.figure("stats", "cmd-delete").unwrap(), "0");
@@ -194,7 +194,7 @@ fn the_client_reports_failures() {
 
 #[test]
 fn dropping_a_server_closes_its_connections_and_port() {
-    // The address is unique to this process, which keeps other tests from using the port.
+    // Uses an address that is unique to this process, because parallel tests could otherwise use the port.
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let host = Some(format!("127.90.{high}.{low}"));
     let config = |port| Config::embedded().with(|config| config.listen = vec![Address::Tcp(host.clone(), port)]);
@@ -235,7 +235,7 @@ fn a_client_shuts_down_only_its_server() {
         assert_eq!(TcpStream::connect(gearman).unwrap_err().kind(), ErrorKind::ConnectionRefused);
         assert_eq!(Client::connect(other.address()).unwrap().put(b"x", 0, 0, 60).unwrap(), 1);
         assert!(!other.is_stopped());
-        // A second call has no effect.
+        // A second call must have no effect.
         server.stop();
     }
 }
@@ -326,7 +326,7 @@ fn a_manual_clock_handles_each_deadline_in_order() {
     while other.figure("stats", "current-waiting").unwrap() != "1" {
         std::thread::yield_now();
     }
-    // The delay ends after 10 seconds. The reservation by the waiting client then expires after 15 seconds.
+    // The delay ends after 10 seconds, and the waiting client gets the job. The reservation expires 5 seconds later.
     clock.advance(Duration::from_secs(20));
     assert_eq!(client.line().unwrap(), format!("RESERVED {id} 1"));
     let mut figure = |key: &str| other.figure(&format!("stats-job {id}"), key).unwrap();
@@ -374,7 +374,7 @@ fn very_many_jobs_are_cleared_a_turn_at_a_time() {
     server.check();
 }
 
-/// `watch` without a weight resets the weight of a watched tube to 1.
+/// When a watched tube is watched again without a weight, the weight becomes 1.
 #[test]
 fn watching_a_tube_again_resets_its_weight() {
     const JOBS: usize = 40;
@@ -387,7 +387,7 @@ fn watching_a_tube_again_resets_its_weight() {
     let mut told = String::new();
     stream.read_to_string(&mut told).expect("answers");
     assert_eq!(told.matches("RESERVED ").count(), JOBS, "{told}");
-    // With the previous weight of 9999, all forty jobs would come from one tube.
+    // If the old weight of 9999 remained, all forty jobs would be from one tube.
     let count = |body: &str| told.lines().filter(|line| *line == body).count();
     assert!(count("x") > 0 && count("y") > 0, "{told}");
 }

@@ -20,13 +20,14 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
 }
 
-/// Returns a command that runs in the directory of an example and finds this program first in the PATH.
+/// Returns a command that runs in the directory of an example, and whose PATH begins with the directory of this
+/// program.
 fn command(folder: &str, words: &[&str]) -> Command {
     let mut path = vec![Path::new(PROGRAM).parent().expect("a directory").to_owned()];
     path.extend(tools().map(|tools| tools.join("venv/bin")));
     path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     let path = std::env::join_paths(path).expect("a path");
-    // `Command` looks up programs in the PATH of the test process. env(1) uses the changed PATH instead.
+    // Uses env(1), because `Command` looks up programs in the PATH of the test process, not in the changed PATH.
     let mut command = Command::new("env");
     command.arg(format!("PATH={}", path.to_str().expect("text"))).args(words).current_dir(example(folder));
     command.env("BEANPOLE", PROGRAM).env("PYTHONDONTWRITEBYTECODE", "1");
@@ -111,7 +112,7 @@ fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
     wait_until(&format!("{name}: job 1 is done"), || client.peek(1).is_err());
     assert_eq!(put("welcome-7", "alice@example.org"), "1", "{name}: the key outlives the job");
 
-    // The long backoff keeps the second attempt from starting before the test has inspected the job.
+    // A long backoff gives the test time to inspect the job before the second attempt.
     client.set_tube("mail", "try:5:3600 dead:mail-dead").unwrap();
     assert_eq!(put("welcome-8", "nobody"), "2", "{name}");
     wait_until(&format!("{name}: job 2 fails"), || reads(&mut client, 2, "fails") == "1");
@@ -141,7 +142,7 @@ fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
     wait_until(&format!("{name}: the worker connects again"), || client.peek(id).is_err());
 }
 
-/// Suspends the worker until its reservation expires. The worker must report the loss and continue.
+/// Suspends the worker until its reservation has expired. The worker must report the loss and continue.
 fn loses_a_job(name: &str, client: &mut Client, worker: &Worker, log: &Path) {
     let signal = |signal: &str| passes(Command::new("kill").args([signal, &worker.0.id().to_string()]));
     wait_until(&format!("{name}: it waits"), || client.figure("stats-tube mail", "current-waiting").unwrap() == "1");
@@ -199,7 +200,7 @@ fn the_worker_of_the_readme_retries() {
 
 #[test]
 fn a_rust_worker_retries_too() {
-    // `cargo test --test examples` does not build the examples; `cargo test` does.
+    // The examples exist after `cargo test`, but not after `cargo test --test examples`.
     let folder = Path::new(PROGRAM).parent().expect("a directory").join("examples");
     let built = |name: &str| folder.join(name);
     assert!(built("worker").is_file(), "missing examples: run cargo build --examples");
@@ -286,7 +287,7 @@ fn a_makefile_has_a_queue() {
     assert!(!folder.file(".queue/port").exists());
     assert!(client.figure("stats", "pid").is_err());
     make("queue-stop");
-    // Simulates a reboot, after which the recorded process ID can belong to another program.
+    // Simulates a reboot: after it, the recorded process ID may belong to another program.
     let mut other = Command::new("sleep").arg("60").spawn().unwrap();
     std::fs::write(folder.file(".queue/pid"), other.id().to_string()).unwrap();
     assert!(make("queue-start").contains("listens"));

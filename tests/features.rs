@@ -1,13 +1,13 @@
 //! Checks that each part of the project supports every tag of `put` and every tube setting.
 //!
-//! Owns the list of parts and their exceptions. Only searches source text; the behavior has its own tests.
+//! Owns the list of parts and their exceptions. Only searches source text; other tests check the behavior.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use beanpole::internals::protocol::beanstalk::{SETTINGS, TAGS};
 
-/// The words that a part must contain: tags or settings as clients write them, or the fields that store them.
+/// The kind of words that a part must contain: tags or settings as clients write them, or the engine's fields.
 enum Needs {
     Tags,
     Settings,
@@ -16,7 +16,7 @@ enum Needs {
 
 use Needs::{Fields, Settings, Tags};
 
-/// A part of the project, its files, the required words, and the words that it can omit.
+/// A part of the project: its files, the required words, and the words that are not required.
 struct Part {
     name: &'static str,
     paths: &'static [&'static str],
@@ -26,8 +26,8 @@ struct Part {
 
 #[rustfmt::skip]
 const PARTS: &[Part] = &[
-    // In the simulated worlds, `limit` would also match a command name. `err` occurs only in exports. The model does
-    // not support calendar schedules.
+    // Exceptions for the simulated worlds: a search for `limit` would also find a command name, `err` occurs only in
+    // exports, and the model has no calendar schedules.
     Part { name: "conversations", paths: &["tests/conversations"], needs: &[Tags, Settings], lacks: &[] },
     Part { name: "simulated worlds", paths: &["tests/sim"], needs: &[Tags, Settings], lacks: &["err", "limit", "cron"] },
     Part { name: "model", paths: &["src/engine/tests"], needs: &[Fields], lacks: &[] },

@@ -16,7 +16,7 @@ DISASTERS = ("lost", "wiped", "restored")
 
 
 def best_copy(world):
-    """Sort key for choosing a server's directory according to the section "Going back" of the manual."""
+    """Sort key that prefers the directory to continue with, according to the section "Going back" of the manual."""
     def rank(node):
         place = os.path.join(node.folder, "journal.aside")
         place = place if os.path.exists(place) else node.folder

@@ -1,4 +1,4 @@
-//! An in-memory replacement for the gateway of etcd, which lets tests run the whole program without etcd.
+//! An in-memory replacement for etcd's JSON gateway, which lets tests run the whole program without etcd.
 //!
 //! Owns keys with versions and revisions, and a quota that tests can declare exceeded. Simulates only one server;
 //! `tests/cluster/run` tests several etcd servers.
@@ -38,17 +38,18 @@ pub struct Engine {
     pub full_for_reads: bool,
     /// Paths of all requests except transactions and ranges.
     pub asked: Vec<String>,
-    /// Milliseconds that are added to the times in heartbeats when they are read.
+    /// Milliseconds added to the timestamps of heartbeats when a server reads them.
     pub ahead: u64,
     /// Body size of the last append request in bytes.
     pub appended_bytes: usize,
-    /// Delays the responses to appends of this entry, unless it is 0. `arrived` lists all entries with append requests.
+    /// The number of an entry. Responses to appends of this entry are delayed, unless the number is 0. `arrived` lists
+    /// all entries with append requests.
     pub held: u64,
     pub arrived: Vec<u64>,
-    /// The number of keys visited by all ranges, and the largest number of keys deleted by one request.
+    /// The number of keys visited by all range requests, and the largest number of keys deleted by one request.
     pub visited: usize,
     pub deleted: usize,
-    /// The required user and password, if any.
+    /// The user and the password that clients must send, if any.
     pub login: Option<(String, String)>,
 }
 
@@ -169,7 +170,7 @@ impl Engine {
         self.revision += 1;
         let epoch = self.keys.entry(b"beanpole/q/epoch".to_vec()).or_default();
         let head = Head { kind: EntryKind::Claim, epoch: epoch.version, writer: 7, number: epoch.version };
-        // Keep the words after the name and the address.
+        // Keeps the words after the name and the address.
         let known = String::from_utf8_lossy(&epoch.value).into_owned();
         let journal = known.split(' ').nth(2).unwrap_or("7");
         epoch.value = format!("{note} {journal}").into_bytes();
@@ -224,7 +225,8 @@ impl Engine {
                         Ok(format!(r#"{{"alarms":[{alarm}]}}"#))
                     }
                     "/v3/maintenance/alarm" => {
-                        // etcd clears an alarm only for the named member, and raises it again if no space was freed.
+                        // etcd clears an alarm only for the named member, and raises the alarm again if no space was
+                        // freed.
                         self.is_full &= text(request, "memberID") != "7"
                             || !self.asked.iter().any(|path| path == "/v3/maintenance/defragment");
                         Ok("{}".to_owned())

@@ -1,6 +1,6 @@
 //! Tests the state of the queue when a standby takes over from a killed server.
 //!
-//! Owns the check that schedules run exactly once. Must not test who may take over, which is the purpose of `table`.
+//! Owns the check that schedules run exactly once. Must not test which server can take over: `table` does.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::daemon::{wait_until, Signal};
 use super::engine::Served;
 use super::member::Member;
 
-/// Schedules fall due in the second around the failure of the active server. Each runs exactly once: either the first
-/// server logged the copy together with the time of the next run, or the second server runs the schedule.
+/// Schedules are due around the time at which the active server fails. Each runs exactly once: either the first server
+/// logged the job together with the time of the next run, or the second server runs the schedule.
 // Tests promise P31.
 #[test]
 fn schedules_that_are_due_during_a_failover_run_exactly_once() {
@@ -32,7 +32,8 @@ fn schedules_that_are_due_during_a_failover_run_exactly_once() {
         schedules.push(put.id());
         std::thread::sleep(Duration::from_millis(40));
     }
-    // Deletes copies until the server fails or none is left, and records the outcome for each schedule.
+    // Deletes the schedules' jobs until the server fails or no job is left. Counts acknowledged deletes by schedule,
+    // and records deletes without a reply.
     let work = |mut worker: Client, deleted: &mut [u32], unknown: &mut [bool]| loop {
         let Ok(Some(job)) = worker.reserve(Some(5)) else { return };
         let number: usize = String::from_utf8_lossy(&job.body).parse().expect("a number");

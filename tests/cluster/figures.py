@@ -102,7 +102,8 @@ def fill(port, count):
 
 
 def restart(program, etcd, count):
-    """Kills a single server whose journal was written by separate puts, and measures the time until it serves again."""
+    """Kills a single server whose journal was written by separate puts. Measures the time until the restarted server
+    replies."""
     world = World(program, etcd, options=(), names="a", etcds=1)
     try:
         node = world.nodes[0]
@@ -111,7 +112,7 @@ def restart(program, etcd, count):
             for _ in range(count):
                 link.sendall(PUT)
                 assert link.recv(4096).startswith(b"INSERTED")
-        # The server merges entries twice per second.
+        # Waits, because the server merges entries twice per second.
         time.sleep(2)
         before = cpu(world.servers[0])
         node.kill()

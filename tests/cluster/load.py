@@ -9,12 +9,13 @@ import uuid
 # Time in seconds that a client waits for a reply before it tries the next server.
 PATIENCE = 3
 
-# Time to run of Workq jobs in milliseconds. The server does not detect the death of a Workq worker.
+# Time to run of Workq jobs in milliseconds. Short, because the server does not notice the death of a Workq worker
+# before this time.
 TTR = 2000
 
 
 class Client:
-    """A connection to the first server in the list that responds."""
+    """A connection to the first server in the list that replies."""
 
     def __init__(self, world, door):
         self.world, self.door, self.turn, self.link, self.node = world, door, 0, None, None
@@ -74,7 +75,7 @@ class Client:
 
 
 class Book:
-    """The acknowledged changes, and problems found by the clients."""
+    """The acknowledged changes, and the problems that clients found."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -94,8 +95,8 @@ class Book:
         self.answers.append(time.time())
 
     def taken(self, body, client):
-        """Records that a worker received a job. The job must not have been deleted, and no other worker of the same
-        server must hold it."""
+        """Records that a worker received a job. The job must not have been deleted, and must not be held by another
+        worker of the same server."""
         self.answered()
         with self.lock:
             if body in self.deleted:
@@ -118,13 +119,13 @@ class Book:
         self.answered()
 
     def stall(self):
-        """Returns the longest time without an acknowledged put, in seconds."""
+        """Returns the longest time between two acknowledged puts, in seconds."""
         moments = sorted(self.moments + [time.time()])
         return max(later - earlier for earlier, later in zip(moments, moments[1:]))
 
 
 class Load:
-    """Producers and workers of all protocols."""
+    """Producers and workers for all protocols."""
 
     def __init__(self, world):
         self.world, self.stop, self.book = world, False, Book()
@@ -220,8 +221,8 @@ class Load:
 
 
 def drain(world):
-    """Returns all jobs of all tubes. If the active server changes on a busy machine, a job whose deletion was not
-    confirmed can be returned twice."""
+    """Reserves and deletes all jobs of all tubes and returns them. If the active server changes on a busy machine, a
+    job whose deletion was not confirmed may be returned twice."""
     client, found, gone, end = Client(world, "beanstalk"), [], set(), time.time() + 300
     while True:
         try:

@@ -23,8 +23,7 @@ pub struct Member {
     pub folder: Folder,
 }
 
-/// Returns an address and port that are free and not used by other tests. Servers that start later can use the port
-/// safely.
+/// Returns an address and port that no other test uses, also for servers that start later.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(1 << 8);
     let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -90,7 +89,7 @@ impl Member {
         (status, answer.split_once("\r\n\r\n").expect("a head").1.to_owned())
     }
 
-    /// Returns the systemd notifications received since the last call, up to the line `last`.
+    /// Returns the systemd notifications received since the last call, up to and including the line `last`.
     pub fn told(&self, last: &str) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         let mut buffer = [0; 1000];

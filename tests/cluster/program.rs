@@ -27,7 +27,7 @@ fn a_server_suspended_beyond_its_lease_stops_serving() {
     assert!(member.daemon.log().contains("was stopped for 2."), "{}", member.daemon.log());
 }
 
-/// While etcd is unreachable, the lease of the stopping server expires.
+/// While etcd is unreachable, a server that stops waits until its lease has expired.
 #[test]
 fn a_server_stops_while_etcd_is_unreachable() {
     let served = Served::start();
@@ -111,14 +111,14 @@ fn a_promoted_server_takes_over_and_the_other_becomes_a_standby() {
     first.daemon.wait_log("b at ");
     let last = "STATUS=standing by; b is active, epoch 2";
     let mut told = first.told(last);
-    // A server can briefly see its own epoch as the latest one.
+    // Ignores a status that appears only sometimes: a server may still see its own epoch as the latest one.
     told.retain(|line| !line.ends_with("a is active, epoch 1"));
     let wanted = ["STATUS=closing, epoch 1", "READY=1", "STATUS=standing by", last];
     assert_eq!(told, wanted, "the service does not stop");
     for log in ["another server is to take over", "journal: released", "epoch 2"] {
         assert!(first.daemon.log().contains(log), "{}", first.daemon.log());
     }
-    // A server that stops cleanly reports the stop and releases its lease, which lets the standby take over
+    // A server that stops cleanly reports the stop to systemd and releases its lease. The standby can then take over
     // immediately.
     second.told("STATUS=active, epoch 2");
     second.daemon.signal(Signal::SIGTERM);
@@ -142,7 +142,7 @@ fn a_copy_belongs_to_the_user_that_the_server_becomes() {
     let second = Member::start(&served, "b", &["-u", "65534"]);
     wait_until("it is known", || run(&["cluster", "status", &served.url()]).out.contains("b\tstandby\t"));
     assert!(second.daemon.status("Uid").starts_with("65534\t65534"), "{}", second.daemon.status("Uid"));
-    // The new user must be able to restart the server and to become active again.
+    // Running as nobody, each server must be able to become active again.
     for (number, (old, new, name)) in [(&first, &second, "b"), (&second, &first, "a")].into_iter().enumerate() {
         assert_eq!(run(&["cluster", "promote", &served.url(), name]).code, 0);
         new.wait_active();
@@ -166,7 +166,8 @@ fn a_relaying_standby_forwards_clients_to_the_active_server() {
     let mut client = second.client();
     let id = client.put(b"x", 0, 0, 60).expect("a job");
     assert_eq!(client.figure("stats", "pid").expect("a figure"), first.daemon.pid().to_string());
-    // The switch closes this connection like all others. The server then serves the queue at the same address.
+    // When the server becomes active, it closes this connection like all others, and then serves the queue at the same
+    // address.
     first.daemon.signal(Signal::SIGTERM);
     assert_eq!(first.daemon.wait(PATIENCE), 0);
     assert!(client.figure("stats", "pid").is_err());
@@ -307,7 +308,7 @@ fn small_entries_are_merged_for_fast_restarts() {
     first.wait_active();
     let mut client = first.client();
     let ids: Vec<u64> = (0..600).map(|_| client.put(b"x", 0, 0, 60).expect("a job")).collect();
-    // Each of two runs of 256 entries is merged into one entry.
+    // Merging replaces 256 entries with one entry, twice.
     wait_until("they are merged", || served.engine().entries() < 200);
     first.daemon.signal(Signal::SIGKILL);
     let Member { folder, .. } = first;
@@ -391,7 +392,7 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     let second = Member::start(&served, "b", &[]);
     let held = first.figure("journal-entry");
     wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
-    // Export the queue from a server that was never active.
+    // Exports the queue from a server that was never active.
     second.daemon.signal(Signal::SIGTERM);
     assert_eq!(second.daemon.wait(PATIENCE), 0);
     let copy = second.folder.file("jobs");
@@ -399,8 +400,8 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     let mut client = back.client();
     let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
     assert_eq!(found.map(|job| job.id).collect::<Vec<_>>(), ids[1..]);
-    // The shared log lacks the changes that the server made alone. The directory must therefore not be accepted as a
-    // copy.
+    // The server has made changes without the shared log. Its directory must therefore not be accepted as a copy of the
+    // shared log.
     back.signal(Signal::SIGTERM);
     assert_eq!(back.wait(PATIENCE), 0);
     let Member { folder, .. } = second;
@@ -423,7 +424,7 @@ fn a_binlog_that_does_not_fit_into_etcd_is_refused_before_anything_is_written() 
     let member = Member::start_in(&served, "a", &["--journal", &url, "--node", "a"], folder);
     member.daemon.wait_log("etcd's quota leaves 750000; increase the quota");
     assert_eq!(served.engine().entries(), 0);
-    // Raising the quota is enough to recover.
+    // A higher quota is sufficient for recovery.
     member.daemon.signal(Signal::SIGTERM);
     assert_eq!(member.daemon.wait(PATIENCE), 0);
     let Member { folder, .. } = member;
@@ -432,7 +433,7 @@ fn a_binlog_that_does_not_fit_into_etcd_is_refused_before_anything_is_written() 
     assert_eq!(member.figure("current-jobs-ready"), "20");
 }
 
-/// The log can also fail without an error from a system call, because its files have been moved.
+/// Moves the files of the log, so that the log fails without an error from a system call.
 #[test]
 fn a_server_that_loses_its_directory_stops_serving_and_keeps_deletes() {
     let served = Served::start();
@@ -447,7 +448,7 @@ fn a_server_that_loses_its_directory_stops_serving_and_keeps_deletes() {
         match next.map(|id| client.delete(id)) {
             Some(Ok(())) => deleted.push(next),
             Some(Err(_)) => return true,
-            // The server checks the directory only twice per second.
+            // Repeats the command, because the server checks the directory only twice per second.
             None => return client.figure("stats", "pid").is_err(),
         }
         false
@@ -459,7 +460,7 @@ fn a_server_that_loses_its_directory_stops_serving_and_keeps_deletes() {
     let mut client = second.client();
     let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
     let left: Vec<u64> = found.map(|job| job.id).collect();
-    // The unanswered delete can have been executed or not.
+    // The delete without a reply may have been executed.
     assert!(left == ids[deleted.len()..] || left == ids[deleted.len() + 1..], "{} {left:?}", deleted.len());
 }
 
@@ -505,7 +506,7 @@ fn the_directory_chosen_by_the_manual_preserves_the_queue() {
         client.delete(ids[0]).expect("a job");
         alone.signal(Signal::SIGTERM);
         assert_eq!(alone.wait(PATIENCE), 0);
-        // Shares the queue again, with an empty etcd.
+        // Shares the queue again, through an empty etcd.
         let served = Served::start();
         let Member { folder, .. } = members.swap_remove(0);
         let first = Member::start_in(&served, "a", &[], folder);
@@ -545,7 +546,7 @@ fn a_second_server_of_the_same_name_is_reported() {
 #[test]
 fn a_server_that_was_active_last_does_not_relay_to_itself() {
     let served = Served::start();
-    // Relaying servers use the test's listener as the address of the active server.
+    // Servers that relay clients believe that the test's listener is the active server.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let first = Member::start(&served, "a", &["--advertise", &address]);
@@ -557,7 +558,7 @@ fn a_server_that_was_active_last_does_not_relay_to_itself() {
     again.daemon.wait_log("a at ");
     let mut client = TcpStream::connect(again.beanstalk).expect("a relay");
     client.set_read_timeout(Some(Duration::from_secs(3))).expect("a socket");
-    // The server closes the connection immediately, unless it has become active.
+    // Waits for the end of the connection, which a server that is not active closes immediately.
     let _ = client.read(&mut [0]);
     listener.set_nonblocking(true).expect("a socket");
     assert!(listener.accept().is_err(), "it has relayed to itself");

@@ -1,4 +1,4 @@
-//! Tests the requests to etcd and their costs.
+//! Tests the requests that the program sends to etcd, and their costs.
 
 use beanpole::internals::cluster::{merge, EntryKind, Etcd, Fail, Head, Location, SharedLog};
 
@@ -32,7 +32,7 @@ fn a_long_journal_is_read_in_linear_time() {
         }
     }
     assert_eq!(next, count + 1);
-    // Each read also visits a constant number of metadata keys.
+    // In addition to the entries, each read visits a constant number of metadata keys.
     let visited = served.engine().visited - before;
     assert!(visited < 2 * count as usize + 10 * reads, "{visited} keys in {reads} reads");
 }
@@ -58,7 +58,7 @@ fn an_entry_is_accepted_only_after_the_previous_one() {
     assert!(matches!(log.append(1, 4, &entry(5)), Err(Fail::Conflict)));
     log.append(1, 3, &entry(4)).expect("the next one");
     log.append(1, 4, &entry(5)).expect("the next one");
-    // A claim after entry 5 must fail all appends still in progress after that entry.
+    // After a claim that follows entry 5, all appends still in progress must fail.
     served.engine().claim("b 127.0.0.1:2");
     assert!(matches!(log.append(1, 6, &entry(7)), Err(Fail::Conflict)));
     assert_eq!(served.engine().entries(), 6);

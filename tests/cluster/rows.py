@@ -1,5 +1,5 @@
-"""The faults, with one function for each number. Each fault is applied to a cluster under load, and its function
-checks the specific effects."""
+"""The faults, one function for each numbered fault. Each function applies its fault to a cluster under load and checks
+the specific effects."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ import time
 
 from load import Client
 
-# Durations in seconds of some faults in long runs and in normal runs.
+# Durations of some faults in seconds: in long runs, and in normal runs.
 LONG = {"stopped": 30, "no quorum": 60}
 SHORT = {"stopped": 8, "no quorum": 10}
 
@@ -75,7 +75,7 @@ def end_of(link, timeout):
 
 
 def cut_off(world, node, ways):
-    """Cuts the given networks for 10 s. The server must stop serving before the other server becomes active."""
+    """Cuts the networks `ways` for 10 s. The server must stop serving before the other server becomes active."""
     other = next(one for one in world.nodes if one is not node)
     link = socket.create_connection(("127.0.0.1", node.port), timeout=15)
     begin = time.time()
@@ -239,7 +239,7 @@ def row_14(world, book, lengths):
 
 
 def row_15(world, book, lengths):
-    """purge beside a standby that is stopped"""
+    """purge while a standby is stopped"""
     standby, client = world.standby(), Client(world, "beanstalk")
     standby.signal(signal.SIGSTOP)
     client.connect(time.time() + 5)
@@ -254,7 +254,7 @@ def row_15(world, book, lengths):
     standby.signal(signal.SIGCONT)
     time.sleep(4)
     assert "made again from entry" in standby.log(), "nothing was purged that the standby needed"
-    # The files that `purge` has written must be usable.
+    # Starts the killed server again, to check that the files that `purge` has written are usable.
     active = world.active()
     active.kill()
     time.sleep(4)
@@ -314,7 +314,7 @@ def row_20(world, book, lengths):
     other.start()
 
 
-# For each fault, its function and the longest expected stall in seconds.
+# For each fault: the function, and the longest expected time without an acknowledged put, in seconds.
 ROWS = {1: (row_1, 4), 2: (row_2, 8), 3: (row_3, 5), 4: (row_4, 5), 5: (row_5, 6), 6: (row_6, 6), 7: (row_7, 6),
         8: (row_8, 1), 9: (row_9, 6), 10: (row_10, 65), 12: (row_12, 25), 13: (row_13, 6), 14: (row_14, 4),
         15: (row_15, 4), 17: (row_17, 5), 18: (row_18, 4), 19: (row_19, 4), 20: (row_20, 6)}

@@ -19,7 +19,7 @@ def openssl(folder, *words):
 
 
 def make_certificates(folder):
-    """Creates an authority, a certificate for 127.0.0.1, and an authority that has not signed the certificate."""
+    """Creates an authority, a certificate for 127.0.0.1 signed by the authority, and an unrelated authority."""
     for name in ("ca", "other"):
         openssl(folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "3",
                 "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}")
@@ -81,7 +81,7 @@ def speak(port, text):
 
 
 def serve(program, url, folder, name):
-    """Runs one beanpole. Returns its reply to a put, and its log."""
+    """Runs a beanpole server. Returns its reply to a put, and its log."""
     port = free_port()
     log_path = os.path.join(folder, name + ".log")
     with open(log_path, "ab") as log:

@@ -13,7 +13,7 @@ enum State {
     /// The server follows an active server.
     Standby,
     Active,
-    /// The server has to stop and release the journal, but etcd does not answer.
+    /// The server is stopping and has to release the journal, but etcd does not answer.
     Leaving,
 }
 
@@ -63,11 +63,11 @@ fn expected(state: State, event: Event) -> Outcome {
     }
 }
 
-/// Brings a server into `state`. Returns the server, and the server that it follows, if any.
+/// Starts a server and brings it into `state`. Returns the server and, if it follows another server, that server.
 fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Member, Option<Member>) {
     match state {
         State::Joining if event == Event::EtcdWiped => {
-            // The server has an outdated copy.
+            // Gives the server an outdated copy.
             let first = clocks.start(served, "a");
             first.wait_active();
             first.daemon.signal(Signal::SIGTERM);
@@ -127,7 +127,7 @@ fn let_happen(event: Event, served: &Served, clocks: &Clocks, member: &Member, o
         }
         Event::EtcdWiped => served.engine().wipe(),
     }
-    // Otherwise, the other server would become active.
+    // Stops the other server, which would otherwise become active.
     if let (Some(other), false) = (other, event == Event::Stop) {
         other.daemon.signal(Signal::SIGKILL);
     }
@@ -141,7 +141,7 @@ fn check(state: State, event: Event) {
     let is_awaited = event == Event::EtcdSilent || event == Event::Suspended && state == State::Joining;
     match expected(state, event) {
         Outcome::Exits(log) => {
-            // A server that has to stop can reach etcd again after these events.
+            // Makes etcd reachable again, except after `EtcdSilent` and `Stop`.
             served.engine().is_away &= event == Event::EtcdSilent || event == Event::Stop;
             assert_eq!(member.daemon.wait(PATIENCE), 0, "{state:?}, {event:?}");
             member.daemon.wait_log(log);

@@ -41,8 +41,8 @@ class Proxy:
     """A network path to one address, for one beanpole or its clients."""
 
     def __init__(self, target):
-        # `cut` stops all data, `mute` stops replies, and `loss` is the share of lost packets. `delay` is the latency of
-        # a packet and `slowness` the time per byte, both in seconds.
+        # `cut` stops all data, `mute` stops only replies, and `loss` is the proportion of lost packets. `delay` is the
+        # latency of a packet and `slowness` the time per byte, both in seconds.
         self.cut, self.mute, self.loss, self.delay, self.slowness = False, False, 0.0, 0.0, 0.0
         self.target = target
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
@@ -55,7 +55,7 @@ class Proxy:
             threading.Thread(target=self.pass_on, args=(client,), daemon=True).start()
 
     def pass_on(self, client):
-        # Like a network without a route, returns nothing.
+        # Waits without a reply, like a network without a route.
         while self.cut:
             time.sleep(0.02)
         try:
@@ -104,7 +104,7 @@ class Node:
         self.run(["--journal", f"etcd://{hosts}/q{self.world.query}", "--node", self.name])
 
     def run(self, options):
-        """Starts the program on its directory. Without additional options, the server does not use etcd."""
+        """Starts the program on its directory. Without `options`, the server does not use etcd."""
         command = [self.world.program, *options, "-b", self.folder, "-p", str(self.port), *self.world.options]
         command += [f"--{door}=127.0.0.1:{self.ports[door]}" for door in DOORS[1:]]
         environment = dict(os.environ)
@@ -140,7 +140,7 @@ class Node:
 
 
 class World:
-    """Starts the etcd servers, and beanpoles with the given names."""
+    """Several etcd servers, and beanpole servers with the given names."""
 
     def __init__(self, program, etcd, query="", shift=0, options=("-s", "1M"), etcds=3, names="ab"):
         self.program, self.etcd, self.query, self.options = program, etcd, query, list(options)
@@ -157,7 +157,7 @@ class World:
             self.active()
 
     def clock(self):
-        """Returns the path of the clock library and compiles it if necessary."""
+        """Compiles the clock library if necessary. Returns its path."""
         source, library = (os.path.join(self.folder, name) for name in ("clock.c", "clock.so"))
         if not os.path.exists(library):
             with open(source, "w") as file:
@@ -198,7 +198,7 @@ class World:
     def replace_etcd(self, number):
         """Simulates the loss of an etcd machine with its disk, and adds a new machine."""
         self.kill_etcd(number)
-        # Waits for an election, because the lost machine can have been the leader.
+        # Waits for an election, because the lost machine may have been the leader.
         time.sleep(3)
         other = (number + 1) % len(self.servers)
         members = self.ask_etcd(other, "/v3/cluster/member/list")["members"]
@@ -239,7 +239,7 @@ class World:
         return 0
 
     def cluster(self, *words):
-        """Returns the output of `beanpole cluster`, which connects to etcd directly."""
+        """Runs `beanpole cluster`, which connects to etcd directly. Returns the output."""
         done = self.try_cluster(*words)
         assert done.returncode == 0, f"{words}: {done.stderr}"
         return done.stdout
@@ -250,7 +250,7 @@ class World:
         return subprocess.run(command, capture_output=True, text=True)
 
     def promote(self, node):
-        """Promotes a server as soon as its copy is up to date."""
+        """Makes a server active as soon as its copy is up to date."""
         end = time.time() + 30
         while (done := self.try_cluster("promote", node.name)).returncode != 0:
             assert "entries behind" in done.stderr and time.time() < end, done.stderr

@@ -1,4 +1,4 @@
-// Shared helpers of the Node scripts in this directory: the server's address, and checks with a counter.
+// Shared helpers of the Node scripts in this directory: the server's address, and checks that are counted.
 'use strict';
 
 const assert = require('assert');
@@ -18,7 +18,7 @@ function same(got, wanted, what) {
   assert.deepStrictEqual(got, wanted, `${what}: got ${JSON.stringify(got)}, wanted ${JSON.stringify(wanted)}`);
 }
 
-// Compares bodies. Avoids a very long message if they differ.
+// Compares bodies. Does not print the bodies if they differ, because they can be long.
 function sameBytes(got, wanted, what) {
   count++;
   assert.ok(Buffer.isBuffer(got), `${what}: not a Buffer`);
@@ -66,7 +66,7 @@ async function run(steps) {
   process.exit(0);
 }
 
-// Returns the statistics of a tube that beanstalkd has. Additional statistics must follow them.
+// Returns those statistics of a tube that beanstalkd supports. The server must send them first.
 function ofTube(stats) {
   return Object.fromEntries(Object.entries(stats).slice(0, 14));
 }

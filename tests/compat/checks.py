@@ -1,4 +1,4 @@
-"""Shared helpers of the Python scripts in this directory: the server's address, and checks with a counter."""
+"""Shared helpers of the Python scripts in this directory: the server's address, and checks that are counted."""
 
 import sys
 import threading
@@ -7,7 +7,7 @@ import time
 HOST = sys.argv[1]
 PORT = int(sys.argv[2])
 
-# The files of the key, the certificate and the authority, for clients that support TLS. Empty without TLS.
+# The paths of the key, the certificate and the authority, for clients that support TLS. Empty without TLS.
 TLS = sys.argv[3:6]
 
 _count = 0
@@ -52,7 +52,7 @@ def timed(call):
 
 
 def later(seconds, call):
-    """Calls a function in another thread after a delay. Join the returned thread."""
+    """Calls a function in another thread after a delay. Returns the thread, which the caller must join."""
     timer = threading.Timer(seconds, call)
     timer.daemon = True
     timer.start()
@@ -74,7 +74,7 @@ def run(steps):
     print(f"{_count} checks")
 
 
-# The keys of `stats` in the server's order. A server can append more keys.
+# The keys of beanstalkd's `stats`, in order. A server can append more keys.
 STATS_KEYS = """
 current-jobs-urgent current-jobs-ready current-jobs-reserved current-jobs-delayed current-jobs-buried
 cmd-put cmd-peek cmd-peek-ready cmd-peek-delayed cmd-peek-buried cmd-reserve cmd-reserve-with-timeout

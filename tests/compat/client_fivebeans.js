@@ -1,11 +1,11 @@
-// Tests fivebeans (npm). The library parses statistics as YAML, and completes a reply as soon as all announced
-// bytes have arrived.
+// Tests fivebeans (npm). The library parses statistics as YAML, and considers a reply complete when all announced bytes
+// have arrived.
 'use strict';
 
 const { client: Client } = require('fivebeans');
 const { host, port, ok, same, sameBytes, fails, within, sleep, run, ofTube } = require('./checks.js');
 
-// A wrapper of the client that uses promises instead of callbacks. Several results are returned as an array.
+// A wrapper of the client with promises instead of callbacks. A command with several results returns an array.
 class Connection {
   constructor() {
     this.client = new Client(host, port);

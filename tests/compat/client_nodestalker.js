@@ -1,6 +1,6 @@
-// Tests nodestalker (npm). The library treats the first packet as the complete reply, except that RESERVED can
-// continue if the packet does not end with its line. The server must therefore send short replies in one piece
-// and the line of RESERVED together with the body. The last step repeats that many times.
+// Tests nodestalker (npm). The library treats the first packet as the complete reply, except that RESERVED can continue
+// if the packet does not end with its line. The server must therefore send short replies in one piece and the line of
+// RESERVED together with the body. The last step tests such replies many times.
 'use strict';
 
 const { Client } = require('nodestalker');

@@ -1,5 +1,5 @@
 """Tests pystalk (PyPI). The library parses YAML and reads each short reply with a single recv(). The server must
-therefore send short replies in one piece. The last step repeats that many times."""
+therefore send short replies in one piece. The last step tests such replies many times."""
 
 import time
 

@@ -11,7 +11,7 @@ from checks import ok, same
 
 
 class Client(gear.Client):
-    """Records the outcomes of jobs in order."""
+    """A client that records the outcomes of jobs in order."""
 
     def __init__(self):
         super().__init__("client")
@@ -67,7 +67,7 @@ def foreground(name):
 
 
 def sleeping(name):
-    """Starts the worker first, because the submission must wake it."""
+    """Starts the worker first. The submission must wake the sleeping worker."""
     c, w = Client(), worker("w", name)
     done = []
     thread = threading.Thread(target=lambda: done.append(w.getJob()), daemon=True)

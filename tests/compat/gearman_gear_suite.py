@@ -41,7 +41,8 @@ class Server:
 
     @property
     def normal_queue(self):
-        """Has one element for each waiting job of normal priority, because the tests only use its length."""
+        """Returns a list with one element for each waiting job of normal priority. The tests only use the length of the
+        list."""
         with socket.create_connection(("127.0.0.1", self.port), 10) as connection:
             connection.sendall(b"prioritystatus\n")
             text = b""
@@ -64,7 +65,7 @@ def main():
     suite = unittest.TestSuite()
     for case in (test_functional.TestFunctional, test_functional.TestFunctionalText):
         for test in unittest.defaultTestLoader.loadTestsFromTestCase(case):
-            # With TLS, the tests would only check gear's own server.
+            # The tests of TLS would only check gear's own server.
             test.ssl = False
             suite.addTest(test)
     if sys.argv[1:] == ["list"]:

@@ -15,7 +15,7 @@ function worker(name, call, options) {
   return w;
 }
 
-// Resolves to the outcome of the job and the earlier messages of its worker.
+// Resolves to the outcome of the job and all earlier messages of the job's worker.
 function ended(job) {
   return new Promise((resolve) => {
     const said = [];

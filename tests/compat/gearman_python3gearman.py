@@ -75,7 +75,8 @@ def background(name):
 
 
 def exception_and_then_failure(name):
-    """The worker's second packet must not cause an ERROR, which would close its connection."""
+    """The worker sends WORK_EXCEPTION and WORK_FAIL. The second packet must not cause an ERROR, after which the worker
+    would close the connection."""
 
     def fail(worker, job):
         raise ValueError("why")

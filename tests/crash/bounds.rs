@@ -20,7 +20,7 @@ use beanpole::internals::binlog::{JournalAccess, Wal};
 
 const STEPS: u64 = 15_000;
 
-/// The number of operations between two rounds of the syncer.
+/// The number of operations before each call of the syncer.
 const ROUND: u64 = 16;
 
 fn configured() -> u64 {
@@ -35,10 +35,12 @@ struct Watch {
     client: ClientId,
     segment: u64,
     steps: u64,
-    /// The largest observed value of (disk size - 2 segments) / live size.
+    /// The largest observed value of (disk size - 2 segments) / live size. `above` is the largest difference between
+    /// the disk size and the bound, in bytes.
     worst: f64,
     above: i64,
-    /// Like `above`, for the total size of the files. A segment that was just completed is truncated by the next sync.
+    /// Like `above`, for the total size of the files. A completed segment can be too long until the next sync truncates
+    /// the file.
     files_above: i64,
     /// The size of the largest record in bytes.
     largest: usize,
@@ -82,7 +84,7 @@ impl Watch {
         });
         self.steps += 1;
         if self.steps % ROUND == 0 {
-            // Runs one round of the syncer.
+            // Writes, syncs and compacts the log once, as the syncer does.
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
             self.wal.maintain(&self.access, true);
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
@@ -97,7 +99,7 @@ impl Watch {
         if stats.live > 0 {
             self.worst = self.worst.max((stats.disk as i64 - 2 * self.segment as i64) as f64 / stats.live as f64);
         }
-        // Adding up the sizes of very many files would make the test too slow.
+        // Checks the total size of very many files less often, because this takes long.
         if stats.disk / self.segment < 64 || self.steps % 64 == 0 {
             self.files_above = self.files_above.max(above(self.disk.used("")));
         }
@@ -132,7 +134,7 @@ impl Watch {
             written
         );
         assert!(self.above <= 0, "{}: {} bytes above the bound", self.name, self.above);
-        // The end of a segment stays unused if the next record does not fit.
+        // The end of a segment stays unused if the next record does not fit into the segment.
         let slack = self.largest as i64 + 100;
         assert!(self.files_above <= slack, "{}: {} bytes of files above the bound", self.name, self.files_above);
     }
@@ -206,8 +208,8 @@ fn any_mixture_of_sizes() {
     watch.finish();
 }
 
-/// Jobs fail often and finally complete with increasingly large results. Some jobs are buried, leased or canceled
-/// first.
+/// Jobs fail often and finally complete with increasingly large results. Some of the jobs are first buried, leased or
+/// canceled.
 #[test]
 fn growing_outcomes_and_many_attempts() {
     for segment in [4096, 65_536] {
@@ -254,7 +256,7 @@ fn growing_outcomes_and_many_attempts() {
     }
 }
 
-/// Pauses count as live data: they need space when they begin, but no more space later.
+/// Pauses count as live data. A pause needs log space when it begins, but never more space later.
 #[test]
 fn very_many_paused_tubes() {
     const ROUNDS: usize = 500;

@@ -38,7 +38,7 @@ fn is_paused(disk: &Disk, tube: &[u8]) -> bool {
     engine.tube_pause(tube).is_some()
 }
 
-/// Puts jobs that remain, which keeps the first segment from being removed.
+/// Puts jobs that remain. The first segment therefore cannot be removed.
 fn keep(life: &mut Life) {
     let client = life.first_client();
     for _ in 0..40 {
@@ -54,7 +54,7 @@ fn a_pause_ends_with_its_tube() {
         keep(&mut first);
         pause(&mut first, b"closed");
         if restart {
-            // No client uses the tube at this point.
+            // No client uses the tube when the server restarts.
             first.settle();
             first = life(&disk, 4096);
         } else {
@@ -79,7 +79,7 @@ fn a_pause_lasts_while_its_tube_contains_jobs() {
     assert!(is_paused(&disk.power_cut(2), b"open"));
 }
 
-/// Puts jobs, then deletes them from the segments that contain only these jobs.
+/// Puts jobs and then deletes them, in segments that contain no other jobs.
 fn put_and_delete(life: &mut Life, count: u64) -> u64 {
     let client = life.first_client();
     let ids: Vec<u64> = (0..count).map(|_| life.put(client, b"t", 1, Span::ZERO).expect("room")).collect();
@@ -101,7 +101,7 @@ fn a_damaged_header_does_not_cause_reused_ids() {
         let mut first = life(&disk, 512);
         let last = put_and_delete(&mut first, count);
         first.settle();
-        // The current segment usually contains a delete.
+        // The current segment usually contains the record of a delete.
         let current = format!("segment.{:010}", first.access.0.borrow().0.stats().current);
         let disk = disk.kill(1);
         let mut deletes = false;
@@ -127,7 +127,7 @@ fn segments_are_removed_from_the_oldest_on() {
     }
 }
 
-/// Puts a job that is not written to the disk yet. Returns the job's ID, which a worker can already have received.
+/// Puts a job that is not written to the disk yet. Returns the job's ID, which a worker may already have received.
 fn put_unseen(life: &mut Life) -> u64 {
     let client = life.first_client();
     life.put(client, b"t", 1, Span::ZERO).expect("room")
@@ -193,7 +193,7 @@ fn an_id_seen_only_by_a_worker_is_not_reused_after_a_completely_full_segment() {
                 });
             }
             assert!(first.wal.write(&first.access) && first.wal.sync(&first.access));
-            // The last bytes of a delete record belong to the job ID and are zero.
+            // The last bytes of a delete record are zero, because they belong to the job ID.
             let end = disk.bytes("segment.0000000001").iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 8);
             nearly += u64::from((1024 - 17..=1024).contains(&end));
             let id = put_unseen(&mut first);
@@ -210,7 +210,7 @@ fn an_id_seen_only_by_a_worker_is_not_reused_after_a_segment_grew() {
         let mut first = Life::begin(disk.clone(), settings(512, mode), dawn(), 1).expect("a log");
         first.settle();
         keep(&mut first);
-        // All of the following changes go to one new segment.
+        // All later changes go to one new segment.
         disk.fail(Operation::Write, EIO, 1);
         assert!(!first.wal.write(&first.access));
         first.wal.maintain(&first.access, true);
@@ -238,7 +238,8 @@ fn a_job_released_with_a_delay_is_recovered_as_delayed() {
     assert_eq!(engine.any_job(job).expect("a job").state(), beanpole::internals::engine::State::Delayed);
 }
 
-/// The last record states that everything before it is durable. Therefore, the server must sync in every mode.
+/// The record of a clean stop declares everything before it durable. The server must therefore sync before it writes
+/// the record, in every mode.
 #[test]
 fn a_clean_stop_syncs_everything() {
     for mode in [SyncMode::Always, SyncMode::Every(60_000), SyncMode::Never] {
@@ -266,7 +267,7 @@ fn pool_threads_write_small_amounts_to_a_fast_disk() {
     put_one(&mut life, 10);
     assert_eq!((prompt(&life), life.wal.is_slow()), ((true, true), false));
     assert_eq!(life.wal.durable(), life.access.0.borrow().0.position());
-    // The log's threads write large amounts, whose duration does not make the disk count as slow.
+    // The log's threads write large amounts. The duration of such a write does not show that the disk is slow.
     put_one(&mut life, 2 << 20);
     assert!(!life.wal.write_promptly(&life.access) && life.wal.write(&life.access));
     assert!(life.wal.durable() < life.access.0.borrow().0.position());
@@ -278,7 +279,7 @@ fn pool_threads_write_small_amounts_to_a_fast_disk() {
     }
     put_one(&mut life, 10);
     assert_eq!((prompt(&life), life.wal.is_slow()), ((false, false), true));
-    // Some writes are left to the log's thread, which detects that the disk is fast again.
+    // The log's thread executes some of the writes and detects that the disk is fast again.
     disk.slow_down(Duration::ZERO);
     for _ in 0..10 {
         put_one(&mut life, 10);
@@ -316,7 +317,7 @@ fn the_log_is_full_until_space_is_available() {
     let client = life.first_client();
     while life.put(client, b"default", 1, Span::ZERO).is_some() {}
     assert!(life.wal.is_full() && life.health() == Health::Full);
-    // The segment must not be filled with zeros again.
+    // The new segment is already filled with zeros and must not be filled again.
     let operations = disk.operations();
     life.wal.maintain(&life.access, false);
     assert_eq!(disk.operations(), operations);

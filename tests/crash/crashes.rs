@@ -34,8 +34,8 @@ fn after(disk: &Disk, end: End, seed: u64) -> Disk {
     }
 }
 
-/// Runs a server on `disk` until it crashes at operation `point`, then runs more servers. Each server must recover the
-/// previous server's state. Returns the number of crashes.
+/// Runs a server on `disk` until it crashes at operation `point`, then runs more servers on the same disk. Each server
+/// must recover the previous server's state. Returns the number of crashes.
 fn lives(seed: u64, how: BinlogSettings, end: End, steps: u64, point: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut disk = Disk::new(seed);
@@ -89,7 +89,7 @@ fn operations(seed: u64, how: BinlogSettings, steps: u64) -> u64 {
 
 /// Crashes short histories at every disk operation.
 fn at_every_operation(mode: SyncMode, end: End) {
-    // Uses all crash points for the mode with the strongest guarantee, and a quarter of them for the others.
+    // Tests every operation for the mode with the strongest guarantee, and one in four for the others.
     let share = if (mode, end) == (SyncMode::Always, End::PowerCut) { 1 } else { 4 };
     let (configured, mut done) = (configured().div_ceil(share), 0);
     let mut seed = 1;

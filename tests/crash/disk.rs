@@ -55,7 +55,7 @@ struct File {
 struct Fault {
     operation: Operation,
     error: i32,
-    /// The number of operations that still have to fail.
+    /// The number of times that the operation still has to fail.
     times: u64,
 }
 
@@ -64,7 +64,7 @@ struct State {
     names: BTreeMap<String, u64>,
     files: HashMap<u64, File>,
     next: u64,
-    /// The most recently removed file.
+    /// The name and the ID of the most recently removed file.
     removed: Option<(String, u64)>,
     /// The maximum total size of all files in bytes.
     capacity: u64,
@@ -90,7 +90,7 @@ pub struct Disk(Arc<Mutex<State>>);
 pub enum Cut {
     Nothing,
     All,
-    /// The first changes, of which the last can be incomplete.
+    /// A prefix of the changes. The last change of the prefix can be incomplete.
     Prefix,
     /// A random set of sectors.
     Sectors,
@@ -212,7 +212,7 @@ impl Disk {
         self.0.lock().crashed
     }
 
-    /// Returns a copy of the disk after a power failure.
+    /// Returns a copy of the disk in its state after a power failure.
     pub fn power_cut(&self, seed: u64) -> Disk {
         let mut state = self.0.lock().clone();
         let mut random = Random::new(seed);
@@ -237,7 +237,8 @@ impl Disk {
         Disk(Arc::new(Mutex::new(state)))
     }
 
-    /// Returns a copy of the disk after a kill of the process. Written bytes survive, but can still be unsynced.
+    /// Returns a copy of the disk in its state after a kill of the process. Written bytes survive, but may still be
+    /// unsynced.
     pub fn kill(&self, seed: u64) -> Disk {
         let mut state = self.0.lock().clone();
         state.revive(seed);
@@ -312,8 +313,8 @@ impl State {
         self.random = Random::new(seed ^ 0xabcd);
     }
 
-    /// Counts an operation. Returns an error if the operation fails. The flag is `true` if the disk stops at this
-    /// operation.
+    /// Counts an operation. Returns an error if the operation fails. The flag in the error is `true` if the disk stops
+    /// at this operation.
     fn operation(&mut self, operation: Operation) -> Result<(), (io::Error, bool)> {
         let stops = !self.crashed && self.operations >= self.crash_at;
         self.crashed |= stops;
@@ -348,7 +349,7 @@ impl State {
                     return Err(io::Error::from_raw_os_error(ENOSPC));
                 }
             }
-            // Stopped while the new file was filled with zeros.
+            // The disk stopped while the new file was filled with zeros.
             Err((_, true)) if self.random.once_in(2) => bytes.truncate(self.random.below(size + 1) as usize),
             Err((error, _)) => return Err(error),
         }
@@ -395,7 +396,7 @@ impl State {
             }
             Err((error, _)) if self.crashed => Err(error),
             Err((error, _)) => {
-                // Like Linux after a failed sync, treats unwritten data as written.
+                // Sometimes considers the unwritten data as written, as Linux does after a failed sync.
                 let forget = self.random.once_in(2);
                 let Some(file) = self.files.get_mut(&number) else { return Err(missing()) };
                 file.pending.clear();

@@ -95,11 +95,11 @@ pub struct Life {
     pub largest: u64,
     /// `true` if jobs have options.
     pub with_options: bool,
-    /// `true` to treat only synced changes as durable, even in modes that promise more.
+    /// `true` to expect only synced changes to survive, even in modes that guarantee more.
     pub counts_syncs: bool,
     /// `true` to sync only when an operation requires it.
     pub leaves_syncs: bool,
-    /// The state of the queue after each turn, if recording is enabled.
+    /// The states of the queue after each operation, if they are recorded.
     pub snapshots: Option<Snapshots>,
 }
 
@@ -150,7 +150,7 @@ impl Life {
         self.look_after();
     }
 
-    /// Handles all timers that are due.
+    /// Runs the timers until none is due.
     pub fn tick(&mut self) {
         loop {
             let put = self.turn(|engine, now| {
@@ -166,8 +166,8 @@ impl Life {
         }
     }
 
-    /// Executes one client operation under the engine's lock and appends its records. Returns the ID of a job that the
-    /// operation put.
+    /// Executes one client operation under the engine's lock and appends its records to the journal. Returns the ID of
+    /// a new job, if any.
     pub fn turn(&mut self, verb: impl FnOnce(&mut Engine, Time) -> Option<u64>) -> Option<u64> {
         if self.random.once_in(2) {
             self.wal.reserve(&self.access, 0);
@@ -193,7 +193,7 @@ impl Life {
         JobId(if ids.is_empty() { 1 } else { self.random.pick(&ids) })
     }
 
-    /// Returns a random client that is not waiting.
+    /// Returns a random client, after ending its wait.
     fn client(&mut self) -> ClientId {
         let place = self.random.below(3) as usize;
         self.client_at(place)
@@ -305,7 +305,7 @@ impl Life {
         self.clients[place] = connect(&mut self.access.0.borrow_mut().1, RESERVE_POLICIES[place]);
     }
 
-    /// Executes a random operation of the syncer.
+    /// Executes a random part of the syncer's work.
     pub fn look_after(&mut self) {
         match self.random.below(10) {
             4..=6 if self.leaves_syncs => drop(self.wal.write(&self.access)),
@@ -320,7 +320,7 @@ impl Life {
         self.advance();
     }
 
-    /// Passes the current durable position to the model.
+    /// Marks the changes that are durable now in the model.
     fn advance(&mut self) {
         self.model.advance(if self.counts_syncs { self.wal.synced() } else { self.wal.durable() });
     }
@@ -332,7 +332,8 @@ impl Life {
             let more = self.wal.maintain(&self.access, true);
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
             let pending = self.access.with(|journal, _| journal.position()) > self.wal.written();
-            // A retired segment is removed one round after the log has become durable.
+            // A retired segment is removed one round after the log became durable. Therefore, waits for two idle
+            // rounds.
             idle += usize::from(!more && !pending);
             if idle == 2 || self.disk.has_crashed() || self.wal.is_failing() {
                 break;

@@ -1,7 +1,7 @@
 //! Tests a disk that fails while the server runs.
 //!
-//! A power failure must not break acknowledged changes, even after earlier disk errors. A full disk must accept deletes
-//! of all jobs. When the disk recovers, the server must resume without intervention.
+//! A power failure must not lose acknowledged changes, even after earlier disk errors. On a full disk, the server must
+//! still be able to delete every job. When the disk recovers, the server must resume without intervention.
 
 use beanpole::internals::binlog::{Health, SyncMode};
 use beanpole::internals::engine::{
@@ -17,7 +17,7 @@ use crate::random::Random;
 use crate::verbs;
 
 impl Life {
-    /// Checks the state that would be recovered after a power failure now.
+    /// Checks the state that would be recovered if the power failed now.
     fn check_cut(&mut self, seed: u64) {
         self.model.advance(self.wal.durable());
         let disk = self.disk.power_cut(seed);
@@ -56,7 +56,7 @@ impl Life {
     }
 }
 
-/// Puts jobs until one is refused.
+/// Puts jobs until one is refused. Returns the number of accepted jobs.
 fn fill(life: &mut Life) -> u64 {
     let client = life.first_client();
     for count in 0..100_000 {
@@ -107,7 +107,7 @@ fn a_full_disk_accepts_all_deletes_and_recovers() {
     }
 }
 
-/// Fills the disk with jobs that expire, until even a result does not fit. Returns the jobs.
+/// Fills the disk with jobs that expire, until the log has no space even for a result. Returns the jobs.
 fn fill_with_options(life: &mut Life) -> Vec<JobId> {
     let (mut jobs, mut number) = (Vec::new(), 0);
     while number < 4000 {
@@ -128,7 +128,7 @@ fn fill_with_options(life: &mut Life) -> Vec<JobId> {
 }
 
 impl Life {
-    /// Describes the state of a job and its numbers of reservations, losses and failures.
+    /// Describes the state of a job and the numbers of its reservations, lost reservations and failures.
     fn look(&self, job: JobId) -> String {
         let (_, engine) = &*self.access.0.borrow();
         let view = engine.any_job(job).expect("a job");
@@ -136,7 +136,7 @@ impl Life {
         format!("{:?} {:?} {fails} {:?} {:?}", view.state(), view.history(), engine.outcome(&view), engine.memory())
     }
 
-    /// Reserves all available jobs and lets all reservations expire.
+    /// Reserves all available jobs and waits until all reservations have expired.
     fn lose_all(&mut self) {
         let [leaser, sleeper] = [4, 3].map(|place| self.client_at(place));
         for _ in 0..3 {
@@ -171,7 +171,7 @@ fn expiries_on_a_full_disk_leave_space_for_deletes() {
         life.check_cut(seed);
         life.lose_all();
         life.settle();
-        // Leases end after 10 seconds, times to live after 100 more.
+        // Leases end after 10 seconds. Times to live end 100 seconds later.
         for seconds in [10, 100] {
             life.now = life.now + Span::from_secs(seconds);
             life.tick();
@@ -249,8 +249,7 @@ fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
         "seed {seed}: {used} bytes are used, and {} known of",
         stats.disk
     );
-    // A record can be as large as a segment, and the pauses at the beginning of each segment can take half of its
-    // space.
+    // A record can be as large as a segment, and half of a segment can contain copies of the pauses.
     assert!(used <= 2 * stats.live + 5 * size, "seed {seed}: {used} bytes are used, {} are alive", stats.live);
     cuts + 1
 }
@@ -300,7 +299,7 @@ fn a_large_kick_on_a_full_disk_leaves_space_for_deletes() {
             life.put(client, b"later", 1, Span::from_secs(10_000)).expect("room");
             life.settle();
         }
-        // The log has not noticed that the disk is full.
+        // The log has not encountered the full disk yet.
         disk.set_capacity(disk.used(""));
         assert_eq!(life.health(), Health::Ok);
         assert!(life.kick_all(client) < size / 4, "seed {seed}: there is no room for all");
@@ -316,7 +315,7 @@ fn a_large_kick_on_a_full_disk_leaves_space_for_deletes() {
     }
 }
 
-/// A server that starts on a full disk must execute commands that need no space and refuse the others.
+/// A server that starts on a full disk must execute commands that need no log space, and refuse the others.
 #[test]
 fn a_start_on_a_full_disk_accepts_deletes_and_recovers() {
     for seed in 0..8 {
@@ -331,14 +330,14 @@ fn a_start_on_a_full_disk_accepts_deletes_and_recovers() {
             life.settle();
         }
         assert_eq!(life.health(), Health::Full, "seed {seed}");
-        // After the crash, another program uses the free space.
+        // While the server is down, another program uses the free space.
         let disk = if seed % 2 == 0 { disk.kill(seed) } else { disk.power_cut(seed) };
         disk.set_capacity(disk.used(""));
         let mut life = Life::begin(disk.clone(), how, life.now, seed).expect("a start on a full disk");
         assert_eq!(life.model.ids().len(), jobs.len());
         life.settle();
         let client = life.first_client();
-        // The start removed unused prepared segments, which leaves space for some jobs.
+        // The server has removed unused prepared segments when it started. Their space is sufficient for some jobs.
         while let Some(job) = life.put(client, b"a", 1, Span::ZERO) {
             jobs.push(job);
             life.settle();

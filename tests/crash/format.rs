@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// The size of a segment's header in bytes.
 pub const HEADER: usize = 192;
 
-/// The size of one of the two copies in a header.
+/// The size of each of the two copies of the fields in a header, in bytes.
 const COPY: usize = 96;
 
 /// The size of a record's prefix before a payload of up to 64 bytes.
@@ -17,7 +17,7 @@ const LONG_PREFIX: usize = 13;
 pub struct Found<'a> {
     pub kind: u8,
     pub payload: &'a [u8],
-    /// The offset in the segment, in bytes.
+    /// The offset of the record in the segment, in bytes.
     pub at: usize,
     pub end: usize,
 }
@@ -50,13 +50,14 @@ pub fn record(segment: Segment, at: usize, kind: u8, payload: &[u8]) -> Vec<u8> 
     [&length.to_le_bytes(), &check.to_le_bytes(), &*rest, payload].concat()
 }
 
-/// Returns a segment header without an epoch. `numbers` contains the header's fields after the segment's identity, in
-/// the order of the manual page.
+/// Returns a segment header without an epoch. `numbers` contains the fields that follow the log and the segment number,
+/// in the order of the manual page.
 pub fn header(segment: Segment, numbers: [u64; 6]) -> Vec<u8> {
     epoch_header(segment, numbers, [0; 2])
 }
 
-/// Returns a header with the epoch of the process that started the segment, and the epoch of the preceding data.
+/// Returns a segment header with two epochs: that of the process that started the segment, and that of the process that
+/// wrote the preceding data.
 pub fn epoch_header(segment: Segment, numbers: [u64; 6], epochs: [u64; 2]) -> Vec<u8> {
     let mut bytes = b"beanpole\x03\0\0\0".to_vec();
     for number in [segment.log, segment.number].into_iter().chain(numbers).chain(epochs) {
@@ -70,9 +71,9 @@ pub fn epoch_header(segment: Segment, numbers: [u64; 6], epochs: [u64; 2]) -> Ve
 #[derive(Clone, Copy)]
 pub struct Header {
     pub log: u64,
-    /// The segment and the offset at which the log ended before this segment.
+    /// The end of the log before this segment: a segment number and an offset.
     pub before: (u64, u64),
-    /// The segment and the offset up to which the log is synced.
+    /// The position up to which the log is synced: a segment number and an offset.
     pub synced: (u64, u64),
     /// The number of the oldest segment that is needed.
     pub oldest: u64,
@@ -114,7 +115,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// The size of a job's extra fields without names, in bytes.
+/// The size of a job's extra fields in bytes, excluding names.
 const TERMS: usize = 48;
 
 fn short(bytes: &[u8], at: usize) -> usize {
@@ -126,9 +127,9 @@ fn short(bytes: &[u8], at: usize) -> usize {
 pub struct Job {
     /// The body as submitted by the client.
     pub body: Vec<u8>,
-    /// The completion letter, the kind of the unique name, and the name itself, or `None` for a job without options.
+    /// For a job with options: the completion letter, the kind of the unique name, and the name itself.
     pub options: Option<(u8, u8, Vec<u8>)>,
-    /// The time to live, the time at which it ends, and the scheduled time.
+    /// The time to live, the time at which the job expires, and the scheduled time.
     pub times: Option<[u64; 3]>,
     /// The maximum number of attempts, the maximum number of failures, and the number of failures.
     pub limits: [u8; 3],
@@ -140,7 +141,7 @@ pub struct Job {
     pub reserves: u32,
 }
 
-/// Decodes a number of variable length. Returns it with the remaining bytes.
+/// Decodes a number of variable length. Returns the number and the remaining bytes.
 fn variable(bytes: &[u8]) -> (u64, &[u8]) {
     let length = 1 + bytes.iter().position(|byte| byte & 0x80 == 0).expect("a last byte");
     let number = bytes[..length].iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f));
@@ -178,7 +179,7 @@ impl Job {
         (id, job)
     }
 
-    /// Decodes the part of a payload after the fields common to all jobs.
+    /// Decodes the fields after those common to all jobs.
     fn read(kind: u8, rest: &[u8]) -> Job {
         if kind.is_ascii_uppercase() {
             return Job { body: rest.to_vec(), ..Job::default() };
@@ -215,7 +216,7 @@ impl Job {
             return;
         }
         let count = || u32::from_le_bytes(payload[8..12].try_into().expect("four bytes"));
-        // Records of these kinds change only the reason or the priority.
+        // A reason (W) or a new priority (U) does not end the lease.
         if !b"WU".contains(&kind) {
             self.leased = None;
         }

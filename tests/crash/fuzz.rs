@@ -1,6 +1,6 @@
 //! Opens random bytes as segments.
 //!
-//! No contents of the directory must make the server panic, hang or use much memory.
+//! Whatever the directory contains, the server must not panic, hang or use much memory.
 
 use beanpole::internals::binlog::SyncMode;
 use beanpole::internals::engine::{Body, NewJob, Span};
@@ -43,7 +43,7 @@ fn random_bytes() {
             let number = random.pick(&[0, 1, 2, 3, 1 << 31, u64::MAX, u32::MAX as u64]);
             let length = random.below(6000) as usize;
             let mut bytes = random.bytes(length);
-            // Lengths are usually small numbers.
+            // Most lengths must be small to be plausible.
             (0..length).step_by(3).for_each(|place| bytes[place] &= random.pick(&[0, 1, 0xff]));
             let name = if random.once_in(5) { format!("segment.{number}") } else { format!("segment.{number:010}") };
             disk.put_file(&name, bytes);
@@ -87,7 +87,7 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     }
 }
 
-/// Records with valid checksums and random fields.
+/// Segments with records that have valid checksums and random fields.
 #[test]
 fn random_records() {
     for seed in 0..rounds() {
@@ -142,7 +142,8 @@ fn payload(kind: u8, random: &mut Random) -> Vec<u8> {
 }
 
 fn full(kind: u8, random: &mut Random) -> Vec<u8> {
-    // All bytes of a number except the last have the top bit set. Some numbers exceed the valid length.
+    // In an encoded number, all bytes except the last have the top bit set. Some of the random numbers are too long to
+    // be valid.
     let number = |random: &mut Random, longest: u64| {
         let length = random.below(longest) as usize;
         let mut bytes: Vec<u8> = random.bytes(length).iter().map(|byte| byte | 0x80).collect();

@@ -56,8 +56,8 @@ fn jobs(engine: &Engine) -> Jobs {
     told.collect()
 }
 
-/// Recovers a queue from the files. Returns the jobs, the reported problems, and the highest ID that can have been
-/// assigned.
+/// Recovers a queue from the files. Returns the jobs, the reported problems, and the highest ID that may have been
+/// assigned before.
 fn look(files: &Files) -> Result<(Jobs, Vec<String>, u64), OpenError> {
     let mut engine = engine();
     let found = inspect(&disk(files), &mut engine)?;
@@ -96,7 +96,7 @@ impl Past {
         self.files.push(files(disk));
     }
 
-    /// Runs several servers in sequence and records their states. Returns the final disk as well.
+    /// Runs several servers in sequence and records their states. Returns the states and the final disk.
     fn of(seed: u64, disk: Disk) -> (Past, Disk) {
         let (mut past, mut disk) = (Past::default(), disk);
         for life in 0..4 {
@@ -166,7 +166,7 @@ fn files_of_two_servers_that_continued_from_one_copy_are_refused_or_reported() {
     let (mut random, mut refused) = (Random::new(2), 0);
     for seed in 0..4 {
         let (before, common) = Past::of(100 * seed, Disk::new(seed));
-        // The histories of both servers begin with the same operations, which makes their files similar in size.
+        // The histories of both servers begin with the same operations. Their files are therefore similar in size.
         let [one, other] = [1, 2].map(|side| {
             let disk = common.kill(side);
             let mut past = Past::default();
@@ -234,7 +234,7 @@ impl Varied {
         self.files.values().map(|bytes| bytes.len() as u64).sum()
     }
 
-    /// Recovers damaged files. Checks that the number of bytes read is bounded and that no ID is reused.
+    /// Recovers damaged files. Checks that the server reads a limited number of bytes and does not reuse IDs.
     fn look(&self, damaged: &Files, what: &str) -> Result<(Jobs, Vec<String>), OpenError> {
         let (disk, mut engine) = (disk(damaged), engine());
         let found = inspect(&disk, &mut engine);
@@ -303,7 +303,7 @@ fn a_damaged_byte_loses_at_most_one_record_and_is_reported() {
         let changed: BTreeSet<_> = ids.filter(|id| varied.jobs.get(id) != after.get(id)).collect();
         let told = format!("{told}: {problems:?}, {changed:?}");
         assert!(changed.len() <= 1, "{told}");
-        // Damage to the final clean-stop record loses no data and is not reported.
+        // Damage to the record of a clean stop loses no data and is not reported.
         let is_last = varied.files.keys().last() == Some(&number) && place + CLOSED >= end;
         assert!(!problems.is_empty() || is_last && changed.is_empty(), "{told}");
     });

@@ -17,7 +17,7 @@ pub struct View {
     created: u64,
     /// r: ready, d: delayed, b: buried, l: leased, f: finished. A reserved job without a lease counts as ready.
     state: char,
-    /// The end of the delay or the lease in nanoseconds. For a buried job, its position among the buried jobs.
+    /// The end of the delay or the lease in nanoseconds. For a buried job, the position in the order of burying.
     due: u64,
     /// Numbers of reservations, timeouts, releases, buries and kicks.
     history: [u32; 5],
@@ -49,7 +49,7 @@ struct Step {
     /// The log position after the change.
     position: u64,
     change: Change,
-    /// `true` if the log can omit the change when space is short.
+    /// `true` if the log can omit the change because its space is short.
     optional: bool,
 }
 
@@ -65,7 +65,7 @@ enum Change {
 
 #[derive(Clone, Debug)]
 struct Job {
-    /// Possible durable states, usually only one.
+    /// Possible durable states. Usually, only one state is possible.
     base: Vec<Option<View>>,
     /// Changes that are not durable yet.
     steps: Vec<Step>,
@@ -73,7 +73,7 @@ struct Job {
     last: Option<View>,
 }
 
-/// The ends of a tube's pauses by log position. `None` means that the tube is not paused.
+/// The ends of a tube's pauses, each with the log position of the change. `None` means that the tube is not paused.
 type Pauses = Vec<(u64, Option<Time>)>;
 
 /// The predicted state of the whole queue.
@@ -146,7 +146,7 @@ fn options(completion: CompletionPolicy, extras: Option<&JobExtras>) -> JobOptio
 }
 
 impl View {
-    /// Returns the job's state after a recovery at time `now`.
+    /// Returns the job's state after a recovery at the time `now`.
     fn at(mut self, now: Time) -> View {
         if self.state == 'd' && self.due <= now.nanos() {
             (self.state, self.due) = ('r', 0);
@@ -191,7 +191,7 @@ fn after(job: &Option<View>, change: &Change) -> Option<View> {
     }
 }
 
-/// Adds the states that result if the change happened to the states in `ways`.
+/// Adds the results of applying the change to each state in `ways`.
 fn maybe_after(ways: &mut Vec<Option<View>>, change: &Change) {
     let mut more: Vec<Option<View>> = ways.iter().map(|way| after(way, change)).collect();
     ways.append(&mut more);
@@ -211,7 +211,7 @@ impl Step {
 }
 
 impl Job {
-    /// Returns all states in which the job can be recovered.
+    /// Returns all states that are permitted for the job after a recovery.
     fn allowed(&self, replays: bool) -> Vec<Option<View>> {
         let mut ways = self.base.clone();
         for _ in 0..=usize::from(replays) {
@@ -229,7 +229,8 @@ impl Job {
         ways
     }
 
-    /// Returns the states between two positions of one turn, in which only some changes were applied.
+    /// Returns the states of the job between two log positions of one command, where only some of the command's changes
+    /// were applied.
     fn within(&self, from: u64, to: u64) -> impl Iterator<Item = Option<View>> + '_ {
         let mut ways = self.at(from);
         let steps = self.steps.iter().filter(move |step| step.position > from && step.position <= to);
@@ -244,8 +245,8 @@ impl Job {
         let mut push = |change, optional| self.steps.push(Step { position, change, optional });
         match &now {
             None => {
-                // If the job's lease expires in the turn in which the job finishes, the log can contain only the end of
-                // the lease.
+                // If the lease of a job expires in the same command that finishes the job, the log can contain only the
+                // end of the lease.
                 if before.state == 'l' {
                     let mut lost = before.clone();
                     lost.history[1] += 1;
@@ -255,28 +256,30 @@ impl Job {
             }
             Some(view) => {
                 let changed = |place: &usize| view.history[*place] != before.history[*place];
-                // A job can be lost before it is buried, and reserved again after it was lost.
+                // Order of the counters. A reservation can be lost before the job is buried, and the job can be
+                // reserved again afterwards.
                 let order = if view.state == 'b' { [2, 4, 1, 0, 3] } else { [3, 2, 4, 1, 0] };
                 let verdict = view.fails != before.fails || view.outcome.is_some() && before.outcome.is_none();
                 let lost = changed(&1);
-                // An outcome is recorded after other leases have ended and before the job is reserved or buried again.
+                // An outcome is recorded after earlier leases have ended, and before the job is reserved or buried
+                // again.
                 let (first, then): (Vec<usize>, Vec<usize>) = order
                     .into_iter()
                     .filter(changed)
                     .partition(|place| verdict && (*place == 1 || view.outcome.is_some()));
                 let mut step = view.clone();
                 let mut count = |place: usize, push: &mut dyn FnMut(Change, bool)| {
-                    // A job that is released or kicked and reserved in one turn was ready in between.
+                    // If a command releases or kicks a job and reserves it again, the job was ready in between.
                     if place == 2 && view.state == 'r' {
                         (step.state, step.due) = ('r', 0);
                     }
-                    // If space is short, the log first omits changes caused by timers.
+                    // If log space is short, changes caused by timers are the first to be omitted.
                     let optional = short && (place < 2 || place == 3 && lost);
                     push(Change::Count(place, step.clone()), optional);
                 };
                 first.into_iter().for_each(|place| count(place, &mut push));
                 if verdict {
-                    // The job finished without a worker's report, because its last attempt failed.
+                    // The job failed without a worker's report, because a lost reservation was its last attempt.
                     let spent = view.fails == before.fails && view.outcome.as_ref().is_some_and(|it| !it.0);
                     let optional = short && (spent || changed(&3));
                     push(Change::Outcome(view.fails, view.outcome.clone()), optional);
@@ -307,7 +310,7 @@ impl Model {
     }
 
     /// Records the effects of an operation whose log records end at `position`. `put` is the ID of a new job, if any.
-    /// `short` permits the log to omit counters.
+    /// If `short` is `true`, the log can omit counters.
     pub fn observe(&mut self, engine: &Engine, put: Option<u64>, position: u64, short: bool) {
         for (id, job) in &mut self.jobs {
             if job.last.is_some() {
@@ -383,7 +386,7 @@ impl Model {
             self.compare_prefix(engine, now)?;
         }
         self.compare_uniques(engine)?;
-        // A worker can have received the newest job before any disk contained it. The job's ID must still not be
+        // A worker may have received the newest job before any disk contained the job. The job's ID must still not be
         // reused.
         self.compare_newest(engine)?;
         self.compare_pauses(engine, now)
@@ -403,7 +406,7 @@ impl Model {
                 .zip(&is)
                 .all(|(job, is)| job.at(moment).into_iter().any(|way| way.map(|view| view.at(now)) == *is))
         };
-        // A crash can interrupt a turn between the changes to several jobs.
+        // A crash can interrupt a command after it has changed only some jobs.
         let between = |pair: &[u64]| {
             self.jobs.values().zip(&is).all(|(job, is)| {
                 pair.iter().any(|&moment| job.at(moment).into_iter().any(|way| way.map(|view| view.at(now)) == *is))
@@ -438,8 +441,8 @@ impl Model {
                     .is_some_and(|it| ids.contains(&it)),
                 b'n' => engine.find_name(&dedup_key, |_| true).is_some_and(|it| {
                     let tube = |id| engine.any_job(id).map(|job| engine.tube_of(&job));
-                    // If several jobs share the key, any buried job can be found. Damage can also leave two jobs in one
-                    // tube, one of them buried.
+                    // If several jobs share the key, a search can find any buried one of them. Damage can also leave
+                    // two jobs with this key in one tube, one of them buried.
                     it == ids[0] || ids.contains(&it) && (engine.is_buried(ids[0]) || tube(it) == tube(ids[0]))
                 }),
                 _ => true,

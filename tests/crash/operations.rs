@@ -1,4 +1,4 @@
-//! Crashes the server while a tube is flushed or its jobs are moved, which takes several turns.
+//! Crashes the server while a tube is flushed or its jobs are moved. Such a command is executed in several portions.
 //!
 //! After recovery, the command must have affected all jobs of the tube or none.
 
@@ -12,7 +12,7 @@ const JOBS: usize = 30;
 
 const MOVED: usize = 20;
 
-/// Step budget of a turn, small enough that a command takes many turns.
+/// The number of steps in a portion of a command, so small that a command needs many portions.
 const STEPS: u64 = 24;
 
 enum Command {
@@ -34,7 +34,7 @@ fn counts(life: &Life) -> [usize; 2] {
     [of(b"a"), of(b"b")]
 }
 
-/// Runs `work` for one turn with a small step budget.
+/// Runs one portion of the command `work`.
 fn turn(life: &mut Life, mut work: impl FnMut(&mut Engine) -> Progress) -> Progress {
     let mut progress = Progress::More;
     life.wal.reserve(&life.access, 1000);

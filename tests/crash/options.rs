@@ -7,7 +7,7 @@ use beanpole::internals::engine::{Body, CompletionPolicy, DedupKey, JobId, JobOp
 use crate::driver::{Life, RESERVE_POLICIES, TUBES};
 use crate::verbs;
 
-/// Unique names and bodies. Few values make it likely that jobs are joined.
+/// Unique names and bodies. Random submissions often have the same name, because there are only a few.
 const SHARED: [&[u8]; 3] = [b"one", b"two", b"a name that is rather long for the name of a job"];
 
 /// The index of the client that grabs jobs.
@@ -18,7 +18,7 @@ const LEASER: usize = 4;
 const MAX_VOLATILE: usize = 10;
 
 impl Life {
-    /// Executes a random operation for jobs with options.
+    /// Executes a random operation on jobs with options.
     pub fn verb_with_options(&mut self, many: bool) {
         let job = self.any();
         match self.random.below(20) {
@@ -63,8 +63,8 @@ impl Life {
         }
     }
 
-    /// Submits a job in the foreground or in the background. The job is joined with an existing job of the same unique
-    /// name.
+    /// Submits a job in the foreground or in the background. If a job with the same unique name exists, the server
+    /// joins the two.
     fn submit_told(&mut self) {
         let shared = self.random.pick(&SHARED);
         let dedup_key = match self.random.below(3) {
@@ -130,7 +130,7 @@ impl Life {
         self.volatile.extend(volatile);
     }
 
-    /// Submits a job for which a client waits. The job ends with its outcome.
+    /// Submits a job whose client waits for the outcome. The job is deleted when it finishes.
     fn run(&mut self) {
         let (client, tube, body) = (self.client_at(1), self.random.pick(&TUBES), self.body());
         let new = NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(1), body };
@@ -177,7 +177,7 @@ impl Life {
         }
     }
 
-    /// Reports an outcome from any client. If the log lacks space, the report must have no effect.
+    /// Reports the outcome of a job, from any client. If the log lacks space, the report must have no effect.
     fn complete(&mut self, job: JobId) {
         let outcome = self.outcome();
         let size = match &outcome {
@@ -191,7 +191,7 @@ impl Life {
         });
     }
 
-    /// Reports an outcome from the client that holds the job.
+    /// Reports the outcome of a job from the client that holds the job.
     fn finish(&mut self, job: JobId) {
         let outcome = self.outcome();
         let place = self.random.below(RESERVE_POLICIES.len() as u64) as usize;

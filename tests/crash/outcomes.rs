@@ -40,7 +40,7 @@ fn named(name: &[u8], durable: bool) -> JobOptions {
 }
 
 impl Life {
-    /// Submits a job, for which the log must have space.
+    /// Submits a job. Panics if the log lacks space.
     fn submit_plainly(&mut self, body: &[u8], options: JobOptions) -> JobId {
         self.try_submit(body, options).expect("room for a job")
     }
@@ -74,7 +74,7 @@ impl Life {
         assert!(self.wal.write(&self.access) && self.wal.sync(&self.access));
     }
 
-    /// Returns the queue recovered after a power failure now, and checks it against the model.
+    /// Recovers the queue as after a power failure now, and checks it against the model.
     fn cut(&mut self) -> Engine {
         self.model.advance(self.wal.durable());
         let disk = self.disk.power_cut(1);
@@ -104,7 +104,7 @@ fn an_outcome_recorded_twice_counts_once() {
     let mut life = life(&disk, 4096);
     let job = life.submit_plainly(b"body", kept(1));
     life.save();
-    // The sync of the reservation and the outcome fails. Both records are written again to another segment.
+    // The sync after the reservation and the outcome fails. The log writes both records again to another segment.
     let client = life.first_client();
     life.turn(|engine, now| {
         engine.reserve_job(client, job, now).expect("a ready job");
@@ -115,7 +115,7 @@ fn an_outcome_recorded_twice_counts_once() {
     assert!(life.wal.write(&life.access) && !life.wal.sync(&life.access));
     life.wal.maintain(&life.access, true);
     assert_eq!(life.health(), Health::Ok);
-    // Crashes before the job itself is written to the new segment.
+    // Crashes before the record of the new job is written to the new segment.
     let disk = life.disk.kill(1);
     let mut next = Life::begin(disk, settings(4096, SyncMode::Always), life.now, 1).expect("a log");
     {

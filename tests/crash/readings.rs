@@ -14,7 +14,7 @@ use crate::format::{header, record, Segment, HEADER};
 
 const LOG: u64 = 77;
 
-/// The number of IDs that recovery skips if records are missing.
+/// The number of IDs that recovery leaves unused if records are missing.
 const AHEAD: u64 = 4 << 20;
 
 /// Maximum distance between the segment numbers of one log.
@@ -115,14 +115,15 @@ fn data_after_the_last_record_of_the_last_segment_is_a_torn_write() {
 
 #[test]
 fn the_very_first_segment_has_no_predecessor() {
-    // The first segment is the oldest needed one, regardless of its header.
+    // The first segment is the oldest segment needed, whatever its header says.
     for oldest in [0, 1] {
         let first = header(Segment { log: LOG, number: 1 }, [0, 0, oldest, 0, 0, 10]);
         assert!(look(&disk(&[(1, first)])).report.problems.is_empty(), "{oldest}");
     }
 }
 
-/// A disk on which one file can be read only up to its header, or whose files are shorter than their reported sizes.
+/// A disk with read errors: one file can be read only up to its header, or the files are shorter than their reported
+/// sizes.
 struct Odd {
     disk: Disk,
     unreadable: String,
@@ -195,8 +196,8 @@ fn an_id_in_a_single_record_is_not_reused() {
     let mut bytes = begin(1, 0, (0, 0));
     put(&mut bytes, 1, GIVEN);
     assert_eq!(look(&disk(&[(1, bytes.clone())])).last_id, GIVEN);
-    // Damaged records can have contained higher IDs. Recovery therefore skips IDs, unless only the clean-stop record is
-    // damaged.
+    // Damaged records may have contained higher IDs. Recovery therefore skips IDs, unless only the record of the clean
+    // stop is damaged.
     let end = bytes.len() as u64;
     synced(&mut bytes, 1, (1, end));
     bytes[20] ^= 1;
@@ -316,7 +317,7 @@ fn a_copy_contains_only_readable_bytes() {
     assert_eq!(copy.power_cut(1).bytes(&name(1)), first);
 }
 
-/// A disk on which a server removes two segments while the second of them is copied.
+/// A disk on which the server removes two segments while a backup copies the second one.
 struct Shrinking(Disk);
 
 impl Storage for Shrinking {

@@ -1,8 +1,9 @@
 //! Runs the engine's random tests with a log, restarts the server occasionally, and compares the recovered queue with
 //! the model.
 //!
-//! Owns the restarts, which happen after a full sync or as a kill. `BEANPOLE_SEEDS=5000 cargo test --release --test
-//! crash restarts` runs 5000 seeds. Must not duplicate the engine's rules; the reference model implements them.
+//! Owns the restarts: a clean one follows a full sync, and a kill loses unwritten changes. `BEANPOLE_SEEDS=5000 cargo
+//! test --release --test crash restarts` runs 5000 seeds. Must not duplicate the engine's rules; the reference model
+//! implements them.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::reference::script::{Kind, Script};
 const SEEDS: u64 = 60;
 const STEPS: usize = 300;
 
-/// Bytes of log space reserved for each call.
+/// The log space reserved for each call, in bytes.
 const ROOM: u64 = 16 * 1024;
 
 struct Server {

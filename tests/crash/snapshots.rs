@@ -1,7 +1,7 @@
-//! Records the complete queue after each turn, in the form that the log must recover.
+//! Records the complete queue after each command, in the form that the log must recover.
 //!
 //! Covers jobs with tags, keys of ended jobs, and tube limits. [`Snapshots::compare`] checks that a recovered queue
-//! equals the state after a turn, or a state within a turn that a crash interrupted. Must not be used with a log that
+//! equals a recorded state, or a state within a command that a crash interrupted. Must not be used with a log that
 //! lacks space, because the log then omits records.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ struct Standing {
     pri: u32,
     delay: u64,
     state: State,
-    /// The end of the delay or the lease. For a buried job, its position among the buried jobs.
+    /// The end of the delay or the lease. For a buried job, the position in the order of burying.
     due: Time,
     /// Numbers of reservations, timeouts, releases, buries and kicks.
     history: [u32; 5],
@@ -30,10 +30,10 @@ struct Standing {
     ties: String,
 }
 
-/// Maps each key of an ended job and its tube to the job's ID and the time at which the key expires.
+/// Maps each key of an ended job, with its tube, to the job's ID and the time at which the key expires.
 type EndedKeys = BTreeMap<(Vec<u8>, String), (u64, Time)>;
 
-/// The complete state of the queue after a turn.
+/// The complete state of the queue after a command.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Snapshot {
     position: u64,
@@ -52,7 +52,7 @@ pub struct Snapshots(Vec<Snapshot>);
 fn standing(engine: &Engine, job: &JobView) -> Standing {
     let options = engine.stored_options(job);
     let fixed = options.map(|options| StoredOptions { outcome: None, order: 0, ties: StoredTies::None, ..options });
-    // Exclude the run count and the next run of a schedule, because both change.
+    // Excludes the run count and the next run of a schedule, because they are not constant.
     let schedule = options.and_then(|options| options.schedule);
     let initial = schedule.map(|schedule| StoredSchedule { due: Time::NEVER, count: RunCount::default(), ..schedule });
     let fixed = fixed.map(|options| StoredOptions { schedule: initial, ..options });
@@ -106,7 +106,7 @@ fn plain() -> StoredOptions<'static> {
 }
 
 impl Standing {
-    /// Returns the job's state after a recovery at time `now`.
+    /// Returns the job's state after a recovery at the time `now`.
     fn at(&self, now: Time) -> Standing {
         let mut standing = self.clone();
         if standing.state == State::Delayed && standing.due <= now {
@@ -115,7 +115,7 @@ impl Standing {
         standing
     }
 
-    /// Returns `true` if the job can have this state when a crash interrupts the turn between `before` and `after`.
+    /// Returns `true` if the job can have this state after a crash during the command between `before` and `after`.
     fn is_within(&self, before: Option<&Standing>, after: Option<&Standing>) -> bool {
         let ends = || before.into_iter().chain(after);
         let same = ends().all(|end| end.fixed == self.fixed);
@@ -144,7 +144,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns the snapshot after a recovery at time `now`, without expired jobs and keys.
+    /// Returns the snapshot after a recovery at the time `now`, without expired jobs and keys.
     fn at(&self, now: Time) -> Snapshot {
         let mut snapshot = self.clone();
         snapshot.jobs.values_mut().for_each(|job| *job = job.at(now));
@@ -174,7 +174,7 @@ fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), 
         if is != old && is != new {
             return Err(format!("key {name:?} was {old:?}, became {new:?}, is {is:?}"));
         }
-        // Missing keys are an error, unless the ended job still exists or the key still refuses duplicates.
+        // A missing key of an ended job is an error, unless the job still exists or its key still refuses duplicates.
         if let (None, Some((id, _)), None) = (old, new, is) {
             if before.jobs.contains_key(id) && !found.jobs.contains_key(id) {
                 return Err(format!("neither job {id} nor its key {name:?} is there"));
@@ -215,13 +215,14 @@ impl Snapshots {
         self.0.push(snapshot);
     }
 
-    /// Removes snapshots that cannot be recovered, because everything up to `safe` is durable.
+    /// Removes snapshots that can no longer be recovered, because everything up to the log position `safe` is durable.
     pub fn advance(&mut self, safe: u64) {
         let first = self.0.iter().rposition(|snapshot| snapshot.position <= safe);
         self.0.drain(..first.unwrap_or(0));
     }
 
-    /// Checks that the queue recovered at time `now` is permitted if everything up to `safe` was durable.
+    /// Checks that the queue, recovered at the time `now`, is in a permitted state if everything up to `safe` was
+    /// durable.
     pub fn compare(&self, engine: &Engine, safe: u64, now: Time) -> Result<(), String> {
         let found = Snapshot::of(engine, 0).at(now);
         let Some(first) = self.0.iter().rposition(|snapshot| snapshot.position <= safe) else { return Ok(()) };

@@ -89,7 +89,7 @@ fn tags_and_their_effects_are_recovered() {
     let other = engine.connect();
     let job = engine.job_stats(first, life.now).expect("a job");
     assert_eq!((job.tube, job.pri, job.state, job.history.releases), (b"t".as_slice(), 7, State::Ready, 2));
-    // The recovered job has one attempt left and still has its key and its concurrency limit.
+    // The recovered job still has one attempt, its key and its concurrency limit.
     engine.reserve_job(other, first, life.now).expect("a job");
     assert!(engine.reserve_job(other, second, life.now).is_none());
     assert!(engine.release(other, first, 7, Span::ZERO, life.now));
@@ -102,7 +102,7 @@ fn tags_and_their_effects_are_recovered() {
     engine.check();
 }
 
-/// The server has reported each failed attempt to a client. All failed attempts must therefore survive a restart.
+/// The server has reported each failed attempt to a client. Therefore, failed attempts must survive a restart.
 #[test]
 fn a_failed_attempt_counts_on_a_nearly_full_disk() {
     let disk = Disk::new(1);
@@ -145,7 +145,7 @@ fn a_key_outlives_its_job_and_duplicates_wait_for_the_original() {
     assert!(promised.put_count > before.put_count, "the answer promises the original");
     let client = life.first_client();
     verb(&mut life, |engine, now| assert!(engine.delete(client, id, now)));
-    // Regardless of how much of the last write survives, the job or its key must exist.
+    // Whichever part of the last write survives, the job or its key must exist.
     let torn = disk.power_cut(3);
     let (mut engine, ..) = start(&torn, settings(SEGMENT, SyncMode::Always), life.now).expect("a log");
     let other = engine.connect();
@@ -264,11 +264,12 @@ fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
     id
 }
 
-/// Each turn and each start checks that the log's space accounting includes the origins of dead letters.
+/// The checks that run after each command and each start verify that the log's space accounting includes the origins of
+/// dead letters.
 // Tests promise P29.
 #[test]
 fn a_dead_letter_keeps_its_origin() {
-    // The job's time to live has expired when the job is kicked.
+    // Kicks a job whose time to live has expired.
     let disk = Disk::new(1);
     let mut life = begin(&disk, dawn());
     let id = dead_letter(&mut life, false, Span::from_secs(5));
@@ -277,7 +278,7 @@ fn a_dead_letter_keeps_its_origin() {
         engine.kick_job(id, now);
     });
     assert!(life.access.with(|_, engine| engine.job(id).is_none()));
-    // A worker that lost its reservation reports the outcome.
+    // A worker reports the outcome of a job after losing the reservation.
     let disk = Disk::new(2);
     let mut life = begin(&disk, dawn());
     let id = dead_letter(&mut life, true, Span::MAX);

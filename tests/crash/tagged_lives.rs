@@ -17,7 +17,7 @@ use crate::snapshots::{Snapshot, Snapshots};
 /// Few different keys, which makes duplicates likely.
 const KEYS: [&[u8]; 3] = [b"k", b"0123456789abcdef0123456789abcdef", b"a key that is rather long for the key of a job"];
 
-/// Log space, in bytes, that is sufficient for any operation. With less space, the log would omit records.
+/// Log space, in bytes, sufficient for any operation. With less space, the log would omit records.
 const ROOM: u64 = 4000;
 
 fn tags(random: &mut Random) -> Tags {
@@ -118,7 +118,7 @@ pub fn step(life: &mut Life) {
     life.look_after();
 }
 
-/// Checks that the queue accepts or refuses each key according to the recovered jobs and ended keys.
+/// Checks that the queue accepts or refuses each key, as the recovered jobs and the keys of ended jobs require.
 fn answers(engine: &mut Engine, now: Time) {
     for (key, tube) in KEYS.iter().flat_map(|key| TUBES.map(|tube| (*key, tube))) {
         let named = DedupKey::Name(key.into());
@@ -197,7 +197,7 @@ fn lives(seed: u64, how: BinlogSettings, power: bool, steps: u64, point: u64) ->
 }
 
 fn everywhere(mode: SyncMode, power: bool) {
-    // Each of these runs takes as long as many short runs without tags.
+    // Uses fewer runs than other tests, because a run with tags takes longer.
     let (configured, mut done, mut seed) = ((configured() / 20).max(60), 0, 1);
     while done < configured {
         let size = [700, 1500, 4096, 8192, 40_000][seed as usize % 5];

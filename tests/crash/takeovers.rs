@@ -1,7 +1,7 @@
 //! Tests disks that fail repeatedly or at a critical moment. The switch to a new segment must not lose data.
 //!
-//! Covers histories that random runs rarely find: a replacement segment that fails too, a failed sync after compaction,
-//! a stop during the last sync, the removal of very many segments on a full disk, and foreign files.
+//! Covers histories that random runs rarely find: a replacement segment that also fails, a failed sync after
+//! compaction, a stop during the last sync, the removal of very many segments on a full disk, and foreign files.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,7 +47,7 @@ fn found(disk: &Disk, segment: u64, mode: SyncMode, life: &Life) -> usize {
     engine.jobs().count()
 }
 
-/// The creation of a segment fails, then `failures` attempts to replace the segment fail. A job is deleted before the
+/// Makes the creation of a segment fail, and then `failures` attempts to replace the segment. Deletes a job before the
 /// last attempt.
 fn fails_again(failures: u64) {
     const SEGMENT: u64 = 1 << 18;
@@ -120,7 +120,7 @@ fn without_syncs_segments_stay_until_their_copies_are_durable() {
         life.wal.sync(&life.access);
         life.wal.maintain(&life.access, true);
     }
-    // The remaining jobs are in segments that were synced long ago.
+    // The remaining jobs are in segments that were synced before.
     let kept: Vec<u64> = ids.iter().copied().filter(|id| id % 4 == 0 && *id < 190).collect();
     for id in ids.iter().copied().filter(|id| id % 4 != 0 && *id < 580) {
         delete(&mut life, id);
@@ -192,7 +192,7 @@ fn a_file_with_a_distant_number_is_ignored() {
     assert_eq!(found(&disk.kill(1), 4096, SyncMode::Always, &life), count);
 }
 
-/// A disk that changes its contents from `early` to `late` when a read starts at offset `border` or later.
+/// A disk that shows the contents of `early` until a read starts at `border` or later, and then those of `late`.
 struct Grows {
     early: Disk,
     late: Disk,
@@ -273,7 +273,8 @@ fn a_power_cut_after_a_start_removed_segments_loses_nothing() {
             disk.crash_at(point);
             let _ = start(&disk, how, life.now);
             let after: Vec<String> = segments(&disk);
-            // Unused prepared segments are removed first, although they are newer.
+            // Ignores removed segments that were prepared but unused. They are newer than the segments with data, but
+            // are removed first.
             if before.first() == after.first() && before.get(1).is_none_or(|second| after.contains(second)) {
                 continue;
             }

@@ -1,4 +1,5 @@
-//! Executes operations that can take several turns in one call. An engine without a step budget completes them at once.
+//! Executes whole operations that the engine can split into portions. An engine without a step budget completes an
+//! operation at once.
 //!
 //! Owns the arguments of the operations. Must not check their effects.
 
@@ -13,7 +14,7 @@ pub fn kick(engine: &mut Engine, client: ClientId, bound: u64, now: Time) -> u64
     kick.done
 }
 
-/// Leases a job from the named tubes only.
+/// Leases a job, only from the named tubes.
 pub fn lease<'a>(engine: &'a mut Engine, client: ClientId, names: &[&[u8]], wait: Span, now: Time) -> Reserve<'a> {
     let mut lease = WantedTubes::new(names.join(&b' ').into());
     assert_eq!(engine.watch_only(client, &mut lease, now), Ok(Progress::Done));

@@ -1,4 +1,5 @@
-//! Tests whole queues: `put --lines`, `export` and `import` between both servers and from an unused directory.
+//! Tests commands on whole queues: `put --lines`, and `export` and `import` between both servers and from a directory
+//! that no server uses.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,8 +11,7 @@ use crate::daemon::everything::{self, fields};
 use crate::daemon::{Daemon, Folder, Signal, PATIENCE};
 use crate::support::{with_both, Server};
 
-/// Returns each combination of properties that an import must preserve, with the number of jobs that have the
-/// combination. IDs, ages and counts are excluded.
+/// Counts the jobs for each combination of properties that an import must preserve. Ignores IDs, ages and counts.
 fn essence(export: &str) -> BTreeMap<String, u64> {
     let mut jobs = BTreeMap::new();
     for line in export.lines() {
@@ -20,7 +20,7 @@ fn essence(export: &str) -> BTreeMap<String, u64> {
             rest.split_once(to).map_or(rest, |(part, _)| part).to_owned()
         };
         let delay: u64 = part("\"delay\":", ",").parse().expect("a delay");
-        // Remaining delays shrink during the test. Only the distinction between long and none is stable.
+        // A remaining delay decreases during the test. Only distinguishes long delays from none.
         let delay = if delay > 10_000 { "long" } else { "none" };
         let (head, body) = (part("\"tube\":", ",\"delay\""), part("\"kicks\":", "\n"));
         let body = body.split_once(",\"").expect("a body").1.to_owned();
@@ -50,7 +50,7 @@ fn fill(server: &Server) {
     }
 }
 
-/// Exports the queue while a client holds a job, which the import makes ready.
+/// Exports the queue while a client holds a job. The import makes this job ready.
 fn export_of(server: &Server) -> String {
     let mut holder = server.daemon.client();
     holder.watch("many").expect("a tube");
@@ -74,7 +74,7 @@ fn import_into(server: &Server, export: &str) {
 fn round_trip(from: &Server, to: &Server, back: &Server) {
     fill(from);
     let first = export_of(from);
-    // The export must not change anything.
+    // The export must not have changed the queue.
     assert_eq!(from.count("many", "ready"), 1300);
     assert_eq!(from.figure("stats", "current-jobs-reserved"), "0");
     let told = first.replace("\"state\":\"reserved\"", "\"state\":\"ready\"");
@@ -200,7 +200,8 @@ fn an_interrupted_import_can_be_continued() {
     assert_eq!(bodies.len(), 200_000, "jobs may be there twice, and none is missing");
 }
 
-/// The connection breaks before some of the imported jobs are buried. A repeated import must put these jobs again.
+/// The connection breaks before some of the imported jobs are buried. When the import is repeated, these jobs must be
+/// put again.
 #[test]
 fn jobs_that_were_not_buried_are_put_again() {
     let server = |line: &str| match line.split(' ').next().unwrap_or_default() {
@@ -211,7 +212,7 @@ fn jobs_that_were_not_buried_are_put_again() {
         "bury" => Some("cut off"),
         "put" if line.starts_with("put 1") => Some("INSERTED 7\r\n"),
         "put" => Some("INSERTED 8\r\n"),
-        // The line is the body of a put.
+        // The line is the body of a put, which has no separate reply.
         _ => None,
     };
     let line = |pri: u8, state: &str| format!("{{\"state\":\"{state}\",\"pri\":{pri},\"body\":\"x\"}}\n");
@@ -226,7 +227,7 @@ fn jobs_that_were_not_buried_are_put_again() {
     );
 }
 
-/// Sends complete commands. Returns the reply line of each, which must have no body.
+/// Sends complete commands. Returns the reply line of each. No reply can have a body.
 fn say(server: &Server, commands: &str, count: usize) -> Vec<String> {
     let mut stream = server.daemon.tcp();
     stream.write_all(commands.as_bytes()).expect("a connection");
@@ -278,7 +279,7 @@ fn data_of_extensions_is_exported_and_imported() {
     ] {
         assert!(first.out.contains(part), "{part}: {}", first.out);
     }
-    // A server restarted after a kill and the unused directory must export the same jobs.
+    // The restarted server must export the same jobs as the export directly from the directory did.
     drop(server);
     let (server, _) = with_gearman(&Folder::new(), &["-b", &name]);
     assert_eq!(fields(&server.ok(&["export"])), fields(&first.out));
@@ -286,12 +287,13 @@ fn data_of_extensions_is_exported_and_imported() {
     assert_eq!(server.daemon.wait(PATIENCE), 0);
     let rest = crate::daemon::run(&["export", "--binlog", &name]);
     assert_eq!((rest.code, fields(&rest.out)), (0, fields(&first.out)), "{}", rest.err);
-    // The order of the lines ensures that a waiting job is imported before workers can delete its group's members.
+    // A job that waits for a group must precede the members in the export. Otherwise, workers could end the group
+    // before the job is imported.
     for export in [&first.out, &rest.out] {
         let line = |part: &str| export.lines().position(|line| line.contains(part)).expect("a line");
         assert!(line(r#""after-group":"batch""#) < line(r#""group":"batch""#), "{export}");
     }
-    // A server with the imported jobs must export the same, except for the Gearman-specific parts of a job.
+    // A server that imported the jobs must export the same lines, except for the Gearman-specific parts of a job.
     let (fresh, _) = with_gearman(&Folder::new(), &[]);
     let ended = fresh.feed(&["import"], first.out.as_bytes());
     assert_eq!(ended.code, 1, "{}", ended.err);

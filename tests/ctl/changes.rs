@@ -63,7 +63,7 @@ fn a_reserved_job_is_released_by_default() {
         let job = server.ok(&["reserve", "other", "mail", "--delete", "--json"]);
         assert!(job.contains("\"state\":\"reserved\"") && job.contains("\"body\":\"two\""), "{job}");
         assert_eq!(server.run(&["reserve", "mail", "-w", "0"]).code, 2);
-        // Named tubes replace the default tube `default`.
+        // With tubes as arguments, `reserve` does not watch the tube `default`.
         server.ok(&["put", "three"]);
         assert_eq!(server.run(&["reserve", "mail", "-w", "0"]).code, 2);
         assert_eq!(server.ok(&["reserve", "-w", "0"]), "three");
@@ -189,7 +189,7 @@ fn put_accepts_tags() {
     assert_eq!(json, "{\"id\":1,\"duplicate-of\":\"ready\"}\n");
     let lines = server.feed(&["put", "-t", "t", "--unique", "k", "--lines"], b"d\ne\n");
     assert!(lines.err.contains("2 jobs are in tube t, 2 already existed, 0 were refused"), "{}", lines.err);
-    // The reservation expires, which was the only attempt.
+    // The job's only attempt ends when the reservation expires.
     assert_eq!(server.ok(&["reserve", "t", "-w", "0"]), "a");
     assert_eq!(server.count("t", "buried"), 1);
     server.ok(&["delete", "1"]);

@@ -13,7 +13,7 @@ fn failed(ended: &Ended, code: i32, words: &[&str]) {
     words.iter().for_each(|word| assert!(ended.err.contains(word), "{word}: {}", ended.err));
 }
 
-/// A command line for each subcommand that contacts a server.
+/// A command line for each subcommand that connects to a server.
 const ALL: [&[&str]; 21] = [
     &["stats"],
     &["tubes"],
@@ -47,7 +47,7 @@ fn without_a_server_all_exit_with_3() {
     failed(&run_command(ctl("no-such-host.invalid", &["stats"])), 3, &["no-such-host.invalid:11300"]);
 }
 
-/// `reserve` and `work` can wait indefinitely for a job. All other subcommands must time out.
+/// `reserve` and `work` may wait for a job without a time limit. All other subcommands must time out.
 #[test]
 fn a_server_that_hangs_causes_a_timeout() {
     let server = pretender(|_| None);
@@ -123,14 +123,14 @@ fn a_tube_that_disappears_is_no_error() {
     }
 }
 
-/// In a pipe to `head`, a command must exit immediately and without an error message.
+/// If `head` closes the pipe, a command must exit immediately and without an error message.
 #[test]
 fn a_closed_pipe_is_no_error() {
     let server = Server::beanpole(&[]);
     let many = "x\n".repeat(30_000);
     assert_eq!(server.feed(&["put", "--lines"], many.as_bytes()).code, 0);
     for line in ["export", "list default -n 0", "stats", "tail --interval 0"] {
-        // The other end of the program's stdout is closed soon.
+        // The shell runs `:`, which closes the pipe from the program's stdout immediately.
         let script = format!("exec 5>&1; {{ \"$0\" {line} 2>/dev/null; echo \"$?\" >&5; }} | :");
         let mut command = Command::new("timeout");
         command.args(["60", "sh", "-c", &script, crate::daemon::PROGRAM]);

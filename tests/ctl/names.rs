@@ -9,7 +9,7 @@ use nix::pty::{openpty, Winsize};
 use crate::daemon::{run_command, wait_until, Folder};
 use crate::support::{ctl, pretender, Server};
 
-/// Tube names as arguments and as printed.
+/// Tube names as arguments, and as the program prints them.
 const NAMES: [(&str, &str); 6] = [
     ("My::Func", "\"My::Func\""),
     ("two words", "\"two words\""),
@@ -194,7 +194,7 @@ fn on_a_terminal(mut command: Command) -> String {
     let mut master = File::from(pair.master);
     let reading = std::thread::spawn(move || {
         let mut seen = Vec::new();
-        // Reading a terminal fails after its last user has closed it.
+        // Reading a terminal returns an error when the last process has closed it.
         let _ = master.read_to_end(&mut seen);
         seen
     });
@@ -247,10 +247,10 @@ fn control_characters_of_a_hostile_server_do_not_reach_the_terminal() {
         let seen = on_a_terminal(command);
         let evil = seen.chars().find(|letter| EVIL.contains(*letter) && !letter.is_ascii_graphic());
         assert_eq!(evil, None, "{arguments:?}: {seen:?}");
-        // These commands skip the tube, because it differs from the requested one.
+        // `import`, `list` and `schedules` can send nothing, because they skip a reply that names another tube.
         assert!(!seen.is_empty() || ["import", "list", "schedules"].contains(&arguments[0]), "{arguments:?}");
     }
-    // Tables and messages must also be safe for pagers.
+    // Tables and messages must be safe even in a pager.
     for arguments in
         [&["tubes"][..], &["stats"], &["top", "-b", "-n", "1"], &["list", "mail"], &["tube", "mail"], &["schedules"]]
     {

@@ -1,5 +1,5 @@
-//! Tests `work --url`, which sends jobs to an HTTP endpoint. No behavior of the endpoint must lose a job or block the
-//! worker.
+//! Tests `work --url`, which sends jobs to an HTTP endpoint. Whatever the endpoint does, no job must be lost, and the
+//! worker must not hang.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -88,7 +88,7 @@ fn a_job_is_sent_with_its_headers_and_deleted() {
     });
 }
 
-/// Names must not inject headers, and the delay from `Retry-After` must be within its limits.
+/// Tube names must not inject headers. A delay in `Retry-After` must be limited.
 #[test]
 fn names_and_delays_are_bounded() {
     let server = Server::beanpole(&[]);
@@ -110,7 +110,7 @@ fn names_and_delays_are_bounded() {
     }
 }
 
-/// For each raw response, the job is deleted or is buried with a reason that begins with the given text.
+/// Raw responses. Each one either deletes the job or buries it with a reason that begins with the given text.
 #[test]
 fn the_response_decides() {
     let huge = "x".repeat(1 << 20);
@@ -274,7 +274,7 @@ fn requests_to_a_slow_endpoint_time_out() {
         let figures = server.ok(&["stats", "-i", &id.to_string()]);
         assert!(figures.contains("last-error\tno response within 1 s\n"), "{figures}");
     }
-    // One endpoint does not read, another responds before it has read the body.
+    // One endpoint never reads, the other responds before it has read the body.
     for text in ["", "HTTP/1.1 413 x\r\nContent-Length: 5\r\n\r\nlarge", OK] {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -329,7 +329,7 @@ fn a_closed_idle_connection_is_replaced() {
         "{}",
         ended.err
     );
-    // On a new connection, the job itself can be the cause. The request must not be repeated.
+    // If a request fails on a new connection, the job itself may be the cause. The worker must not repeat the request.
     let url = endpoint(|_, _| false);
     server.ok(&["put", "c"]);
     let ended = server.run(&["work", "--once", "--retries", "0", "--url", &url]);
@@ -388,7 +388,7 @@ fn a_revoke_that_races_with_the_response_has_one_winner() {
     assert_eq!(worker.code(), Some(0));
 }
 
-/// The endpoint of the next test, run as a separate process that can be killed. Records each job in a file.
+/// An endpoint for the next test, which runs and kills it as a separate process. Records each job in a file.
 #[test]
 #[ignore = "the test below runs it"]
 fn acts_as_an_endpoint() {
@@ -406,7 +406,7 @@ fn acts_as_an_endpoint() {
     });
 }
 
-/// The worker, the server and the endpoint are killed repeatedly. Finally, each job must have been processed.
+/// Kills the worker, the server and the endpoint repeatedly. In the end, each job must have been processed.
 #[test]
 fn no_job_is_lost_when_any_process_is_killed() {
     let folder = Folder::new();

@@ -105,7 +105,7 @@ fn tail_shows_jobs_as_they_are_put() {
         let mut command = server.command(&["tail", "mail", "--interval", "0", "-n", "3"]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the program");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map(|line| line.expect("text"));
-        // `tail` does not report that it has started. The test puts jobs until `tail` shows one.
+        // Puts jobs until `tail` prints one, because `tail` does not report when it is ready.
         let mut first = None;
         std::thread::scope(|scope| {
             let seen = scope.spawn(|| lines.next());
@@ -126,7 +126,8 @@ fn tail_shows_jobs_as_they_are_put() {
     });
 }
 
-/// Reserves a job of the function `f` and loses it. The loss consumes an ID that no job gets.
+/// Reserves a job of the function `f` over Gearman and disconnects. Returning the job to the queue uses an ID that no
+/// job gets.
 fn lose(socket: &std::path::Path, with: &[u8]) {
     let mut worker = UnixStream::connect(socket).expect("a connection");
     worker.write_all(b"\0REQ\0\0\0\x01\0\0\0\x01f").expect("a peer");
@@ -140,7 +141,7 @@ fn lose(socket: &std::path::Path, with: &[u8]) {
     }
 }
 
-/// The gap is larger than the range of IDs that a client would probe. `tail` must not put jobs to detect the next ID.
+/// The gap is larger than the range of IDs that a client would try. `tail` must not put jobs to find the next ID.
 #[test]
 fn tail_continues_after_gaps_and_puts_nothing() {
     let folder = Folder::new();

@@ -88,7 +88,7 @@ fn options_do_not_clash_and_the_help_fits_100_columns() {
     assert_eq!(names.len(), SUBCOMMANDS.len());
 }
 
-/// Returns the bash completions for the last word.
+/// Returns bash's completions for the last word.
 fn bash(script: &Path, words: &[&str], server: &str) -> BTreeSet<String> {
     let code = "source \"$1\"; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); compopt() { :; }; _beanpole; \
                 printf '%s\\n' \"${COMPREPLY[@]}\"";

@@ -47,7 +47,7 @@ impl Screen {
     /// Returns the most recent complete frame.
     fn frame(&self) -> String {
         let seen = self.seen.lock().expect("text");
-        // The most recent frame can be incomplete, unlike the previous one.
+        // The last frame may be incomplete. Returns the previous one in this case.
         let mut frames = seen.rsplit("\x1b[H");
         let last = frames.next().unwrap_or_default();
         frames

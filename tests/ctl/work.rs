@@ -81,7 +81,7 @@ fn a_hanging_job_can_be_revoked_and_its_command_is_killed() {
     assert!(refused.err.contains("job 1 does not exist, or its state does not allow this"), "{}", refused.err);
 }
 
-/// The command ignores its input, which can be larger than a pipe's buffer.
+/// The command does not read its input, although the input can be larger than a pipe's buffer.
 #[test]
 fn a_command_can_ignore_its_input() {
     let server = Server::beanpole(&["-z", "8M"]);
@@ -212,7 +212,7 @@ fn the_first_signal_waits_for_the_job_and_the_second_does_not() {
     });
 }
 
-/// Killing the command counts as a failed attempt.
+/// A command that is killed has failed, which uses an attempt of the job.
 #[test]
 fn a_killed_command_loses_no_job() {
     with_both(|server| {
@@ -224,7 +224,7 @@ fn a_killed_command_loses_no_job() {
     });
 }
 
-/// The worker is killed repeatedly. Finally, all jobs must have been processed.
+/// Kills the worker repeatedly. In the end, all jobs must have been processed.
 #[test]
 fn a_killed_worker_loses_no_job() {
     let folder = Folder::new();
@@ -244,7 +244,7 @@ fn a_killed_worker_loses_no_job() {
         wait_until("the server has noticed", || server.figure("stats", "current-jobs-reserved") == "0");
         let mut line = line.to_vec();
         line.splice(1..1, ["-w", "0"]);
-        // A killed worker's jobs return when the server notices the disconnection, which can be after another worker
+        // The server releases a killed worker's jobs when it notices the disconnection, possibly after another worker
         // found no jobs.
         wait_until("each was done, some perhaps twice", || {
             assert_eq!(server.run(&line).code, 0);
@@ -254,7 +254,7 @@ fn a_killed_worker_loses_no_job() {
     });
 }
 
-/// The server is killed while a command runs. The worker must reconnect and repeat the job.
+/// Kills the server while a command runs. The worker must reconnect and process the job again.
 #[test]
 fn a_killed_server_loses_no_job() {
     let folder = Folder::new();
@@ -290,7 +290,7 @@ fn a_killed_server_loses_no_job() {
     assert_eq!(server.wait(PATIENCE), 0);
 }
 
-/// Failing to start the command must not count as an attempt.
+/// A command that cannot be started must not use an attempt.
 #[test]
 fn a_command_that_disappears_stops_the_worker() {
     let folder = Folder::new();

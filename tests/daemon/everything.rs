@@ -1,7 +1,7 @@
-//! Fills a queue with every tag, key, limit, pause and setting that can be stored, and extracts these from an export.
+//! Fills a queue with every tag, key, limit, pause and setting that can be stored, and extracts them from an export.
 //!
-//! Owns the commands that fill the queue. `tests/features.rs` reports tags and settings that are missing here. All
-//! times are longer than any test.
+//! Owns the commands that fill the queue. `tests/features.rs` reports tags and settings that are missing in this file.
+//! All times are longer than any test.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -14,10 +14,10 @@ pub fn fill(mut stream: TcpStream) {
         put("t", "5 100002 60 1 con:bound:3", "\r\nb"),
         put("other", "5 0 60 1 tub:t ttl:100003 try:9:5", "\r\nc"),
         put("t", "5 0 60 1 con:other idp:all:100004 try:7 ttl:100005", "\r\nd"),
-        // An idempotency key of a deleted job in a tube that no longer exists.
+        // A deleted job whose idempotency key remains, in a tube that no longer exists.
         put("gone", "5 0 60 1 idp:ended:100006", "\r\ne"),
         "use default\r\ndelete 5\r\n".to_owned(),
-        // A job that has used an attempt.
+        // A job with one failed attempt.
         put("tried", "5 0 60 1 try:4:100000", "\r\nf"),
         "reserve-job 6\r\n".to_owned(),
         "release 6 5 0\r\nreserve-job 6\r\n".to_owned(),
@@ -28,7 +28,7 @@ pub fn fill(mut stream: TcpStream) {
         "bury 7 8\r\n".to_owned(),
         "limit-tube limited 9\r\nlimit-tube limited-by-class 3 0 4\r\npause-tube t 100008\r\n".to_owned(),
         "limit-tube paused 1\r\npause-tube paused 100009\r\n".to_owned(),
-        // A dead letter from a tube with settings, and a job to be retried. Both have a failure reason.
+        // A dead letter from a tube with settings, and a failed job that will be retried. Both have a failure reason.
         "set-tube mail try:2:100000 dead:mail-dead max:3 rate:7/2\r\n".to_owned(),
         "set-tube brief ttl:100010 limit:8:7:6\r\n".to_owned(),
         put("mail", "5 0 60 1", "\r\nh"),
@@ -52,7 +52,7 @@ pub fn fill(mut stream: TcpStream) {
     assert_eq!(refused, None, "{replies:?}");
 }
 
-/// Returns the lines of an export without the fields that an import does not preserve. Long times are replaced with a
+/// Returns the lines of an export, without the fields that an import does not preserve. Replaces long times with a
 /// constant.
 pub fn fields(export: &str) -> Vec<String> {
     let unkept = ["id", "age", "reserves", "timeouts", "releases", "buries", "kicks"];

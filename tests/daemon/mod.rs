@@ -46,8 +46,8 @@ fn program() -> OsString {
     std::env::var_os("BEANPOLE_PROGRAM").unwrap_or_else(|| PROGRAM.into())
 }
 
-/// Time limit for events that should happen immediately. A very busy machine must not exceed it, and only failing tests
-/// wait that long.
+/// Time limit for events that normally happen immediately. Even a very busy machine does not exceed the limit. Only
+/// failing tests wait that long.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Maximum lifetime of a daemon, sufficient for several waits of [`PATIENCE`].
@@ -79,7 +79,7 @@ pub struct Ended {
 pub struct Folder(PathBuf);
 
 /// The lines that the program has written to stderr, read by a background thread. Each query first reads everything
-/// that is already in the pipe. A line written before an observed event is therefore never missing.
+/// that is already in the pipe. Therefore, a line written before an event that the test has observed is never missing.
 struct Log {
     pipe: File,
     text: Mutex<Text>,
@@ -89,7 +89,7 @@ struct Log {
 #[derive(Default)]
 struct Text {
     lines: String,
-    /// The incomplete last line.
+    /// The beginning of an incomplete last line.
     rest: Vec<u8>,
     ended: bool,
 }
@@ -178,7 +178,7 @@ impl Daemon {
         let log = daemon.hear(marker)?;
         let line = log.lines().find(|line| line.contains(marker)).expect("the line");
         let (_, names) = line.split_once(marker).expect("the line");
-        // In JSON format, the text ends with a quotation mark and a brace.
+        // In JSON format, a quotation mark and a brace follow the text.
         daemon.names = names.trim_end_matches("\"}").split(" and ").map(str::to_owned).collect();
         Ok(daemon)
     }
@@ -329,7 +329,7 @@ impl Daemon {
     /// Returns the kernel's state letter of each thread: `R` is running or runnable, `S` is sleeping, `T` is stopped.
     pub fn states(&self) -> String {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid)).expect("a running process");
-        // A thread can exit while the states are read.
+        // A thread may exit while the states are read.
         let stats = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok());
         stats.filter_map(|stat| stat.rsplit_once(") ")?.1.chars().next()).collect()
     }
@@ -378,7 +378,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         self.watched = None;
         let mut child = self.child();
-        // The process can have exited already.
+        // The process may have exited already.
         let _ = child.kill();
         let _ = child.wait();
         drop(child);
@@ -389,7 +389,8 @@ impl Drop for Daemon {
 }
 
 impl Log {
-    /// Reads everything that is in the pipe. Returns all lines, and whether the end of the pipe has been reached.
+    /// Reads everything that is in the pipe. Returns all lines read so far, and a flag that is `true` at the end of the
+    /// pipe.
     fn text(&self) -> MutexGuard<'_, Text> {
         let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut buffer, mut taken) = (vec![0; PIPE], 0);
@@ -427,7 +428,7 @@ impl Folder {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("beanpole-{}-{number}", std::process::id()));
-        // An earlier process with the same ID can have left a directory.
+        // An earlier process with the same ID may have left a directory.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).expect("a folder for this test");
         Folder(folder)

@@ -33,7 +33,7 @@ pub enum Operation {
 #[derive(Default)]
 struct State {
     shut: Option<Operation>,
-    /// The kind of operation that the disk reports as slow in advance.
+    /// The kind of operation that the disk declares to be slow, before it is executed.
     slow: Option<Operation>,
     /// The number of operations that are blocked now.
     blocked: usize,
@@ -165,7 +165,7 @@ fn connect(server: &Server) -> Client {
     Client::connect(server.address()).expect("a connection")
 }
 
-/// Runs `work` in a thread. Returns a channel for the result.
+/// Runs `work` in a thread. Returns a channel that receives the result.
 fn beside<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Receiver<R> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || drop(sender.send(work())));
@@ -216,8 +216,8 @@ fn bystand(client: &mut Client, ready: u64) {
     assert!(client.reserve(Some(0)).expect("an answer").is_some());
 }
 
-/// Tests a blocked operation. If `known` is `true`, the server knows that the disk is slow; otherwise, the operation
-/// blocks the thread that executes it.
+/// Tests a blocked operation. If `known` is `true`, the server expects the disk to be slow and uses the log's thread.
+/// Otherwise, the operation blocks the pool thread that executes it.
 fn blocked(mode: SyncMode, operation: Operation, known: bool) {
     let home = Home::new();
     let (disk, gate) = Gated::new(home.path());
@@ -228,7 +228,7 @@ fn blocked(mode: SyncMode, operation: Operation, known: bool) {
     bystander.ignore("default").unwrap();
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     bystander.put(b"another", 1, 0, 600).expect("a job");
-    // Puts jobs for later deletion, which makes segments removable.
+    // Puts jobs that are deleted later, so that their segments can be removed.
     let old: Vec<Vec<u8>> = (0..40).map(|number| body(9, number, 5000)).collect();
     let old = pipeline(connect(&server), &old, &[]);
     if known {
@@ -236,7 +236,7 @@ fn blocked(mode: SyncMode, operation: Operation, known: bool) {
         put_some(&mut bystander, 5);
     }
     gate.set(Some(operation), None);
-    // Small jobs are needed here, because a segment is removed when few of its jobs remain.
+    // Uses small jobs to test removal, because a segment is removed when few of its jobs remain.
     let lengths = if operation == Operation::Remove { [10, 1000, 20, 300] } else { [5000, 60_000, 10, 3000] };
     let bodies = lengths.map(|length| (0..40).map(|number| body(length, number, length)).collect::<Vec<_>>());
     let answers: Vec<_> = (0..4)
@@ -293,7 +293,7 @@ fn a_blocked_sync_delays_no_other_client() {
         .for_each(|&mode| [false, true].into_iter().for_each(|known| blocked(mode, Operation::Sync, known)));
 }
 
-/// Repeats the test until each thread of the server has taken over from the other.
+/// Repeats the test, so that each thread of the server takes over from the other at least once.
 #[test]
 fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     let home = Home::new();
@@ -304,7 +304,7 @@ fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     bystander.ignore("default").unwrap();
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     for _ in 0..3 {
-        // Puts jobs until the average duration of a sync is that of a fast disk.
+        // Puts jobs until the server considers the disk fast.
         put_some(&mut bystander, 100);
         gate.set(Some(Operation::Sync), None);
         let mut client = connect(&server);
@@ -324,7 +324,7 @@ fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     }
 }
 
-/// A large write takes long on any disk. Only clients that need the write must wait, even if the disk has been fast.
+/// A large write takes long even on a fast disk. Only clients that depend on the write must wait.
 #[test]
 fn writing_a_large_body_delays_no_other_client() {
     for mode in MODES {
@@ -378,8 +378,8 @@ fn puts_with_delayed_syncs_are_answered_while_a_sync_blocks() {
     assert!(shut && answered.is_ok(), "a put waits for a sync");
 }
 
-/// A write waits for a sync that has just begun, before the server knows that the disk is slow. Another client of the
-/// same pool thread must still get its reply.
+/// While the disk is considered fast, a pool thread writes during a sync that has just begun, and the write blocks.
+/// Another client of the same thread must still get its reply.
 #[test]
 fn a_write_after_a_new_sync_delays_no_other_client() {
     let home = Home::new();
@@ -389,7 +389,7 @@ fn a_write_after_a_new_sync_delays_no_other_client() {
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     gate.state.lock().unwrap().writes_wait = true;
     gate.set(Some(Operation::Sync), None);
-    // If the blocked sync belongs to the previous job, the put waits for it as well.
+    // The put also waits for the sync if the blocked sync belongs to the previous job.
     let first = beside(move || put_some(&mut client, 1));
     gate.wait_until_blocking();
     let put = beside(move || put_some(&mut other, 1));

@@ -1,4 +1,4 @@
-//! Records which queue states are permitted after a crash, given the replies that clients received.
+//! Determines which queue states are permitted after a crash, from the replies that clients received.
 //!
 //! Owns the possible descriptions of each job: the last acknowledged description and the results of later,
 //! unacknowledged commands. Each command must be recorded before it is sent. The acknowledgment removes all earlier
@@ -13,7 +13,7 @@ pub const BURIED: u8 = 4;
 /// A delay, in seconds, that is longer than any test.
 pub const LONG: u32 = 1_000_000;
 
-/// A possible description of a job.
+/// A possible state of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Look {
     number: u64,
@@ -31,7 +31,7 @@ pub struct Look {
 pub struct Entry {
     pub tube: usize,
     pub body: Vec<u8>,
-    /// Possible descriptions in the order of the commands. Never empty.
+    /// Possible states, in the order of the commands that lead to them. Never empty.
     pub looks: VecDeque<Look>,
 }
 
@@ -60,7 +60,7 @@ struct Intent {
     id: Option<u64>,
 }
 
-/// The recorded jobs and their possible descriptions.
+/// The recorded jobs with their possible states.
 #[derive(Default)]
 pub struct Book {
     pub jobs: HashMap<u64, Entry>,
@@ -97,7 +97,7 @@ impl Book {
         self.problems.push(text);
     }
 
-    /// Records a put that will be sent. `body` must be unique.
+    /// Records a put before it is sent. `body` must be unique.
     pub fn will_put(&mut self, body: &[u8], tube: usize, pri: u32, delay: u32) {
         self.intents.insert(body.to_vec(), Intent { tube, pri, delay, id: None });
     }
@@ -116,7 +116,7 @@ impl Book {
         }
     }
 
-    /// Records a job that was not seen before.
+    /// Records a job that is not in the book yet.
     pub fn adopt(&mut self, id: u64, body: &[u8]) {
         if self.ended.contains(&id) {
             return self.problem(format!("back: job {id} was deleted and is in somebody's hands"));
@@ -154,7 +154,7 @@ impl Book {
         }
     }
 
-    /// Records a command that will be sent. Returns the command's number for [`Book::done`].
+    /// Records a command before it is sent. Returns the command's number for [`Book::done`].
     pub fn will_do(&mut self, id: u64, operation: Operation) -> u64 {
         let number = self.number();
         let Some(entry) = self.jobs.get_mut(&id) else { return number };
@@ -203,7 +203,7 @@ impl Book {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Returns the ID of a job in the tube that is certainly in one of the given states.
+    /// Returns the ID of a job in the tube whose only possible state is one of the given states.
     pub fn find(&self, tube: usize, states: u8) -> Option<u64> {
         let certain = |entry: &Entry| entry.looks.len() == 1 && entry.looks[0].states == states;
         self.jobs.iter().find(|(_, entry)| entry.tube == tube && certain(entry)).map(|(&id, _)| id)
@@ -213,7 +213,7 @@ impl Book {
     pub fn missed(&mut self, id: u64) {
         let entry = self.jobs.remove(&id).expect("a known job");
         if entry.looks[0].number == 0 {
-            // A worker had reserved the job, but no acknowledgment promised anything about it.
+            // A worker had reserved the job, but no client has received an acknowledgment about it.
             self.in_flight += 1;
         } else if entry.looks.iter().any(|look| look.absent) {
             self.in_flight += 1;
@@ -228,14 +228,14 @@ impl Book {
         let entry = self.jobs.get_mut(&id).expect("a known job");
         let newest = entry.looks.back().expect("a look").number;
         let fits = |look: &&Look| {
-            // The log can contain a reservation whose reply no client received.
+            // The log may contain a reservation whose reply no client received.
             let unheard = look.number == newest && look.states & READY != 0 && state == READY;
             let least = look.counts[0];
             let reserved = counts[0] == least || (unheard && counts[0] == least + 1);
             let same = look.pri == pri && look.counts[1..] == counts[1..];
             !look.absent && look.states & state != 0 && same && reserved
         };
-        // Use the last matching description. Only the position among the buried jobs can distinguish several matches.
+        // Uses the last matching state, because matches can differ only in the position among the buried jobs.
         let found = entry.looks.iter().rev().find(fits).cloned().map(|look| Look { counts, ..look });
         if entry.tube != tube || entry.body != body || found.is_none() {
             let text = format!("job {id} in tube {tube} is {state} {pri} {counts:?}, should be {entry:?}");

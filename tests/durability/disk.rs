@@ -1,6 +1,6 @@
 //! A layer between the server and a real directory that can delay, count and reject operations.
 //!
-//! Owns no data. The real directory immediately executes all permitted operations.
+//! Owns no data. Permitted operations are executed on the real directory immediately.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use beanpole::internals::binlog::{Folder, LogFile, Storage};
 
-/// Forwards operations to a directory as its [`Controls`] permit.
+/// Forwards operations to a directory, unless its [`Controls`] delay or reject them.
 pub struct Disk {
     folder: Folder,
     controls: Arc<Controls>,
@@ -32,7 +32,7 @@ pub struct Controls {
     pub write_error: AtomicI32,
     pub create_error: AtomicI32,
     syncs: AtomicUsize,
-    /// The start and the end of each successful sync.
+    /// The start and end times of the successful syncs.
     times: Mutex<Vec<(Instant, Instant)>>,
     last_write: Mutex<Option<Instant>>,
     syncing: Mutex<()>,
@@ -63,19 +63,19 @@ fn fail(error: &AtomicI32) -> io::Result<()> {
 }
 
 impl Controls {
-    /// Makes all later modifications of the disk fail with `error`. 0 ends the failures.
+    /// Makes all later modifications fail with the error number `error`. 0 ends the failures.
     pub fn fail_all(&self, error: i32) {
         for control in [&self.sync_error, &self.write_error, &self.create_error] {
             control.store(error, Ordering::SeqCst);
         }
     }
 
-    /// Returns the number of syncs of files that contained unsynced data.
+    /// Returns the number of syncs of files with unsynced data.
     pub fn syncs(&self) -> usize {
         self.syncs.load(Ordering::SeqCst)
     }
 
-    /// Returns the start and the end of each successful sync.
+    /// Returns the start and end times of the successful syncs.
     pub fn times(&self) -> Vec<(Instant, Instant)> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

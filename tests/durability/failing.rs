@@ -1,4 +1,4 @@
-//! Tests a disk whose writes or syncs fail for a while, immediately or after a delay.
+//! Tests a disk whose writes or syncs fail for some time, immediately or after a delay.
 //!
 //! The server runs inside the test process. To simulate a kill, a second server starts on a copy of the files.
 
@@ -55,7 +55,7 @@ impl Stage {
         }
     }
 
-    /// Simulates a kill and checks the recovered jobs. Jobs in `either` can exist or not.
+    /// Simulates a kill and checks the recovered jobs. The jobs in `either` may or may not exist.
     fn compare_after_a_crash(&mut self, either: &BTreeSet<u64>) {
         self.copies += 1;
         let path = self.home.beside(&format!("copy-{}", self.copies));
@@ -82,8 +82,8 @@ impl Stage {
     }
 }
 
-/// Puts a job on a separate connection. The put that encounters the failure can be refused, or wait until the disk
-/// recovers.
+/// Puts a job on a separate connection, from a thread. The server can refuse this put, which is the first to encounter
+/// the failure, or delay the reply until the disk recovers.
 fn put_alone(mut client: Client, body: Vec<u8>) -> Option<u64> {
     match client.put(&body, 5, 0, 60) {
         Ok(id) => Some(id),
@@ -92,7 +92,7 @@ fn put_alone(mut client: Client, body: Vec<u8>) -> Option<u64> {
     }
 }
 
-/// Breaks the disk with `break_it` and repairs it. Puts jobs before, during and after the failure.
+/// Breaks the disk with `break_it` and repairs the disk. Puts jobs before, during and after the failure.
 fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
     break_it(&stage.controls);
     let (first, body) = (stage.connect(), body(49));
@@ -106,7 +106,7 @@ fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
         assert!(is_refused(&stage.client.put(b"refused", 0, 0, 60)));
     }
     assert_eq!(total(&mut stage.client), before, "a refused put left something behind");
-    // The server must still serve existing jobs. Changes apply in memory while the server runs.
+    // The server must still serve existing jobs. Changes take effect in memory.
     let mut gone = BTreeSet::new();
     let own = |client: &mut Client| client.reserve(Some(0)).unwrap().expect("a job");
     for _ in 0..5 {
@@ -126,7 +126,7 @@ fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
         stage.jobs.insert(id, first.clone());
     }
     assert_eq!(total(&mut stage.client), stage.jobs.len() as u64);
-    // After the recovery, all acknowledged changes must be durable, including those during the failure.
+    // After the recovery, all acknowledged changes must be durable, including those made during the failure.
     stage.compare_after_a_crash(&BTreeSet::new());
 }
 
@@ -144,7 +144,7 @@ fn the_server_recovers_from_write_and_sync_errors() {
     }
 }
 
-/// Jobs acknowledged before the failure must survive. Jobs deleted during the failure can exist again.
+/// Jobs acknowledged before the failure must survive. Jobs deleted during the failure may exist again.
 #[test]
 fn a_crash_while_the_disk_fails_loses_nothing_acknowledged() {
     let mut stage = Stage::new(SyncMode::Always);
@@ -159,8 +159,8 @@ fn a_crash_while_the_disk_fails_loses_nothing_acknowledged() {
     stage.compare_after_a_crash(&BTreeSet::new());
 }
 
-/// A dying disk takes long to report each error. Commands that do not need the disk must be answered while an operation
-/// is in progress.
+/// A dying disk takes long to report each error. The server must execute commands that do not need the disk while it
+/// waits for the disk.
 #[test]
 fn a_slowly_failing_disk_delays_no_other_client() {
     for mode in [SyncMode::Always, SyncMode::Every(20)] {
@@ -195,7 +195,7 @@ fn round_trip(client: &mut Client) {
     assert!(is_refused(&client.put(b"refused", 0, 0, 60)));
 }
 
-/// No other client's activity triggers the retry.
+/// The server itself must trigger the retry, because no other client sends anything.
 #[test]
 fn a_single_client_is_answered_when_a_slow_disk_recovers() {
     let mut stage = Stage::new(SyncMode::Always);
@@ -206,7 +206,7 @@ fn a_single_client_is_answered_when_a_slow_disk_recovers() {
     stage.controls.sync_error.store(EIO, Ordering::SeqCst);
     let (client, (answered, answer)) = (stage.connect(), channel());
     std::thread::spawn(move || answered.send(put_alone(client, body(1))));
-    // One sync is for the reply. At least one more is an unsuccessful retry.
+    // The put causes one sync. At least one more sync is an unsuccessful retry.
     wait_until("the disk is asked again", || stage.controls.syncs() > before + 2);
     stage.controls.sync_error.store(0, Ordering::SeqCst);
     let answer = answer.recv_timeout(PATIENCE).expect("an answer");

@@ -74,7 +74,7 @@ fn fill(client: &mut Client) -> Vec<u64> {
     client.use_tube("default").unwrap();
     let other = client.put(b"body", 1, 0, 60).unwrap();
     take(client, other);
-    // The reservation itself is not guaranteed to be durable, but becomes durable with this later put.
+    // A later put makes the reservation durable, which is not guaranteed by itself.
     let last = client.put(b"body", 1, 0, 60).unwrap();
     vec![plain, delayed, short, buried, released, later, kicked, woken, held, other, last]
 }
@@ -280,7 +280,7 @@ fn a_kick_larger_than_the_log_s_free_space_completes() {
     for _ in 0..1000 {
         client.put(b"body", 7, 5000, 100).unwrap();
     }
-    // The kicks arrive in one packet. The server must complete each kick before it executes the next one.
+    // The kicks arrive in one packet. The server must complete each of them before it executes the next.
     client.send(b"kick 900\r\nkick 1000\r\nkick 1\r\n").unwrap();
     let lines = [client.line().unwrap(), client.line().unwrap(), client.line().unwrap()];
     assert_eq!(lines, ["KICKED 900", "KICKED 100", "KICKED 0"]);

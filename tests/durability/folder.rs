@@ -52,7 +52,7 @@ fn segments(home: &Home) -> Vec<String> {
     names
 }
 
-/// Returns a directory with several needed segments, and the number of jobs in them.
+/// Returns a directory in which several segments contain live jobs, and the number of jobs.
 fn filled() -> (Home, usize) {
     const JOBS: usize = 200;
     let home = Home::new();
@@ -66,8 +66,8 @@ fn filled() -> (Home, usize) {
     (home, JOBS)
 }
 
-/// Checks that a start with `--strict` fails and names the file. Without the option, the server must serve the
-/// remaining jobs, and the next start must report nothing.
+/// Checks that a start with `--strict` fails with a message that names the file. A start without the option must
+/// recover the remaining jobs, and the next start must report nothing.
 fn is_noticed(home: &Home, name: &str, jobs: std::ops::Range<usize>) {
     let ended = run(&["-p", "0", "-b", home.name(), "-s", "8192", "--strict"]);
     assert!(ended.code == 1 && ended.err.contains(name), "{name}: {ended:?}");
@@ -96,7 +96,7 @@ fn every_missing_segment_is_detected() {
         fs::remove_file(home.path().join(&name)).expect("a segment");
         is_noticed(&home, &name, 1..jobs);
     }
-    // Selects the newest segment that contains records, because an unused segment can follow.
+    // Selects the newest segment that contains records. Newer segments are unused.
     let (home, jobs) = filled();
     let is_used = |name: &String| fs::read(home.path().join(name)).expect("a segment").iter().any(|&byte| byte != 0);
     let name = segments(&home).into_iter().rfind(is_used).expect("a segment");
@@ -257,7 +257,7 @@ fn a_damaged_record_affects_no_other_and_its_segment_is_kept() {
         wait_until("the damaged segment is set aside", || {
             fs::read_dir(&aside).is_ok_and(|entries| entries.count() == 1)
         });
-        // The jobs that the first start rewrote must survive a crash.
+        // The first start has rewritten jobs, which must survive a crash.
         if start == 1 {
             crash(daemon);
         } else {
@@ -291,7 +291,7 @@ fn is_zero_behind(bytes: &[u8], place: usize) -> bool {
     bytes[place..].iter().all(|byte| *byte == 0)
 }
 
-/// A write interrupted by a crash does not count as damage.
+/// A write that a crash interrupted is not reported as damage.
 #[test]
 fn an_interrupted_write_is_truncated_even_in_strict_mode() {
     let home = Home::new();

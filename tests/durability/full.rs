@@ -1,4 +1,4 @@
-//! Tests a full disk: the server must refuse new jobs, execute all other commands, and keep its promises.
+//! Tests a full disk: the server must refuse new jobs, execute all other commands, and lose no acknowledged change.
 //!
 //! The disk is a small tmpfs, which only root can mount. Without root, the tests are skipped with a message.
 
@@ -32,7 +32,7 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        // A server that still uses the file system is about to exit.
+        // Unmounts lazily, because a server that is about to exit may still use the file system.
         let _ = Command::new("umount").args(["-l", self.0.name()]).status();
     }
 }
@@ -68,7 +68,7 @@ fn compare(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     assert_eq!(total(client), jobs.len() as u64);
 }
 
-/// Checks the commands that need no disk space.
+/// Checks that commands work if they need no disk space.
 fn goes_on(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     assert_eq!(state(client), "full");
     for _ in 0..20 {
@@ -88,7 +88,7 @@ fn delete_some(daemon: &Daemon, client: &mut Client, jobs: &mut BTreeMap<u64, Ve
     }
 }
 
-/// Returns how many times the log reports that the disk became full and that it recovered.
+/// Returns the numbers of log messages that the disk became full and that it recovered.
 fn told(log: &str) -> (usize, usize) {
     let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
     (count(" refused"), count("taken again"))
@@ -126,7 +126,7 @@ fn deletes_are_durable_on_a_full_disk_and_make_space() {
     goes_on(&mut client, &jobs);
     delete_some(&daemon, &mut client, &mut jobs, 20);
     crash(daemon);
-    // A server that starts on the full disk must retain the deletes.
+    // After a start on the full disk, the deleted jobs must not exist.
     let daemon = small.0.start(&OPTIONS);
     let mut client = daemon.client();
     compare(&mut client, &jobs);
@@ -159,11 +159,11 @@ fn service_resumes_when_another_program_frees_space() {
     let mut jobs = BTreeMap::new();
     put_all(&mut client, &mut jobs);
     goes_on(&mut client, &jobs);
-    // Another thread can be about to write the message.
+    // Waits for the message, because another thread may be about to write it.
     daemon.wait_log(" refused");
     assert_eq!(told(&daemon.log()), (1, 0), "{}", daemon.log());
     fs::remove_file(&filler).unwrap();
-    // The server must resume without input from clients.
+    // The server must resume even if no client sends a command.
     daemon.wait_log("taken again");
     resumes(&mut client, &mut jobs);
     assert_eq!(told(&daemon.log()), (1, 1), "{}", daemon.log());
@@ -174,7 +174,8 @@ fn service_resumes_when_another_program_frees_space() {
     stop(daemon);
 }
 
-/// Threads share the prepared space. A late thread must wait for more space instead of failing.
+/// Threads share the prepared space. If another thread has used the space, a thread must wait for more space instead of
+/// failing.
 #[test]
 fn no_put_is_refused_while_the_disk_has_space() {
     let home = Home::new();

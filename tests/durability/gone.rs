@@ -27,7 +27,7 @@ fn put(client: &mut Client, jobs: &mut Jobs) -> bool {
 }
 
 fn goes_on(client: &mut Client, jobs: &mut Jobs) {
-    // The prepared space can be used up first.
+    // The server can still accept jobs until the prepared space is used up.
     wait_until("jobs are refused", || match client.put(&[b'x'; 5000], 0, 0, 60) {
         Ok(id) => jobs.insert(id, vec![b'x'; 5000]).is_some(),
         result => is_refused(&result),
@@ -48,7 +48,8 @@ fn resumes(daemon: &Daemon, client: &mut Client, jobs: &mut Jobs) {
     wait_until("the state is ok", || state(client) == "ok");
     let log = daemon.log();
     let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
-    // Each change of state is logged once, but the log can have been full before the failure.
+    // Each change of state is logged once. One more pair of messages is possible, because the log may have been full
+    // before the failure.
     assert!((1..=2).contains(&count(" refused")), "{log}");
     assert!((1..=2).contains(&count("taken again")), "{log}");
 }
@@ -69,8 +70,8 @@ fn a_removed_and_recreated_directory_loses_nothing() {
     (0..100).for_each(|_| assert!(put(&mut client, &mut jobs)));
     let before = number(&mut client, "stats", "binlog-current-index");
     fs::remove_dir_all(home.path()).unwrap();
-    // A put that encounters the missing directory is answered when the directory is back, and is then durable. If the
-    // server has already detected the loss, it refuses the put.
+    // A put that is the first to encounter the missing directory gets its reply, and is durable, when the directory is
+    // back. If the server has already detected the loss, the server refuses the put.
     let address = daemon.address();
     let first = std::thread::spawn(move || Client::connect(address).expect("a connection").put(b"waits", 5, 0, 60));
     wait_until("the loss is noticed", || state(&mut client) == "failing");
@@ -99,8 +100,8 @@ fn a_file_size_limit_does_not_stop_the_server() {
     if !daemon.limit("--fsize=4096:unlimited") {
         return println!("skipped: no prlimit");
     }
-    // A put that encounters the limit waits until the limit is removed. Another connection observes the change of
-    // state.
+    // A put that is the first to encounter the limit waits until the limit is removed. Another connection observes the
+    // change of state.
     let address = daemon.address();
     let first = std::thread::spawn(move || {
         let mut client = Client::connect(address).expect("a connection");
@@ -126,7 +127,7 @@ fn a_file_size_limit_does_not_stop_the_server() {
     assert_eq!(total(&mut client), others);
 }
 
-/// Fills several segments with live jobs. Afterwards, the server writes nothing by itself.
+/// Fills several segments with live jobs. After that, the server writes nothing unless a client sends a command.
 fn fill(home: &Home) -> (Daemon, Client, Jobs) {
     let daemon = home.start(&OPTIONS);
     let mut client = daemon.client();
@@ -158,7 +159,7 @@ fn jobs_of_removed_segments_are_rewritten() {
     assert_eq!(state(&mut client), "ok");
     assert!(daemon.log().contains("removed under the server"), "{}", daemon.log());
     wait_until("that is synced", || !segments(&home).iter().any(|name| name.ends_with("0001")));
-    // The next reply shows that the sync of the rewritten records is complete.
+    // When the next put is acknowledged, the rewritten records are synced.
     client.put(b"last", 0, 0, 60).unwrap();
     crash(daemon);
     let daemon = home.start(&OPTIONS);
@@ -178,7 +179,7 @@ fn a_replaced_directory_is_filled_if_it_is_empty() {
     wait_until("the loss is noticed", || state(&mut client) == "failing");
     wait_until("the log says why", || daemon.log().contains("has replaced"));
     assert!(segments(&home).is_empty());
-    // Renaming the directory back must restore service.
+    // When the directory has its name again, the server must recover.
     fs::remove_dir_all(home.path()).unwrap();
     fs::rename(&aside, home.path()).unwrap();
     wait_until("jobs are taken again", || put(&mut client, &mut jobs));

@@ -41,7 +41,7 @@ impl Original {
     /// Starts beanstalkd on a directory. Returns `None` if beanstalkd is not installed.
     pub fn start(path: &Path, options: &[&str]) -> Option<Original> {
         let program = beanstalkd()?;
-        // Each server gets its own address, which keeps parallel servers from getting the same port.
+        // Each server gets its own address, because parallel servers could otherwise choose the same port.
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let host = Ipv4Addr::new(127, 78, 0, NEXT.fetch_add(1, Ordering::Relaxed));
         let free = TcpListener::bind((host, 0)).and_then(|listener| listener.local_addr()).expect("a free port");
@@ -135,8 +135,7 @@ fn original(home: &Home, seed: u64) -> Option<BTreeMap<u64, Described>> {
     Some(jobs)
 }
 
-/// Checks that the server has exactly these jobs. Differences in properties that beanstalkd does not store are
-/// permitted.
+/// Checks that the server has exactly these jobs. Ignores differences in properties that beanstalkd does not store.
 fn compare(client: &mut Client, jobs: &BTreeMap<u64, Described>) {
     assert_eq!(total(client), jobs.len() as u64);
     for (&id, (before, body)) in jobs {
@@ -146,8 +145,7 @@ fn compare(client: &mut Client, jobs: &BTreeMap<u64, Described>) {
             assert_eq!(before[key], after[key], "job {id}: {key}: {before:?} {after:?}");
         }
         let number = |facts: &BTreeMap<String, String>, key: &str| facts[key].parse::<u64>().expect("a number");
-        // When beanstalkd starts, it increments the bury count of each buried job and does not always store the new
-        // count.
+        // When beanstalkd starts, it increments the bury count of each buried job. The new count is not always stored.
         let counted = number(before, "buries") - number(&after, "buries");
         assert!(counted <= u64::from(before["state"] == "buried"), "job {id}: {before:?} {after:?}");
         let aged = number(&after, "age").saturating_sub(number(before, "age"));
@@ -228,7 +226,8 @@ fn without_holder(jobs: &mut BTreeMap<u64, Described>, reserves: &str) {
     }
 }
 
-/// beanstalkd moves jobs out of its oldest files and removes the files. Some deletes then refer to jobs in no file.
+/// beanstalkd moves jobs out of its oldest files and removes the files. The log then contains deletes of jobs that are
+/// in no file.
 #[test]
 fn jobs_in_every_state_and_file_are_imported() {
     let home = Home::new();
@@ -242,7 +241,7 @@ fn jobs_in_every_state_and_file_are_imported() {
     assert!(number(&mut client, "stats", "binlog-records-migrated") > 10);
     assert!(number(&mut client, "stats", "binlog-oldest-index") > 1);
     let mut jobs = describe(&mut client, &moved);
-    // The jobs were reserved when beanstalkd moved them.
+    // beanstalkd moved the jobs while they were reserved.
     without_holder(&mut jobs, "1");
     client.use_tube("buried").expect("a tube");
     let order: Vec<u64> = (0..5).map(|_| client.put(b"x", 0, 0, 60).expect("a job")).rev().collect();
@@ -266,7 +265,7 @@ fn jobs_in_every_state_and_file_are_imported() {
     stop(daemon);
 }
 
-/// beanstalkd ignores jobs that it cannot read at startup, and reuses their IDs.
+/// When beanstalkd starts, it ignores jobs that it cannot read, and it reuses their IDs.
 #[test]
 fn jobs_that_beanstalkd_ignored_are_imported_along_with_newer_jobs() {
     let home = Home::new();
@@ -341,7 +340,7 @@ fn a_damaged_log_is_imported_up_to_the_damage() {
     stop(daemon);
 }
 
-/// Returns a record in format version 5 for a job with a body of five bytes. Times in version 5 are in microseconds.
+/// Returns a record in format version 5, whose times are in microseconds, for a job with a body of five bytes.
 fn record_5(tube: &str, id: u64, state: u8, age: u64, delay: u64) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_micros() as u64;
     let mut out = (tube.len() as u64).to_le_bytes().to_vec();
@@ -363,7 +362,7 @@ fn version_5_is_read_as_beanstalkd_reads_it() {
     for (id, state, delay) in [(1, 1, 0), (2, 4, 5000), (3, 3, 0), (4, 1, 0), (5, 1, 0)] {
         bytes.extend([record_5("old.tube", id, state, 3000 + id, delay), body.clone()].concat());
     }
-    // All records of a job must contain the same creation time.
+    // All records of a job contain the same creation time.
     let births: Vec<u8> = bytes[4 + 8 + 8 + 40..][..8].to_vec();
     let mut deleted = record_5("", 1, 0, 0, 0);
     deleted[8 + 40..][..8].copy_from_slice(&births);
@@ -400,7 +399,7 @@ fn ids_that_beanstalkd_assigned_twice_are_reported() {
     }
 }
 
-/// Kills the server at various moments of its first start, and finally lets the import finish.
+/// Kills the server at different moments of its first start. Finally, lets the import finish.
 // Tests promise P37.
 #[test]
 fn an_interrupted_import_starts_over() {
@@ -408,7 +407,7 @@ fn an_interrupted_import_starts_over() {
     let Some(mut jobs) = original(&source, 4) else { return };
     let again = Original::start(source.path(), &["-f0", "-z", "100000"]).expect("it is there");
     let mut client = again.client();
-    // Enough jobs to make the import take a while.
+    // Puts enough jobs to make the import take some time.
     let more: Vec<u64> = (0..600).map(|_| client.put(&[b'm'; 500], 0, 0, 60).expect("a job")).collect();
     let ids: Vec<u64> = jobs.keys().copied().chain(more).collect();
     jobs = describe(&mut client, &ids);
@@ -438,7 +437,7 @@ fn an_interrupted_import_starts_over() {
     println!("{marks} of 8 kills met an import under way");
 }
 
-/// The start must ignore the results of an unfinished import.
+/// A start must ignore what an unfinished import has written.
 #[test]
 fn an_unfinished_import_is_repeated() {
     let home = Home::new();

@@ -1,8 +1,7 @@
 //! Kills the server repeatedly while clients work.
 //!
 //! Four producers and four workers execute commands. After each kill, every job is compared with the [`Book`]. A
-//! command without a reply can have been executed or not. A kill preserves written data. Every sync mode must therefore
-//! pass.
+//! command without a reply may have been executed. A kill does not lose written data, so every sync mode must pass.
 
 use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +16,7 @@ use super::support::{ask, crash, parse, stop, total, Dice, Home};
 const PRODUCERS: usize = 4;
 const WORKERS: usize = 4;
 
-/// Index of the tube shared by all workers. Each lower index is the tube of one worker.
+/// Index of the tube shared by all workers. Each lower index is a tube with only one worker.
 const SHARED: usize = WORKERS;
 
 /// Producers pause when this many jobs exist.
@@ -25,7 +24,7 @@ const ENOUGH: usize = 400;
 
 const ROUNDS: usize = 4;
 
-/// Time to run, in seconds, that is longer than any test.
+/// A time to run, in seconds, longer than any test.
 const TTR: u32 = 100_000;
 
 /// The number of IDs checked after the highest known ID.
@@ -132,7 +131,7 @@ impl Site<'_> {
         let mut buried = book.buried(own);
         buried.truncate(1 + dice.below(3) as usize);
         let sleeper = book.find(own, DELAYED);
-        // Only one worker uses the shared tube for kicks, because a concurrent kick would make the result
+        // Lets only one worker kick jobs of the shared tube, because the result of concurrent kicks would be
         // unpredictable.
         let shared = (own == 0).then(|| book.find(SHARED, BURIED).or(book.find(SHARED, DELAYED))).flatten();
         let numbers: Vec<_> = buried.iter().map(|&id| (id, book.will_do(id, Operation::Kick))).collect();
@@ -228,7 +227,7 @@ fn meet(book: &mut Book, id: u64, facts: &str, body: &[u8]) {
     book.met(id, tube, body, state, number("pri"), counts);
 }
 
-/// Checks the first buried job of each tube, which shows that the order of burying survived.
+/// Checks the first buried job of each tube, to verify that the order of burying survived.
 fn first_buried(stream: &TcpStream, book: &mut Book) {
     for tube in 0..WORKERS {
         let answers = ask(stream, &[format!("use {}", tube_name(tube)), "peek-buried".to_owned()]);
@@ -240,8 +239,8 @@ fn first_buried(stream: &TcpStream, book: &mut Book) {
     }
 }
 
-/// Puts and deletes a job. Returns the ID. A restart skips many IDs, and on a busy machine, no other job can get an ID
-/// before the next kill.
+/// Puts and deletes a job. Returns the ID, which is higher than all earlier IDs. Without this job, a round on a busy
+/// machine could end before any job gets an ID.
 fn passing(daemon: &Daemon) -> u64 {
     let mut client = daemon.client();
     let id = client.put(b"passing", 0, 0, TTR).expect("a job");

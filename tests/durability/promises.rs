@@ -53,7 +53,8 @@ impl Drop for OpenAtEnd {
     }
 }
 
-/// Waits until the server's only thread has processed all earlier input. The thread serves connections in rotation.
+/// Waits until the server's only thread has processed all input sent before. The thread serves the connections in
+/// rotation.
 fn pass(bystander: &mut Client, job: u64) {
     for _ in 0..5 {
         bystander.peek(job).expect("a job");
@@ -70,7 +71,7 @@ fn serve(home: &Home) -> (Server, Arc<Gate>, Client, u64) {
     let server = Server::with_storage(config, disk).expect("a server");
     let mut bystander = Client::connect(server.address()).expect("a connection");
     let job = bystander.put(b"first", 0, 0, 60).expect("a job");
-    // The server knows that the disk is slow and leaves syncs to the log's thread.
+    // Makes the server expect a slow disk, and leave syncs to the log's thread.
     gate.set(None, Some(Operation::Sync));
     for _ in 0..10 {
         bystander.put(b"slow", 0, 0, 60).expect("a job");
@@ -103,7 +104,7 @@ fn joining_a_job_is_confirmed_when_durable() {
         client.0.read_exact(&mut head).expect("an answer");
         assert_eq!((&head[..4], head[7]), (&b"\0RES"[..], 8), "JOB_CREATED");
     }
-    // Durable changes must be reported immediately.
+    // The reply must not wait if the change is already durable.
     gate.set(Some(Operation::Sync), Some(Operation::Sync));
     let mut third = Plain::to(&server, Wire::Gearman);
     third.send(submit("u1"));

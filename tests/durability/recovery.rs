@@ -71,7 +71,7 @@ fn recovery_of_a_million_jobs() {
     let one = || {
         let start = Instant::now();
         let original = Original::start(theirs.path(), &[]).expect("it was there before");
-        // beanstalkd listens before it reads its log, but replies only afterwards.
+        // beanstalkd accepts connections before it reads its log, but replies only afterwards.
         check(original.client());
         start.elapsed()
     };

@@ -33,7 +33,7 @@ impl Home {
         &self.path
     }
 
-    /// Returns the path of the directory as an argument.
+    /// Returns the path of the directory as text.
     pub fn name(&self) -> &str {
         self.path.to_str().expect("a plain path")
     }
@@ -59,11 +59,11 @@ pub fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(path).expect("a folder").map(|entry| entry.expect("an entry").path());
     let name = |path: &PathBuf| path.file_name().expect("a name").to_string_lossy().into_owned();
     let plain = entries.filter(|path| path.is_file());
-    // A running server can remove files.
+    // A running server may remove files while they are read.
     plain.filter_map(|path| Some((name(&path), fs::read(&path).ok()?))).collect()
 }
 
-/// Copies the current files of a directory into a new one. The copy has the state that a kill would leave.
+/// Copies the current files of a directory into a new one. A kill of the server would leave the same state.
 pub fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).expect("a new folder");
     for (name, bytes) in files(from) {
@@ -96,7 +96,7 @@ pub fn number(client: &mut Client, command: &str, key: &str) -> u64 {
     text.parse().unwrap_or_else(|_| panic!("{key}: {text}"))
 }
 
-/// Returns the total number of jobs in all states.
+/// Returns the number of jobs in all states.
 pub fn total(client: &mut Client) -> u64 {
     let text = client.text("stats").expect("statistics");
     ["ready", "reserved", "delayed", "buried"]

@@ -1,7 +1,7 @@
-//! Tests that jobs of all three protocols survive the end of the process.
+//! Tests that jobs of all three protocols survive the exit of the server.
 //!
-//! A restart must preserve all options of a job, and times must continue to pass while the server is down. Kills must
-//! not lose or duplicate acknowledged jobs, or bring back jobs whose end was acknowledged.
+//! A restart must preserve all options of a job, and times must continue to pass while the server is down. A kill must
+//! not lose or duplicate acknowledged jobs, nor restore jobs whose end was acknowledged.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Result, Write};
@@ -52,7 +52,7 @@ fn workq_options_and_times_survive_a_kill() -> Result<()> {
     let mut runner = Workq::connect(&daemon)?;
     runner.send(&format!("run {} q7 9000 900000 4\r\nbody\r\n", ids[7]))?;
     wait_until("it is there", || client.inspect(&ids[7], "state").expect("an answer").is_some());
-    // Several restarts check that recovered jobs are stored completely again.
+    // Restarts several times, to check that each recovery stores the jobs completely again.
     let mut leased = None;
     for _ in 0..3 {
         daemon = restart(&home, daemon, &options);
@@ -94,8 +94,8 @@ fn workq_options_and_times_survive_a_kill() -> Result<()> {
     Ok(())
 }
 
-/// A background submission with the same unique name makes the existing job durable. Therefore, a short command can
-/// require a large write.
+/// A background submission of an existing foreground job makes this job durable. A short command can therefore cause a
+/// large write.
 #[test]
 fn foreground_jobs_become_durable_when_submitted_in_the_background() -> Result<()> {
     const LARGE: usize = 40_000;
@@ -104,7 +104,7 @@ fn foreground_jobs_become_durable_when_submitted_in_the_background() -> Result<(
     let mut daemon = home.start(&options);
     let (mut client, mut handles) = (Gearman::connect(&daemon)?, Vec::new());
     for number in 0..30 {
-        // The sizes leave varying amounts of space in the 64 KiB segments. The next segment is created when half of the
+        // The sizes leave different amounts of space in the 64 KiB segments. A new segment is created when half of the
         // current one is used.
         client.submit(SUBMIT_JOB_BG, &["fill", "", &"f".repeat(number * 997)])?;
         let (unique, body) = (format!("u{number}"), "x".repeat(LARGE));
@@ -152,7 +152,7 @@ fn gearman_background_jobs_and_handles_survive_a_kill() -> Result<()> {
     other.send(CAN_DO, &["done"])?;
     assert_eq!(other.grab()?, Some((done.clone(), "seven".to_owned())));
     other.send(WORK_COMPLETE, &[&done, "result"])?;
-    // The reply shows that the server has executed the earlier requests.
+    // The reply shows that the server has executed all requests sent before.
     assert_eq!(other.grab()?, None);
     let mut handles: HashSet<String> =
         [&named, &by_body, &later, &volatile, &joined, &held, &done].into_iter().cloned().collect();
@@ -186,14 +186,14 @@ fn gearman_background_jobs_and_handles_survive_a_kill() -> Result<()> {
 struct Book {
     sent: HashSet<String>,
     acknowledged: HashSet<String>,
-    /// Jobs whose completion was reported but not acknowledged.
+    /// Jobs with a reported, but unacknowledged completion.
     ending: HashSet<String>,
     ended: HashSet<String>,
-    /// For each held job, the round in which it was reserved, and the time of the request.
+    /// For each held job: the round of the reservation, and the time of the request.
     held: HashMap<String, (usize, Instant)>,
     /// The Workq IDs of jobs by payload.
     results: HashMap<String, String>,
-    /// For each job, the number of reported failures, and the number of acknowledged ones.
+    /// For each job: the number of reported failures, and the number of acknowledged failures.
     fails: HashMap<String, (u32, u32)>,
     problems: Vec<String>,
 }
@@ -204,7 +204,7 @@ fn name(payload: &str) -> &str {
 }
 
 impl Book {
-    /// Records that a client received a job in this round. The client sent its request at time `asked`.
+    /// Records that a client received a job in this round. `asked` is the time of the client's request.
     fn taken(&mut self, payload: &str, round: usize, asked: Instant) {
         if self.ended.contains(payload) {
             self.problems.push(format!("back: {} was done", name(payload)));
@@ -212,7 +212,7 @@ impl Book {
         if !self.sent.contains(payload) {
             self.problems.push(format!("{} was never submitted", name(payload)));
         }
-        // On a very busy machine, the earlier reservation can have expired.
+        // On a very busy machine, the earlier reservation may have expired.
         let before = self.held.insert(payload.to_owned(), (round, asked));
         if before.is_some_and(|(other, since)| other == round && since.elapsed() < HELD) {
             self.problems.push(format!("doubled: {} is in two hands", name(payload)));
@@ -264,7 +264,7 @@ impl Site<'_> {
         loop {
             let Some((number, payload)) = self.new_job(kind) else {
                 std::thread::sleep(Duration::from_millis(1));
-                // The command fails after the server was killed, which ends the loop.
+                // The command fails when the server is killed, which ends the loop.
                 beanstalk.text("stats").ok()?;
                 continue;
             };
@@ -272,7 +272,7 @@ impl Site<'_> {
                 'w' => {
                     let (id, size) = (uuid(number), payload.len());
                     let line = format!("add {id} q 5000 3600000 {size} -max-fails=255\r\n{payload}\r\n");
-                    // Record the ID before another client can finish the job.
+                    // Records the ID before another client can finish the job.
                     self.book().results.insert(payload.clone(), id);
                     assert_eq!(workq.ask(&line).ok()?, "+OK");
                 }
@@ -314,7 +314,7 @@ impl Site<'_> {
             let asked = Instant::now();
             let job = client.grab().ok()?;
             if let Some(payload) = before.take() {
-                // The reply shows that all earlier requests were executed and are durable.
+                // When this reply arrives, all earlier requests are executed and durable.
                 self.book().done(&payload);
             }
             let Some((handle, payload)) = job else {

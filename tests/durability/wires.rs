@@ -1,6 +1,6 @@
 //! Minimal clients for Workq and Gearman over plain sockets.
 //!
-//! Owns only the framing. If the server is killed, methods return an error.
+//! Owns only the framing. Methods return an error if the server is killed.
 
 use std::io::{BufRead, BufReader};
 use std::io::{Error, ErrorKind, Read, Result, Write};

@@ -1,7 +1,7 @@
 //! Translates random bytes to calls of the engine, and compares the engine with the reference model.
 //!
-//! Owns the translation, including extensions of the protocol. `src/engine/tests` contains the calls, the reference
-//! model, and the comparison of the visible state after each call.
+//! Owns the translation. `src/engine/tests` contains the calls, the reference model, and the comparison of the visible
+//! state after each call.
 
 use beanpole::internals::engine::{ClientId, Engine, JobId, Limits, Span, State, Time};
 
@@ -9,7 +9,7 @@ use crate::reference::calls::Call;
 use crate::reference::comparing::{step, Stage};
 use crate::reference::model::{JobTags, Model, Name};
 
-/// The names of all tubes and keys.
+/// Names used for tubes and for keys.
 const TUBES: [Name; 4] = ["default", "f", "g", "h"];
 
 /// Limits on the numbers of clients and of jobs, which bound the cost of comparisons.
@@ -25,7 +25,7 @@ impl Bytes<'_> {
         Some(byte)
     }
 
-    /// Returns the next byte, or 0 at the end.
+    /// Returns the next byte, or 0 if no bytes are left.
     fn byte(&mut self) -> u8 {
         self.next().unwrap_or_default()
     }
@@ -132,7 +132,7 @@ impl Bytes<'_> {
     }
 }
 
-/// Executes the calls in order, and runs timers whenever they are due.
+/// Executes the calls in order. Runs the timers that are due between the calls.
 pub fn make(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let limits = Limits { max_memory: 1 << 40, max_tubes: 1 << 20, max_watched: 1 << 20, ..Limits::NONE };

@@ -14,19 +14,19 @@ use beanpole::Config;
 
 use crate::random::Random;
 
-/// The number of clients. The first two use the tested protocol, and the others use beanstalk.
+/// The number of clients. The first two use the protocol under test, and the others use beanstalk.
 const CLIENTS: usize = 4;
 
-/// Input bytes from this value on select the client that sends the following bytes.
+/// The first of the input bytes that select a client. The selected client sends the bytes that follow.
 const CLIENT: u8 = 0xf8;
-/// Input byte that advances the clock. The following byte is the time in tenths of a second.
+/// Input byte that advances the clock, followed by the time in tenths of a second.
 const PASS: u8 = 0xfc;
 /// Input byte that half-closes the client's connection.
 const HALF_CLOSE: u8 = 0xfd;
 /// Input byte that replaces the client's connection with a new one.
 const CLOSE: u8 = 0xfe;
 
-/// Maximum number of rounds until the server must be idle. A server that needs more is considered to loop forever.
+/// Maximum number of rounds until the server must be idle. A server that needs more rounds probably loops forever.
 const ROUNDS: usize = 10_000;
 
 struct Stage {
@@ -34,12 +34,12 @@ struct Stage {
     wires: [Wire; CLIENTS],
     clients: [Option<UnixStream>; CLIENTS],
     received: [Vec<u8>; CLIENTS],
-    /// The generator of split positions, or `None` to send the input unsplit.
+    /// Chooses random split positions. `None` sends the input unsplit.
     cuts: Option<Random>,
     /// The index of the client that sent last.
     speaker: usize,
-    /// `true` if the replies can depend on the splitting: a client sent input while another client had commands queued
-    /// behind a waiting command.
+    /// `true` if the replies can depend on the splitting, because a client sent input while another client had commands
+    /// after a command that waits.
     raced: bool,
 }
 
@@ -74,7 +74,7 @@ fn comparable(wire: Wire, bytes: &[u8]) -> Vec<u8> {
     lines.filter(kept).flatten().copied().collect()
 }
 
-/// Returns the replies to each client, or `None` if they depend on the order in which clients are served.
+/// Returns the replies to each client, or `None` if they depend on the order in which the clients are served.
 fn replies(wire: Wire, bytes: &[u8], cuts: Option<Random>) -> Option<[Vec<u8>; CLIENTS]> {
     let mut config = Config::embedded().with(|config| config.max_memory = 1 << 30);
     config.handle_prefix = Some("H:h".to_owned());
@@ -97,7 +97,7 @@ fn replies(wire: Wire, bytes: &[u8], cuts: Option<Random>) -> Option<[Vec<u8>; C
 }
 
 impl Stage {
-    /// Waits until the server has accepted the connection, because statistics count connections.
+    /// Connects a client and waits until the server has accepted the connection, because statistics count connections.
     fn connect(&mut self, who: usize) {
         self.clients[who] = Some(self.server.connect(self.wires[who]).expect("a pair of sockets"));
         self.settle();
@@ -145,7 +145,7 @@ impl Stage {
             let most = said.len() as u64;
             let length = self.cuts.as_mut().map_or(most, |cuts| 1 + cuts.below(most.min(24))) as usize;
             if let Some(client) = &mut self.clients[who] {
-                // Ignores errors, because the server can have closed the connection.
+                // Ignores errors, because the server may have closed the connection.
                 let _ = client.write(&said[..length]);
             }
             said = &said[length..];

@@ -14,13 +14,13 @@ use crate::format;
 
 const SEGMENT: u64 = 4096;
 
-/// The queue time at the start. No timer is due earlier.
+/// The queue time at the start. All timers are due later.
 const DAWN: Time = Time::from_nanos(1_700_000_000_000_000_000);
 
 /// The ID, tube, state and body of a job, which a restart must preserve.
 type Kept = (u64, Vec<u8>, String, Vec<u8>);
 
-/// The number of rounds of the log's threads. During these, damaged segments are rewritten and renamed.
+/// The number of times that the log's threads run. They also rewrite and rename damaged segments.
 const ROUNDS: usize = 100;
 
 /// The journal and the engine, which share one lock in the server.
@@ -53,7 +53,7 @@ fn kept(access: &Access) -> Vec<Kept> {
     jobs
 }
 
-/// Starts the server twice with a simulated power failure in between.
+/// Starts the server twice, with a simulated power failure in between.
 fn start_twice(disk: &Disk) {
     let Some((access, wal, _)) = start(disk) else { return };
     for _ in 0..ROUNDS {

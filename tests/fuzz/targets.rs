@@ -31,7 +31,7 @@ fn command_line(bytes: &[u8]) {
     if let Err(problem) = options::parse(&words) {
         assert!(!problem.is_empty());
     }
-    // A fuzz target must not look up host names or read configuration files.
+    // Skips these options, because a fuzz target must not look up host names or read configuration files.
     if !text.contains('L') && !text.contains("--l") && !text.contains("--c") {
         if let Err(problem) = gearmand::parse(&words, None) {
             assert!(!problem.is_empty());
@@ -39,7 +39,7 @@ fn command_line(bytes: &[u8]) {
     }
 }
 
-/// Parses an access file. Valid lines must apply, and errors must have a line number.
+/// Parses an access file. Valid lines must take effect, and errors must have a line number.
 fn access_file(bytes: &[u8]) {
     let number = |name: &str| name.strip_prefix('u').and_then(|number| number.parse().ok());
     let lines = bytes.split(|&byte| byte == b'\n').count();

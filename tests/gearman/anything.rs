@@ -1,4 +1,4 @@
-//! Sends random requests. No packet must stop the server, all replies must be well-formed, and each waiting client must
+//! Sends random requests. No packet may stop the server, all replies must be well-formed, and each waiting client must
 //! learn the outcome of its job exactly once.
 
 use std::time::Duration;
@@ -44,7 +44,7 @@ const FUNCTIONS: [&str; 3] = ["f", "g", "h"];
 /// Returns a random argument, which is usually valid for the parameter `name`.
 fn argument(name: &str, random: &mut Random) -> Vec<u8> {
     let odd: [&[u8]; 6] = [b"", b"-", b"\xff\n", b"99999999999999999999", b"-1", b"x y"];
-    // Times can be very long, and clients would wait for the jobs. Use only valid times.
+    // Uses only valid times. An invalid time can be very long, and clients would wait for the job.
     if random.below(12) == 0 && name != "time" {
         return random.pick(&odd).to_vec();
     }
@@ -72,7 +72,7 @@ fn sound(kind: u32, random: &mut Random) -> Vec<u8> {
     packet(kind, &body)
 }
 
-/// Returns a random worker request.
+/// Returns a random request that workers send.
 fn work(random: &mut Random) -> Vec<u8> {
     let kind = *random.pick(&[1, 1, 2, 3, 4, 4, 9, 9, 9, 30, 39, 12, 13, 13, 14, 25, 28, 29, 23, 15, 41, 22, 16, 26]);
     sound(kind, random)
@@ -165,7 +165,7 @@ fn drain(world: &mut Within, workers: &[String]) {
         parse(&bytes).expect("whole packets and lines");
         world.close(worker);
     }
-    // Scheduled jobs become due.
+    // Makes scheduled jobs due.
     world.pass(Duration::from_secs(30));
     world.open("last", Wire::Gearman).expect("a connection");
     for function in FUNCTIONS.iter().map(|name| name.as_bytes()).chain([b"-".as_slice(), b"\xff\n", b"x y", b"-1"]) {

@@ -1,4 +1,5 @@
-//! Tests that a dead worker does not hold a job beyond its limit, for all combinations of protocols.
+//! Tests that a job becomes available within its time limit after its worker has died, for all combinations of
+//! protocols.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::within::{Pieces, Within};
 
 const UUID: &str = "11111111-1111-4111-8111-111111111111";
 
-/// The death of a worker: the connection closes, or the connection stays open without traffic.
+/// How a worker dies: the connection closes, or the connection stays open without traffic.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Death {
     Closed,
@@ -30,8 +31,8 @@ const PRODUCERS: [Producer; 5] = [
     ("run", Wire::Workq, || format!("run {UUID} f 10000 86400000 1\r\nx\r\n").into_bytes(), Some(10)),
 ];
 
-/// A way to reserve the job: the name, the protocol, the input, the expected prefix of the reply, and the worker's own
-/// time limit in seconds, if any.
+/// A way to reserve the job: the name, the protocol, the input, the expected prefix of the reply, and the time limit
+/// that the worker sets in seconds, if any.
 type Worker = (&'static str, Wire, fn() -> Vec<u8>, &'static [u8], Option<u64>);
 
 const WORKERS: [Worker; 4] = [

@@ -1,4 +1,4 @@
-//! Tests lists that are too long for one turn.
+//! Tests lists that are too long for the server to send in one piece.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,8 +8,8 @@ use beanpole::{Address, Config, Server};
 
 use crate::talk::{ask, packet, say, world};
 
-/// Sends an administrative command over a socket and returns the reply. A socket is used because checking invariants
-/// after each of many jobs would be slow.
+/// Sends an administrative command over a real socket and returns the reply. The simulated server would be slow,
+/// because it checks invariants after each job.
 fn ask_server(stream: &mut TcpStream, line: &str) -> String {
     stream.write_all(format!("{line}\n").as_bytes()).expect("a connection");
     let mut answer = Vec::new();
@@ -73,8 +73,8 @@ fn the_list_of_many_workers_is_complete() {
     }
 }
 
-/// The number of listed names is limited. A client that invents very many names must not hide a function that has a
-/// worker.
+/// The number of names in a list is limited. Even after a client has used very many new names, the list must contain a
+/// function that has a worker.
 #[test]
 fn many_names_do_not_hide_a_function_with_a_worker() {
     let config = Config::embedded().with(|config| config.gearman = vec![Address::Tcp(None, None)]);
@@ -102,7 +102,7 @@ fn many_names_do_not_hide_a_function_with_a_worker() {
         }
         String::from_utf8(text).expect("text")
     };
-    // A function that would not be listed must not be reported as created.
+    // The server must not report a function as created if the list would not contain the function.
     assert_eq!(line("create function one-more"), "ERR QUEUE_ERROR Too+many+functions\r\n");
     assert_eq!(line("create function realwork"), "OK\r\n");
     assert_eq!(line("drop function junk-7"), "OK\r\n");

@@ -1,4 +1,4 @@
-//! Checks that the man page describes all packets and commands in the words of the tables.
+//! Checks that the man page describes all packets and commands in the words of the program's tables.
 
 use beanpole::internals::gearmand::OPTIONS;
 use beanpole::internals::protocol::gearman::{PACKETS, TEXT_COMMANDS};
@@ -7,7 +7,7 @@ fn page() -> String {
     std::fs::read_to_string("man/beanpole-gearman.7").expect("the man page")
 }
 
-/// Converts a summary to a sentence.
+/// Converts a table's summary to a sentence of the page.
 fn sentence(summary: &str) -> String {
     format!("{}{}.", summary[..1].to_uppercase(), &summary[1..])
 }
@@ -16,7 +16,7 @@ fn sentence(summary: &str) -> String {
 fn every_packet_is_documented_with_its_arguments() {
     let page = page();
     for row in PACKETS.iter().filter(|row| !["UNUSED", "ALL_YOURS"].contains(&row.name)) {
-        // Packets sent in both directions are listed with the requests.
+        // The page lists packets sent in both directions among the requests.
         let arguments: String = row.arguments.iter().map(|name| format!(" Ar {name}")).collect();
         let data = if row.data { " Ar data" } else { "" };
         let item = format!("\n.It {} Sy {}{arguments}{data}\n{}\n", row.kind as u32, row.name, sentence(row.summary));

@@ -31,7 +31,7 @@ pub fn say(world: &mut Within, who: &str, packets: &[(u32, &[u8])]) -> Vec<Packe
     hear(world, who)
 }
 
-/// Returns the packets received so far.
+/// Returns the packets received since the last call.
 pub fn hear(world: &mut Within, who: &str) -> Vec<Packet> {
     let bytes = world.receive(who, Patience::Must);
     let (packets, text) = parse(&bytes).expect("nothing but whole packets");

@@ -1,4 +1,4 @@
-//! Tests lines and bodies that arrive slowly, incompletely, or exceed the available memory.
+//! Tests lines and bodies that arrive slowly, incompletely, or are larger than the available memory.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ fn halves_of_lines_and_bodies() {
     calm(&daemon);
 }
 
-/// Memory for a body must be allocated when bytes arrive, not when the body is announced.
+/// The server must allocate memory for a body when bytes arrive, not when the body is announced.
 #[test]
 fn huge_bodies_that_never_arrive() {
     let daemon = Daemon::start(&["-z", "1073741824", "--max-memory", "64G"]);
@@ -77,7 +77,7 @@ fn huge_bodies_that_never_arrive() {
     calm(&daemon);
 }
 
-/// None of the bodies fits into memory. Bodies that do not arrive must not use memory, and those that arrive must be
+/// No body fits into memory. A body that does not arrive must not use memory, and a body that arrives must be
 /// discarded.
 #[test]
 fn many_huge_bodies_and_little_memory() {
@@ -109,7 +109,7 @@ fn bodies_are_charged_as_they_arrive() {
     let mut first = Wire::to(&daemon);
     first.send(format!("list-tube-used\r\n{line}"));
     first.expect("USING default");
-    // A reply from the same thread shows that the first line has been processed.
+    // The same thread replies to another client. The reply shows that the thread has processed the first line.
     served(&daemon);
     let mut second = Wire::to(&daemon);
     second.send(line);
@@ -136,7 +136,7 @@ fn bodies_are_charged_as_they_arrive() {
     calm(&daemon);
 }
 
-/// The system can have less memory than the server assumes. Like beanstalkd, the server must reply OUT_OF_MEMORY.
+/// The system may have less memory than the server assumes. Like beanstalkd, the server must reply OUT_OF_MEMORY.
 #[test]
 fn a_body_larger_than_the_system_s_memory() {
     let arguments = ["-p", "0", "-t", "1", "-z", "1073741824", "--max-memory", "4G"];

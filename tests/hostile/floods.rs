@@ -10,7 +10,8 @@ use beanpole::Client;
 use crate::daemon::{wait_until, Daemon, Folder};
 use crate::wire::{calm, figure, put, served, stat, Dice, StopAtEnd, Wire};
 
-/// Maximum memory, in bytes, that the server can use for incomplete commands and for commands that wait.
+/// Maximum memory, in bytes, that the server can use for incomplete commands and for commands that it has not executed
+/// yet.
 const BOUND: u64 = 16 << 20;
 
 /// Sends meaningless bytes from several clients. Afterwards, each client must be able to send valid commands.
@@ -71,7 +72,7 @@ fn round(id: usize) -> (Vec<u8>, String) {
     (commands, replies.replace("ID", &id.to_string()).replace("LENGTH", &body.len().to_string()))
 }
 
-/// The client writes without reading until the server has stopped reading or has read everything.
+/// The client writes without reading, until the server has either stopped reading or read everything.
 #[test]
 fn a_hundred_thousand_commands_in_one_write() {
     let daemon = Daemon::start(&[]);
@@ -99,7 +100,7 @@ fn serves_without_jobs(daemon: &Daemon) {
     Wire::to(daemon).ask("list-tube-used", "USING default");
 }
 
-/// Commands behind a waiting reserve are buffered up to a limit and executed when the reserve has ended.
+/// Commands behind a waiting reserve are buffered, up to a limit, and executed after the reserve.
 #[test]
 fn thousands_of_commands_behind_a_blocked_reserve() {
     const CLIENTS: usize = 10;
@@ -119,7 +120,7 @@ fn thousands_of_commands_behind_a_blocked_reserve() {
     let mut producer = Wire::to(&daemon);
     let mut clients: Vec<Wire> = clients.into_iter().map(Wire::of).collect();
     (0..CLIENTS).for_each(|_| assert!(producer.put(b"go", 3600) > 0));
-    // Each client gets one job. The order of the jobs is undefined.
+    // Each client gets one of the jobs, in undefined order.
     clients.iter_mut().for_each(|client| assert_eq!(client.job().1, b"go"));
     for client in &mut clients {
         (0..COMMANDS).for_each(|number| client.expect(&format!("USING t{number}")));
@@ -145,7 +146,7 @@ fn flood(stream: TcpStream, commands: &[u8], stop: &AtomicBool) {
                 Err(_) => break,
             }
         }
-        // The connection can be closed already.
+        // Ignores the error if the connection is already closed.
         let _ = stream.shutdown(Shutdown::Both);
     });
 }
@@ -153,7 +154,7 @@ fn flood(stream: TcpStream, commands: &[u8], stop: &AtomicBool) {
 /// A server with one thread. Because it uses a Unix socket, sent bytes have arrived when `send` returns.
 struct Flooded {
     daemon: Daemon,
-    /// A client that requests statistics about the progress of the others.
+    /// A client that reads the server's progress from the statistics.
     bystander: Client,
     _folder: Folder,
 }
@@ -167,7 +168,7 @@ impl Flooded {
         Flooded { daemon, bystander, _folder: folder }
     }
 
-    /// Returns a connection that the server has accepted, as its first reply shows.
+    /// Returns a connection that the server has accepted. The first reply proves this.
     fn client(&self) -> Client {
         let mut client = Client::connect_unix(self.daemon.path()).expect("a connection");
         client.send(b"use default\r\n").expect("room in the socket");
@@ -212,7 +213,8 @@ fn one_client_floods_with_an_expensive_command() {
     calm(&flooded.daemon);
 }
 
-/// A command that scans many items takes longer. The server must execute fewer such commands in one turn.
+/// A command that scans many items takes longer. The server must execute fewer such commands before it serves other
+/// clients.
 #[test]
 fn one_client_floods_with_a_very_expensive_command() {
     const WATCHED: usize = 50_000;
@@ -225,7 +227,7 @@ fn one_client_floods_with_a_very_expensive_command() {
             assert_eq!(watcher.line().expect("an answer"), format!("WATCHING {}", first + number + 2));
         });
     }
-    // If the whole server had no ready jobs, `reserve` would not scan the tubes.
+    // Adds a ready job in another tube, because `reserve` does not scan the tubes if the server has no ready job.
     let mut elsewhere = Wire::to(&flooded.daemon);
     elsewhere.ask("use elsewhere", "USING elsewhere");
     elsewhere.put(b"x", 60);
@@ -241,7 +243,8 @@ fn many_clients_flood() {
     const CROWD: usize = 100;
     let mut flooded = Flooded::start();
     let mut crowd: Vec<Client> = (0..CROWD).map(|_| flooded.client()).collect();
-    // Each client has used little processor time before and can use its share of 32 turns with 128 commands each.
+    // The clients have used little processor time before. The server can therefore execute 32 * 128 of their commands
+    // first.
     let first = flooded.ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
     assert!(first <= 4400, "{first} of 100,000 come first");
     let most = flooded.most_ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
@@ -249,7 +252,7 @@ fn many_clients_flood() {
     calm(&flooded.daemon);
 }
 
-/// A client must not get more turns than others, however long it floods the server.
+/// A client that floods the server for long must not be served more often than other clients.
 #[test]
 fn one_client_floods_for_long() {
     let mut flooded = Flooded::start();
@@ -268,7 +271,7 @@ fn one_client_floods_for_long() {
     calm(&flooded.daemon);
 }
 
-/// Input buffered in advance must not keep the allocator from returning the memory of deleted jobs.
+/// Input that the server has buffered must not prevent the allocator from returning the memory of deleted jobs.
 #[test]
 fn the_memory_of_jobs_put_in_a_flood_is_released() {
     const JOBS: usize = 150_000;

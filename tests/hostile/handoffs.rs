@@ -19,8 +19,8 @@ const LINKS: usize = 250;
 const TALKERS: usize = 8;
 const TALKS: usize = 1250;
 
-/// Sends many reserves with a command after each in one write. Returns the IDs of the received jobs, which stay
-/// reserved. A job that is delivered twice is therefore detected.
+/// Sends many reserves, each followed by another command, in one write. Returns the IDs of the received jobs, which
+/// stay reserved. A job that is delivered twice is therefore detected.
 fn chain(daemon: &Daemon, number: usize) -> (Wire, Vec<u64>) {
     let mut worker = Wire::to(daemon);
     worker.send("watch chain\r\nignore default\r\n");
@@ -35,8 +35,8 @@ fn chain(daemon: &Daemon, number: usize) -> (Wire, Vec<u64>) {
     (worker, ids)
 }
 
-/// Sends a reserve, lets another thread put a job at about the same time, and immediately sends a command after the
-/// reserve.
+/// Sends a reserve and a request for a job, which another thread puts at about the same time, and immediately sends
+/// another command.
 fn talk(daemon: &Daemon, seed: u64, request: Sender<()>) -> Vec<u64> {
     let mut dice = Dice::new(seed);
     let mut worker = Wire::to(daemon);
@@ -70,7 +70,7 @@ fn serve_requests(daemon: &Daemon, seed: u64, requests: &Receiver<()>) {
     }
 }
 
-/// Sleeps for a short random time, or usually not at all.
+/// Usually returns immediately; otherwise, sleeps for a short random time.
 fn pause(dice: &mut Dice) {
     match dice.below(4) {
         0 => std::thread::sleep(Duration::from_micros(dice.below(60))),
@@ -82,7 +82,7 @@ fn pause(dice: &mut Dice) {
 fn every_reply_in_its_place(arguments: &[&str]) {
     let daemon = &Daemon::start(arguments);
     let mut ids: Vec<u64> = Vec::new();
-    // Keep the connections open, because closing them would release the jobs.
+    // Keeps the connections open, because closing them would release the jobs.
     let mut holders = Vec::new();
     std::thread::scope(|scope| {
         let chains: Vec<_> = (0..CHAINS).map(|number| scope.spawn(move || chain(daemon, number))).collect();
@@ -99,7 +99,7 @@ fn every_reply_in_its_place(arguments: &[&str]) {
             scope.spawn(move || {
                 let mut producer = Wire::to(daemon);
                 producer.ask("use chain", "USING chain");
-                // Bursts of different lengths let one batch of commands serve several workers.
+                // Puts bursts of different lengths, so that one batch of commands serves several workers.
                 let mut left = CHAINS * LINKS / 2;
                 let mut burst = 0;
                 while left > 0 {
