@@ -82,7 +82,7 @@ pub struct Limits {
     pub few_watched: usize,
     /// The number of lost workers after which a job with [`CompletionPolicy::Tell`] fails. `None` means unlimited.
     pub max_losses: Option<u32>,
-    /// The size, in bytes, of the largest body that can be leased. Larger jobs are only given to other clients.
+    /// The size, in bytes, of the largest body that can be leased. Clients that lease jobs receive no larger jobs.
     pub largest_leased: usize,
     /// The length of a lease of a job without a time to run.
     pub lease_limit: Span,

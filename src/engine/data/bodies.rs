@@ -26,7 +26,7 @@ const CLASSES: usize = 32;
 /// Bodies of more than this many bytes are freed after the engine's lock is released, because freeing them is slow.
 const SLOW_TO_FREE: usize = 1 << 20;
 
-/// The maximum number of removed bodies that one call of `check_in_flight` checks. Clients determine the total number.
+/// The maximum number of removed bodies that one call of `check_in_flight` checks.
 const MAX_CHECKED: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
@@ -276,7 +276,7 @@ impl Bodies {
         }
     }
 
-    /// Starts counting a body as in flight if replies can share its memory, which is only possible for large bodies.
+    /// Starts counting a large body as in flight, because replies can share its memory.
     pub fn note_in_flight(&mut self, body: &Body) {
         if let Body::Large(bytes) = body {
             let length = bytes.len();

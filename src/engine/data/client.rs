@@ -22,7 +22,7 @@ pub const MAX_LEASE: Span = Span::from_secs(24 * 3600);
 /// The order in which a client with [`ReservePolicy::PerConnection`] receives jobs from its watched tubes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReserveMode {
-    /// The most urgent job of all tubes is next.
+    /// The most urgent job in all watched tubes is next.
     #[default]
     Urgent,
     /// A random tube is next, with probabilities proportional to the tubes' weights.
@@ -121,13 +121,13 @@ pub struct ClientState {
     pub(in crate::engine) waiting: Option<Waiting>,
     /// The number of the current wait or idle period. The client is queued in a tube if its watch has the same number.
     pub(in crate::engine) wait: u32,
-    /// The rank of the wait or idle period among the waits of all clients; smaller ranks waited longer.
+    /// The rank of the wait or idle period among the waits of all clients. Smaller means longer.
     pub(in crate::engine) since: u64,
     pub(in crate::engine) queued: bool,
     pub(in crate::engine) search: Option<Box<Search>>,
     /// The reservations that a disconnected client must still release, in the order of service.
     pub(in crate::engine) leaving: Option<Box<Heap<(Priority, JobId)>>>,
-    /// The attachments of the client to jobs whose outcome the client receives.
+    /// The client's attachments to jobs. The client is notified of the outcomes of these jobs.
     pub(in crate::engine) attached: List,
     /// `true` if the last wait was for a batch of jobs.
     pub(in crate::engine) batch: bool,
@@ -139,7 +139,7 @@ pub struct ClientState {
     pub(in crate::engine) last_active: u32,
 }
 
-/// Connection times are in units of 2^30 ns, about a second, because a shift is faster than a division.
+/// The unit of connection times is 2^30 ns, about a second. A power of two avoids a division.
 const ACTIVITY_UNIT: u32 = 30;
 
 /// Returns the time since `then`, which is in units of 2^[`ACTIVITY_UNIT`] ns.
@@ -260,7 +260,7 @@ impl Clients {
         self.workers += usize::from(!std::mem::replace(worker, true));
     }
 
-    /// Excludes a disconnected client from the statistics. Its state is removed after its jobs and watches are
+    /// Excludes a disconnected client from the statistics. The client's state is removed after all jobs and watches are
     /// released.
     pub(in crate::engine) fn begin_to_leave(&mut self, client: ClientId) {
         let state = &mut self.states[client.0 as usize];

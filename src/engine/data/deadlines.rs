@@ -1,8 +1,8 @@
 //! An ordered index of all deadlines.
 //!
-//! Owns the order of the timers. A timer belongs to a client, to a tube, to all extras, to all keys of ended jobs, or
-//! to all schedules. Each timer has one entry for its earliest deadline, so the size of the index does not depend on
-//! the number of jobs. Must not depend on what happens at a deadline.
+//! Owns the order of the timers. A timer belongs to one client, to one tube, or collectively to the job extras, the
+//! keys of ended jobs, or the schedules. Each timer has one entry for its earliest deadline, so the size of the index
+//! does not depend on the number of jobs. Must not depend on what happens at a deadline.
 
 use super::{Heap, Positions, Time, NIL};
 

@@ -109,7 +109,7 @@ impl Details {
         }
     }
 
-    /// Returns the number of reservations, which is cheaper than [`Details::history`].
+    /// Returns the number of reservations. Cheaper than [`Details::history`].
     pub fn reserves(&self) -> u32 {
         match &self.0 {
             Form::Packed { counts, .. } => counts[Count::Reserves as usize].into(),

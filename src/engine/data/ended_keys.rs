@@ -1,4 +1,4 @@
-//! The keys that outlive their ended jobs.
+//! Dedup keys that outlive their jobs.
 //!
 //! Owns the job IDs, names and expiry times of the keys. The keys of existing jobs are in `job_extras`. Must not decide
 //! the reply to a duplicate: `rules/ended_keys.rs` does.

@@ -69,7 +69,7 @@ pub enum Event {
     Work {
         client: ClientId,
     },
-    /// A job that the client submitted or waited for has ended, which ends the wait.
+    /// A job that the client submitted or waited for has ended. The client's wait ends too.
     Outcome {
         client: ClientId,
         job: JobId,

@@ -10,7 +10,7 @@ use super::{table::hashed, Heap, Linked, Links, List, Name, Positions, SlotTable
 pub struct GroupCount {
     /// The number of members that have ended since the group was created.
     pub ended: u64,
-    /// The last job ID when all members had most recently ended. Jobs up to this ID no longer wait for all members.
+    /// The last job ID when the group last had no members left. Jobs up to this ID no longer wait for all members.
     pub complete_to: u64,
     /// The last job ID when the group was created. Jobs up to this ID waited for an earlier group with the same name,
     /// and no longer wait for a number of members.
@@ -18,8 +18,7 @@ pub struct GroupCount {
 }
 
 impl GroupCount {
-    /// Returns `true` if the wait of the job `id` for the end of `need` members is over. A `need` of 0 means all
-    /// members.
+    /// Returns `true` if the job `id` no longer waits for `need` members to end. A `need` of 0 means all members.
     pub(in crate::engine) fn satisfies(&self, id: u64, need: u32) -> bool {
         match need {
             0 => id <= self.complete_to,
@@ -113,7 +112,7 @@ pub struct Groups {
     members: SlotTable,
     /// The first wait of the job in each slot.
     waiters: SlotTable,
-    /// Log bytes reserved for recording the ends of all members, in addition to the records of plain deletes.
+    /// Log bytes reserved for recording that members have ended, in addition to the records of plain deletes.
     pub ends: u64,
 }
 
@@ -150,7 +149,7 @@ impl Groups {
         self.ends += end_size(self.table.get(group).name.length());
     }
 
-    /// Makes the job in `slot` with the ID `id` wait for `group`. [`Groups::enqueue`] must follow.
+    /// Makes the job in `slot` with the ID `id` wait for `group`. The caller must then call [`Groups::enqueue`].
     pub fn add_wait(&mut self, slot: u32, id: u64, group: u32, need: u32) {
         let next = self.waiters.get(slot);
         let wait = Wait { group, next, slot, need, links: Links::NONE, id, queued: false };
@@ -158,8 +157,8 @@ impl Groups {
         self.table.memory += WAIT_COST;
     }
 
-    /// Adds the job in `slot` to the counts of its groups, or subtracts it. `position` is the index of the job's state
-    /// in [`State::UNFINISHED`].
+    /// Counts the job in `slot` in its groups, or stops counting it if `is_added` is `false`. `position` is the index
+    /// of the job's state in [`State::UNFINISHED`].
     pub fn count(&mut self, slot: u32, position: usize, is_added: bool) {
         let mut next = self.members.get(slot);
         while next != NIL {

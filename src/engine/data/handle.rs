@@ -2,8 +2,8 @@
 //!
 //! Owns the check whether a number still refers to the same tube or client. Numbers of closed tubes and disconnected
 //! clients are reused, so a handle also contains a count that distinguishes successive owners of a number. A lookup
-//! with an outdated handle finds nothing. Job IDs are never reused, so jobs need no handles. Must not be used where
-//! closed tubes and disconnected clients are removed from a list.
+//! with an outdated handle finds nothing. Job IDs are never reused, so jobs need no handles. Must not be used in lists
+//! from which clients and tubes are removed when they disappear.
 
 use std::marker::PhantomData;
 

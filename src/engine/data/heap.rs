@@ -110,7 +110,7 @@ impl<K: Ord + Copy> Heap<K> {
         gone
     }
 
-    /// Removes the member at the end of the heap array, which moves no other member.
+    /// Removes the member at the end of the heap array. No other member moves.
     pub fn pop_last(&mut self) -> Option<u32> {
         self.shrunk(|entries| entries.pop_back()).map(|(_, member)| member)
     }

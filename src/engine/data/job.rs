@@ -153,7 +153,7 @@ pub struct Job {
     /// reservation.
     pub(in crate::engine) links: Links,
     state: State,
-    /// The rule for what happens to the job when a worker completes it or disconnects.
+    /// Determines what happens to the job when a worker completes or loses it.
     pub completion: CompletionPolicy,
     /// The number of failed tries since the job was put or kicked.
     pub fails: u8,
@@ -185,9 +185,8 @@ pub struct NewJob<B = Body> {
     pub pri: Priority,
     /// The time for which the job stays delayed. Zero makes the job ready immediately.
     pub delay: Span,
-    /// The time to run: a reservation by a worker ends after this time.
+    /// The time to run, after which a reservation of the job ends.
     pub ttr: Span,
-    /// The bytes, owned or borrowed.
     pub body: B,
 }
 

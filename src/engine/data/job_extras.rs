@@ -231,7 +231,7 @@ impl Linked for OfClient<'_> {
 
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ExtrasStore {
-    /// The extras, of which those with a dedup key are in the index. `table.memory` includes the attachments.
+    /// All extras. Extras with a dedup key are in the index. `table.memory` includes the attachments.
     pub table: Table<JobExtras>,
     pub ends: Heap<Time>,
     pub attachments: OfJob,

@@ -7,7 +7,7 @@ use std::hash::Hasher;
 
 use super::{Name, Span, Time};
 
-/// What happens to a job when a worker completes it or is lost.
+/// Determines what happens to a job when a worker completes or loses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum CompletionPolicy {

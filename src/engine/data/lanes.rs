@@ -67,7 +67,7 @@ pub(in crate::engine) const SHARED_KEY_COST: u64 = size_of::<SharedKey>() as u64
 pub(in crate::engine) const LANE_COST: u64 = size_of::<Lane>() as u64 + 4;
 
 hashed!(SharedKey, |shared| shared.hash, {
-    // The map takes about 112 bytes, and 16 bytes per limit.
+    // The map takes about 112 bytes plus 16 bytes per limit.
     let bounds = if shared.bounds.is_empty() { 0 } else { 112 + 16 * shared.bounds.len() as u64 };
     SHARED_KEY_COST + shared.key.length() as u64 + bounds
 });
@@ -111,7 +111,7 @@ impl Lanes {
         lane
     }
 
-    /// Removes a job from a lane. A lane without jobs is removed, and a key without lanes too.
+    /// Removes a job from a lane. Removes the lane if it has no jobs, and the key if it has no lanes.
     pub fn leave(&mut self, lane: u32) {
         let members = &mut self.lanes.get_mut(lane).members;
         *members -= 1;

@@ -76,7 +76,7 @@ impl Default for JobTimes {
 /// The number of duration ranges. Each range is twice as long as the previous range.
 pub const RANGES: usize = 32;
 
-/// The binary logarithm of the end of the first range in nanoseconds, about 33 µs.
+/// The first range ends at 2^`FIRST_POWER` ns, about 33 µs.
 const FIRST_POWER: u32 = 15;
 
 /// Each new sample contributes 1/`WEIGHT` to the moving average.
@@ -109,7 +109,7 @@ pub struct TubeTimes {
 /// Counts of events in a tube since its first job was reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TubeEvents {
-    /// Reservations that ended because the time to run ended.
+    /// The number of reservations that ended because the time to run ended.
     pub timeouts: u64,
     pub releases: u64,
     pub buries: u64,

@@ -7,7 +7,7 @@ use super::{State, TubeHandle};
 /// The maximum number of unfinished long commands in the log. Additional commands are not resumed after a crash.
 pub const MAX_OPEN: u32 = 1024;
 
-/// A long command in progress, as recorded in the log. After a crash, the command is completed.
+/// A long command in progress, as recorded in the log. The server completes the command after a crash.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenOperation {
     /// The name of the tube whose jobs are deleted or moved.

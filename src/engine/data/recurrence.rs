@@ -10,7 +10,7 @@ const DAY: u64 = 24 * 60 * MINUTE;
 /// The maximum number of days to search. In 40 years, February 29 falls on each day of the week at least once.
 const HORIZON: u64 = 41 * 366;
 
-/// The fields of cron: the smallest value, the largest value, and the names of values from the smallest on.
+/// The fields of cron: the smallest value, the largest value, and the names of the first values.
 const FIELDS: [(u8, u8, &[&str]); 5] = [
     (0, 59, &[]),
     (0, 23, &[]),

@@ -117,7 +117,7 @@ impl Schedules {
         self.table.get(number)
     }
 
-    /// Counts a run of the schedule with this number, as put or as skipped.
+    /// Counts a run of the schedule with this number. `is_put` is `false` if the run was skipped.
     pub fn note_run(&mut self, number: u32, is_put: bool) {
         let schedule = self.table.get_mut(number);
         schedule.missed = if is_put { 0 } else { schedule.missed.saturating_add(1) };

@@ -6,7 +6,7 @@
 use super::NIL;
 
 /// The default number of items per chunk. With 70 bytes per item, a chunk has more than 128 KiB. The allocator returns
-/// a block of that size to the system as soon as it is freed.
+/// a freed block of that size to the system immediately.
 pub const CHUNK: usize = 2048;
 
 #[derive(Debug)]

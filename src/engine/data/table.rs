@@ -94,7 +94,7 @@ impl<T: Hashed, const N: usize> Table<T, N> {
         item
     }
 
-    /// Changes an item, except for its hash, and updates `memory`.
+    /// Changes an item and updates `memory`. The hash must not change.
     pub fn edit<R>(&mut self, slot: u32, change: impl FnOnce(&mut T) -> R) -> R {
         let item = self.items.get_mut(slot);
         let before = item.cost();

@@ -1,7 +1,7 @@
 //! Tubes, which are named queues, and the index of tubes by name.
 //!
-//! Owns the contents and the lifetime of a tube. A tube exists while it contains a job, a client uses or watches it, or
-//! it is kept. The default tube always exists. Must not decide which client receives which job.
+//! Owns the contents and the lifetime of a tube. A tube exists while it contains a job, while a client uses or watches
+//! it, or while it is marked as kept. The default tube always exists. Must not decide which client receives which job.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ pub struct JobCounts {
     pub reserved: u64,
     pub buried: u64,
     pub held: u64,
-    /// The number of schedules, which are in no other count.
+    /// The number of schedules, which no other count includes.
     pub scheduled: u64,
     pub finished: u64,
 }

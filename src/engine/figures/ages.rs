@@ -96,7 +96,7 @@ impl Engine {
             });
             let found = found.map(|slot| self.store.jobs.get(slot)).map(|job| (job.id.0, job.created));
             self.agenda.steps.take(checked);
-            // If no job was found, continue after the last ID of the row of 16 IDs.
+            // If no job was found, continue after the current row of 16 IDs.
             self.bounds(number)[position] = found.map_or((bound.max(1) | 15) + 1, |(id, _)| id);
             if let Some((_, put)) = found {
                 return Some(Some(put));

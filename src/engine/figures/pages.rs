@@ -70,7 +70,7 @@ const SHORT: u64 = 512;
 pub struct IdPage {
     pub tube: Box<[u8]>,
     state: State,
-    /// The page contains only IDs greater than this ID, which increases while IDs are searched.
+    /// Only IDs greater than this bound are searched. Increases with the progress of the search.
     above: u64,
     limit: usize,
     found: Vec<JobId>,
@@ -266,7 +266,7 @@ impl Engine {
         self.walked_to(page.from)
     }
 
-    /// Returns a page of the names of the tubes that `shown` accepts, or `None` if the step budget is used up.
+    /// Returns a page of the tube names for which `shown` is `true`, or `None` if the step budget is used up.
     pub fn tubes_of(
         &mut self,
         page: &mut NamePage,
@@ -347,7 +347,7 @@ impl Engine {
                 }
             }
             self.agenda.steps.take(checked);
-            // Continue after the last ID of the row of 16 IDs.
+            // Continue after the current row of 16 IDs.
             page.above = (page.above + 1) | 15;
         }
         (Progress::Done, std::mem::take(&mut page.found))

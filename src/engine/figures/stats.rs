@@ -64,7 +64,7 @@ pub struct GroupStats {
     pub members: [u32; State::UNFINISHED.len()],
     /// The number of members that have ended since the group was created.
     pub ended: u64,
-    /// The number of times that a held job waits for the group.
+    /// The number of held jobs that wait for the group, counted once per `aft:` tag.
     pub waiting: u64,
 }
 

@@ -38,7 +38,7 @@ pub enum Change {
     Kick(u32),
     /// The schedule in this slot was due, but its previous copy still existed.
     Skip(u32),
-    /// The reservation of the job ended without an outcome, and the job counts a timeout.
+    /// The reservation of the job ended without an outcome, which counts as a timeout.
     Expire(u32),
     Lease(u32),
     /// The log has no record of the job, and must store the job in its current state.
@@ -185,7 +185,7 @@ impl Change {
 }
 
 impl Engine {
-    /// Starts recording changes, which is necessary for a log.
+    /// Starts recording changes for a log.
     pub fn keep_changes(&mut self) {
         self.news.changes = Some(VecDeque::new());
     }
@@ -224,8 +224,8 @@ impl Engine {
         self.news.changes.as_mut().map_or(0, |changes| forget(changes, slot))
     }
 
-    /// Marks the pending put of a job as a copy of `schedule`, because the log stores the put and the run in one
-    /// record.
+    /// Marks the pending put of a job as a copy of `schedule`, because one log record stores the put and the run of the
+    /// schedule.
     pub(in crate::engine) fn put_by_schedule(&mut self, slot: u32, schedule: u32) {
         let changes = self.news.changes.iter_mut().flatten().rev();
         if let Some(put) = changes.into_iter().find(|change| **change == Change::Put(slot)) {

@@ -1,9 +1,9 @@
 //! The budget of log space, in bytes, as counted by the engine.
 //!
-//! Owns the budget that the log grants before each verb, and the size charged for each change, which is at least the
+//! Owns the budget that the log grants before each call, and the size charged for each change, which is at least the
 //! size of its records. A request claims space before it changes anything, and is refused if there is not enough space.
 //! Without a log, the budget is unlimited. Must not depend on records, segments or files: the log asserts that the
-//! sizes here suffice.
+//! charged sizes suffice.
 //!
 //! Enforces promises P4 and P16.
 //! Touches: news, store, tubes.
@@ -14,7 +14,7 @@ use crate::engine::Engine;
 /// Bytes charged for a new job and for deleting it later, excluding the tube name, the options and the body.
 pub const PUT_SIZE: u64 = 76;
 
-/// Bytes charged for any other change to a job.
+/// Bytes charged for a change to a job other than a put or a delete.
 pub const CHANGE_SIZE: u64 = 45;
 
 /// Bytes charged for the options of a job, excluding the texts in the options.
@@ -91,8 +91,8 @@ impl Engine {
         claim(&mut self.news.room.puts, logged)
     }
 
-    /// Claims log space for a change with `extra` bytes of names. If this returns `false`, the caller must not make the
-    /// change.
+    /// Claims log space for a change with `extra` bytes of names. If the result is `false`, the caller must not make
+    /// the change.
     pub fn claim_log_room(&mut self, extra: usize) -> bool {
         claim(&mut self.news.room.changes, CHANGE_SIZE + extra as u64)
     }
@@ -149,7 +149,7 @@ pub(in crate::engine) const fn tie_size(name: usize) -> usize {
 pub const GROUP_SIZE: usize = 56;
 
 impl GroupTag {
-    /// Returns the log bytes charged for the tag, including the records of a new group and of the end of the member.
+    /// Returns the log bytes charged for the tag, including records for a new group and for the end of the membership.
     pub fn logged_size(&self) -> usize {
         let name = self.name.length();
         tie_size(name) + GROUP_SIZE + name + end_size(name) as usize

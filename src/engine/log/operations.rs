@@ -1,7 +1,7 @@
 //! Long commands that the log records as in progress, so that a crash does not leave a command incomplete.
 //!
 //! Owns the set of open operations. After a restart, the server completes open operations without a client. Must not
-//! execute operations: the verbs do.
+//! execute operations: `verbs` does.
 //!
 //! Enforces promise P15.
 //! Touches: agenda, tubes.

@@ -26,7 +26,7 @@ impl Engine {
     /// Restores a job, or updates a restored job from a newer record. If `body` is `Some`, `found.body` is ignored.
     /// Returns the job's slot, and its previous [`Engine::logged_size`] if the job was already restored.
     pub fn restore_job(&mut self, found: &StoredJob, body: Option<Body>) -> (u32, Option<usize>) {
-        // A higher ID than all before belongs to a new job, which is the usual case.
+        // The usual case: an ID greater than all earlier IDs belongs to a new job.
         let known = if found.id.0 > self.store.last_id { None } else { self.store.jobs.find(found.id) };
         self.store.last_id = self.store.last_id.max(found.id.0);
         let before = known.map(|slot| self.forget_more(slot));

@@ -81,7 +81,7 @@ impl Engine {
         self.store.jobs.get_mut(slot).holder = number;
     }
 
-    /// Returns the state of the schedule in `slot`, for the record of a copy.
+    /// Returns the next due time and the counts of the schedule in `slot`, to be logged with a copy.
     pub fn stored_run(&self, slot: u32) -> (JobId, StoredChange) {
         let job = self.store.jobs.get(slot);
         let count = self.store.schedules.get(job.holder).count;

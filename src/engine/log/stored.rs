@@ -78,7 +78,7 @@ pub enum StoredChange {
 pub struct StoredOptions<'a> {
     /// The recurrence and counts of a schedule. The other options apply to the copies of the schedule.
     pub schedule: Option<StoredSchedule<'a>>,
-    /// What happens to the job when a worker completes it or is lost.
+    /// Determines what happens to the job when a worker completes or loses it.
     pub completion: CompletionPolicy,
     /// The key that prevents duplicates of the job.
     pub dedup_key: StoredKey<'a>,

@@ -73,7 +73,7 @@ impl Engine {
     }
 
     /// Handles a failure reported by a worker, if the job in `slot` or its tube has a limit of tries. Returns `true` if
-    /// so.
+    /// handled.
     fn fail_within_limits(&mut self, slot: u32, text: &[u8], now: Time) -> Result<bool, NotCompleted> {
         let job = self.store.jobs.get(slot);
         let notifies = job.completion == CompletionPolicy::Tell && !job.is_volatile();

@@ -94,9 +94,8 @@ impl Engine {
         self.changed(Change::Shrunk { slot, bytes });
     }
 
-    /// Ends all memberships of the job in `slot`, which is about to be removed. When the last member of a group ends,
-    /// all existing jobs stop waiting for the group. Jobs submitted later wait for members submitted later. Returns the
-    /// new counts for the log.
+    /// Ends all memberships of the job in `slot`, which is about to be removed. The end of the last member of a group
+    /// also ends all existing waits for all members. Returns the new counts for the log.
     pub(in crate::engine) fn end_membership(&mut self, slot: u32) -> Vec<LoggedGroup> {
         if !self.store.jobs.get(slot).is_tied() {
             return Vec::new();
@@ -157,7 +156,7 @@ impl Engine {
     }
 
     /// Releases the held job in `slot`, which no longer waits for a group. The job becomes delayed if its delay has not
-    /// ended. Without `now`, the next tick ends an elapsed delay.
+    /// ended. If `now` is `None`, a delay that is over ends at the next tick.
     pub(in crate::engine) fn release_held(&mut self, slot: u32, now: Option<Time>) {
         let job = self.store.jobs.get(slot);
         let due = now.map_or(Time::NEVER, |now| now + job.delay()).min(job.created + job.delay());

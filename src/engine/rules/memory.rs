@@ -10,9 +10,9 @@ use crate::engine::data::{Account, Body};
 use crate::engine::Engine;
 
 impl Engine {
-    /// Returns the memory allocated on behalf of clients, in bytes by purpose. Bodies that only replies share count as
-    /// buffers. Freed job memory counts as job memory until it can be reused for jobs of any size, except for the first
-    /// 8 MiB.
+    /// Returns the memory allocated on behalf of clients, in bytes by purpose. Removed bodies that replies still share
+    /// count as buffers. Freed job memory counts as job memory until it can be reused for jobs of any size, except for
+    /// the first 8 MiB.
     pub fn memory(&self) -> Account {
         Account {
             jobs: self.store.memory(),
@@ -28,7 +28,7 @@ impl Engine {
         self.memory().total() - self.buffers
     }
 
-    /// Returns the total length in bytes of the bodies that only replies share.
+    /// Returns the total length in bytes of removed bodies that replies still share.
     pub fn memory_in_flight(&self) -> u64 {
         self.store.jobs.bodies.in_flight_bytes
     }

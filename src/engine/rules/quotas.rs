@@ -25,8 +25,8 @@ impl Engine {
         self.update_closed(number);
     }
 
-    /// Updates a tube with settings after a reservation has ended. If the tube opens, its clients are served at the end
-    /// of the current call.
+    /// Called when a reservation ends. Opens the tube if the settings now allow a reservation, and schedules the tube
+    /// to be served at the end of the current call.
     #[inline(never)] // cold: few tubes have settings
     pub(in crate::engine) fn count_end(&mut self, number: u32) {
         let was_closed = self.tubes.get(number).closed;

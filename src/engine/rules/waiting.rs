@@ -191,7 +191,7 @@ impl Engine {
     }
 
     /// Returns the job that the completed `search` found, unless the job is no longer available. The next search starts
-    /// at the tube after the found tube.
+    /// with the next tube in search order.
     pub(in crate::engine) fn found(&mut self, client: ClientId, search: &Search) -> Option<u32> {
         let (_, tube, position) = search.best?;
         let slot = self.head(self.tubes.at(tube)?, self.clients[client].reserve_policy)?;

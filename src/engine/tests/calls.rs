@@ -128,7 +128,7 @@ pub enum Answer {
 }
 
 impl Call {
-    /// Returns `true` if the engine allows the call: the client exists, and is not waiting if the call requires that.
+    /// Returns `true` if the engine allows the call: the client exists and, for some calls, is not waiting.
     pub fn is_legal(&self, model: &Model) -> bool {
         use Call::*;
         match *self {

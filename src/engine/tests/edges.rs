@@ -467,7 +467,7 @@ fn buried_jobs_of_one_key_are_no_reason_to_refuse_it() {
             assert!(engine.bury(client, id, 0, NOW), "{round}");
             buried.push(id);
         }
-        // The key of a kicked job finds this job again. Buried jobs can be deleted in any order.
+        // A submission with the same key joins the kicked job. Buried jobs can be deleted in any order.
         assert!(engine.kick_job(buried[3], NOW));
         let options = JobOptions { dedup_key, ..JobOptions::default() };
         assert_eq!(engine.submit(client, b"t", job(b"x"), options, NOW).map(|it| it.id), Ok(buried[3]));
@@ -479,7 +479,7 @@ fn buried_jobs_of_one_key_are_no_reason_to_refuse_it() {
     }
 }
 
-/// A limit for one tube must not take more of a shared resource than the tube itself.
+/// The number of tubes with settings is only limited by the number of tubes.
 #[test]
 fn each_tube_may_have_a_limit() {
     let mut engine = Engine::new(Limits::NONE);

@@ -3,7 +3,7 @@
 //! Owns the list of test modules:
 //!
 //! - `model` implements every rule of the queue again, slowly and simply; `figures` computes its statistics.
-//! - `calls` runs the same verb on the engine and on the model.
+//! - `calls` runs the same call on the engine and on the model.
 //! - `comparing` makes a call on the engine and on the model, and compares all visible state.
 //! - `edges` detects small mistakes in the code that all other tests miss.
 //! - `script` generates runs from a seed.

@@ -123,7 +123,7 @@ pub struct Model {
     /// The tubes in the order of lists.
     pub tubes: Vec<Tube>,
     pub clients: Vec<ClientState>,
-    /// The waits in the order of arrival.
+    /// The waiting clients, longest wait first.
     pub waiting: Vec<Wait>,
     pub events: Vec<Event>,
     pub limits: Limits,
@@ -295,7 +295,7 @@ impl Model {
         Ok(many + 1)
     }
 
-    /// Stops watching a tube. The last tube of the watch list takes its position.
+    /// Stops watching a tube. The last tube of the watch list replaces the removed tube.
     pub fn ignore(&mut self, client: ClientId, name: Name) -> Option<usize> {
         let watched = &mut self.client_mut(client).watched;
         if watched == &[name] {

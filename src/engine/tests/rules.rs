@@ -28,7 +28,6 @@ impl Queue {
         std::array::from_fn(|_| self.engine.connect())
     }
 
-    /// Puts a job into the tube used by the client.
     fn put(&mut self, client: ClientId, pri: Priority, delay: Span, ttr: Span) -> JobId {
         let new = NewJob { pri, delay, ttr, body: Body::from(b"work".as_slice()) };
         self.engine.put(client, new, self.now).expect("room for a job")

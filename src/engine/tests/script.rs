@@ -74,7 +74,7 @@ pub struct Script {
     coarse: bool,
     /// `true` if half of the calls use extensions to beanstalkd.
     extended: bool,
-    /// `true` if verbs are called even while events are due.
+    /// `true` if calls are made even while events are due.
     hasty: bool,
     drains: bool,
     jobs: usize,
@@ -281,7 +281,7 @@ impl Script {
         }
     }
 
-    /// Returns a call of a verb that beanstalkd does not have.
+    /// Returns a call that has no equivalent in beanstalkd.
     fn extension(&mut self, model: &Model) -> Call {
         let (client, job) = self.hand(model);
         let idle = self.idle(model);
@@ -363,7 +363,7 @@ impl Script {
             tags.bound = Some((self.names[self.dice.below(2) as usize], 1 + self.dice.below(3) as u32));
         }
         if self.dice.percent(40) {
-            // Use few groups, so that jobs share groups, and each group at most once per job.
+            // Use few groups, so that jobs share groups. A job has at most one tag per group.
             let first = self.dice.below(self.names.len() as u64) as usize;
             for place in 0..1 + self.dice.below(3.min(self.names.len() as u64)) as usize {
                 let name = self.names[(first + place) % self.names.len()];

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::super::*;
 use super::worlds::{in_both, Turns, SMALL};
 
-/// Creates a job reserved by a worker, for whose outcome a client waits `size` times.
+/// Creates a job that a worker has reserved and that a client has submitted `size` times.
 fn awaited(world: &mut Turns, size: usize, completion: CompletionPolicy) -> (ClientId, ClientId, JobId) {
     let worker = world.engine.connect_as(ReservePolicy::Notified);
     let client = world.engine.connect_as(ReservePolicy::Notified);

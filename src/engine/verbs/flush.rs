@@ -27,7 +27,7 @@ pub struct FindReserved {
 }
 
 impl FindReserved {
-    /// Returns the maximum heap memory of the value in bytes.
+    /// Returns the maximum number of heap bytes that the value can allocate.
     pub fn footprint(&self) -> u64 {
         (CANDIDATES * size_of::<(Time, JobId)>()) as u64
     }

@@ -15,7 +15,7 @@ use crate::engine::{Engine, Refused};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kick {
-    /// The maximum number of jobs that remain to be kicked.
+    /// The maximum number of jobs still to be kicked.
     pub left: u64,
     /// The state of the jobs to kick. The first call replaces `None`.
     pub of: Option<State>,
@@ -327,7 +327,7 @@ impl Engine {
     /// Measures the time since the reservation of the job in `slot`.
     pub(in crate::engine) fn count_run(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
-        // The start of a reservation that never ends cannot be computed.
+        // The start is computed from the end of the reservation, which does not exist.
         if job.due == Time::NEVER {
             return;
         }

@@ -1,6 +1,6 @@
 //! Moves of jobs between tubes. Moved jobs keep their IDs and counts.
 //!
-//! Owns the verbs and their progress. Must not decide which client gets which job.
+//! Owns the commands and their progress. Must not decide which client gets which job.
 //!
 //! Touches: agenda, store, tubes.
 
@@ -16,8 +16,8 @@ const MAX_SKIPPED: usize = 4096;
 const BATCH: u64 = 64;
 
 impl Engine {
-    /// Moves a job to another tube, with a new priority and delay. The job must not be reserved by another client.
-    /// Returns `false` if there is no such job, or if a job in the other tube has the same key.
+    /// Moves a job to another tube, with a new priority and delay. Returns `false` if the job does not exist or is
+    /// reserved by another client, or if a job in the destination tube has the same key.
     pub fn move_job(
         &mut self,
         client: ClientId,
@@ -43,8 +43,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Moves a buried job to another tube. Returns `false` if there is no such job, or if a job in the other tube has
-    /// the same key.
+    /// Moves a buried job to another tube. Returns `false` if there is no such job, or if a job in that tube has the
+    /// same key.
     pub fn move_buried(&mut self, client: ClientId, id: JobId, tube: &[u8], now: Time) -> Result<bool, OverLimit> {
         let Some(slot) = self.find_job(id, |job| job.state() == State::Buried) else { return Ok(false) };
         let Some(number) = self.open_target(client, slot, tube, now)? else { return Ok(false) };
@@ -70,7 +70,7 @@ impl Engine {
         Ok(Some(number))
     }
 
-    /// Moves jobs to another tube in the order of their queue. Skips a job if a job in the other tube has the same key.
+    /// Moves jobs to another tube in queue order. Skips a job if a job in the destination tube has the same key.
     pub fn move_jobs(&mut self, client: ClientId, moving: &mut MoveJobs, now: Time) -> Result<Progress, OverLimit> {
         let progress = self.move_batch(client, moving, now);
         if progress == Ok(Progress::More) {

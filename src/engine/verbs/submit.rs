@@ -1,7 +1,7 @@
 //! Submissions of jobs.
 //!
-//! Owns the verbs that submit jobs, and claims the memory and log space for the jobs. Must not decide what happens to a
-//! job after the submission.
+//! Owns the methods that submit jobs, and claims the memory and log space for the jobs. Must not decide what happens to
+//! a job after the submission.
 //!
 //! Touches: clients, store, tubes.
 

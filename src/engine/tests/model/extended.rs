@@ -72,9 +72,7 @@ pub struct Extended {
     /// Clients that choose tubes at random.
     pub weighted: Vec<ClientId>,
     pub times: BTreeMap<Name, Times>,
-    /// The number of expired jobs.
     pub expired: u64,
-    /// The time of the current call.
     pub now: Time,
     /// The last ID that was assigned before the last restart.
     pub before: u64,
@@ -224,7 +222,7 @@ impl Model {
         self.tell_awaiting(id, &Outcome::Failed(Body::default()));
     }
 
-    /// Handles a job whose holder disconnected or let the time to run end.
+    /// Handles the end of a reservation because the holder disconnected or the time to run ended.
     pub(super) fn lose(&mut self, id: JobId, now: Time) {
         self.extended.now = now;
         if self.is_last_try(id) {
@@ -434,7 +432,7 @@ impl Model {
         self.extended.tags.get(&id).and_then(|tags| tags.expires).is_some_and(|expires| expires <= now)
     }
 
-    /// Returns `true` if no other job in that tube has the job's key, or had the key recently.
+    /// Returns `true` if the job's key is not used in that tube, by another job or by an ended job.
     pub(super) fn may_move(&self, id: JobId, tube: Name, now: Time) -> bool {
         let Some((key, _)) = self.extended.tags.get(&id).and_then(|tags| tags.key) else { return true };
         self.keyed(tube, key).is_none_or(|other| other == id) && self.ended_key(tube, key, now).is_none()

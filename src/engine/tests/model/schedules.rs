@@ -160,7 +160,6 @@ impl Model {
         Some((schedule.runs, schedule.skipped))
     }
 
-    /// Returns the number of schedules in a tube.
     #[allow(dead_code)] // unused in some of the crates that include this file
     pub fn schedules_in(&self, tube: Name) -> usize {
         self.jobs.iter().filter(|job| job.tube == tube && self.state_of(job.id) == Some(State::Scheduled)).count()

@@ -61,7 +61,6 @@ impl Model {
         rules.settings.max > 0 && reserved >= rules.settings.max as usize || rules.opens().is_some()
     }
 
-    /// Counts a reservation of a job of the tube.
     pub(super) fn note_reservation(&mut self, tube: Name, now: Time) {
         let Some(rules) = self.extended.rules.get_mut(tube) else { return };
         let Some((_, seconds)) = rules.settings.rate else { return };
