@@ -134,7 +134,7 @@ pub struct ClientState {
     pub(in crate::engine) mode: ReserveMode,
     pub(in crate::engine) producer: bool,
     pub(in crate::engine) worker: bool,
-    /// The times of the connection and of the last command, in units of 2^[`ACTIVITY_UNIT`] ns.
+    /// The time of connecting and the time of the last command, in units of 2^[`ACTIVITY_UNIT`] ns.
     pub(in crate::engine) connected: u32,
     pub(in crate::engine) last_active: u32,
 }

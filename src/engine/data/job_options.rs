@@ -107,7 +107,7 @@ pub struct JobOptions {
     pub dedup_key: DedupKey,
     /// `true` if the job must survive a restart of a server with a log.
     pub durable: bool,
-    /// The time at which the job becomes ready, which replaces the delay.
+    /// The time at which the job becomes ready. Takes precedence over the delay.
     pub start: Option<Time>,
     /// The time to live, counted from the start time. [`Span::MAX`] means unlimited.
     pub ttl: Span,

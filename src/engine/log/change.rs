@@ -27,7 +27,7 @@ pub struct MemberGone {
     pub groups: Vec<LoggedGroup>,
 }
 
-/// A change to be logged. Jobs are identified by slots, which remain valid until the next call of the engine.
+/// A change to be logged. Jobs are identified by slots, which remain valid until the engine is called again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     Put(u32),

@@ -38,8 +38,8 @@ impl Engine {
         (rare.lane != NIL).then_some(rare.lane)
     }
 
-    /// Adds the job in `slot` to the lane of `key`. `most` is the job's limit of reserved jobs with this key. The job
-    /// must have extras and must not be in a queue.
+    /// Adds the job in `slot` to the lane of `key`. The job sets the limit of reserved jobs with this key to `most`.
+    /// The job must have extras and must not be in a queue.
     pub(in crate::engine) fn join_lane(&mut self, slot: u32, key: Name, most: u32) {
         let job = self.store.jobs.get(slot);
         let (tube, large) = (job.tube, self.is_large(job));

@@ -216,7 +216,7 @@ impl Engine {
 
     fn check_client(&self, number: ClientId) {
         let client = &self.clients[number];
-        // The engine's own client uses no tube. Operators use none either, because their commands name the tube.
+        // The engine's own client uses no tube, nor do clients whose commands name the tube.
         let must_watch =
             client.reserve_policy == ReservePolicy::PerConnection && client.used != NIL && client.leaving.is_none();
         assert!(!must_watch || !client.watched.is_empty(), "{number:?} watches nothing");

@@ -13,8 +13,7 @@ use crate::engine::Engine;
 /// The states whose jobs are in a queue of the tube, in the order in which a flush deletes the jobs.
 const QUEUED: [State; 3] = [State::Buried, State::Delayed, State::Ready];
 
-/// The maximum number of found jobs that a search stores, because the first jobs may be released before the search
-/// ends.
+/// The number of candidates that a search stores, in case the best candidates are released before the search ends.
 const CANDIDATES: usize = 16;
 
 /// The progress of [`Engine::peek_reserved`] between calls.

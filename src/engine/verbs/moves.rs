@@ -12,7 +12,7 @@ use crate::engine::{Engine, OverLimit};
 /// The maximum number of jobs that a command skips because they cannot be moved.
 const MAX_SKIPPED: usize = 4096;
 
-/// The maximum number of jobs moved per batch, for which the queue is read once.
+/// The maximum number of jobs per batch. The queue is read once per batch.
 const BATCH: u64 = 64;
 
 impl Engine {
