@@ -56,7 +56,7 @@ pub enum Proof {
 /// A valid line of the access file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// The client's name, or `*` for all clients without a proof.
+    /// The client's name, or `*` in the entry for all clients without a matching proof.
     pub name: Box<str>,
     /// The line number in the access file, counted from 1.
     pub line: usize,

@@ -35,8 +35,7 @@ pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8> {
         (_, Some(moved)) => moved,
         ("UNKNOWN_COMMAND", _) => {
             print_stderr("the server does not support move-tube: jobs are put again, with new IDs, ages and counts");
-            // Limits the loop to the jobs that existed initially. Otherwise, an active producer could prevent the loop
-            // from ending.
+            // Limits the loop to the jobs that existed initially, because an active producer could add jobs forever.
             let limit = limit.min(stats.number(&format!("current-jobs-{state}")));
             move_one_by_one(&mut link, &from, &to, &state, limit)?
         }
@@ -86,7 +85,7 @@ fn put_copy(link: &mut Link, to: &str, record: &JobLine, body: &[u8]) -> Result 
     Ok(())
 }
 
-/// Restores the state of a job that could not be moved. If the command fails, the job becomes ready when the connection
+/// Restores the state of a job that could not be moved. After an error, the job becomes ready when the connection
 /// closes.
 fn give_back(link: &mut Link, record: &JobLine) {
     let JobLine { id, pri, delay, .. } = record;
@@ -137,8 +136,7 @@ fn flush(link: &mut Link, name: &str) -> Result<Option<u64>> {
 fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &StatsReply) -> Result<u64> {
     let mut progress = ProgressBar::new("jobs deleted");
     let mut deleted = 0;
-    // Limits the loop to the jobs that existed initially. Otherwise, an active producer could prevent the loop from
-    // ending.
+    // Limits the loop to the jobs that existed initially, because an active producer could add jobs forever.
     let limit = states.iter().map(|state| stats.number(&format!("current-jobs-{state}"))).sum();
     link.use_tube(name)?;
     if states.iter().any(|state| state == "ready") {

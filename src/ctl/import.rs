@@ -27,17 +27,17 @@ const KEPT_KEY: &str = "a key that outlives its job";
 
 enum Note {
     Use,
-    /// A `put`: the line number, and the action that follows.
+    /// A `put`. Contains the line number and the action that follows.
     Put(u64, After),
     Reserve,
-    /// The final command for a job with the maximum delay: the job ID, and the action.
+    /// The final command for a job with the maximum delay. Contains the job ID and the action.
     Settle(u64, After),
 }
 
 #[derive(Clone, Copy)]
 enum After {
     Nothing,
-    /// Bury the job: the priority, and for a dead letter, the index of its original tube in `origins`.
+    /// Bury the job. Contains the priority, and for a dead letter, the index of the original tube in `origins`.
     Bury(u32, Option<u32>),
     /// Delete the job. Its idempotency key is retained.
     Delete,

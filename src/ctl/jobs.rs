@@ -36,8 +36,7 @@ pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8> {
     Ok(code)
 }
 
-/// Returns the value of `--tube`, or `None` if job IDs were given. Returns an error unless exactly one of the two was
-/// given.
+/// Returns the value of `--tube`, or `None` if job IDs were given. Exactly one of the two must be given.
 fn tube_or_ids(call: &Call) -> Result<Option<String>> {
     match (call.value(&OF_TUBE), call.operands.is_empty()) {
         (Some(name), true) => Ok(Some(tube(&name)?)),

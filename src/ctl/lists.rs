@@ -137,8 +137,7 @@ pub fn connections(call: &Call, out: &mut Out) -> Result<u8> {
     list.finish(&CONNECTION_COLUMNS.map(|(head, _)| head), true).map(|()| DONE)
 }
 
-/// Calls `act` for each connection of the server, sorted by number. Stops after the page that reaches `limit`
-/// connections.
+/// Calls `act` for each connection of the server, sorted by number. Stops after the page that reaches `limit`.
 pub fn each_connection(link: &mut Link, limit: usize, act: &mut dyn FnMut(&StatsReply) -> Result) -> Result {
     let (mut above, mut count) = (0, 0);
     loop {

@@ -76,8 +76,7 @@ impl Subcommand {
     }
 }
 
-/// Runs the subcommand named by the first argument, and returns the exit code. Returns `None` if there is no such
-/// subcommand.
+/// Runs the subcommand in the first argument. Returns the exit code, or `None` if there is no such subcommand.
 pub fn run(arguments: &[String]) -> Option<u8> {
     let (first, rest) = arguments.split_first()?;
     let row = Subcommand::find(first)?;

@@ -32,7 +32,6 @@ struct Results<'a> {
     refused: u64,
 }
 
-/// The options that set tags, and the names of the tags.
 #[rustfmt::skip]
 const TAGS: [(&Flag, &str); 8] = [
     (&UNIQUE, "idp"), (&CON, "con"), (&TTL, "ttl"), (&TRY, "try"), (&GROUP, "grp"), (&AFTER, "aft"), (&CRON, "cron"),

@@ -21,7 +21,7 @@ const TLS: &str = "beanstalks://";
 pub enum ServerName {
     /// A host name or an address without brackets, and a port.
     Tcp(String, u16),
-    /// A host and a port, for TLS.
+    /// Like `Tcp`, but with TLS.
     Tls(String, u16),
     Unix(PathBuf),
 }
@@ -102,8 +102,7 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Returns the credentials from the command line. Returns an error if the connection to the server is not secure
-    /// enough.
+    /// Returns the credentials from the command line, or an error if the connection to the server is not secure enough.
     pub fn of(call: &Call, server: &ServerName) -> Result<Identity> {
         let is_tls = matches!(server, ServerName::Tls(..));
         let has_https = call.value(&TO_URL).is_some_and(|url| url.starts_with("https://"));

@@ -15,7 +15,7 @@ pub struct ClientInfo {
     pub name: Box<[u8]>,
     /// The client's name in the access file, or `None` if the client is not authenticated.
     pub user: Option<Box<str>>,
-    /// `true` if the client receives the reasons of job failures. Set by Gearman's option `exceptions`.
+    /// `true` if the client receives the reasons for job failures. Set by Gearman's option `exceptions`.
     pub exceptions: bool,
     /// The UUID of the job whose outcome this Workq client is waiting for.
     pub awaited: [u8; 16],
@@ -55,8 +55,7 @@ impl ClientRegistry {
         }
     }
 
-    /// Stores the name in the access file that identifies the client, or `None` if the client is no longer
-    /// authenticated.
+    /// Stores the name in the access file that identifies the client, or `None` if the client is not authenticated.
     pub fn identify(&mut self, client: ClientId, user: Option<&str>) {
         if user.is_some() || self.get(client).is_some() {
             if let Some(info) = self.add(client, Wire::Beanstalk, Box::default()) {

@@ -150,8 +150,7 @@ impl Dialogue {
         self.upload().is_some()
     }
 
-    /// Returns the number of HTTP requests received, and `true` if a body is incomplete. Returns `None` for other
-    /// protocols.
+    /// Returns the number of HTTP requests received, and `true` if a body is incomplete, or `None` for other protocols.
     pub fn progress(&self) -> Option<(u64, bool)> {
         match self {
             Dialogue::Http(decoder) => Some(decoder.progress()),

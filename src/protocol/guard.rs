@@ -91,8 +91,7 @@ fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access:
     }
 }
 
-/// Checks the jobs from index `from`, and updates `from`. If permission for one job is missing, the whole command is
-/// denied.
+/// Checks the jobs from index `from`, and updates `from`. If permission for one job is missing, denies the command.
 fn jobs(
     need: Need,
     ids: &[JobId],

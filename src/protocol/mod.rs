@@ -240,7 +240,8 @@ pub struct LogSubject {
 }
 
 impl LogSubject {
-    /// Converts the subject of a permission check. Uses the first of two tubes, and omits lists of any length.
+    /// Returns the log fields for the subject of a permission check. Of two tubes, only the first is logged. Lists of
+    /// tubes and jobs are not logged.
     fn of(subject: guard::Subject) -> LogSubject {
         let (id, tube) = match subject {
             guard::Subject::Job(id) => (id, None),

@@ -15,8 +15,7 @@ const MAGIC: &[u8] = b"\0RES";
 /// Prefixes of beanstalk replies that contain a job ID.
 const WITH_JOB: [&str; 3] = ["INSERTED ", "RESERVED ", "FOUND "];
 
-/// Returns the first line of the reply that starts at byte `before` of `out`. For a Gearman packet, returns the packet
-/// type.
+/// Returns the first line of the reply that starts at byte `before` of `out`, or the type of a Gearman packet.
 pub fn of_reply(out: &Output, before: usize) -> String {
     let bytes: Vec<u8> = out.chunks().flatten().skip(before).take(MAX_LENGTH).copied().collect();
     if let Some(rest) = bytes.strip_prefix(MAGIC) {

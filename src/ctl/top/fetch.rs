@@ -77,8 +77,7 @@ impl Queues {
     }
 }
 
-/// Starts the thread, which runs until the program exits. `only` contains the tubes to query, or is empty for all
-/// tubes.
+/// Starts the thread, which never ends. `only` contains the tubes to query, or is empty for all tubes.
 pub fn start(target: ServerTarget, link: Link, only: Vec<String>) -> std::io::Result<Arc<Queues>> {
     let queues = Arc::new(Queues::default());
     let own = queues.clone();

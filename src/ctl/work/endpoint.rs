@@ -24,8 +24,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The maximum idle time of a reused connection. Common servers close idle connections after 2 seconds or more.
 const KEEP: Duration = Duration::from_secs(1);
 
-/// The duration that a request may take beyond the job's time limit. The worker thread should detect the time limit
-/// first.
+/// The duration that a request may take beyond the job's time limit, which the worker thread should detect first.
 const GRACE: Duration = Duration::from_secs(1);
 
 const STACK: usize = 256 * 1024;

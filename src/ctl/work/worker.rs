@@ -177,7 +177,7 @@ impl Worker {
         };
         if !self.plan.quiet || reason.is_some() || connection.is_err() {
             let went = match (&reason, outcome.failure(), &self.plan.action) {
-                // The command has written the rest of the failure reason to stderr.
+                // Omit the rest of the failure reason, which the command has already written to stderr.
                 (_, Some(message), Action::Run(_)) => message.to_owned(),
                 (Some(reason), ..) => excerpt(reason),
                 _ => "done".to_owned(),
@@ -276,7 +276,7 @@ impl Worker {
     /// `Some(None)` if the job was buried, and otherwise the delay in seconds before the next try.
     fn fail(&mut self, job: &Task, reason: &[u8]) -> Result<Option<Option<u64>>> {
         if self.knows_fail.is_none() {
-            // Tests for support with an invalid command. A server without support would execute the failure reason as a
+            // Test with an invalid command, because a server without `fail` would execute the failure reason as a
             // command.
             self.knows_fail = Some(self.link().ask("fail x")?.line != "UNKNOWN_COMMAND");
         }

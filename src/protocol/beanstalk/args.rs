@@ -91,8 +91,7 @@ impl<'a> Args<'a> {
         self.is_empty().then_some(absent).or_else(|| parse(self))
     }
 
-    /// Like [`Args::or`], but requires a space before the argument. Used after a command word that does not end with a
-    /// space.
+    /// Like [`Args::or`], but requires a space before the argument, for command words that do not end with a space.
     pub fn first_or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.or(absent, |args| {
             args.literal(b" ")?;

@@ -107,8 +107,7 @@ pub enum Command {
     },
     ReserveMode(ReserveMode),
     Auth(Digest),
-    /// Converted to the larger `Long::Stats` only during execution, so that thousands of received commands use little
-    /// memory.
+    /// Converted to the larger `Long::Stats` only during execution, to keep thousands of received commands small.
     Stats,
     Long(Box<Long>),
     Quit,

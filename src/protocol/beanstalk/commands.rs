@@ -228,8 +228,7 @@ fn bury(args: &mut Args) -> Option<Command> {
     Some(Command::Bury { id, pri, dead_from })
 }
 
-/// Parses the ID and the optional progress of a `touch`. The progress must not exceed the total, which must be at least
-/// 1.
+/// Parses the ID and the optional progress of a `touch`. The total must be at least 1 and at least the progress.
 fn touch(args: &mut Args) -> Option<Command> {
     let id = args.id()?;
     let progress = args.or(None, |args| {

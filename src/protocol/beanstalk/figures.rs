@@ -220,8 +220,7 @@ fn count<'a>(figures: &QueueFigures, name: CommandName) -> FigureValue<'a> {
     Number(figures.counters.of(CommandId::beanstalk(name)))
 }
 
-/// Returns the key and the execution count of each command that beanstalkd does not have, if `offered` accepts the
-/// command.
+/// Returns the key and the count of each command that beanstalkd does not have, if `offered` accepts the command.
 pub fn extended_counts<'a>(
     figures: &'a QueueFigures,
     offered: impl Fn(&CommandRow) -> bool + 'a,

@@ -140,8 +140,7 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
     Some(())
 }
 
-/// Returns `true` if the tags are valid for a schedule. A schedule must have a key, and must not have dependencies or
-/// failures.
+/// Returns `true` if the tags are valid for a schedule, which must have a key, and no dependencies or failures.
 fn may_recur(tags: &Tags) -> bool {
     let is_independent = tags.options.groups.iter().all(|tag| tag.tie == Tie::Member);
     tags.options.dedup_key != DedupKey::None

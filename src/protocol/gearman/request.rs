@@ -1,7 +1,7 @@
 //! Decoder for packets and text commands.
 //!
-//! Owns the framing. The first byte distinguishes packets from lines of text, as in gearmand. Arguments are searched
-//! only in the packet's own body, so a wrong length cannot affect the following packets. Must not access the queue.
+//! Owns the framing. The first byte distinguishes packets from lines of text, as in gearmand. The search for arguments
+//! ends with the packet, so a wrong length cannot affect the following packets. Must not access the queue.
 
 use super::admin;
 use super::command::Command;

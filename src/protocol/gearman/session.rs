@@ -251,8 +251,7 @@ fn progress(text: Body) -> Report {
 }
 
 fn status(engine: &Engine, job: Option<JobView>) -> Status {
-    // Clients poll until the job is unknown, so a buried job must look finished. If the job is kicked, it is known
-    // again.
+    // Clients poll until the job is unknown, so a buried job must look finished. A kicked job is known again.
     let Some(job) = job.filter(|job| job.state() != State::Buried) else { return Status::default() };
     let extras = engine.extras(&job);
     Status {

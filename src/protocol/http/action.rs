@@ -55,8 +55,7 @@ impl<F: FnMut(&mut Context) -> Option<HttpAnswer> + Send> HttpAction for Turns<F
     }
 }
 
-/// Returns a command that calls `advance` until `advance` returns the reply. Other clients are served between two
-/// calls.
+/// Returns a command that calls `advance` until `advance` returns the reply. Other clients are served between calls.
 pub fn turns(advance: impl FnMut(&mut Context) -> Option<HttpAnswer> + Send + 'static) -> Parsed {
     Ok(Box::new(Turns(advance)))
 }

@@ -257,7 +257,6 @@ pub fn clear(it: &mut Arguments) -> Parsed {
         Some(State::Ready) => &[State::Ready],
         Some(State::Delayed) => &[State::Delayed],
         Some(_) => &[State::Buried],
-        // All states except reserved.
         None => &[State::Held, State::Buried, State::Delayed, State::Ready],
     };
     Ok(Box::new(Flush::new(it.part(0), states)))

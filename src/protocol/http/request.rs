@@ -21,7 +21,8 @@ pub const MAX_HEAD: usize = 8 * 1024;
 /// Maximum size of a JSON body, in bytes. Larger jobs require another protocol.
 pub const MAX_BODY: usize = 1 << 20;
 
-/// Maximum size of a body that is accepted even without free memory, in bytes. Requests that free memory are smaller.
+/// Maximum size of a body that is accepted even if memory is exhausted, in bytes. Sufficient for all requests that free
+/// memory.
 const SHORT_BODY: u64 = 4 * 1024;
 
 const MAX_HEADERS: usize = 64;
@@ -265,8 +266,7 @@ impl Decoder {
     }
 
     fn await_body(&mut self, head: RequestHead, target: RequestTarget, size: usize) -> Request {
-        // A client that expects `100 Continue` may or may not send the body after a refusal, so the connection must
-        // close.
+        // A client that expects `100 Continue` may or may not send a refused body, so the connection must close.
         let asked = RequestHead { close: head.close || head.expects_continue, ..head.clone() };
         let request = Request { awaits_body: true, ..Request::new(asked, parse_head(&target), target.size()) };
         self.stage = Stage::BeforeBody(Box::new(BeforeBody { head, target, size, is_accepted: false }));

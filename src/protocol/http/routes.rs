@@ -88,8 +88,7 @@ pub const ROUTES: [Route; 33] = [
     row(("favicon", Get, "/favicon.ico"), &[], Need::OPEN, |_| Err(Failure::new(404, "there is no icon"))),
 ];
 
-/// Returns the parts of the request's path that replace the placeholders in `path`, or `None` if the paths do not
-/// match.
+/// Returns the parts of the request's path that replace the placeholders in `path`, or `None` if the paths differ.
 fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> {
     let mut parts = Vec::new();
     let mut given = target.parts.iter();

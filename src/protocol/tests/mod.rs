@@ -1,9 +1,8 @@
 //! Tests of long commands, which the server interrupts while other clients change the queue.
 //!
-//! Owns the table of changes. The test combines each change with each command in `rows`. A turn is the part of a
-//! command between two interruptions; the test limits the work of each turn, and checks the queue after each turn. At
-//! the end, the test checks the number of turns and the reply. The test fails if a kind of long command or deferred
-//! work does not occur.
+//! Owns the table of changes. The test combines each change with each command in `rows`. The test limits the work
+//! between two interruptions, and checks the queue after each interruption. At the end, the test checks the number of
+//! interruptions and the reply. The test fails if a kind of long command or deferred work does not occur.
 
 pub mod pieces;
 mod rows;
@@ -16,7 +15,7 @@ use super::*;
 use crate::engine::{Event, JobId, Limits, State, DEFERRED};
 use rows::{Row, ROWS};
 
-/// The maximum work of a turn in engine steps, for two variants of the test.
+/// The maximum work between two interruptions, in engine steps, for two variants of the test.
 const FEW: u64 = 3;
 const MORE: u64 = 40;
 
@@ -256,7 +255,7 @@ impl World {
             peer.expect("an existing client").received.extend(out.chunks().flatten());
         }
         self.seen.extend(self.engine.deferred_kinds().map(str::to_owned));
-        // A complete check of the queue takes much longer than a turn.
+        // A complete check of the queue takes much longer than one part of a command.
         self.deliveries += 1;
         if self.is_checked && (self.deliveries < 8 || self.deliveries % 8 == 0) {
             self.engine.check();
@@ -399,8 +398,7 @@ const CHANGES: [WorldChange; 25] = [
     }),
 ];
 
-/// Executes the command of a row with a limited number of steps in each turn. Applies the change before the turn with
-/// index `at`.
+/// Executes a row's command in parts of at most `steps` engine steps, and applies the change before the part `at`.
 fn execute_row(row: &Row, (what, change): WorldChange, used: bool, (at, steps): (usize, u64)) -> BTreeSet<String> {
     let mut world = World::new(used);
     let request = (row.begin)(&mut world).map(|bytes| world.decode(world.requester, &bytes));

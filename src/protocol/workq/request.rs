@@ -50,8 +50,8 @@ fn request(name: CommandName, command: Command, data: Body) -> Decoded<Request> 
 }
 
 impl WithData {
-    /// Returns the complete request. `is_whole` is `false` if CR LF did not follow the data. `data` is `None` if memory
-    /// was exhausted.
+    /// Returns the complete request. `is_whole` is `true` if CR LF follows the data. `data` is `None` if memory was
+    /// exhausted.
     fn with_data(self, is_whole: bool, data: Option<Body>) -> Decoded<Request> {
         let command = match (self.command, &data) {
             _ if !is_whole => Command::Refused(self.error),
