@@ -1,7 +1,7 @@
 //! The queue engine: a state machine without sockets, files, locks, threads, a clock or a source of randomness.
 //!
-//! Owns every job, tube and client, and all rules about them. A *verb* is a method of [`Engine`] for a request. A verb
-//! takes the client, typed arguments and the time, returns a result, and appends [`Event`]s for other clients. The
+//! Owns every job, tube and client, and all rules about them. A *verb* is a method of [`Engine`] that executes a
+//! request. It takes a client, arguments and the time, returns a result, and appends [`Event`]s for other clients. The
 //! caller must take these events ([`Engine::take_event`]) before the next verb or tick. [`Engine::tick`] processes
 //! expired timers. Each verb or tick can change [`Engine::next_deadline`], so the caller reads the deadline after each
 //! call, and ticks when the deadline has passed. A late tick does not extend a reservation.

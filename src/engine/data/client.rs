@@ -121,7 +121,7 @@ pub struct ClientState {
     pub(in crate::engine) waiting: Option<Waiting>,
     /// The number of the current wait or idle period. The client is queued in a tube if its watch has the same number.
     pub(in crate::engine) wait: u32,
-    /// The rank of the wait or idle period among the waits of all clients. Smaller means longer.
+    /// The value of [`Clients::waits`] when the wait or idle period began.
     pub(in crate::engine) since: u64,
     pub(in crate::engine) queued: bool,
     pub(in crate::engine) search: Option<Box<Search>>,

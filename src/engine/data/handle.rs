@@ -29,7 +29,7 @@ pub type ClientHandle = Handle<OfClient>;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handle<K> {
     pub(in crate::engine) number: u32,
-    /// The number of owners up to and including this one.
+    /// The ordinal of this owner among the successive owners of the number.
     pub(in crate::engine) birth: u32,
     kind: PhantomData<K>,
 }

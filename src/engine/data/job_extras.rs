@@ -359,7 +359,7 @@ impl ExtrasStore {
         }
     }
 
-    /// Attaches `client` to the job with these extras. `list` contains the client's attachments.
+    /// Attaches `client` to the job that the extras `number` belong to. `list` contains the client's attachments.
     pub fn attach(&mut self, number: u32, client: u32, list: &mut List) {
         self.edit(number, |extras| {
             extras.rare_mut();
@@ -417,8 +417,8 @@ impl ExtrasStore {
         list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
     }
 
-    /// Returns the client's attachment to these extras. Searches the client's `list`, because the list of a job's
-    /// clients can be very long.
+    /// Returns the client's attachment to the extras `number`. Searches the client's `list`, because the list of a
+    /// job's clients can be very long.
     pub fn find_attached(&self, number: u32, list: &List) -> Option<u32> {
         let next = |member: &u32| Some(self.attachments.0[*member as usize].of_client.next).filter(|next| *next != NIL);
         let mut members = std::iter::successors(list.first(), next);

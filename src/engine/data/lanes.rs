@@ -25,7 +25,7 @@ pub(in crate::engine) struct SharedKey {
 }
 
 impl SharedKey {
-    /// Adds a job with this limit to the reserved jobs, or subtracts it. Returns the new value of `blocked` if the
+    /// Counts a job with this limit as reserved, or no longer as reserved. Returns the new value of `blocked` if the
     /// value has changed.
     pub fn count(&mut self, limit: u32, is_reserved: bool) -> Option<bool> {
         let count = self.bounds.entry(limit).or_default();

@@ -73,17 +73,17 @@ impl PastJob {
 
 /// The number of points in the chart of the last hour.
 pub const POINTS: usize = 240;
-/// The time that a point covers, in seconds.
+/// The length of the period that a point of the chart covers, in seconds.
 pub const POINT_SECONDS: u64 = 15;
 
-/// Statistics of the whole queue for [`POINT_SECONDS`].
+/// Statistics of the whole queue for a period of [`POINT_SECONDS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Point {
-    /// The number of ready jobs at the start of the point.
+    /// The number of ready jobs at the start of the period.
     pub ready: u64,
-    /// The number of jobs completed during the point.
+    /// The number of jobs completed in the period.
     pub done: u64,
-    /// The number of failed tries during the point.
+    /// The number of failed tries in the period.
     pub failed: u64,
 }
 
@@ -101,7 +101,7 @@ pub struct Past {
     retries: u64,
     /// The bytes charged for the history.
     memory: u64,
-    /// The values at the start of each point, where `done` and `failed` are totals since the server started.
+    /// The values at the start of each period. `done` and `failed` are totals since the server started.
     points: Vec<Point>,
     point: usize,
     pub(in crate::engine) now: Time,
@@ -202,14 +202,14 @@ impl Past {
             + self.jobs.iter().filter_map(|job| job.reason.as_ref()).map(|reason| reason.len() as u64).sum::<u64>()
     }
 
-    /// Returns a point that begins now, with totals in `done` and `failed`.
+    /// Returns a point whose period begins now, with totals in `done` and `failed`.
     fn new_point(&self, ready: u64) -> Point {
         let count = |verdict| self.recorded[verdict as usize];
         let failed = count(Verdict::Failed) + count(Verdict::Buried) + self.retries;
         Point { ready, done: count(Verdict::Done), failed }
     }
 
-    /// Starts the point that contains `now`. Also adds the points since the last call, in which nothing happened.
+    /// Starts the period that contains `now`. Also adds a point for each period without activity since the last call.
     #[cold]
     pub fn begin_point(&mut self, now: Time, ready: u64) {
         const POINT: u64 = POINT_SECONDS * 1_000_000_000;

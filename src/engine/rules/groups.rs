@@ -94,8 +94,8 @@ impl Engine {
         self.changed(Change::Shrunk { slot, bytes });
     }
 
-    /// Ends all memberships of the job in `slot`, which is about to be removed. The end of the last member of a group
-    /// also ends all existing waits for all members. Returns the new counts for the log.
+    /// Ends all memberships of the job in `slot`, which is about to be removed. The end of a group's last member also
+    /// ends all existing waits for all members of the group. Returns the new counts for the log.
     pub(in crate::engine) fn end_membership(&mut self, slot: u32) -> Vec<LoggedGroup> {
         if !self.store.jobs.get(slot).is_tied() {
             return Vec::new();

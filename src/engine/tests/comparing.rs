@@ -34,7 +34,7 @@ pub fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &S
         answer = Answer::Is(engine.next_deadline() > now);
     }
     if let (Some(client), Answer::Waiting) = (call.waiter(), &answer) {
-        answer = told_at_once(client, &mut events, engine);
+        answer = immediate_answer(client, &mut events, engine);
     }
     if let Call::Flush(..) = call {
         // The engine flushes jobs in queue order, but the model does not.
@@ -56,7 +56,7 @@ pub fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &S
 }
 
 /// Removes the event that a waiting client received, and converts it to the answer of a call that returns immediately.
-fn told_at_once(client: ClientId, events: &mut Vec<Event>, engine: &Engine) -> Answer {
+fn immediate_answer(client: ClientId, events: &mut Vec<Event>, engine: &Engine) -> Answer {
     let Some(place) = events.iter().position(|event| event.client() == client) else { return Answer::Waiting };
     match events.remove(place) {
         Event::Reserved { job, .. } => {

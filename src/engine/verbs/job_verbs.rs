@@ -327,7 +327,7 @@ impl Engine {
     /// Measures the time since the reservation of the job in `slot`.
     pub(in crate::engine) fn count_run(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
-        // The start is computed from the end of the reservation, which does not exist.
+        // The start of a reservation without an end is unknown.
         if job.due == Time::NEVER {
             return;
         }

@@ -237,8 +237,8 @@ impl Engine {
         true
     }
 
-    /// Removes the job with these extras, because no client will query the outcome. A reserved job is removed when the
-    /// reservation ends.
+    /// Removes the job that the extras `number` belong to, because no client will query the outcome. A reserved job is
+    /// removed when the reservation ends.
     fn orphan(&mut self, number: u32) {
         if self.store.extras.is_left(number) {
             return;
@@ -275,7 +275,7 @@ impl Engine {
     }
 
     /// Ends the wait of the client that submitted a job with [`Engine::run`], because the last try ended without an
-    /// outcome. Removes the job, whose extras have this number.
+    /// outcome. Removes the job that the extras `number` belong to.
     pub(in crate::engine) fn end_run(&mut self, number: u32) {
         let mut clients = self.store.extras.attached(number);
         let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;
@@ -287,7 +287,7 @@ impl Engine {
         self.take_back(number);
     }
 
-    /// Removes the job with these extras, if no client will query the outcome.
+    /// Removes the job that the extras `number` belong to, if no client will query the outcome.
     fn take_back(&mut self, number: u32) {
         if let Some(slot) = self.store.extras.orphaned(number) {
             self.remove_job(slot, Outcome::Gone);

@@ -131,7 +131,7 @@ impl Model {
         }
     }
 
-    /// Counts an event of the job in its tube, if there is memory for the tube's first measurement.
+    /// Counts an event in the job's tube, if there is memory for the tube's first measurement.
     pub(super) fn note_event(&mut self, id: JobId, which: fn(&mut TubeEvents) -> &mut u64) {
         let tube = self.job(id).expect("a job").tube;
         self.note_time(tube, None, None);
@@ -432,7 +432,7 @@ impl Model {
         self.extended.tags.get(&id).and_then(|tags| tags.expires).is_some_and(|expires| expires <= now)
     }
 
-    /// Returns `true` if the job's key is not used in that tube, by another job or by an ended job.
+    /// Returns `true` if no other job and no ended job in `tube` has the job's key.
     pub(super) fn may_move(&self, id: JobId, tube: Name, now: Time) -> bool {
         let Some((key, _)) = self.extended.tags.get(&id).and_then(|tags| tags.key) else { return true };
         self.keyed(tube, key).is_none_or(|other| other == id) && self.ended_key(tube, key, now).is_none()
