@@ -349,7 +349,7 @@ impl<'a> Reading<'a> {
 
     /// Reports a loss of records. `in_segment` is `true` if the segment that was read last is damaged.
     fn damage(&mut self, problem: String, in_segment: bool) {
-        // The lost records may include the start record of another process.
+        // The lost records may include the start record of another process, so the writer of later records is unknown.
         self.epoch = None;
         self.found_problem(problem);
         if in_segment {

@@ -313,7 +313,8 @@ impl Wal {
     }
     /// Enters [`Health::Failing`]. No other function does so while the server runs.
     fn fail(&self, access: &impl JournalAccess, error: &io::Error) {
-        // Call `give_up` before the log fails: a failing log releases replies, which a shared storage must prevent.
+        // Call `give_up` first. A failing log releases replies, but a server with a shared storage must not reply after
+        // a disk error.
         self.storage.give_up(error);
         let was = access.with(|journal, _| {
             journal.set_health(Health::Failing);

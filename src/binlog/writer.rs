@@ -120,7 +120,6 @@ impl Writer {
         self.demanded = u64::MAX;
     }
 
-    /// Returns `true` if a sync is due.
     pub fn is_unsynced(&self) -> bool {
         self.written.position > self.synced.position
             && (self.mode != SyncMode::Never || self.synced.position < self.demanded)

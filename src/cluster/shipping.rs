@@ -262,7 +262,6 @@ impl Shipper {
         self.lease.end();
     }
 
-    /// Ends the lease if `result` is an error.
     fn local<T>(&self, result: io::Result<T>) -> io::Result<T> {
         result.inspect_err(|error| self.give_up(error))
     }

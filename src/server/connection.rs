@@ -130,7 +130,6 @@ pub enum Next {
     Close,
 }
 
-/// The result of executing a batch of requests.
 struct Batch {
     /// Determines how the connection continues after the last request.
     flow: Flow,

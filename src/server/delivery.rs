@@ -338,7 +338,6 @@ impl Outbox {
         (state.holds == 0 && !state.awaiting_space).then(|| state.length() + self.stream.unsent())
     }
 
-    /// Makes the owner check the connection again.
     pub fn wake_owner(&self) {
         self.owner.send(Message::Resume(self.token));
     }
@@ -523,7 +522,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns an outbox, and the socket of its peer.
     fn pair() -> (Arc<Outbox>, mio::net::UnixStream) {
         let poll = mio::Poll::new().expect("a poller");
         let (inbox, _) = crossbeam_channel::unbounded();

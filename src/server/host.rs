@@ -168,7 +168,7 @@ pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError
 }
 
 /// Creates the last directory of `path`, accessible only to its owner. Does not create parents, because a missing
-/// parent indicates a typing error or an unmounted disk.
+/// parent indicates a typo or an unmounted disk.
 fn make_folder(path: &Path, owner: Option<(Uid, Gid)>) -> io::Result<()> {
     let owner = owner.filter(|_| geteuid().is_root()).map(|(user, group)| (user.as_raw(), group.as_raw()));
     match FilePlace::find(path).and_then(|place| place.make_folder(owner)) {
@@ -219,7 +219,6 @@ fn become_user(name: &str, (user, group): (Uid, Gid)) -> Result<(), UserError> {
     system::set_groups(group).map_err(|error| fail("taking the groups", error))?;
     setgid(group).map_err(|error| fail("taking the group", error))?;
     setuid(user).map_err(|error| fail("taking the id", error))?;
-    // Root keeps its capabilities.
     if user.is_root() {
         return Ok(());
     }

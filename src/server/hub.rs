@@ -67,7 +67,7 @@ pub struct TurnScratch {
     /// The buffer for the replies to the commands that are being executed.
     pub out: Output,
     pub now: Time,
-    /// The number of connections among which the step budget of one turn is divided. 0 counts as 1.
+    /// The number of connections that share one budget of engine steps. 0 counts as 1.
     pub sharers: u64,
     /// The time that the thread last waited for the engine's lock. Only measured if slow commands are logged.
     pub locked: Duration,

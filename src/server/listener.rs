@@ -47,7 +47,6 @@ struct Acceptor<'a> {
     logged: [Option<Instant>; Refusal::Unauthenticated as usize + 1],
 }
 
-/// Accepts connections until the hub is stopping.
 pub fn run(listener: &Listener, wire: Wire, hub: &Arc<Hub>, threads: &Threads) {
     let mut acceptor =
         Acceptor { listener, wire, hub, threads, spare: listener.duplicate().ok(), logged: Default::default() };

@@ -593,7 +593,6 @@ mod tests {
         assert_eq!(client.write(commands).expect("room in the socket"), commands.len());
     }
 
-    /// Returns the number of bytes that the client has received.
     fn heard(client: &mut UnixStream) -> usize {
         client.read(&mut [0; 4096]).unwrap_or(0)
     }

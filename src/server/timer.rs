@@ -10,7 +10,7 @@ use super::hub::{Hub, TurnScratch};
 /// with few CPUs.
 const REST: Duration = Duration::from_micros(50);
 
-/// Minimum time between two checks for memory to return to the system.
+/// Minimum time between two checks for memory that can be returned to the system.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Length of the pause after an urgent return of memory, relative to the time that the return took. The pause is needed

@@ -61,7 +61,6 @@ pub fn configure(_is_limited: bool) {}
 #[cfg(target_env = "gnu")]
 pub const GIVE_BACK: Option<fn()> = Some(trim);
 
-/// Returns unused segments of `HEAP` to the system.
 #[cfg(target_env = "musl")]
 pub const GIVE_BACK: Option<fn()> = Some(|| HEAP.give_back());
 

@@ -31,8 +31,8 @@ const SEAL: usize = 64 * 1024;
 /// Maximum number of bytes per read, which can contain several records.
 const READ: usize = 64 * 1024;
 
-/// Maximum number of unsent bytes that the TLS layer has produced for a peer that does not read. Above that, the peer
-/// is disconnected.
+/// Maximum number of unsent bytes that the TLS layer has produced for a peer that does not read. If more bytes
+/// accumulate, the peer is disconnected.
 const MAX_PENDING: usize = 64 * 1024;
 
 thread_local! {

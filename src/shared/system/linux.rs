@@ -43,12 +43,10 @@ pub fn boot_time() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Returns `true` if the directory is in /proc.
 pub fn is_proc(folder: impl AsFd) -> nix::Result<bool> {
     Ok(fstatfs(folder)?.filesystem_type() == PROC_SUPER_MAGIC)
 }
 
-/// Creates an unnamed file in memory.
 pub fn nameless_file() -> io::Result<File> {
     Ok(memfd_create(c"beanpole", MFdFlags::MFD_CLOEXEC)?.into())
 }
