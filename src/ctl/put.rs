@@ -63,7 +63,7 @@ fn tags(call: &Call) -> Result<Vec<(&'static str, String)>> {
 }
 
 /// Returns `true` if the server supports a tag. Sends a `put` with a malformed tag, and a harmless command as the body.
-/// A server without tags executes the body, and therefore sends a second reply.
+/// A server that does not support tags executes the body, and therefore sends a second reply.
 pub fn knows(link: &mut Link, word: &str) -> Result<bool> {
     const BODY: &str = "list-tube-used";
     const END: &str = "no-such-command";

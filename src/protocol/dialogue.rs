@@ -220,7 +220,7 @@ impl Request {
         self.stage != Stage::New
     }
 
-    /// Returns the rest of an operation that must be completed even if the client has disconnected, or `None`.
+    /// Returns the rest of an operation, if the operation must be completed even after the client has disconnected.
     pub fn into_operation(self) -> Option<LongCommand> {
         if self.stage != Stage::Begun {
             return None;

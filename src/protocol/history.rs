@@ -11,7 +11,7 @@ const STEPS_PER_JOB: u64 = 2;
 /// The progress of a search that starts with the newest job in the history.
 #[derive(Debug)]
 pub struct HistoryWalk {
-    /// The search continues with the history numbers below this number.
+    /// The search continues with entries whose history numbers are below this number.
     before: u64,
     /// The maximum number of jobs still to be found.
     left: usize,

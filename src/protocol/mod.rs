@@ -297,7 +297,7 @@ trait ProtocolCommand {
         false
     }
 
-    /// Returns the rest of an operation that must be completed even if the client has disconnected, or `None`.
+    /// Returns the rest of an operation, if the operation must be completed even after the client has disconnected.
     fn into_operation(self) -> Option<LongCommand>
     where
         Self: Sized,

@@ -51,7 +51,7 @@ pub const LOCAL_CONNECTIONS: usize = 8;
 /// The minimum value of `max_memory`, in bytes. With less memory, a queue could hardly store any jobs.
 pub const LEAST_MEMORY: u64 = 1 << 20;
 
-/// The maximum default of `max_connections`, because each connection uses kernel memory.
+/// The default of `max_connections` does not exceed this number, because each connection uses kernel memory.
 pub const MAX_DEFAULT_CONNECTIONS: usize = 1_000_000;
 
 /// The default of `max_memory` as a fraction of the available memory (numerator and denominator). The rest is left for
@@ -127,13 +127,13 @@ pub struct Config {
     pub gearman: Vec<Address>,
     /// Addresses to listen on for Workq clients.
     pub workq: Vec<Address>,
-    /// The port of addresses in `gearman` without a port. 0 means any free port.
+    /// The port for addresses in `gearman` that specify no port. 0 means any free port.
     pub gearman_port: u16,
-    /// The port of addresses in `workq` without a port. 0 means any free port.
+    /// The port for addresses in `workq` that specify no port. 0 means any free port.
     pub workq_port: u16,
     /// Addresses to listen on for HTTP.
     pub http: Vec<Address>,
-    /// The port of addresses in `http` without a port. 0 means any free port.
+    /// The port for addresses in `http` that specify no port. 0 means any free port.
     pub http_port: u16,
     /// A file whose first line is the token that HTTP clients must send. `None` means that no token is required.
     pub http_token: Option<PathBuf>,
@@ -150,7 +150,7 @@ pub struct Config {
     pub lease_limit: u32,
     /// The number of sleeping Gearman workers that a new job wakes. 0 means all.
     pub worker_wakeup: u32,
-    /// The port of addresses in `listen` without a port. 0 means any free port.
+    /// The port for addresses in `listen` that specify no port. 0 means any free port.
     pub port: u16,
     /// The mode of Unix socket files, such as `0o666`.
     pub socket_mode: u32,

@@ -146,7 +146,7 @@ impl Settings {
 /// Parses the arguments of a command line, without the program name. Returns a one-line error for an invalid argument.
 pub fn parse(arguments: &[String]) -> Result<Action, String> {
     let (given, free) = words::read(arguments.to_vec(), &|name, is_letter, _| Flag::find(&OPTIONS, name, is_letter))?;
-    // As in beanstalkd, `help` or `version` takes effect, whichever comes first, even in a bundle of letters.
+    // As in beanstalkd, the first of `help` and `version` takes effect, even among bundled letters such as `-vh`.
     match given.iter().find(|given| given.long == "help" || given.long == "version") {
         Some(given) => return Ok(if given.long == "help" { Action::Help } else { Action::Version }),
         None if !free.is_empty() => return Err(stray_argument(&free[0], arguments)),

@@ -228,7 +228,7 @@ fn bury(args: &mut Args) -> Option<Command> {
     Some(Command::Bury { id, pri, dead_from })
 }
 
-/// Parses the ID and the optional progress of a `touch`. The total must be at least 1 and at least the progress.
+/// Parses the ID and the optional progress of a `touch`. The progress must not exceed the nonzero total.
 fn touch(args: &mut Args) -> Option<Command> {
     let id = args.id()?;
     let progress = args.or(None, |args| {

@@ -29,7 +29,7 @@ pub trait HttpAction: Send {
         None
     }
 
-    /// Returns the operation that must be completed even if the client disconnects, or `None`.
+    /// Returns the operation, if the operation must be completed even after the client has disconnected.
     fn into_operation(self: Box<Self>) -> Option<LongCommand> {
         None
     }

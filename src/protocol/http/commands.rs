@@ -29,7 +29,7 @@ const DEFAULT_TTR: u64 = 60;
 /// The error that a standby server returns for requests about the queue.
 pub const STANDING_BY: &str = "this server stands by; another one is active";
 
-/// Names the missing object in a 404 error: no such job exists, or a client has reserved the job.
+/// Describes the job in the 404 error of a command if the job does not exist or a client has reserved the job.
 const FREE_JOB: &str = "job that nobody has reserved";
 
 pub fn health(_: &mut Arguments) -> Parsed {

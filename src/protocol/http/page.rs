@@ -18,7 +18,7 @@ pub const PAGE: &[u8] = &{
 
 const SOURCE: &[u8] = include_bytes!("page.html");
 
-/// Copies `source` to `page`, without leading tabs and comment lines. Returns the length of the copy in bytes.
+/// Copies `source` to `page`, and omits indentation and comment lines. Returns the length of the copy in bytes.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     let (mut from, mut to) = (0, 0);

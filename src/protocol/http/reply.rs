@@ -89,7 +89,7 @@ pub fn failure(out: &mut Output, failure: &Failure, request: &RequestHead) -> Fl
     whole(out, failure.status, Kind::Json, body, request)
 }
 
-/// Appends the reply to a request without the required rights. `awaits_body` is `true` if the body has not been read.
+/// Appends the reply to a client that lacks a required right. `awaits_body` is `true` if the body has not been read.
 pub fn denied(out: &mut Output, denied: Denied, need: Need, awaits_body: bool, request: &RequestHead) -> Flow {
     let (status, text) = match denied {
         Denied::Forbidden => {

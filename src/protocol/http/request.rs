@@ -21,8 +21,8 @@ pub const MAX_HEAD: usize = 8 * 1024;
 /// Maximum size of a JSON body, in bytes. Larger jobs require another protocol.
 pub const MAX_BODY: usize = 1 << 20;
 
-/// Maximum size of a body that is accepted even if memory is exhausted, in bytes. Sufficient for all requests that free
-/// memory.
+/// Maximum size of a body that is accepted even if memory is exhausted, in bytes. Sufficient for requests whose
+/// execution frees memory.
 const SHORT_BODY: u64 = 4 * 1024;
 
 const MAX_HEADERS: usize = 64;
