@@ -105,7 +105,7 @@ pub enum Deferred {
     /// A tube has ready jobs and waiting clients. Other clients get no jobs of the tube until the waiting clients are
     /// served.
     Serve(TubeHandle),
-    /// Clients wait for the outcome of this job, and the job was buried.
+    /// The job was buried, and clients that wait for the end of the job must be notified.
     Buried(JobId),
     /// Clients wait for the outcome of a finished job. The job's extras stay until every client has been notified.
     Notify {

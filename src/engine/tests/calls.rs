@@ -60,7 +60,7 @@ pub enum Call {
         ttr: Span,
         tags: JobTags,
     },
-    /// Reserves one more job of a batch.
+    /// Reserves one more job for a batch.
     ReserveMore(ClientId),
     /// Sets whether the client chooses tubes at random.
     Weighted(ClientId, bool),

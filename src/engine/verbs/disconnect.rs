@@ -33,8 +33,7 @@ impl Engine {
         }
     }
 
-    /// Continues to disconnect `client`. The order of released jobs is the same as if all jobs were released in a
-    /// single call.
+    /// Continues to disconnect `client`. Releases the jobs in the order of priority and ID, even over several calls.
     pub(in crate::engine) fn disconnect_on(&mut self, client: ClientId, now: Time) -> Progress {
         loop {
             let state = &mut self.clients[client];

@@ -112,7 +112,7 @@ impl Engine {
         let idle_state = std::mem::take(&mut self.clients[client].idle_state);
         self.grant(client, slot, Cause::Reserve, now);
         if let IdleState::Notified(tube) = idle_state {
-            // Another ready job of the tube may be left, but only this client has been notified of the jobs.
+            // More jobs may be ready in this tube or in the notified tube, but only this client was notified.
             let taken = self.store.jobs.get(slot).tube;
             self.serve(taken, now);
             if tube != taken && tube != NIL {

@@ -9,7 +9,7 @@ enum Alarm {
     Tube(Name),
     /// The time to live of a job ends.
     Life(JobId),
-    /// The key of an ended job, which had this ID, expires.
+    /// The key of the ended job with this ID expires.
     Key(JobId),
     /// A schedule is due or retried.
     Schedule(JobId),
