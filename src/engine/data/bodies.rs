@@ -67,7 +67,7 @@ pub struct Bodies {
     pub spare: u64,
     /// Removed bodies that are still shared by unsent replies.
     in_flight: VecDeque<InFlight>,
-    /// The total length of the bodies in `in_flight`, as of the last check of each body.
+    /// The total length of the bodies in `in_flight`. Bodies that are no longer shared count until their next check.
     pub in_flight_bytes: u64,
     /// The total length of all stored bodies in bytes.
     pub held: u64,

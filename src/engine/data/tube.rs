@@ -125,7 +125,8 @@ pub struct Tube {
     /// `true` if the tube stays open even if unused and empty.
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
-    /// `true` while waiting clients are being served, over several calls. Other clients then get no jobs of the tube.
+    /// `true` while waiting clients are served over several calls. Until the end, other clients get no jobs of the
+    /// tube.
     pub(in crate::engine) serving: bool,
     pub(in crate::engine) pause: Option<Box<Pause>>,
     /// The measurements, which start with the first reserved job.

@@ -41,7 +41,7 @@ pub enum Change {
     /// The reservation of the job ended without an outcome, which counts as a timeout.
     Expire(u32),
     Lease(u32),
-    /// The log has no record of the job, and must store the job in its current state.
+    /// The job must be added to the log, in its current state.
     Adopt(u32),
     /// A worker reported the outcome of the job, which has ended or is retried.
     Outcome {

@@ -120,7 +120,7 @@ impl Engine {
         self.agenda.deadlines.set(TimerKey::Extras, next);
     }
 
-    /// Processes the time to live that ends next, of any job.
+    /// Processes the earliest end of a time to live.
     pub(in crate::engine) fn extras_due(&mut self, now: Time) {
         let (_, number) = self.store.extras.ends.first().expect("a time to live that ends");
         let slot = self.store.extras.get(number).slot;
