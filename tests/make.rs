@@ -16,8 +16,8 @@ fn script(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Runs `pkg/toolchain` with fake `cargo` and `tools` in addition to the programs in `path`. Returns the success and
-/// the output.
+/// Runs `pkg/toolchain` with a fake `cargo`, the fake programs `tools`, and the real programs in `path`. Returns `true`
+/// on success, and the output.
 fn toolchain(cargo: &str, tools: &[(&str, &str)], path: &str) -> (bool, String) {
     let folder = Folder::new();
     tools.iter().for_each(|(name, text)| script(&folder.file(name), text));
@@ -75,7 +75,7 @@ fn uninstall_removes_all_installed_files() {
     let program = odd.join("beanpole");
     assert!(Command::new("cp").arg(PROGRAM).arg(&program).status().expect("cp").success());
     let root = odd.join("root");
-    // make expands dollar signs.
+    // Escapes dollar signs for make.
     let escaped = |path: &Path| path.display().to_string().replace('$', "$$");
     let arguments = |word: &str| {
         vec![
@@ -123,8 +123,8 @@ fn a_debian_package_is_built_in_its_own_directory() {
     assert_eq!(String::from_utf8_lossy(&run.stdout), shown, "{}", String::from_utf8_lossy(&run.stderr));
 }
 
-/// Files outside the staging directory have the modification time of the checkout and modes that depend on the umask.
-/// Two builds of the same commit would differ.
+/// Packages must contain only files from the staging directory. Other files have the modification time of the checkout
+/// and modes that depend on the umask, so two builds of the same commit would differ.
 #[test]
 fn packages_contain_only_files_with_the_time_of_the_commit() {
     let settings = fs::read_to_string("pkg/nfpm.yaml").unwrap();

@@ -76,7 +76,7 @@ fn the_man_page_has_every_option_and_no_other() {
     };
     let mut problems = of(&expected, &found, "not in the man page");
     problems.extend(of(&found, &expected, "only in the man page"));
-    // Options mentioned outside their own section must exist too.
+    // Options that other sections mention must exist as well.
     for line in page.lines().filter(|line| line.starts_with('.')) {
         let mut words = line.split(' ').peekable();
         while let Some(word) = words.next() {
@@ -104,7 +104,7 @@ fn the_man_page_has_every_default_and_bound() {
         let figures = words(opt.help).filter(|word| word.starts_with(|letter: char| letter.is_ascii_digit()));
         problems
             .extend(figures.filter(|figure| !told.contains(figure)).map(|figure| format!("--{}: {figure}", opt.long)));
-        // A default that is not a number must appear in the page word for word.
+        // If a default is not a number, the page must contain the same words.
         if let Some((_, rest)) = opt.help.split_once("(default") {
             let default = rest.trim_start_matches(':').split([',', ';', ')']).next().unwrap_or_default().trim();
             if !text.replace('\n', " ").contains(default) {
@@ -174,7 +174,7 @@ fn the_help_matches_the_table() {
     assert_eq!(help, format!("{}\n{}", usage(), beanpole::internals::ctl::usage()));
     assert_eq!(help.lines().find(|line| line.len() > 100), None, "it fits 100 columns");
     let options = usage();
-    // `--help` prints the help of a long option on a separate line. Join both lines.
+    // `--help` prints the help of a long option on a separate line. Joins this line to the option.
     let options = options.replace(&format!("\n{:33}", ""), " ");
     let lines: Vec<&str> = options.lines().filter(|line| line.trim_start().starts_with('-')).collect();
     assert_eq!(lines.len(), OPTIONS.len());
@@ -297,7 +297,8 @@ fn unit_words(unit: &str, key: &str) -> BTreeSet<String> {
     lines.flat_map(str::split_whitespace).map(str::to_owned).collect()
 }
 
-/// A unit with `Conflicts=` stops the other unit whenever a package starts it, even if a condition prevents the start.
+/// A unit with `Conflicts=` stops the other unit whenever a package starts the unit, even if a condition prevents the
+/// start.
 #[test]
 fn no_unit_stops_another_one_with_jobs() {
     for unit in ["beanpole.service", "beanpole.socket", "beanstalkd.service", "beanstalkd.socket"] {
@@ -308,7 +309,7 @@ fn no_unit_stops_another_one_with_jobs() {
     }
 }
 
-/// After these errors, a restart would only fail again and fill the log.
+/// After a permanent error, a restart would only fail again and fill the log.
 #[test]
 fn the_units_do_not_restart_after_permanent_errors() {
     let page = read("man/beanpole.8");
@@ -334,7 +335,7 @@ fn the_services_have_the_same_settings() {
     }
 }
 
-/// A nested quotation on the same line would render incorrectly.
+/// If a quotation contained another quotation on the same line, the page would render incorrectly.
 #[test]
 fn no_quotation_contains_another() {
     let mut problems = Vec::new();
@@ -420,7 +421,7 @@ fn the_documented_segment_is_readable() {
     assert_eq!(client.figure("stats", "binlog-state").expect("statistics"), "ok");
     assert_eq!(client.figure("stats", "binlog-records-skipped").expect("statistics"), "0");
     let next = client.put(b"next", 0, 0, 60).expect("a job");
-    // The log was not closed cleanly, and the reserved IDs can have been assigned. The server therefore skips them.
+    // The log was not closed cleanly, and the reserved IDs may have been assigned. The server therefore skips them.
     assert_eq!(next, (1 << 20) + 1);
     assert!(read("man/beanpole-binlog.5").contains("IDs up to 1048576 may be assigned"));
     let begun = fs::read(folder.0.join("segment.0000000002")).expect("a second segment");
@@ -529,7 +530,7 @@ fn the_readme_s_program_runs() {
     assert!(squeezed(body).ends_with(&squeezed(&shown)), "the README shows another program:\n{shown}");
 }
 
-/// Returns the required heading of a command in the man page of the protocol.
+/// Returns the required heading of a command in the protocol's man page.
 fn command_heading(row: &CommandRow) -> String {
     let mut heading = format!(".It Ic {}", row.word.trim());
     let arguments = row.arguments.replace(['<', '>'], "");

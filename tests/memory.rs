@@ -1,5 +1,4 @@
-//! Tests that the memory account includes everything the real program reads, including incomplete input on many
-//! connections.
+//! Tests that the program's memory account includes all received data, including incomplete input on many connections.
 //!
 //! A new protocol must add its input to [`inputs`]. `tests/tls/memory.rs` covers TLS.
 
@@ -20,16 +19,16 @@ struct Input {
     name: &'static str,
     bytes: Vec<u8>,
     connections: usize,
-    /// The server retains the received bytes, and the account must show at least half of them.
+    /// `true` if the server keeps the received bytes. The memory account must then show at least half of them.
     is_kept: bool,
 }
 
-/// Describes an incomplete input, which the server must retain.
+/// Returns an incomplete input. The server keeps the bytes until the rest arrives.
 fn half(name: &'static str, connections: usize, bytes: impl Into<Vec<u8>>) -> Input {
     Input { name, bytes: bytes.into(), connections, is_kept: true }
 }
 
-/// Describes a complete input, which the server answers or refuses.
+/// Returns a complete input. The server replies or refuses the input.
 fn whole(name: &'static str, connections: usize, bytes: impl Into<Vec<u8>>) -> Input {
     Input { name, bytes: bytes.into(), connections, is_kept: false }
 }
@@ -134,7 +133,7 @@ fn every_input_is_charged_as_it_arrives() {
             let growth = Growth::begin(&daemon);
             let streams: Vec<TcpStream> = (0..input.connections).map(|_| connect(&daemon, wire)).collect();
             for mut stream in &streams {
-                // The server can refuse the input and close the connection before the write completes.
+                // The server may refuse the input and close the connection before the write completes.
                 let sent = stream.write_all(&input.bytes);
                 assert!(sent.is_ok() || !input.is_kept, "{what}: {sent:?}");
             }
@@ -165,7 +164,7 @@ fn reloading_the_access_file_leaks_no_memory() {
     std::fs::write(&path, &right).expect("a file");
     let daemon = Daemon::start(&["-t", "2", "--access", path.to_str().expect("a name")]);
     let growth = Growth::begin(&daemon);
-    // A truncated file, followed by many invalid lines.
+    // A file that was truncated and then filled with many invalid lines.
     let wrong = right.clone() + &"half a line\n".repeat(100_000);
     for round in 1..=10 {
         for (text, answer) in [(&wrong, "keeping the previous"), (&right, "configuration files reloaded")] {

@@ -1,4 +1,4 @@
-//! Runs the commands of beanpole-migrate(7) verbatim, with the original if it is installed.
+//! Runs the commands of beanpole-migrate(7) verbatim, with beanstalkd if it is installed.
 
 mod daemon;
 
@@ -77,7 +77,7 @@ fn migrating_in_place_and_back_keeps_every_job() {
     let variables = |pid: u32| [("DIR", dir.clone()), ("PORT", address.port().to_string()), ("OLD", pid.to_string())];
     let block = &commands("FROM BEANSTALKD, IN PLACE")[0];
     let ours = Run::new(block, &variables(old.pid()));
-    // The commands wait until the old process no longer exists. The test must reap its child for that.
+    // Reaps the old process, because the commands wait until the process no longer exists.
     wait_until("the old one has ended", || !old.runs());
     let mut moved = client(address);
     assert_eq!(moved.peek(id).unwrap().body, b"hello");

@@ -1,8 +1,8 @@
 //! Runs clients of all three protocols concurrently against one real server. The clients send batches of random
 //! commands for the same few jobs.
 //!
-//! The replies are not checked. The queue's invariants must hold after each step, and in the end the server must serve
-//! new clients and close all connections.
+//! Ignores the replies. The queue's invariants must hold after each step. In the end, the server must serve new clients
+//! and close all connections.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -44,7 +44,7 @@ impl Random {
         TUBES[self.below(3) as usize]
     }
 
-    /// Returns the ID of a recent job, which can be deleted.
+    /// Returns the ID of a recent job, which may have been deleted.
     fn job(&mut self, step: u64) -> u64 {
         step.saturating_sub(self.below(12)).max(1)
     }
@@ -142,9 +142,9 @@ impl Talker {
         Talker { stream, reader }
     }
 
-    /// Shuts down the connection and waits until the server closes it.
+    /// Shuts down the connection and waits until the server closes its side.
     fn end(self, how: Shutdown) {
-        // The connection can be closed already.
+        // The connection may be closed already.
         let _ = self.stream.shutdown(how);
         self.reader.join().expect("a connection that ends");
     }

@@ -1,11 +1,10 @@
-//! Plays the recorded conversations against the original daemons, whose behavior they describe.
+//! Plays the recorded conversations against beanstalkd and gearmand, whose behavior the conversations describe.
 //!
 //! Run `cargo test --test oracle -- /usr/bin/beanstalkd` or `-- /usr/sbin/gearmand`. The program's name selects the
 //! conversations. Each conversation gets a new daemon on its own Unix socket or port. Expected failures are listed with
 //! their reasons in `differences.txt`. A listed conversation that passes is an error, unless the reason begins with
-//! "Sometimes".
-//! The tests use real time, and ages are reported in whole seconds. A failed conversation is therefore repeated without
-//! parallel load and must pass twice.
+//! "Sometimes". The tests use real time, and ages are reported in whole seconds. Under load, a conversation can fail by
+//! chance. It is then repeated without parallel load and must pass twice.
 
 mod script;
 
@@ -20,7 +19,7 @@ use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use script::{load, run, Connection, Conversation, Sockets, Wire};
 
-/// Number of conversations played in parallel. Conversations mostly wait.
+/// Number of conversations played in parallel. Most conversations wait most of the time.
 const THREADS: usize = 16;
 
 /// Host name in the handles of gearmand's jobs.
@@ -71,7 +70,7 @@ impl Daemon {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Another process can have answered on the port. Check that the daemon still runs.
+        // The reply may come from another process on the same port. Checks that the daemon still runs.
         let ended = daemon.child.try_wait().expect("our own child").is_some();
         (!ended).then_some(daemon)
     }
@@ -98,7 +97,7 @@ fn beanstalkd(program: &str, folder: &Path, number: usize, max_job_size: Option<
 /// Returns a command that starts gearmand with the conversation's settings. By default, each job wakes one worker, as
 /// in beanpole.
 fn gearmand(program: &str, folder: &Path, number: usize, conversation: &Conversation) -> (Command, Door) {
-    // Each daemon gets its own address, which keeps parallel daemons from getting the same port.
+    // Each daemon gets its own address, because parallel daemons could otherwise choose the same port.
     let host = Ipv4Addr::new(127, 77, (number / 250) as u8, (number % 250) as u8 + 1);
     let free = TcpListener::bind((host, 0)).and_then(|listener| listener.local_addr()).expect("a free port");
     let mut command = Command::new(program);
@@ -164,8 +163,8 @@ fn converse_in(
     run(conversation, &mut world)
 }
 
-/// Compares a result with the list of expected differences. Returns an error if a conversation failed unexpectedly or
-/// passed although it is listed.
+/// Compares a result with the list of expected differences. Returns an error for an unlisted failure, and for a listed
+/// conversation that passed.
 fn judge(conversation: &Conversation, result: Result<(), String>, reason: Option<&String>) -> Result<(), String> {
     let Conversation { title, place, .. } = conversation;
     match (result, reason) {

@@ -56,7 +56,7 @@ const USAGE: &str = "usage: powercut --program=PATH [--seed=N] [--restarts=N] [-
 
 const RESTARTS: u64 = 4000;
 
-/// The number of cuts in one generation of a history, and the number of generations.
+/// The number of simulated power cuts and kills in each generation of a history, and the number of generations.
 const CUTS: usize = 12;
 const GENERATIONS: usize = 3;
 
@@ -66,9 +66,9 @@ struct Plan {
     seed: u64,
     restarts: u64,
     only: Option<String>,
-    /// Checks that count as failures although they are disabled by default.
+    /// Checks that are disabled by default, but whose failures count in this run.
     also: Vec<Check>,
-    /// A recorded trace and a cut in the trace to repeat.
+    /// A recorded trace to repeat, and a cut in the trace.
     again: Option<(PathBuf, Cut)>,
 }
 
@@ -98,8 +98,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> Option<Plan> {
     plan.program.is_file().then_some(plan)
 }
 
-/// The working directory, removed when dropped. A file system in memory is preferred, because `disk.rs` simulates the
-/// losses.
+/// The working directory, removed on drop. Prefers a file system in memory, because `disk.rs` simulates the losses.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -142,8 +141,8 @@ fn choose(events: &[trace::Event], random: &mut Random, kind: Kind) -> Vec<Cut> 
         cuts.push(Cut { count, end, seed: random.next() >> 32 });
     }
     if kind == Kind::Failing {
-        // After a kill, data that a failed sync lost can still be read from the page cache. No later sync reports the
-        // loss.
+        // After a kill, data lost by a failed sync is still in the page cache, and no later sync reports the loss. The
+        // last cut is therefore a power failure.
         cuts.last_mut().expect("a cut").end = End::PowerCut;
     }
     cuts
@@ -166,7 +165,7 @@ fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report
         let recorded = history.record(last);
         let told = !history.problems.is_empty();
         report().live(&mut history, generation);
-        // A client without a reply has already recorded a problem. Ignore the resulting error.
+        // A client that got no reply has already recorded a problem. Ignores the resulting error.
         let recorded = if told && recorded.is_err() { None } else { recorded? };
         let Some(path) = recorded else { break };
         let events = trace::read(&path)?;

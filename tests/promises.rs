@@ -49,7 +49,7 @@ fn table() -> Vec<Promise> {
     .collect()
 }
 
-/// Calls `look` with the path and text of every Rust file below `folder`.
+/// Calls `look` with the path and the text of each Rust file in `folder` and its subdirectories.
 fn each_source(folder: &Path, look: &mut impl FnMut(&str, &str)) {
     for entry in fs::read_dir(folder).expect("a folder of the repository") {
         let path = entry.expect("an entry").path();

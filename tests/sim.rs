@@ -6,7 +6,7 @@
 //! `predicted` predicts the replies to beanstalk clients, and `books` records which jobs must exist.
 //!
 //! `make sim SEED=n STEPS=n` plays one seed, and `make sim` plays new seeds for a while. A failing history is reduced
-//! to the relevant actions and printed as a conversation as far as possible.
+//! to the relevant actions, and printed in the syntax of conversations as far as possible.
 
 #[path = "sim/action.rs"]
 mod action;
@@ -61,11 +61,12 @@ use predicted::{only_different, Predicted};
 const SEEDS: u64 = 60;
 const STEPS: usize = 300;
 
-/// One in this many new seeds is played for `LONG` steps, because some defects need a queue with a long history.
+/// One of this many new seeds is played for `LONG` steps, because some defects appear only in a queue with a long
+/// history.
 const LONG_ONE_IN: u64 = 400;
 const LONG: usize = 100_000;
 
-/// A seed without extensions and crashes, whose server drains several times.
+/// A seed for a world without extensions and crashes, in which the server drains several times.
 const SEED_WITH_DRAINS: u64 = 7;
 
 fn configured(name: &str) -> Option<u64> {
@@ -108,7 +109,7 @@ fn seeds_that_failed_in_the_past_pass() {
     }
 }
 
-/// If the server stopped accepting jobs after its first drain, the rest of a long history would test little.
+/// After each drain, the server must accept jobs again. Otherwise, the rest of a long history would test little.
 #[test]
 fn a_long_world_accepts_jobs_after_each_drain() {
     let played = must_pass(SEED_WITH_DRAINS, 8000);
@@ -135,7 +136,7 @@ fn simultaneous_deadlines_can_be_handled_in_any_order() {
     let mut ways = due(5).tick(later, 1000).expect("not too many");
     only_different(&mut ways);
     assert_eq!(ways.len(), 120);
-    // With a limit of 100, the result must be `None` instead of a part of the 120 possible orders.
+    // With 120 possible orders and a limit of 100, the result must be `None`, not a part of the orders.
     assert!(due(5).tick(later, 100).is_none());
 }
 

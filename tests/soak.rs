@@ -25,7 +25,7 @@ use soak::{beanstalk, extensions, gearman, operator, workq};
 /// Permitted growth of the memory between the first part and the end, in bytes, in addition to 30 %.
 const SLACK: u64 = 8 << 20;
 
-/// Signals the clients to stop.
+/// A flag that makes the clients stop.
 #[derive(Default)]
 pub struct Stage(AtomicBool);
 
@@ -39,7 +39,7 @@ impl Stage {
     }
 }
 
-/// The number of jobs that the clients of one kind have completed.
+/// The number of jobs completed by the clients of one kind.
 #[derive(Default)]
 pub struct Done(AtomicU64);
 
@@ -56,13 +56,13 @@ impl Done {
 /// Returns the values that must not grow: resident bytes, descriptors, threads, and bytes of the log.
 fn figures(server: &Daemon, folder: &Path) -> [u64; 4] {
     let sizes = std::fs::read_dir(folder).expect("the log's folder").map(|entry| {
-        // The server can have removed the file.
+        // The server may have removed the file.
         entry.expect("an entry").metadata().map_or(0, |file| file.len())
     });
     [server.rss(), server.open_files() as u64, server.threads(), sizes.sum()]
 }
 
-/// Returns the first address of the server whose name has the given prefix and suffix.
+/// Returns the first address of the server that has the given prefix and suffix in the list of listeners.
 fn address(server: &Daemon, begin: &str, end: &str) -> SocketAddr {
     let fits = |name: &String| name.strip_prefix(begin)?.strip_suffix(end)?.parse().ok();
     server.names().iter().find_map(fits).unwrap_or_else(|| panic!("{begin}...{end} in {:?}", server.names()))

@@ -1,8 +1,8 @@
 //! Checks the structure and the style of the code.
 //!
 //! Owns the rules of ARCHITECTURE.md: permitted imports between modules, no import cycles between the files of a
-//! module, names that pure modules must not use, and the maximum length of functions and files. Rules must not be
-//! circumvented: if a rule is too strict, change the rule here and state the reason.
+//! module, names that pure modules must not use, and the maximum length of functions and files. Do not circumvent a
+//! rule that is too strict: change the rule in this file and state the reason.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -20,7 +20,7 @@ const MAX_FILE: usize = 600;
 /// Maximum number of columns of a comment. rustfmt limits the columns of code.
 const MAX_COLUMNS: usize = 120;
 
-/// A doc comment with at most this many words is assumed to repeat the name.
+/// A doc comment with at most this many words probably only repeats the name.
 const IDLE_DOC: usize = 4;
 
 const FOLDERS: [&str; 4] = ["src", "tests", "benches", "examples"];
@@ -137,7 +137,7 @@ const OWNERS: [&str; 6] = ["agenda", "clients", "limits", "news", "store", "tube
 
 struct Source {
     path: PathBuf,
-    /// The text before the tests of the file.
+    /// The text of the file before its tests.
     code: String,
     text: String,
 }
@@ -226,7 +226,8 @@ fn public_types_have_unique_names() {
                 && words.next().is_some_and(|word| ["struct", "enum", "trait", "type"].contains(&word));
             let Some(name) = words.next().filter(|_| is_type) else { continue };
             let owner = owners.entry(name.to_owned()).or_insert_with(|| source.path.clone());
-            // Protocols use the same type names deliberately. For example, each has a `Decoder` and a `Request`.
+            // Different protocols can use the same type names. For example, each protocol has a `Decoder` and a
+            // `Request`.
             if room(owner) != room(&source.path) {
                 problems.push(format!("{}:{number}: {name} is also in {}", source.path.display(), owner.display()));
             }
@@ -241,7 +242,7 @@ fn pure_modules_use_nothing_impure() {
     let mut problems = Vec::new();
     for source in pure {
         for (number, line) in statements(&source.code) {
-            // The engine has a directory with the same name as a crate.
+            // Ignores `log` as a part of a path, because the engine has a directory with the same name as a crate.
             let line = line.replace("::log::", "::");
             if let Some(word) = IMPURE.iter().find(|word| line.contains(*word)) {
                 problems.push(format!("{}:{number}: {word} in a pure room", source.path.display()));
@@ -301,8 +302,8 @@ fn only_one_module_depends_on_the_operating_system() {
         "fsync(",
         "fdatasync(",
     ];
-    // `shared/system` contains the calls of the operating system. `process/mod.rs` needs a constructor that depends on
-    // the C library.
+    // `shared/system` contains all system-specific calls. `process/mod.rs` needs a constructor that depends on the C
+    // library.
     let is_exempt = |path: &Path| room(path) == "shared/system" || path.ends_with("process/mod.rs");
     let mut problems = Vec::new();
     for source in sources("src").into_iter().filter(|source| !is_exempt(&source.path)) {
@@ -499,7 +500,7 @@ fn files_of_the_engine_name_the_owners_they_touch() {
         let touched: Vec<&str> = OWNERS.into_iter().filter(touches).collect();
         let named = source.text.lines().find_map(|line| line.strip_prefix("//! Touches: ")?.strip_suffix('.'));
         let named: Vec<&str> = named.into_iter().flat_map(|names| names.split(", ")).collect();
-        // Files in `engine/data` define the fields, and `engine/mod.rs` uses all of them.
+        // Excludes files in `engine/data`, which define the fields, and `engine/mod.rs`, which uses all of them.
         let name = module(&source.path);
         if name != "engine" && !name.starts_with("engine/data") && touched != named {
             problems.push(format!("{}: touches {touched:?} and names {named:?}", source.path.display()));

@@ -39,7 +39,7 @@ mod tls {
     struct CertificateSpec<'a> {
         /// The base name of the files `NAME.pem` and `NAME.key`.
         name: &'a str,
-        /// The name of the signing certificate, which is `name` for a self-signed certificate.
+        /// The name of the signing certificate. Equals `name` if the certificate is self-signed.
         by: &'a str,
         subject: &'a str,
         /// The subject alternative name, for example `DNS:localhost`. Empty for an authority.
@@ -76,7 +76,8 @@ mod tls {
         let (ca, ca_key) = (format!("{by}.pem"), format!("{by}.key"));
         let mut sign = vec!["x509", "-req", "-in", &request, "-out", &pem, "-extfile", "extensions"];
         if expired {
-            // openssl 3.0 cannot set the start of the validity. A certificate that is not valid yet is also invalid.
+            // Ends the validity before its start, because openssl 3.0 cannot set the start. Servers and clients must
+            // also refuse such a certificate.
             sign.extend(["-days", "-1"]);
         } else {
             sign.extend(["-days", "3"]);
@@ -178,8 +179,8 @@ mod tls {
         [output.stdout, output.stderr].iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
     }
 
-    /// Runs `openssl s_client` and returns its output. Each step is an input line and the output to wait for before the
-    /// next step. The lines `R` and `K` are commands to openssl.
+    /// Runs `openssl s_client` and returns its output. Each step is an input line, and the output to wait for before
+    /// the next step. The input lines `R` and `K` are commands to openssl.
     fn s_client_steps(folder: &Folder, address: &str, version: &str, steps: &[(&str, &str)]) -> String {
         let mut command = Command::new("sh");
         command.args(["-c", r#"exec openssl s_client -connect "$0" "$1" 2>&1"#, address, version]);
@@ -193,7 +194,7 @@ mod tls {
                 said.push(char::from(byte[0]));
             }
         };
-        // `s_client` reads its input after the handshake.
+        // Waits for the end of the handshake, because `s_client` reads its input only then.
         hear(if version == "-tls1_2" { "Extended master secret" } else { "Verification" });
         for (line, answer) in steps {
             let _ = pipe.write_all(line.as_bytes());

@@ -135,7 +135,7 @@ fn with_four_threads() {
     every_reply_in_its_place(&["-t", "4"]);
 }
 
-/// Some replies wait for the log.
+/// With a log, some replies wait until a record is written.
 #[test]
 fn with_a_log() {
     let folder = Folder::new();

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use crate::daemon::{wait_until, Daemon};
 use crate::wire::{calm, Wire};
 
-/// Long enough for a busy machine to notice activity in time, and short enough for a test.
+/// Long enough for a busy machine to process the activity in time, and short enough for a test.
 const TIMEOUT: [&str; 2] = ["--idle-timeout", "3"];
 
 /// Returns the server's log line about a dropped client.
@@ -61,7 +61,7 @@ fn clients_that_wait_hold_jobs_or_send_occasionally_stay() {
     speaks.put(b"new", 60);
     assert_eq!(waits.job().1, b"new");
     holds.ask(&format!("delete {id}"), "DELETED");
-    // Sends ECHO_REQ and expects ECHO_RES. The submitter has received a reply to its submission before.
+    // Sends ECHO_REQ and expects ECHO_RES. One of the clients must first read the reply to its submission.
     for client in [&mut sleeps, &mut submits] {
         client.write_all(b"\0REQ\0\0\0\x10\0\0\0\x02on").expect("a connection");
         let mut client = Wire::of(client.try_clone().expect("a connection"));

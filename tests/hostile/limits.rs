@@ -1,5 +1,5 @@
-//! Tests the limits on connections, descriptors, tubes and watched tubes. Reaching a limit must refuse only the
-//! affected command or connection.
+//! Tests the limits on connections, descriptors, tubes and watched tubes. At a limit, the server must refuse only the
+//! command or connection that would exceed the limit.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ fn one_connection_too_many() {
     for number in 0..20 {
         let mut refused = Wire::to(&daemon);
         if number % 2 == 1 {
-            // Most clients send a command before they read.
+            // Real clients usually send a command before they read.
             refused.send("list-tube-used\r\n");
         }
         refused.expect("OUT_OF_MEMORY");
@@ -95,7 +95,7 @@ fn few_files() -> Option<Daemon> {
     limited.then_some(daemon)
 }
 
-/// Sends a command and returns `true` if the server admitted the client.
+/// Reads the reply to a command. Returns `true` if the server admitted the client.
 fn is_let_in(client: &mut Wire) -> bool {
     match client.line().as_str() {
         "USING default" => true,
@@ -135,7 +135,7 @@ fn no_files_left() {
 
 /// Replaces an admitted client with a new one.
 fn daemon_client(inside: &mut Vec<Wire>, daemon: &Daemon) -> beanpole::Client {
-    // The most recently refused client uses the reserved descriptor for a short time.
+    // The server uses its reserved descriptor for a short time to refuse a client.
     at_rest(daemon);
     let open = daemon.open_files();
     drop(inside.pop());
@@ -163,7 +163,7 @@ fn no_files_left_for_a_while() {
     calm(&daemon);
 }
 
-/// If the system's limit allows fewer connections than `--max-connections`, additional clients get the usual refusal.
+/// If the system's limit permits fewer connections than `--max-connections`, excess clients must get the usual refusal.
 #[test]
 fn more_connections_than_files() {
     let script = "ulimit -n 100; exec \"$0\" \"$@\"";
@@ -230,8 +230,8 @@ fn too_many_connections_from_one_address() {
     });
 }
 
-/// The last connections are reserved for local clients. An operator must be admitted although remote clients use all
-/// other connections.
+/// The last connections are reserved for local clients. A local operator must be admitted although remote clients use
+/// all other connections.
 // Tests promise P23.
 #[test]
 fn some_connections_are_reserved_for_unix_sockets() {

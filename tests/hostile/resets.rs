@@ -9,7 +9,7 @@ use crate::wire::{allow_files, at_rest, calm, figure, put, served, stat, Dice, S
 
 const STORM: usize = 500;
 
-/// The number of connections with pending replies, which is lower because each uses kernel memory.
+/// The number of connections with pending replies. Low, because each of these connections uses kernel memory.
 const PENDING: usize = 100;
 
 fn connect(daemon: &Daemon, count: usize) -> Vec<Wire> {
@@ -44,7 +44,8 @@ fn resets_while_waiting() {
     calm(&daemon);
 }
 
-/// Half of the clients are sent a job while their connections are reset. No job must be lost or delivered twice.
+/// The server delivers jobs to half of the clients while their connections are reset. No job must be lost or delivered
+/// twice.
 #[test]
 fn resets_during_deliveries() {
     let daemon = Daemon::start(&["-t", "2"]);
@@ -115,7 +116,7 @@ fn resets_during_puts() {
     calm(&daemon);
 }
 
-/// Counters shared by the threads of [`resets_amid_deliveries`].
+/// The state shared by the threads of [`resets_amid_deliveries`].
 #[derive(Default)]
 struct Counts {
     put: AtomicU64,
@@ -129,13 +130,13 @@ impl Counts {
     }
 }
 
-/// Repeatedly connects, requests a job, and disconnects in various ways. A client without a timeout must not receive
-/// TIMED_OUT, because the reply would belong to an earlier connection.
+/// Repeatedly connects, requests a job, and disconnects in different ways. A client that waits without a timeout must
+/// not receive TIMED_OUT, which would be the reply to an earlier connection.
 fn churn(daemon: &Daemon, counts: &Counts, seed: u64) {
     let mut dice = Dice::new(seed);
     let mut observer = daemon.client();
     while counts.go_on() {
-        // Waits until the server has closed most connections, because too many open connections would exceed its limit.
+        // Waits until the server has closed most connections. More connections would exceed the server's limit.
         wait_until("there are few", || figure(&mut observer, "stats", "current-connections") < 300);
         let mut clients: Vec<Wire> = (0..32).map(|_| Wire::to(daemon)).collect();
         clients.iter_mut().for_each(|client| client.send("reserve\r\n"));
@@ -153,8 +154,8 @@ fn churn(daemon: &Daemon, counts: &Counts, seed: u64) {
     }
 }
 
-/// Puts jobs in bursts, which lets one batch of commands serve many workers. Deletes the remaining jobs to make workers
-/// wait again.
+/// Puts jobs in bursts, so that one batch of commands serves many workers. Deletes the remaining jobs, so that the
+/// workers wait again.
 fn produce(daemon: &Daemon, counts: &Counts, seed: u64) {
     let mut dice = Dice::new(seed);
     let mut producer = Wire::to(daemon);
@@ -183,7 +184,8 @@ fn take_one(client: &mut Wire) -> bool {
     true
 }
 
-/// Opens connections that can reuse the slots of closed ones. Each must receive a job and nothing else.
+/// Opens connections that can reuse the slots of closed connections. Each new connection must receive a job and nothing
+/// else.
 fn bystand(daemon: &Daemon, counts: &Counts) {
     while counts.go_on() {
         let mut worker = Wire::to(daemon);
@@ -211,7 +213,7 @@ fn resets_amid_deliveries() {
         }
         std::thread::sleep(Duration::from_secs(3));
         drop(stop);
-        // Put jobs until the bystanders have finished.
+        // Puts jobs until the bystanders have finished.
         let mut producer = Wire::to(daemon);
         while !threads.iter().all(|thread| thread.is_finished()) {
             producer.put(b"x", 600);

@@ -1,4 +1,5 @@
-//! Stops the server process for a while, like a debugger, a full disk of the host, or a suspended laptop.
+//! Stops the server process for some time. A debugger, a full disk of the host or a suspended laptop have the same
+//! effect.
 //!
 //! When the server continues, several deadlines have passed. All replies must be correct at the time they are sent.
 
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 use crate::daemon::{wait_until, Daemon};
 use crate::wire::{calm, figure, put, stat, Wire};
 
-/// Number of reservations that expire during a stall, which exceeds what the server handles in one turn.
+/// Number of reservations that expire during a stall. The server cannot handle that many before it serves other
+/// clients.
 const MANY: usize = 15_000;
 
 /// Number of clients that hold a job and send a command immediately after the stall.
@@ -23,8 +25,8 @@ fn stall(daemon: &Daemon, length: Duration) {
     daemon.thaw();
 }
 
-/// Runs a scene with a given time to run in seconds. The stall takes `asleep` of that time. If the machine is too busy
-/// for the rest of the scene, the scene is repeated with a longer time to run.
+/// Runs a scene with increasing times to run. The stall takes `asleep` of the time to run, in seconds. If the machine
+/// is too busy to finish the scene in the remaining time, the scene is repeated with a longer time to run.
 fn play(asleep: impl Fn(u32) -> Duration, scene: impl Fn(&Daemon, u32)) {
     for ttr in [2, 4, 8, 16, 32, 64] {
         let daemon = Daemon::start(&[]);
@@ -71,7 +73,7 @@ fn all_wait(daemon: &Daemon, ttr: u32, count: u64) {
     }
 }
 
-/// The holder is the first waiting client and must get the expired job back as a new reservation.
+/// The holder of the job is also the first waiting client, and must get the expired job back as a new reservation.
 #[test]
 fn a_stall_past_the_deadline_of_the_first_waiting_holder() {
     play(over, |daemon, ttr| {
@@ -90,7 +92,8 @@ fn a_stall_past_the_deadline_of_the_first_waiting_holder() {
     });
 }
 
-/// Another client is first and must get the expired job. The holder must keep waiting without a warning.
+/// Another client is the first waiting client and must get the expired job. The holder must continue to wait, without a
+/// warning.
 #[test]
 fn a_stall_past_the_deadline_of_a_holder_that_waits_behind_others() {
     play(over, |daemon, ttr| {
@@ -109,7 +112,7 @@ fn a_stall_past_the_deadline_of_a_holder_that_waits_behind_others() {
     });
 }
 
-/// The timeout of the holder's wait has passed too. The holder's job has expired, and the reply must be TIMED_OUT.
+/// The holder's wait has timed out, and its job has expired. The reply must be TIMED_OUT.
 #[test]
 fn a_stall_past_the_deadline_and_the_timeout() {
     play(over, |daemon, ttr| {
@@ -149,7 +152,7 @@ fn a_stall_past_the_warning_only() {
 }
 
 /// Many reservations have expired when the server continues, and some holders send commands immediately. The server
-/// must not warn a client about a job that it no longer holds. All jobs must become ready.
+/// must not warn a client about a job that the client no longer holds. All jobs must become ready.
 #[test]
 fn a_stall_past_many_deadlines() {
     // The holders wait for one second after the stall.
@@ -160,7 +163,7 @@ fn a_stall_past_many_deadlines() {
         (0..MANY).for_each(|_| assert!(crowd.line().starts_with("INSERTED ")));
         crowd.send("reserve\r\n".repeat(MANY));
         (0..MANY).for_each(|_| assert_eq!(crowd.job().1, b"x"));
-        // The holders reserve last. Their jobs therefore expire after all others.
+        // The holders reserve last, so their jobs expire after all other jobs.
         let mut holders: Vec<(Wire, u64)> = (0..HOLDERS).map(|_| holder(daemon, ttr)).collect();
         for (holder, _) in &mut holders {
             holder.ask("watch b", "WATCHING 2");

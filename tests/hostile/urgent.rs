@@ -1,4 +1,4 @@
-//! Tests TCP urgent data, which beanstalkd does not read and which makes it poll continuously.
+//! Tests TCP urgent data. beanstalkd does not read urgent data and polls continuously instead.
 
 use crate::daemon::{Daemon, Signal};
 use crate::wire::{at_rest, calm, Wire};
@@ -23,7 +23,7 @@ fn many_urgent_bytes_of_an_idle_client() {
         client.send_urgent();
     }
     calm(&daemon);
-    // All urgent bytes except the last can have become part of the ordinary data.
+    // All urgent bytes except the last may have become part of the ordinary data.
     client.send("\r\nlist-tube-used\r\n");
     client.skip_to("USING default");
     calm(&daemon);
@@ -49,7 +49,8 @@ fn urgent_bytes_of_a_client_that_waits_for_a_job() {
     calm(&daemon);
 }
 
-/// A read stops before an urgent byte even if more data follows. The server is stopped while the data arrives.
+/// A read stops before an urgent byte even if more data follows. To make all data arrive first, the test stops the
+/// server.
 #[test]
 fn commands_behind_an_urgent_byte_are_answered() {
     let daemon = Daemon::start(&[]);
@@ -61,13 +62,13 @@ fn commands_behind_an_urgent_byte_are_answered() {
     client.send("list-tube-used\r\n");
     daemon.signal(Signal::SIGCONT);
     client.expect("USING default");
-    // The reply shows whether the server treats the urgent byte as part of the line. Both behaviors are valid.
+    // The server may treat the urgent byte as part of the line or ignore it. The reply shows the server's choice.
     let answer = client.line();
     assert!(["USING default", "UNKNOWN_COMMAND"].contains(&answer.as_str()), "{answer}");
     calm(&daemon);
 }
 
-/// A body is read differently from a line.
+/// The server reads a body in a different way than a line.
 #[test]
 fn an_urgent_byte_within_a_body() {
     let daemon = Daemon::start(&[]);

@@ -1,7 +1,7 @@
 //! Tests clients that read their replies slowly or not at all.
 //!
-//! The total size of a client's unsent replies must be limited, regardless of the client's commands and of the
-//! duration.
+//! The total size of a client's unsent replies must be limited, whatever commands the client sends and however long it
+//! stays connected.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -89,7 +89,7 @@ fn open_with_a_full_window() {
     reads_late(false);
 }
 
-/// The client half-closes the connection and then disappears. Unread data turns its close into a reset.
+/// The client half-closes the connection and then closes it. Unread data turns the close into a reset.
 #[test]
 fn half_closed_with_a_full_window_then_disconnected() {
     let daemon = Daemon::start(&[]);
@@ -104,7 +104,7 @@ fn half_closed_with_a_full_window_then_disconnected() {
     calm(&daemon);
 }
 
-/// Sends commands repeatedly until an idle server has stopped reading. Returns the number of accepted bytes.
+/// Sends commands repeatedly until the server is idle and has stopped reading. Returns the number of accepted bytes.
 fn stuff(daemon: &Daemon, stream: &mut TcpStream, commands: &[u8]) -> usize {
     stream.set_nonblocking(true).expect("a connection");
     let (mut sent, mut at_last_rest) = (0, None);
@@ -146,7 +146,7 @@ fn clients_that_never_read() {
     }
 }
 
-/// The client reads slowly and always has unread replies. The server must release replies that were sent.
+/// The client reads slowly and always has unread replies. The server must release the memory of replies that were sent.
 #[test]
 fn a_client_that_reads_slowly_for_long() {
     let daemon = Daemon::start(&[]);
@@ -157,7 +157,7 @@ fn a_client_that_reads_slowly_for_long() {
     let mut writer = stream.try_clone().expect("a connection");
     let sender = std::thread::spawn(move || writer.write_all(peeks(count).as_bytes()).expect("a connection"));
     let mut client = Wire::of(stream);
-    // The first pause lets unsent replies accumulate. The later pauses maintain the amount.
+    // During the first pause, unsent replies accumulate. During the later pauses, their amount stays constant.
     std::thread::sleep(Duration::from_millis(200));
     for round in 0..count / JOBS / 4 {
         read_all(&mut client, &replies, JOBS * 4);
@@ -205,7 +205,7 @@ fn is_dropped(daemon: &Daemon, reader: &TcpStream) -> bool {
     daemon.log().contains(&format!("{address}: dropped, since memory is short"))
 }
 
-/// While a deleted job's body is still being sent to a client, its memory must remain charged to the memory account.
+/// While the body of a deleted job is being sent to a client, the body must still be charged to the memory account.
 #[test]
 fn deleted_bodies_that_are_being_sent_are_charged() {
     const BODY: usize = 8 << 20;
@@ -213,13 +213,14 @@ fn deleted_bodies_that_are_being_sent_are_charged() {
     let body = vec![b'x'; BODY];
     let mut producer = Wire::to(&daemon);
     let mut slow: Vec<TcpStream> = Vec::new();
-    // The limit of 20 ends the loop on machines where filling the memory takes longer than a second.
+    // On a slow machine, memory may never be exhausted, because the server drops clients that have not read for a
+    // second. The limit of 20 then ends the loop.
     while slow.len() < 20 {
         producer.send(format!("put 0 0 60 {BODY}\r\n"));
         producer.send(&body);
         producer.send("\r\n");
         let line = producer.line();
-        // On a busy machine, the server can have dropped the first clients, as the log shows.
+        // On a busy machine, the server may have dropped the first clients, which the log shows.
         let held = |slow: &[TcpStream]| slow.iter().filter(|reader| !is_dropped(&daemon, reader)).count();
         if line == "OUT_OF_MEMORY" {
             assert!(slow.len() >= 4, "only {} bodies of 8 MiB in 40", slow.len());
@@ -255,8 +256,8 @@ fn unread_long_lists_are_charged() {
     (0..TUBES).for_each(|number| assert_eq!(operator.line(), format!("WATCHING {}", number + 2)));
     let length = 4 + "- default\n".len() + TUBES * 203;
     let mut readers = Vec::new();
-    // On slow machines, the server drops clients that do not read before memory is exhausted. The limit of 20 ends the
-    // loop.
+    // On a slow machine, the server drops clients that do not read before memory is exhausted. The limit of 20 then
+    // ends the loop.
     while readers.len() < 20 {
         let mut reader = narrow(&daemon);
         reader.write_all(b"list-tubes\r\n").expect("an open connection");
@@ -282,7 +283,7 @@ fn unread_long_lists_are_charged() {
     calm(&daemon);
 }
 
-/// When slow readers disconnect, the server must return their memory to the system.
+/// When slow readers disconnect, the server must return their replies' memory to the system.
 #[test]
 fn memory_is_released_when_readers_disconnect() {
     const READERS: usize = 60;
@@ -293,7 +294,7 @@ fn memory_is_released_when_readers_disconnect() {
     let commands = "peek-ready\r\n".repeat(9000);
     let mut readers: Vec<TcpStream> = (0..READERS).map(|_| narrow(&daemon)).collect();
     readers.iter_mut().for_each(|reader| reader.write_all(commands.as_bytes()).expect("an open connection"));
-    // Each client's replies exceed all buffers of the system and the server. Finally, all buffers are full.
+    // The replies for each client exceed all buffers of the system and the server. Waits until all buffers are full.
     let mut last = 0;
     wait_until("the server is at rest", || {
         let now = stat(&daemon, "cmd-peek-ready");

@@ -16,12 +16,12 @@ use socket2::SockRef;
 
 use crate::daemon::{wait_until, Daemon, PATIENCE};
 
-/// The number of checks before the server counts as idle.
+/// The number of consecutive checks after which the server is considered idle.
 const CHECKS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// Processor time that an idle server can use during all checks: a few clock ticks. A looping server uses much more or,
-/// on a busy machine, is always runnable.
+/// Processor time that an idle server can use during all checks: a few clock ticks. A server that loops uses much more
+/// or, on a busy machine, is always ready to run.
 const AT_REST: Duration = Duration::from_millis(30);
 
 /// A connection that reads lines and bodies.

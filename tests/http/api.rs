@@ -1,4 +1,4 @@
-//! Tests the HTTP API against a beanstalk client of the same queue.
+//! Tests the HTTP API. A beanstalk client of the same queue checks the effects.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use beanpole::{Address, Config};
 
 use crate::visitor::{serve, Visited};
 
-/// Returns the text of the value for a key that occurs only once in `json`.
+/// Returns the text of the value for `key`, which must occur only once in `json`.
 fn value<'a>(json: &'a str, key: &str) -> &'a str {
     let (_, rest) = json.split_once(&format!("\"{key}\":")).unwrap_or_else(|| panic!("no {key} in {json}"));
     rest.split([',', '}', ']']).next().expect("a value")
@@ -59,7 +59,7 @@ fn jobs_are_put_and_shown() {
 fn a_large_body_is_shown_partially_and_downloadable() {
     let visited = serve(|config| config.max_job_size = 300_000);
     let mut client = visited.client();
-    // The limit for bodies is in the middle of a two-byte character.
+    // The page of a job shows a part of the body, and this part ends in the middle of a two-byte character.
     let body = format!("x{}", "\u{e9}".repeat(100_000));
     client.put(body.as_bytes(), 0, 0, 60).expect("a job");
     let shown = visited.get("/api/jobs/1");
@@ -73,7 +73,7 @@ fn a_large_body_is_shown_partially_and_downloadable() {
 
 #[test]
 fn tubes_are_kicked_paused_cleared_and_moved() {
-    // A small step budget makes the requests take several turns.
+    // With a small step budget, the server serves other clients between the parts of a request.
     let visited = serve(|config| config.turn_steps = 40);
     let mut client = visited.client();
     client.use_tube("a").expect("a tube");
@@ -311,7 +311,7 @@ fn the_history_has_pages_and_a_chart_of_the_last_hour() {
     assert_eq!(seen, (11..=60).rev().collect::<Vec<_>>());
     let failed = visited.get("/api/history?tube=odd&failed=1&limit=1");
     assert_eq!((value(&failed, "id"), value(&failed, "verdict"), value(&failed, "tries")), ("57", "\"buried\"", "1"));
-    // The precision is one millisecond.
+    // Durations have a precision of one millisecond.
     assert!(["1.499", "1.500", "1.501"].iter().any(|ran| value(&failed, "ran").starts_with(ran)), "{failed}");
     assert_eq!(value(&failed, "reason"), "\"no such host\\nand more\"");
     assert_eq!(visited.get("/api/history?filter=none"), "{\"history\":[\n\n],\"next\":null}\n");

@@ -126,7 +126,7 @@ fn a_request_is_refused_before_its_body_is_sent() {
         // The server must skip the rest of the body and then parse the next request.
         visitor.send(&[b'['; 99_999]);
         assert_eq!(visitor.get("/healthz").status, 200, "{path}");
-        // A client that waits for permission to send the body can send it or not.
+        // A client that waits for permission to send the body may or may not send it.
         let expecting =
             format!("POST {path} HTTP/1.1\r\n{headers}\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
         visitor.send(expecting.as_bytes());
@@ -162,7 +162,7 @@ fn the_longest_idle_connections_are_closed_first() {
     assert_eq!(late.get("/healthz").status, 200);
 }
 
-/// Neither silent connections nor incomplete requests must delay the replies to other clients.
+/// Silent connections and incomplete requests must not delay the replies to other clients.
 #[test]
 fn health_is_reported_despite_silent_connections() {
     let visited = serve(|_| ());
@@ -175,7 +175,7 @@ fn health_is_reported_despite_silent_connections() {
             }
             silent.push(visitor);
         }
-        // The server can refuse new connections until it has closed the excess ones.
+        // The server may refuse new connections until it has closed the excess ones.
         while !visited.is_healthy() {
             std::thread::yield_now();
         }
@@ -192,7 +192,7 @@ impl Random {
     }
 }
 
-/// Returns the requests that a decoder finds when the bytes arrive in random pieces of at most `most` bytes.
+/// Decodes bytes that arrive in random pieces of at most `most` bytes. Returns the requests that the decoder finds.
 fn decode(bytes: &[u8], most: usize, chance: &mut Random) -> Vec<String> {
     let fingerprints = Engine::new(Limits::NONE).fingerprints();
     let limits =

@@ -100,7 +100,7 @@ fn every_reply_has_security_headers() {
     }
 }
 
-/// Returns the SHA-256 digest of a text in base64, computed with standard command-line tools.
+/// Returns the SHA-256 digest of a text in base64. Uses standard command-line tools to compute the digest.
 fn hash(text: &str) -> String {
     let line = "sha256sum | cut -c1-64 | tr a-f A-F | fold -w2 | while read -r byte; do printf \"\\\\$(printf %o 0x$byte)\"; done";
     let run = format!("{line} | base64");
@@ -121,15 +121,15 @@ fn the_page_s_policy_permits_only_its_style_and_script() {
         assert_eq!(hash(text), known, "the hash of the {tag} in src/protocol/http/page.rs");
         assert!(policy.contains(&format!("{tag}-src 'sha256-{known}'")), "{policy}");
     }
-    // The page's icon and its views are part of the page.
+    // The page's icon and the links between its views do not refer to other servers.
     let page = page.replacen("href=\"data:image/svg+xml,", "", 1).replace("href=\"#", "");
     for outside in ["src=", "href=\"", "@import", "url(", "innerHTML", "style=\"", "onclick", "document.write"] {
         assert!(!page.contains(outside), "{outside}");
     }
 }
 
-/// Runs the program until it listens or exits, and stops it. `visit` receives the HTTP port. Returns the beginning of
-/// the log, and the exit code if the program exited by itself.
+/// Runs the program and calls `visit` with the HTTP port when the program listens. Returns the beginning of the log,
+/// and the exit code if the program exited by itself.
 fn program(options: &[&str], visit: impl FnOnce(&str)) -> (String, Option<i32>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_beanpole"))
         .args(["-p", "0"])

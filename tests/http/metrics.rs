@@ -9,7 +9,7 @@ use beanpole::{Address, Server};
 
 use crate::visitor::serve;
 
-/// Checks the syntax of a metrics page and returns the samples by name and labels.
+/// Checks the syntax of a metrics page. Returns the samples by name and labels.
 fn samples(text: &str) -> BTreeMap<&str, f64> {
     let (mut found, mut family, mut seen) = (BTreeMap::new(), "", Vec::new());
     for line in text.lines() {
@@ -44,7 +44,7 @@ fn histograms_count_each_wait_and_each_run_in_its_bucket() {
     let visited = serve(|_| ());
     let mut client = visited.client();
     let pass = |seconds| visited.clock.advance(Duration::from_secs(seconds));
-    // The job becomes ready after 10 s and waits 14 s for its reservation. It is deleted 3 s after its last touch.
+    // The job becomes ready after 10 s, is reserved 14 s later, and is deleted 3 s after its last touch.
     let late = client.put(b"x", 0, 10, 60).expect("a job");
     pass(24);
     assert_eq!(client.reserve(Some(0)).expect("a reply").expect("a job").id, late);
@@ -52,8 +52,8 @@ fn histograms_count_each_wait_and_each_run_in_its_bucket() {
     client.touch(late).expect("it is held");
     pass(3);
     client.delete(late).expect("it is held");
-    // Only the first reservation counts as a wait. Kicked jobs do not count as waiting, and a deletion by another
-    // client does not count as a run.
+    // Only the first reservation of a job adds a wait time, and a kicked job adds none. A deletion by another client
+    // does not add a run time.
     let twice = client.put(b"x", 0, 0, 60).expect("a job");
     client.reserve(Some(0)).expect("a reply").expect("a job");
     client.release(twice, 0, 0).expect("it is held");
@@ -138,7 +138,7 @@ fn commands_of_all_protocols_are_counted() {
         let counted = (0..10_000).any(|_| told(wire.name(), command) == Some(1.0));
         assert!(counted, "{command}");
     }
-    // Metrics of disabled protocols must be absent.
+    // Metrics of disabled protocols must be missing.
     assert!(!serve(|_| ()).get("/metrics").contains("protocol=\"workq\",command"));
 }
 
@@ -251,7 +251,7 @@ fn some_of_very_many_tubes_are_omitted_unless_requested() {
     assert_eq!((told, found["beanpole_tubes_omitted"]), (300, 1701.0));
     assert_eq!(samples(&visited.get("/metrics?tube=t1999"))["beanpole_tube_jobs{tube=\"t1999\",state=\"ready\"}"], 1.0);
     assert_eq!(visited.visitor().get("/metrics?tube=none").status, 404);
-    // The page of all tubes takes several turns, during which other clients use the queue.
+    // Generating the page of all tubes takes long. The server must serve other clients in the meantime.
     let all = serve(|config| {
         config.protocols.http.metrics_tubes = 1_000_000;
         config.turn_steps = 100;

@@ -40,8 +40,8 @@ impl Visited {
         Visitor::to(self.server.address_of(Wire::Http).expect("an address"))
     }
 
-    /// Returns `true` if the server answers a health check. A server at its connection limit can refuse or reset the
-    /// connection.
+    /// Returns `true` if the server replies to a health check. At its connection limit, the server may refuse or reset
+    /// the connection.
     pub fn is_healthy(&self) -> bool {
         let address = self.server.address_of(Wire::Http).expect("an address");
         let Ok(mut stream) = TcpStream::connect(address) else { return false };
@@ -77,7 +77,7 @@ impl Visitor {
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
-        // The server can have closed the connection after an error.
+        // The server may have closed the connection after an error.
         let _ = self.0.get_mut().write_all(bytes);
     }
 
@@ -98,7 +98,7 @@ impl Visitor {
         self.reply_of(true)
     }
 
-    /// Like `reply`. `has_body` must be `false` for a reply to HEAD, which has a Content-Length but no body.
+    /// Reads a reply. `has_body` must be `false` for a reply to HEAD, which has a Content-Length but no body.
     pub fn reply_of(&mut self, has_body: bool) -> Reply {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {

@@ -101,7 +101,7 @@ class World:
             self.count += 1
             heapq.heappush(self.alarms, (time.monotonic() + want, self.count, connection))
         elif isinstance(want, bytes):
-            # The client sends half of a put and disconnects. The server can count the command.
+            # The client sends half of a put and disconnects. The server may count the command.
             line, _, body = want.partition(b"\r\n")
             self.history.append(Op(connection.name, time.monotonic(), line.decode(), body))
             try:

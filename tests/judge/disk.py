@@ -92,7 +92,7 @@ class Disk:
         if file:
             file.keep(writes)
         self.keep_names(changes)
-        # Syncs in progress have counted changes that are now removed from the lists.
+        # Adjusts the change counts of syncs in progress, because these changes are now removed from the lists.
         for key, (other, count, names) in self.begun.items():
             rest = max(0, count - writes) if other is file else count
             self.begun[key] = other, rest, max(0, names - changes)

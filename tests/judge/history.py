@@ -18,7 +18,7 @@ class Op:
     done: float = NEVER
     reply: str = ""
     data: bytes = b""
-    # The tube that the connection used, and the tubes that it watched.
+    # The tube used by the connection, and the tubes watched.
     used: str = "default"
     watched: frozenset = frozenset()
     end: float = NEVER
@@ -58,7 +58,7 @@ NAMES_JOB = {"delete", "release", "bury", "touch", "kick-job", "stats-job", "pee
 
 @dataclass
 class Mark:
-    """An event other than a command: `close` of a connection, `down` and `up` of the server, or `died`.
+    """An event other than a command: a connection was closed (`close`), the server was stopped or started (`down`, `up`), or exited by itself (`died`).
 
     For `down`, `how` is `stop`, `kill` or `power`. For `died`, `how` describes the cause if it is known."""
 
@@ -80,7 +80,7 @@ class Violation:
 
 
 def complete(history):
-    """Adds properties that follow from the order of the history: used and watched tubes, and the end of unanswered
+    """Adds properties that follow from the order of events: used and watched tubes, and the latest end of unanswered
     commands."""
     ops = [step for step in history if isinstance(step, Op)]
     ends = {}
@@ -119,7 +119,7 @@ def shown(step, start):
 
 
 def excerpt(history, violation, most=14):
-    """Returns the shortest excerpt of a history that shows a violation: the commands about the job, and the server's
+    """Returns a short excerpt of a history that shows a violation: the commands about the job, and the server's
     events."""
     witnesses = {id(step) for step in violation.witnesses}
     conns, steps = set(), []

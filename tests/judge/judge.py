@@ -35,8 +35,8 @@ FAULTS = ("kill", "power", "stop", "full", "clock")
 
 
 def window(promise, command):
-    """Returns the number of seconds of replies that a power failure can undo, by default derived from the server's
-    options -f and -F."""
+    """Returns the promise in seconds: a power failure can undo only replies that are more recent. By default, -f and -F
+    of the server decide."""
     if promise == "":
         words, promise = command.split(), "50"
         for place, word in enumerate(words):
@@ -65,7 +65,7 @@ def size_limit(world):
 
 
 def inspect(world, plan, client, kind):
-    """Waits until only silent clients remain, and lets one client check all jobs."""
+    """Waits until only silent clients remain, then lets one client check all jobs."""
     plan.over = True
     for connection in list(world.connections.values()):
         if not connection.name.startswith("sleeper"):
@@ -123,7 +123,7 @@ def scenes(args, world, chance, shim, deadline):
             world.up()
         server.full(False)
         inspect(world, plan, plan.inspector, "looks")
-        # Wait until no delay remains that the server stored with the old clock.
+        # Waits until every delay stored by the server with the old clock has ended.
         if fault in ("stop", "full") or fault == "clock" and server.stores:
             world.down("stop", chance)
             world.up()

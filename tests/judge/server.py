@@ -60,7 +60,7 @@ class Member:
 class Server:
     def __init__(self, command, scratch, shim, round_name):
         """Stores the configuration of a server. `command` can contain {port}, {dir} if the server stores jobs,
-        {round} for a name that is new in each round, and {node} for a pair of servers of which one is active."""
+        {round} for a name that is new in each round, and {node} for a pair of servers, only one of which is active."""
         self.command, self.shim, self.round = command, shim, round_name
         self.flag, self.clock = os.path.join(scratch, "full"), os.path.join(scratch, "clock")
         self.stores = "{dir}" in command
@@ -102,7 +102,7 @@ class Server:
         raise Gone(self.state() or "the server does not listen")
 
     def state(self):
-        """Returns a description of the exit if the server has exited."""
+        """Returns a description of the exit, or an empty string if the server runs."""
         status = self.active.process.poll()
         if status is None:
             return ""
@@ -136,7 +136,7 @@ class Server:
             os.unlink(self.flag)
 
     def set_clock(self, seconds):
-        """Sets the server's wall clock forward by a number of seconds. Overwrites the file in place, because the
-        server has mapped it."""
+        """Sets the server's wall clock forward by a number of seconds. Overwrites the file in place, because the server
+        maps the file into memory."""
         with open(self.clock, "r+b" if os.path.exists(self.clock) else "wb") as file:
             file.write(seconds.to_bytes(8, sys.byteorder, signed=True))

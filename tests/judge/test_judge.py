@@ -100,16 +100,16 @@ VIOLATIONS = [
 ]
 
 CORRECT = [
-    # An incomplete put has the same body, and so has a put that is answered later.
+    # An incomplete put, or a put without a reply yet, has the same body as the reserved job.
     'p 0.0 - put 5 0 2 9 ""\nq 0.2 0.6 put 5 0 2 0 "" => INSERTED 1\nw 0.3 0.4 reserve => RESERVED 1 0 ""',
     TAKEN + "w 0.4 0.5 delete 1 => DELETED\nw 0.6 0.7 peek 1 => NOT_FOUND",
-    # A waiting worker can receive the job before its producer receives the reply.
+    # A waiting worker may receive the job before the producer receives the reply.
     'w 0.0 0.4 reserve => RESERVED 1 1 "a"\np 0.3 0.5 put 5 0 2 1 "a" => INSERTED 1\n'
     'x 0.6 0.7 stats-job 1 => OK 9 "state: reserved;"',
-    # The next worker can receive its reply before the worker that releases the job.
+    # The next worker may receive its reply before the worker that releases the job.
     TAKEN + 'x 0.3 0.5 reserve => RESERVED 1 1 "a"\nw 0.4 0.6 release 1 5 0 => RELEASED\n'
     'w 0.7 0.8 touch 1 => NOT_FOUND',
-    # A command without a reply can have been executed or not.
+    # A command without a reply may have been executed.
     'p 0.0 - put 5 0 2 1 "a"\n-- 0.1 close p\nw 0.2 0.3 reserve => RESERVED 1 1 "a"',
     TAKEN + "w 0.4 - delete 1\n" + KILLED + GONE,
     TAKEN + "w 0.4 - delete 1\n" + KILLED + 'x 2.0 2.1 peek 1 => FOUND 1 1 "a"',
@@ -120,14 +120,14 @@ CORRECT = [
     TAKEN + '-- 0.5 close w\nx 0.6 0.7 reserve => RESERVED 1 1 "a"',
     TAKEN + 'x 2.2 2.4 reserve => RESERVED 1 1 "a"\nw 2.5 2.6 release 1 5 0 => NOT_FOUND',
     TAKEN + KILLED + 'x 2.0 2.1 reserve => RESERVED 1 1 "a"',
-    # The puts of two jobs overlap with the reservation, and a kick is in progress.
+    # Two puts are in progress while a job is reserved, and a kick is in progress.
     TWO + 'w 0.15 0.4 reserve => RESERVED 1 1 "a"',
     TAKEN + 'w 0.4 0.5 bury 1 5 => BURIED\nk 0.45 0.7 kick 1 => KICKED 1\nx 0.6 0.65 reserve => RESERVED 1 1 "a"',
     # A delay within the tolerance is not a violation.
     TAKEN + "x 3.0 3.1 stats-job 1 => OK 9 \"state: reserved;\"",
 ]
 
-# With a window of 50 ms, a power failure can undo only the recent commands.
+# With a promise of 50 ms, a power failure can undo only recent commands.
 RECENT = 'p 0.0 0.9 put 5 0 2 1 "a" => INSERTED 1\n'
 ALLOWED = [RECENT + CUT + GONE, RECENT + CUT + 'w 2.0 2.1 reserve => RESERVED 1 1 "a"',
            'p 0.0 0.1 put 5 0 9 1 "a" => INSERTED 1\np 0.2 0.9 delete 1 => DELETED\n' + CUT
@@ -148,7 +148,7 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(rules(PUT + "-- 3.0 down power\n-- 3.5 up\n" + GONE.replace("2.", "4."), 0.05), ["job lost"])
         self.assertEqual(rules(PUT + CUT + GONE, NEVER), [])
         self.assertEqual(rules(PUT + KILLED + GONE, NEVER), ["job lost"])
-        # A kick without a reply made the job ready.
+        # The job is ready because of a kick without a reply.
         kicked = TAKEN + "w 0.3 0.4 bury 1 5 => BURIED\nm 0.5 - kick 1\n"
         kicked += 'w 0.6 0.9 reserve-with-timeout 1 => RESERVED 1 1 "a"\n'
         self.assertEqual(rules(kicked + CUT + 'x 5.0 5.1 stats-job 1 => OK 9 "state: buried;"'), [])

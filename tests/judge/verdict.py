@@ -14,7 +14,7 @@ CHANGED = {"delete": "DELETED", "release": "RELEASED", "bury": "BURIED", "touch"
 
 @dataclass
 class Tolerances:
-    """Tolerances in seconds for actions that are too early or too late, and for exceeding the sync interval."""
+    """Tolerances in seconds: for events that are too early or too late, and for losses beyond the sync interval."""
 
     early: float = 0.02
     late: float = 1.5
@@ -26,7 +26,7 @@ class Tolerances:
 
 @dataclass
 class Job:
-    """The state of a job as far as replies determine it. `state` is empty if it is unknown."""
+    """The state of a job, as far as the replies determine it. `state` is empty if the state is unknown."""
 
     id: int
     put: Op
@@ -35,14 +35,14 @@ class Job:
     ttr: float
     body: bytes
     state: str = ""
-    # The time since which `state` is certain, and bounds on the end of the delay or the reservation.
+    # The time since which `state` is certain, and the earliest and latest end of the delay or the reservation.
     since: float = 0
     low: float = NEVER
     high: float = NEVER
     holder: str = ""
-    # The earliest time at which a client can have reserved the job.
+    # The earliest time at which a client may have reserved the job.
     free: float = 0
-    # `True` if a power failure can have removed or restored the job. Until a reply shows the job, its existence is
+    # `True` if a power failure may have removed or restored the job. Until a reply shows the job, its existence is
     # unknown.
     doubtful: bool = False
     gone: Op = None
@@ -63,14 +63,14 @@ class Judge:
                 self.by_job.setdefault(op.job, []).append(op)
             if op.verb == "put":
                 self.puts_by_body.setdefault(op.body, []).append(op)
-        # An ID that occurs in two puts does not identify a job.
+        # An ID that the server returned for two puts does not identify a job.
         self.reused = {}
         for number, ops in self.by_job.items():
             puts = [op for op in ops if op.verb == "put"]
             if len(puts) > 1:
                 self.reused[number] = puts[1].sent
         self.kicks = [op for op in self.ops if op.verb == "kick"]
-        # A reserve without a reply can have taken a job without being noticed.
+        # A reserve without a reply may have reserved any job.
         self.thieves = [op for op in self.ops if op.verb in ("reserve", "reserve-with-timeout") and not op.reply]
         self.counted = None
         self.up = 0
@@ -125,7 +125,7 @@ class Judge:
             if op.outcome == CHANGED[op.verb]:
                 self.change(job, op)
             else:
-                # After an error reply, a job whose deletion is uncertain can be gone.
+                # The job may be gone, because its deletion is uncertain and the reply is an error.
                 self.leave(job, op.sent)
                 self.forget(job)
                 job.doubtful |= op.verb == "delete"
@@ -163,7 +163,7 @@ class Judge:
         return job
 
     def find(self, op):
-        """Returns the job that a reply names. An unknown job belongs to a put whose reply is missing or arrives
+        """Returns the job that a reply names. If the job is unknown, looks for a put whose reply is missing or arrives
         later."""
         job = self.jobs.get(op.job)
         if job or op.outcome not in ("RESERVED", "FOUND"):
@@ -187,7 +187,8 @@ class Judge:
         self.exists(job, op)
         self.compare(job, op)
         for other in self.by_job[job.id]:
-            # Commands still in progress when the reservation's reply arrives took effect before the reservation.
+            # Commands that are still in progress when the reply to the reservation arrives took effect before the
+            # reservation.
             if other.sent < op.done < other.end and other.conn != op.conn and id(other) not in job.applied:
                 if other.verb in CHANGED and other.verb != "delete" and other.outcome in ("", CHANGED[other.verb]):
                     job.applied.add(id(other))
@@ -207,7 +208,7 @@ class Judge:
             job.free = min(job.low, op.done)
         self.leave(job, op.sent)
         job.state, job.holder, job.since, job.taken = "reserved", op.conn, op.done, op
-        # A worker that waited for long can have received the job only after the job became ready.
+        # A worker that waited for a long time may have received the job when the job became ready.
         job.free = max(op.sent, job.put.sent, job.free)
         job.low, job.high = job.free + job.ttr, op.done + job.ttr
 
@@ -235,7 +236,7 @@ class Judge:
             return
         certain = self.certain(job, op.sent, op.done)
         shows = op.verb in ("peek", "stats-job") or (op.verb == "delete" and certain in ("ready", "delayed", "buried"))
-        # A reservation can reveal an ID before its put is answered.
+        # A reservation can reveal an ID before the put of the job is acknowledged.
         if not shows or op.sent < job.put.end or job.gone or not job.put.reply:
             return
         if job.doubtful:
@@ -309,7 +310,7 @@ class Judge:
             self.broken("state wrong", text, job.id, op)
         self.forget(job)
 
-    # Consequences for jobs.
+    # Effects on the recorded state of jobs.
 
     def enter(self, job, state, op, seconds=0):
         job.state, job.since, job.low, job.high = state, op.end, op.sent + seconds, op.end + seconds
@@ -318,7 +319,7 @@ class Judge:
             job.state = ""
 
     def leave(self, job, time):
-        """Makes the state unknown from this time on, and records when the job was certainly ready."""
+        """Makes the state unknown from this time on. Records the time at which the job was certainly ready."""
         start = self.ready_since(job)
         if start is not None and start < time and job.pri is not None and not job.gone and not job.doubtful:
             job.ready.append((start, time, job.pri))
@@ -349,7 +350,7 @@ class Judge:
         return any(op.sent < end and op.end + self.allow.late > start and job.tube in op.watched for op in self.thieves)
 
     def disturbed(self, job, start, end):
-        """Returns `True` if a kick can have moved a buried or delayed job between two times."""
+        """Returns `True` if a kick may have moved a buried or delayed job between two times."""
         return any(op.used == job.tube and op.sent < end and op.end > start for op in self.kicks)
 
     def kicked(self, op):
@@ -359,11 +360,11 @@ class Judge:
                 job.state, job.free = "", 0
 
     def unanswered(self, op):
-        """Accounts for a command that can have been executed or not."""
+        """Handles a command without a reply, which may have been executed."""
         if op.verb == "kick":
             self.kicked(op)
             for job in self.jobs.values():
-                # The job can be reserved as a result of the kick, which a power failure can undo.
+                # The reservation may be a result of the kick, and a power failure may undo the kick.
                 if job.tube == op.used and job.state == "reserved" and job.since >= op.sent:
                     self.leave(job, op.sent)
                     self.forget(job)

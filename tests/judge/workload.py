@@ -27,7 +27,7 @@ class Plan:
     def pause(self):
         return self.random.expovariate(1 / MEAN)
 
-    # Clients. Each yields commands, or numbers of seconds to sleep.
+    # Clients. Each function yields commands, or numbers of seconds to sleep.
 
     def producer(self, name):
         while not self.over and not self.calm:
@@ -62,7 +62,7 @@ class Plan:
             yield self.pause()
 
     def work(self, held):
-        """Ends some reservations in random ways."""
+        """Ends some of the held reservations in random ways."""
         while held and self.random.random() < 0.8:
             job = held.pop(self.random.randrange(len(held)))
             kinds = ("delete", "release", "bury", "touch", "wait", "silence")
@@ -71,7 +71,7 @@ class Plan:
                 yield 0.7 * self.random.random()
                 what = "touch"
             elif what == "silence":
-                # Waits longer than most times to run, which lets the server end the reservation.
+                # Waits longer than most times to run, so that the reservation expires.
                 yield 2.5 + self.random.random()
                 what = "delete"
             pri = self.random.choice((0, 1, 5, 4000))
@@ -93,7 +93,7 @@ class Plan:
         yield 1e9
 
     def sweeper(self, name):
-        """Deletes ready jobs, which makes it likely that the newest jobs are gone when the server ends."""
+        """Deletes ready jobs. The newest jobs are then usually gone when the server ends."""
         for tube in self.tubes:
             yield f"watch {tube}", None
         while True:

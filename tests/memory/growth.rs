@@ -9,15 +9,15 @@ use beanpole::Client;
 
 use crate::daemon::{wait_until, Daemon};
 
-/// Maximum difference, in bytes, between the growth of resident memory and the memory account. Includes newly touched
-/// pages, thread buffers and fragmentation.
+/// Maximum difference, in bytes, between the growth of resident memory and the memory account. The difference consists
+/// of newly touched pages, thread buffers and fragmentation.
 pub const BEYOND: u64 = 4 << 20;
 
 /// Bytes of resident memory that can remain after all clients have disconnected. The allocator keeps up to eight
 /// megabytes.
 const STAYS: u64 = BEYOND + (9 << 20);
 
-/// Number of consecutive equal samples after which a value counts as constant.
+/// Number of consecutive equal samples after which a value is considered constant.
 const CHECKS: usize = 10;
 
 /// The resident memory and the memory account of an idle program, in bytes.
@@ -54,7 +54,7 @@ impl Growth<'_> {
         wait_until("their memory is given back", || self.daemon.rss() <= self.resident + STAYS);
     }
 
-    // The TLS tests include this module and do not use the method.
+    // The tests of TLS include this file, but do not use this method.
     #[allow(dead_code)]
     /// Checks that the program's memory has never exceeded the limits and that the clients' memory has been released.
     pub fn check_peak(self, what: &str) {

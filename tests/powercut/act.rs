@@ -61,7 +61,7 @@ pub enum Act {
         kept: bool,
     },
     Grab,
-    /// A Gearman worker completes the job and gets no reply.
+    /// A Gearman worker completes the job. The server sends no reply.
     Finish {
         key: String,
         done: bool,
@@ -98,7 +98,7 @@ impl Act {
         }
     }
 
-    /// Returns the existing job that a submission would be joined with, if any.
+    /// Returns the existing job that the server joins a submission with, if any.
     fn joins<'a>(&self, book: &'a Book) -> Option<(&'a String, &'a Job)> {
         match self {
             Act::Submit { function, unique, .. } if !unique.is_empty() => {
@@ -124,7 +124,7 @@ impl Act {
             (Act::Submit { kept: true, .. }, Some((_, job))) if job.volatile => Promise::New,
             (Act::Submit { kept: true, .. } | Act::Add { .. }, Some(_)) => Promise::Hearsay,
             (Act::Submit { kept: true, .. } | Act::Add { .. } | Act::Put { .. }, _) => Promise::New,
-            // A failed attempt stores no result, except for the last one.
+            // The log does not store the result of a failed attempt, unless it is the last attempt.
             (Act::Outcome { id, done, .. }, _) => match book.jobs.get(id) {
                 Some(job) if !done && job.counts[1] + 1 < job.max_fails => Promise::Change,
                 _ => Promise::New,
@@ -177,8 +177,7 @@ impl Act {
             Act::Lease { queue } => format!("lease {queue} 0\r\n").into_bytes(),
             Act::Outcome { id, done, result } => {
                 let word = if *done { "complete" } else { "fail" };
-                // If the job does not exist, the server replies without waiting for the result, but reads the result
-                // anyway.
+                // The job must exist. Otherwise, the server would reply before it has read the result.
                 debug_assert!(book.jobs.contains_key(id));
                 data(format!("{word} {id} {}", result.length), result)
             }
@@ -220,7 +219,7 @@ impl Act {
         }
     }
 
-    /// Returns the changes that the command makes on success, as far as they can be predicted without its reply.
+    /// Returns the changes that the command makes on success. Excludes changes that depend on the reply.
     pub fn expected(&self, book: &Book) -> Vec<Change> {
         let key = |key: &String| key.clone();
         match self {
@@ -236,7 +235,7 @@ impl Act {
                 vec![Change::Move { key: key(job), tube: tube.clone(), pri: *pri, delay: *delay }]
             }
             Act::Flush(tube) => flushed(book, tube),
-            // Setting the same value again changes nothing and promises nothing.
+            // Setting the same value again changes nothing, so the reply guarantees nothing.
             Act::Set { tube, settings } if book.settings.get(tube).map_or("", String::as_str) == settings => Vec::new(),
             Act::Set { tube, settings } => vec![Change::Set { tube: tube.clone(), settings: settings.clone() }],
             Act::Outcome { id, done, result } => {
@@ -315,7 +314,7 @@ fn reserved(book: &Book, key: &str) -> std::result::Result<Vec<Change>, String> 
     }
 }
 
-/// Returns the changes of a kick, which moves several jobs of one state.
+/// Returns the changes of a kick, which can move several jobs.
 fn kicked(book: &Book, tube: &str, bound: u64) -> Vec<Change> {
     let mut book = book.clone();
     let mut changes = Vec::new();
@@ -338,7 +337,7 @@ fn flushed(book: &Book, tube: &str) -> Vec<Change> {
     there.map(|(key, _)| Change::Delete(key.clone())).collect()
 }
 
-/// Returns the host name used in Gearman's handles.
+/// Returns the host name that is a part of Gearman's handles.
 fn hostname() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
     name.trim_end().to_owned()

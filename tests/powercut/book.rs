@@ -1,4 +1,4 @@
-//! The state that a queue must have after each change, from the clients' point of view.
+//! The state that a queue must have after each change, as far as clients can see it.
 //!
 //! Owns the jobs, the individual changes, and the textual form of changes in a trace. A log keeps or loses each change
 //! as a whole, and one command can make several changes. Must not communicate with a server.
@@ -21,7 +21,7 @@ pub struct Body {
     pub length: usize,
 }
 
-/// A change that the log stores in one record. A job's key is its decimal number or its ID.
+/// A change that the log stores in one record. A job's key is its number in decimal, or its Workq ID.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     Put {
@@ -74,7 +74,7 @@ pub enum Place {
     Buried,
     /// The job waits for members of groups.
     Held,
-    /// The job is a schedule, which is not due within a history.
+    /// The job is a schedule. Its next run is after the end of the history.
     Scheduled,
     Leased,
     Done,
@@ -92,7 +92,7 @@ pub struct Job {
     pub place: Place,
     /// Numbers of reservations, releases, buries and kicks. For Workq jobs, numbers of attempts and failures.
     pub counts: [u32; 4],
-    /// The position among the buried or the delayed jobs.
+    /// The position in the order of burying or of delaying.
     pub order: u64,
     /// The unique name within the function, or an empty string.
     pub unique: String,
@@ -102,7 +102,7 @@ pub struct Job {
     pub result: Option<Body>,
     /// The tags, separated by spaces.
     pub tags: String,
-    /// The groups that the job waits for, each with the number of members that must end, or 0 for all members.
+    /// The groups that the job waits for. Each group has the number of members that must end, or 0 for all members.
     pub waits: Vec<(String, u64)>,
 }
 
@@ -117,7 +117,7 @@ pub struct View {
     pub ttr: u64,
     pub counts: [u32; 4],
     pub result: Option<Body>,
-    /// The values of the tags by their keys in `stats-job`.
+    /// The values of the tags, by the keys that `stats-job` uses.
     pub tags: BTreeMap<String, String>,
 }
 
@@ -209,7 +209,7 @@ impl Job {
         self.tags.split(' ').filter_map(|tag| tag.strip_prefix("grp:"))
     }
 
-    /// Returns the groups in the job's `aft` tags, each with the number in the tag, if any.
+    /// Returns the groups in the job's `aft` tags, with the numbers of members in the tags, if any.
     fn after(&self) -> impl Iterator<Item = (&str, Option<u64>)> {
         let tags = self.tags.split(' ').filter_map(|tag| tag.strip_prefix("aft:"));
         tags.map(|tag| match tag.split_once(':') {
@@ -250,7 +250,7 @@ impl Job {
 
     /// Returns the properties of the job that a restarted server shows.
     pub fn view(&self) -> View {
-        // Fields that the protocol does not show are replaced with defaults on both sides.
+        // Replaces fields that the protocol does not show with defaults, in the recovered state as well.
         let told = self.wire == Wire::Beanstalk;
         View {
             tube: self.tube.clone(),
@@ -301,7 +301,7 @@ fn shown(tags: &str) -> BTreeMap<String, String> {
                 show("every", first);
                 show("runs", "0");
             }
-            // The remaining time to live changes continuously and is not compared.
+            // The remaining time to live changes continuously, so its value is not compared.
             "ttl" => show("expires-in", ""),
             _ => panic!("{tags}"),
         }
@@ -370,7 +370,7 @@ impl Book {
         self.jobs.insert(key.to_owned(), job);
     }
 
-    /// Deletes a job and releases the jobs that waited only for it.
+    /// Deletes a job. Makes jobs ready that waited only for this job.
     fn delete(&mut self, key: &str) {
         let Some(job) = self.jobs.remove(key) else { return };
         for group in job.member_of() {
@@ -409,8 +409,8 @@ impl Book {
     pub fn kicked_next(&self, tube: &str) -> Option<String> {
         let of = |place| {
             let there = self.jobs.iter().filter(move |(_, job)| job.tube == tube && job.place == place);
-            // A kick takes the delayed job that is due first. Delays exceed the duration of a history, and their
-            // differences do as well.
+            // Among delayed jobs, a kick moves the one that is due first. All delays, and the differences between
+            // delays, are longer than a history.
             there.min_by_key(|(_, job)| (if place == Place::Delayed { job.delay } else { 0 }, job.order))
         };
         of(Place::Buried).or_else(|| of(Place::Delayed)).map(|(key, _)| key.clone())
@@ -479,7 +479,7 @@ impl Job {
     }
 }
 
-/// Joins words with spaces. Empty words are written as hyphens.
+/// Joins words with spaces. Writes an empty word as a hyphen.
 fn line(words: &[&dyn std::fmt::Display]) -> String {
     let mut line = String::new();
     for word in words {

@@ -1,8 +1,8 @@
 //! Checks whether a recovered queue is in a permitted state.
 //!
-//! Owns the list of checks, the switches that enable them, and the comparison. The surviving changes must be a prefix
-//! of each client's commands, and of all commands as far as their order is known. Otherwise, each job is compared
-//! separately to describe the violation. Must not communicate with a server.
+//! Owns the list of checks, the switches that enable them, and the comparison. For each client, the surviving changes
+//! must be a prefix of the commands. The same applies to all clients together, as far as the order of their commands is
+//! known. After a violation, each job is compared separately to describe the loss. Must not communicate with a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ pub enum Check {
     PrefixFailing,
     /// After a kill, the surviving changes are not a prefix of the history.
     PrefixKill,
-    /// A change is missing although another client received a reply that reports it.
+    /// A change is missing although another client received a reply that depends on this change.
     Hearsay,
     /// `--strict` refuses to start after an ordinary power failure.
     Strict,
@@ -42,9 +42,9 @@ pub enum Check {
     IdsAgain,
     /// An ID that a client has received, but that is not in the log, is assigned to another job.
     VolatileIds,
-    /// With `-F`, a power failure causes an ID to be assigned to another job.
+    /// With `-F`, the ID of a stored job is assigned to another job after a power failure.
     IdsWithoutSyncs,
-    /// A unique name is accepted for a second job, or a result is missing.
+    /// The server accepts a second job with the same unique name, or a result is missing.
     ExtrasStore,
     /// The server uses a file before its disk space is allocated, which fails on a full disk.
     Space,
@@ -55,7 +55,7 @@ pub enum Check {
     Adoption,
 }
 
-/// For each check, whether its violations make the run fail, and a description. Violations of disabled checks are only
+/// For each check: `true` if a violation makes the run fail, and a description. Violations of other checks are only
 /// reported.
 pub const SWITCHES: [(Check, bool, &str); 21] = [
     (Check::Lost, true, "nothing that was promised is lost"),
@@ -101,7 +101,7 @@ pub struct Sight {
 
 #[derive(Default)]
 pub struct Verdict {
-    /// The number of surviving changes of each lane. Empty if no permitted state matches the queue.
+    /// The number of surviving changes of each lane (client). Empty if the queue is in no permitted state.
     pub kept: BTreeMap<u64, usize>,
     pub problems: Vec<Problem>,
 }
@@ -112,11 +112,11 @@ pub struct Case<'a> {
     pub rule: Rule,
 }
 
-/// A lane, and the numbers of changes that explain its recovered state.
+/// A lane (client), and the numbers of changes that explain its recovered state.
 struct Found<'a> {
     lane: &'a Lane,
     span: Span<'a>,
-    /// The numbers of changes after which the lane matches, in ascending order.
+    /// Each number of changes after which the lane would be in its recovered state, in ascending order.
     matches: Vec<usize>,
     alive: u64,
 }
@@ -135,7 +135,7 @@ impl Case<'_> {
         self.rule.end == End::PowerCut && self.never_syncs()
     }
 
-    /// Returns the check to report when a promise was broken.
+    /// Returns the check that is violated if the server has not kept a promise.
     fn lost(&self, check: Check) -> Check {
         if self.without_syncs() {
             Check::LostWithoutSyncs
@@ -154,7 +154,7 @@ impl Case<'_> {
         }
     }
 
-    /// Returns the check to report when `--strict` refuses to start.
+    /// Returns the check that is violated if `--strict` refuses to start.
     pub fn refused(&self) -> Check {
         match self.rule.end {
             _ if self.rule.failed != usize::MAX => Check::StrictFailing,
@@ -163,7 +163,7 @@ impl Case<'_> {
         }
     }
 
-    /// Returns the check to report when an ID was assigned again.
+    /// Returns the check that is violated if the ID is assigned again.
     pub fn given_again(&self, id: u64) -> Check {
         let key = id.to_string();
         let is_put = |change: &Change| matches!(change, Change::Put { key: it, job } if *it == key && !job.volatile);
@@ -200,7 +200,7 @@ impl Case<'_> {
             self.agree(&mut found, &mut verdict);
             let alive: u64 = found.values().map(|it| it.alive).sum();
             if sight.total != alive {
-                // If a client used the same name for two jobs, both appear as one job.
+                // If a client used the same name for two jobs, the two appear as a single job.
                 let open = found.values().any(|it| it.span.least < it.span.changes.len());
                 let check = if open { self.no_prefix() } else { self.lost(Check::Back) };
                 verdict.problems.push((check, format!("there are {} jobs, not {alive}", sight.total)));
@@ -209,13 +209,13 @@ impl Case<'_> {
         verdict
     }
 
-    /// Reduces the lanes' states to a consistent combination: if a command survives, so must all commands of other
-    /// lanes that were answered before it was sent.
+    /// Reduces the numbers of surviving changes to a consistent combination. If a command survives, all commands that
+    /// were answered before it was sent must survive, including those of other lanes.
     fn agree(&self, found: &mut BTreeMap<u64, Found>, verdict: &mut Verdict) {
         loop {
             let now: BTreeMap<u64, usize> =
                 found.iter().filter_map(|(lane, it)| Some((*lane, *it.matches.last()?))).collect();
-            // The event index of the reply to the first missing command.
+            // The event index of the first reply to a missing command.
             let missing = found.values().filter_map(|it| it.first_missing(*it.matches.last()?)).min();
             let wrong = found.iter().find(|(_, it)| match (it.matches.last(), missing) {
                 (Some(count), Some(missing)) => it.last_sent(*count).is_some_and(|sent| sent > missing),
@@ -247,7 +247,8 @@ impl Case<'_> {
         }
     }
 
-    /// Compares each job separately, to describe the violation when no state of the whole queue matches.
+    /// Describes the violation by comparing each job separately. Used when the queue as a whole is in no permitted
+    /// state.
     fn explain(&self, span: &Span, views: &[(usize, Views)], seen: &Views) -> Vec<Problem> {
         let mut problems = Vec::new();
         for key in span.keys() {
@@ -301,7 +302,7 @@ fn nearest(views: &[(usize, Views)], seen: &Views) -> String {
 }
 
 impl Views {
-    /// Returns the jobs and tubes that belong to one lane.
+    /// Returns the jobs and tubes of one lane (client).
     fn of_lane(&self, lane: u64, span: &Span) -> Views {
         let keys: BTreeSet<&str> = span.keys();
         let name = prefix(lane);
@@ -315,14 +316,14 @@ impl Views {
 }
 
 impl Found<'_> {
-    /// Returns the event index of the reply to the first command that is not completely among the first `count`
+    /// Returns the event index of the reply to the first command of which a change is missing from the first `count`
     /// changes.
     fn first_missing(&self, count: usize) -> Option<usize> {
         let missing: BTreeSet<u64> = self.span.changes[count..].iter().map(|(step, _)| *step).collect();
         missing.iter().filter_map(|step| self.lane.steps[step].told).min()
     }
 
-    /// Returns the event index at which the last command among the first `count` changes was sent.
+    /// Returns the event index of the request whose command made the last of the first `count` changes.
     fn last_sent(&self, count: usize) -> Option<usize> {
         self.span.changes[..count].last().map(|(step, _)| self.lane.steps[step].sent)
     }

@@ -1,9 +1,9 @@
 //! Replays a trace on a simulated disk, and computes what can remain after a power failure.
 //!
 //! Owns the rules for data that was not synced. Unsynced bytes and the length of a file can survive completely, partly
-//! or not at all, independently of each other. Creating, renaming and removing an entry is undecided until the
-//! directory is synced. A file with a durable entry can lack its contents. A failed sync loses some of the data and
-//! makes the rest durable. Must not interpret the contents.
+//! or not at all, independently of each other. A new, renamed or removed entry can survive or not until the directory
+//! is synced. A file with a durable entry can lack its contents. A failed sync loses some of the data and makes the
+//! rest durable. Must not interpret the contents.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,7 +12,7 @@ use nix::libc;
 use crate::random::Random;
 use crate::trace::Event;
 
-/// The size of a sector in bytes, which disks write atomically.
+/// The size of a sector in bytes. A disk writes a sector completely or not at all.
 const SECTOR: usize = 512;
 const PAGE: usize = 4096;
 
@@ -37,9 +37,9 @@ struct Object {
     durable: Vec<u8>,
     /// The contents that programs read.
     current: Vec<u8>,
-    /// The changes between `durable` and `current`, each with the index of its event.
+    /// The changes that lead from `durable` to `current`, each with the index of the event that made the change.
     pending: Vec<(usize, Change)>,
-    /// Event indexes of writes that a failed sync has lost.
+    /// Event indexes of the writes that a failed sync has lost.
     lost: Vec<usize>,
 }
 
@@ -66,14 +66,14 @@ enum Opened {
     Folder(String),
 }
 
-/// The selection of unsynced changes that survive a power failure.
+/// Which of the unsynced changes survive a power failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mood {
     Nothing,
     All,
     /// All changes before a random moment survive.
     Moment,
-    /// Each change survives completely or not at all. One of this many changes is missing on average.
+    /// Each change survives completely or not at all. On average, one of this many changes is lost.
     Whole(u64),
     /// Each sector survives independently.
     Sectors,
@@ -118,9 +118,9 @@ pub struct Disk {
     /// Syncs in progress by handle: the file, and the event index at which the sync began.
     syncs: HashMap<u64, (Opened, usize)>,
     /// Removed files with writes that were not durable: the event indexes of the first such write and of the removal.
-    /// Until everything before the removal is durable, it is unknown whether other files contain the data.
+    /// Kept until everything before the removal is durable, because other files may contain the data.
     orphans: Vec<(usize, usize)>,
-    /// Decides which data a failed sync loses.
+    /// The generator that decides which data a failed sync loses.
     random: Random,
     /// The event index of the first failed sync.
     pub failed: Option<usize>,
@@ -134,7 +134,7 @@ impl Change {
         matches!(self, Change::Write(_, bytes) if bytes.iter().any(|byte| *byte != 0))
     }
 
-    /// Returns `true` if the change can allocate disk space. Writing zeros can also have other purposes.
+    /// Returns `true` if the change may allocate disk space. Not every write of zeros has this purpose.
     fn fills(&self) -> bool {
         match self {
             Change::Write(_, bytes) => bytes.len() >= SECTOR && !self.writes(),
@@ -216,14 +216,14 @@ impl Object {
         written.chain(self.lost.iter().copied()).min()
     }
 
-    /// Makes everything written before event index `place` durable.
+    /// Makes all changes before the event index `place` durable.
     fn settle(&mut self, place: usize) {
         let behind = self.pending.partition_point(|(at, _)| *at < place);
         self.pending.drain(..behind).for_each(|(_, change)| apply(&mut self.durable, &change));
     }
 
-    /// Simulates a failed sync: everything written before event index `place` is no longer pending, although some of it
-    /// is lost.
+    /// Simulates a failed sync: all changes before the event index `place` are no longer pending, although some of them
+    /// are lost.
     fn lose(&mut self, place: usize, random: &mut Random) {
         let behind = self.pending.partition_point(|(at, _)| *at < place);
         for (at, change) in self.pending.drain(..behind) {
@@ -236,7 +236,7 @@ impl Object {
 }
 
 impl Disk {
-    /// Returns the disk after the first `count` events. `seed` decides which data failed syncs lose.
+    /// Returns the disk after the first `count` events. `seed` determines which data failed syncs lose.
     pub fn replay(events: &[Event], count: usize, seed: u64) -> Disk {
         let mut disk = Disk {
             objects: Vec::new(),
@@ -389,7 +389,7 @@ impl Disk {
         self.pending = rest;
     }
 
-    /// Returns the event index of the first write that is possibly not durable.
+    /// Returns the event index of the first write that may not be durable.
     pub fn first_unsynced(&self) -> usize {
         let logs = self.current.files.iter().filter(|(path, _)| *path != LOCK);
         let first = logs.filter_map(|(_, number)| self.objects[*number].first_unsynced()).min().unwrap_or(usize::MAX);
@@ -415,7 +415,7 @@ impl Disk {
         let places: BTreeSet<usize> = (self.pending.iter().map(|(place, _)| *place))
             .chain(self.objects.iter().flat_map(|object| object.pending.iter().map(|(place, _)| *place)))
             .collect();
-        // The change that is treated specially by the modes that select a moment or a single change.
+        // The change to which the modes with a moment or a single change refer.
         let chosen = places.iter().nth(random.below(places.len().max(1) as u64) as usize).copied().unwrap_or(0);
         let is_kept = |place: usize, random: &mut Random| match mood {
             Mood::Nothing => false,
@@ -433,11 +433,11 @@ impl Disk {
             let keep = match mood {
                 Mood::Entries => true,
                 Mood::Bytes => false,
-                // Both entries of a rename across directories have the same event index. The old entry must not
+                // A rename across directories changes two entries with the same event index. The old entry must not
                 // disappear before the new entry exists.
                 _ => *kept.entry(*place).or_insert_with(|| is_kept(*place, random)),
             };
-            // Both entries can exist after the power failure.
+            // After the power failure, both entries may exist.
             let stays = matches!(entry, Entry::Remove(path, number) if self.is_elsewhere(path, *number, *place));
             if keep && !(stays && random.once_in(3)) {
                 names.apply(entry);
@@ -462,7 +462,7 @@ impl Disk {
         self.with_folders(&names, |number| bytes[&number].clone())
     }
 
-    /// Returns `true` if the event that removed this entry added the file to another directory.
+    /// Returns `true` if the event that removed this entry also added the file to another directory.
     fn is_elsewhere(&self, path: &str, number: Number, place: usize) -> bool {
         self.pending
             .iter()

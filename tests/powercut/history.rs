@@ -1,7 +1,7 @@
 //! Runs the program under the shim with clients, and records one history.
 //!
-//! Owns the kinds of histories, the random plan of each history, and the transition between generations. Timing can
-//! affect the contents of a history, but not the verdict.
+//! Owns the kinds of histories, the random plan of each history, and the transition between generations. The timing of
+//! the clients can affect the recorded events, but not the verdict.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,20 +30,20 @@ pub enum Kind {
     Solo,
     /// Three clients, each with its own jobs.
     Clients,
-    /// Two clients. During a slow sync, one client refers to the latest command of the other.
+    /// Two clients. During a slow sync, one client sends a command about the latest change of the other.
     Held,
     /// One client, on a disk whose syncs fail occasionally.
     Failing,
     /// One client, on an imported binlog of beanstalkd.
     Import,
-    /// One client that receives very many IDs, which are not in the log.
+    /// One client that puts very many jobs whose IDs the log does not contain.
     Handles,
 }
 
-/// The duration of a sync on a slow disk in microseconds. Exceeds the program's threshold for slow syncs.
+/// The duration of a sync on a slow disk in microseconds. Above the program's threshold for slow syncs.
 const SLOW_SYNC: u32 = 5000;
 
-/// The number of IDs in a history of kind `Handles`. Exceeds the number that a start skips.
+/// The number of IDs in a history of kind `Handles`. More than the number of IDs that the server skips when it starts.
 const HANDLES: u64 = 150_000;
 
 /// The number of submissions in one write.
@@ -52,7 +52,7 @@ const BREATH: u64 = 2000;
 /// Interval between checks for a blocked sync.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Time to wait for a premature reply before the sync continues.
+/// Time to wait for a reply that is sent too early, before the sync continues.
 const HELD_FOR: Duration = Duration::from_millis(40);
 
 /// The properties of a history, all derived from its seed.
@@ -61,7 +61,7 @@ pub struct Plan {
     pub seed: u64,
     pub kind: Kind,
     pub options: Vec<String>,
-    /// The sync option: `-f0`, `-f MS`, `-F`, or an empty string.
+    /// The sync option: `-f0`, `-f MS` or `-F`. Empty for the default.
     pub policy: String,
     /// Pause between commands in milliseconds.
     pause: u64,
@@ -69,7 +69,7 @@ pub struct Plan {
     steps: u64,
 }
 
-/// A history while it is being recorded.
+/// A history that is being recorded.
 pub struct History<'a> {
     pub plan: Plan,
     program: &'a Path,
@@ -130,7 +130,7 @@ impl Plan {
     }
 }
 
-/// Kills the program between two recorded calls. No unrecorded call is executed.
+/// Kills the program between two recorded calls. Afterwards, no call is executed without being recorded.
 fn kill(daemon: Daemon, trace: &Trace) {
     trace.set(Number::HoldSyncs, 0);
     trace.set(Number::Freeze, 1);
@@ -156,8 +156,8 @@ impl<'a> History<'a> {
         self.folder.join("log")
     }
 
-    /// Records the first generation, or the generation after a cut of the previous one. Returns the trace's path, or
-    /// `None` if the recovered queue is wrong.
+    /// Records the first generation, or the generation after a cut of the previous one. Returns the path of the trace,
+    /// or `None` if the recovered queue is wrong.
     pub fn record(&mut self, before: Option<(&[Event], &Path, Cut)>) -> Result<Option<PathBuf>> {
         self.generation += 1;
         let trace = Arc::new(Trace::new(&self.folder, &format!("generation-{}", self.generation))?);
@@ -192,7 +192,7 @@ impl<'a> History<'a> {
         Ok(Some(trace.path().to_owned()))
     }
 
-    /// Prepares the directory before the first start of the program. Returns the initial book of each lane.
+    /// Prepares the directory before the first start of the program. Returns the initial book of each lane (client).
     fn begin(&mut self, trace: &Trace) -> Result<BTreeMap<u64, (Book, u64)>> {
         trace.mark(&format!("is {} {}", self.plan.kind.name(), self.plan.options.join(" ")));
         let (mut files, mut book, mut steps) = (Vec::new(), Book::default(), 0);
@@ -213,7 +213,7 @@ impl<'a> History<'a> {
         Ok((0..count).map(|number| (number, (book.clone(), steps))).collect())
     }
 
-    /// Checks that the shim has recorded all calls: replaying the trace must produce the actual files.
+    /// Checks that the shim has recorded all calls: replaying the trace must result in the actual files.
     fn verify_trace(&mut self, trace: &Trace) -> Result<()> {
         let events = read(trace.path())?;
         assert!(events.contains(&Event::Began), "the program does not load the shim: is it static?");
@@ -242,7 +242,7 @@ impl<'a> History<'a> {
         Ok(())
     }
 
-    /// Begins a trace with the events of another trace up to a cut.
+    /// Begins a trace with the events of the previous trace up to the cut.
     fn continue_from(
         &self,
         trace: &Trace,
@@ -253,7 +253,7 @@ impl<'a> History<'a> {
         let left = cut.leave(events);
         write_files(&self.log(), &left.files)?;
         if cut.end == End::Kill {
-            // Changes that were not synced before the cut remain unsynced.
+            // Data that was not synced before the cut remains unsynced.
             trace.continue_from(path, cut.count)?;
         } else {
             let lanes = lanes(events, cut.count);
@@ -271,7 +271,7 @@ impl<'a> History<'a> {
             }
             left.files.iter().for_each(|(path, bytes)| trace.found(path, bytes));
         }
-        // The effects of some commands are recorded only after the cut. Copy them to the new trace.
+        // The trace contains the effects of some commands only after the cut. Copies them to the new trace.
         for event in &events[cut.count..] {
             if let Event::Mark(text) = event {
                 let words: Vec<&str> = text.splitn(4, ' ').collect();
@@ -370,10 +370,10 @@ fn steps(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result
     Ok(())
 }
 
-/// While a sync is blocked, a second client refers to the latest command of the first client.
+/// While a sync is blocked, a second client sends a command about the latest change of the first client.
 fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for number in 0..plan.steps {
-        // Shows the server that syncs are slow. Afterwards, only the log's thread waits for syncs.
+        // Makes the server expect slow syncs. Afterwards, only the log's thread waits for syncs.
         for _ in 0..4 {
             lane.step(daemon)?;
         }
@@ -389,7 +389,7 @@ fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<
         let first = lane.say(daemon, 0, vec![act.clone()])?;
         while trace.get(Number::Held) == 0 && !lane.hears_within(daemon, act.wire(), 0, POLL_INTERVAL)? {}
         let second = lane.say_hearsay(daemon, 1, act.clone())?;
-        // A premature reply can arrive immediately. A correct server does not reply, and the timeout does not affect
+        // Waits for a reply that is sent too early. A correct server does not reply, and the duration does not affect
         // the verdict.
         let early = lane.hears_within(daemon, act.wire(), 1, HELD_FOR)?;
         let early = if early { Some(lane.take(daemon, 1, second, &act)?) } else { None };

@@ -17,7 +17,7 @@ const LENGTHS: [usize; 8] = [0, 10, 30, 100, 300, 1000, 3000, 20_000];
 const DELAY: u64 = 10_000;
 const TTR: u64 = 3600;
 
-/// Returns beanstalkd's code of a job state.
+/// Returns beanstalkd's code for a job state.
 fn number(place: Place) -> u8 {
     match place {
         Place::Buried => 3,
@@ -44,7 +44,7 @@ fn record(id: u64, job: &Job, born: u64, state: u8) -> Vec<u8> {
     bytes
 }
 
-/// Returns the files with their names, and the corresponding changes of the first lane.
+/// Returns the names and contents of the files, and the changes that the import must make for the first client.
 pub fn foreign(random: &mut Random) -> (Vec<(String, Vec<u8>)>, Vec<Change>) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set").as_nanos() as u64;
     let mut files = vec![("binlog.1".to_owned(), 7_u32.to_le_bytes().to_vec())];
@@ -68,7 +68,7 @@ pub fn foreign(random: &mut Random) -> (Vec<(String, Vec<u8>)>, Vec<Change>) {
             changes.push(Change::Bury { key: id.to_string(), pri: job.pri });
         }
         if delete {
-            // A short record does not contain the tube name.
+            // A short record, which does not contain the tube name.
             let nameless = Job { tube: String::new(), ..full.clone() };
             file.extend(record(id, &nameless, now, 0));
             changes.push(Change::Delete(id.to_string()));

@@ -1,7 +1,7 @@
-//! A client that executes commands in sequence and records their effects in a book.
+//! A lane: a client that executes commands in sequence and records their effects in a book.
 //!
-//! Owns the random choice of commands and their marks in the trace. Each client uses its own tubes. Must not check the
-//! state after a cut.
+//! Owns the random choice of commands, and the lines (marks) in the trace that describe them. Each client uses its own
+//! tubes. Must not check the state after a cut.
 
 use std::collections::BTreeMap;
 use std::io::Result;
@@ -17,7 +17,7 @@ use crate::random::Random;
 use crate::talk::{packet, Talk, CAN_DO};
 use crate::trace::Trace;
 
-/// With more jobs than this, the client ends jobs instead of putting new ones.
+/// The number of jobs above which the client deletes jobs instead of putting new ones.
 const ENOUGH: usize = 30;
 
 const BODIES: [usize; 16] = [0, 0, 0, 10, 10, 30, 30, 60, 100, 200, 300, 600, 1500, 3000, 17_000, 40_000];
@@ -40,7 +40,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Creates a client that continues at step `next`.
+    /// Creates a client that continues with the step number `next`.
     pub fn new(number: u64, book: Book, next: u64, random: Random, trace: Arc<Trace>) -> Lane {
         let mut random = random;
         let mut wires: Vec<Wire> = WIRES.into_iter().filter(|_| random.once_in(2)).collect();
@@ -71,7 +71,7 @@ impl Lane {
             let mut talk = Talk::connect(daemon, wire)?;
             match wire {
                 Wire::Beanstalk => {
-                    // A watched tube and its pause persist without jobs.
+                    // A watched tube continues to exist, with its pause, even without jobs.
                     for which in 0..3 {
                         talk.send(format!("watch {}\r\n", self.name('t', which)).as_bytes())?;
                         talk.line()?;
@@ -137,7 +137,7 @@ impl Lane {
                 Act::Put { tube: self.name('t', which), pri, delay, body, tags }
             }
             Wire::Gearman => {
-                // No worker processes jobs of the third function.
+                // The workers do not register the third function, so its jobs stay in the queue.
                 let unique = if self.random.once_in(3) { String::new() } else { format!("u{}", self.random.below(12)) };
                 let kept = which < 2 || self.random.once_in(2);
                 let unique = if which < 2 { unique } else { format!("v{}", self.random.below(6)) };
@@ -153,8 +153,8 @@ impl Lane {
         }
     }
 
-    /// Returns random tags, which are usually empty. The tags affect only stored properties within a history. Retries
-    /// have no delay, because the clients lose their reserved jobs at the end.
+    /// Returns random tags, which are usually empty. Within a history, tags only add stored properties. Retries have no
+    /// delay, because all reserved jobs lose their reservations at the end of the history.
     fn tags(&mut self) -> String {
         let mut tags = Vec::new();
         for (which, kind) in ["idp:k", "con:c", "try:200", "ttl:"].into_iter().enumerate() {
@@ -163,7 +163,7 @@ impl Lane {
                 continue;
             }
             tags.push(match (which, is_long) {
-                // The key is unique.
+                // The key occurs in no other job.
                 (0, false) => format!("{kind}{}-{}", self.next, self.bodies),
                 (0, true) => format!("{kind}{}-{}:{LONG}", self.next, self.bodies),
                 (1, _) => format!("{kind}{}:1000", self.next % 3),
@@ -247,7 +247,7 @@ impl Lane {
         self.listen(daemon, seat, steps)
     }
 
-    /// Sends commands in one write. Returns the steps whose replies [`Lane::listen`] must read.
+    /// Sends commands in one write. Returns their step numbers, with which [`Lane::listen`] must be called.
     pub fn say(&mut self, daemon: &Daemon, seat: usize, acts: Vec<Act>) -> Result<Vec<(u64, Act)>> {
         let Some(wire) = acts.first().map(Act::wire) else { return Ok(Vec::new()) };
         let mut ahead = self.book.clone();
@@ -262,7 +262,7 @@ impl Lane {
         Ok(steps)
     }
 
-    /// Repeats a command that another connection of this lane has sent and that has not been answered yet.
+    /// Sends a command that another connection of this lane has sent already, and whose reply is outstanding.
     pub fn say_hearsay(&mut self, daemon: &Daemon, seat: usize, act: Act) -> Result<u64> {
         let step = self.enter(&act, Promise::Hearsay);
         let bytes = act.bytes(&self.book);
@@ -270,7 +270,7 @@ impl Lane {
         Ok(step)
     }
 
-    /// Records that a command is sent. Returns the step number.
+    /// Writes to the trace that a command will be sent. Returns the step number.
     fn enter(&mut self, act: &Act, promise: Promise) -> u64 {
         self.next += 1;
         let words = format!("{act:?}").replace('\n', " ");
@@ -338,11 +338,11 @@ impl Lane {
         let mut acts = Vec::new();
         for _ in 0..breath {
             let act = self.choose(&ahead, wire);
-            // The book cannot predict the effect of these commands, which must therefore be the last in a batch.
+            // The book cannot predict the effect of these commands, so they must be the last in a batch.
             let unforeseen = matches!(act, Act::ReserveAny | Act::Grab | Act::Lease { .. });
             act.expected(&ahead).iter().for_each(|change| ahead.apply(change));
-            // A kick or a flush must be the first command of a batch, because the jobs of earlier puts are not known
-            // yet.
+            // A kick or a flush must be the first command in a batch, because the IDs of jobs put by the same batch are
+            // not known yet.
             if acts.is_empty() || !matches!(act, Act::Kick { .. } | Act::Flush(_)) {
                 acts.push(act);
             }
@@ -354,7 +354,7 @@ impl Lane {
     }
 }
 
-/// Returns `true` for the refusal of a command after a disk failure.
+/// Returns `true` if the reply is a refusal because of a disk failure.
 fn is_refusal(line: &str) -> bool {
     line.contains("OUT_OF_MEMORY") || line.contains("Out of memory") || line == "packet 19"
 }

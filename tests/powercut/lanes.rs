@@ -1,8 +1,8 @@
 //! Extracts the commands and replies of each lane from a trace. A lane is a client that executes its commands in
 //! sequence.
 //!
-//! Owns the syntax of the marks, and computes which changes of a lane must or can survive a cut. Must not depend on the
-//! simulated disk.
+//! Owns the syntax of the marks (the lines that describe commands and replies). Computes which changes of a lane must
+//! survive a cut, and which can survive. Must not depend on the simulated disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -15,9 +15,9 @@ use crate::trace::Event;
 pub enum Promise {
     /// The reply reports a new object and is never sent before the object is durable.
     New,
-    /// The reply reports a change. During a disk failure, the reply is sent before the change is durable.
+    /// The reply reports a change. If the disk fails, the reply is sent before the change is durable.
     Change,
-    /// The reply reports another client's change, which is possibly not durable.
+    /// The reply reports another client's change, which may not be durable yet.
     Hearsay,
     None,
 }
@@ -43,7 +43,7 @@ pub enum End {
     Kill,
 }
 
-/// The kind and the options of a history, according to its first marks.
+/// The kind and the options of a history, from the first marks in the trace.
 #[derive(Clone, Default, Debug)]
 pub struct Heading {
     pub kind: String,
@@ -60,7 +60,7 @@ pub struct Rule {
     pub first_unsynced: usize,
     /// The event index of the first failed sync, or the maximum value.
     pub failed: usize,
-    /// `true` if the program had not started to listen.
+    /// `true` if the program had not started to listen before the cut.
     pub starting: bool,
     /// `true` if this cut or an earlier one is a power failure.
     pub power_cuts: bool,
@@ -71,7 +71,7 @@ pub struct Span<'a> {
     pub changes: Vec<(u64, &'a Change)>,
     /// The number of guaranteed changes.
     pub least: usize,
-    /// The number of guaranteed changes, including those reported to other clients.
+    /// Like `least`, but includes changes that replies to other clients guarantee.
     pub heard: usize,
 }
 
@@ -123,7 +123,7 @@ pub fn heading(events: &[Event]) -> Heading {
     Heading { kind: words.remove(0), options: words }
 }
 
-/// Returns the lanes after the first `count` events. The effects of a command can be recorded in later events.
+/// Returns the lanes after the first `count` events. Later events can describe the effects of earlier commands.
 pub fn lanes(events: &[Event], count: usize) -> BTreeMap<u64, Lane> {
     let mut lanes = BTreeMap::<u64, Lane>::new();
     let mut voids = Vec::new();
@@ -196,7 +196,7 @@ impl Lane {
     }
 }
 
-/// Returns the number of changes after which the log most recently contained the job.
+/// Returns the number of changes up to the latest one that put the job into the log.
 fn known_since(changes: &[(u64, &Change)], job: Option<&str>) -> usize {
     let makes = |(_, change): &(u64, &Change)| match change {
         Change::Put { key, .. } | Change::Adopt(key) => Some(key.as_str()) == job,
@@ -215,7 +215,7 @@ impl Span<'_> {
         puts.collect()
     }
 
-    /// Returns the book after each number of changes that can survive.
+    /// Returns each number of changes that can survive, with the resulting book.
     pub fn books(&self) -> Vec<(usize, Book)> {
         let mut book = Book::default();
         self.changes[..self.least].iter().for_each(|(_, change)| book.apply(change));

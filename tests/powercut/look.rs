@@ -11,7 +11,7 @@ use crate::check::{Case, Check, Problem, Sight};
 use crate::daemon::Daemon;
 use crate::talk::{packet, Talk, JOB_CREATED, SUBMIT_JOB_BG};
 
-/// The number of unique names of each kind that are submitted again.
+/// The number of unique names of each kind that the check submits again.
 const TRIED: usize = 3;
 
 /// The number of requests sent before their replies are read.
@@ -24,7 +24,7 @@ pub struct Wanted {
     pub tubes: BTreeSet<String>,
 }
 
-/// Parses lines of a key, a separator and a value.
+/// Parses lines that consist of a key, a separator and a value.
 fn parse(text: &[u8], between: &str) -> BTreeMap<String, String> {
     let text = String::from_utf8_lossy(text);
     let pairs = text.lines().filter_map(|line| line.split_once(between));
@@ -111,8 +111,8 @@ fn look_at_numbers(daemon: &Daemon, wanted: &Wanted, sight: &mut Sight) -> Resul
     let answers = ask(&mut talk, &questions)?;
     for (tube, (_, facts)) in wanted.tubes.iter().zip(answers).filter(|(_, (line, _))| line.starts_with("OK ")) {
         let facts = parse(&facts, ": ");
-        // The server shows the full length of a pause. Because no other client is connected, all listed tubes have jobs
-        // or settings.
+        // The server shows the full length of a pause. All listed tubes have jobs or settings, because no other client
+        // is connected.
         let pause = if number::<u64>(&facts, "pause-time-left") > 0 { number(&facts, "pause") } else { 0 };
         let buried = ask(&mut talk, &[format!("use {tube}\r\n"), "peek-buried\r\n".to_owned()])?.remove(1).0;
         let buried = buried.strip_prefix("FOUND ").and_then(|rest| rest.split(' ').next()).map(str::to_owned);
@@ -172,7 +172,8 @@ pub fn look(daemon: &Daemon, wanted: &Wanted) -> Result<Sight> {
     Ok(sight)
 }
 
-/// Checks behavior that statistics do not show: new IDs, joined jobs, and existing Workq IDs. Modifies the queue.
+/// Checks behavior that statistics do not show: IDs of new jobs, joined jobs, and existing Workq IDs. Modifies the
+/// queue.
 pub fn probe(daemon: &Daemon, books: &[Book], seen: &[RangeInclusive<u64>], case: &Case) -> Result<Vec<Problem>> {
     let mut problems = Vec::new();
     let mut talk = Talk::connect(daemon, Wire::Beanstalk)?;

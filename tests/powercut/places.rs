@@ -7,15 +7,15 @@ use std::collections::HashSet;
 use crate::random::Random;
 use crate::trace::Event;
 
-/// The number of replies that count as close to an event.
+/// The number of replies that are close enough to an event.
 const CLOSE: usize = 4;
 
-/// Event indexes by kind.
+/// Event indexes, grouped by what precedes the cut.
 #[derive(Default)]
 struct Places {
     /// After replies.
     told: Vec<usize>,
-    /// After replies that promise something while data is not durable.
+    /// After replies that give a guarantee while data is not durable.
     early: Vec<usize>,
     /// After the first replies that follow a failed sync.
     failed: Vec<usize>,
@@ -27,7 +27,7 @@ struct Places {
     starts: Vec<usize>,
 }
 
-/// Returns the step number in a mark of the given kind.
+/// Returns the step number in a line of the trace (mark) that begins with `kind`.
 fn step<'a>(text: &'a str, kind: &str) -> Option<&'a str> {
     let rest = text.strip_prefix(kind)?;
     let end = rest.match_indices(' ').nth(1).map_or(rest.len(), |(end, _)| end);
@@ -44,7 +44,7 @@ fn find(events: &[Event], began: usize) -> Places {
         match event {
             Event::Mark(text) => {
                 if let Some(step) = step(text, "sent ") {
-                    // The mark of a command that promises nothing contains `n` in this position.
+                    // In the mark of a command whose reply guarantees nothing, the next word begins with `n`.
                     promises.extend((!text["sent ".len() + step.len()..].starts_with(" n")).then_some(step));
                 }
                 if let Some(step) = step(text, "told ") {
@@ -71,7 +71,7 @@ fn find(events: &[Event], began: usize) -> Places {
     places
 }
 
-/// Returns `wanted` event indexes in the last generation of a history.
+/// Chooses `wanted` event indexes in the last generation of a history.
 pub fn places(events: &[Event], random: &mut Random, wanted: usize) -> Vec<usize> {
     let began = events.iter().rposition(|event| *event == Event::Began).map_or(0, |place| place + 1);
     let found = find(events, began);

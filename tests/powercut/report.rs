@@ -12,10 +12,10 @@ use crate::lanes::End;
 use crate::restart::Cut;
 use crate::trace::Event;
 
-/// The number of failures of each kind that are printed.
+/// The maximum number of failures of each kind to print.
 const TOLD: usize = 3;
 
-/// The number of marks printed before a cut.
+/// The number of marks (lines about commands and replies) printed before a cut.
 const SHOWN: usize = 25;
 
 /// The directory for the traces of failed restarts.
@@ -26,7 +26,7 @@ pub struct Report {
     on: Vec<Check>,
     histories: BTreeMap<&'static str, u64>,
     cuts: BTreeMap<(String, End), u64>,
-    /// The number of cuts in later generations.
+    /// The number of cuts in all generations except the first.
     later: u64,
     /// The number of recorded generations that continued after a cut.
     continued: u64,
@@ -85,7 +85,7 @@ impl Report {
         self.later += u64::from(generation > 0);
         let mut seen = Vec::new();
         for (check, text) in problems {
-            // Only the first violation of each kind counts.
+            // Only the first violation of each check counts.
             if seen.contains(&check) {
                 continue;
             }

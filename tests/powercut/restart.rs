@@ -1,6 +1,6 @@
 //! Restarts the program after one cut of a recorded history.
 //!
-//! Owns the creation of the directory from a trace and a cut, and the verdict on the restart. The result depends only
+//! Owns the verdict on the restart, and the creation of the directory from a trace and a cut. The result depends only
 //! on the trace, the cut and the seed.
 
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ impl Cut {
         Some(Cut { count: words[0].parse().ok()?, end, seed: words.get(2)?.parse().ok()? })
     }
 
-    /// Returns the data that remains of a history after the cut.
+    /// Returns the data that remains if the history is cut.
     pub fn leave(&self, events: &[Event]) -> Left {
         let disk = Disk::replay(events, self.count, self.seed);
         let mut random = Random::new(self.seed);
@@ -110,7 +110,7 @@ pub fn command(program: &Path, folder: &Path, options: &[String]) -> Command {
     command
 }
 
-/// Returns the jobs and tubes that can exist.
+/// Returns the jobs and tubes that can exist after the cut.
 pub fn wanted(lanes: &BTreeMap<u64, Lane>) -> Wanted {
     let mut wanted = Wanted::default();
     for change in lanes.values().flat_map(|lane| lane.steps.values()).flat_map(|step| &step.changes) {
@@ -130,7 +130,7 @@ pub fn wanted(lanes: &BTreeMap<u64, Lane>) -> Wanted {
     wanted
 }
 
-/// Returns the book of each lane after its number of changes in `kept`.
+/// Returns the book of each lane after the number of its changes in `kept`.
 pub fn books(lanes: &BTreeMap<u64, Lane>, rule: Rule, kept: &BTreeMap<u64, usize>) -> BTreeMap<u64, Book> {
     let book = |(lane, it): (&u64, &Lane)| {
         let (count, books) = (*kept.get(lane)?, it.span(rule).books());

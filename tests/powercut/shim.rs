@@ -1,9 +1,9 @@
 //! A shared library for `LD_PRELOAD` that records the program's calls on the files of its log.
 //!
-//! The test compiles this file separately; it is not part of any crate. Each call is passed to the C library and
-//! appended as a record to the trace. The test appends to the same file, which establishes a single order of all
-//! events. `trace.rs` parses the records. Syncs are not passed on. Instead, they wait or fail as the test requests,
-//! because `disk.rs` simulates their effect. Must not change the results of other calls.
+//! The test compiles this file separately; it is not part of any crate. The library passes each call to the C library
+//! and appends a record to the trace. The test appends to the same file, so the file contains all events in one order.
+//! `trace.rs` parses the records. The library does not pass on syncs, because `disk.rs` simulates their effect. They
+//! wait or fail as the test requests. Must not change the results of other calls.
 //!
 //! `POWERCUT_FOLDER` names the watched directory, `POWERCUT_TRACE` the trace, and `POWERCUT_CONTROL` a file of numbers
 //! that control the library. Without these variables, the library only passes calls on.
@@ -22,7 +22,7 @@ extern "C" {
     fn __errno_location() -> *mut c_int;
 }
 
-/// A pseudo-handle: dlsym(3) finds the next definition of a name after this library.
+/// A pseudo-handle for dlsym(3): finds the next definition of a name after this library.
 const RTLD_NEXT: *mut c_void = -1_isize as *mut c_void;
 const AT_FDCWD: c_int = -100;
 const AT_REMOVEDIR: c_int = 0x200;
@@ -38,7 +38,7 @@ const EIO: c_int = 5;
 /// The maximum number of file descriptors that the library supports.
 const FILES: usize = 1 << 16;
 
-/// Interval between checks whether a waiting call can continue.
+/// Interval between checks of whether a waiting call can continue.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// Indexes into the control file.
@@ -52,12 +52,12 @@ const BUSY: usize = 4;
 const HELD: usize = 5;
 const NUMBERS: usize = 6;
 
-/// For each descriptor, the number of its opening and a flag for writable files, or 0 for unwatched files.
+/// For each descriptor: the number of the `open` call and a flag for writable files, or 0 if the file is not watched.
 static HANDLES: [AtomicU64; FILES] = [const { AtomicU64::new(0) }; FILES];
 static NEXT: AtomicU64 = AtomicU64::new(1);
 static STATE: OnceLock<Option<State>> = OnceLock::new();
-/// Locked while directory entries change and while a file is written at its current position. The records therefore
-/// have the same order as the calls.
+/// Locked while directory entries change, and while a file is written at its current position. The lock keeps the
+/// records in the order of the calls.
 static ORDER: Mutex<()> = Mutex::new(());
 
 struct State {
@@ -119,8 +119,8 @@ impl State {
         }
     }
 
-    /// Returns the path relative to the watched directory, which itself has an empty path. Returns `None` for paths
-    /// elsewhere.
+    /// Returns the path relative to the watched directory. The directory itself has an empty path. Returns `None` for
+    /// paths outside the directory.
     fn below(&self, at: c_int, path: *const c_char) -> Option<Vec<u8>> {
         let mut path = unsafe { CStr::from_ptr(path) }.to_bytes().to_vec();
         if !path.starts_with(b"/") {
@@ -202,7 +202,7 @@ fn opened(at: c_int, path: *const c_char, flags: c_int, open: impl FnOnce() -> c
     file
 }
 
-// If the caller passed no mode, the value is undefined, and the C library ignores it.
+// If the caller has passed no mode, the argument is undefined, and the C library ignores it.
 
 #[no_mangle]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn close(file: c_int) -> c_int {
     real(file)
 }
 
-/// The C library closes the descriptor without calling `close`, and the number can be reused for a socket.
+/// The C library closes the descriptor without calling `close`. The number can then be reused for a socket.
 #[no_mangle]
 pub unsafe extern "C" fn closedir(folder: *mut c_void) -> c_int {
     let file = dirfd(folder);
@@ -282,7 +282,7 @@ pub unsafe extern "C" fn fcntl64(file: c_int, command: c_int, argument: usize) -
     }
 }
 
-/// Records bytes that were written at an offset.
+/// Records that bytes were written at an offset.
 fn wrote(state: &State, handle: u64, place: i64, bytes: &[u8]) {
     unseen(|| {
         if bytes.iter().all(|byte| *byte == 0) {
@@ -439,7 +439,7 @@ pub unsafe extern "C" fn posix_fallocate64(file: c_int, place: i64, length: i64)
     allocated(file, 0, place, length, || real(file, place, length))
 }
 
-/// Runs a sync. Data recorded before the beginning of the sync is durable when the sync ends.
+/// Runs a sync. When the sync ends, everything recorded before its beginning is durable.
 fn synced(file: c_int, sync: impl FnOnce() -> c_int) -> c_int {
     let (Some(state), Some(handle)) = (state(), handle(file)) else { return sync() };
     let _busy = state.enter();
@@ -455,7 +455,7 @@ fn synced(file: c_int, sync: impl FnOnce() -> c_int) -> c_int {
         micros => std::thread::sleep(Duration::from_micros(u64::from(micros))),
     }
     let fewer = |left: u32| left.checked_sub(1);
-    // Only syncs of writable files fail, not those of directories.
+    // Only syncs of writable files can fail, not those of directories.
     let fails =
         handle % 2 == 1 && state.number(FAIL_SYNCS).fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok();
     state.record(if fails { b'X' } else { b'E' }, handle, number, &[]);
@@ -515,7 +515,8 @@ pub unsafe extern "C" fn mkdirat(at: c_int, path: *const c_char, mode: c_uint) -
     entry(at, path, b'D', || real!("mkdirat", (c_int, *const c_char, c_uint) -> c_int)(at, path, mode))
 }
 
-/// Runs a call that changes two directory entries. An entry outside the watched directory cannot be replayed.
+/// Runs a call that changes two directory entries. Both entries must be inside the watched directory, because the test
+/// cannot replay other changes.
 fn entries(
     kind: u8,
     from: (c_int, *const c_char),
@@ -559,7 +560,7 @@ pub unsafe extern "C" fn renameat2(
     to: *const c_char,
     flags: c_uint,
 ) -> c_int {
-    // The trace has no record for an exchange of two files (RENAME_EXCHANGE, 2).
+    // Aborts on an exchange of two files (RENAME_EXCHANGE, 2), which the trace cannot represent.
     if flags & 2 != 0 && state().is_some() {
         std::process::abort();
     }

@@ -1,6 +1,6 @@
-//! Connections for the three protocols that exchange single messages.
+//! Connections for the three protocols that send and receive single messages.
 //!
-//! Owns the framing. If the server has exited, methods return an error. Must not interpret messages.
+//! Owns the framing. Methods return an error if the server has exited. Must not interpret messages.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! The trace of a history: the program's file operations and the clients' requests and replies in one order.
+//! The trace of a history: the file operations of the program, and the clients' requests and replies, in one order.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-/// An event in a trace. Paths are relative to the watched directory, which itself has an empty path.
+/// An event in a trace. Paths are relative to the watched directory. The directory itself has an empty path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The program started. Earlier file handles are invalid.
+    /// The program started. All earlier file handles are invalid.
     Began,
     /// A durable file existed at the beginning.
     Found {
@@ -180,7 +180,8 @@ impl Trace {
         let rest = rest.concat();
         let length = 17 + rest.len() as u32;
         let record = [&length.to_le_bytes()[..], &[kind], &[0; 16], &rest].concat();
-        // A single write keeps records intact, because the program appends to the same file.
+        // A single write is atomic. Otherwise, the records of the program, which appends to the same file, could be
+        // interleaved.
         let written = io::Write::write(&mut &self.file, &record).expect("a file to write to");
         assert_eq!(written, record.len());
     }
@@ -194,7 +195,7 @@ impl Trace {
         self.append(b'F', &[path.as_bytes(), b"\0", bytes]);
     }
 
-    /// Begins with the first `count` records of another trace.
+    /// Copies the first `count` records of another trace.
     pub fn continue_from(&self, other: &Path, count: usize) -> io::Result<()> {
         let bytes = std::fs::read(other)?;
         let records: Vec<&[u8]> = records(&bytes).into_iter().take(count).collect();

@@ -1,7 +1,8 @@
-//! Computes the possible states of one job after a cut, if each unguaranteed change survives or is lost independently.
+//! Computes the possible states of a job after a cut, if each change without a guarantee survives or is lost
+//! independently.
 //!
-//! The check is weaker than the requirement that surviving changes are a prefix. The check is used to describe the loss
-//! when that requirement is violated. A record contains absolute counts. A surviving record therefore replaces earlier
+//! In addition, surviving changes must be a prefix of the history. When this requirement is violated, the possible
+//! states are used to describe the loss. A record contains absolute counts, so a surviving record makes up for earlier
 //! lost ones.
 
 use std::collections::BTreeSet;
@@ -9,7 +10,7 @@ use std::collections::BTreeSet;
 use crate::book::{Book, Change, Job, Place, View};
 use crate::lanes::Span;
 
-/// Maximum number of states that are distinguished.
+/// The maximum number of possible states of a job. Jobs with more possible states are not checked.
 const ENOUGH: usize = 2000;
 
 fn key_of(change: &Change) -> Option<&str> {
@@ -28,7 +29,7 @@ fn key_of(change: &Change) -> Option<&str> {
     }
 }
 
-/// Returns the state of a job after `change`. `full` is the state if no change was lost.
+/// Returns the state of a job after `change`. `full` is the state after the change if nothing was lost.
 fn after(job: &Option<Job>, change: &Change, full: &Option<Job>) -> Option<Job> {
     let Some(full) = full else { return None };
     if matches!(change, Change::Put { .. } | Change::Adopt(_)) {
@@ -60,7 +61,7 @@ pub fn ways(span: &Span, key: &str) -> Option<Vec<Option<View>>> {
     let mine = span.changes.iter().enumerate().filter(|(_, (_, change))| key_of(change) == Some(key));
     for (place, (_, change)) in mine {
         book.apply(change);
-        // The order among buried jobs is not compared.
+        // Ignores the order among buried jobs.
         let full = book.jobs.get(key).map(|job| Job { order: 0, ..job.clone() });
         if place < span.least {
             ways = vec![full];
@@ -76,7 +77,7 @@ pub fn ways(span: &Span, key: &str) -> Option<Vec<Option<View>>> {
             return None;
         }
     }
-    // Whether the job still waits depends on the surviving changes of other jobs. Both states are possible.
+    // Whether the job still waits depends on other jobs' changes, which may be lost. Adds both states.
     for job in ways.clone().into_iter().flatten().filter(Job::may_wait) {
         let free = if job.delay > 0 { Place::Delayed } else { Place::Ready };
         if [Place::Held, free].contains(&job.place) {

@@ -1,4 +1,4 @@
-//! Conversations: plain text that lists the input of each client and the expected output of the server.
+//! Conversations: plain text with the input of each client and the expected output of the server.
 //!
 //! Owns the parsing of `tests/conversations/*.txt` and the comparison with the actual output. An implementation of
 //! [`World`] provides the server. Each line is one step:
@@ -42,8 +42,8 @@ pub trait World {
     /// Connects client `who`. Returns the reason as an error if the connection fails.
     fn open(&mut self, who: &str, wire: Wire) -> Result<(), String>;
     fn send(&mut self, who: &str, bytes: &[u8]);
-    /// Returns the bytes that `who` has received since the last call. Waits for bytes according to `patience`; an empty
-    /// result means that none arrived.
+    /// Returns the bytes that `who` has received since the last call. Waits for bytes as `patience` requires. Returns
+    /// an empty vector if no bytes arrive.
     fn receive(&mut self, who: &str, patience: Patience) -> Vec<u8>;
     /// Returns `true` if the server has closed the connection and all received bytes have been read.
     fn ended(&self, who: &str) -> bool;
@@ -55,11 +55,11 @@ pub trait World {
     fn drain(&mut self);
 }
 
-/// The expectation while waiting for bytes, which determines the timeout.
+/// What a caller expects while it waits for bytes. Determines the timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
     /// Bytes must arrive.
     Must,
-    /// No bytes must arrive.
+    /// No bytes are allowed to arrive.
     MustNot,
 }

@@ -1,11 +1,11 @@
 //! The names and types of Gearman packets in conversations.
 //!
-//! The list is independent of the server's list, which makes wrong numbers in the server detectable.
+//! Independent of the server's list, so that a wrong number in the server is detected.
 
 /// The size of a packet's header in bytes.
 pub const HEADER: usize = 12;
 
-/// The names of the packet types, from type 1 on.
+/// The names of the packet types. The first type is 1.
 const NAMES: [&str; 42] = [
     "CAN_DO",
     "CANT_DO",

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use super::text::{Conversation, Piece, Step, What};
 use super::{packets, Patience, World};
 
-/// The received bytes of a connection that no step has matched yet.
+/// Bytes received on a connection that no step has matched yet.
 #[derive(Default)]
 struct Heard {
     bytes: Vec<u8>,
-    /// The number of outstanding bytes of the last announced body.
+    /// The number of bytes missing from the most recently announced body, if any.
     body_left: Option<usize>,
     closed: bool,
 }

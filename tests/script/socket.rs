@@ -11,10 +11,10 @@ use super::{Patience, Wire, World};
 /// Time limit for expected bytes. Detects hangs.
 const MUST: Duration = Duration::from_secs(300);
 
-/// Time limit for expected bytes from another implementation, which possibly never sends them.
+/// Time limit for expected bytes from another server, which may never send them.
 const SHOULD: Duration = Duration::from_secs(5);
 
-/// Maximum number of bytes that are sent byte by byte.
+/// Maximum length of an input that is sent byte by byte.
 const SHORT: usize = 1000;
 
 /// A TCP or Unix socket.
@@ -29,15 +29,15 @@ struct Peer {
     ended: bool,
 }
 
-/// Connections to a server, and functions that depend on the server.
+/// Connections to a server, and functions that wait for this server.
 pub struct Sockets<'a> {
     pub connect: Box<dyn FnMut(Wire) -> std::io::Result<Connection> + 'a>,
     pub pass: Box<dyn FnMut(Duration) + 'a>,
     pub drain: Box<dyn FnMut() + 'a>,
-    /// Waits until the server has processed all sent bytes. The argument is the number of opened connections. For a
-    /// server without such a function, [`Sockets::quiet`] is used as a delay.
+    /// Waits until the server has processed all sent bytes. The argument is the number of connections opened. Without
+    /// this function, the test sleeps for [`Sockets::quiet`] instead.
     pub quiesce: Option<Box<dyn FnMut(u64) + 'a>>,
-    /// Time to wait for bytes that must not arrive, and to let the server work before the clock advances.
+    /// Duration of a wait for bytes that must not arrive. Also gives the server time to work before the clock advances.
     pub quiet: Duration,
     /// `true` to send short inputs one byte at a time in separate packets.
     pub split: bool,
@@ -76,7 +76,7 @@ impl Connection {
     }
 
     fn shut_down(&self) {
-        // The server can have closed the connection first.
+        // The server may have closed the connection first.
         let _ = match self {
             Connection::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Connection::Unix(stream) => stream.shutdown(Shutdown::Write),
@@ -121,7 +121,7 @@ impl World for Sockets<'_> {
     }
 
     fn send(&mut self, who: &str, bytes: &[u8]) {
-        // The server can have closed the connection. Bytes sent before that are still compared.
+        // The server may have closed the connection. The bytes that it sent before are still compared.
         let connection = &mut self.peers.get_mut(who).expect("a connected peer").connection;
         if !self.split || bytes.len() > SHORT {
             let _ = connection.write(bytes);
@@ -130,7 +130,7 @@ impl World for Sockets<'_> {
         connection.send_at_once();
         for byte in bytes {
             let _ = connection.write(&[*byte]);
-            // Gives the reader a chance to receive the byte separately, which the test cannot enforce.
+            // Lets the reader run, so that it usually receives the byte separately.
             std::thread::yield_now();
         }
         self.quiesce();

@@ -38,7 +38,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Returns the protocol of the connection `who`.
+    /// Returns the protocol of the connection named `who`.
     pub fn wire_of(&self, who: &str) -> Wire {
         match who.split_once(':') {
             Some(("b", _)) => Wire::Beanstalk,
@@ -68,7 +68,7 @@ pub struct Step {
 pub enum What {
     Open,
     Send(Vec<u8>),
-    /// Expected text. If `yaml` is `true`, the text counts towards the length of a body.
+    /// Expected text. With `yaml`, the text is a line of a body and adds to the body's announced length.
     Expect {
         pattern: Vec<Piece>,
         yaml: bool,
@@ -181,7 +181,7 @@ fn read(file: &str, text: &str, host: &str, conversations: &mut Vec<Conversation
 }
 
 /// Returns the end of the connection name at the beginning of a line. A name consists of capital letters and digits.
-/// After a protocol prefix, small letters are permitted too.
+/// After a protocol prefix, the name can also contain small letters.
 fn name_end(line: &str) -> Option<usize> {
     if ["b:", "g:", "w:"].iter().any(|prefix| line.starts_with(prefix)) {
         return Some(2 + line[2..].find(|letter: char| !letter.is_ascii_alphanumeric())?);
@@ -223,7 +223,7 @@ fn step(line: &str) -> Option<(&str, What)> {
         What::Send(packets::request(kind, &unescape(body)))
     } else if let Some(text) = operand(rest, "=") {
         let (kind, body) = packet(text)?;
-        // The two bytes mark the end of the body, because no wildcard matches them.
+        // The expected CR LF ends the body, because no wildcard matches these bytes.
         What::ExpectPacket { kind, pattern: pattern(body, "\r\n") }
     } else {
         expect(operand(rest, "|")?, "\n", true)

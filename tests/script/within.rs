@@ -19,9 +19,9 @@ pub const HOST: &str = "h";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pieces {
-    /// In the chunks in which the conversation sends them.
+    /// Input arrives in the pieces in which the conversation sends it.
     AsSent,
-    /// One byte at a time.
+    /// Input arrives one byte at a time.
     Bytes,
 }
 
@@ -72,7 +72,7 @@ impl Host for Fixed {
 impl Within {
     /// Creates a world with an empty queue.
     pub fn new(config: &Config, pieces: Pieces) -> Within {
-        // The default depends on the machine. Conversations must not.
+        // Conversations must not depend on the default, which depends on the machine.
         let given = Some(config.max_memory).filter(|most| *most != Config::default().max_memory);
         let limits = Limits {
             max_memory: given.unwrap_or(1 << 40),
@@ -118,7 +118,7 @@ impl Within {
         self.work(who);
     }
 
-    /// Executes the available input of one client.
+    /// Executes the input that a client has sent.
     fn work(&mut self, who: &str) {
         let max_packet = self.settings.max_packet;
         let intake = DecodeLimits {
@@ -179,7 +179,7 @@ impl Within {
         self.settle();
     }
 
-    /// Delivers events and resumes the affected clients.
+    /// Delivers events, and continues with the clients whose waits have ended.
     fn settle(&mut self) {
         let mut woken = Vec::new();
         while let Some(event) = self.engine.take_event() {
@@ -260,7 +260,7 @@ impl World for Within {
     }
 
     fn close(&mut self, who: &str) {
-        // Until the server writes to a closed connection, the connection looks half-closed.
+        // Half-closes the connection first: until the server writes to it, a closed connection looks half-closed.
         self.half_close(who);
         assert!(self.ended(who), "a client that went away is still there");
         self.peers.remove(who);

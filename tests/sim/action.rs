@@ -1,6 +1,6 @@
-//! The actions of a simulated world as plain data, which makes histories storable, reducible and replayable.
+//! The actions of a simulated world as plain data. Histories can therefore be stored, reduced and replayed.
 //!
-//! Owns the list of actions, and their form in the syntax of `tests/conversations`. Must not execute actions.
+//! Owns the list of actions, and their representation in the syntax of `tests/conversations`. Must not execute actions.
 
 use beanpole::internals::protocol::Wire;
 
@@ -20,17 +20,17 @@ pub enum Action {
     Close(usize),
     /// Advances the clock by this many nanoseconds.
     Pass(u64),
-    /// Gives a turn to a part of the server: the pool thread, the timer, or one of the log's three threads.
+    /// Lets a part of the server run once: the pool thread, the timer, or one of the log's three threads.
     Round,
     Timer,
     Sync,
     Write,
     Segments,
     Drain,
-    /// The server accepts jobs again after a drain.
+    /// Makes the server accept jobs again after a drain.
     Undrain,
     Crash(Crash),
-    /// Makes the disk operation fail with an error number this many times.
+    /// Makes the next disk operations of this kind fail: the error number, and the number of failures.
     Fail(Operation, i32, u64),
     Heal,
     /// Limits the disk's free space to this many bytes.
@@ -45,9 +45,9 @@ pub struct Crash {
     /// `true` for a power failure. `false` for a kill, which preserves written bytes.
     pub power: bool,
     pub seed: u64,
-    /// The number of disk operations before the crash.
+    /// The number of disk operations after which the server crashes.
     pub operations: u64,
-    /// The change of the wall clock across the restart, in milliseconds.
+    /// The change of the wall clock between the crash and the restart, in milliseconds.
     pub shift: i64,
     /// `true` to change a byte of the log.
     pub flip: bool,
@@ -76,7 +76,7 @@ pub fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-/// Returns received bytes as lines of a conversation.
+/// Returns bytes received by a client as lines of a conversation.
 pub fn received(who: usize, bytes: &[u8]) -> String {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
     let line = |line: &[u8]| match (line.strip_suffix(b"\r\n"), line.strip_suffix(b"\n")) {
@@ -87,7 +87,7 @@ pub fn received(who: usize, bytes: &[u8]) -> String {
     lines.map(line).collect()
 }
 
-/// Returns sent bytes as lines of a conversation.
+/// Returns bytes sent by a client as lines of a conversation.
 pub fn sent(who: usize, bytes: &[u8]) -> String {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
     let line = |line: &[u8]| match line.strip_suffix(b"\r\n") {
@@ -98,7 +98,7 @@ pub fn sent(who: usize, bytes: &[u8]) -> String {
 }
 
 impl Action {
-    /// Returns the index of the client that acts, if any.
+    /// Returns the index of the client that performs the action, if any.
     pub fn client(&self) -> Option<usize> {
         match self {
             Action::Connect(who, _) | Action::Say(who, ..) | Action::Send(who, _) | Action::Read(who, _) => Some(*who),

@@ -1,4 +1,4 @@
-//! Records which jobs must exist regardless of their state.
+//! Records which jobs must exist, in any state.
 //!
 //! Owns the list of acknowledged jobs. A job is added by the reply INSERTED and removed when a client sends a command
 //! that can end the job. Must not depend on other replies and commands.
@@ -10,9 +10,9 @@ use beanpole::internals::engine::{Engine, JobId};
 #[derive(Clone, Default)]
 pub struct Books {
     owned: BTreeSet<u64>,
-    /// Jobs that a client has possibly ended, even before the owner has read the reply to its put.
+    /// Jobs that a client may have ended, even before the producer has read the reply to the put.
     ended: BTreeSet<u64>,
-    /// `true` after a command that can end any job. Nothing is recorded afterwards.
+    /// `true` after a command that can end any job. No jobs are recorded after such a command.
     closed: bool,
 }
 
@@ -30,7 +30,7 @@ const PACKETS: [u8; 3] = [13, 14, 25];
 pub fn is_promise(line: &[u8]) -> bool {
     const WORDS: [&[u8]; 6] =
         [b"REVOKED\r\n", b"DELETED\r\n", b"RELEASED\r\n", b"BURIED\r\n", b"KICKED\r\n", b"MOVED\r\n"];
-    // The reply to a duplicate contains more words.
+    // A reply with more words reports an existing job with the same key.
     let is_new = line.starts_with(b"INSERTED ") && line.iter().filter(|&&byte| byte == b' ').count() == 1;
     WORDS.contains(&line) || is_new || line.starts_with(b"KICKED ") && line != b"KICKED 0\r\n"
 }
@@ -49,12 +49,12 @@ impl Books {
         }
     }
 
-    /// Records a command that a client will send. Jobs named in the command need not exist afterwards. Commands are
-    /// recorded as a whole when they are chosen, because a partially sent number can name any job.
+    /// Records a command that a client will send. Jobs named in the command need not exist afterwards. Called with the
+    /// whole command as soon as it is chosen: a number that is only partly sent could name any job.
     pub fn said(&mut self, command: &[u8]) {
         let is_packet = command.starts_with(b"\0REQ") && PACKETS.contains(&command[7]);
         let has = |word: &[u8]| command.windows(word.len()).any(|part| part == word);
-        // The body of the previous request can precede the command without a line break.
+        // In one piece of input, the command can directly follow the body of the previous request.
         let request = command.windows(10).position(|part| part == b"POST /api/").map(|at| &command[at + 10..]);
         let path = request.map(|rest| rest.split(|&byte| byte == b' ').next().unwrap_or(rest));
         let is_sweep = command.starts_with(b"flush-") || command.starts_with(b"drop function");
@@ -77,7 +77,7 @@ impl Books {
         }
     }
 
-    /// Clears the record, because the log was damaged deliberately or gives weaker guarantees.
+    /// Removes all jobs, because the log was damaged deliberately or does not guarantee their survival.
     pub fn forget(&mut self) {
         self.owned.clear();
     }

@@ -1,7 +1,7 @@
-//! Derives the setup of a world and its actions from a seed.
+//! Derives the configuration and the actions of a world from a seed.
 //!
-//! Owns the probabilities. Each seed enables or disables features permanently. Rare events are therefore frequent in
-//! some worlds instead of rare in all. Must not modify the world.
+//! Owns the probabilities. Each seed enables or disables features for the whole history. Rare events are therefore
+//! frequent in some worlds, instead of rare in all worlds. Must not modify the world.
 
 use beanpole::internals::binlog::{BinlogSettings, SyncMode};
 use beanpole::internals::engine::Engine;
@@ -16,13 +16,13 @@ use crate::world::World;
 
 const ENOUGH: usize = 24;
 
-/// Maximum number of jobs in worlds in which commands about many jobs take several turns.
+/// Maximum number of jobs in worlds in which a command about many jobs is split into portions.
 const ENOUGH_FOR_TURNS: usize = 60;
 
 /// The constant properties of a world.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// `true` if all clients use beanstalk or HTTP and each byte of the replies is predicted.
+    /// `true` if all clients use beanstalk or HTTP, and the world predicts every byte of the replies.
     pub predicted: bool,
     /// `true` if some clients use HTTP.
     pub operators: bool,
@@ -30,19 +30,19 @@ pub struct Setup {
     pub extended: bool,
     /// The segment size in bytes and the sync mode, or `None` without a log.
     pub log: Option<(u64, SyncMode)>,
-    /// `true` to run the server after each action until it is idle. `false` to give parts of the server random turns
-    /// within their budgets.
+    /// `true` to run the server after each action until it is idle. `false` to let parts of the server run at random
+    /// times.
     pub settles: bool,
     pub turn_steps: u64,
     /// The maximum number of connected clients.
     pub clients: usize,
-    /// The maximum number of commands that a client sends together.
+    /// The maximum number of commands that a client sends at once.
     pub breath: u64,
     /// `true` if commands arrive in several pieces.
     pub pieces: bool,
     /// `true` if clients read at random times.
     pub slow_readers: bool,
-    /// One in this many actions is a crash, or 0 for none.
+    /// On average, one of this many actions is a crash. 0 disables crashes.
     pub crashes: u64,
     pub faults: u64,
     /// `true` to change bytes of the log during crashes.
@@ -57,7 +57,7 @@ pub struct Setup {
 impl Setup {
     /// Draws the setup of a seed.
     pub fn drawn(random: &mut Random) -> Setup {
-        // Uses a copy of the generator, which keeps the meaning of existing seeds.
+        // Draws from a copy of the generator, so that existing seeds keep their meaning.
         let mut apart = Random::new(random.clone().next() ^ 5);
         let (operators, extended) =
             if apart.once_in(2) { (apart.once_in(2), apart.once_in(2)) } else { (false, false) };
@@ -71,13 +71,13 @@ impl Setup {
         let setup = Setup {
             predicted,
             operators,
-            // The model does not learn tags from a recovered log, and snapshots cannot represent a log that omits
-            // records.
+            // Excludes combinations that cannot be checked. The model does not learn tags from a recovered log, and
+            // snapshots cannot represent a log that omits records.
             extended: extended && (log.is_none() || !predicted && !faults),
             log,
             settles,
-            // A small step budget makes commands about many jobs take several turns. If several commands are sent
-            // together, commands of other clients could run in between.
+            // With a small step budget, commands about many jobs are split into portions. Commands of other clients
+            // could run in between if a client sent several commands at once.
             turn_steps: match settles {
                 true if log.is_some() && apart.once_in(2) => 8,
                 true => 1024,
@@ -94,7 +94,7 @@ impl Setup {
             unattended: false,
             sweeps: false,
         };
-        // Uses another copy of the generator, which keeps the meaning of existing seeds.
+        // Draws from another copy of the generator, so that existing seeds keep their meaning.
         let mut apart = Random::new(apart.next() ^ 6);
         if apart.once_in(3) {
             setup.unattended(&mut apart)
@@ -103,8 +103,8 @@ impl Setup {
         }
     }
 
-    /// Adds tubes that no client uses or watches. In half of the worlds with such tubes, commands about many jobs take
-    /// several turns, interleaved with commands of other clients.
+    /// Adds tubes that no client uses or watches. In half of the worlds with such tubes, commands about many jobs are
+    /// split into portions, between which the server executes commands of other clients.
     fn unattended(self, random: &mut Random) -> Setup {
         let sweeps = random.once_in(2);
         if random.once_in(2) {
@@ -153,7 +153,8 @@ pub fn next(random: &mut Random, world: &World) -> Action {
     if setup.faults > 0 && random.once_in(setup.faults) {
         return fault(random);
     }
-    // If a step executed several commands, several changes of one job could not be distinguished.
+    // Usually completes the sync first. If a step executed several commands, several changes of one job could not be
+    // distinguished.
     if world.is_behind() && !random.once_in(if world.is_failing() { 2 } else { 50 }) {
         return random.pick_action(&[
             Action::Sync,
@@ -172,7 +173,7 @@ pub fn next(random: &mut Random, world: &World) -> Action {
     }
 }
 
-/// Draws a unique duration, which gives deadlines a definite order.
+/// Draws a duration that occurs only once. Deadlines therefore have a definite order.
 fn passed(random: &mut Random) -> u64 {
     random.pick(&[1_000_000, 20_000_000, 300_000_000, 999_999_999, 1_000_000_000, 2_500_000_000])
         + 1
@@ -185,7 +186,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         let wire = match (&world.setup, world.setup.operators && random.once_in(4)) {
             (_, true) => Wire::Http,
             (Setup { predicted: true, .. }, _) => Wire::Beanstalk,
-            // The most common operations on such tubes are beanstalk commands.
+            // In tubes without users and watchers, beanstalk commands are the most important ones.
             (Setup { unattended: true, .. }, _) if !random.once_in(3) => Wire::Beanstalk,
             _ => random.pick(&wires),
         };
@@ -223,7 +224,8 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         for _ in 0..breath {
             let said = command(wire, random, &topic);
             words.extend_from_slice(&said);
-            // Other clients can send commands before the client's next request is executed.
+            // Ends the input here, because other clients can send commands before the client's next request is
+            // executed.
             if predicted && said.windows(12).any(|part| part == b"/clear HTTP/") {
                 break;
             }
@@ -233,7 +235,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
     Action::Say(who, wire, words)
 }
 
-/// Returns `true` if a waiting client must not send more commands, which applies in worlds with a log.
+/// Returns `true` if a client must not send commands while it waits. This applies in worlds with a log.
 fn manner_is_careful(world: &World) -> bool {
     world.setup.log.is_some()
 }
@@ -246,7 +248,7 @@ pub fn ids(engine: &Engine) -> Vec<u64> {
 }
 
 fn crash(random: &mut Random, setup: &Setup) -> Action {
-    // Without syncs, nothing is guaranteed if the disk fails before a power failure.
+    // Without syncs, the log guarantees nothing if the disk fails and the power fails later.
     let promised = setup.faults == 0 || !matches!(setup.log, Some((_, SyncMode::Never)));
     Action::Crash(Crash {
         power: random.once_in(2) && promised,

@@ -9,7 +9,7 @@ use crate::random::Random;
 use crate::reference::model::{GroupTie, JobTags, Model, Name, Outcome, Settings};
 use crate::speech::{body, Topic};
 
-/// Draws a command without its CR LF. Returns `None` if the next command should be one of beanstalkd's.
+/// Draws a command without its CR LF. Returns `None` to make the caller draw one of beanstalkd's commands.
 pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
     let (tube, to, job) = (topic.tube(random), topic.tube(random), topic.job(random));
     let state = random.pick(&["ready", "delayed", "buried"]);
@@ -21,8 +21,8 @@ pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
         0..9 if !topic.enough => {
             let (body, tags) = (body(random, topic), tags(random, topic));
             let (pri, delay) = (random.pick(&[0, 1, 5, 4_294_967_295u32]), random.below(3));
-            // The model cannot predict in which turn of a long HTTP command such a delay ends: if the job waits for a
-            // group, its state changes only in the next turn.
+            // If a delayed job also waits for a group, the model cannot predict when its delay ends during a long HTTP
+            // command.
             let delay = if topic.predicted && tags.contains(" aft:") { 0 } else { delay };
             format!("put {pri} {delay} {} {}{tags}\r\n{body}", random.below(5), body.len())
         }
@@ -54,8 +54,8 @@ pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
     })
 }
 
-/// Draws tube settings without retry delays, which vary randomly. Settings that only the model can follow are reserved
-/// for predicted worlds.
+/// Draws tube settings without retry delays, because these vary randomly. Settings whose effects only the reference
+/// model can follow are used only in predicted worlds.
 fn settings(random: &mut Random, topic: &Topic) -> String {
     let mut settings = String::new();
     if random.once_in(2) {
@@ -78,7 +78,7 @@ fn settings(random: &mut Random, topic: &Topic) -> String {
 
 fn tags(random: &mut Random, topic: &Topic) -> String {
     let mut tags = String::new();
-    // Keys have the same names as tubes.
+    // A key has the same name as a tube.
     let key = random.pick(&TUBES);
     match random.below(6) {
         0 => tags += &format!(" idp:{key}"),
@@ -101,7 +101,7 @@ fn tags(random: &mut Random, topic: &Topic) -> String {
     tags
 }
 
-/// Adds up to two groups to the tags of a job. Groups have the same names as tubes.
+/// Adds up to two groups to the tags of a job. A group has the same name as a tube.
 fn groups(random: &mut Random, tags: &mut String) {
     let first = random.below(TUBES.len() as u64) as usize;
     for place in 0..random.pick(&[0, 0, 1, 1, 2]) {
@@ -130,7 +130,7 @@ fn number(word: &str) -> u64 {
     word.parse().expect("a number")
 }
 
-/// Executes a put with tags. `words` contains the words of the command line.
+/// Executes a put with tags. `words` are the words of the command line.
 pub fn put(model: &mut Model, client: ClientId, words: &[&str], body: &[u8], now: Time) -> String {
     let seconds = |word: &str| Span::from_secs(number(word));
     let terms = (number(words[1]) as u32, seconds(words[2]), Span::from_secs(number(words[3]).max(1)));
@@ -160,7 +160,7 @@ pub fn put(model: &mut Model, client: ClientId, words: &[&str], body: &[u8], now
     match model.put_tagged(client, terms, body.to_vec(), tags, now) {
         Ok(Tagged::New(id)) => format!("INSERTED {}", id.0),
         Ok(Tagged::Duplicate { id, state, raised }) => {
-            // The reply to a producer shows a held job as delayed.
+            // The reply shows a job that waits for a group as delayed.
             let state = if state == State::Held { State::Delayed } else { state };
             let name = format!("{state:?}").to_uppercase();
             format!("INSERTED {} {name}{}", id.0, raised.map_or(String::new(), |pri| format!(" {pri}")))
@@ -189,8 +189,8 @@ pub fn shown(model: &Model, word: &str, id: JobId) -> Vec<u8> {
     [head.as_bytes(), &job.body, b"\r\n"].concat()
 }
 
-/// Executes a one-line command. Returns `None` for beanstalkd's commands and unknown ones, and an empty reply if the
-/// client waits.
+/// Executes a one-line command. Returns `None` for unknown commands and for commands of beanstalkd, and an empty reply
+/// if the client waits.
 pub fn carry_out(model: &mut Model, client: ClientId, half_closed: bool, words: &[&str], now: Time) -> Option<Vec<u8>> {
     let job = |place: usize| JobId(number(words[place]));
     let text = match words[0] {

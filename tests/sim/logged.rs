@@ -1,7 +1,7 @@
 //! Checks the contents of the simulated server's log.
 //!
-//! Uses the model of single records, or snapshots of the whole queue if jobs have tags or move between tubes. The model
-//! does not support tags and moves.
+//! If jobs can have tags or move between tubes, uses snapshots of the whole queue. Otherwise, uses the model of single
+//! records, which does not support tags and moves.
 
 use beanpole::internals::engine::{Engine, Time};
 
@@ -17,7 +17,7 @@ pub struct Logged {
     snapshots: Option<Snapshots>,
     /// The log position up to which everything is durable.
     safe: u64,
-    /// `true` if the log lacked space and possibly omitted optional records.
+    /// `true` if the log has lacked space and may have omitted optional records.
     short: bool,
 }
 
@@ -49,7 +49,7 @@ impl Logged {
         }
     }
 
-    /// Checks that the queue recovered at time `now` is in a permitted state.
+    /// Checks that the queue, recovered at the time `now`, is in a permitted state.
     pub fn compare(&self, engine: &Engine, now: Time) -> Result<(), String> {
         match &self.snapshots {
             Some(_) if self.short => Ok(()),
@@ -58,7 +58,7 @@ impl Logged {
         }
     }
 
-    /// Continues with a recovered queue.
+    /// Starts again with a recovered queue.
     pub fn begin_again(&mut self, engine: &Engine) {
         let mut snapshots = self.snapshots.take().map(|_| Snapshots::default());
         if let Some(snapshots) = &mut snapshots {

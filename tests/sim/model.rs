@@ -1,4 +1,4 @@
-//! Re-exports the engine's types two modules above the reference model, because the model imports them from there.
+//! Re-exports the engine's types. The reference model imports them from two modules above its own.
 
 #[path = "../../src/engine/tests/model.rs"]
 #[allow(dead_code)] // parts that only the engine's own tests use

@@ -44,7 +44,7 @@ pub fn request(random: &mut Random, topic: &Topic) -> Vec<u8> {
         10 => get(&format!("/api/jobs/{job}/body")),
         11..14 => post(&format!("/api/tubes/{tube}/kick"), &format!("{{\"count\":{}}}", random.below(4))),
         14 => post(&format!("/api/tubes/{tube}/pause"), &format!("{{\"seconds\":{}}}", random.below(4))),
-        // After the following requests, only the model can tell which jobs exist.
+        // After the following requests, only the model knows which jobs exist.
         15 if !topic.predicted && !random.once_in(8) => get("/metrics"),
         15 if topic.sweeps || random.once_in(3) => {
             post(&format!("/api/tubes/{tube}/clear"), &format!("{{\"state\":\"{state}\"}}"))
@@ -53,7 +53,7 @@ pub fn request(random: &mut Random, topic: &Topic) -> Vec<u8> {
         16 | 17 => post(&format!("/api/jobs/{job}/bury"), "{}"),
         18 | 19 => post(&format!("/api/jobs/{job}/kick"), "{}"),
         20 => post(&format!("/api/jobs/{job}/delete"), "{}"),
-        // The model does not support these requests.
+        // Used only without predictions, because the model does not support these requests.
         21 if !topic.predicted => get(random.pick(&["/metrics", "/api/server", "/api/tubes", "/readyz", "/", "/no"])),
         22 if !topic.predicted => get(&format!("/api/tubes/{tube}/jobs")),
         23 if topic.extended && !topic.predicted && random.once_in(4) => {
@@ -94,7 +94,7 @@ fn done(yes: bool, what: &str) -> Vec<u8> {
     }
 }
 
-/// Returns the number for a key of the JSON object in a request.
+/// Returns the number for `key` in the JSON object of a request.
 fn member(object: &str, key: &str) -> u64 {
     let rest = object.split(&format!("\"{key}\":")).nth(1).expect("the key");
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -143,7 +143,7 @@ pub fn carry_out(model: &mut Model, client: ClientId, request: &[u8], now: Time)
     }
 }
 
-/// Runs `work` with another tube in use.
+/// Runs `work` while the client uses another tube.
 fn elsewhere<R>(model: &mut Model, client: ClientId, tube: Name, work: impl FnOnce(&mut Model) -> R) -> R {
     model.use_tube(client, tube).expect("room for a tube");
     let result = work(model);
@@ -169,7 +169,7 @@ fn clear(model: &mut Model, tube: Name, object: &str) -> Vec<u8> {
     json(&format!("{{\"deleted\":{deleted}}}"))
 }
 
-/// Returns the JSON fields that only some jobs have.
+/// Returns the JSON fields that are shown only for some jobs.
 fn marks(model: &Model, stats: &JobStats, now: Time) -> String {
     let schedule = model.extended.schedules.get(&stats.id);
     let tags = schedule.map(|schedule| &schedule.tags).or(model.extended.tags.get(&stats.id));

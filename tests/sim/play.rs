@@ -21,7 +21,7 @@ pub struct Played {
     pub actions: Vec<Action>,
     pub steps: usize,
     pub hash: u64,
-    /// The number of drains after which jobs were put.
+    /// The number of drains after which the server accepted jobs again.
     pub drains: usize,
     /// `true` if the prediction was abandoned because too many histories were possible.
     pub lost: bool,
@@ -161,7 +161,7 @@ pub fn drain_all(world: &mut World) -> Result<(), String> {
         }
         text
     };
-    // Deletes schedules first, because they would put copies endlessly.
+    // Deletes the schedules first, because they would put jobs forever.
     for id in server.look(|engine| {
         let scheduled = engine.jobs().filter(|job| job.state() == State::Scheduled);
         scheduled.map(|job| job.id().0).collect::<Vec<_>>()
@@ -192,7 +192,7 @@ pub fn drain_all(world: &mut World) -> Result<(), String> {
         if left.all() == 0 {
             return books.are_among(&got);
         }
-        // The remaining jobs wait for each other or for groups of jobs that were never put.
+        // The remaining jobs wait for each other, or for groups of jobs that were never put. Kicks one of them.
         if left.all() == left.held {
             let held = server.look(|engine| engine.jobs().map(|job| job.id().0).min().unwrap_or_default());
             ask(server, &format!("kick-job {held}\r\n"));

@@ -1,6 +1,6 @@
 //! Predicts the replies byte by byte. Handles beanstalk commands, and uses `operators` for HTTP.
 //!
-//! Owns the translation of bytes to calls of the reference model, and of its results to bytes. Must not share code with
+//! Owns the translation of bytes to calls of the reference model, and of the results to bytes. Must not share code with
 //! the server.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,7 +15,8 @@ use crate::{extended, operators};
 
 pub const TUBES: [Name; 4] = ["default", "f", "g", "h"];
 
-/// Tubes that no client watches. Clients use such a tube for at most one put, and the tube ends with its last job.
+/// Tubes that no client watches. A client uses such a tube for at most one put, and the tube is removed with its last
+/// job.
 pub const UNATTENDED: [Name; 2] = ["m", "n"];
 
 /// A simulated client and the bytes that it must receive.
@@ -40,16 +41,16 @@ pub struct Predicted {
     model: Model,
     peers: BTreeMap<usize, Peer>,
     next: u32,
-    /// Clients whose wait has ended, in order.
+    /// Clients whose wait has ended, in the order of these events.
     woken: VecDeque<usize>,
 }
 
-/// Returns the server's job counts in the order of [`Predicted::counts`].
+/// Returns the server's job counts in the order used by [`Predicted::counts`].
 pub fn places(jobs: &JobCounts) -> [usize; 6] {
     [jobs.ready, jobs.delayed, jobs.reserved, jobs.buried, jobs.held, jobs.scheduled].map(|count| count as usize)
 }
 
-/// Returns the static name of a tube.
+/// Returns the static string that equals `name`.
 pub fn known(name: &str) -> Name {
     TUBES.into_iter().chain(UNATTENDED).find(|known| *known == name).expect("a tube of the simulation")
 }
@@ -75,7 +76,7 @@ pub fn yaml(names: impl Iterator<Item = impl std::fmt::Display>) -> Vec<u8> {
     format!("OK {}\r\n{list}\r\n", list.len()).into_bytes()
 }
 
-/// Removes duplicates.
+/// Removes duplicate elements.
 pub fn only_different<T: Debug>(all: &mut Vec<T>) {
     if all.len() > 1 {
         let mut seen = BTreeSet::new();
@@ -127,7 +128,7 @@ impl Predicted {
         predicted
     }
 
-    /// Returns the numbers of ready, delayed, reserved, buried, held and scheduled jobs.
+    /// Returns the numbers of ready, delayed, reserved, buried, waiting and scheduled jobs.
     pub fn counts(&self) -> [usize; 6] {
         let mut counts = [0; 6];
         for job in &self.model.jobs {
@@ -144,7 +145,7 @@ impl Predicted {
         counts
     }
 
-    /// Returns all bytes that a client must have received.
+    /// Returns all bytes that a client must have received so far.
     pub fn owed(&self, who: usize) -> &[u8] {
         self.peers.get(&who).map_or(&[], |peer| &peer.owed)
     }
@@ -165,7 +166,7 @@ impl Predicted {
         self.peers.get_mut(&who).expect("a client")
     }
 
-    /// Processes bytes from a client. Other clients react in [`Predicted::tick`].
+    /// Processes bytes from a client. The effects on other clients follow in [`Predicted::tick`].
     pub fn hear(&mut self, who: usize, bytes: &[u8], now: Time) {
         let peer = self.peer(who);
         peer.heard.extend_from_slice(bytes);
@@ -187,7 +188,7 @@ impl Predicted {
         self.run(who, now);
     }
 
-    /// Disconnects a client. The client's commands behind a wait are dropped.
+    /// Disconnects a client. Commands that the client sent during a wait are dropped.
     pub fn close(&mut self, who: usize, now: Time) {
         self.peer(who).commands.clear();
         self.leave(who, now);
@@ -213,8 +214,8 @@ impl Predicted {
         self.model.draining = false;
     }
 
-    /// Runs all due timers and the commands that clients sent during waits that have ended. Each command runs in a
-    /// separate turn after all due timers. Returns the result of every possible order, or `None` if there are more than
+    /// Runs all due timers, and the commands that clients sent during waits that have ended. Before each of these
+    /// commands, the due timers run again. Returns the results of all possible orders, or `None` if there are more than
     /// `most`.
     pub fn tick(self, now: Time, most: usize) -> Option<Vec<Predicted>> {
         let (mut open, mut done) = (vec![self], Vec::new());
@@ -293,7 +294,7 @@ impl Predicted {
                     let word = if self.model.job(job).is_some() { "BURIED" } else { "DELETED" };
                     (client, format!("{word} {}\r\n", job.0).into_bytes())
                 }
-                // The event only causes a log message.
+                // This event only causes a log message.
                 Event::DeadLetterStays { .. } => continue,
                 other => panic!("{other:?} from the model"),
             };
@@ -401,8 +402,7 @@ fn no_job(why: NoJob) -> Vec<u8> {
     }
 }
 
-/// Completes commands about many jobs that a crash has interrupted, because the prediction treats such commands as
-/// complete.
+/// Completes commands about many jobs that a crash has interrupted. The prediction assumes that they are complete.
 pub fn complete_operations(server: &mut Stepped) {
     while server.look(|engine| engine.has_deferred()) {
         server.round();

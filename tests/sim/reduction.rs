@@ -9,14 +9,13 @@ use beanpole::internals::protocol::Wire;
 use crate::action::Action;
 use crate::shortening::shortened;
 
-/// Maximum number of actions replayed for one reduction. A time limit would make the result depend on the speed of the
-/// machine.
+/// Maximum number of actions to replay during one reduction. A time limit would make the result depend on the machine.
 const EFFORT: usize = 3_000_000;
 
 /// The cost of starting and ending a replay, in actions.
 const REPLAY: usize = 50;
 
-/// The length of the shortest suffix of the history that is tried.
+/// The length of the shortest suffix of the history to try.
 const TAIL: usize = 64;
 
 pub struct Reduced {
@@ -94,7 +93,7 @@ fn tail(actions: &[Action], length: usize) -> Vec<Action> {
     kept.into_iter().chain(tail).cloned().collect()
 }
 
-/// Returns an equivalent history in which each command is sent separately and as a whole.
+/// Returns an equivalent history in which each command is sent separately and completely.
 fn plainer(actions: &[Action]) -> Vec<Action> {
     let each = actions.iter().flat_map(|action| match action {
         Action::Say(who, Wire::Beanstalk, words) => {
@@ -106,7 +105,7 @@ fn plainer(actions: &[Action]) -> Vec<Action> {
     each.collect()
 }
 
-/// Splits input into commands with their bodies.
+/// Splits input into single commands, including their bodies.
 fn commands(words: &[u8]) -> Vec<Vec<u8>> {
     let mut commands: Vec<Vec<u8>> = Vec::new();
     let mut has_body = false;

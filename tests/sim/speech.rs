@@ -1,6 +1,6 @@
 //! The input of the simulated clients.
 //!
-//! Owns the random choice of single commands of each protocol for the existing jobs, and of occasional invalid input.
+//! Owns the random choice of commands in each protocol, which refer to existing jobs, and of occasional invalid input.
 //! Must not depend on replies.
 
 use beanpole::internals::protocol::Wire;
@@ -39,7 +39,7 @@ impl Topic<'_> {
         random.pick(self.jobs)
     }
 
-    /// Returns a tube for commands that do not use or watch it.
+    /// Returns a tube for a command that does not make the client use or watch the tube.
     pub fn tube(&self, random: &mut Random) -> Name {
         if self.unattended && !random.once_in(4) {
             return random.pick(&UNATTENDED);

@@ -24,10 +24,10 @@ use crate::predicted::{self, complete_operations, only_different, Predicted};
 /// The time in nanoseconds at which the first server starts.
 const DAWN: u64 = 1_700_000_000_000_000_000;
 
-/// The maximum number of possible histories that are tracked.
+/// The maximum number of possible histories to track.
 const WAYS: usize = 256;
 
-/// Maximum number of rounds until the server must be idle. A server that needs more is considered to loop forever.
+/// Maximum number of rounds until the server must be idle. A server that needs more rounds probably loops forever.
 const ROUNDS: usize = 10_000;
 
 pub struct Client {
@@ -36,7 +36,7 @@ pub struct Client {
     /// Input that the client has chosen and not sent yet.
     pub unsaid: Vec<u8>,
     received: Vec<u8>,
-    /// The number of received bytes that were processed as complete lines.
+    /// The number of received bytes that belong to complete lines and are processed.
     read: usize,
     /// `true` if the client has sent a command and received nothing since. `asked_at` is the end of the log at that
     /// moment.
@@ -58,19 +58,19 @@ pub struct World {
     server: Option<Stepped>,
     pub disk: Disk,
     clients: Vec<Option<Client>>,
-    /// All histories that are consistent with the observations.
+    /// All possible histories that agree with the received replies.
     ways: Vec<Predicted>,
     logged: Logged,
     books: Books,
-    /// The crash that is about to happen.
+    /// The crash that will happen at one of the next disk operations.
     crash: Option<Crash>,
     /// `true` if the log lacked space or the disk failed in the current step.
     short: bool,
     time: Time,
     /// `true` after the wall clock was set back, which shortens delays and leases without log records.
     skewed: bool,
-    /// `true` if a sync has possibly failed in a log without guaranteed syncs. The lost data is rewritten gradually,
-    /// and a kill before that loses it.
+    /// `true` if a sync may have failed in a log without guaranteed syncs. The server rewrites the lost data gradually;
+    /// a kill before the end loses the rest.
     unpromised: bool,
     /// `true` if the prediction was abandoned because too many histories were possible.
     pub lost: bool,
@@ -125,7 +125,7 @@ impl World {
         self.clients.get(who).and_then(Option::as_ref)
     }
 
-    /// Returns `true` if changes in the engine are not durable yet.
+    /// Returns `true` if some changes in the engine are not durable yet.
     pub fn is_behind(&self) -> bool {
         let server = self.server.as_ref().expect("a server");
         let durable = server.wal().map_or(u64::MAX, |wal| wal.durable());
@@ -151,7 +151,7 @@ impl World {
         self.server.as_ref().and_then(Stepped::wal).is_some_and(|wal| wal.is_failing())
     }
 
-    /// Returns `true` if the client is known to wait for a reply.
+    /// Returns `true` if the client certainly waits for a reply.
     pub fn waits(&self, who: usize) -> bool {
         let Some(client) = self.client(who) else { return false };
         let owed = |way: &Predicted| way.waits(who) || way.owed(who).len() > client.received.len();
@@ -241,7 +241,7 @@ impl World {
     }
 
     fn books_hear(&mut self, words: &[u8]) {
-        // Several commands were sent together. Each line or packet can be a command.
+        // Several commands can be sent at once. Treats each line and packet as a command.
         let mut rest = words;
         while !rest.is_empty() {
             let length = if rest.starts_with(b"\0REQ") {
@@ -282,7 +282,7 @@ impl World {
         let sent = match client.stream.write(&client.unsaid[..count]) {
             Ok(sent) => sent,
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
-            // The protocol can require the server to close the connection.
+            // The protocol may require the server to close the connection.
             Err(_) => {
                 client.ended = true;
                 return;
@@ -315,8 +315,8 @@ impl World {
         let promised = self.promised();
         let Some(client) = &mut self.clients[who] else { return Ok(()) };
         let mut buffer = [0; 4096];
-        // Unpredicted HTTP responses contain statistics of the process, which do not depend only on the seed. Such
-        // responses are read completely, and only the first lines are hashed.
+        // HTTP responses that are not predicted contain statistics of the process, which depend on more than the seed.
+        // Reads such a response completely, but hashes only the first lines.
         let loose = client.wire == Wire::Http && !self.setup.predicted;
         let mut left = if loose { usize::MAX } else { most };
         let from = client.received.len();
@@ -345,7 +345,7 @@ impl World {
                 let end = client.read + length + 1;
                 let line = &client.received[client.read..end];
                 self.books.got(line);
-                // Jobs that are not stored have no records in the log.
+                // Changes to jobs that are not stored have no records in the log.
                 let early = |(safe, end)| safe <= client.asked_at && end > client.asked_at;
                 if promised.is_some_and(early) && is_promise(line) {
                     let line = String::from_utf8_lossy(line);
@@ -381,8 +381,8 @@ impl World {
         }
     }
 
-    /// Runs due timers in the model. If too many histories are possible, the prediction ends, because dropping a
-    /// correct history could cause a false error.
+    /// Runs due timers in the model. If there are too many possible histories, the prediction ends, because dropping
+    /// the correct history could cause a false error.
     fn tick(&mut self, now: Time) {
         let before = std::mem::take(&mut self.ways);
         let after: Option<Vec<_>> = before.into_iter().map(|way| way.tick(now, WAYS)).collect();
@@ -402,7 +402,7 @@ impl World {
                 self.server().commit();
                 let now = self.server().now();
                 if self.setup.settles && self.look(Engine::next_deadline) <= now {
-                    // The timer thread handles due deadlines immediately.
+                    // The timer thread would handle due deadlines immediately.
                     self.server().pass(Span::ZERO);
                     continue;
                 }
@@ -422,8 +422,8 @@ impl World {
         Err("the server spins".to_owned())
     }
 
-    /// Notifies the server of writable sockets before anything else happens. If two waits ended at the same time, the
-    /// poller would resume the client with the writable socket first.
+    /// Notifies the server of writable sockets before other events. Otherwise, if two waits ended at the same time, the
+    /// poller could resume the wrong client first.
     fn hear_of_room(&mut self) {
         let rounds = if self.setup.settles { ROUNDS } else { 0 };
         for _ in 0..rounds {
@@ -464,7 +464,7 @@ impl World {
         logged.advance(counts);
     }
 
-    /// Drops the histories that contradict the received bytes. With `whole`, no bytes are in transit and the predicted
+    /// Drops the possible histories that contradict the received bytes. With `whole`, no bytes are in transit, and the
     /// replies must be complete.
     fn compare_predicted(&mut self, whole: bool) -> Result<(), String> {
         if !self.setup.predicted || self.disk.has_crashed() {
@@ -493,13 +493,13 @@ impl World {
         Ok(())
     }
 
-    /// Starts another server on the data that survived.
+    /// Starts another server on the data that survived the crash.
     fn restart(&mut self) -> Result<(), String> {
         let crash = self.crash.take().expect("what is to happen at the crash");
         self.time = self.server().now();
         self.server = None;
         self.clients.iter_mut().for_each(|client| *client = None);
-        // Data lost by a failed sync can be readable until a power failure. No later sync stores it.
+        // Data lost by a failed sync remains readable until a power failure, because no later sync writes it.
         let never = matches!(self.setup.log, Some((_, SyncMode::Never)));
         let power = crash.power || self.logged.model.replays && !never;
         let disk = if power { self.disk.power_cut(crash.seed) } else { self.disk.kill(crash.seed) };
@@ -548,7 +548,7 @@ impl World {
         true
     }
 
-    /// Ends all faults and disconnects all clients. Then each remaining job must be delivered exactly once.
+    /// Ends all faults and disconnects all clients. After that, each remaining job must be delivered exactly once.
     pub fn finish(&mut self) -> Result<(), String> {
         if self.crash.is_some() {
             self.disk.stop();
@@ -571,7 +571,7 @@ impl World {
         self.examine()?;
         let now = self.server().now();
         for who in 0..self.clients.len() {
-            // Closes one connection at a time, because each disconnection can resume other clients.
+            // Closes one connection at a time, because each disconnection can end the waits of other clients.
             self.close(who, now);
             self.settle()?;
         }

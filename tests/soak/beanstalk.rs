@@ -7,7 +7,7 @@ use beanpole::Client;
 
 use crate::{Done, Stage};
 
-/// Maximum number of waiting jobs, which keeps the load constant.
+/// Maximum number of waiting jobs. Producers pause at this number.
 const WAITING: usize = 2000;
 
 /// The recorded jobs of one tube.
@@ -40,8 +40,7 @@ pub fn produce(connect: &dyn Fn() -> Client, tube: &str, stage: &Stage, book: &B
         }
         number += 1;
         let body = vec![b'x'; if number % 100 == 0 { 40_000 } else { number % 300 }];
-        // The book is locked before the put, because a worker can receive the job before the producer receives the
-        // reply.
+        // Locks the book before the put, because a worker can receive the job before the producer receives the reply.
         let mut open = book.open.lock().expect("the book");
         let id = client.put(&body, number as u32 % 5, u32::from(number % 50 == 0), 60).expect("a job");
         assert!(open.insert(id), "the id {id} was given twice");

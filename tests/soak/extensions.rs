@@ -1,6 +1,6 @@
 //! A client that uses extensions: tags, batches, moves, flushes, lists, limits, weights and waits.
 //!
-//! No other client uses its tubes. All replies are therefore predictable.
+//! No other client uses its tubes, so all replies are predictable.
 
 use beanpole::{Client, PutResult, PutTags, WaitResult};
 
@@ -10,7 +10,7 @@ use crate::{Done, Stage};
 const JOBS: u64 = 40;
 const AT_A_TIME: u32 = 6;
 
-/// Returns tags with new keys for each job, because a long run must handle an unlimited number of keys.
+/// Returns tags with new keys for each job, to test that the number of keys during a long run is not limited.
 fn tags(round: u64, number: u64) -> PutTags {
     PutTags::default().with(|tags| {
         tags.unique = Some((format!("key-{round}-{number}"), 1));
@@ -47,7 +47,7 @@ fn batch(client: &mut Client) -> u64 {
     done
 }
 
-/// Fails a job twice, which buries it, and flushes it. Returns the number of ended jobs.
+/// Fails a job twice, after which the job is buried, and flushes its tube. Returns the number of removed jobs.
 fn tries(client: &mut Client) -> u64 {
     let first = client.reserve_batch(1, None).expect("a batch")[0].id;
     client.release(first, 0, 0).expect("a job of ours");
@@ -58,7 +58,7 @@ fn tries(client: &mut Client) -> u64 {
     client.flush_buried("extended").expect("an answer")
 }
 
-/// Moves the remaining jobs to another tube and flushes that tube. Returns the number of ended jobs.
+/// Moves the remaining jobs to another tube and flushes that tube. Returns the number of removed jobs.
 fn move_and_flush(client: &mut Client, left: &[u64]) -> u64 {
     assert_eq!(client.list_jobs("extended", "ready", 0, 1000).expect("a list"), left);
     let weight = client.watch_weighted("moved", 3).expect("a tube");

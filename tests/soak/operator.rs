@@ -66,7 +66,7 @@ impl Operator {
     }
 }
 
-/// Returns the number for a key.
+/// Returns the number for a key in a JSON text.
 fn number(json: &str, key: &str) -> u64 {
     let from = json.split_once(&format!("\"{key}\":")).unwrap_or_else(|| panic!("{key} in {json}")).1;
     let end = from.find(|byte: char| !byte.is_ascii_digit()).unwrap_or(from.len());

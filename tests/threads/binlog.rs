@@ -1,4 +1,5 @@
-//! A simulated log that consists only of positions: how far the log is appended, written and synced. The disk can fail.
+//! A simulated log that consists only of positions: the ends of the appended, the written and the synced part. The disk
+//! can fail.
 //!
 //! Owns the positions that replies wait for. Other threads can run between any two steps.
 
@@ -34,7 +35,7 @@ pub struct Wal {
     failing: AtomicBool,
     /// Locked during a sync.
     syncing: Mutex<()>,
-    /// `true` if pool threads can be refused to write and sync because the disk is slow.
+    /// `true` to refuse some writes and syncs of pool threads, as if the disk were slow.
     refuses_pool_threads: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Tests the interaction of the server's threads in very many interleavings (`make threads`).
 //!
 //! Owns the scenes and their checks: no reply is lost, duplicated, reordered or early, and no thread sleeps forever.
-//! shuttle panics if all threads wait. The modules in `server/` include the server's own files. A failing schedule is
-//! printed, and the variables `THREADS_REPLAY` and `SCENE` repeat it.
+//! shuttle panics when all threads are blocked. The modules in `server/` include the server's own files. A failing
+//! schedule is printed, and the variables `THREADS_REPLAY` and `SCENE` repeat it.
 
 extern crate self as crossbeam_channel;
 extern crate self as mio;
@@ -35,10 +35,10 @@ const SCHEDULES: usize = 5000;
 /// maximum contains a loop without progress.
 const STEPS: usize = 10_000;
 
-/// The number of forced thread switches in a schedule of the second strategy.
+/// The number of forced thread switches per schedule in the second strategy.
 const DEPTH: usize = 3;
 
-/// The number of schedules played in the current scene.
+/// The number of schedules run so far in the current scene.
 static PLAYED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
 fn main() {

@@ -1,7 +1,7 @@
 //! The scenes: their threads and the expected results.
 //!
-//! Owns simplified copies of the parts of `pool.rs` and `hub.rs` that use sockets: the owner's loop, and the order of
-//! locking, replying and flushing in a turn.
+//! Owns simplified copies of the parts of `pool.rs` and `hub.rs` that use sockets: the loop of the owning thread, and
+//! the order of locking, replying and flushing.
 
 use std::sync::Arc;
 
@@ -31,10 +31,10 @@ pub const SCENES: [Scene; 7] = [
     ("the-timer-stops", the_timer_stops),
 ];
 
-/// Limits on unread event bytes that no client in the scenes exceeds.
+/// Limits on unread event bytes that are never reached in the scenes.
 const PLENTY: EventLimits = EventLimits { reading: 1 << 20, stuck: 1 << 20 };
 
-/// The thread that owns connections: its messages, and the events that it waits for.
+/// The thread that owns connections, with its messages and the events that it waits for.
 struct Owner {
     handle: Arc<ThreadHandle>,
     inbox: Receiver<Message>,
@@ -49,7 +49,7 @@ fn owner() -> Owner {
 }
 
 impl Owner {
-    /// Receives the next message like `PoolThread::run`, which sleeps while there is none.
+    /// Receives the next message like `PoolThread::run`. Sleeps while there is no message.
     fn next(&self) -> Message {
         loop {
             self.handle.will_sleep();
@@ -96,8 +96,8 @@ fn notes_wake_the_owner() {
     senders.into_iter().for_each(|sender| sender.join().expect("a thread"));
 }
 
-/// Two threads deliver notifications to one client in the order of the engine's lock, and the client's socket is
-/// sometimes full. The owner continues when the socket becomes writable or when another thread wakes it.
+/// Two threads deliver notifications to one client in the order in which they lock the engine, and the client's socket
+/// is sometimes full. The owner continues when the socket becomes writable or when another thread wakes the owner.
 fn replies_in_order() {
     const EACH: u8 = 3;
     let owner = owner();
@@ -125,7 +125,7 @@ fn replies_in_order() {
         thread::spawn(move || {
             while stream.arrived().len() < usize::from(EACH * 2) {
                 if stream.make_room(2) {
-                    // Simulates the poller's report of a writable socket.
+                    // Simulates the poller, which reports that the socket is writable.
                     outbox.wake_owner();
                 }
                 thread::yield_now();
@@ -143,8 +143,8 @@ fn replies_in_order() {
     assert!(matches!(outbox.write_state(1 << 20, false, false), WriteState::Clear));
 }
 
-/// A client waits with commands behind its wait. A thread that delivers a job or a durable result must wake the owner,
-/// regardless of the owner's state.
+/// A client has sent commands after one that waits. A thread that delivers a job or a durable result must wake the
+/// owner, whatever the owner does at that moment.
 fn a_wait_ends() {
     let owner = owner();
     let (outbox, stream) = outbox(&owner, 10, anything());
@@ -194,20 +194,20 @@ fn replies_wait_for_the_log(fails: bool) {
         hub.durability().wal.fail(true);
         thread::yield_now();
         hub.durability().wal.fail(false);
-        // Like the segments thread after the disk has recovered.
+        // Syncs like the segments thread after the disk has recovered.
         hub.durability().sync(&*hub, &mut Output::new());
     }
     let streams: Vec<Stream> = pools.into_iter().map(|pool| pool.join().expect("a thread")).collect();
     hub.durability().stop();
     syncer.join().expect("a thread");
-    // A thread can still be writing a released reply when the owner continues. All writes are complete when all threads
+    // A thread may still be writing a released reply when the owner continues. All writes are complete when all threads
     // have ended.
     let mut all: Vec<u8> = streams.iter().flat_map(Stream::arrived).collect();
     all.sort_unstable();
     assert_eq!(all, [1, 2, 3, 4]);
 }
 
-/// Executes two commands with one record each. The second command starts when the reply to the first can be sent.
+/// Executes two commands that append one record each. The second command starts when the first reply can be sent.
 fn pool_thread(hub: &Arc<Hub>, lesser: bool) -> Stream {
     let owner = owner();
     let (outbox, stream) = outbox(&owner, 100, only_durable(hub.clone()));
@@ -243,8 +243,8 @@ fn pool_thread(hub: &Arc<Hub>, lesser: bool) -> Stream {
     stream
 }
 
-/// Two threads add deadlines without handling them. One deadline is distant and must not wake the timer thread; the
-/// other is due immediately and must be handled.
+/// Two threads add deadlines, but do not handle them. The later deadline must not wake the timer thread. The other
+/// deadline is due immediately and must be handled.
 fn deadlines_reach_the_timer() {
     let hub = Arc::new(Hub::new(false));
     let timer = {
@@ -275,7 +275,7 @@ fn deadlines_reach_the_timer() {
     timer.join().expect("a thread");
 }
 
-/// The timer must stop on request in any state.
+/// The timer must stop on request, whatever its state.
 fn the_timer_stops() {
     let hub = Arc::new(Hub::new(false));
     let timer = {

@@ -1,4 +1,4 @@
-//! Replacements for items of other crates, implemented with shuttle, which can switch threads at each access.
+//! Replacements for items of other crates. Their implementation uses shuttle, which can switch threads at each access.
 //!
 //! Owns the subset that the server's files use: the locks and condition variables of parking_lot, an unbounded channel,
 //! and a waker.
@@ -53,7 +53,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// A condition variable with the number of its notifications.
+/// A condition variable that counts its notifications.
 #[derive(Default)]
 pub struct Condvar(shuttle::sync::Condvar, AtomicU64);
 
@@ -83,8 +83,8 @@ impl Condvar {
         guard.0 = Some(self.0.wait(inner).expect("no thread panics with it"));
     }
 
-    /// Waits for a notification or until `at`. The virtual clock advances so slowly that a missing notification exceeds
-    /// the step limit of the schedule first.
+    /// Waits for a notification or until `at`. The virtual clock advances slowly. If a notification is missing, the
+    /// schedule therefore exceeds its step limit before `at`.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, at: Instant) {
         let met = self.1.load(Ordering::SeqCst);
         drop(guard.0.take());

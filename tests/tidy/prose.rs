@@ -41,8 +41,8 @@ const PLACES: [&str; 31] = [
     "tests",
 ];
 
-/// Discouraged phrases and their replacements. Words are separated by a space and match regardless of case and line
-/// breaks. `is|are` matches either word, and punctuation marks count as words.
+/// Discouraged phrases and their replacements. The words of a phrase are separated by spaces and match regardless of
+/// case and line breaks. `is|are` matches either word, and punctuation marks count as words.
 const PHRASES: [(&str, &str); 24] = [
     ("has|have|had not a|an|the|any|.|,|;|is|are", "does not have"),
     ("is|are|was|were|be|been told", "receives, is notified, is configured"),
@@ -73,8 +73,8 @@ const PHRASES: [(&str, &str); 24] = [
 /// A word or punctuation mark with its line number.
 type Word = (String, usize);
 
-/// Returns the checked files at a path: the file itself, or all Rust files, Markdown files and manual pages in the
-/// directory. The list of phrases itself is excluded.
+/// Returns the files to check at a path: the file itself, or all Rust files, Markdown files and manual pages in the
+/// directory. Excludes the file with the list of phrases.
 fn files(place: &Path) -> Vec<PathBuf> {
     if !place.is_dir() {
         let kinds = ["rs", "md", "1", "5", "7", "8"];

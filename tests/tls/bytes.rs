@@ -10,7 +10,7 @@ use rustls::{ClientConnection, StreamOwned};
 use super::{address, ask, config, connect, folder, read_line, s_client_steps, start};
 use crate::daemon::{wait_until, PATIENCE};
 
-/// Sends a few bytes at a time in separate packets.
+/// A connection that sends a few bytes at a time in separate packets.
 struct Pieces {
     stream: TcpStream,
     size: usize,
@@ -78,7 +78,7 @@ fn a_client_that_reads_late_gets_everything_in_order() {
     client.write_all(&body).expect("a peer that reads");
     assert_eq!(ask(&mut client, "").expect("an answer"), "INSERTED 1");
     const TIMES: usize = 200;
-    // The replies exceed the socket buffers. The server must stop reading, buffer a limited amount, and continue later.
+    // The replies exceed the socket buffers. The server must stop reading and buffer a limited amount of replies.
     for _ in 0..TIMES {
         client.write_all(b"peek 1\r\n").expect("room for short commands");
     }
@@ -128,7 +128,7 @@ fn incomplete_handshakes_and_garbage_harm_no_client() {
         }
     }
     let mut client = connect(&folder, &at, None);
-    // Meaningless bytes after a complete handshake.
+    // Sends meaningless bytes after a complete handshake.
     assert_eq!(ask(&mut client, "list-tube-used").expect("an answer"), "USING default");
     for length in [1, 5, 100, 20_000] {
         let mut client = connect(&folder, &at, None);

@@ -207,7 +207,7 @@ fn https_identifies_clients_by_certificate_and_token() {
     }
 }
 
-/// The endpoint is the server's own HTTPS port, which refuses the request.
+/// The URL is the server's own HTTPS port, which refuses the request.
 #[test]
 fn jobs_are_sent_over_tls() {
     let folder = folder();

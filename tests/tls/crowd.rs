@@ -54,7 +54,7 @@ fn five_thousand_handshakes_at_once() {
                 let mut session = session(&config);
                 let mut hello = Vec::new();
                 session.write_tls(&mut hello).expect("a greeting");
-                // The server can have refused the connection.
+                // The server may have refused the connection.
                 let _ = stream.write_all(&hello);
                 StreamOwned::new(session, stream)
             };
@@ -86,7 +86,7 @@ fn resources_of_vanished_peers_are_released() {
         let stream = TcpStream::connect(&at).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("an option");
         let mut session = session(&config);
-        // Sends a part of the ClientHello, or the complete ClientHello and nothing else.
+        // Sends a ClientHello, completely or partly, and nothing more.
         if round % 4 < 2 {
             let mut hello = Vec::new();
             session.write_tls(&mut hello).expect("a greeting");
@@ -95,7 +95,7 @@ fn resources_of_vanished_peers_are_released() {
         } else {
             let mut client = StreamOwned::new(session, stream.try_clone().expect("the same"));
             assert_eq!(ask(&mut client, "reserve").expect("an answer"), format!("RESERVED {id} 5"));
-            // Disconnects while holding a job, in the middle of a record, and sometimes with unread replies.
+            // Holds a job and disconnects in the middle of a record, sometimes with unread replies.
             let mut record = Vec::new();
             client.conn.writer().write_all(b"put 0 0 60 1000\r\nabc").expect("room");
             if round % 4 == 3 {
@@ -125,7 +125,7 @@ fn records(session: &mut ClientConnection) -> Vec<u8> {
     bytes
 }
 
-/// Sends bytes in two parts with a pause, which makes separate reads in the server very likely.
+/// Sends bytes in two parts with a pause. The server therefore almost certainly reads the parts separately.
 fn send_cut(stream: &mut TcpStream, bytes: &[u8], cut: usize) {
     stream.write_all(&bytes[..cut]).expect("a peer that reads");
     std::thread::sleep(Duration::from_millis(1));
@@ -183,7 +183,7 @@ fn the_reply_after_a_key_update_arrives_however_records_are_split() {
     let StreamOwned { conn: mut session, sock: mut stream } = client;
     let mut cut = 0;
     loop {
-        // Requests a key update. The server must update its own keys before it sends other data.
+        // Requests a key update. The server must update its own keys before it sends more data.
         session.refresh_traffic_keys().expect("1.3");
         session.writer().write_all(b"list-tube-used\r\n").expect("room");
         let bytes = records(&mut session);

@@ -5,7 +5,7 @@
 use super::crowd::{id, Client};
 use crate::daemon::Daemon;
 
-/// Large enough that the program's fixed memory usage is negligible.
+/// The number of jobs. So high that the program's fixed memory usage is negligible.
 const JOBS: u64 = 200_000;
 
 /// The number of jobs that a client completes in one write.

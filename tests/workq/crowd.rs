@@ -99,7 +99,7 @@ pub fn lease_all(address: SocketAddr, clients: u64, jobs: std::ops::Range<u64>) 
     let work = || {
         let mut client = Client::connect(address);
         let mut got = Vec::new();
-        // A client requests a job only if one must be available.
+        // A client requests a job only while unclaimed jobs remain.
         while left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) > 0 {
             client.send("lease shared 1000\r\n");
             got.push(client.leased().expect("a job, for there is one"));
@@ -115,7 +115,7 @@ pub fn lease_all(address: SocketAddr, clients: u64, jobs: std::ops::Range<u64>) 
     assert_eq!(got.iter().map(Vec::len).sum::<usize>() as u64, expected);
 }
 
-/// Adds jobs one at a time for waiting clients that complete them. A client reads every result.
+/// Adds jobs one at a time for waiting clients, which complete the jobs. One more client reads every result.
 pub fn hand_over(address: SocketAddr, workers: u64, jobs: u64) {
     std::thread::scope(|scope| {
         for _ in 0..workers {

@@ -1,7 +1,7 @@
 //! Sends random and modified bytes through the decoder, the sessions and the engine.
 //!
-//! Owns the generation of input. The engine's invariants must hold after each piece, and an open connection must still
-//! answer a valid command at the end.
+//! Owns the generation of input. The engine's invariants must hold after each piece, and the server must still reply to
+//! a valid command on an open connection at the end.
 
 use std::time::Duration;
 
@@ -107,13 +107,14 @@ pub fn nonsense(seed: u64, connections: usize) -> usize {
             bytes.chunks(piece).for_each(|piece| world.send(&who, piece));
             world.pass(Duration::from_millis(random.below(20)));
         }
-        // All waits end within a day.
+        // Every wait ends within a day.
         world.pass(Duration::from_secs(86_400));
         world.receive(&who, Patience::MustNot);
         if world.ended(&who) {
             continue;
         }
-        // Completes announced data. Only extremely long announced data would still swallow the following command.
+        // Completes announced data. Only an extremely large announced size would make the server treat the next command
+        // as data.
         let end = [vec![b'z'; 70_000], b"\r\n\r\ninspect queues 0 1\r\n".to_vec()].concat();
         world.send(&who, &end);
         world.pass(Duration::from_secs(86_400));

@@ -1,8 +1,8 @@
 //! A naive model of Workq, compared with the server's replies for random schedules on a virtual clock.
 //!
-//! Owns a simple implementation of Workq with linear searches. Must not share code with the server. Commands are a
-//! microsecond apart and all durations are whole milliseconds, which makes simultaneous events rare. A schedule ends
-//! before simultaneous events.
+//! Owns a simple implementation of Workq with linear searches. Must not share code with the server. Events are rarely
+//! simultaneous, because commands are a microsecond apart and all durations are whole milliseconds. If two events are
+//! simultaneous, the schedule ends.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -35,7 +35,7 @@ pub struct Job {
     pub state: State,
     number: u64,
     run: bool,
-    /// `true` if no client waits for another attempt.
+    /// `true` if the job must not be attempted again, because no client waits for its outcome.
     last_try: bool,
 }
 
@@ -51,13 +51,13 @@ pub struct Model {
     pub now: Micros,
     pub jobs: Vec<Job>,
     pub waiting: BTreeMap<String, (Wait, Micros)>,
-    /// The output that each client must have received since the last comparison.
+    /// The output that the server must have sent to each client since the last comparison.
     pub heard: BTreeMap<String, String>,
     pub evicted: u64,
     count: u64,
 }
 
-/// A future event.
+/// An event at a future time.
 #[derive(Clone, PartialEq, Debug)]
 enum Alarm {
     Expire(String),
@@ -91,8 +91,9 @@ impl Model {
         self.waiting.iter().filter(|(_, (wait, _))| for_it(wait)).map(|(who, _)| who.clone()).collect()
     }
 
-    /// Returns the first ready job of a queue. Jobs are ordered by descending priority, then by schedule, then by age.
-    /// Jobs without a schedule precede scheduled jobs of the same priority.
+    /// Returns the first ready job of a queue. Higher priorities precede lower ones. Within a priority, unscheduled
+    /// jobs precede scheduled ones, and scheduled jobs are ordered by their times. Otherwise, older jobs precede newer
+    /// ones.
     pub fn head(&self, queue: char) -> Option<&Job> {
         let ready =
             self.jobs.iter().filter(|job| job.queue == queue && matches!(job.state, State::New | State::Pending));
@@ -230,7 +231,7 @@ impl Model {
         all
     }
 
-    /// Advances the clock. Returns `false` if two events happened at the same time, because their order is unknown.
+    /// Advances the clock. Returns `false` if two events happen at the same time, because their order is undefined.
     pub fn pass(&mut self, span: Micros) -> bool {
         let target = self.now + span;
         loop {
@@ -305,7 +306,7 @@ impl Model {
         }
     }
 
-    /// `inspect job`, in the numbers of the protocol.
+    /// Returns the reply to `inspect job`. Times are converted to the protocol's units.
     pub fn inspect(&self, id: &str) -> String {
         let Some(job) = self.job(id) else { return "-NOT-FOUND\r\n".to_owned() };
         let state = match job.state {

@@ -1,4 +1,4 @@
-//! Tests behavior that shows only in many repetitions, on a virtual clock.
+//! Tests behavior that becomes visible only after many repetitions, on a virtual clock.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn the_queues_of_a_lease_are_equally_likely() {
     assert!(counts.iter().all(|count| (55..145).contains(count)), "{counts:?}");
 }
 
-/// The original Workq server silently ended a job at its 256th lease.
+/// The original Workq server silently removed a job at its 256th lease.
 #[test]
 fn without_a_limit_a_job_can_be_leased_any_number_of_times() {
     let mut one = One::new();
@@ -57,7 +57,7 @@ fn without_a_limit_a_job_can_be_leased_any_number_of_times() {
     assert!(shown.contains("attempts 300\r\n") && shown.contains("state 3\r\n"), "{shown}");
 }
 
-/// The names of a lease must not count for later leases, even if the lease was refused because of too many names.
+/// The names of a lease must not affect later leases, even if the server refused the lease because of too many names.
 #[test]
 fn a_lease_forgets_the_names_before() {
     let (_server, address) = server_with(Config::embedded().with(|config| config.max_watched = 3));

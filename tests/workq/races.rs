@@ -11,7 +11,7 @@ const CLIENTS: usize = 4;
 const IDS: u64 = 5;
 const QUEUES: [char; 3] = ['a', 'b', 'c'];
 
-/// The state of a schedule: the server and the model.
+/// A random schedule that runs on the server and on the model.
 struct Race {
     random: Random,
     server: Within,
@@ -194,7 +194,7 @@ impl Race {
             let since = self.model.turn();
             return self.model.start_waiting(who, Wait::Lease { queues, since }, wait);
         }
-        // The queue is chosen randomly, but the job must be the first one of that queue.
+        // The server chooses a queue randomly, but must return the first job of that queue.
         let got = self.got(who);
         let Some(id) = heads.into_iter().find(|id| got.contains(id.as_str())) else {
             self.fail(&format!("{who} got {got:?}, which is no head"));

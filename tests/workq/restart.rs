@@ -1,4 +1,5 @@
-//! Tests that jobs survive a restart with a log. The original Workq server restarted the clocks of jobs.
+//! Tests that jobs survive a restart with a log, and that their times continue. In the original Workq server, a restart
+//! reset the times of jobs.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -123,8 +124,8 @@ fn times_continue_while_the_server_is_down() {
     assert!(look(&mut client, 3).ends_with("state 0"));
 }
 
-/// The client that leased the job has disconnected, and the operator has shortened the limit of leases without a time
-/// to run.
+/// The client that leased the job has disconnected, and an administrator has shortened the limit for leases without a
+/// time to run.
 #[test]
 fn a_restart_applies_the_new_limit_to_leases_without_a_time_to_run() {
     let folder = Scratch::new("lease-limit");

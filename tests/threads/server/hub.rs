@@ -1,4 +1,4 @@
-//! The engine's lock with a journal that only counts, and a clock that does not advance.
+//! The engine's lock with a simulated journal, and a clock that does not advance.
 //!
 //! Owns the parts of the hub that the server's files use.
 
@@ -24,7 +24,7 @@ pub struct TurnScratch {
 pub struct Core {
     pub journal: Journal,
     pub engine: Engine,
-    /// The next deadline, or `NEVER` after a turn has handled it.
+    /// The next deadline, or `NEVER` after the timer has handled the deadline.
     pub due: Option<Time>,
 }
 
@@ -59,9 +59,10 @@ pub struct Hub {
     pub clock: Clock,
     pub alarm: Alarm,
     pub memory: Memory,
-    /// A bit set of the positions whose replies do not acknowledge a put and can be sent while the disk fails.
+    /// A bit set of positions. Replies with these positions do not acknowledge a put, so they can be sent while the
+    /// disk fails.
     pub lesser: AtomicU64,
-    /// The number of timer turns that handled a deadline.
+    /// The number of times that the timer handled a deadline.
     pub served: AtomicU64,
 }
 
@@ -78,7 +79,8 @@ impl Hub {
         }
     }
 
-    /// Like the server's `Hub::turn`, runs due timers and sets the alarm to the next deadline.
+    /// Like the server's `Hub::turn`: runs `work` and due timers under the lock, and sets the alarm to the next
+    /// deadline.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
         let mut core = self.core.lock();
         if core.due.is_some_and(|due| due <= self.clock.now()) {

@@ -1,4 +1,4 @@
-//! The server's files that several threads use, unchanged, in a minimal environment.
+//! The files of the server that several threads use, unchanged, in a minimal environment.
 //!
 //! Includes the outbox and its messages, the replies that wait for the log, the log's threads except for the segments
 //! thread, and the alarm.
@@ -50,7 +50,7 @@ pub mod message {
     }
 }
 
-/// An empty log of slow commands.
+/// A log of slow commands that stays empty.
 pub mod command_log {
     pub struct SlowReply;
 

@@ -1,4 +1,4 @@
-//! A simulated socket that accepts a few bytes at a time, until a reader at the other end makes room.
+//! A simulated socket that accepts only a few bytes until the peer reads.
 //!
 //! Owns the order of the received bytes, and calls a check for each byte.
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::shims::{Mutex, Ordering};
 
-/// Checks that a byte is allowed to be sent.
+/// A check that is called for each byte. Panics if the byte must not be sent yet.
 pub type Look = Arc<dyn Fn(u8) + Send + Sync>;
 
 #[derive(Default)]
@@ -15,8 +15,8 @@ struct Pipe {
     arrived: Vec<u8>,
     /// The number of bytes that the socket accepts before the peer reads.
     room: usize,
-    /// `true` if a write found the socket full. The thread that makes room must then notify the owner, as the poller
-    /// does.
+    /// `true` if the socket was full during a write. The thread that makes room must then notify the owner, as the
+    /// poller does.
     full: bool,
     /// `true` while a thread is writing.
     busy: bool,
@@ -42,7 +42,7 @@ impl Stream {
     }
 
     pub fn write(&self, slices: &[IoSlice]) -> io::Result<usize> {
-        // Bytes of concurrent writes could be interleaved.
+        // Concurrent writes could interleave their bytes.
         assert!(!std::mem::replace(&mut self.0.lock().busy, true), "two threads write at once");
         shuttle::thread::yield_now();
         let mut pipe = self.0.lock();
@@ -62,8 +62,8 @@ impl Stream {
         0
     }
 
-    /// Simulates a read by the peer, which sets the available room in bytes. Returns `true` if a write had found the
-    /// socket full.
+    /// Simulates a read by the peer. Afterwards, the socket accepts `bytes` bytes. Returns `true` if the socket was
+    /// full during a write.
     pub fn make_room(&self, bytes: usize) -> bool {
         let mut pipe = self.0.lock();
         pipe.room = pipe.room.max(bytes);
@@ -76,12 +76,12 @@ impl Stream {
     }
 }
 
-/// Returns a check that permits all bytes.
+/// Returns a check that permits every byte.
 pub fn anything() -> Look {
     Arc::new(|_| {})
 }
 
-/// Returns a check that permits a byte only if the log is durable up to the position that the byte encodes.
+/// Returns a check that permits a byte only if the log is durable up to the position encoded in the byte.
 pub fn only_durable(hub: Arc<super::hub::Hub>) -> Look {
     Arc::new(move |byte| {
         let durable = hub.durability().wal.durable();

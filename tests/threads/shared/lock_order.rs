@@ -1,5 +1,5 @@
-//! The server's ranked locks, implemented with shuttle. Cannot assert the lock order, because shuttle runs all threads
-//! on one system thread. All other tests do.
+//! The server's ranked locks, implemented with shuttle. Does not check the lock order, because shuttle runs all threads
+//! on one system thread. All other tests check the lock order.
 
 pub use crate::shims::{Condvar, MutexGuard};
 

@@ -1,6 +1,6 @@
 //! Minimal versions of the items in `shared` that the server's files import.
 //!
-//! Locks have no order, leases never expire, and shuttle provides the atomics.
+//! Locks do not check the lock order, leases never expire, and the atomics are those of the crate `shuttle`.
 
 #[allow(dead_code)]
 pub mod lock_order;
