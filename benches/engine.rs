@@ -43,7 +43,6 @@ impl World {
         World { engine, producer, worker, now: Time::from_nanos(1 << 60), ids: Vec::new() }
     }
 
-    /// Creates a queue with `jobs` ready jobs.
     fn with(jobs: usize) -> World {
         let mut world = World::new();
         world.fill(jobs);

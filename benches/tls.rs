@@ -18,10 +18,8 @@ use rustls::{crypto, ClientConfig, ClientConnection, RootCertStore, StreamOwned}
 
 const CONNECTIONS: usize = 50;
 
-/// Number of operations per connection.
 const OPERATIONS: usize = 4000;
 
-/// Number of idle connections.
 const IDLE: usize = 1000;
 
 /// Number of consecutive handshakes in a round. Only the fastest of `ROUNDS` rounds counts, because other programs can

@@ -39,7 +39,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns `wanted`, or the number of connections that the open-file limit allows if it is smaller.
+/// Returns `wanted`, or fewer connections if the open-file limit does not allow that many.
 fn affordable(wanted: usize) -> usize {
     let files = allow_files((wanted + SPARE) as u64) as usize;
     let count = wanted.min(files.saturating_sub(SPARE));

@@ -48,7 +48,6 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Adds a job and returns its number.
     pub fn next(&mut self) -> usize {
         self.jobs.push((0, false));
         self.jobs.len() - 1
@@ -62,7 +61,6 @@ impl Ledger {
         self.taken
     }
 
-    /// Records the handle of a job.
     pub fn has_handle(&mut self, number: usize, handle: &[u8]) -> Result<(), String> {
         let told = handle_number(handle).ok_or_else(|| format!("a handle is {}", handle.escape_ascii()))?;
         let known = std::mem::replace(&mut self.jobs[number].0, told);
@@ -75,7 +73,6 @@ impl Ledger {
         Ok(())
     }
 
-    /// Records the assignment of a job.
     pub fn assigned(&mut self, number: usize, handle: &[u8]) -> Result<(), String> {
         if number >= self.jobs.len() || std::mem::replace(&mut self.jobs[number].1, true) {
             return Err(format!("job number {number} was never submitted, or is given out twice"));

@@ -119,7 +119,6 @@ pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     Ok(Some(reply.unwrap_or(Reply::Other((word(4), body)))))
 }
 
-/// Returns an error message for an unexpected reply.
 pub fn unexpected(reply: Reply) -> String {
     match reply {
         Reply::Other((kind, body)) => format!("the server answered {kind}: {}", body.escape_ascii()),

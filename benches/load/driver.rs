@@ -172,7 +172,6 @@ impl Driver {
         self.run(&mut polite, Until::Quiet(waiting))
     }
 
-    /// Runs the load until the condition is met.
     pub fn run(&mut self, load: &mut impl Load, until: Until) -> Result<(), String> {
         let start = Instant::now();
         let mut last = (start, 0);
@@ -267,7 +266,6 @@ impl Driver {
         }
     }
 
-    /// Sends pending requests.
     fn send(&mut self, number: usize) -> Result<(), String> {
         let connection = &mut self.connections[number];
         connection.expected += self.out.replies;

@@ -42,7 +42,6 @@ impl Scale {
 /// The result of one span of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
-    /// Operations per second.
     pub rate: f64,
     /// Operations per second of processor time of the server and the client together. If the two share one CPU and wait
     /// for nothing else, `busy_rate` is the rate on an otherwise idle CPU.
@@ -57,7 +56,6 @@ pub struct Work {
     pub switches: f64,
     /// Resident memory of the server at the end, in bytes.
     pub rss: f64,
-    /// The number of threads of the server.
     pub threads: f64,
 }
 
@@ -98,7 +96,6 @@ impl Outcome {
         Outcome { work: Some(work), values: Vec::new() }
     }
 
-    /// Adds a value and its goal.
     pub fn and(mut self, name: &'static str, amount: f64, goal: Goal) -> Outcome {
         self.values.push(Value { name, amount, goal });
         self

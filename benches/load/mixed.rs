@@ -15,7 +15,6 @@ use super::wire::{Out, Reply};
 /// Number of clients that send one command at a time.
 const INTERACTIVE: usize = 50;
 
-/// Number of bulk producers.
 const BULK: usize = 2;
 
 const BATCH: usize = 256;

@@ -22,7 +22,6 @@ const START: Duration = Duration::from_secs(60);
 /// The option that makes this program an echo server.
 pub const ECHO: &str = "--echo-server";
 
-/// A program to measure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Program {
     /// A server with the options `-p` for the port and `-l` for the address.

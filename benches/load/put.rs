@@ -28,7 +28,6 @@ pub struct Puts {
     times: Histogram,
 }
 
-/// The state of a connection.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     next: usize,

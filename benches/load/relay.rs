@@ -39,7 +39,6 @@ impl Shape {
     }
 }
 
-/// The load of producers and workers.
 #[derive(Debug)]
 pub struct Relay {
     shape: Shape,

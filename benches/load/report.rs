@@ -10,7 +10,6 @@ use super::stats::{median, megabytes, rate, short};
 /// Factor by which a ratio must be worse than in earlier results to be reported.
 const WORSE: f64 = 1.15;
 
-/// All runs of one scenario.
 pub struct Results {
     pub scenario: &'static Scenario,
     /// The peer's results, one for each run.
@@ -20,7 +19,6 @@ pub struct Results {
     /// `true` if the server and the client share one CPU and wait for nothing else. The goals then use processor time,
     /// which does not depend on other programs.
     pub shared_cpu: bool,
-    /// Error messages.
     pub problems: Vec<String>,
 }
 

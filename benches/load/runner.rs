@@ -22,9 +22,7 @@ const SHARE: [Duration; 2] = [Duration::from_millis(2500), Duration::from_secs(1
 const NO_BINLOG: &str = "no binlog";
 
 pub struct Sides {
-    /// The program under test.
     pub ours: Program,
-    /// The program to compare with.
     pub peer: Option<Program>,
     /// The echo server, for scenarios that measure only the socket operations.
     pub echo: Option<Program>,

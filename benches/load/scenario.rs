@@ -4,7 +4,6 @@
 
 use super::measure::{Bench, Outcome};
 
-/// One scenario of a catalogue.
 pub struct Scenario {
     /// A short name, which must not change, because results are compared by name.
     pub name: &'static str,
@@ -13,7 +12,6 @@ pub struct Scenario {
     pub goals: Goals,
     /// Selects the peer, the requirements, and the runs that include the scenario.
     pub kind: Kind,
-    /// Runs the scenario once.
     pub run: fn(Bench) -> Result<Outcome, String>,
 }
 
@@ -56,7 +54,6 @@ pub const fn goals(rate: f64, cpu: f64) -> Goals {
 
 pub const NO_GOALS: Goals = goals(NONE, NONE);
 
-/// Returns a scenario.
 pub const fn row(
     name: &'static str,
     kind: Kind,

@@ -51,7 +51,6 @@ impl Bodies {
         Bodies { template, head, length, digits }
     }
 
-    /// Returns the size of a put in bytes.
     pub fn put_length(&self) -> usize {
         self.template.len()
     }
@@ -93,7 +92,6 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Creates a ledger for the echo server.
     pub fn of_echo() -> Ledger {
         Ledger { echo: true, ..Ledger::default() }
     }
@@ -103,7 +101,6 @@ impl Ledger {
         self.ids.reserve_exact(count);
     }
 
-    /// Adds a job and returns its number.
     pub fn next(&mut self) -> usize {
         self.ids.push(0);
         self.ids.len() - 1
@@ -118,12 +115,10 @@ impl Ledger {
         self.ids[number] & !TAKEN
     }
 
-    /// Returns the number of delivered jobs.
     pub fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Records the ID of a job.
     pub fn inserted(&mut self, number: usize, id: u64) -> Result<(), String> {
         let entry = &mut self.ids[number];
         let known = *entry & !TAKEN;

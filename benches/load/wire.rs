@@ -130,7 +130,6 @@ fn line(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     Ok(Some((reply, length + 2)))
 }
 
-/// Returns an error message for an unexpected reply.
 pub fn unexpected(reply: Reply) -> String {
     match reply {
         Reply::Other(line) => format!("the server answered {}", String::from_utf8_lossy(line)),

@@ -90,7 +90,6 @@ fn leased(bytes: &[u8]) -> Result<Option<(Reply<'_>, &[u8])>, String> {
     }
 }
 
-/// Returns an error message for an unexpected reply.
 pub fn unexpected(reply: Reply) -> String {
     match reply {
         Reply::Other(line) => format!("the server answered {}", line.escape_ascii()),

@@ -126,7 +126,7 @@ class Channel(virtual.Channel):
         self.catch_up()
         if not self._consumers or not self.qos.can_consume():
             raise Empty()
-        # Acknowledgments are delayed until this command ends.
+        # The channel sends acknowledgments only after this reserve command has ended.
         message = self.reserve(self._active_queues, 1)
         (callback or self.connection._deliver)(message, message["queue"])
 

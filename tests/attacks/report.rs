@@ -25,7 +25,6 @@ impl Result {
         }
     }
 
-    /// Returns a one-line summary of the result.
     pub fn line(&self) -> String {
         let verdict = if self.failed() { "FAILED" } else { "ok" };
         let ours = self.ours.took.as_secs_f64();

@@ -26,7 +26,6 @@ pub fn address_of(daemon: &Daemon, protocol: &str) -> SocketAddr {
     address.expect("an address for this protocol")
 }
 
-/// Connects to the listener for `protocol`.
 pub fn connect_to(daemon: &Daemon, protocol: &str) -> TcpStream {
     let stream = TcpStream::connect(address_of(daemon, protocol)).expect("a connection");
     stream.set_nodelay(true).expect("a connection");

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""One of gear's own functional tests, with another server in the place of gear's.
+"""One of gear's own functional tests, with another server instead of gear's own.
 
     gearman_gear_suite.py list              the names of the tests
-    gearman_gear_suite.py TEST SERVER       runs one; SERVER is gearmand, or what takes its options
+    gearman_gear_suite.py TEST SERVER       runs one; SERVER is gearmand, or a program with the same options
 """
 
 import socket

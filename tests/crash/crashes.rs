@@ -89,7 +89,7 @@ fn operations(seed: u64, how: BinlogSettings, steps: u64) -> u64 {
 
 /// Crashes short histories at every disk operation.
 fn at_every_operation(mode: SyncMode, end: End) {
-    // Tests every operation for the mode with the strongest guarantee, and one in four for the others.
+    // Tests every operation for the mode with the strongest guarantee, and a quarter of the operations for other modes.
     let share = if (mode, end) == (SyncMode::Always, End::PowerCut) { 1 } else { 4 };
     let (configured, mut done) = (configured().div_ceil(share), 0);
     let mut seed = 1;

@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 
 use crate::random::Random;
 
-/// The kinds of disk operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     Read,
@@ -186,7 +185,6 @@ impl Disk {
         })))
     }
 
-    /// Returns the number of operations performed.
     pub fn operations(&self) -> u64 {
         self.0.lock().operations
     }

@@ -304,7 +304,6 @@ impl Model {
         Model { jobs, pauses: pauses.collect(), last_id, newest: last_id, ..Model::default() }
     }
 
-    /// Returns the IDs of the existing jobs.
     pub fn ids(&self) -> Vec<u64> {
         self.jobs.iter().filter(|(_, job)| job.last.is_some()).map(|(id, _)| *id).collect()
     }

@@ -213,7 +213,6 @@ impl Daemon {
         &self.names
     }
 
-    /// Returns the first TCP address.
     pub fn address(&self) -> SocketAddr {
         self.names.iter().find_map(|name| name.parse().ok()).expect("a TCP address")
     }
@@ -345,7 +344,6 @@ impl Daemon {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Returns the number of open file descriptors.
     pub fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.pid)).expect("a running process").count()
     }
@@ -434,7 +432,6 @@ impl Folder {
         Folder(folder)
     }
 
-    /// Returns the path of a file in the directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

@@ -179,7 +179,6 @@ impl Book {
         number
     }
 
-    /// Records the acknowledgment of a command.
     pub fn done(&mut self, id: u64, number: u64) {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         entry.looks.retain(|look| look.number >= number);

@@ -74,7 +74,7 @@ fn fill(client: &mut Client) -> Vec<u64> {
     client.use_tube("default").unwrap();
     let other = client.put(b"body", 1, 0, 60).unwrap();
     take(client, other);
-    // A later put makes the reservation durable, which is not guaranteed by itself.
+    // A later put makes the reservation durable. Without this put, the server would not guarantee the reservation.
     let last = client.put(b"body", 1, 0, 60).unwrap();
     vec![plain, delayed, short, buried, released, later, kicked, woken, held, other, last]
 }

@@ -70,8 +70,8 @@ fn a_removed_and_recreated_directory_loses_nothing() {
     (0..100).for_each(|_| assert!(put(&mut client, &mut jobs)));
     let before = number(&mut client, "stats", "binlog-current-index");
     fs::remove_dir_all(home.path()).unwrap();
-    // A put that is the first to encounter the missing directory gets its reply, and is durable, when the directory is
-    // back. If the server has already detected the loss, the server refuses the put.
+    // The put is the first to encounter the missing directory. Its reply arrives when the directory is back and the job
+    // is durable. If the server has already detected the loss, the server refuses the put.
     let address = daemon.address();
     let first = std::thread::spawn(move || Client::connect(address).expect("a connection").put(b"waits", 5, 0, 60));
     wait_until("the loss is noticed", || state(&mut client) == "failing");
@@ -179,7 +179,7 @@ fn a_replaced_directory_is_filled_if_it_is_empty() {
     wait_until("the loss is noticed", || state(&mut client) == "failing");
     wait_until("the log says why", || daemon.log().contains("has replaced"));
     assert!(segments(&home).is_empty());
-    // When the directory has its name again, the server must recover.
+    // After the directory is renamed back, the server must recover.
     fs::remove_dir_all(home.path()).unwrap();
     fs::rename(&aside, home.path()).unwrap();
     wait_until("jobs are taken again", || put(&mut client, &mut jobs));

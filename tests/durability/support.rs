@@ -43,7 +43,6 @@ impl Home {
         self.folder.file(name)
     }
 
-    /// Starts a server on the directory.
     pub fn start(&self, options: &[&str]) -> Daemon {
         Daemon::start(&[&["-b", self.name()], options].concat())
     }
@@ -85,7 +84,6 @@ pub fn crash(daemon: Daemon) -> String {
     log
 }
 
-/// Returns the value of `binlog-state`.
 pub fn state(client: &mut Client) -> String {
     client.figure("stats", "binlog-state").expect("a figure")
 }

@@ -186,7 +186,7 @@ fn gearman_background_jobs_and_handles_survive_a_kill() -> Result<()> {
 struct Book {
     sent: HashSet<String>,
     acknowledged: HashSet<String>,
-    /// Jobs with a reported, but unacknowledged completion.
+    /// Jobs whose completion was reported, but not acknowledged.
     ending: HashSet<String>,
     ended: HashSet<String>,
     /// For each held job: the round of the reservation, and the time of the request.

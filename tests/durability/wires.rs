@@ -129,7 +129,6 @@ impl Gearman {
         Ok((word(4), body.split(|byte| *byte == 0).map(text).collect()))
     }
 
-    /// Submits a job and returns its handle.
     pub fn submit(&mut self, kind: u32, args: &[&str]) -> Result<String> {
         self.send(kind, args)?;
         let (kind, mut args) = self.packet()?;

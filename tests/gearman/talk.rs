@@ -13,7 +13,6 @@ pub const NOW: u64 = 2_000_000_000;
 /// The type and the body of a packet.
 pub type Packet = (u32, Vec<u8>);
 
-/// Returns a request packet.
 pub fn packet(kind: u32, body: &[u8]) -> Vec<u8> {
     [b"\0REQ", kind.to_be_bytes().as_slice(), &(body.len() as u32).to_be_bytes(), body].concat()
 }

@@ -1,4 +1,4 @@
-//! Tests scheduled jobs: at a second since 1970, or at the next matching minute.
+//! Tests jobs scheduled for a Unix timestamp, or for the next minute that matches a pattern.
 
 use std::time::Duration;
 

@@ -220,7 +220,7 @@ fn deleted_bodies_that_are_being_sent_are_charged() {
         producer.send(&body);
         producer.send("\r\n");
         let line = producer.line();
-        // On a busy machine, the server may have dropped the first clients, which the log shows.
+        // On a busy machine, the server may have dropped the first clients. Its log names them.
         let held = |slow: &[TcpStream]| slow.iter().filter(|reader| !is_dropped(&daemon, reader)).count();
         if line == "OUT_OF_MEMORY" {
             assert!(slow.len() >= 4, "only {} bodies of 8 MiB in 40", slow.len());

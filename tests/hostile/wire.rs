@@ -128,7 +128,6 @@ impl Wire {
     }
 }
 
-/// Returns a put command with its body.
 pub fn put(body: &[u8], ttr: u32) -> Vec<u8> {
     [format!("put 0 0 {ttr} {}\r\n", body.len()).as_bytes(), body, b"\r\n"].concat()
 }

@@ -106,7 +106,7 @@ CORRECT = [
     # A waiting worker may receive the job before the producer receives the reply.
     'w 0.0 0.4 reserve => RESERVED 1 1 "a"\np 0.3 0.5 put 5 0 2 1 "a" => INSERTED 1\n'
     'x 0.6 0.7 stats-job 1 => OK 9 "state: reserved;"',
-    # The next worker may receive its reply before the worker that releases the job.
+    # The next worker may receive its reply before the releasing worker receives RELEASED.
     TAKEN + 'x 0.3 0.5 reserve => RESERVED 1 1 "a"\nw 0.4 0.6 release 1 5 0 => RELEASED\n'
     'w 0.7 0.8 touch 1 => NOT_FOUND',
     # A command without a reply may have been executed.

@@ -331,7 +331,6 @@ fn kicked(book: &Book, tube: &str, bound: u64) -> Vec<Change> {
     changes
 }
 
-/// Returns the changes of a flush.
 fn flushed(book: &Book, tube: &str) -> Vec<Change> {
     let there = book.jobs.iter().filter(|(_, job)| job.tube == tube && job.place != Place::Scheduled);
     there.map(|(key, _)| Change::Delete(key.clone())).collect()

@@ -52,7 +52,7 @@ const BREATH: u64 = 2000;
 /// Interval between checks for a blocked sync.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Time to wait for a reply that is sent too early, before the sync continues.
+/// Time for which a sync stays blocked. A reply that is sent too early can arrive in this time.
 const HELD_FOR: Duration = Duration::from_millis(40);
 
 /// The properties of a history, all derived from its seed.

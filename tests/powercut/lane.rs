@@ -286,7 +286,6 @@ impl Lane {
         Ok(())
     }
 
-    /// Reads and records one reply.
     pub fn take(&mut self, daemon: &Daemon, seat: usize, step: u64, act: &Act) -> Result<Reply> {
         let reply = act.read(self.talk(daemon, act.wire(), seat)?)?;
         let id: Option<u64> = reply.key.parse().ok();

@@ -66,7 +66,6 @@ fn view(wire: Wire, facts: &[u8], body: &[u8]) -> View {
     }
 }
 
-/// Returns the values of a job's tags.
 fn tags(facts: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let keys = [
         "idempotency-key",

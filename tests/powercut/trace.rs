@@ -89,7 +89,6 @@ pub enum Number {
 /// The number of values in the control file.
 const NUMBERS: u64 = 6;
 
-/// A trace that is being written.
 pub struct Trace {
     path: PathBuf,
     file: File,
@@ -150,7 +149,6 @@ fn records(bytes: &[u8]) -> Vec<&[u8]> {
     found
 }
 
-/// Reads all events of a trace.
 pub fn read(path: &Path) -> io::Result<Vec<Event>> {
     let bytes = std::fs::read(path)?;
     Ok(records(&bytes).into_iter().map(parse_one).collect())

@@ -51,18 +51,15 @@ const NAMES: [&str; 42] = [
     "STATUS_RES_UNIQUE",
 ];
 
-/// Returns the type of a packet by name.
 pub fn kind(name: &str) -> Option<u32> {
     NAMES.iter().position(|known| *known == name).map(|place| place as u32 + 1)
 }
 
-/// Returns the name of a packet type.
 pub fn name(kind: u32) -> String {
     let place = (kind as usize).wrapping_sub(1);
     NAMES.get(place).map_or_else(|| format!("packet {kind}"), |name| (*name).to_owned())
 }
 
-/// Returns a request packet.
 pub fn request(kind: u32, body: &[u8]) -> Vec<u8> {
     let length = body.len() as u32;
     [b"\0REQ", kind.to_be_bytes().as_slice(), &length.to_be_bytes(), body].concat()

@@ -144,7 +144,6 @@ impl Setup {
     }
 }
 
-/// Draws the next action.
 pub fn next(random: &mut Random, world: &World) -> Action {
     let setup = &world.setup;
     if setup.crashes > 0 && random.once_in(setup.crashes) {
@@ -235,12 +234,11 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
     Action::Say(who, wire, words)
 }
 
-/// Returns `true` if a client must not send commands while it waits. This applies in worlds with a log.
+/// Returns `true` in worlds with a log, where a client must not send commands while it waits.
 fn manner_is_careful(world: &World) -> bool {
     world.setup.log.is_some()
 }
 
-/// Returns the IDs of all jobs.
 pub fn ids(engine: &Engine) -> Vec<u64> {
     let mut ids: Vec<u64> = engine.jobs().map(|job| job.id().0).collect();
     ids.sort_unstable();

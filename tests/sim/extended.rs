@@ -173,7 +173,6 @@ pub fn put(model: &mut Model, client: ClientId, words: &[&str], body: &[u8], now
     }
 }
 
-/// Returns the reply to a refused put.
 pub fn refused(why: Refused) -> String {
     match why {
         Refused::QueueFull => "TUBE_FULL".to_owned(),

@@ -26,7 +26,6 @@ fn post(path: &str, object: &str) -> Vec<u8> {
     format!("{head}Content-Length: {}\r\n\r\n{object}", object.len()).into_bytes()
 }
 
-/// Draws a complete request.
 pub fn request(random: &mut Random, topic: &Topic) -> Vec<u8> {
     let (tube, job) = (topic.tube(random), topic.job(random));
     let state = random.pick(&["ready", "delayed", "buried"]);

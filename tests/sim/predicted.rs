@@ -76,7 +76,6 @@ pub fn yaml(names: impl Iterator<Item = impl std::fmt::Display>) -> Vec<u8> {
     format!("OK {}\r\n{list}\r\n", list.len()).into_bytes()
 }
 
-/// Removes duplicate elements.
 pub fn only_different<T: Debug>(all: &mut Vec<T>) {
     if all.len() > 1 {
         let mut seen = BTreeSet::new();
@@ -204,12 +203,10 @@ impl Predicted {
         }
     }
 
-    /// Makes the server refuse new jobs.
     pub fn drain(&mut self) {
         self.model.draining = true;
     }
 
-    /// Makes the server accept jobs again.
     pub fn undrain(&mut self) {
         self.model.draining = false;
     }

@@ -48,7 +48,6 @@ impl Topic<'_> {
     }
 }
 
-/// Draws a complete command.
 pub fn command(wire: Wire, random: &mut Random, topic: &Topic) -> Vec<u8> {
     match wire {
         Wire::Beanstalk => beanstalk(random, topic),

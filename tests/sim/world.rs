@@ -115,7 +115,6 @@ impl World {
         self.server.as_mut().expect("a server")
     }
 
-    /// Calls `look` with the engine.
     pub fn look<R>(&self, look: impl FnOnce(&Engine) -> R) -> R {
         self.server.as_ref().expect("a server").look(look)
     }
@@ -132,7 +131,6 @@ impl World {
         self.setup.log.is_some() && server.with_journal(|journal, _| journal.position()) > durable
     }
 
-    /// Returns the end of the log.
     fn log_end(&self) -> u64 {
         let server = self.server.as_ref().expect("a server");
         self.setup.log.map_or(0, |_| server.with_journal(|journal, _| journal.position()))
@@ -158,7 +156,6 @@ impl World {
         client.asked && client.unsaid.is_empty() || self.ways.first().is_some_and(owed)
     }
 
-    /// Adds bytes to the hash.
     fn note(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

@@ -335,7 +335,6 @@ impl Model {
 }
 
 impl Job {
-    /// Returns a job with default values.
     pub fn new(id: &str, queue: char, ttr: Micros) -> Job {
         Job {
             id: id.to_owned(),

@@ -70,7 +70,6 @@ impl Stream {
         std::mem::take(&mut pipe.full)
     }
 
-    /// Returns all received bytes.
     pub fn arrived(&self) -> Vec<u8> {
         self.0.lock().arrived.clone()
     }
