@@ -1,4 +1,4 @@
-//! Restoring of a queue from segments.
+//! Restoration of a queue from segments.
 //!
 //! Owns the rule that distinguishes damage from the effects of a power failure. Records state up to which location the
 //! log was synced. A gap before that location is damage: the gap is reported, and later records are applied. A gap

@@ -4,7 +4,7 @@
 //! shared log.
 //!
 //! The position is saved after the binlog files are synced, so a crash can only cause operations to be repeated. After
-//! an unclean shutdown, a formerly active server can have data that the shared log lacks, and therefore makes a new
+//! an unclean shutdown, a formerly active server may have data that the shared log lacks, and therefore makes a new
 //! copy. The old copy is kept in a subdirectory until the new copy is complete, because the shared log might be lost or
 //! belong to another queue.
 //!

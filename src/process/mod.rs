@@ -1,4 +1,4 @@
-//! The program as a process: memory, standard files, parent process, background, and role in a cluster.
+//! The program as a process: memory, standard files, parent process, background mode, and role in a cluster.
 //!
 //! Owns the parts of the program that the library does not contain. Must not be needed by an embedded server.
 

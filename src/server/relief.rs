@@ -1,4 +1,4 @@
-//! Relief of pool threads that the disk blocks.
+//! Replacement of pool threads that the disk blocks.
 //!
 //! Owns the state of every pool thread that is writing to the log. If the write takes long, a spare thread continues
 //! with the state, and the blocked thread becomes the new spare thread. Must not depend on the contents of the state.

@@ -1,6 +1,7 @@
 //! The state of a shutdown.
 //!
-//! Owns the flags for a requested and a completed shutdown, and waiting for them. Must not stop anything.
+//! Owns the flags for a requested and a completed shutdown, and the functions that wait for the flags. Must not stop
+//! the server.
 
 use crate::shared::lock_order::{Condvar, LeafMutex};
 

@@ -1,7 +1,7 @@
 //! Streams and listeners over TCP and Unix sockets.
 //!
 //! Owns the differences between TCP and Unix sockets, and the files of Unix sockets. A socket file is removed when its
-//! listener is closed, and never while another server listens on the file. Must not depend on protocols.
+//! listener is closed, unless another server listens on the file. Must not depend on protocols.
 
 use std::fmt;
 use std::fs::{self, File};

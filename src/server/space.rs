@@ -1,8 +1,8 @@
 //! Log space: commands that wait for space, and the creation of space.
 //!
 //! Owns the queue of connections whose next command needs more space than the log has on disk, and the next task of the
-//! segment thread. A waiting connection is not read while its pool thread serves other connections, so a slow disk does
-//! not block other clients. Must not depend on commands.
+//! segment thread. While a connection waits, its pool thread serves other connections, so a slow disk does not block
+//! other clients. Must not depend on commands.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

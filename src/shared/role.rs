@@ -1,7 +1,7 @@
 //! The role of a server in a cluster, and statistics of the shared log.
 //!
-//! Owns the last recorded role and statistics. Threads that use the shared log record them, and threads that serve
-//! clients read them. Must not determine the role.
+//! Owns the last recorded role and statistics. Threads that use the shared log record the values, and threads that
+//! serve clients read the values. Must not determine the role.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

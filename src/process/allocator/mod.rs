@@ -2,8 +2,8 @@
 //!
 //! Owns the choice of the allocator, and the settings of glibc's malloc. By default, glibc raises its mmap threshold
 //! whenever a large block is freed, and then allocates large blocks from a heap. A heap returns no memory below a live
-//! block, so the memory of a long queue would never return to the system. musl's malloc returns memory but is slow, so
-//! `heap` replaces it. Must not configure other C libraries.
+//! block, so the memory of a queue with many jobs would never return to the system. musl's malloc returns memory but is
+//! slow, so `heap` replaces it. Must not configure other C libraries.
 
 #[cfg(all(target_arch = "x86_64", any(target_env = "musl", all(target_env = "gnu", test))))]
 #[allow(unsafe_code)]
