@@ -55,7 +55,6 @@ pub struct Wal {
     stuck: AtomicBool,
     writes: Latency,
     syncs: Latency,
-    /// The histogram of the durations of syncs.
     sync_times: Arc<LeafMutex<Histogram>>,
 }
 

@@ -14,7 +14,6 @@ use crate::engine::{Span, Time};
 /// Number of checks of each connection per idle timeout.
 const CHECKS: u64 = 12;
 
-/// Number of connections that are checked per batch.
 const BATCH: usize = 256;
 
 /// Maximum number of connections closed per batch. Closing a connection takes about 40 µs.
