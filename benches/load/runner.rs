@@ -93,7 +93,7 @@ fn repeat(scenario: &'static Scenario, args: &Args, sides: &Sides) -> Results {
                 }
             }
         }
-        // The servers take turns in running first.
+        // Alternates which server runs first.
         sides.reverse();
         if start.elapsed() > SHARE[usize::from(!args.quick)] {
             break;

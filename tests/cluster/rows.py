@@ -290,7 +290,7 @@ def row_18(world, book, lengths):
 
 
 def row_19(world, book, lengths):
-    """SIGTERM while etcd is away: it stops, and stays stopped"""
+    """SIGTERM while etcd is unreachable: the server stops, and stays stopped"""
     node = world.active()
     for way in node.ways:
         way.cut = True

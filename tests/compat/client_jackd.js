@@ -25,7 +25,7 @@ function values(text) {
   }));
 }
 
-// The library omits the line ending of this command. Send it separately.
+// The library omits the line ending of this command, so the test sends the line ending separately.
 async function pauseTube(c, tube, delay) {
   const reply = c.pauseTube(tube, { delay });
   await c.write(Buffer.from('\r\n'));

@@ -320,7 +320,7 @@ impl Life {
         self.advance();
     }
 
-    /// Marks the changes that are durable now in the model.
+    /// Informs the model which changes are durable by now.
     fn advance(&mut self) {
         self.model.advance(if self.counts_syncs { self.wal.synced() } else { self.wal.durable() });
     }

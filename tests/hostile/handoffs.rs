@@ -35,8 +35,7 @@ fn chain(daemon: &Daemon, number: usize) -> (Wire, Vec<u64>) {
     (worker, ids)
 }
 
-/// Sends a reserve and a request for a job, which another thread puts at about the same time, and immediately sends
-/// another command.
+/// Sends a reserve, makes another thread put a job at about the same time, and immediately sends another command.
 fn talk(daemon: &Daemon, seed: u64, request: Sender<()>) -> Vec<u64> {
     let mut dice = Dice::new(seed);
     let mut worker = Wire::to(daemon);

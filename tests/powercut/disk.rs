@@ -134,7 +134,7 @@ impl Change {
         matches!(self, Change::Write(_, bytes) if bytes.iter().any(|byte| *byte != 0))
     }
 
-    /// Returns `true` if the change may allocate disk space. Not every write of zeros has this purpose.
+    /// Returns `true` if the change may allocate disk space. A write of zeros can also have another purpose.
     fn fills(&self) -> bool {
         match self {
             Change::Write(_, bytes) => bytes.len() >= SECTOR && !self.writes(),

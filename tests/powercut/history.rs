@@ -389,8 +389,8 @@ fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<
         let first = lane.say(daemon, 0, vec![act.clone()])?;
         while trace.get(Number::Held) == 0 && !lane.hears_within(daemon, act.wire(), 0, POLL_INTERVAL)? {}
         let second = lane.say_hearsay(daemon, 1, act.clone())?;
-        // Waits for a reply that is sent too early. A correct server does not reply, and the duration does not affect
-        // the verdict.
+        // Waits for a reply that is sent too early. A correct server sends none, and the length of the wait does not
+        // affect the verdict.
         let early = lane.hears_within(daemon, act.wire(), 1, HELD_FOR)?;
         let early = if early { Some(lane.take(daemon, 1, second, &act)?) } else { None };
         trace.set(Number::HoldSyncs, 0);
