@@ -221,7 +221,10 @@ impl Engine {
     /// increased the job's logged size.
     #[inline(always)] // without a log, there is nothing to do
     pub(in crate::engine) fn forget_changes(&mut self, slot: u32) -> isize {
-        self.news.changes.as_mut().map_or(0, |changes| forget(changes, slot))
+        match &mut self.news.changes {
+            Some(changes) => forget(changes, slot),
+            None => 0,
+        }
     }
 
     /// Marks the pending put of a job as a copy of `schedule`, because one log record stores the put and the run of the

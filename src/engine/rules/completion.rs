@@ -502,6 +502,7 @@ impl Engine {
         job.is_bound().then(|| self.extras_at(self.store.jobs.find(job.id)?)).flatten()
     }
 
+    #[inline]
     pub(in crate::engine) fn extras_at(&self, slot: u32) -> Option<&JobExtras> {
         self.bound(slot).map(|number| self.store.extras.get(number))
     }

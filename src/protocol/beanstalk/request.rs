@@ -78,31 +78,29 @@ impl Decoder {
     /// stays in the input. [`Decoder::next`] handles all other input.
     pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let Reading::Line = self.state else { return None };
-        let (name, command, after_line, rest) = match input {
+        // Additional spaces between the numbers can make the line too long.
+        let whole = input.len();
+        let fits = |after_line: &[u8]| whole - after_line.len() <= MAX_LINE;
+        match input {
             [b'p', ..] => {
                 let (job, size, rest) = put_numbers(input.strip_prefix(b"put ")?)?;
-                let body = rest.strip_prefix(b"\r\n")?;
+                let body = rest.strip_prefix(b"\r\n").filter(|body| fits(body))?;
                 let length = size as usize;
                 let rest = body.get(length..).filter(|_| length <= PAGED_MAX && size <= limits.max_job_size)?;
-                let rest = rest.strip_prefix(b"\r\n")?;
+                *input = rest.strip_prefix(b"\r\n")?;
                 let job = with_body(job, InPlace { before_end: body.len(), length });
-                (CommandName::Put, Command::PutInPlace { job }, body, rest)
+                Some(counted(CommandName::Put, Command::PutInPlace { job }))
             }
             [b'd', ..] => {
                 let (id, rest) = number(input.strip_prefix(b"delete ")?)?;
-                let rest = rest.strip_prefix(b"\r\n")?;
-                (CommandName::Delete, Command::Delete(JobId(id)), rest, rest)
+                *input = rest.strip_prefix(b"\r\n").filter(|rest| fits(rest))?;
+                Some(counted(CommandName::Delete, Command::Delete(JobId(id))))
             }
             _ => {
-                let rest = input.strip_prefix(b"reserve\r\n")?;
-                (CommandName::Reserve, Command::Reserve(None), rest, rest)
+                *input = input.strip_prefix(b"reserve\r\n")?;
+                Some(counted(CommandName::Reserve, Command::Reserve(None)))
             }
-        };
-        // Additional spaces between the numbers can make the line too long.
-        (input.len() - after_line.len() <= MAX_LINE).then(|| {
-            *input = rest;
-            counted(name, command)
-        })
+        }
     }
 
     /// Removes one line from the front of `input`. Returns `None` if the line is incomplete, and `Some(None)` if the
