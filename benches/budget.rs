@@ -22,7 +22,7 @@ const TABLE: &str = "benches/budget.txt";
 /// Maximum percentage by which a value can exceed the table.
 const TOLERANCE: f64 = 2.0;
 
-/// Maximum percentage if the values in the table were measured with another compiler, which generates different code.
+/// Like [`TOLERANCE`], if the table was measured with another compiler, which generates different code.
 const OTHER_COMPILER: f64 = 10.0;
 
 /// Maximum percentage by which a time can exceed the table. A slow memcpy(3) would add at least 28 %.
@@ -106,8 +106,8 @@ const WORKLOADS: [(&str, bool, Work); 7] = [
     ("instructions of put, reserve and delete with a log", true, cycles),
 ];
 
-/// The rows that compare the static program with the dynamic program, and the operations. The values are processor
-/// times.
+/// For each row that compares the static program with the dynamic program: the name and the operations. The values are
+/// processor times.
 const STATIC: [(&str, Work); 2] = [
     ("% of time for puts in the static program, pipelined 64", |client, count| puts(client, count, 64)),
     ("% of time for puts and a drain in the static program", drain),

@@ -106,7 +106,7 @@ impl Writer {
             Err(Fail::Conflict) if place > 0 => false,
             Err(_) => match Writer::head_at(log, seq) {
                 Some(found) if found == head => true,
-                // The log contains an entry of another writer. Stops writing without confirming the own entry.
+                // The log contains another writer's entry. The writer stops without confirming its own entry.
                 Some(_) => return self.active = false,
                 None => false,
             },

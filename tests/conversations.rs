@@ -85,7 +85,7 @@ fn in_large_pieces() {
     check(run_within(&merged(within::HOST), Pieces::AsSent));
 }
 
-/// Returns all conversations with consecutive input of a client merged into one send.
+/// Returns all conversations, in which consecutive inputs of a client are merged into one send.
 fn merged(host: &str) -> Vec<Conversation> {
     let mut conversations = all(host);
     let mut merged = 0;

@@ -297,8 +297,7 @@ fn unit_words(unit: &str, key: &str) -> BTreeSet<String> {
     lines.flat_map(str::split_whitespace).map(str::to_owned).collect()
 }
 
-/// A unit with `Conflicts=` stops the other unit whenever a package starts the unit, even if a condition prevents the
-/// start.
+/// If a package starts a unit with `Conflicts=`, the other unit stops, even if a condition prevents the start.
 #[test]
 fn no_unit_stops_another_one_with_jobs() {
     for unit in ["beanpole.service", "beanpole.socket", "beanstalkd.service", "beanstalkd.socket"] {

@@ -121,7 +121,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Opens `count` more connections. The driver must already have at least two.
+    /// Opens `count` more connections. The driver must already have at least two connections.
     pub fn add(&mut self, count: usize) -> Result<(), String> {
         for number in 1..=count {
             let mut stream = std::net::TcpStream::connect(self.address).map_err(text)?;

@@ -47,7 +47,7 @@ fn pace(driver: &mut Driver, load: &mut Relay, jobs: u32, idle: usize) -> Result
     let start = Instant::now();
     for number in 0..jobs {
         let due = start + Duration::from_secs(1) * number / RATE;
-        // Handles jobs in progress before the next put. An idle machine needs only a part of the pause for them.
+        // Handles jobs in progress before the next put. On an idle machine, they are complete before the pause ends.
         while load.is_busy() && Instant::now() < due {
             driver.turn(load, Some(Duration::from_millis(1)))?;
         }

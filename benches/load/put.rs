@@ -17,7 +17,7 @@ const MAX_JOBS: usize = 3_000_000;
 /// Each connection puts a batch, waits for all replies, and repeats.
 #[derive(Debug)]
 pub struct Puts {
-    /// Bodies of equal size. Each batch uses the next of these bodies.
+    /// Bodies of equal size, used in rotation by the batches.
     pub bodies: Vec<Bodies>,
     pub batch: usize,
     /// The number of jobs at which no new batch starts.

@@ -168,7 +168,7 @@ fn outstanding_replies_arrive_despite_unread_commands() {
 fn arrive_though_more_commands_do_not() -> bool {
     let daemon = Daemon::start(&[]);
     let mut stream = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    // With a small receive buffer, the server's kernel still contains the last replies when the server has sent
+    // With a small receive buffer of the client, the last replies are still in the send buffer when the server has sent
     // everything.
     stream.set_recv_buffer_size(4096).unwrap();
     stream.connect(&daemon.address().into()).unwrap();

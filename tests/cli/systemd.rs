@@ -14,10 +14,10 @@ use nix::sys::signal::{signal, SigHandler};
 use super::daemon::{command, run, run_command, shell, Daemon, Folder, Signal, PATIENCE};
 use super::{is_socket, NO_ADDRESS};
 
-/// A script that receives one socket as stdin and passes it to the program in the way of systemd.
+/// A script that receives one socket as stdin and passes it to the program as systemd would.
 const ONE: &str = "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" \"$@\"";
 
-/// A script that receives two sockets as stdin and stdout and passes them to the program in the way of systemd.
+/// A script that receives two sockets as stdin and stdout and passes them to the program as systemd would.
 const TWO: &str = "exec 3<&0 4>&1 </dev/null >/dev/null; export LISTEN_PID=$$ LISTEN_FDS=2; exec \"$0\" \"$@\"";
 
 fn inherits(script: &str, arguments: &[&str], socket: impl Into<OwnedFd>) -> Command {
@@ -208,8 +208,8 @@ fn sighup_is_ignored_without_files_to_reload() {
     let _manager = UnixDatagram::bind(&path).unwrap();
     let mut command = command(&["-p", "0"]);
     command.env("NOTIFY_SOCKET", &path);
-    // Under nohup, the tests ignore SIGHUP, and so would the program. Restore the default action.
-    // SAFETY: the call is async-signal-safe and therefore allowed between fork and exec.
+    // Under nohup, the tests ignore SIGHUP, and so would the program. Restores the default action. SAFETY: the call is
+    // async-signal-safe and therefore allowed between fork and exec.
     #[allow(unsafe_code)]
     unsafe {
         command.pre_exec(|| signal(Signal::SIGHUP, SigHandler::SigDfl).map(drop).map_err(Into::into));

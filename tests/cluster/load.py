@@ -79,7 +79,7 @@ class Book:
 
     def __init__(self):
         self.lock = threading.Lock()
-        # Bodies of jobs whose put was acknowledged, whose deletion was acknowledged, and whose deletion was requested.
+        # Bodies of jobs in three sets: put acknowledged, deletion acknowledged, and deletion requested.
         self.put, self.deleted, self.unsure = set(), set(), set()
         # Times at which puts were acknowledged, and times of all replies.
         self.moments, self.answers = [time.time()], []

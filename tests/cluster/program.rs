@@ -27,7 +27,7 @@ fn a_server_suspended_beyond_its_lease_stops_serving() {
     assert!(member.daemon.log().contains("was stopped for 2."), "{}", member.daemon.log());
 }
 
-/// While etcd is unreachable, a server that stops waits until its lease has expired.
+/// While etcd is unreachable, a stopping server waits until its lease has expired.
 #[test]
 fn a_server_stops_while_etcd_is_unreachable() {
     let served = Served::start();
@@ -50,7 +50,7 @@ fn a_clock_jump_before_a_takeover_ends_no_delay() {
     let second = clocks.start(&served, "b");
     let held = first.figure("journal-entry");
     wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
-    // Wait until the standby has seen several heartbeats.
+    // Waits until the standby has seen several heartbeats.
     let (beats, seen) = (served.engine().beats(), 5);
     wait_until("beats", || served.engine().beats() >= beats + seen);
     first.daemon.signal(Signal::SIGKILL);
@@ -382,7 +382,7 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     let ids: Vec<u64> = (0..100).map(|_| alone.client().put(&[b'x'; 5000], 0, 0, 60).expect("a job")).collect();
     alone.signal(Signal::SIGTERM);
     assert_eq!(alone.wait(PATIENCE), 0);
-    // Import the binlog into the shared log.
+    // Imports the binlog into the shared log.
     let served = Served::start();
     let first = Member::start_in(&served, "a", &[], folder);
     first.wait_active();
@@ -546,7 +546,7 @@ fn a_second_server_of_the_same_name_is_reported() {
 #[test]
 fn a_server_that_was_active_last_does_not_relay_to_itself() {
     let served = Served::start();
-    // Servers that relay clients believe that the test's listener is the active server.
+    // Servers that relay connections take the test's listener for the active server.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let first = Member::start(&served, "a", &["--advertise", &address]);

@@ -38,7 +38,7 @@ func address() string {
 	return net.JoinHostPort(os.Args[1], os.Args[2])
 }
 
-// test runs each check with and without its settings, and sets them at the given address of the beanstalk protocol.
+// test runs each check with and without its settings. queue is the beanstalk address at which it sets them.
 func test(queue string, checks []check) {
 	for _, c := range checks {
 		for _, isSet := range []bool{true, false} {

@@ -72,7 +72,8 @@ func backOff(tube string) bool {
 	return has(tube, "peek-delayed")
 }
 
-// expires returns true if a job expires. The tube has a time to live of one second, which jobs of Workq replace.
+// expires returns true if a job expires. The tube sets a time to live of one second, but the job's own time to live
+// takes precedence.
 func expires(timeToLive int) bool {
 	tube := fmt.Sprintf("expiry-%d", timeToLive)
 	if reply := say(queue, "set-tube "+tube+" ttl:1"); reply != "SET\r\n" {

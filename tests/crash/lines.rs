@@ -22,7 +22,7 @@ impl log::Log for Lines {
 
 /// Starts to capture warnings and errors, and drops earlier lines.
 pub fn forget() {
-    // Another test can have installed the logger already.
+    // Another test may have installed the logger already.
     let _ = log::set_logger(&Lines);
     log::set_max_level(log::LevelFilter::Warn);
     LINES.take();

@@ -49,7 +49,7 @@ struct Step {
     /// The log position after the change.
     position: u64,
     change: Change,
-    /// `true` if the log can omit the change because its space is short.
+    /// `true` if the log can omit the change because log space is short.
     optional: bool,
 }
 
@@ -256,8 +256,8 @@ impl Job {
             }
             Some(view) => {
                 let changed = |place: &usize| view.history[*place] != before.history[*place];
-                // Order of the counters. A reservation can be lost before the job is buried, and the job can be
-                // reserved again afterwards.
+                // The order in which the counters change. A reservation can be lost before the job is buried, and the
+                // job can be reserved again afterwards.
                 let order = if view.state == 'b' { [2, 4, 1, 0, 3] } else { [3, 2, 4, 1, 0] };
                 let verdict = view.fails != before.fails || view.outcome.is_some() && before.outcome.is_none();
                 let lost = changed(&1);
@@ -440,8 +440,8 @@ impl Model {
                     .is_some_and(|it| ids.contains(&it)),
                 b'n' => engine.find_name(&dedup_key, |_| true).is_some_and(|it| {
                     let tube = |id| engine.any_job(id).map(|job| engine.tube_of(&job));
-                    // If several jobs share the key, a search can find any buried one of them. Damage can also leave
-                    // two jobs with this key in one tube, one of them buried.
+                    // If several jobs share the key, a search can find any of them that is buried. Damage can also
+                    // leave two jobs with this key in one tube, one of them buried.
                     it == ids[0] || ids.contains(&it) && (engine.is_buried(ids[0]) || tube(it) == tube(ids[0]))
                 }),
                 _ => true,

@@ -1,7 +1,7 @@
 //! Runs the engine's random tests with a log, restarts the server occasionally, and compares the recovered queue with
 //! the model.
 //!
-//! Owns the restarts: a clean one follows a full sync, and a kill loses unwritten changes. `BEANPOLE_SEEDS=5000 cargo
+//! Owns the restarts: a clean stop follows a full sync, and a kill loses unwritten changes. `BEANPOLE_SEEDS=5000 cargo
 //! test --release --test crash restarts` runs 5000 seeds. Must not duplicate the engine's rules; the reference model
 //! implements them.
 

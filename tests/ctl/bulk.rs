@@ -279,7 +279,7 @@ fn data_of_extensions_is_exported_and_imported() {
     ] {
         assert!(first.out.contains(part), "{part}: {}", first.out);
     }
-    // The restarted server must export the same jobs as the export directly from the directory did.
+    // A server restarted on the directory must export the same jobs as the export without a server.
     drop(server);
     let (server, _) = with_gearman(&Folder::new(), &["-b", &name]);
     assert_eq!(fields(&server.ok(&["export"])), fields(&first.out));

@@ -1,4 +1,4 @@
-//! Tests `work --url`, which sends jobs to an HTTP endpoint. Whatever the endpoint does, no job must be lost, and the
+//! Tests `work --url`, which sends jobs to an HTTP endpoint. Whatever the endpoint does, no job may be lost, and the
 //! worker must not hang.
 
 use std::collections::BTreeSet;
@@ -110,7 +110,7 @@ fn names_and_delays_are_bounded() {
     }
 }
 
-/// Raw responses. Each one either deletes the job or buries it with a reason that begins with the given text.
+/// Raw responses. Each response either deletes the job or buries it with a reason that begins with the given text.
 #[test]
 fn the_response_decides() {
     let huge = "x".repeat(1 << 20);

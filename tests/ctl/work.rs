@@ -1,4 +1,4 @@
-//! Tests `work`, which runs a command for each job. No crash of any process must lose a job.
+//! Tests `work`, which runs a command for each job. No crash of a process may lose a job.
 
 use std::fs;
 use std::path::Path;

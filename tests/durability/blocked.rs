@@ -33,7 +33,7 @@ pub enum Operation {
 #[derive(Default)]
 struct State {
     shut: Option<Operation>,
-    /// The kind of operation that the disk declares to be slow, before it is executed.
+    /// The kind of operation that the disk declares to be slow in advance.
     slow: Option<Operation>,
     /// The number of operations that are blocked now.
     blocked: usize,

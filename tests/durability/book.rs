@@ -1,8 +1,8 @@
 //! Determines which queue states are permitted after a crash, from the replies that clients received.
 //!
-//! Owns the possible descriptions of each job: the last acknowledged description and the results of later,
-//! unacknowledged commands. Each command must be recorded before it is sent. The acknowledgment removes all earlier
-//! descriptions. Must not communicate with a server.
+//! Owns the possible states of each job: the last acknowledged state and the results of later, unacknowledged commands.
+//! Each command must be recorded before it is sent. The acknowledgment removes all earlier states. Must not communicate
+//! with a server.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -222,7 +222,7 @@ impl Book {
         }
     }
 
-    /// Records the description of an existing job after a restart.
+    /// Records the state of an existing job after a restart.
     pub fn met(&mut self, id: u64, tube: usize, body: &[u8], state: u8, pri: u32, counts: [u32; 4]) {
         let entry = self.jobs.get_mut(&id).expect("a known job");
         let newest = entry.looks.back().expect("a look").number;

@@ -209,7 +209,7 @@ fn every_state(client: &mut Client, sizes: &[usize]) -> Vec<u64> {
                     kick_job(client, id);
                 }
                 6 => client.delete(id).expect("a job to delete"),
-                // Leave the job ready, delayed or reserved.
+                // Leaves the job ready, delayed or reserved.
                 _ => {}
             }
             ids.push(id);

@@ -129,7 +129,7 @@ pub fn is_refused<T>(result: &Result<T, ClientError>) -> bool {
 /// The line and the body of a reply. The body can be empty.
 pub type Answer = (String, Vec<u8>);
 
-/// Sends many requests and returns their replies. Only replies that begin with OK or FOUND must have a body.
+/// Sends many requests and returns their replies. Only replies that begin with OK or FOUND can have a body.
 pub fn ask(stream: &TcpStream, questions: &[String]) -> Vec<Answer> {
     let mut reader = BufReader::new(stream);
     let mut answers = Vec::with_capacity(questions.len());

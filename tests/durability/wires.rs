@@ -146,7 +146,7 @@ impl Gearman {
         }
     }
 
-    /// Returns `true` if the server knows the job.
+    /// Returns `true` if the server has a job with this handle.
     pub fn knows(&mut self, handle: &str) -> Result<bool> {
         self.send(GET_STATUS, &[handle])?;
         let (kind, args) = self.packet()?;

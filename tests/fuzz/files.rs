@@ -1,7 +1,7 @@
 //! Starts a server on a directory of random bytes: a beanpole log, or a beanstalkd log to import.
 //!
 //! Owns the translation of bytes to files. A start must terminate, the queue must be consistent, and the next start
-//! must find everything that was recovered without reporting a problem.
+//! must report no problem and find everything that was recovered.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -44,7 +44,7 @@ fn resets_while_waiting() {
     calm(&daemon);
 }
 
-/// The server delivers jobs to half of the clients while their connections are reset. No job must be lost or delivered
+/// The server delivers jobs to half of the clients while their connections are reset. No job may be lost or delivered
 /// twice.
 #[test]
 fn resets_during_deliveries() {
@@ -197,7 +197,7 @@ fn bystand(daemon: &Daemon, counts: &Counts) {
 }
 
 /// Workers connect, request a job and disconnect while other threads deliver jobs. Remaining workers must not receive
-/// replies for closed connections, and no job must be lost.
+/// replies for closed connections, and no job may be lost.
 #[test]
 fn resets_amid_deliveries() {
     let daemon = Daemon::start(&["-t", "4"]);

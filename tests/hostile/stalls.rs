@@ -1,4 +1,4 @@
-//! Stops the server process for some time. A debugger, a full disk of the host or a suspended laptop have the same
+//! Stops the server process for some time. A debugger, a full disk of the host or a suspended laptop has the same
 //! effect.
 //!
 //! When the server continues, several deadlines have passed. All replies must be correct at the time they are sent.
@@ -25,8 +25,9 @@ fn stall(daemon: &Daemon, length: Duration) {
     daemon.thaw();
 }
 
-/// Runs a scene with increasing times to run. The stall takes `asleep` of the time to run, in seconds. If the machine
-/// is too busy to finish the scene in the remaining time, the scene is repeated with a longer time to run.
+/// Runs a scene with increasing times to run. `asleep` computes the duration of the stall from the time to run in
+/// seconds. If the machine is too busy to finish the scene in the remaining time, the scene is repeated with a longer
+/// time to run.
 fn play(asleep: impl Fn(u32) -> Duration, scene: impl Fn(&Daemon, u32)) {
     for ttr in [2, 4, 8, 16, 32, 64] {
         let daemon = Daemon::start(&[]);

@@ -116,7 +116,7 @@ pub struct Case<'a> {
 struct Found<'a> {
     lane: &'a Lane,
     span: Span<'a>,
-    /// Each number of changes after which the lane would be in its recovered state, in ascending order.
+    /// The numbers of changes after which the lane would be in its recovered state, in ascending order.
     matches: Vec<usize>,
     alive: u64,
 }
@@ -316,14 +316,13 @@ impl Views {
 }
 
 impl Found<'_> {
-    /// Returns the event index of the reply to the first command of which a change is missing from the first `count`
-    /// changes.
+    /// Returns the event index of the reply to the first command with a change beyond the first `count` changes.
     fn first_missing(&self, count: usize) -> Option<usize> {
         let missing: BTreeSet<u64> = self.span.changes[count..].iter().map(|(step, _)| *step).collect();
         missing.iter().filter_map(|step| self.lane.steps[step].told).min()
     }
 
-    /// Returns the event index of the request whose command made the last of the first `count` changes.
+    /// Returns the event index at which the command was sent that made change number `count`.
     fn last_sent(&self, count: usize) -> Option<usize> {
         self.span.changes[..count].last().map(|(step, _)| self.lane.steps[step].sent)
     }

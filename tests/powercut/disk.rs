@@ -66,7 +66,7 @@ enum Opened {
     Folder(String),
 }
 
-/// Which of the unsynced changes survive a power failure.
+/// The rule that decides which unsynced changes survive a power failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mood {
     Nothing,
@@ -415,7 +415,7 @@ impl Disk {
         let places: BTreeSet<usize> = (self.pending.iter().map(|(place, _)| *place))
             .chain(self.objects.iter().flat_map(|object| object.pending.iter().map(|(place, _)| *place)))
             .collect();
-        // The change to which the modes with a moment or a single change refer.
+        // The change that the rules `Moment`, `Missing` and `Alone` select.
         let chosen = places.iter().nth(random.below(places.len().max(1) as u64) as usize).copied().unwrap_or(0);
         let is_kept = |place: usize, random: &mut Random| match mood {
             Mood::Nothing => false,

@@ -130,7 +130,7 @@ impl Plan {
     }
 }
 
-/// Kills the program between two recorded calls. Afterwards, no call is executed without being recorded.
+/// Kills the program between two recorded calls. No unrecorded call is executed.
 fn kill(daemon: Daemon, trace: &Trace) {
     trace.set(Number::HoldSyncs, 0);
     trace.set(Number::Freeze, 1);

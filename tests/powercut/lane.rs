@@ -247,7 +247,7 @@ impl Lane {
         self.listen(daemon, seat, steps)
     }
 
-    /// Sends commands in one write. Returns their step numbers, with which [`Lane::listen`] must be called.
+    /// Sends commands in one write. Returns the steps whose replies [`Lane::listen`] must read.
     pub fn say(&mut self, daemon: &Daemon, seat: usize, acts: Vec<Act>) -> Result<Vec<(u64, Act)>> {
         let Some(wire) = acts.first().map(Act::wire) else { return Ok(Vec::new()) };
         let mut ahead = self.book.clone();

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use crate::random::Random;
 use crate::trace::Event;
 
-/// The number of replies that are close enough to an event.
+/// The number of replies after a failed sync that `Places::failed` includes.
 const CLOSE: usize = 4;
 
 /// Event indexes, grouped by what precedes the cut.
