@@ -102,7 +102,7 @@ pub struct Job {
     pub result: Option<Body>,
     /// The tags, separated by spaces.
     pub tags: String,
-    /// The groups that the job waits for. Each group has the number of members that must end, or 0 for all members.
+    /// The groups that the job waits for, with the numbers of members that must end. 0 means all members.
     pub waits: Vec<(String, u64)>,
 }
 

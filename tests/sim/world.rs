@@ -392,7 +392,7 @@ impl World {
         }
     }
 
-    /// Runs the server until it is idle without advancing the clock.
+    /// Runs the server, without advancing the clock, until it is idle.
     fn settle(&mut self) -> Result<(), String> {
         for _ in 0..ROUNDS {
             if !self.server().round() {
