@@ -35,8 +35,8 @@ FAULTS = ("kill", "power", "stop", "full", "clock")
 
 
 def window(promise, command):
-    """Returns the promise in seconds: a power failure can undo only replies that are more recent. By default, -f and -F
-    of the server decide."""
+    """Returns the number of most recent seconds whose replies a power failure can undo. Derived from the server's
+    options -f and -F by default."""
     if promise == "":
         words, promise = command.split(), "50"
         for place, word in enumerate(words):

@@ -9,7 +9,7 @@
 //! A: text               A sends text and CR LF                        A:: text        A sends text alone
 //! A< text               A must get text and CR LF               A<< text        A must get text, with more behind it
 //! A| text               A must get text and LF (YAML)                 A|*             and any more lines of that body
-//! A.                    A must get nothing more                      A eof           the server must have closed
+//! A.                    A must get nothing more                       A eof           the server must have closed
 //! A open                A connects (else with its first step)         A close         A closes
 //! A half-close          A sends no more, but reads on
 //! +1.5                  time passes, in seconds                       drain           the server starts to drain
