@@ -310,7 +310,7 @@ fn faketime() -> Option<String> {
     folders.filter(|path| path.exists()).find_map(|path| path.to_str().map(str::to_owned))
 }
 
-// Tests promise P11.
+// Tests promise P11 of beanpole-promises(7).
 #[test]
 #[ignore = "see make chaos"]
 fn setting_the_clock_does_not_move_deadlines() {

@@ -159,7 +159,7 @@ fn schedule(seed: u64) -> usize {
     writers.iter().map(|writer| writer.confirmed.len()).sum()
 }
 
-// Tests promises P33 and P34.
+// Tests promises P33 and P34 of beanpole-promises(7).
 #[test]
 fn confirmed_changes_survive_and_fenced_servers_cannot_write() {
     let count = std::env::var("BEANPOLE_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(SCHEDULES);
@@ -403,7 +403,7 @@ fn write_until(active: &Active, log: &MemoryLog, end: Seq) {
     }
 }
 
-// Tests promise P35.
+// Tests promise P35 of beanpole-promises(7).
 #[test]
 fn a_wiped_or_restored_journal_is_refused_and_copies_are_kept() {
     let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 6)), Folder::new(), Folder::new());

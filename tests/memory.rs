@@ -122,7 +122,7 @@ fn has_read(stream: &TcpStream) -> bool {
     asked == 0 && unsent == 0
 }
 
-// Tests promise P21.
+// Tests promise P21 of beanpole-promises(7).
 #[test]
 fn every_input_is_charged_as_it_arrives() {
     for wire in Wire::ALL {

@@ -193,7 +193,7 @@ fn run(seed: u64, host: &str) {
     server.check();
 }
 
-// Tests promise P1.
+// Tests promise P1 of beanpole-promises(7).
 #[test]
 fn concurrent_clients_of_all_protocols_do_no_harm() {
     let wanted = std::env::var("BEANPOLE_WILD").ok().map(|text| text.parse().expect("a number of runs"));

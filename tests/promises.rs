@@ -61,10 +61,10 @@ fn each_source(folder: &Path, look: &mut impl FnMut(&str, &str)) {
     }
 }
 
-/// Returns the promise numbers in a comment such as `//! Enforces promise P1.` or `// Tests promises P1 and P2.`
+/// Returns the promise numbers in a comment such as `// Tests promises P1 and P2 of beanpole-promises(7).`
 fn cited(line: &str) -> Option<Vec<String>> {
     let sentence = line.trim().strip_prefix("//! Enforces").or_else(|| line.trim().strip_prefix("// Tests"))?;
-    let (form, numbers) = sentence.trim().strip_suffix('.')?.split_once(' ')?;
+    let (form, numbers) = sentence.trim().strip_suffix(" of beanpole-promises(7).")?.split_once(' ')?;
     let numbers = words(numbers, " and ");
     let number = |word: &String| word.strip_prefix('P').is_some_and(|digits| digits.parse::<u32>().is_ok());
     (form == if numbers.len() == 1 { "promise" } else { "promises" } && numbers.iter().all(number)).then_some(numbers)

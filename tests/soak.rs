@@ -62,7 +62,7 @@ fn figures(server: &Daemon, folder: &Path) -> [u64; 4] {
     [server.rss(), server.open_files() as u64, server.threads(), sizes.sum()]
 }
 
-/// Returns the first address of the server that has the given prefix and suffix in the list of listeners.
+/// Returns the address of the first listener whose name starts with `begin` and ends with `end`.
 fn address(server: &Daemon, begin: &str, end: &str) -> SocketAddr {
     let fits = |name: &String| name.strip_prefix(begin)?.strip_suffix(end)?.parse().ok();
     server.names().iter().find_map(fits).unwrap_or_else(|| panic!("{begin}...{end} in {:?}", server.names()))

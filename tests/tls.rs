@@ -76,8 +76,8 @@ mod tls {
         let (ca, ca_key) = (format!("{by}.pem"), format!("{by}.key"));
         let mut sign = vec!["x509", "-req", "-in", &request, "-out", &pem, "-extfile", "extensions"];
         if expired {
-            // Ends the validity before its start, because openssl 3.0 cannot set the start. Servers and clients must
-            // also refuse such a certificate.
+            // openssl 3.0 cannot set the start of the validity, so the validity ends before it starts. Servers and
+            // clients refuse such a certificate like an expired one.
             sign.extend(["-days", "-1"]);
         } else {
             sign.extend(["-days", "3"]);

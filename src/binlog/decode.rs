@@ -3,7 +3,7 @@
 //! Owns the detection of intact records, and the decoding of all record types. The encoding is in `record.rs`. Must not
 //! trust the input or perform I/O.
 //!
-//! Enforces promise P24.
+//! Enforces promise P24 of beanpole-promises(7).
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 

@@ -6,7 +6,7 @@
 //! reading continues with the next file. Jobs whose deletes were in the unread part are restored, because a duplicate
 //! is better than a loss. [`Imported::problems`] describes the damage.
 //!
-//! Enforces promise P37.
+//! Enforces promise P37 of beanpole-promises(7).
 
 use std::collections::BTreeMap;
 
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(imported.problems.last().map(String::as_str), Some("and 500 problems more"));
     }
 
-    // Tests promise P24.
+    // Tests promise P24 of beanpole-promises(7).
     #[test]
     fn no_bytes_bring_the_reader_down() {
         let mut dice = Dice(7);

@@ -6,7 +6,7 @@
 //! Only the oldest segments are removed, so a record that reverses an earlier record, such as a delete, always outlives
 //! the earlier record. Before a segment is removed, the current states of its jobs are appended to the log again.
 //!
-//! Enforces promise P4.
+//! Enforces promise P4 of beanpole-promises(7).
 
 mod compaction;
 mod found;

@@ -8,7 +8,7 @@
 //! Segments that the log no longer needs are ignored, even if someone restored their files. A segment that does not
 //! continue the previous segment is an error. Must not modify files.
 //!
-//! Enforces promise P13.
+//! Enforces promise P13 of beanpole-promises(7).
 
 use std::io;
 

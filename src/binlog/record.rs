@@ -628,7 +628,7 @@ mod tests {
         assert_eq!(Fields(&ten(0x81)).variable(), None);
     }
 
-    // Tests promise P18.
+    // Tests promise P18 of beanpole-promises(7).
     #[test]
     fn any_flipped_bit_is_noticed() {
         for record in samples() {

@@ -4,7 +4,7 @@
 //! and reports gaps. Reads each byte at most a few times, and reads a large body directly into its final buffer. Must
 //! not trust the input: no input may cause a panic, a read beyond the end, or a large allocation.
 //!
-//! Enforces promise P18.
+//! Enforces promise P18 of beanpole-promises(7).
 
 // Damaged input must not cause a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
@@ -491,7 +491,7 @@ mod tests {
         }
     }
 
-    // Tests promise P24.
+    // Tests promise P24 of beanpole-promises(7).
     #[test]
     fn arbitrary_bytes_do_no_harm() {
         let mut state = 1u64;

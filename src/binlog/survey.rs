@@ -3,7 +3,7 @@
 //! Owns the order of segments. Each header contains the end of the previous segment, so missing, duplicate and foreign
 //! segments are detected. Must not read records or modify files.
 //!
-//! Enforces promise P19.
+//! Enforces promise P19 of beanpole-promises(7).
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

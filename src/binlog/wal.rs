@@ -7,7 +7,7 @@
 //! [`Wal::sync_promptly`]. If the disk is slow or busy, these two methods return `false`, and another thread must do
 //! the work.
 //!
-//! Enforces promises P12 and P17.
+//! Enforces promises P12 and P17 of beanpole-promises(7).
 
 use std::collections::HashSet;
 use std::io;

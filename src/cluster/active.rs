@@ -3,7 +3,7 @@
 //! Owns lease renewal, status reports, and the removal of old entries from the shared log. Must not decide when a
 //! server becomes active, and must not serve clients.
 //!
-//! Enforces promise P33.
+//! Enforces promise P33 of beanpole-promises(7).
 
 use std::io;
 use std::path::PathBuf;

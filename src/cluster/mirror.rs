@@ -8,7 +8,7 @@
 //! copy. The old copy is kept in a subdirectory until the new copy is complete, because the shared log might be lost or
 //! belong to another queue.
 //!
-//! Enforces promise P35.
+//! Enforces promise P35 of beanpole-promises(7).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -222,7 +222,8 @@ impl Mirror {
         self.position.write(&self.folder)
     }
 
-    /// Marks the local server as active. `seq` is the position of the claim in the journal `origin`.
+    /// Marks the local server as active. `seq` is the position, in the journal `origin`, of the entry with which this
+    /// server claimed the active role.
     pub fn save_active(&mut self, seq: Seq, origin: Origin) -> io::Result<()> {
         (self.position.done, self.position.origin) = (seq, origin);
         self.save()?;

@@ -4,7 +4,7 @@
 //! the binlog syncs. The binlog confirms changes only after a sync, so each confirmed change is in the shared log. Must
 //! not decide which server is the writer.
 //!
-//! Enforces promise P34.
+//! Enforces promise P34 of beanpole-promises(7).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

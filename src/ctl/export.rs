@@ -6,7 +6,7 @@
 //! before all other jobs: a held job must be imported before the last job in its group is deleted. Settings and
 //! retained idempotency keys come last.
 //!
-//! Enforces promise P32.
+//! Enforces promise P32 of beanpole-promises(7).
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};

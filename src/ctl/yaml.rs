@@ -13,7 +13,7 @@ const TEXTS: [&str; 15] = [
     "progress", "reason", "body", "verdict",
 ];
 
-/// The keys of names, which can be quoted.
+/// The keys whose values are names. These values may be quoted.
 const NAMES: [&str; 7] = ["name", "tube", "idempotency-key", "concurrency-key", "dead-from", "using", "job-tube"];
 
 /// Statistics as pairs of key and value, in the order of the server.

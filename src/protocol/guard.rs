@@ -3,7 +3,7 @@
 //! Owns the comparison of the rights that a command requires with the rights of the client. A refused command has no
 //! effect except the error reply. Must not depend on the syntax of any protocol.
 //!
-//! Enforces promise P25.
+//! Enforces promise P25 of beanpole-promises(7).
 
 use super::text::past;
 use super::{http, CommandId, Context, ProtocolCommand, Wire};

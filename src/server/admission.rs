@@ -3,7 +3,7 @@
 //! Owns the number of connections, in total and per address. Must not send replies to rejected
 //! clients; the listener does.
 //!
-//! Enforces promise P23.
+//! Enforces promise P23 of beanpole-promises(7).
 
 use std::collections::hash_map::{Entry, HashMap};
 use std::net::IpAddr;

@@ -2,7 +2,7 @@
 //!
 //! Owns the relation between the monotonic clock and the wall clock. Must not sleep.
 //!
-//! Enforces promise P11.
+//! Enforces promise P11 of beanpole-promises(7).
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

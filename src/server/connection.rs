@@ -4,7 +4,7 @@
 //! while the connection has work, so an idle connection uses little memory. Must not write to the socket: replies are
 //! sent through the `Outbox`.
 //!
-//! Enforces promise P24.
+//! Enforces promise P24 of beanpole-promises(7).
 
 mod access;
 mod account;

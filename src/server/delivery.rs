@@ -39,9 +39,9 @@ const DISCARDED: u64 = 64 * 1024;
 /// Limits of unread event bytes above which a client is dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventLimits {
-    /// The limit while the client's socket accepts data.
+    /// The limit of unsent bytes while the client's socket accepts data.
     pub reading: usize,
-    /// The limit if the client's socket accepted nothing at the last attempt.
+    /// The limit of unsent bytes if the client's socket accepted nothing at the last attempt.
     pub stuck: usize,
 }
 

@@ -5,7 +5,7 @@
 //! write (with `-f0` also a sync) makes all their replies durable. On a slow disk, the log's threads write and sync
 //! instead, so that commands that do not need the disk are not delayed. Must not depend on the log format.
 //!
-//! Enforces promises P12 and P14.
+//! Enforces promises P12 and P14 of beanpole-promises(7).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -185,7 +185,7 @@ impl Hub {
         core.engine.grant_steps((self.config.turn_steps / scratch.sharers.max(1)).max(1));
         let result = work(&mut core, scratch, now);
         core.deliver_events(self, scratch, None);
-        // With a manual clock, complete deferred work now, because no later command or deadline may continue the work.
+        // With a manual clock, complete deferred work now: possibly, no later command or deadline continues the work.
         while self.clock.is_manual() && core.engine.has_deferred() {
             core.engine.grant_steps(self.config.turn_steps);
             core.engine.go_on(now);

@@ -3,7 +3,7 @@
 //! Owns the memory limits. The engine counts its own memory, and connections charge unprocessed input and unread
 //! output. The sum is at most `--max-memory`. Must not depend on connections; each connection requests its own memory.
 //!
-//! Enforces promise P21.
+//! Enforces promise P21 of beanpole-promises(7).
 
 use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 

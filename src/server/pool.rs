@@ -626,7 +626,7 @@ mod tests {
         figure.map_or(0, |figure| figure.parse().expect("a number"))
     }
 
-    // Tests promise P15.
+    // Tests promise P15 of beanpole-promises(7).
     #[test]
     fn a_flush_and_a_move_are_completed_though_their_clients_hang_up() {
         const JOBS: u64 = 3000;

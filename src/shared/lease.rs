@@ -3,7 +3,7 @@
 //! Owns the end of the lease. Every thread checks the lease immediately before it writes a reply to a socket, so that a
 //! process that was suspended sends nothing. Must not depend on who grants the lease.
 //!
-//! Enforces promise P33.
+//! Enforces promise P33 of beanpole-promises(7).
 
 use std::ops::Add;
 use std::time::Duration;

@@ -109,7 +109,7 @@ pub fn walk(rows: &[(&str, &[&str])], mut one: impl FnMut(&Guarded, &str, u64) -
     guarded.server.check();
 }
 
-// Tests promise P25.
+// Tests promise P25 of beanpole-promises(7).
 #[test]
 fn each_beanstalk_command_with_each_right() {
     let named: BTreeSet<&str> = BEANSTALK.iter().map(|(name, _)| *name).collect();
@@ -162,7 +162,7 @@ fn a_tag_cannot_name_a_tube_without_the_put_right() {
     assert!(client.ask("put 0 0 60 1 ttl:60\r\nx").starts_with("INSERTED "));
 }
 
-// Tests promise P26.
+// Tests promise P26 of beanpole-promises(7).
 #[test]
 fn a_tag_cannot_name_a_group_without_the_put_right() {
     let guarded = Guarded::start("");

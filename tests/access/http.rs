@@ -102,7 +102,7 @@ fn body(route: &str) -> String {
     }
 }
 
-// Tests promise P25.
+// Tests promise P25 of beanpole-promises(7).
 #[test]
 fn each_path_with_each_right() {
     let named: BTreeSet<String> = ROWS.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -215,7 +215,7 @@ fn a_body_is_read_only_from_an_authenticated_client() {
     assert!(guarded.operator().body("stats").contains("total-jobs: 2\n"));
 }
 
-// Tests promise P25.
+// Tests promise P25 of beanpole-promises(7).
 #[test]
 fn lists_and_statistics_show_only_visible_tubes() {
     let guarded = two();

@@ -131,7 +131,7 @@ fn check_access_shows_what_is_allowed_and_why() {
 }
 
 /// A client must not be able to block the keys of another client that has rights on different tubes.
-// Tests promise P26.
+// Tests promise P26 of beanpole-promises(7).
 #[test]
 fn keys_are_separate_for_each_tube() {
     let text = format!("a token:sha256:{} put:a take:a\nb token:sha256:{} all\n", digest("a"), digest("b"));

@@ -11,7 +11,7 @@ use super::daemon::{command, run, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::engine::Served;
 use super::member::{free_address, Clocks, Member};
 
-// Tests promise P33.
+// Tests promise P33 of beanpole-promises(7).
 #[test]
 fn a_server_suspended_beyond_its_lease_stops_serving() {
     let (served, clocks) = (Served::start(), Clocks::new());
@@ -245,7 +245,7 @@ fn a_server_that_takes_over_continues_the_queue_s_time() {
     served.engine().ahead = 0;
 }
 
-// Tests promise P34.
+// Tests promise P34 of beanpole-promises(7).
 #[test]
 fn a_failover_keeps_every_tag_and_setting() {
     let served = Served::start();
@@ -480,7 +480,7 @@ fn best_copy(members: &[Member]) -> PathBuf {
     copies.max().expect("a server").1
 }
 
-// Tests promise P35.
+// Tests promise P35 of beanpole-promises(7).
 #[test]
 fn the_directory_chosen_by_the_manual_preserves_the_queue() {
     for names in [&["a"][..], &["a", "b"], &["a", "b", "c"]] {

@@ -67,7 +67,7 @@ fn expected(state: State, event: Event) -> Outcome {
 fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Member, Option<Member>) {
     match state {
         State::Joining if event == Event::EtcdWiped => {
-            // Gives the server an outdated copy.
+            // Starts and stops server `a`, so that its copy of the journal is outdated.
             let first = clocks.start(served, "a");
             first.wait_active();
             first.daemon.signal(Signal::SIGTERM);
@@ -173,7 +173,7 @@ fn a_standby_follows_the_table() {
     EVENTS.iter().for_each(|event| check(State::Standby, *event));
 }
 
-// Tests promise P33.
+// Tests promise P33 of beanpole-promises(7).
 #[test]
 fn an_active_server_follows_the_table() {
     EVENTS.iter().for_each(|event| check(State::Active, *event));

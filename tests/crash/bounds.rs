@@ -39,8 +39,8 @@ struct Watch {
     /// the disk size and the bound, in bytes.
     worst: f64,
     above: i64,
-    /// Like `above`, for the total size of the files. A completed segment can be too long until the next sync truncates
-    /// the file.
+    /// Like the field `above`, for the total size of the files. The file of a completed segment is longer than its
+    /// records until the next sync truncates the file.
     files_above: i64,
     /// The size of the largest record in bytes.
     largest: usize,
@@ -159,7 +159,7 @@ fn ten_small_jobs_buried_and_kicked_repeatedly() {
     }
 }
 
-// Tests promise P20.
+// Tests promise P20 of beanpole-promises(7).
 #[test]
 fn one_old_job_among_many_short_lived_ones() {
     for (segment, length) in [(4096, 10), (65_536, 10), (65_536, 3000)] {
@@ -188,7 +188,7 @@ fn many_delayed_jobs_deleted_at_random() {
     }
 }
 
-// Tests promise P20.
+// Tests promise P20 of beanpole-promises(7).
 #[test]
 fn any_mixture_of_sizes() {
     let mut watch = Watch::new("a mixture of sizes", 65_536);

@@ -138,7 +138,7 @@ fn last_id(disk: &Disk) -> u64 {
     engine.last_id()
 }
 
-// Tests promise P4.
+// Tests promise P4 of beanpole-promises(7).
 #[test]
 fn an_id_seen_only_by_a_worker_is_not_reused_after_interrupted_starts() {
     for point in 0..30 {

@@ -117,7 +117,7 @@ fn anywhere(mode: SyncMode, end: End) {
     println!("{mode:?}, {end:?}: {done} crash points in {} long histories", seed - 1_000_000);
 }
 
-// Tests promise P12.
+// Tests promise P12 of beanpole-promises(7).
 #[test]
 fn a_power_cut_loses_nothing_that_was_synced() {
     for end in [End::PowerCut, End::Any] {
@@ -126,7 +126,7 @@ fn a_power_cut_loses_nothing_that_was_synced() {
     }
 }
 
-// Tests promise P13.
+// Tests promise P13 of beanpole-promises(7).
 #[test]
 fn a_power_cut_leaves_a_prefix_in_every_sync_mode() {
     for mode in [SyncMode::Every(50), SyncMode::Never] {
@@ -136,7 +136,7 @@ fn a_power_cut_leaves_a_prefix_in_every_sync_mode() {
     }
 }
 
-// Tests promise P12.
+// Tests promise P12 of beanpole-promises(7).
 #[test]
 fn a_killed_process_loses_nothing_that_was_written() {
     for mode in [SyncMode::Always, SyncMode::Every(50), SyncMode::Never] {

@@ -70,7 +70,7 @@ fn fill(life: &mut Life) -> u64 {
     panic!("the disk does not fill up");
 }
 
-// Tests promise P16.
+// Tests promise P16 of beanpole-promises(7).
 #[test]
 fn a_full_disk_accepts_all_deletes_and_recovers() {
     for seed in 0..40 {
@@ -254,7 +254,7 @@ fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
     cuts + 1
 }
 
-// Tests promise P17.
+// Tests promise P17 of beanpole-promises(7).
 #[test]
 fn no_acknowledged_change_is_lost_by_a_power_cut_after_failures() {
     let (mut cuts, mut seed) = (0, 0);
@@ -266,7 +266,7 @@ fn no_acknowledged_change_is_lost_by_a_power_cut_after_failures() {
     println!("failing disks: {cuts} power cuts in {seed} lives");
 }
 
-// Tests promise P17.
+// Tests promise P17 of beanpole-promises(7).
 #[test]
 fn a_failed_sync_moves_everything_to_a_new_segment() {
     let disk = Disk::new(3);

@@ -124,7 +124,7 @@ fn mixture(one: &Files, other: &Files, random: &mut Random) -> Files {
     mixed
 }
 
-// Tests promise P19.
+// Tests promise P19 of beanpole-promises(7).
 #[test]
 fn restoring_over_an_older_copy_ignores_the_old_files() {
     for seed in 0..4 {
@@ -145,7 +145,7 @@ fn restoring_over_an_older_copy_ignores_the_old_files() {
     }
 }
 
-// Tests promise P19.
+// Tests promise P19 of beanpole-promises(7).
 #[test]
 fn files_of_different_times_form_a_past_state_or_are_reported() {
     let (mut random, mut whole) = (Random::new(1), 0);
@@ -286,7 +286,7 @@ fn folders(mut each: impl FnMut(&Varied, &mut Random)) {
     );
 }
 
-// Tests promise P18.
+// Tests promise P18 of beanpole-promises(7).
 #[test]
 fn a_damaged_byte_loses_at_most_one_record_and_is_reported() {
     folders(|varied, random| {

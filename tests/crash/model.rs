@@ -43,7 +43,7 @@ struct JobOptions {
     reducer: Option<Vec<u8>>,
 }
 
-/// A change to a job with its position in the log.
+/// A change to a job, and the log position of the change.
 #[derive(Clone, Debug)]
 struct Step {
     /// The log position after the change.
@@ -73,7 +73,7 @@ struct Job {
     last: Option<View>,
 }
 
-/// The ends of a tube's pauses, each with the log position of the change. `None` means that the tube is not paused.
+/// The changes to a tube's pause: the log position of the change, and the new end of the pause if the tube is paused.
 type Pauses = Vec<(u64, Option<Time>)>;
 
 /// The predicted state of the whole queue.

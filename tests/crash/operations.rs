@@ -95,7 +95,7 @@ fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
     (was_open, has_crashed)
 }
 
-// Tests promise P15.
+// Tests promise P15 of beanpole-promises(7).
 #[test]
 fn a_flush_or_move_is_all_or_nothing() {
     for moves in [false, true] {

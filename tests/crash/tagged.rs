@@ -132,7 +132,7 @@ fn a_failed_attempt_counts_on_a_nearly_full_disk() {
     }
 }
 
-// Tests promise P27.
+// Tests promise P27 of beanpole-promises(7).
 #[test]
 fn a_key_outlives_its_job_and_duplicates_wait_for_the_original() {
     let disk = Disk::new(1);
@@ -266,7 +266,7 @@ fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
 
 /// The checks that run after each command and each start verify that the log's space accounting includes the origins of
 /// dead letters.
-// Tests promise P29.
+// Tests promise P29 of beanpole-promises(7).
 #[test]
 fn a_dead_letter_keeps_its_origin() {
     // Kicks a job whose time to live has expired.
@@ -293,7 +293,7 @@ fn a_dead_letter_keeps_its_origin() {
     assert!(after.access.with(|_, engine| !engine.is_buried(id)));
 }
 
-// Tests promise P31.
+// Tests promise P31 of beanpole-promises(7).
 #[test]
 fn a_schedule_and_its_copy_agree_after_any_power_cut() {
     let disk = Disk::new(1);

@@ -110,7 +110,8 @@ fn names_and_delays_are_bounded() {
     }
 }
 
-/// Raw responses. Each response either deletes the job or buries it with a reason that begins with the given text.
+/// Each raw response of the table either deletes the job, or buries the job with a reason that begins with the listed
+/// text.
 #[test]
 fn the_response_decides() {
     let huge = "x".repeat(1 << 20);

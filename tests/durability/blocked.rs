@@ -293,7 +293,7 @@ fn a_blocked_sync_delays_no_other_client() {
         .for_each(|&mode| [false, true].into_iter().for_each(|known| blocked(mode, Operation::Sync, known)));
 }
 
-/// Repeats the test, so that each thread of the server takes over from the other at least once.
+/// Repeats the scenario, so that each of the two pool threads takes over the work of the other at least once.
 #[test]
 fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     let home = Home::new();

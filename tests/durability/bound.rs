@@ -30,7 +30,7 @@ fn replies(client: &mut Client, count: u64) {
     }
 }
 
-// Tests promise P20.
+// Tests promise P20 of beanpole-promises(7).
 #[test]
 fn pipelines_of_duplicates_keep_the_log_within_its_bound() {
     for mode in ["-f0", "-F"] {

@@ -127,7 +127,7 @@ fn a_plain_copy_of_an_active_directory_is_complete_or_detected_as_damaged() {
     stop(daemon);
 }
 
-// Tests promise P19.
+// Tests promise P19 of beanpole-promises(7).
 #[test]
 fn restoring_over_an_older_copy_revives_no_jobs() {
     let home = Home::new();

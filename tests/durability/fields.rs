@@ -152,7 +152,7 @@ fn delays_continue_while_the_server_is_down() {
 
 /// The first server's clock is ahead of the system clock, which has the same effect as setting the clock back before
 /// the restart.
-// Tests promise P11.
+// Tests promise P11 of beanpole-promises(7).
 #[test]
 fn setting_the_clock_back_extends_no_delay() {
     let home = Home::new();
@@ -171,7 +171,7 @@ fn setting_the_clock_back_extends_no_delay() {
     assert!(later["state"] == "delayed" && (3000..=3600).contains(&left), "{later:?}");
 }
 
-// Tests promise P3.
+// Tests promise P3 of beanpole-promises(7).
 #[test]
 fn bodies_survive_a_restart_with_a_lower_limit() {
     both(|home, clean| {
@@ -197,7 +197,7 @@ fn bodies_survive_a_restart_with_a_lower_limit() {
     });
 }
 
-// Tests promise P5.
+// Tests promise P5 of beanpole-promises(7).
 #[test]
 fn the_orders_of_priorities_and_of_burying_survive() {
     both(|home, clean| {
@@ -249,7 +249,7 @@ fn a_pause_continues_after_a_restart_and_ends_in_time() {
     });
 }
 
-// Tests promise P4.
+// Tests promise P4 of beanpole-promises(7).
 #[test]
 fn ids_are_never_reused_even_in_an_empty_queue() {
     both(|home, clean| {

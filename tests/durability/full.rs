@@ -118,7 +118,7 @@ fn filled(small: &Small) -> (Daemon, Client, BTreeMap<u64, Vec<u8>>) {
     (daemon, client, jobs)
 }
 
-// Tests promise P16.
+// Tests promise P16 of beanpole-promises(7).
 #[test]
 fn deletes_are_durable_on_a_full_disk_and_make_space() {
     let Some(small) = Small::new() else { return };
@@ -148,7 +148,7 @@ fn deletes_are_durable_on_a_full_disk_and_make_space() {
     stop(daemon);
 }
 
-// Tests promise P16.
+// Tests promise P16 of beanpole-promises(7).
 #[test]
 fn service_resumes_when_another_program_frees_space() {
     let Some(small) = Small::new() else { return };

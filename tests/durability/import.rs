@@ -162,7 +162,7 @@ fn logs(path: &Path) -> BTreeMap<String, Vec<u8>> {
     files(path).into_iter().filter(|(name, _)| name.starts_with("binlog.")).collect()
 }
 
-// Tests promise P37.
+// Tests promise P37 of beanpole-promises(7).
 #[test]
 fn every_job_of_beanstalkd_is_imported_once() {
     for seed in 1..=2 {
@@ -400,7 +400,7 @@ fn ids_that_beanstalkd_assigned_twice_are_reported() {
 }
 
 /// Kills the server at different moments of its first start. Finally, lets the import finish.
-// Tests promise P37.
+// Tests promise P37 of beanpole-promises(7).
 #[test]
 fn an_interrupted_import_starts_over() {
     let source = Home::new();

@@ -280,7 +280,7 @@ fn check(options: &[&str]) {
     assert!(book.problems.is_empty(), "seed {seed}, {options:?}:\n{}", book.problems.join("\n"));
 }
 
-// Tests promise P12.
+// Tests promise P12 of beanpole-promises(7).
 #[test]
 fn kill_loop_with_a_sync_before_every_reply() {
     check(&["-f0"]);

@@ -112,7 +112,7 @@ fn joining_a_job_is_confirmed_when_durable() {
     gate.set(None, Some(Operation::Sync));
 }
 
-// Tests promise P14.
+// Tests promise P14 of beanpole-promises(7).
 #[test]
 fn duplicates_and_results_are_reported_when_durable() {
     const ID: &str = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
@@ -149,7 +149,7 @@ fn duplicates_and_results_are_reported_when_durable() {
     }
 }
 
-// Tests promise P14.
+// Tests promise P14 of beanpole-promises(7).
 #[test]
 fn the_end_of_a_job_is_reported_to_waiting_clients_when_durable() {
     let home = Home::new();

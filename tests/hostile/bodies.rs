@@ -154,7 +154,7 @@ fn a_body_larger_than_the_system_s_memory() {
 }
 
 /// While memory is exhausted, only puts are refused. When memory is available again, puts must succeed.
-// Tests promise P21.
+// Tests promise P21 of beanpole-promises(7).
 #[test]
 fn with_exhausted_memory() {
     let daemon = Daemon::start(&["--max-memory", "1M"]);

@@ -37,7 +37,7 @@ fn random_bytes() {
     nonsense(&(0..300_000).map(|_| dice.below(256) as u8).collect::<Vec<u8>>());
 }
 
-// Tests promise P24.
+// Tests promise P24 of beanpole-promises(7).
 #[test]
 fn random_line_ends_and_zeros() {
     let mut dice = Dice::new(2);

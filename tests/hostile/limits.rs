@@ -67,7 +67,7 @@ fn one_connection_too_many() {
 }
 
 /// Many simultaneous refusals must not reduce the number of available connections.
-// Tests promise P23.
+// Tests promise P23 of beanpole-promises(7).
 #[test]
 fn many_refused_clients_at_a_full_server() {
     let daemon = Daemon::start(&["--max-connections", "10"]);
@@ -144,7 +144,7 @@ fn daemon_client(inside: &mut Vec<Wire>, daemon: &Daemon) -> beanpole::Client {
 }
 
 /// Clients connect and disconnect while no descriptors are available. The server must not crash or fill the log.
-// Tests promise P23.
+// Tests promise P23 of beanpole-promises(7).
 #[test]
 fn no_files_left_for_a_while() {
     let Some(daemon) = few_files() else { return };
@@ -232,7 +232,7 @@ fn too_many_connections_from_one_address() {
 
 /// The last connections are reserved for local clients. A local operator must be admitted although remote clients use
 /// all other connections.
-// Tests promise P23.
+// Tests promise P23 of beanpole-promises(7).
 #[test]
 fn some_connections_are_reserved_for_unix_sockets() {
     let folder = Folder::new();

@@ -137,7 +137,7 @@ pub struct Book {
     pub jobs: BTreeMap<String, Job>,
     pub pauses: BTreeMap<String, u64>,
     pub settings: BTreeMap<String, String>,
-    /// The number of ended members of each group with members or waiting jobs.
+    /// The groups that have members or waiting jobs, each with the number of members that have ended.
     groups: BTreeMap<String, u64>,
     next: u64,
 }

@@ -153,8 +153,8 @@ impl Lane {
         }
     }
 
-    /// Returns random tags, which are usually empty. Within a history, tags only add stored properties. Retries have no
-    /// delay, because all reserved jobs lose their reservations at the end of the history.
+    /// Returns random tags, usually none. None of the tags delays retries, so the jobs that are reserved when a history
+    /// ends are ready immediately afterwards.
     fn tags(&mut self) -> String {
         let mut tags = Vec::new();
         for (which, kind) in ["idp:k", "con:c", "try:200", "ttl:"].into_iter().enumerate() {

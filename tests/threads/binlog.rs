@@ -9,7 +9,7 @@ pub use beanpole::internals::binlog::Required;
 use beanpole::internals::engine::Time;
 pub use beanpole::SyncMode;
 
-/// The position after all appended records.
+/// A stub of the journal, which stores only the position after the last appended record.
 #[derive(Debug, Default)]
 pub struct Journal {
     pub position: u64,

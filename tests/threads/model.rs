@@ -38,7 +38,7 @@ const STEPS: usize = 10_000;
 /// The number of forced thread switches per schedule in the second strategy.
 const DEPTH: usize = 3;
 
-/// The number of schedules run so far in the current scene.
+/// The number of thread schedules explored so far in the current test.
 static PLAYED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
 fn main() {

@@ -3,7 +3,7 @@
 //! Owns the choice of the segments to remove, always the oldest, and rewrites their live items in portions. Also
 //! empties segments that are unreliable after a disk failure. Must not access files.
 //!
-//! Enforces promise P20.
+//! Enforces promise P20 of beanpole-promises(7).
 
 use super::{Journal, Live, COMPACT_BYTES};
 use crate::binlog::journal::Segment;

@@ -6,7 +6,7 @@
 //! are counted rather than timed, so that the same calls always stop at the same points. Deferred work refers to tubes
 //! and clients by handles, and is dropped if the tube or client no longer exists.
 //!
-//! Enforces promise P22.
+//! Enforces promise P22 of beanpole-promises(7).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! class. Paged bodies need no allocator header and leave no gaps between other allocations, so a page can be returned
 //! to the system when the last body in the page is removed. Must not depend on jobs.
 //!
-//! Enforces promise P3.
+//! Enforces promise P3 of beanpole-promises(7).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(before, (CLASSES - 1, PAGED_MAX));
     }
 
-    // Tests promise P3.
+    // Tests promise P3 of beanpole-promises(7).
     #[test]
     fn bodies_of_any_length_stay_as_they_are_while_others_go() {
         let body = |number: usize| vec![number as u8; number * 7 % 1300];

@@ -340,7 +340,7 @@ impl Job {
 mod tests {
     use super::*;
 
-    // Tests promise P2.
+    // Tests promise P2 of beanpole-promises(7).
     #[test]
     fn only_the_holder_s_causes_end_a_reservation() {
         for cause in [Cause::Reserve, Cause::ReserveJob, Cause::Kick, Cause::Due] {

@@ -4,7 +4,7 @@
 //! linked list, and are removed from the front without comparisons. Other jobs go to a heap. Must not depend on states
 //! or counters.
 //!
-//! Enforces promise P5.
+//! Enforces promise P5 of beanpole-promises(7).
 
 use super::{Heap, JobFlag, Jobs, List, Priority, Time};
 
@@ -94,7 +94,7 @@ mod tests {
     use crate::engine::data::job::{Job, JobId};
     use crate::engine::data::time::Span;
 
-    // Tests promise P5.
+    // Tests promise P5 of beanpole-promises(7).
     #[test]
     fn jobs_come_out_by_priority_then_id_whatever_order_they_came_in() {
         let mut jobs = Jobs::default();

@@ -4,7 +4,7 @@
 //! origins of dead letters, the schedules, and all their counts. Must not depend on waiting clients, or on the position
 //! of a job in a tube.
 //!
-//! Enforces promise P1.
+//! Enforces promise P1 of beanpole-promises(7).
 
 use super::{EndedKeys, ExtrasStore, Groups, JobCounts, Jobs, Lanes, OldestIds, Origins, Schedules};
 

@@ -125,8 +125,8 @@ pub struct Tube {
     /// `true` if the tube stays open even if unused and empty.
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
-    /// `true` while waiting clients are served over several calls. Until the end, other clients get no jobs of the
-    /// tube.
+    /// `true` while the engine serves the waiting clients in several calls. Other clients get no jobs of the tube
+    /// during this time.
     pub(in crate::engine) serving: bool,
     pub(in crate::engine) pause: Option<Box<Pause>>,
     /// The measurements, which start with the first reserved job.

@@ -124,7 +124,7 @@ impl TubeRules {
 mod tests {
     use super::*;
 
-    // Tests promise P28.
+    // Tests promise P28 of beanpole-promises(7).
     #[test]
     fn a_rate_allows_its_count_in_each_window() {
         let rate = Some(Rate { count: 3, seconds: 2 });

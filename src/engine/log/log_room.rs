@@ -5,7 +5,7 @@
 //! Without a log, the budget is unlimited. Must not depend on records, segments or files: the log asserts that the
 //! charged sizes suffice.
 //!
-//! Enforces promises P4 and P16.
+//! Enforces promises P4 and P16 of beanpole-promises(7).
 //! Touches: news, store, tubes.
 
 use crate::engine::data::{end_size, CompletionPolicy, DedupKey, GroupTag, JobExtras, JobOptions, Span, State};

@@ -3,7 +3,7 @@
 //! Owns the set of open operations. After a restart, the server completes open operations without a client. Must not
 //! execute operations: `verbs` does.
 //!
-//! Enforces promise P15.
+//! Enforces promise P15 of beanpole-promises(7).
 //! Touches: agenda, tubes.
 
 use crate::engine::data::{Deferred, OpenOperation, MAX_OPEN};

@@ -2,7 +2,7 @@
 //!
 //! Owns the meaning of [`CompletionPolicy`], and every permanent removal of a job. Must not assign jobs to clients.
 //!
-//! Enforces promise P1.
+//! Enforces promise P1 of beanpole-promises(7).
 //! Touches: agenda, clients, limits, news, store, tubes.
 
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! Owns the choice of the one ready job per lane (the jobs of a key in a tube) that is in the tube's queue. All other
 //! ready jobs are parked in the lane, so that a search never has to skip blocked jobs. Must not assign jobs to clients.
 //!
-//! Enforces promise P28.
+//! Enforces promise P28 of beanpole-promises(7).
 //! Touches: agenda, limits, store, tubes.
 
 use std::cmp::Reverse;

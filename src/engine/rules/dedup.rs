@@ -2,7 +2,7 @@
 //!
 //! Owns the hashing and lookup of dedup keys, and the effect of submitting a duplicate. Must not create jobs.
 //!
-//! Enforces promises P26 and P27.
+//! Enforces promises P26 and P27 of beanpole-promises(7).
 //! Touches: agenda, limits, store, tubes.
 
 use std::hash::Hasher;

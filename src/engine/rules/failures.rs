@@ -3,7 +3,7 @@
 //! Owns the count of failed tries, the decision to give up a job, and the end of a job's time to live. Must not assign
 //! jobs to clients, or handle reports from workers: `completion` does.
 //!
-//! Enforces promise P29.
+//! Enforces promise P29 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.
 
 use crate::engine::data::{

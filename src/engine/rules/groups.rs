@@ -3,7 +3,7 @@
 //! Owns the decision when a job stops waiting for a group. A group exists while any job is a member or waits for the
 //! group. A member that is deleted, flushed or expired counts as ended. Must not delete jobs.
 //!
-//! Enforces promise P30.
+//! Enforces promise P30 of beanpole-promises(7).
 //! Touches: agenda, store, tubes.
 
 use crate::engine::data::{

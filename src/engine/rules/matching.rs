@@ -4,7 +4,7 @@
 //! tube is paused or at a reservation limit. Serves clients strictly in order of arrival, and notifies idle clients if
 //! no client waits. Must not change the state of a job: `transitions` does.
 //!
-//! Enforces promise P6.
+//! Enforces promise P6 of beanpole-promises(7).
 //! Touches: agenda, clients, limits, news, store, tubes.
 
 use crate::engine::data::{

@@ -3,7 +3,7 @@
 //! Owns the total memory of the engine and its comparison with the limit. Must not refuse requests: the callers of
 //! [`Engine::has_memory`] do.
 //!
-//! Enforces promise P21.
+//! Enforces promise P21 of beanpole-promises(7).
 //! Touches: clients, limits, store, tubes.
 
 use crate::engine::data::{Account, Body};

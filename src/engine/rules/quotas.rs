@@ -3,7 +3,7 @@
 //! Owns the flag `closed` of tubes. A closed tube is like a paused tube: its jobs can only be reserved by ID. Must not
 //! assign jobs to clients.
 //!
-//! Enforces promise P28.
+//! Enforces promise P28 of beanpole-promises(7).
 //! Touches: store, tubes.
 
 use crate::engine::data::{ReservePolicy, Time};

@@ -3,7 +3,7 @@
 //! Owns the copies that schedules put. Each copy has the name of its schedule as its key, and no copy is put while a
 //! job in the tube has the key. Must not create schedules: `verbs/recurring.rs` does.
 //!
-//! Enforces promise P31.
+//! Enforces promise P31 of beanpole-promises(7).
 //! Touches: agenda, store, tubes.
 
 use crate::engine::data::{Body, DedupKey, Name, NewJob, Span, State, Time, TimerKey, MOVE};

@@ -3,7 +3,7 @@
 //! Owns [`Engine::tick`], which ends delays, pauses, reservations, times to live and waits. The index of deadlines is
 //! in `deadlines`. Must not decide what happens to a job at its deadline or which client gets the job.
 //!
-//! Enforces promises P8 and P9.
+//! Enforces promises P8 and P9 of beanpole-promises(7).
 //! Touches: agenda, clients, store, tubes.
 
 use crate::engine::data::{

@@ -3,7 +3,7 @@
 //! Owns every state change: a job leaves the queue of the old state, changes its state as [`State::after`] defines, and
 //! enters the queue of the new state. Must not decide which client gets a job, or when a job ends.
 //!
-//! Enforces promises P2 and P7.
+//! Enforces promises P2 and P7 of beanpole-promises(7).
 //! Touches: clients, limits, store, tubes.
 
 use crate::engine::data::{

@@ -35,7 +35,7 @@ fn waiting(engine: &mut Engine, client: ClientId, group: &str) -> JobId {
     put(engine, client, vec![tag(group, Tie::After { even_if_new: false })])
 }
 
-// Tests promise P30.
+// Tests promise P30 of beanpole-promises(7).
 #[test]
 fn very_many_waiting_jobs_are_released_in_turns_in_their_order() {
     const JOBS: usize = 20_000;
@@ -104,7 +104,7 @@ fn the_end_of_a_member_costs_the_same_however_many_there_are() {
     engine.check();
 }
 
-// Tests promise P30.
+// Tests promise P30 of beanpole-promises(7).
 #[test]
 fn a_long_chain_is_released_link_by_link() {
     let (mut engine, client) = engine();

@@ -140,7 +140,7 @@ fn the_best_of_all_watched_tubes_is_served_whatever_their_order() {
     assert_eq!(queue.denied(worker), NoJob::TimedOut);
 }
 
-// Tests promise P9.
+// Tests promise P9 of beanpole-promises(7).
 #[test]
 fn a_delayed_job_competes_by_priority_and_id_once_it_is_ready() {
     let mut queue = Queue::new();
@@ -152,7 +152,7 @@ fn a_delayed_job_competes_by_priority_and_id_once_it_is_ready() {
     assert_eq!([urgent, late, ready].map(|_| queue.take(client)), [urgent, late, ready]);
 }
 
-// Tests promise P6.
+// Tests promise P6 of beanpole-promises(7).
 #[test]
 fn whoever_waits_longest_is_served_first() {
     let mut queue = Queue::new();
@@ -164,7 +164,7 @@ fn whoever_waits_longest_is_served_first() {
     assert_eq!(queue.news(), [got(second, jobs[0]), got(third, jobs[1]), got(first, jobs[2])]);
 }
 
-// Tests promise P9.
+// Tests promise P9 of beanpole-promises(7).
 #[test]
 fn the_end_of_a_pause_serves_those_who_wait_in_their_order() {
     for early in [false, true] {
@@ -247,7 +247,7 @@ fn a_delay_that_ends_no_later_than_a_pause_has_ended_when_the_pause_does() {
     }
 }
 
-// Tests promise P6.
+// Tests promise P6 of beanpole-promises(7).
 #[test]
 fn a_client_that_waits_in_two_tubes_gets_one_job() {
     let mut queue = Queue::new();
@@ -265,7 +265,7 @@ fn a_client_that_waits_in_two_tubes_gets_one_job() {
     assert_eq!(queue.engine.stats().waiting, 0);
 }
 
-// Tests promise P8.
+// Tests promise P8 of beanpole-promises(7).
 #[test]
 fn an_expired_job_goes_to_the_client_that_waits_longest() {
     let mut queue = Queue::new();
@@ -343,7 +343,7 @@ fn a_client_in_the_last_second_is_warned_only_if_there_is_no_job() {
     queue.engine.check();
 }
 
-// Tests promise P8.
+// Tests promise P8 of beanpole-promises(7).
 #[test]
 fn a_waiting_client_is_warned_of_its_nearest_deadline() {
     let mut queue = Queue::new();
@@ -360,7 +360,7 @@ fn a_waiting_client_is_warned_of_its_nearest_deadline() {
     assert_eq!(queue.engine.stats().jobs.reserved, 2);
 }
 
-// Tests promise P2.
+// Tests promise P2 of beanpole-promises(7).
 #[test]
 fn only_its_holder_deletes_a_reserved_job() {
     let mut queue = Queue::new();
@@ -395,7 +395,7 @@ fn jobs_that_nobody_has_are_deleted_by_anybody() {
     queue.engine.check();
 }
 
-// Tests promise P10.
+// Tests promise P10 of beanpole-promises(7).
 #[test]
 fn a_client_that_goes_gives_its_most_urgent_job_to_who_has_waited_longest() {
     let mut queue = Queue::new();
@@ -423,7 +423,7 @@ fn a_client_that_goes_while_it_waits_gets_nothing_of_its_own() {
     assert_eq!(queue.engine.next_deadline(), Time::NEVER);
 }
 
-// Tests promises P5 and P7.
+// Tests promises P5 and P7 of beanpole-promises(7).
 #[test]
 fn buried_jobs_are_kicked_in_the_order_of_burial_and_before_delayed_ones() {
     let mut queue = Queue::new();
@@ -493,7 +493,7 @@ fn the_last_reference_ends_a_tube_with_its_pause_and_its_counts() {
     queue.engine.check();
 }
 
-// Tests promise P4.
+// Tests promise P4 of beanpole-promises(7).
 #[test]
 fn ids_are_never_given_twice_nor_to_a_refused_job() {
     let mut queue = Queue::new();

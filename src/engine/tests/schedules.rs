@@ -44,7 +44,7 @@ fn a_schedule_takes_200_bytes_its_name_and_the_text_of_its_times() {
     engine.check();
 }
 
-// Tests promise P31.
+// Tests promise P31 of beanpole-promises(7).
 #[test]
 fn runs_that_passed_while_nobody_served_are_one() {
     let mut engine = Engine::new(Limits::NONE);

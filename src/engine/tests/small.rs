@@ -109,7 +109,7 @@ fn engine_of(stage: &Stage, calls: &Calls) -> Engine {
     engine
 }
 
-// Tests promise P1.
+// Tests promise P1 of beanpole-promises(7).
 #[test]
 fn every_short_way_through_a_small_world_is_the_model_s() {
     let depth: usize = option_env!("BEANPOLE_DEPTH").map_or(DEPTH, |depth| depth.parse().expect("a number of calls"));

@@ -17,7 +17,7 @@ fn key(text: &str) -> Tags {
     Tags { options, ..Tags::default() }
 }
 
-// Tests promise P28.
+// Tests promise P28 of beanpole-promises(7).
 #[test]
 fn very_many_jobs_that_are_held_up_cost_nobody_a_step() {
     const JOBS: u32 = 20_000;

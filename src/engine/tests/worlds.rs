@@ -145,7 +145,7 @@ fn a_kick_ends_though_others_put_more_meanwhile() {
     assert_eq!(kick.done, SMALL as u64);
 }
 
-// Tests promise P10.
+// Tests promise P10 of beanpole-promises(7).
 #[test]
 fn a_hang_up_that_gives_very_many_jobs_back_in_the_order_of_service() {
     in_both(|world, size| {

@@ -3,7 +3,7 @@
 //! Owns the removal of a client, which takes several calls if the client holds many jobs. Must not decide what happens
 //! to the jobs: `completion` does.
 //!
-//! Enforces promise P10.
+//! Enforces promise P10 of beanpole-promises(7).
 //! Touches: agenda, clients, store, tubes.
 
 use crate::engine::data::{Cause, ClientId, Deferred, IdleState, Job, JobFlag, JobId, Progress, Time, MOVE, NIL};

@@ -58,8 +58,8 @@ impl PartialList {
         PartialList { from, count: 0, text }
     }
 
-    /// Appends the complete list to `out`, or an error if memory is exhausted. Returns `Progress::More` if the list is
-    /// incomplete and memory is available.
+    /// Appends the list to `out` if the list is complete. If memory is exhausted, appends an error instead. Returns
+    /// `Progress::More` if the list needs another call.
     pub fn send(&mut self, progress: Progress, context: &Context, out: &mut Output) -> Progress {
         match progress {
             Progress::Done => reply::list(out, std::mem::take(&mut self.text)),

@@ -2,7 +2,7 @@
 //!
 //! Owns the exact text of the replies. Must not decide which reply is sent.
 //!
-//! Enforces promise P36.
+//! Enforces promise P36 of beanpole-promises(7).
 
 use crate::engine::{JobId, JobView, NoJob, Priority, State};
 use crate::protocol::text::{push_number, push_tube_name};

@@ -446,7 +446,7 @@ fn execute_row(row: &Row, (what, change): WorldChange, used: bool, (at, steps): 
     world.seen
 }
 
-// Tests promise P22.
+// Tests promise P22 of beanpole-promises(7).
 #[test]
 fn long_commands_survive_any_change_between_their_turns() {
     let mut seen = BTreeSet::new();

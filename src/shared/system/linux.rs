@@ -96,7 +96,7 @@ pub fn forbid_privileges() -> nix::Result<()> {
 pub fn drop_capabilities() -> nix::Result<()> {
     /// Version 3 of the kernel's interface, and 0 for the current thread.
     const HEADER: [u32; 2] = [0x2008_0522, 0];
-    /// Empty effective, permitted and inheritable sets, with two 32-bit words each.
+    /// Empty effective, permitted and inheritable capability sets of two 32-bit words each.
     const NONE: [u32; 6] = [0; 6];
     let mut present = NONE;
     // SAFETY: the calls access only the memory they are given, which is valid and large enough until they return.
