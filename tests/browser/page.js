@@ -356,10 +356,18 @@ async function views(page, web, queue) {
   await page.getByRole('button', { name: 'Revoke job ' + id }).click();
   await until(() => page.locator('#note').textContent(), 'Revoked job ' + id + '.');
   await until(async () => (await cells(2)).join(), 'idle');
+  await page.locator('#to-schedules').click();
+  const more = () => page.locator('#more').textContent();
+  await until(more, "No schedules match 'stuck'.");
+  await page.locator('#to-history').click();
+  await until(more, "No ended jobs match 'stuck'.");
+  await page.locator('#filter').fill('mail');
+  await page.locator('#to-tubes').click();
+  await until(more, "Tubes 1 to 1 of 1 that match 'mail'");
   await page.locator('#filter').fill('');
   await page.locator('#to-schedules').click();
   await until(async () => (await cells(1))[0], 'nightly');
-  await until(async () => /^missed \d+$/.test((await cells(5))[0]), true);
+  await until(async () => /^missed \d+: the last copy still exists$/.test((await cells(5))[0]), true);
   // Short words must not wrap, and a list with only one page must not have paging buttons.
   await until(async () => page.locator('#rows td[data-label=tube]').first().evaluate((cell) => cell.offsetWidth >= 80), true);
   await until(() => page.locator('#after').isHidden(), true);

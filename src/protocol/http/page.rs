@@ -42,9 +42,9 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     to
 }
 
-pub const STYLE_HASH: &str = "MBgm6hGFgQKVoSM9jaduuZRY7zZZZq5EZ1q/Iaby0Hc=";
+pub const STYLE_HASH: &str = "q4r28Ad+WM5M8WD7VMPr7BEIN3K/yrqBYxTQJSuK5jE=";
 
-pub const SCRIPT_HASH: &str = "+G5LHfpKKMNvdMXcqfzKmUg0T2xry0ureC7onpeLOtM=";
+pub const SCRIPT_HASH: &str = "NOCXUFdMYkJccKkDHamqF5IlgSjS4D1dBbwvPWC7ZFs=";
 
 /// Returns the Content-Security-Policy of the page, which permits its style, its script, and requests to this server.
 pub fn policy() -> String {
