@@ -74,7 +74,8 @@ impl Call {
         }
         let operands = matches.free.clone();
         if !row.count.contains(&operands.len()) {
-            return Err(Problem::usage(format!("usage: beanpole {name} {}", row.operands)));
+            let usage = format!("usage: beanpole {name} [OPTIONS] {}", row.operands);
+            return Err(Problem::usage(format!("{} (see beanpole {name} -h)", usage.trim_end())));
         }
         Ok(Some(Call { matches, operands, command }))
     }

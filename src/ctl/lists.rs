@@ -38,7 +38,7 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8> {
     let all = scan.jobs.len();
     scan.jobs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     let headings = [&["id", "state", "pri", "delay", "ttr", "age"][..], &COUNTS, &["reason", "body"]].concat();
-    print(call, out, &mut link, &scan, &job_row)?.finish(&headings, true)?;
+    print(call, out, &mut link, &scan, &job_row)?.finish(&headings)?;
     if scan.jobs.len() < all {
         out.flush()?;
         print_stderr(&format!("showing {} of {all} jobs; use -n 0 to list all", scan.jobs.len()));
@@ -79,7 +79,7 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8> {
         row
     })?;
     let headings = ["id", "tube", "name", "schedule", "next run", "missed", "runs", "skipped", "body"];
-    list.finish(&headings, false)?;
+    list.finish(&headings)?;
     Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
 }
 
@@ -91,7 +91,7 @@ fn date(seconds: u64) -> String {
 }
 
 pub fn history(call: &Call, out: &mut Out) -> Result<u8> {
-    let of_tube = call.value(&OF_TUBE).map(|name| tube(&name)).transpose()?;
+    let of_tube = call.value(&ONLY_TUBE).map(|name| tube(&name)).transpose()?;
     let limit = limit(call)?;
     let mut link = Link::open(call)?;
     let (mut list, mut count, mut below) = (Listing::new(out, call.has(&JSON)), 0, u64::MAX);
@@ -114,7 +114,7 @@ pub fn history(call: &Call, out: &mut Out) -> Result<u8> {
         }
     }
     let headings = ["ended", "id", "tube", "verdict", "waited", "ran", "tries", "reason", "body"];
-    list.finish(&headings, false).map(|()| DONE)
+    list.finish(&headings).map(|()| DONE)
 }
 
 fn history_row(stats: &StatsReply) -> Vec<String> {
@@ -134,7 +134,7 @@ pub fn connections(call: &Call, out: &mut Out) -> Result<u8> {
             CONNECTION_COLUMNS.iter().map(|(_, key)| text(key)).collect()
         })
     })?;
-    list.finish(&CONNECTION_COLUMNS.map(|(head, _)| head), true).map(|()| DONE)
+    list.finish(&CONNECTION_COLUMNS.map(|(head, _)| head)).map(|()| DONE)
 }
 
 /// Calls `act` for each connection of the server, sorted by number. Stops after the page that reaches `limit`.

@@ -21,6 +21,7 @@ pub static YES: Flag = flag("y,yes", "", "do not ask for confirmation", ());
 pub static NONE: Flag = flag("none", "", "remove all settings", ());
 pub static TUBE: Flag = flag("t,tube", "TUBE", "name of the tube (default: default)", ());
 pub static OF_TUBE: Flag = flag("t,tube", "TUBE", "select jobs of this tube instead of IDs", ());
+pub static ONLY_TUBE: Flag = flag("t,tube", "TUBE", "only jobs of this tube", ());
 pub static INTO_TUBE: Flag = flag("t,tube", "TUBE", "put all jobs into this tube", ());
 pub static JOB: Flag = flag("i,job", "ID", "show the statistics of this job; repeatable", ());
 pub static PRI: Flag = flag("p,pri", "PRI", "priority; 0 is the most urgent (default 1024)", ());

@@ -92,9 +92,9 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// Prints the table. An empty table is printed only if `always` is set. Does nothing with `--json`.
-    pub fn finish(self, headings: &[&str], always: bool) -> Result {
-        match self.is_json || (self.rows.is_empty() && !always) {
+    /// Prints the table, at least its header. Does nothing with `--json`.
+    pub fn finish(self, headings: &[&str]) -> Result {
+        match self.is_json {
             true => Ok(()),
             false => self.out.table(headings, &self.rows),
         }

@@ -43,7 +43,7 @@ pub static SUBCOMMANDS: [Subcommand; 31] = [
     row(("list", "TUBE"), (OperandKind::Tube, 1, 1), &[&SERVER, &TIMEOUT, &JSON, &STATES, &FROM, &SHOWN], lists::list, "list the jobs of a tube"),
     row(("connections", ""), (OperandKind::Text, 0, 0), &[&SERVER, &TIMEOUT, &JSON], lists::connections, "list connections, their jobs and their progress"),
     row(("schedules", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], lists::schedules, "list recurring jobs and their next runs"),
-    row(("history", ""), (OperandKind::Text, 0, 0), &[&SERVER, &TIMEOUT, &JSON, &OF_TUBE, &FAILED, &SHOWN], lists::history, "list the jobs that ended or were buried recently"),
+    row(("history", ""), (OperandKind::Text, 0, 0), &[&SERVER, &TIMEOUT, &JSON, &ONLY_TUBE, &FAILED, &SHOWN], lists::history, "list the jobs that ended or were buried recently"),
     row(("export", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &BINLOG], export::run, "write jobs to stdout as JSON lines"),
     row(("import", "[FILE...]"), (OperandKind::File, 0, MANY), &[&SERVER, &TIMEOUT, &INTO_TUBE, &SKIP], import::run, "put jobs written by export"),
     row(("work", "[TUBE...] [-- COMMAND [ARG...]]"), (OperandKind::Command, 0, MANY), &[&SERVER, &TIMEOUT, &TO_URL, &JOBS, &ONCE, &WAIT, &RETRIES, &BACKOFF, &MAX_TIME, &QUIET], work::run, "run a command for each job, or send jobs to a URL"),

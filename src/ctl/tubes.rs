@@ -73,7 +73,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8> {
     if report_refused(&refused) {
         code = REFUSED;
     }
-    list.finish(&COLUMNS.map(|(head, _)| head), true).map(|()| code)
+    list.finish(&COLUMNS.map(|(head, _)| head)).map(|()| code)
 }
 
 type OnTube<'a> = &'a mut dyn FnMut(&str, Option<StatsReply>) -> Result;

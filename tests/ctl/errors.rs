@@ -156,10 +156,10 @@ fn usage_errors_exit_with_5_and_an_explanation() {
         ("put --frobnicate", &["put: unknown flag: --frobnicate", "beanpole put -h"][..]),
         ("stats --json=1", &["flag takes no argument: --json"]),
         ("put -t", &["flag requires an argument: -t"]),
-        ("delete", &["usage: beanpole delete ID..."]),
+        ("delete", &["usage: beanpole delete [OPTIONS] ID..."]),
         ("delete one", &["invalid number: one"]),
         ("delete 0", &["invalid number: 0"]),
-        ("pause mail", &["usage: beanpole pause TUBE SECONDS"]),
+        ("pause mail", &["usage: beanpole pause [OPTIONS] TUBE SECONDS"]),
         ("stats \"two\\x00words\"", &["invalid tube name: "]),
         ("stats -s host:0", &["invalid server: host:0", "HOST:PORT"]),
         ("stats -s host --cacert x", &["--cacert requires a server with TLS"]),
@@ -175,7 +175,8 @@ fn usage_errors_exit_with_5_and_an_explanation() {
         ("work -- no-such-command", &["no-such-command: no such command"]),
         ("work -j 0 -- true", &["--jobs: invalid number: 0"]),
         ("completion tcsh", &["bash, zsh, fish"]),
-        ("check", &["usage: beanpole check DIR"]),
+        ("check", &["usage: beanpole check [OPTIONS] DIR"]),
+        ("history 5", &["usage: beanpole history [OPTIONS] (see beanpole history -h)"]),
         ("help nosuch", &["unknown subcommand: nosuch"]),
     ] {
         let arguments: Vec<&str> = line.split(' ').collect();

@@ -34,6 +34,8 @@ fn a_job_waits_for_all_members_of_a_group() {
     }
 }
 
+const SCHEDULES_HEADER: &str = "id\ttube\tname\tschedule\tnext run\tmissed\truns\tskipped\tbody\n";
+
 #[test]
 fn schedules_are_put_listed_run_and_replaced() {
     let server = Server::beanpole(&[]);
@@ -47,7 +49,12 @@ fn schedules_are_put_listed_run_and_replaced() {
     assert!(rows[2].contains(&"every 86400 s") && rows[2].contains(&"beat"), "{listed}");
     assert_eq!(server.ok(&["schedules", "default"]).lines().count(), 2);
     assert!(server.ok(&["schedules", "reports", "--json"]).contains("\"cron\":\"30 4 * * mon-fri\""));
-    assert_eq!(server.ok(&["schedules", "none"]), "");
+    assert_eq!(server.ok(&["schedules", "none"]), SCHEDULES_HEADER);
+    assert_eq!(server.ok(&["schedules", "none", "--json"]), "");
+    let headings = "ended\tid\ttube\tverdict\twaited\tran\ttries\treason\tbody\n";
+    assert_eq!(server.ok(&["history", "-t", "none"]), headings);
+    let help = server.ok(&["history", "-h"]);
+    assert!(help.contains("only jobs of this tube") && !help.contains("instead of IDs"), "{help}");
     server.ok(&["kick", "1"]);
     assert_eq!(server.run(&["kick", "1"]).code, 1, "the copy still exists");
     assert!(server.ok(&["schedules", "reports"]).ends_with("\t1\t1\t1\treport\n"), "missed, runs, skipped");
@@ -57,7 +64,7 @@ fn schedules_are_put_listed_run_and_replaced() {
     let replaced = ["put", "-t", "reports", "--unique", "nightly", "--cron", "@daily", "--json", "report"];
     assert_eq!(server.ok(&replaced), "{\"id\":1,\"replaced\":true}\n");
     server.ok(&["delete", "1"]);
-    assert_eq!(server.ok(&["schedules", "reports"]), "");
+    assert_eq!(server.ok(&["schedules", "reports"]), SCHEDULES_HEADER);
     for wrong in [
         &["put", "--cron", "@daily", "x"][..],
         &["put", "--unique", "a", "--cron", "60 * * * *", "x"],
