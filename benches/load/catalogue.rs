@@ -90,4 +90,5 @@ pub const SCENARIOS: &[Scenario] = &[
     row("unique-f0", Alone, NO_GOALS, "put of unique jobs with -b -f0, 64 connections", |b| extended::durable(b, 64, 1)),
     row("unique-f0x16", Alone, NO_GOALS, "put of unique jobs with -b -f0, 64 connections, pipelined 16", |b| extended::durable(b, 64, 16)),
     row("operators-1m", Alone, NO_GOALS, "put, reserve, delete while a tube with 1 M jobs is listed and flushed", |b| extended::operators(b, 1_000_000)),
+    row("bulk-1m", Alone, NO_GOALS, "put, reserve, delete while 1 M jobs are released, 1 M become dead letters, 100,000 schedules run", |b| extended::bulk(b, 1_000_000)),
 ];

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use beanpole::Client;
+use beanpole::{Client, PutTags};
 
 use super::cycle::Cycle;
 use super::driver::{Driver, Load, Until};
@@ -288,4 +288,59 @@ pub fn operators(bench: Bench, jobs: usize) -> Result<Outcome, String> {
         .and("worst request of a bystander, ms", alone, Goal::None)
         .and("the same while all jobs are listed, ms", listing, Goal::AtMost(5.0))
         .and("the same while all jobs are flushed, ms", flushing, Goal::AtMost(5.0)))
+}
+
+/// Waits until a statistic of `tube` has the given value. Returns the value, or 0 on failure.
+fn await_figure(client: &mut Client, tube: &str, key: &str, wanted: u64) -> u64 {
+    let deadline = Instant::now() + super::driver::PATIENCE * 4;
+    while client.figure(&format!("stats-tube {tube}"), key).is_ok_and(|value| value != wanted.to_string()) {
+        if Instant::now() > deadline {
+            return 0;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    wanted
+}
+
+/// Measures a bystander while one event affects many jobs: the jobs that wait for a group are released, the jobs of a
+/// worker that disconnects become dead letters, and many schedules run each second.
+pub fn bulk(bench: Bench, jobs: usize) -> Result<Outcome, String> {
+    let count = bench.scale.count(jobs);
+    let failed = |error: beanpole::ClientError| error.to_string();
+    let server = bench.program.start(&[])?;
+    let mut client = Client::connect(server.address).map_err(|error| error.to_string())?;
+    let member = PutTags::default().with(|tags| tags.groups = vec!["g".to_owned()]);
+    let member = client.put_tagged(b"x", 0, 0, 600, &member).map_err(failed)?.id();
+    fill(&server, count, Bodies::tagged(64, " aft:g"))?;
+    let (released, releasing) = beside(&server, |client| match client.delete(member) {
+        Ok(()) => await_figure(client, "default", "current-jobs-ready", count as u64),
+        Err(_) => 0,
+    })?;
+    client.set_tube("default", "try:1 dead:dead").map_err(failed)?;
+    let mut held = 0;
+    while held < count {
+        held += client.reserve_batch(1000, Some(0)).map_err(failed)?.len();
+    }
+    let (dead, dying) = beside(&server, |other| {
+        drop(client);
+        await_figure(other, "dead", "current-jobs-buried", count as u64)
+    })?;
+    let server = bench.program.start(&[])?;
+    let schedules = count / 10;
+    let mut client = Client::connect(server.address).map_err(|error| error.to_string())?;
+    for number in 0..schedules {
+        let put = format!("put 0 0 600 1 idp:s{number} every:1\r\nx\r\n");
+        client.send(put.as_bytes()).and_then(|()| client.line()).map_err(failed)?;
+    }
+    let (copies, running) = beside(&server, |client| {
+        std::thread::sleep(std::time::Duration::from_secs(5));
+        await_figure(client, "default", "current-jobs-ready", schedules as u64)
+    })?;
+    if (released, dead, copies) != (count as u64, count as u64, schedules as u64) {
+        return Err(format!("of {count} jobs, {released} were released and {dead} died; {copies} schedules ran"));
+    }
+    Ok(Outcome::default()
+        .and("worst request while the jobs of a group are released, ms", releasing, Goal::AtMost(10.0))
+        .and("the same while a worker's jobs become dead letters, ms", dying, Goal::AtMost(10.0))
+        .and("the same while a tenth as many schedules run each second, ms", running, Goal::AtMost(10.0)))
 }
