@@ -33,10 +33,10 @@ pub static UNIQUE: Flag = flag("unique", "KEY", "idempotency key; KEY:SECONDS ke
 pub static CON: Flag = flag("con", "KEY", "concurrency key: one reserved job at a time; KEY:N: at most N", ());
 pub static GROUP: Flag = flag("group", "GROUP", "make the job a member of GROUP; repeatable", ());
 pub static AFTER: Flag =
-    flag("after", "GROUP", "hold the job until all members of GROUP are deleted; GROUP:N: N of them", ());
+    flag("after", "GROUP", "hold the job until all members of GROUP have ended; GROUP:N: N of them", ());
 pub static CRON: Flag = flag("cron", "FIELDS", "put a copy of the job when cron's five FIELDS match, in UTC", ());
 pub static EVERY: Flag = flag("every", "SECONDS", "put a copy of the job every SECONDS", ());
-pub static OF_GROUP: Flag = flag("group", "GROUP", "wait until all members of GROUP are deleted", ());
+pub static OF_GROUP: Flag = flag("group", "GROUP", "wait until all members of GROUP have ended", ());
 pub static TTL: Flag = flag("ttl", "SECONDS", "delete the job after SECONDS unless it is reserved", ());
 pub static TRY: Flag = flag("try", "N", "bury the job after N failed tries; N:SECONDS: delay the next try", ());
 pub static UNTIL: Flag = flag("w,wait", "SECONDS", "wait at most SECONDS (default: no limit)", ());
