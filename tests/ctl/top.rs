@@ -264,9 +264,42 @@ fn workers_failures_and_schedules_have_lists() {
     assert_eq!(screen.end(), Some(0));
 }
 
+#[test]
+fn a_frozen_screen_loads_each_list_once() {
+    let server = Server::beanpole(&[]);
+    server.ok(&["put", "-t", "mail", "first body", "b"]);
+    server.ok(&["bury", "1"]);
+    server.ok(&["put", "-t", "nightly", "--unique", "report", "--cron", "@daily", "x"]);
+    let mut waiting = server.daemon.client();
+    waiting.send(b"name thumbs-1\r\nreserve\r\n").expect("a server");
+    assert_eq!(waiting.reply().expect("a reply").line, "NAMED");
+    let mut screen = Screen::start(&server, &[], 80, 24);
+    screen.shows(">default");
+    screen.press(" ");
+    screen.shows("FROZEN");
+    screen.press("4");
+    screen.shows(">report ");
+    screen.press("2");
+    screen.shows(">thumbs-1 ");
+    screen.press("3");
+    screen.shows(">mail                        1          1");
+    server.ok(&["bury", "2"]);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    screen.press("j");
+    screen.shows(">mail                        1          1");
+    screen.press("3");
+    screen.shows(">mail                        2          2");
+    screen.press("\r");
+    screen.shows("current-jobs-ready");
+    let seen = screen.seen.lock().expect("text").clone();
+    assert!(!seen.contains(" none"), "{seen}");
+    screen.press("qq");
+    assert_eq!(screen.end(), Some(0));
+}
+
 /// The server refuses the lists or shows only a part of them.
 #[test]
-fn a_list_that_the_server_refuses_is_empty() {
+fn a_list_that_the_server_refuses_is_not_available() {
     let Some(server) = Server::beanstalkd(&[]) else { return };
     server.ok(&["put", "-t", "mail", "a"]);
     server.ok(&["put", "-t", "sms", "b"]);
@@ -275,6 +308,7 @@ fn a_list_that_the_server_refuses_is_empty() {
     screen.shows(">default");
     screen.press("2");
     screen.shows("list-connections: the server does not know this command");
+    screen.shows(" not available");
     screen.press("3");
     screen.shows("list-jobs: the server does not know this command");
     screen.press("4");

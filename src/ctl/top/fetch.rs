@@ -10,7 +10,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 
 use super::board::{Board, BoardRow, Boards};
-use super::model::Poll;
+use super::model::{Listing, Poll};
 use crate::ctl::prelude::*;
 
 /// The maximum number of tubes that one poll queries.
@@ -34,9 +34,15 @@ pub struct Detail {
     pub next: Vec<(&'static str, Option<IdAndBody>)>,
 }
 
+impl Detail {
+    pub fn is_loading(&self) -> bool {
+        self.stats.is_some() && self.next.is_empty()
+    }
+}
+
 #[derive(Debug)]
 pub enum FetchEvent {
-    Poll(Poll, Option<Detail>, Option<(Board, Vec<BoardRow>)>),
+    Poll(Poll, Option<Detail>, Option<(Board, Vec<BoardRow>, Listing)>),
     /// The result of a command, or an error message.
     Done(String),
     Lost(String),
@@ -47,6 +53,9 @@ struct Fetcher {
     only: Vec<String>,
     link: Option<Link>,
     next: usize,
+    board: Option<Board>,
+    /// `true` if all tubes have been queried for `board`.
+    is_whole: bool,
     boards: Boards,
 }
 
@@ -81,7 +90,8 @@ impl Queues {
 pub fn start(target: ServerTarget, link: Link, only: Vec<String>) -> std::io::Result<Arc<Queues>> {
     let queues = Arc::new(Queues::default());
     let own = queues.clone();
-    let mut fetcher = Fetcher { target, only, link: Some(link), next: 0, boards: Boards::default() };
+    let (board, boards) = (None, Boards::default());
+    let mut fetcher = Fetcher { target, only, link: Some(link), next: 0, board, is_whole: false, boards };
     std::thread::Builder::new().name("fetch".to_owned()).spawn(move || loop {
         let answer = fetcher.execute(own.next_request()).unwrap_or_else(|problem| {
             if problem.code != NO_CONNECTION {
@@ -103,18 +113,23 @@ impl Fetcher {
         };
         let answer = match request {
             FetchRequest::Poll(open, board) => {
+                if self.board != board {
+                    (self.board, self.next, self.is_whole) = (board, 0, false);
+                }
                 let mut poll = poll(&mut link, &self.only, &mut self.next)?;
+                self.is_whole |= board == Some(Board::Workers) || self.next >= poll.names.len();
+                let listing = if self.is_whole { Listing::Loaded } else { Listing::Loading };
                 let detail = open.map(|name| detail(&mut link, name)).transpose()?;
                 let rows = board.map(|board| self.boards.poll(&mut link, board, &poll.names, &poll.tubes));
-                let rows = match rows.transpose() {
+                let (rows, listing) = match rows.transpose() {
                     // The server does not support or permit the command.
                     Err(problem) if problem.code == REFUSED => {
                         poll.refused.insert(0, problem.text.clone());
-                        None
+                        (None, Listing::Refused)
                     }
-                    rows => rows?,
+                    rows => (rows?, listing),
                 };
-                FetchEvent::Poll(poll, detail, board.map(|board| (board, rows.unwrap_or_default())))
+                FetchEvent::Poll(poll, detail, board.map(|board| (board, rows.unwrap_or_default(), listing)))
             }
             FetchRequest::Kick(tube, count) => {
                 link.use_tube(&tube)?;

@@ -21,9 +21,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
 use super::prelude::*;
 use board::Board;
-use fetch::{FetchEvent, FetchRequest, Queues};
+use fetch::{Detail, FetchEvent, FetchRequest, Queues};
 use keys::Key;
-use model::{Model, COLUMNS};
+use model::{Listing, Model, COLUMNS};
 use screen::View;
 use terminal::Terminal;
 
@@ -154,7 +154,9 @@ impl Top {
             self.take(event);
             is_new = true;
         }
-        if !self.is_waiting && !self.view.is_frozen && Instant::now() >= self.next {
+        // A frozen screen loads a list or a tube that is not shown yet.
+        let is_loading = self.model.is_loading() || self.view.detail.as_ref().is_some_and(Detail::is_loading);
+        if !self.is_waiting && (!self.view.is_frozen || is_loading) && Instant::now() >= self.next {
             self.next = Instant::now() + Duration::from_secs(self.view.interval);
             self.is_waiting = true;
             let open = self.view.detail.as_ref().map(|detail| detail.name.clone());
@@ -173,12 +175,15 @@ impl Top {
                 }
                 self.change(|model| {
                     model.take(poll);
-                    if let Some((_, lines)) = list.filter(|(board, _)| model.board == Some(*board)) {
-                        model.lines = lines;
+                    if let Some((_, lines, listing)) = list.filter(|(board, ..)| model.board == Some(*board)) {
+                        (model.lines, model.listing) = (lines, listing);
                     }
                 });
-                if self.view.detail.is_some() {
-                    self.view.detail = detail.or_else(|| self.view.detail.take());
+                if let (Some(open), Some(detail)) = (&mut self.view.detail, detail) {
+                    // The user may have opened another tube since the request.
+                    if open.name == detail.name {
+                        *open = detail;
+                    }
                 }
             }
             FetchEvent::Lost(problem) => {
@@ -213,6 +218,7 @@ impl Top {
     fn turn_to(&mut self, board: Option<Board>) {
         (self.model.board, self.view.detail) = (board, None);
         self.model.lines.clear();
+        self.model.listing = Listing::Loading;
         (self.view.selected, self.has_chosen) = (0, false);
         self.next = Instant::now();
     }
@@ -271,7 +277,7 @@ impl Top {
 
     fn open(&mut self) {
         let name = self.selected_tube();
-        self.view.detail = name.map(|name| fetch::Detail { name, stats: Some(Default::default()), next: Vec::new() });
+        self.view.detail = name.map(|name| Detail { name, stats: Some(Default::default()), next: Vec::new() });
         self.next = Instant::now();
     }
 

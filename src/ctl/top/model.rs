@@ -90,6 +90,17 @@ pub struct Model {
     /// The visible list, or `None` for the table of tubes.
     pub board: Option<Board>,
     pub lines: Vec<BoardRow>,
+    pub listing: Listing,
+}
+
+/// How far the rows in [`Model::lines`] have been loaded from the server.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum Listing {
+    /// The server has not been asked yet, or only about some of the tubes.
+    #[default]
+    Loading,
+    Loaded,
+    Refused,
 }
 
 fn rate(before: u64, now: u64, time: Duration) -> u64 {
@@ -157,6 +168,11 @@ impl Model {
             None => self.rows().into_iter().map(|tube| (tube.name.as_str(), tube.name.as_str())).collect(),
             Some(_) => self.listed().into_iter().map(|row| (row.key.as_str(), row.tube.as_str())).collect(),
         }
+    }
+
+    /// Returns `true` if the visible list, or the table of tubes, is not complete yet.
+    pub fn is_loading(&self) -> bool {
+        self.summary.totals.is_none() || self.board.is_some() && self.listing == Listing::Loading
     }
 
     /// Sorts by a column. Reverses the order if the column is already selected.

@@ -5,7 +5,7 @@
 
 use super::board::{span, Board};
 use super::fetch::Detail;
-use super::model::{Model, COLUMNS, HISTORY};
+use super::model::{Listing, Model, COLUMNS, HISTORY};
 use crate::ctl::prelude::*;
 
 /// The minimum size of the terminal: the number of columns and the number of lines.
@@ -196,7 +196,12 @@ fn list(model: &Model, board: Board, view: &View, capacity: usize, lines: &mut V
     lines.push(format!("\x1b[7m{}", row(' ', &names)));
     let rows = model.listed();
     if rows.is_empty() {
-        lines.push(" none".to_owned());
+        let text = match model.listing {
+            Listing::Loading => " loading",
+            Listing::Loaded => " none",
+            Listing::Refused => " not available",
+        };
+        lines.push(text.to_owned());
     }
     for (index, line) in rows.into_iter().enumerate().skip(view.first).take(capacity) {
         let is_marked = index == view.selected;
@@ -217,6 +222,10 @@ fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
         lines.push("it is not there any more".to_owned());
         return;
     };
+    if detail.is_loading() {
+        lines.push(" loading".to_owned());
+        return;
+    }
     let shown: Vec<String> = stats.iter().map(|(key, value)| format!("{key:24}{value}")).collect();
     let columns = (width / 40).max(1);
     let rows = shown.len().div_ceil(columns);
@@ -323,7 +332,7 @@ mod tests {
         for board in [Board::Workers, Board::Failed, Board::Schedules] {
             for count in [0, 1, 60] {
                 let row = BoardRow { cells: cells(board.headings()), is_highlighted: true, ..BoardRow::default() };
-                let model = Model { board: Some(board), lines: vec![row; count], ..model(1) };
+                let model = Model { board: Some(board), lines: vec![row; count], listing: Listing::Loaded, ..model(1) };
                 for (width, height) in [(80, 24), (81, 25), (200, 50)] {
                     let lines = picture(&model, &View { colors: true, selected: 1, ..view(width, height) });
                     assert_eq!(lines.len(), height, "{board:?} {count}");
