@@ -498,7 +498,8 @@ mod tests {
         for (line, expected) in [
             ("-x", "unknown flag: -x"),
             ("--frobnicate", "unknown flag: --frobnicate"),
-            ("foo", "unknown argument: foo"),
+            ("foo", "unknown subcommand: foo"),
+            ("-t 1 foo", "unknown argument: foo"),
             ("-", "unknown argument: -"),
             ("-p", "flag requires an argument: -p"),
             ("-p 70000", "-p: invalid number: 70000"),
