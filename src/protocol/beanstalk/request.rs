@@ -180,6 +180,8 @@ impl Decoder {
     fn receive(&mut self, line: Line, size: u32, limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let (line, body) = match (line, Upload::begin(size as usize, limits.room)) {
             (line @ (Line::Put(..) | Line::Fail(..)), Some(body)) => (line, body),
+            // Without memory for the reason, the failure is still reported.
+            (line @ Line::Fail(..), None) => (line, Upload::skip(size.into())),
             (line, _) => (Line::Refused(line.refuse(reply::OUT_OF_MEMORY)), Upload::skip(size.into())),
         };
         self.state = Reading::Body(Box::new(Arriving::new(line, body)));
@@ -211,7 +213,9 @@ impl Line {
             (Line::Put(job, tags), Some(body)) => {
                 counted(CommandName::Put, Command::Put { job: with_body(job, body), tags })
             }
-            (Line::Fail(id, pri), Some(reason)) => counted(CommandName::Fail, Command::Fail { id, pri, reason }),
+            (Line::Fail(id, pri), reason) => {
+                counted(CommandName::Fail, Command::Fail { id, pri, reason: reason.unwrap_or_default() })
+            }
             (line, _) => line.refuse(reply::OUT_OF_MEMORY),
         }
     }
@@ -395,6 +399,20 @@ mod tests {
         let (_, command) = decoder.next(&mut input, &LIMITS).expect("a complete command");
         assert!(matches!(command, Command::Refused { reply: reply::OUT_OF_MEMORY, .. }));
         assert_eq!(input, b"stats");
+    }
+
+    #[test]
+    fn failure_without_memory_for_its_reason_is_reported() {
+        for (end, expected) in [("\r\n", "Fail { id: JobId(7), pri: 2, reason: "), ("xx", "Refused { reply: [69, ")] {
+            let mut decoder = Decoder::default();
+            assert!(decoder.next(&mut b"fail 7 2 6\r\nabc".as_slice(), &DecodeLimits { room: 5, ..LIMITS }).is_none());
+            let rest = format!("def{end}");
+            let (_, command) = decoder.next(&mut rest.as_bytes(), &LIMITS).expect("a complete command");
+            assert!(format!("{command:?}").starts_with(expected), "{command:?}");
+            if let Command::Fail { reason, .. } = command {
+                assert!(reason.bytes().is_empty());
+            }
+        }
     }
 
     #[test]
