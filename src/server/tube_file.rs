@@ -59,7 +59,7 @@ pub fn apply(path: &Path, hub: &Hub) -> Result<(), String> {
         hub.commit(&mut scratch.out);
         let why = match done {
             Ok(()) => continue,
-            Err(NotSet::Circle) => "dead letters would come back to it",
+            Err(NotSet::Circle) => "the chain of dead-letter tubes returns to the tube, or has more than 16 tubes",
             Err(NotSet::OverLimit) => "there is no memory or no space in the binlog for it",
         };
         return Err(format!("{}: tube {}: {why}", path.display(), name.escape_ascii()));

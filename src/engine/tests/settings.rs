@@ -72,3 +72,22 @@ fn tries_and_dead_letters_take_no_memory_for_each_job() {
     });
     assert_eq!(costs[0], costs[1], "the name of the tube is there once");
 }
+
+#[test]
+fn settings_of_a_long_chain_of_dead_letter_tubes_can_change() {
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    let to = |tries, dead: u32| {
+        let dead = Some(format!("t{dead}").as_bytes().into());
+        TubeSettings { tries, dead, ..TubeSettings::default() }
+    };
+    // Each tube begins a chain of one tube when it is set.
+    for number in 0..40 {
+        let name = format!("t{number}");
+        engine.set_tube(client, name.as_bytes(), to(1, number + 1), at(0)).expect("settings");
+    }
+    assert_eq!(engine.set_tube(client, b"t0", to(2, 1), at(0)), Ok(()), "the same dead-letter tube");
+    assert_eq!(engine.set_tube(client, b"u", to(1, 0), at(0)), Err(NotSet::Circle), "a chain of more than 16 tubes");
+    assert_eq!(engine.set_tube(client, b"t40", to(1, 0), at(0)), Err(NotSet::Circle), "a cycle");
+    engine.check();
+}

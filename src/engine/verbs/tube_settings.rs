@@ -9,13 +9,14 @@ use crate::engine::data::{ClientId, Pause, Span, Time, TubeSettings, RULES_COST}
 use crate::engine::log::Change;
 use crate::engine::{Engine, OverLimit};
 
+/// Maximum number of tubes in the chain of dead-letter tubes after a tube, which bounds the work of the check.
 const LONGEST_CHAIN: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotSet {
     /// The maximum number of tubes or the memory limit is reached.
     OverLimit,
-    /// The dead letters of the tube would return to the same tube, or pass through too many tubes.
+    /// The chain of dead-letter tubes would return to the tube, or is too long.
     Circle,
 }
 
@@ -28,7 +29,8 @@ impl Engine {
             }
             return Ok(());
         }
-        if self.is_circle(name, &settings) {
+        let is_same = self.tube_settings(name).is_some_and(|before| before.dead == settings.dead);
+        if !is_same && self.is_circle(name, &settings) {
             return Err(NotSet::Circle);
         }
         if !self.has_memory(RULES_COST + settings.dead_length() as u64) {
@@ -39,7 +41,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns `true` if dead letters of the tube `name` would return to the same tube or pass through too many tubes.
+    /// Returns `true` if the chain of dead-letter tubes would return to the tube `name`, or is too long. Tubes that are
+    /// set later can make the chain longer, but a cycle is found when its last tube is set.
     fn is_circle(&self, name: &[u8], settings: &TubeSettings) -> bool {
         let mut next = settings.dead.clone();
         for _ in 0..LONGEST_CHAIN {
