@@ -115,8 +115,8 @@ const STATIC: [(&str, Work); 2] = [
 ];
 
 /// Returns the processor time of `program` for `work` in percent of the processor time of `other`: the median over
-/// pairs of runs. On some machines, each run has one of two speeds, so the fastest runs of both programs can differ by a
-/// factor of two, but most pairs have the same speed.
+/// pairs of runs. On some machines, each run has one of two speeds. The fastest runs of both programs can then differ
+/// by a factor of two, but most pairs have the same speed.
 fn relative_time(program: &Path, other: &Path, work: Work) -> u64 {
     let time = |program: &Path| {
         let server = Server::start(Command::new(program));
