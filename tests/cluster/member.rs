@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use super::daemon::{command, wait_until, Daemon, Folder, PATIENCE};
+use super::daemon::{command, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::engine::Served;
 
 pub struct Member {
@@ -57,6 +57,13 @@ impl Member {
         program.env("NOTIFY_SOCKET", folder.file("manager")).envs(environment.iter().cloned());
         let daemon = Daemon::spawn_at(program, http);
         Member { daemon, beanstalk, http, manager, folder }
+    }
+
+    /// Kills the server, waits until it has released its folder, and returns the folder.
+    pub fn kill(self) -> Folder {
+        self.daemon.signal(Signal::SIGKILL);
+        drop(self.daemon);
+        self.folder
     }
 
     pub fn serves(&self) -> bool {

@@ -310,9 +310,7 @@ fn small_entries_are_merged_for_fast_restarts() {
     let ids: Vec<u64> = (0..600).map(|_| client.put(b"x", 0, 0, 60).expect("a job")).collect();
     // Merging replaces 256 entries with one entry, twice.
     wait_until("they are merged", || served.engine().entries() < 200);
-    first.daemon.signal(Signal::SIGKILL);
-    let Member { folder, .. } = first;
-    let first = Member::start_in(&served, "a", &[], folder);
+    let first = Member::start_in(&served, "a", &[], first.kill());
     first.wait_active();
     let mut client = first.client();
     let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
@@ -551,10 +549,7 @@ fn a_server_that_was_active_last_does_not_relay_to_itself() {
     let address = listener.local_addr().expect("an address").to_string();
     let first = Member::start(&served, "a", &["--advertise", &address]);
     first.wait_active();
-    first.daemon.signal(Signal::SIGKILL);
-    wait_until("it is gone", || !first.serves());
-    let Member { folder, .. } = first;
-    let again = Member::start_in(&served, "a", &["--relay", "--advertise", &address], folder);
+    let again = Member::start_in(&served, "a", &["--relay", "--advertise", &address], first.kill());
     again.daemon.wait_log("a at ");
     let mut client = TcpStream::connect(again.beanstalk).expect("a relay");
     client.set_read_timeout(Some(Duration::from_secs(3))).expect("a socket");
@@ -573,10 +568,9 @@ fn a_wiped_etcd_is_refused_with_advice() {
     let second = Member::start(&served, "b", &[]);
     let held = first.figure("journal-entry");
     wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
-    first.daemon.signal(Signal::SIGKILL);
+    let folder = first.kill();
     served.engine().wipe();
     second.daemon.wait_log("etcd was wiped or restored; see \"Loss of etcd\" in beanpole-cluster(7)");
-    let Member { folder, .. } = first;
     let first = Member::start_in(&served, "a", &[], folder);
     first.daemon.wait_log("etcd was wiped or restored");
     assert!(!first.serves() && !second.serves());
