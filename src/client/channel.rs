@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::{connect_tcp, ClientTlsFiles, Transport};
 
-/// The security of a connection: plain TCP, or TLS with a configuration.
 #[derive(Clone)]
 pub enum Security {
     Plain,
@@ -28,8 +27,8 @@ impl Security {
         Ok(Security::Plain)
     }
 
-    /// Connects to `endpoint`, which consists of a host and a port. The TCP connection must be established within
-    /// `connect` and within `limit`. Each step of the TLS handshake must end within `limit`.
+    /// Connects to `endpoint` (`HOST:PORT`) within the shorter of both times. `limit` also bounds each TLS handshake
+    /// step.
     pub fn connect(&self, endpoint: &str, connect: Duration, limit: Duration) -> io::Result<Transport> {
         let stream = connect_tcp(endpoint, connect.min(limit))?;
         match self {

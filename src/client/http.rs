@@ -10,7 +10,6 @@ use httparse::{Header, Status, EMPTY_HEADER};
 
 use super::Transport;
 
-/// The maximum size of the head of a response, in bytes.
 const MAX_HEAD: usize = 32 * 1024;
 
 const MAX_HEADERS: usize = 100;
@@ -21,7 +20,6 @@ const MAX_LINE: usize = 1024;
 /// Interval between checks for an early response while the server does not read the request.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// The part of a response's body that is kept.
 #[derive(Clone, Copy)]
 pub enum Keep {
     /// The whole body, of at most this many bytes. A larger body is an error, and so is a body that ends only when the
@@ -39,7 +37,6 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// The framing of a response body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Frame {
     Length(u64),
@@ -68,7 +65,6 @@ impl Exchange {
         Exchange { stream, end, bytes: Vec::new(), has_begun: false, is_reusable: false }
     }
 
-    /// Returns the connection if it can be used for another request.
     pub fn into_stream(self) -> Option<Transport> {
         Some(self.stream).filter(|_| self.is_reusable)
     }
@@ -93,7 +89,6 @@ impl Exchange {
         Ok(response)
     }
 
-    /// Sets the timeout of the connection to the remaining time, but to at most `most`.
     fn limit(&self, most: Duration) -> io::Result<()> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -171,7 +166,7 @@ impl Exchange {
         Ok(body)
     }
 
-    /// Moves `length` received bytes to `body`, and receives more bytes if necessary.
+    /// Moves `length` bytes of the response to `body`, and receives as many as necessary.
     fn take(&mut self, mut length: u64, body: &mut Vec<u8>, keep: Keep) -> io::Result<()> {
         loop {
             let count = length.min(self.bytes.len() as u64);
@@ -206,7 +201,7 @@ impl Exchange {
         }
     }
 
-    /// Removes a line from the received bytes, and returns the line without CR LF.
+    /// Removes and returns the first received line, without CR LF.
     fn line(&mut self) -> io::Result<String> {
         loop {
             if let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\r\n") {
@@ -246,7 +241,7 @@ fn read_head(parsed: &httparse::Response) -> io::Result<Head> {
             _ => {}
         }
     }
-    // Do not reuse the connection: a response with two lengths may be an attempt to smuggle a second response.
+    // A response with two lengths may be an attempt to smuggle a second response into a reused connection.
     keeps_alive &= !is_chunked || length.is_none();
     let frame = match length {
         _ if matches!(status, 101 | 204 | 304) => Frame::Length(0),

@@ -210,8 +210,8 @@ impl Client {
         self.request_number("touch-all", "TOUCHED_ALL")
     }
 
-    /// Waits for at most `seconds` seconds until the job is deleted or buried. Fails with `NOT_FOUND` if the job does
-    /// not exist.
+    /// Waits up to `seconds` seconds until the job is deleted or buried. Fails with `NOT_FOUND` if there is no such
+    /// job.
     pub fn wait(&mut self, id: u64, seconds: u32) -> Result<WaitResult> {
         self.command(&format!("wait {id} {seconds}"))?;
         let reply = self.reply()?;
@@ -286,8 +286,8 @@ impl Client {
         self.request_job(&format!("reserve-job {id}"), "RESERVED")
     }
 
-    /// Deletes a job that this client has reserved, or that no client has reserved. Fails with `NOT_FOUND` for other
-    /// jobs.
+    /// Deletes a job, unless another client has reserved the job or no such job exists. These jobs fail with
+    /// `NOT_FOUND`.
     pub fn delete(&mut self, id: u64) -> Result<()> {
         self.request(&format!("delete {id}"), "DELETED")
     }
@@ -341,8 +341,8 @@ impl Client {
         self.request_number(&format!("watch {}", checked(tube)?), "WATCHING")
     }
 
-    /// Stops watching a tube, and returns the number of watched tubes. Fails with `NOT_IGNORED` if no other tube is
-    /// watched.
+    /// Stops watching a tube, and returns the number of watched tubes. Fails with `NOT_IGNORED` for the last watched
+    /// tube.
     pub fn ignore(&mut self, tube: &str) -> Result<u64> {
         self.request_number(&format!("ignore {}", checked(tube)?), "WATCHING")
     }
@@ -367,20 +367,18 @@ impl Client {
         self.request_job("peek-buried", "FOUND")
     }
 
-    /// Returns the reserved job of the used tube whose time to run ends first. Fails with `NOT_FOUND` if no job is
-    /// reserved.
+    /// Returns the reserved job of the used tube whose time to run ends first. Fails with `NOT_FOUND` if there is none.
     pub fn peek_reserved(&mut self) -> Result<ReservedJob> {
         self.request_job("peek-reserved", "FOUND")
     }
 
-    /// Stops reservations from a tube for `seconds` seconds. 0 ends a pause. Fails with `NOT_FOUND` if the tube does
-    /// not exist.
+    /// Pauses reservations from a tube for `seconds` seconds. 0 ends a pause. Fails with `NOT_FOUND` if there is no
+    /// such tube.
     pub fn pause_tube(&mut self, tube: &str, seconds: u32) -> Result<()> {
         self.request(&format!("pause-tube {} {seconds}", checked(tube)?), "PAUSED")
     }
 
-    /// Sends a command such as `stats`, `stats-job ID`, `stats-tube TUBE` or `list-tubes`, and returns the text of the
-    /// reply.
+    /// Sends a command such as `stats`, `stats-job ID` or `list-tubes`, and returns the text of the reply.
     pub fn text(&mut self, command: &str) -> Result<String> {
         self.command(command)?;
         Ok(String::from_utf8_lossy(&self.numbered("OK")?.1).into_owned())
@@ -424,7 +422,7 @@ impl Client {
         Ok(Reply { line, body })
     }
 
-    /// Reads one line of a reply, and returns the line without CR LF.
+    /// Reads one line of a reply, without CR LF.
     pub fn line(&mut self) -> Result<String> {
         let mut line = Vec::new();
         self.stream.read_until(b'\n', &mut line)?;
@@ -454,7 +452,7 @@ impl Client {
         (reply.line == line).then_some(()).ok_or(ClientError::Refused(reply.line))
     }
 
-    /// Reads a reply that must begin with `word` and a number. Returns the number and the body.
+    /// Reads a reply that must begin with `word` and a number, and returns the number and the body.
     fn numbered(&mut self, word: &str) -> Result<(u64, Vec<u8>)> {
         let reply = self.reply()?;
         let number = reply.number(word).ok_or(ClientError::Refused(reply.line))?;

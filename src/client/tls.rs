@@ -17,8 +17,7 @@ use rustls::{crypto, AlertDescription, ClientConfig, ClientConnection, Error, St
 use super::ClientTlsFiles;
 use crate::shared::pem;
 
-/// The files with the certificates of the trusted authorities, on Debian and Alpine, on Fedora, on openSUSE, and on
-/// other systems.
+/// The files with the trusted authorities on Debian and Alpine, on Fedora, on openSUSE, and on other systems.
 const SYSTEM: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -26,7 +25,6 @@ const SYSTEM: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// A TLS connection whose handshake is complete.
 pub type TlsStream = Box<StreamOwned<ClientConnection, TcpStream>>;
 
 /// A TLS configuration, which can be used for any number of connections.
@@ -53,8 +51,8 @@ impl ClientTls {
         Ok(ClientTls(Arc::new(config.map_err(|error| pem::mismatch(certificate, key, &error))?)))
     }
 
-    /// Performs the TLS handshake, and verifies that the server's certificate is valid for `name`, which is a name or
-    /// an IP address. `limit` is the timeout of each step, and remains the timeout of the connection.
+    /// Performs the TLS handshake. The server's certificate must be valid for `name`, a host name or an IP address.
+    /// `limit` is the timeout of each step, and remains the timeout of the connection.
     pub fn connect(&self, name: &str, mut stream: TcpStream, limit: Duration) -> io::Result<TlsStream> {
         stream.set_read_timeout(Some(limit)).and_then(|()| stream.set_write_timeout(Some(limit)))?;
         let fits = ServerName::try_from(name.to_owned());
@@ -68,7 +66,7 @@ impl ClientTls {
     }
 }
 
-/// Replaces a TLS error by a more readable error. Returns other errors unchanged.
+/// Replaces a TLS error with a message for operators. Returns other errors unchanged.
 pub fn explain(error: io::Error) -> io::Error {
     let found = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).map(words);
     found.map_or(error, io::Error::other)

@@ -39,7 +39,6 @@ impl Transport {
         }
     }
 
-    /// Writes some of the bytes, and returns the number of written bytes.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Transport::Plain(stream) => stream.write(bytes),
@@ -48,8 +47,8 @@ impl Transport {
         }
     }
 
-    /// Returns `true` if bytes or the end of the stream have arrived. With TLS, always returns `false`, because a TLS
-    /// record may contain no data.
+    /// `true` if data or the end of the stream has arrived. Always `false` with TLS, because a TLS record may contain
+    /// no data.
     pub fn has_input(&self) -> bool {
         let mut ready = [PollFd::new(self.socket().as_fd(), PollFlags::POLLIN)];
         let is_plain = matches!(self, Transport::Plain(_));
@@ -64,7 +63,6 @@ impl Transport {
         }
     }
 
-    /// Sets the timeout of each read and write.
     pub fn set_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         let socket = self.socket();
         socket.set_read_timeout(limit).and_then(|()| socket.set_write_timeout(limit))
@@ -83,7 +81,7 @@ pub struct Closer(TcpStream);
 impl Closer {
     /// Closes the connection. The owner of the connection then reads the end of the stream.
     pub fn close(&self) {
-        // Ignore errors, because the connection may already be closed.
+        // The connection may already be closed.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }

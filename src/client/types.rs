@@ -109,7 +109,6 @@ impl PutTags {
         self
     }
 
-    /// Checks that no name or key would be parsed as another tag or command.
     pub(super) fn check(&self) -> Result<()> {
         let keys = [&self.unique, &self.concurrency].into_iter().flatten().map(|(key, _)| key);
         let groups = self.groups.iter().chain(self.after.iter().map(|(group, _)| group));
@@ -122,7 +121,6 @@ impl PutTags {
 }
 
 impl fmt::Display for PutTags {
-    /// Writes the tags in the format of the put command, with a space before each tag.
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         let PutTags { unique, tube, tries, ttl, concurrency, groups, cron, every, after } = self;
         let tags = [
@@ -217,7 +215,7 @@ pub(super) fn checked(name: &str) -> Result<&str> {
     Ok(name)
 }
 
-/// Fails if the command contains a line break, after which another command would begin.
+/// Fails if the command contains a line break, after which a second command would begin.
 pub(super) fn one_line(command: &[u8]) -> Result<()> {
     if command.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
         return Err(ClientError::Invalid(String::from_utf8_lossy(command).into_owned()));

@@ -31,7 +31,6 @@ const WATCH: Duration = Duration::from_millis(20);
 /// The interval for compacting etcd while at most half of its quota is used.
 const COMPACTION: Duration = Duration::from_secs(300);
 
-/// The local server's identity and connection to the cluster.
 pub struct Member {
     pub log: Arc<dyn SharedLog>,
     pub board: Arc<RoleBoard>,
@@ -46,7 +45,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Publishes the role of the local server, and the last entry in its copy, through the shared log. Ignores errors.
+    /// Publishes the role of the local server and the last entry of its copy in the shared log. Ignores errors.
     pub fn report(&self, role: &str, entry: Seq) {
         let Member { name, address, id, board, .. } = self;
         let (time, lag, ahead) = (board.queue_time(), board.figures().lag().as_millis(), board.ahead());
@@ -61,7 +60,6 @@ impl Member {
         }
     }
 
-    /// Queries the space in the shared log and records the result on the role board.
     pub fn query_space(&self) -> io::Result<SharedSpace> {
         let space = self.log.space()?;
         self.board.note(|figures| (figures.used, figures.quota) = (space.used, space.quota));
@@ -86,14 +84,13 @@ struct ActiveState {
     ended: AtomicBool,
     /// `true` while an operator requests that another server become active.
     switch_requested: AtomicBool,
-    /// Locked during each status report, to ensure that "ended" is the last published status.
+    /// Locked during each status report, so that no report follows the final status "ended".
     reporting: Mutex<(), REPORTING>,
-    /// `true` if the most recent lease renewal failed.
     is_failing: AtomicBool,
 }
 
 impl Active {
-    /// Starts lease renewal for a server that has claimed the journal `origin`. `path` is the binlog directory.
+    /// Starts lease renewal after this server has claimed the journal `origin`. `path` is the binlog directory.
     pub fn begin(
         member: Arc<Member>,
         shipper: Arc<Shipper>,
@@ -126,9 +123,9 @@ impl Active {
         &self.state.member.board
     }
 
-    /// Starts one lease renewal thread per connection. A hanging connection therefore does not block renewal.
+    /// Starts one renewal thread per connection, so that a hanging connection does not block renewal.
     fn keep_lease(&self) -> io::Result<()> {
-        // Heartbeats are derived from a monotonic clock, because the wall clock can be changed.
+        // The wall clock can be changed, so the heartbeats use the monotonic clock.
         let (start, anchor) = (self.board().queue_time(), Instant::now());
         for connection in 0..self.state.member.log.renewal_connections() {
             let state = self.state.clone();
@@ -163,7 +160,7 @@ impl Active {
         spawn("journal-purge", move || state.keep_small())
     }
 
-    /// Publishes that the server has stopped, which allows a standby to take over immediately.
+    /// Publishes that this server has stopped, so that a standby can take over immediately.
     pub fn release(&self) -> io::Result<()> {
         let ActiveState { origin, path, member, shipper, ended, reporting, .. } = &*self.state;
         let released = shipper.release();
@@ -218,8 +215,8 @@ impl ActiveState {
         }
     }
 
-    /// Saves the position of the last confirmed entry in the local directory. The position shows after a crash whether
-    /// the journal was restored from an older backup.
+    /// Saves the last confirmed entry locally. After a crash, it shows whether the journal was restored from an older
+    /// backup.
     fn save_progress(&self, end: Seq, last: Option<(u64, u64)>) {
         if let Err(error) = mirror::save_progress(&self.path, end, Origin { last, ..self.origin }) {
             if !is_no_space(&error) {
@@ -228,7 +225,6 @@ impl ActiveState {
         }
     }
 
-    /// Merges small entries after the last merged entry. Does nothing until `RUN` entries are available.
     fn merge(&self, merged: &mut Merging) -> Result<(), Fail> {
         let (end, Some((writer, _))) = self.shipper.last() else { return Ok(()) };
         let (count, bytes) = (end.saturating_sub(merged.end), self.member.board.figures().bytes);

@@ -22,7 +22,7 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// Adds `bytes`, written at offset `offset`. The offset must not be less than the current checksum length.
+    /// Adds `bytes`, which were written at `offset`. `offset` must be at least `self.length`.
     fn extend(&mut self, offset: u64, bytes: &[u8]) {
         let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else { return };
         let mut hasher = Hasher::new_with_initial(self.crc);
@@ -36,7 +36,7 @@ impl Checksum {
         *self = Checksum { length: offset + last as u64 + 1, crc: hasher.finalize() };
     }
 
-    /// Computes the checksum of the first `length` bytes of a file, or of the whole file if the file is shorter.
+    /// Computes the checksum of the first `length` bytes of a file, or of a shorter file.
     fn of(path: &Path, length: u64) -> io::Result<Checksum> {
         let (file, mut sum, mut offset) = (File::open(path)?, Checksum::default(), 0);
         let mut bytes = vec![0; CHUNK];
@@ -56,13 +56,11 @@ impl Checksum {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Checksums {
-    /// The checksum of each file, by name. `None` marks a checksum that must be recomputed because earlier bytes were
-    /// overwritten.
+    /// Checksums by file name. `None` requires recomputation, because earlier bytes were overwritten.
     files: BTreeMap<String, Option<Checksum>>,
 }
 
 impl Checksums {
-    /// Computes the checksums of the named files. Skips unreadable files.
     pub fn of<'a>(folder: &Path, names: impl Iterator<Item = &'a String>) -> Checksums {
         let sum = |name: &String| Some((name.clone(), Some(Checksum::of(&folder.join(name), u64::MAX).ok()?)));
         Checksums { files: names.filter_map(sum).collect() }
@@ -95,7 +93,7 @@ impl Checksums {
         }
     }
 
-    /// Updates the checksum of a file with `change`, which returns `false` if the checksum must be recomputed.
+    /// Updates the checksum of a file. `change` returns `false` if the checksum must be recomputed.
     fn change(&mut self, name: &str, change: impl FnOnce(&mut Checksum) -> bool) {
         if let Some(slot) = self.files.get_mut(name) {
             *slot = slot.take().and_then(|mut sum| change(&mut sum).then_some(sum));
@@ -154,12 +152,11 @@ mod tests {
             fs::write(&path, bytes).expect("a file");
             assert_eq!(sums.damaged(&folder).as_deref(), Some("segment.1"), "{number}");
         }
-        // Trailing zeros are not checked.
         fs::write(&path, &good[..200_023]).expect("a file");
         assert_eq!(sums.damaged(&folder), None);
         fs::remove_file(&path).expect("a file");
         assert_eq!(sums.damaged(&folder).as_deref(), Some("segment.1"));
-        // A file that the queue has renamed or removed is not reported as missing.
+        // The queue itself renamed or removed this file, so the file is not missing.
         sums.note(&Operation::Rename("segment.1", "old/segment.1"));
         assert_eq!(sums.damaged(&folder), None);
         fs::remove_dir_all(folder).expect("a folder");

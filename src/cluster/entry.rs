@@ -22,11 +22,11 @@ pub enum EntryKind {
     Claim = 2,
     /// The writer has shut down cleanly. Any server can claim the log immediately.
     Release = 3,
-    /// File operations of a binlog import, or the claim of the importing server. While the last entry has this kind,
-    /// the import is incomplete, and only the importing server may claim the log.
+    /// Part of a binlog import, or the claim of the importing server. After such an entry, the import is incomplete,
+    /// and only the importing server may claim the log.
     Import = 4,
-    /// A replacement for consecutive entries of one writer, at the position of the last replaced entry. The operations
-    /// are preceded by the number of replaced entries, in 8 bytes.
+    /// A replacement for consecutive entries of one writer, at the position of the last replaced entry. The first 8
+    /// bytes of the operations contain the number of replaced entries.
     Merged = 5,
 }
 
@@ -36,8 +36,7 @@ pub struct Head {
     /// The epoch of the writer. A claim contains the previous epoch.
     pub epoch: u64,
     pub writer: u64,
-    /// The number of entries that the writer had appended before this entry, plus 1. A claim contains the previous
-    /// epoch instead.
+    /// The number of entries that the writer appended before this entry, plus 1. In a claim, the previous epoch.
     pub number: u64,
 }
 
@@ -66,33 +65,29 @@ impl Head {
     }
 }
 
-/// Returns the operations of an entry that is known to be valid.
+/// Returns the operations of an entry that has already been validated.
 pub fn operations(entry: &[u8]) -> &[u8] {
     &entry[HEAD..entry.len() - SUM]
 }
 
-/// Returns the number of original entries in an entry, which is 1 unless the entry is merged, and the encoded
-/// operations.
+/// Returns the number of original entries in an entry (1 unless the entry is merged) and the encoded operations.
 pub fn unfold<'a>(head: &Head, operations: &'a [u8]) -> (u64, &'a [u8]) {
     let count = operations.first_chunk().filter(|_| head.kind == EntryKind::Merged);
     count.map_or((1, operations), |count| (u64::from_le_bytes(*count), &operations[8..]))
 }
 
-/// A change of a file in the binlog directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation<'a> {
-    /// Creates or replaces a file. The number is the file size in bytes. The new file consists of zeros.
+    /// Creates or replaces a file with this many zero bytes.
     Create(&'a str, u64),
     Write(&'a str, u64, &'a [u8]),
-    /// Truncates a file to a length in bytes.
     Truncate(&'a str, u64),
     Rename(&'a str, &'a str),
     Remove(&'a str),
 }
 
 impl<'a> Operation<'a> {
-    /// Appends the encoded operation to `out`: a letter, the length of the name, the name, a number, the length of the
-    /// data, and the data.
+    /// Appends a letter, the length of the name, the name, a number, the length of the data, and the data.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (letter, name, number, bytes): (u8, &str, u64, &[u8]) = match *self {
             Operation::Create(name, size) => (b'C', name, size, b""),
@@ -109,7 +104,6 @@ impl<'a> Operation<'a> {
         out.extend(bytes);
     }
 
-    /// Decodes the first operation and removes it from `bytes`.
     pub fn decode(bytes: &mut &'a [u8]) -> Option<Operation<'a>> {
         let letter = *take(bytes, 1)?.first()?;
         let length = u16::from_le_bytes(take(bytes, 2)?.try_into().ok()?);
@@ -117,8 +111,7 @@ impl<'a> Operation<'a> {
         let number = u64::from_le_bytes(take(bytes, 8)?.try_into().ok()?);
         let length = u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?);
         let data = take(bytes, length as usize)?;
-        // Rejects paths outside the binlog directory, which could overwrite unrelated files. Subdirectories are
-        // allowed.
+        // A path outside the binlog directory could overwrite unrelated files. Subdirectories are allowed.
         let is_inside = |name: &str| !name.is_empty() && !name.starts_with('/') && !name.contains("..");
         if !is_inside(name) {
             return None;
@@ -140,20 +133,19 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// Returns `true` if files with the given name are copied to the shared log.
+/// `true` if the file is copied to the shared log.
 pub fn is_segment(name: &str) -> bool {
     name.starts_with("segment.") || name.starts_with("binlog.")
 }
 
-/// Applies the operations of the entry `seq` to `created`, a map from each existing file to the entry that created the
-/// file.
+/// Applies the operations of the entry `seq` to `created`, which maps each file to the entry that created the file.
 pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], seq: Seq) {
     while let Some(operation) = Operation::decode(&mut operations) {
         note_file(created, &operation, seq);
     }
 }
 
-/// Applies an operation to a map of all files. `new` is the value for a created file.
+/// Applies an operation to a map of all files, with the value `new` for a created file.
 pub fn note_file<V>(files: &mut BTreeMap<String, V>, operation: &Operation, new: V) {
     match *operation {
         Operation::Create(name, _) => drop(files.insert(name.to_owned(), new)),

@@ -26,8 +26,7 @@ use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, GATEWAY};
 
 const TIMEOUT: Duration = Duration::from_millis(700);
 
-/// The maximum number of etcd servers to which a lease renewal is sent in parallel. Three servers are rarely slow at
-/// the same time.
+/// The maximum number of etcd servers that receive a lease renewal in parallel. Three are rarely slow at the same time.
 const MAX_RENEWALS: usize = 3;
 
 const MAINTENANCE: Duration = Duration::from_secs(60);
@@ -38,8 +37,8 @@ const BATCH: u64 = 1000;
 pub const QUOTA: u64 = 2 << 30;
 
 pub struct Etcd {
-    /// Connections for appends and reads, one per concurrent request. All connections prefer the same etcd server,
-    /// because requests through different servers often arrive out of order.
+    /// Connections for concurrent appends and reads. All prefer the same etcd server, because requests through
+    /// different servers often arrive out of order.
     gateways: Vec<Mutex<Gateway, GATEWAY>>,
     /// The connection for all other requests, which must not delay appends.
     spare: Mutex<Gateway, GATEWAY>,
@@ -49,10 +48,10 @@ pub struct Etcd {
     renewals: Vec<Mutex<Gateway, GATEWAY>>,
     prefix: String,
     quota: u64,
-    /// The length of the key range of the next read, in positions. 0 means no upper bound, because the last read
-    /// reached the end of the log.
+    /// The number of positions that the next read requests. 0 means no upper bound, because the last read reached the
+    /// end.
     span: LeafMutex<u64>,
-    /// `true` until the servers have been checked to belong to one etcd cluster.
+    /// `true` until all servers are known to belong to one etcd cluster.
     is_new: AtomicBool,
 }
 
@@ -73,7 +72,6 @@ pub struct Location {
 }
 
 impl Location {
-    /// Parses a URL. An error is a message of one line.
     pub fn parse(text: &str) -> Result<Location, String> {
         let shown = without_login(text);
         let invalid = || format!("invalid journal: {shown}; must be etcd://HOST[:PORT],.../NAME");
@@ -97,7 +95,7 @@ impl Location {
                 (Some(("ca", path)), Some(files)) => files.authority = Some(path.into()),
                 (Some(("cert", path)), Some(files)) => files.certificate = Some(path.into()),
                 (Some(("key", path)), Some(files)) => files.key = Some(path.into()),
-                // The password contains a question mark.
+                // Here the question mark is part of the password.
                 _ if query.contains('@') => return Err(invalid()),
                 _ => return Err(format!("invalid journal: {shown}; unknown parameter {word}")),
             }
@@ -123,7 +121,7 @@ impl Location {
     }
 }
 
-/// Replaces the user name and password in a URL with `...`. The URL can be malformed.
+/// Replaces the user name and password in a URL, which can be malformed, with `...`.
 fn without_login(text: &str) -> String {
     match text.rsplit_once('@') {
         Some((login, rest)) => {
@@ -135,7 +133,7 @@ fn without_login(text: &str) -> String {
 }
 
 impl Etcd {
-    /// Creates a log without connecting to etcd. Returns a one-line message if a TLS file cannot be read.
+    /// Creates a log without connecting to etcd. An error is a one-line message about a TLS file.
     pub fn new(location: &Location) -> Result<Etcd, String> {
         let security = Security::load(location.files.as_ref())?;
         let cluster = Arc::<ClusterId>::default();
@@ -168,8 +166,8 @@ impl Etcd {
         self.key(&format!("log/{seq:016x}"))
     }
 
-    // The following functions return comparisons for etcd transactions. A key's version is the number of writes since
-    // the key was created, or 0 if the key does not exist. A comparison with default values requires version 0.
+    // The following functions return comparisons for etcd transactions. The version of a key is its number of writes,
+    // or 0 if the key does not exist. A comparison with default values requires version 0.
 
     fn is_epoch(&self, epoch: Epoch) -> String {
         format!(r#"{{"key":"{}","version":"{epoch}"}}"#, self.key("epoch"))
@@ -187,12 +185,12 @@ impl Etcd {
         format!(r#"{{"request_put":{{"key":"{key}","value":"{}"}}}}"#, encode(value))
     }
 
-    /// Locks a free connection. If all are locked, waits for the first connection.
+    /// Locks a free connection, or waits for the first connection if all are locked.
     fn any(&self) -> MutexGuard<'_, Gateway> {
         self.gateways.iter().find_map(Mutex::try_lock).unwrap_or_else(|| self.gateways[0].lock())
     }
 
-    /// Executes the operations `then` and returns the response body, or returns `None` if a comparison does not hold.
+    /// Executes the operations `then` and returns the response body, or `None` if a comparison is false.
     fn transact(
         &self,
         mut gateway: MutexGuard<Gateway>,
@@ -209,10 +207,9 @@ impl Etcd {
         Ok(succeeded.then_some(response.body))
     }
 
-    /// Executes the operations `then` without comparisons, and returns the response body.
     fn execute(&self, gateway: MutexGuard<Gateway>, then: &[String]) -> io::Result<Vec<u8>> {
         let response = self.transact(gateway, &[], then).map_err(|fail| match fail {
-            // When the quota is exceeded, some etcd releases (such as 3.5.1) reject even read-only transactions.
+            // Some etcd releases (such as 3.5.1) reject even reads when the quota is exceeded.
             Fail::Full => io::Error::new(io::ErrorKind::StorageFull, fail.to_string()),
             fail => io::Error::other(fail.to_string()),
         })?;
@@ -223,8 +220,7 @@ impl Etcd {
         format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key(name))
     }
 
-    /// Sends a request to each etcd server, to detect a server of another etcd cluster before the local server becomes
-    /// active.
+    /// Contacts each etcd server, to detect a server of another cluster before the local server becomes active.
     fn check_servers(&self) {
         let mut spare = self.spare.lock();
         let body = format!(r#"{{"key":"{}"}}"#, self.key("epoch"));
@@ -235,7 +231,7 @@ impl Etcd {
         }
     }
 
-    /// Reads at most `limit` entries from `from` up to but not including `end`, and the state of the last writer.
+    /// Reads at most `limit` entries from `from` to before `end`, and the state of the last writer.
     fn read_range(&self, from: Seq, end: Seq, limit: usize) -> io::Result<(Entries, Tail)> {
         let range = format!(
             r#"{{"request_range":{{"key":"{}","range_end":"{}","limit":"{limit}"}}}}"#,
@@ -255,7 +251,6 @@ impl Etcd {
         Ok((entries, tail))
     }
 
-    /// Returns the position of the first existing entry before `end`, or `end` if no such entry exists.
     fn first(&self, end: Seq) -> io::Result<Seq> {
         let (key, end_key) = (self.entry_key(0), self.entry_key(end));
         let body = format!(r#"{{"key":"{key}","range_end":"{end_key}","limit":"1","keys_only":true}}"#);
@@ -270,7 +265,7 @@ impl Etcd {
     }
 }
 
-/// Returns the key-value pairs in the response to one operation of a transaction. `operation` is an index.
+/// Returns the key-value pairs in the response to the operation with the index `operation`.
 fn pairs<'d>(response: &'d Document, operation: usize) -> Part<'d> {
     response.get("responses").at(operation).get("response_range").get("kvs")
 }
@@ -282,7 +277,7 @@ fn seq_of(pair: &Part) -> io::Result<Seq> {
     seq.ok_or_else(|| io::Error::other("invalid response from etcd"))
 }
 
-/// Converts an error response. Except for `Full`, the request might have been executed.
+/// Converts an error response. Except for `Full`, etcd might have executed the request.
 fn refusal(body: &[u8]) -> Fail {
     let text = String::from_utf8_lossy(body);
     if text.contains("database space exceeded") {
@@ -319,9 +314,8 @@ impl SharedLog for Etcd {
         if self.is_new.swap(false, Ordering::Relaxed) {
             self.check_servers();
         }
-        // etcd visits all keys in the range, even with a limit. Reading a long log in ranges without an upper bound
-        // would take quadratic time. A bounded range can contain too few entries, because merging leaves unused
-        // positions.
+        // etcd visits all keys in a range, even with a limit. Reading a long log without upper bounds would therefore
+        // take quadratic time. A bounded range can contain too few entries, because merging leaves positions unused.
         let (mut entries, mut span) = (Entries::new(), *self.span.lock());
         loop {
             let (next, left) = (entries.last().map_or(from, |(seq, _)| seq + 1), limit - entries.len());
@@ -364,7 +358,7 @@ impl SharedLog for Etcd {
     }
 
     fn nodes(&self) -> io::Result<Vec<(String, String)>> {
-        // `0` is the byte after `/`. The range therefore contains all keys that start with `nodes/`.
+        // `0` follows `/` in ASCII, so the range contains all keys that start with `nodes/`.
         let body = format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.key("nodes/"), self.key("nodes0"));
         let response = self.spare.lock().request("/v3/kv/range", &body)?;
         let document = Document::read(&response.body);
@@ -405,8 +399,8 @@ impl SharedLog for Etcd {
         Ok(SharedSpace { used, quota: self.quota })
     }
 
-    /// Discards old key revisions, then defragments one etcd server at a time, then clears the out-of-space alarms.
-    /// Skips defragmentation if little space would be freed, because etcd does not respond while defragmenting.
+    /// Discards old revisions, defragments one etcd server at a time, and clears the out-of-space alarms. Skips servers
+    /// that would free little space, because etcd does not respond while defragmenting.
     fn compact(&self) -> io::Result<()> {
         let mut gateway = self.maintenance.lock();
         let response = gateway.request("/v3/maintenance/alarm", r#"{"action":"GET","alarm":"NOSPACE"}"#)?;
@@ -416,7 +410,7 @@ impl SharedLog for Etcd {
         if let Some(revision) = Document::read(&response.body).get("header").get("revision").number() {
             let response =
                 gateway.request("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
-            // A full etcd accepts no new revision, so an earlier call may have compacted the current revision already.
+            // An earlier call may have compacted the current revision, because a full etcd accepts no new one.
             if !String::from_utf8_lossy(&response.body).contains("has been compacted") {
                 done(response)?;
             }
@@ -426,8 +420,7 @@ impl SharedLog for Etcd {
         for _ in 0..gateway.servers() {
             match self.defragment(&mut gateway, is_full) {
                 Ok(()) => gateway.leave(),
-                // The error has already advanced the gateway to the next server. A later call defragments the failed
-                // server.
+                // The gateway has already moved to the next server. A later call defragments the failed server.
                 Err(error) => defragmented = Err(error),
             }
         }
@@ -443,8 +436,8 @@ impl SharedLog for Etcd {
 }
 
 impl Etcd {
-    /// Defragments the current etcd server if much space is unused. A full server does not report current sizes and is
-    /// always defragmented.
+    /// Defragments the current etcd server if much of its space is unused, or if etcd is full and reports no current
+    /// sizes.
     fn defragment(&self, gateway: &mut Gateway, is_full: bool) -> io::Result<()> {
         let response = gateway.request("/v3/maintenance/status", "{}")?;
         let document = Document::read(&response.body);

@@ -17,10 +17,10 @@ const MAX_RESPONSE: usize = 64 << 20;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// The time limit for a login. etcd uses a deliberately slow password hash.
+/// etcd uses a deliberately slow password hash.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The minimum socket timeout. The operating system rejects a timeout of zero.
+/// The operating system rejects a timeout of zero.
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 
 pub struct Gateway {
@@ -32,7 +32,7 @@ pub struct Gateway {
     current: usize,
     connection: Option<Transport>,
     cluster: Arc<ClusterId>,
-    /// `true` if the server at the other end of the connection is known to belong to the cluster.
+    /// `true` if the connected server is known to belong to the cluster.
     is_checked: bool,
 }
 
@@ -104,7 +104,6 @@ impl Gateway {
         self.current = (self.current + 1) % self.endpoints.len();
     }
 
-    /// Takes the open connection, or connects to the first reachable server.
     fn connected(&mut self, end: Instant) -> io::Result<Transport> {
         if let Some(stream) = self.connection.take() {
             return Ok(stream);
@@ -142,20 +141,18 @@ pub struct ClusterId {
 struct State {
     /// The first received cluster ID, and the address of the server that sent the ID.
     first: Option<(String, String)>,
-    /// The error message after two servers have sent different cluster IDs. The error is permanent, because the right
-    /// cluster is unknown.
+    /// The error message after two servers have sent different cluster IDs. It is permanent, because nobody knows which
+    /// cluster is right.
     problem: Option<String>,
 }
 
 impl ClusterId {
-    /// Returns an error if two servers belong to different etcd clusters.
     pub fn check(&self) -> io::Result<()> {
         let problem = self.state.lock().problem.clone();
         problem.map_or(Ok(()), |problem| Err(io::Error::new(io::ErrorKind::InvalidInput, problem)))
     }
 
-    /// Checks the cluster ID in a response. Returns `false` if the response contains no cluster ID, like most error
-    /// responses.
+    /// Checks the cluster ID in a response. Returns `false` if there is none, as in most error responses.
     pub fn check_response(&self, endpoint: &str, response: &[u8]) -> io::Result<bool> {
         let Some(id) = find(response) else { return Ok(false) };
         let mut state = self.state.lock();

@@ -11,7 +11,7 @@ pub const RUN: usize = 256;
 /// The average entry size, in bytes, above which entries are not merged.
 pub const SMALL: u64 = 2048;
 
-/// Merges consecutive `Operations` entries of the given epoch and writer. Returns no result for other entries.
+/// Merges consecutive `Operations` entries of the given epoch and writer. Skips other entries.
 pub fn merge(entries: &Entries, epoch: u64, writer: u64) -> Vec<Merged> {
     let mut runs: Vec<Merged> = Vec::new();
     let mut run: Option<Run> = None;
@@ -37,7 +37,7 @@ struct Run {
     last: Seq,
     head: Head,
     operations: Vec<u8>,
-    /// The file name, offset and bytes of the last write, to which adjacent writes are added.
+    /// The file name, offset and bytes of the last write, to which an adjacent write is appended.
     open: Option<(String, u64, Vec<u8>)>,
 }
 
@@ -104,7 +104,6 @@ mod tests {
         entries.extend(
             all.iter().zip(10..).map(|(operations, seq)| (seq, entry(EntryKind::Operations, seq + 30, operations))),
         );
-        // Adds import entries, entries after a gap, and a single entry.
         entries.extend(of(14..=15, EntryKind::Import));
         entries.extend(of(20..=21, EntryKind::Operations));
         entries.extend(of(30..=30, EntryKind::Operations));

@@ -58,7 +58,6 @@ pub struct Mirror {
     pub position: Position,
     /// `true` if the files may contain changes that the journal lacks. In that case, a new copy must be made.
     pub is_stale: bool,
-    /// `true` while the old copy exists in a subdirectory.
     pub has_aside: bool,
     /// `true` if the directory contains a binlog that was never in a shared log.
     pub is_foreign: bool,
@@ -101,13 +100,12 @@ impl Mirror {
         Ok(files(&self.folder)?.into_iter().filter(|name| is_segment(name)).collect())
     }
 
-    /// Returns the total size of the binlog files in bytes, without trailing zeros.
     pub fn size(&self) -> io::Result<u64> {
         Ok(Checksums::of(&self.folder, self.segments()?.iter()).size())
     }
 
-    /// Starts a new copy, whose first entry follows the entry `done`. Moves the current files to a subdirectory. If the
-    /// subdirectory exists already, the current files belong to an incomplete copy and are deleted.
+    /// Starts a new copy after the entry `done`, and moves the old files to a subdirectory. If the subdirectory exists
+    /// already, the current files are an incomplete copy and are deleted.
     pub fn start_over(&mut self, done: Seq) -> io::Result<()> {
         self.dirty.clear();
         let segments = self.segments()?;
@@ -140,7 +138,7 @@ impl Mirror {
     }
 
     /// Executes the operations of the entry `seq`. Skips operations on a missing file: the entry that created the file
-    /// was purged, which implies that a later entry removes the file.
+    /// was purged, so a later entry removes the file.
     pub fn apply(&mut self, seq: Seq, head: &Head, operations: &[u8]) -> io::Result<()> {
         let mut rest = operations;
         while let Some(operation) = Operation::decode(&mut rest) {
@@ -156,8 +154,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Compares the files with their checksums, and returns the name of a damaged or missing file. Does nothing if no
-    /// entry was applied since the last successful comparison.
+    /// Returns the name of a file that is missing or differs from its checksum. Does nothing if no entry was applied
+    /// since the last successful verification.
     pub fn verify(&mut self) -> Option<String> {
         if self.verified == Some(self.position.done) {
             return None;
@@ -202,7 +200,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Opens a file, or returns `None` if the file does not exist. [`Mirror::verify`] reports missing files.
+    /// Opens a file. Missing files are reported by [`Mirror::verify`].
     fn file(&mut self, name: &str) -> io::Result<Option<&File>> {
         if !self.dirty.contains_key(name) {
             match OpenOptions::new().write(true).open(self.folder.join(name)) {
@@ -222,8 +220,7 @@ impl Mirror {
         self.position.write(&self.folder)
     }
 
-    /// Marks the local server as active. `seq` is the position, in the journal `origin`, of the entry with which this
-    /// server claimed the active role.
+    /// Marks the local server as active. It claimed the journal `origin` with the entry `seq`.
     pub fn save_active(&mut self, seq: Seq, origin: Origin) -> io::Result<()> {
         (self.position.done, self.position.origin) = (seq, origin);
         self.save()?;
@@ -232,11 +229,10 @@ impl Mirror {
     }
 }
 
-/// Restores an old copy from a subdirectory. A server without a shared log calls this function before opening the
-/// binlog.
+/// Restores an old copy from a subdirectory. Called by a server without a shared log before it opens the binlog.
 pub fn restore_aside(folder: &Path) -> io::Result<()> {
     let Some(name) = [MOVING, ASIDE].into_iter().find(|name| folder.join(name).exists()) else { return Ok(()) };
-    // Prevents a conflict with a standby that is using the directory.
+    // A standby may be using the directory.
     let lock = Folder::new(folder);
     lock.lock()?;
     if name == ASIDE {
@@ -261,7 +257,7 @@ fn files(folder: &Path) -> io::Result<Vec<String>> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// Removes the cluster files from a directory, for a server that uses the binlog without a shared log.
+/// Removes the cluster files, for a server that uses the binlog without a shared log.
 pub fn leave_cluster(folder: &Path) -> io::Result<()> {
     let known = [POSITION, ACTIVE].map(|name| folder.join(name));
     if known.iter().any(|path| path.exists()) {
@@ -274,13 +270,12 @@ pub fn leave_cluster(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Saves the position of the active server. The binlog files can contain more changes than the saved position implies.
+/// Saves the position of the active server. The binlog files may contain later changes.
 pub fn save_progress(folder: &Path, done: Seq, origin: Origin) -> io::Result<()> {
     Position { done, origin, ..Position::default() }.write(folder)
 }
 
-/// Saves the position of a server that has shut down cleanly. The shared log contains all changes, up to the entry
-/// `done`.
+/// Saves the position after a clean shutdown. The shared log contains all changes, up to the entry `done`.
 pub fn save_end(folder: &Path, done: Seq, origin: Origin, created: BTreeMap<String, Seq>) -> io::Result<()> {
     for name in created.keys() {
         allow_missing(File::open(folder.join(name)).and_then(|file| file.sync_all()))?;
@@ -394,7 +389,6 @@ mod tests {
         assert_eq!((read("segment.1").as_deref(), read("segment.2")), (Some("complete"), None));
         let mut mirror = Mirror::open(&folder).expect("a copy");
         assert_eq!((mirror.position.done, mirror.has_aside), (7, false));
-        // A completed copy replaces the old copy.
         mirror.start_over(0).expect("a new copy");
         mirror.drop_aside().expect("a complete copy");
         restore_aside(&folder).expect("nothing to do");

@@ -24,19 +24,18 @@ use crate::binlog::{Folder, Storage};
 use crate::shared::lease::{Lease, Moment};
 use crate::shared::role::{Role, RoleBoard};
 
-/// The time without a sign of life of the active server after which a standby can replace the active server.
+/// The time without a sign of life of the active server after which a standby may replace that server.
 ///
-/// A standby measures this time up to the start of its last read. That read returned every renewal that the log had
-/// confirmed when the read started. A renewal extends the lease only if the log confirms it before the lease ends, so
-/// the lease ends at most one lease duration after the standby saw the last renewal. The extra 200 ms compensate for
-/// clocks of different speeds, and for a thread that is delayed between checking the lease and writing to a socket.
+/// A standby measures this time up to the start of its last read, which returned every renewal confirmed before that
+/// moment. A renewal extends the lease only if the log confirms it before the lease ends, so the lease ends at most one
+/// lease duration after the standby saw the last renewal. The extra 200 ms compensate for clocks of different speeds,
+/// and for a thread that is delayed between checking the lease and writing to a socket.
 const SILENCE: Duration = LEASE.saturating_add(Duration::from_millis(200));
 
-/// The upper bound of the random addition to [`SILENCE`], in milliseconds. The addition keeps standbys from claiming
-/// simultaneously.
+/// The upper bound in milliseconds of the random addition to [`SILENCE`], which prevents simultaneous claims.
 const SPREAD: u64 = 200;
 
-/// The additional time for which a standby waits after an operator has requested that another server become active.
+/// How much longer a standby waits if an operator has requested that another server become active.
 const PRECEDENCE: Duration = Duration::from_secs(1);
 
 const POLL: Duration = Duration::from_millis(100);
@@ -45,20 +44,18 @@ const POLL: Duration = Duration::from_millis(100);
 const FIRST_READ: usize = 32;
 const MAX_READ: usize = 1024;
 
-/// The desired size of a response in bytes, and the maximum response time. A standby adapts the number of entries per
-/// read to keep responses within the client's time limit, even over a slow network.
+/// The desired response size in bytes, and the maximum response time. A standby adapts the number of entries per read,
+/// so that responses arrive within the client's time limit even over a slow network.
 const RESPONSE_SIZE: Range<usize> = 256 * 1024..1024 * 1024;
 const RESPONSE_TIME: Duration = Duration::from_millis(350);
 
-/// The difference between two clocks, in milliseconds, that triggers a warning. Heartbeats arrive up to some tenths of
-/// a second late.
+/// The clock difference, in milliseconds, that triggers a warning. Heartbeats are up to some tenths of a second late.
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 
-/// The number of recent heartbeats from which the clock difference is estimated. A single heartbeat can be delayed.
+/// The number of heartbeats from which the clock difference is estimated, because one heartbeat can be late.
 const BEATS: usize = 10;
 
-/// The time without a sign of life of the active server after which a standby verifies the local copy, in preparation
-/// for a claim.
+/// The time without a sign of life of the active server after which a standby verifies its copy before a claim.
 const VERIFY: Duration = Duration::from_secs(1);
 
 const COMPACTION: Duration = Duration::from_secs(10);
@@ -76,28 +73,26 @@ pub struct Node {
     mirror: Mirror,
     writer: u64,
     tail: Tail,
-    /// The time of the last sign of life of the active server.
     last_activity: Instant,
     last_read: Instant,
     is_released: bool,
-    /// `true` until the origin of the local copy has been compared with the journal.
+    /// `true` until the local copy has been compared with the journal.
     is_new: bool,
-    /// `true` if the last entry belongs to an incomplete import.
+    /// `true` if the log ends with an incomplete import.
     is_importing: bool,
-    /// The last entry that was read but not applied, because the directory contains an unrelated binlog.
+    /// The last entry that was not applied because the directory contains an unrelated binlog.
     skipped: Seq,
     limit: usize,
     saved: Instant,
     max_silence: Duration,
     compacted: Option<Instant>,
-    /// For each recent heartbeat: the queue time in the heartbeat minus the local monotonic time of arrival, in
-    /// milliseconds.
+    /// Queue time minus local monotonic time of arrival, in milliseconds, for each recent heartbeat.
     differences: VecDeque<i64>,
     clocks_differ: bool,
 }
 
 impl Node {
-    /// Creates a standby and locks `path`, the directory of the local copy.
+    /// Creates a standby, and locks the directory `path` with the local copy.
     pub fn new(
         log: Arc<dyn SharedLog>,
         path: &Path,
@@ -158,7 +153,7 @@ impl Node {
         &self.member.name
     }
 
-    /// Returns the current epoch, or 0 if no server has ever been active.
+    /// Returns 0 if no server has ever been active.
     pub fn epoch(&self) -> Epoch {
         self.tail.epoch
     }
@@ -171,7 +166,7 @@ impl Node {
         self.mirror.position.done
     }
 
-    /// Syncs the copy and saves its position. Does nothing if the directory contains no valid copy.
+    /// Syncs the copy and saves its position, unless the directory contains no valid copy.
     pub fn save(&mut self) -> io::Result<()> {
         match self.mirror.is_foreign || self.mirror.is_stale {
             true => Ok(()),
@@ -190,7 +185,7 @@ impl Node {
         };
         if !self.mirror.is_foreign && (self.is_new || tail.epoch != self.tail.epoch) {
             if !std::mem::replace(&mut self.is_new, true) {
-                // Read the last entry of the copy again, because the journal may have been replaced by another journal.
+                // The journal may have been replaced, so the last entry of the copy must be compared again.
                 return self.poll();
             }
             self.check_origin(&entries, &tail)?;
@@ -200,7 +195,7 @@ impl Node {
             }
             self.mirror.position.origin.journal = journal_of(&tail);
         }
-        // Overwrite the status "ended" from the previous run, because an ended server cannot be promoted.
+        // Replaces the status "ended" of the previous run, because an ended server cannot be promoted.
         if std::mem::replace(&mut self.is_new, false) && !self.mirror.is_foreign {
             self.member.report("standby", self.mirror.position.done);
         }
@@ -238,7 +233,6 @@ impl Node {
         self.claim()
     }
 
-    /// Reads the next entries, and adapts the number of entries in the next read.
     fn read(&mut self, from: Seq) -> io::Result<(Entries, Tail)> {
         let (sent, limit) = (Instant::now(), self.limit);
         self.last_read = sent;
@@ -252,7 +246,7 @@ impl Node {
         Ok((entries, tail))
     }
 
-    /// Updates the state of the active server. `has_entries` is `true` if the same read returned new entries.
+    /// Updates the state of the active server. `has_entries` means that the same read returned new entries.
     fn note_tail(&mut self, tail: Tail, has_entries: bool) {
         let is_same = tail.epoch == self.tail.epoch;
         if has_entries || !is_same || tail.beat != self.tail.beat {
@@ -279,9 +273,8 @@ impl Node {
         Ok(())
     }
 
-    /// Returns an error if the copy belongs to another journal, or if the journal lacks entries of the copy because
-    /// etcd was wiped or restored from a backup. `entries` start with the last entry of the copy, unless that entry was
-    /// purged.
+    /// Fails if the copy belongs to another journal, or if the journal lacks entries of the copy because etcd was wiped
+    /// or restored from a backup. `entries` start with the last entry of the copy, unless that entry was purged.
     fn check_origin(&self, entries: &Entries, tail: &Tail) -> io::Result<()> {
         let Mirror { position, is_stale, .. } = &self.mirror;
         let (origin, done, journal) = (&position.origin, position.done, journal_of(tail));
@@ -309,9 +302,8 @@ impl Node {
         ))
     }
 
-    /// Estimates the queue's time from a heartbeat. Heartbeats arrive late by varying amounts, so the largest
-    /// difference from the local clock is the most accurate. The wall clock is used only to warn about clocks that
-    /// differ.
+    /// Estimates the queue's time from a heartbeat. Heartbeats are late by varying amounts, so the largest difference
+    /// from the local clock is the most accurate. The wall clock only serves to warn about clocks that differ.
     fn compare_clocks(&mut self, theirs: u64) {
         if self.differences.len() == BEATS {
             self.differences.pop_front();
@@ -334,7 +326,7 @@ impl Node {
         }
     }
 
-    /// Returns the delay before the next poll. The delay is shorter when a claim may soon be possible.
+    /// Returns the delay before the next poll, which is shorter when a claim may soon be possible.
     pub fn pause(&self) -> Duration {
         if self.last_activity.elapsed() >= LEASE && self.tail.epoch > 0 {
             POLL / 5
@@ -343,7 +335,6 @@ impl Node {
         }
     }
 
-    /// Returns the position of the last known entry.
     fn end(&self) -> Seq {
         self.mirror.position.done.max(self.skipped)
     }
@@ -369,9 +360,9 @@ impl Node {
             return Ok(());
         }
         let (count, operations) = unfold(&head, operations);
-        // The copy can contain some of the merged entries already. Repeating file operations has no effect.
+        // The copy may contain some of the merged entries already, but file operations can be repeated.
         if seq > self.mirror.position.done + count {
-            // Earlier entries were purged, so a new copy is made.
+            // Entries that the copy lacks were purged, so a new copy is needed.
             if self.mirror.position.done > 0 {
                 log::warn!("journal: this copy is too old; it is made again from entry {seq}");
             }
@@ -443,15 +434,15 @@ impl Node {
         if is_foreign {
             log::info!("journal: empty; importing the binlog of {}", self.path.display());
             storage.ship_all()?;
-            // The import is complete, so the directory is a valid copy from now on.
+            // The import is complete, so the directory is now a valid copy.
             self.mirror.save_active(after + 1, origin)?;
         }
         Ok(Step::Active(active))
     }
 
-    /// Returns an error if the shared log lacks space for the binlog to import.
+    /// Fails if the shared log lacks space for the binlog to import.
     fn check_space(&self) -> io::Result<()> {
-        // Without permission to query the space, the import is attempted anyway.
+        // Without permission to query the space, try the import anyway.
         let Ok(space) = self.member.query_space() else { return Ok(()) };
         let (needed, free) = (self.mirror.size()?, space.for_segments().saturating_sub(space.used));
         if needed <= free {
@@ -465,7 +456,7 @@ impl Node {
         Err(io::Error::new(io::ErrorKind::StorageFull, problem))
     }
 
-    /// Frees space in a full shared log, which rejects claims.
+    /// Compacts a full shared log, which rejects claims.
     fn free_space(&mut self) -> io::Result<Step> {
         if self.compacted.is_some_and(|compacted| compacted.elapsed() < COMPACTION) {
             return Ok(Step::Standby(false));

@@ -14,8 +14,7 @@ use std::time::Duration;
 use crate::shared::lock_order::LeafMutex;
 use socket2::{SockRef, TcpKeepalive};
 
-/// The maximum number of forwarded connections. Excess connections are closed, because each connection uses two
-/// threads.
+/// The maximum number of forwarded connections, each of which uses two threads. Excess connections are closed.
 const MAX_CLIENTS: usize = 1000;
 
 const CONNECT: Duration = Duration::from_secs(1);
@@ -23,7 +22,7 @@ const CONNECT: Duration = Duration::from_secs(1);
 /// The time limit for receiving the first line of an HTTP request.
 const FIRST_LINE: Duration = Duration::from_secs(10);
 
-/// The stack size, in bytes, of a thread that only forwards bytes.
+/// The stack size, in bytes, of a forwarding thread.
 const STACK: usize = 64 * 1024;
 
 /// The protocol whose first request is inspected.
@@ -43,14 +42,13 @@ pub struct Relay {
 struct Shared {
     closed: AtomicBool,
     max_clients: usize,
-    /// The HTTP address of the local server.
     own: Option<SocketAddr>,
     state: LeafMutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The addresses of the active server, or empty if no other server is active.
+    /// The addresses of the active server. Empty if no other server is active.
     targets: Services,
     /// The client and server sockets of each connection, by connection ID.
     open: HashMap<u64, Vec<Arc<TcpStream>>>,
@@ -58,8 +56,8 @@ struct State {
 }
 
 impl Relay {
-    /// Starts a listener for each pair of protocol and address, and forwards at most `max_clients` connections.
-    /// Forwards HTTP requests about the state of the local server to `own`. An error contains the address.
+    /// Listens on each address for its protocol, and forwards at most `max_clients` connections. Forwards HTTP requests
+    /// about the state of the local server to `own`. An error contains the address.
     pub fn start(addresses: &[(String, String)], max_clients: usize, own: Option<SocketAddr>) -> io::Result<Relay> {
         let shared = Arc::new(Shared { max_clients: max_clients.min(MAX_CLIENTS), own, ..Shared::default() });
         let mut relay = Relay { shared: shared.clone(), listening: Vec::new() };
@@ -73,8 +71,8 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Sets the addresses of the active server. Closes all connections if the addresses have changed, because the old
-    /// server may be unreachable. With no addresses, new connections are rejected.
+    /// Sets the addresses of the active server. If they have changed, closes all connections, because the old server
+    /// may be unreachable. Without addresses, new connections are rejected.
     pub fn point_to(&self, targets: Services) {
         let mut state = self.shared.state.lock();
         if state.targets != targets {
@@ -126,7 +124,7 @@ impl Shared {
         }
     }
 
-    /// Forwards a connection in a new thread. Closes the connection if no server is active or the limit is reached.
+    /// Forwards a connection in a new thread, or closes the connection if the limit is reached or no server is active.
     fn accept(self: &Arc<Self>, client: Arc<TcpStream>, protocol: &str) {
         let mut state = self.state.lock();
         let target = state.targets.get(protocol).cloned();
@@ -177,8 +175,7 @@ impl Shared {
     }
 }
 
-/// Returns `true` if the first HTTP request is about the state of the local server. Leaves the bytes in the socket
-/// buffer.
+/// `true` if the first HTTP request is about the state of the local server. Leaves the bytes in the socket buffer.
 fn is_state_request(client: &TcpStream) -> bool {
     let mut bytes = [0; 64];
     let _ = client.set_read_timeout(Some(FIRST_LINE));
@@ -193,7 +190,7 @@ fn is_state_request(client: &TcpStream) -> bool {
             break OWN.iter().any(|own| path.strip_prefix(*own).is_some_and(|rest| matches!(rest, [] | [b'?', ..])));
         }
         seen = count;
-        // `peek` returns immediately while old bytes are unread.
+        // `peek` does not wait while old bytes are unread.
         std::thread::sleep(Duration::from_millis(5));
     };
     let _ = client.set_read_timeout(None);

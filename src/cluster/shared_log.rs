@@ -35,7 +35,6 @@ impl fmt::Display for Fail {
     }
 }
 
-/// The published state of the last writer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tail {
     /// The epoch of the last claim, or 0 if the log was never claimed.
@@ -56,7 +55,7 @@ pub struct SharedSpace {
     pub quota: u64,
 }
 
-/// The part of the quota that is reserved for deletes: one fifth.
+/// One fifth of the quota is reserved for deletes.
 const RESERVE: u64 = 5;
 
 impl SharedSpace {
@@ -82,14 +81,13 @@ pub trait SharedLog: Send + Sync {
     /// `known` is the epoch of the last writer. Only a claim proves where the log ends, because a read can return an
     /// older state.
     fn claim(&self, known: Epoch, after: Seq, note: &[u8], entry: &[u8]) -> Result<Epoch, Fail>;
-    /// Appends `entry` after position `after`, as the writer of `epoch`. Fails if the entry at `after` does not exist
-    /// yet, because concurrent appends can arrive out of order.
+    /// Appends `entry` after position `after`, as the writer of `epoch`. Fails if the entry at `after` is missing:
+    /// concurrent appends can arrive out of order.
     fn append(&self, epoch: Epoch, after: Seq, entry: &[u8]) -> Result<(), Fail>;
     /// Reads at most `limit` entries in order, starting at position `from`, and the state of the last writer. Omits
     /// purged entries. Can fail with `StorageFull` if the log is full.
     fn read(&self, from: Seq, limit: usize) -> io::Result<(Entries, Tail)>;
-    /// Returns the number of connections for lease renewal. With several connections, a hanging connection does not end
-    /// the lease.
+    /// Returns the number of connections for lease renewal. With several, a hanging connection does not end the lease.
     fn renewal_connections(&self) -> usize {
         1
     }
@@ -97,18 +95,16 @@ pub trait SharedLog: Send + Sync {
     /// time in milliseconds since 1970. Returns the name of the server that an operator wants to become active, or an
     /// empty name.
     fn renew(&self, connection: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail>;
-    /// Requests that the server named `node` become active.
     fn request_switch(&self, node: &[u8]) -> io::Result<()>;
     /// Publishes the status of the server named `node`, as words, and returns the previous status.
     fn publish(&self, node: &str, state: &str) -> io::Result<String>;
-    /// Returns the name and the published status of each server.
     fn nodes(&self) -> io::Result<Vec<(String, String)>>;
     fn retire(&self, node: &str) -> io::Result<()>;
     fn purge(&self, below: Seq) -> io::Result<()>;
     /// Replaces entries by a merged entry, as the writer of `epoch`.
     fn merge(&self, epoch: Epoch, merged: &Merged) -> Result<(), Fail>;
     fn space(&self) -> io::Result<SharedSpace>;
-    /// Releases the disk space of purged entries, and clears the alarm of a log that was full.
+    /// Frees the disk space of purged entries, and clears the out-of-space alarm.
     fn compact(&self) -> io::Result<()> {
         Ok(())
     }

@@ -18,8 +18,7 @@ use crate::shared::lease::{Lease, Moment};
 use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, MutexGuard, SHIPPING};
 use crate::shared::role::{RoleBoard, RoleFigures};
 
-/// The maximum size in bytes of the operations in an entry with several operations. In etcd, larger entries cost more
-/// per byte.
+/// The maximum size in bytes of an entry with several operations. In etcd, larger entries cost more per byte.
 const ENTRY: usize = 32 * 1024;
 
 /// The maximum number of file bytes in one operation. Keeps the request, in base64, below etcd's limit of 1.5 MiB.
@@ -41,7 +40,7 @@ pub const WINDOW: usize = 4;
 pub struct Shipper {
     log: Arc<dyn SharedLog>,
     lease: Arc<Lease>,
-    /// Encoded operations that do not belong to an entry yet.
+    /// Encoded operations that are not part of an entry yet.
     queue: LeafMutex<Vec<Vec<u8>>>,
     position: Mutex<Position, SHIPPING>,
     /// Notified when an entry has been accepted or the lease has ended.
@@ -59,7 +58,6 @@ struct Entry {
 /// The end of the shared log, and the entries to append.
 struct Position {
     head: Head,
-    /// The last entry that the shared log has confirmed.
     end: Seq,
     /// The writer and number of the entry at `end`, or `None` if that entry is the claim.
     last: Option<(u64, u64)>,
@@ -83,8 +81,8 @@ impl Position {
 }
 
 impl Shipper {
-    /// Creates the shipper of a server whose claim is the entry `end`. `created` maps each file name to the entry that
-    /// created the file.
+    /// Creates the shipper of a server whose claim is the entry `end`. `created` maps each file to the entry that
+    /// created it.
     pub fn new(
         log: Arc<dyn SharedLog>,
         lease: Arc<Lease>,
@@ -98,8 +96,7 @@ impl Shipper {
         Shipper { log, lease, queue: LeafMutex::default(), position, changed: Condvar::default(), board }
     }
 
-    /// Returns the position of the last confirmed entry, and the writer and number of the entry, unless the entry is
-    /// the claim.
+    /// Returns the position of the last confirmed entry, and its writer and number unless the entry is the claim.
     pub fn last(&self) -> (Seq, Option<(u64, u64)>) {
         let position = self.position.lock();
         (position.end, position.last)
@@ -127,8 +124,8 @@ impl Shipper {
         self.queue.lock().push(bytes);
     }
 
-    /// Waits until all operations queued before the call are in the shared log. An error means that the lease has
-    /// ended, and that the server must not send any reply.
+    /// Waits until all queued operations are in the shared log. An error means that the lease has ended, after which
+    /// the server must not send any reply.
     pub fn flush(&self) -> io::Result<()> {
         let mut position = self.position.lock();
         let (operations, kind) = (std::mem::take(&mut *self.queue.lock()), position.kind);
@@ -157,7 +154,7 @@ impl Shipper {
         self.ship(position)
     }
 
-    /// Waits until the shared log has confirmed all entries. While waiting, the thread also sends unsent entries.
+    /// Waits until the shared log has confirmed all entries, and meanwhile sends unsent entries.
     fn ship<'a>(&'a self, mut position: MutexGuard<'a, Position>) -> io::Result<()> {
         let goal = position.newest();
         loop {
@@ -212,7 +209,7 @@ impl Shipper {
                 Err(Fail::Full) => {}
             }
             let mut position = self.position.lock();
-            // Wait until the preceding entry is confirmed. After an error, wait for the retry interval.
+            // The preceding entry must be confirmed first. After an error, wait for the retry interval.
             if position.end < *seq && (is_next || position.end + 1 < *seq) {
                 self.changed.wait_until(&mut position, Instant::now() + RETRY);
             }
@@ -246,15 +243,15 @@ impl Shipper {
         self.changed.notify_all();
     }
 
-    /// Returns the head of the entry at `seq`, or `None` if the entry is missing or damaged.
+    /// Returns `None` if the entry is missing or damaged.
     fn find(&self, seq: Seq) -> Option<Head> {
         let (entries, _) = self.log.read(seq, 1).ok()?;
         let (found, entry) = entries.first()?;
         (*found == seq).then(|| Head::open(entry).map(|(head, _)| head)).flatten()
     }
 
-    /// Ends the lease after an error of the local disk. A server without a shared log keeps serving after a disk error.
-    /// In a cluster, the server must stop, because the shared log would lack changes.
+    /// Ends the lease after an error of the local disk. Without a shared log, a server survives such errors, but in a
+    /// cluster it must stop, because the shared log would lack changes.
     pub fn give_up(&self, error: &io::Error) {
         if !self.lease.is_over() {
             log::error!("journal: cannot write the local copy: {error}; this server stops being active");
@@ -286,8 +283,8 @@ impl ShippedFolder {
         ShippedFolder { folder, shipper }
     }
 
-    /// Appends all files in the directory to the shared log. The shared log must be empty, or contain only part of
-    /// these files from an interrupted attempt. Other servers cannot claim the log until the function returns.
+    /// Appends all files to the shared log, which must be empty or contain part of these files from an interrupted
+    /// import. Other servers cannot claim the log until this function returns.
     pub fn ship_all(&self) -> io::Result<()> {
         self.shipper.position.lock().kind = EntryKind::Import;
         self.ship_files()?;
@@ -425,7 +422,6 @@ mod tests {
     use super::*;
     use crate::shared::lock_order::REPORTING;
 
-    /// A disk on which each operation fails with the given kind of error.
     struct Broken(ErrorKind);
 
     impl Broken {
@@ -528,7 +524,7 @@ mod tests {
                 let folder = ShippedFolder::new(Arc::new(Broken(kind)), shipper.clone());
                 let file = ShippedFile { name: "segment.1".to_owned(), file: Arc::new(Broken(kind)), shipper };
                 assert!(operate(&folder, &file).is_err(), "{name}");
-                // Removing a missing file and running out of space are not fatal.
+                // These errors are not fatal.
                 let goes_on =
                     matches!((name, kind), ("create", ErrorKind::StorageFull) | ("remove", ErrorKind::NotFound));
                 assert_eq!(lease.is_over(), !goes_on, "{name} failed: {kind}");

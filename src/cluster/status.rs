@@ -37,7 +37,7 @@ pub fn command(arguments: &[String]) -> Result<String, String> {
     };
     let location = Location::parse(words[1])?;
     let log = Etcd::new(&location)?;
-    // If an etcd server fails, try the next server. Executing a command twice has no additional effect.
+    // Another etcd server may work. Executing a command twice has no additional effect.
     let mut done = task(&log);
     for _ in 1..location.endpoints.len() {
         if done.is_err() {
@@ -52,8 +52,8 @@ struct Report<'a> {
     role: &'a str,
     entry: Seq,
     address: &'a str,
-    /// Three times in milliseconds: the queue's time at the report, the age of a standby's copy, and the difference
-    /// between the queue's time and the server's clock.
+    /// In milliseconds: the queue's time at the report, the age of a standby's copy, and the lead of the server's clock
+    /// over the queue's time.
     time: u64,
     lag: u64,
     ahead: i64,
@@ -139,7 +139,7 @@ fn wait_for_heartbeat(log: &dyn SharedLog, patience: Duration) -> io::Result<(bo
     Ok((tail.beat != first.beat, tail))
 }
 
-/// Estimates the total size in bytes of the entries after `entry` up to `end`, by extrapolation from the first entries.
+/// Estimates the size in bytes of the entries after `entry` up to `end`, by extrapolation from the first entries.
 fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     if entry >= end {
         return Ok(0);
@@ -151,9 +151,8 @@ fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     Ok((bytes as u64).saturating_mul(end - entry) / (last - entry))
 }
 
-/// Waits until the copy of the server `node` contains all entries that existed at the time of the call, then requests
-/// the switch. The wait shortens the interruption of service. Returns an error if the server has ended, or does not
-/// catch up before `until`.
+/// Requests the switch once the copy of the server `node` contains all entries that exist now, which shortens the
+/// interruption of service. Fails if the server has ended, or does not catch up before `until`.
 fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
     let (_, tail) = log.read(Seq::MAX, 1)?;
     let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();
@@ -191,7 +190,6 @@ mod tests {
     use super::super::fake_log::{Faults, MemoryLog};
     use super::*;
 
-    /// Returns the status of a cluster whose active server renews its lease.
     fn alive_status(log: &MemoryLog) -> String {
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| status(log, Duration::from_secs(3600)).expect("memory"));
@@ -229,7 +227,7 @@ mod tests {
         promote("a").expect("it is active");
         assert!(log.read(1, 1).expect("memory").1.requested.is_empty());
         log.publish("b", "standby 12 10.0.0.2:11300").expect("memory");
-        // A server with the role `lost` may have entries that are not in the log.
+        // A `lost` server may have entries that are not in the log.
         assert!(promote("z").is_err());
         promote("b").expect("a server");
         assert_eq!(log.read(1, 1).expect("memory").1.requested, b"b");
@@ -268,7 +266,7 @@ mod tests {
         assert_eq!(refusal("b"), "b is 10 entries behind; ask again when it has caught up");
         assert_eq!(refusal("c"), "c has ended; start it first");
         assert!(log.read(1, 1).expect("memory").1.requested.is_empty());
-        // `promote` does not wait for entries appended after the call, because a busy queue never stops appending.
+        // `promote` ignores entries appended after the call, because a busy queue never stops appending.
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| promote(&log, "b", Instant::now() + Duration::from_secs(3600)));
             while !asked.is_finished() {

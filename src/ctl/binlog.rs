@@ -14,7 +14,7 @@ use super::prelude::*;
 use crate::binlog::{back_up, inspect, Folder, Inspection};
 use crate::engine::{Engine, Limits, State};
 
-/// The job states, with the names that the report uses.
+/// The names of the job states in the report.
 #[rustfmt::skip]
 const STATES: [(State, &str); 7] = [
     (State::Ready, "ready"), (State::Delayed, "delayed"), (State::Reserved, "leased"), (State::Buried, "buried"),
@@ -80,7 +80,7 @@ pub fn backup(call: &Call, out: &mut Out) -> Result<u8> {
     }
     let copy = Folder::new(to);
     back_up(&Folder::new(from), &copy).map_err(at(from))?;
-    // Makes the creation of the directory durable.
+    // Makes the new directory durable.
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(at(to))?;
     let found = inspect(&copy, &mut Engine::new(Limits::NONE)).map_err(at(to))?;

@@ -11,7 +11,7 @@ use super::jobs::{free_state, state_of};
 use super::prelude::*;
 use crate::engine::State;
 
-/// A delay in seconds that prevents workers from reserving a job, for example until the job is buried.
+/// A delay in seconds that keeps workers away from a job, for example until the job is buried.
 pub const MAX_DELAY: u32 = u32::MAX;
 
 const BATCH: usize = 100;
@@ -27,7 +27,7 @@ pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8> {
     confirm(&format!("Move {some}{state} jobs from {from} to {to}?"), call.has(&YES))?;
     let mut link = Link::open(call)?;
     let limit = limit.unwrap_or(u64::MAX);
-    // Moving jobs has no time limit, so the statistics are queried first, to detect a server that does not respond.
+    // Moving jobs has no time limit, so this query detects a server that does not respond.
     let stats = link.visible_tube(&from)?.ok_or_else(|| refusal(&format!("stats-tube {from}"), "NOT_FOUND"))?;
     let command = format!("move-tube {from} {to} {state} {}", limit.min(u32::MAX.into()));
     let reply = link.ask_within(&command, None)?;
@@ -35,7 +35,7 @@ pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8> {
         (_, Some(moved)) => moved,
         ("UNKNOWN_COMMAND", _) => {
             print_stderr("the server does not support move-tube: jobs are put again, with new IDs, ages and counts");
-            // Limits the loop to the jobs that existed initially, because an active producer could add jobs forever.
+            // Only the jobs that existed initially, because a producer could add jobs forever.
             let limit = limit.min(stats.number(&format!("current-jobs-{state}")));
             move_one_by_one(&mut link, &from, &to, &state, limit)?
         }
@@ -105,8 +105,7 @@ pub fn clear(call: &Call, out: &mut Out) -> Result<u8> {
     confirm(&format!("Delete the {} jobs of {}?", states.join(" and "), names.join(", ")), call.has(&YES))?;
     let mut link = Link::open(call)?;
     for name in &names {
-        // Deleting jobs has no time limit, so the statistics are queried first, to detect a server that does not
-        // respond.
+        // Deleting jobs has no time limit, so this query detects a server that does not respond.
         let stats = link.visible_tube(name)?.unwrap_or_default();
         let flushed = if all { flush(&mut link, name)? } else { None };
         let deleted = match flushed {
@@ -122,7 +121,7 @@ pub fn clear(call: &Call, out: &mut Out) -> Result<u8> {
     Ok(DONE)
 }
 
-/// Deletes all jobs of a tube with `flush-tube`. Returns `None` if the server does not support the command.
+/// Returns `None` if the server does not support `flush-tube`.
 fn flush(link: &mut Link, name: &str) -> Result<Option<u64>> {
     let command = format!("flush-tube {name}");
     let reply = link.ask_within(&command, None)?;
@@ -136,7 +135,7 @@ fn flush(link: &mut Link, name: &str) -> Result<Option<u64>> {
 fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &StatsReply) -> Result<u64> {
     let mut progress = ProgressBar::new("jobs deleted");
     let mut deleted = 0;
-    // Limits the loop to the jobs that existed initially, because an active producer could add jobs forever.
+    // Only the jobs that existed initially, because a producer could add jobs forever.
     let limit = states.iter().map(|state| stats.number(&format!("current-jobs-{state}"))).sum();
     link.use_tube(name)?;
     if states.iter().any(|state| state == "ready") {
@@ -150,12 +149,12 @@ fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &StatsRepl
             progress.update(deleted, None);
         }
     }
-    // Deletes the remaining jobs, including ready jobs of a paused tube, which cannot be reserved.
+    // The remaining jobs include ready jobs of a paused tube, which cannot be reserved.
     for state in states {
         while deleted < limit {
             let Some((id, _)) = link.peek_next(state)? else { break };
             let reply = link.ask(&format!("delete {id}"))?;
-            // The deletion fails if another client has reserved the job.
+            // Fails if another client has reserved the job.
             deleted += u64::from(reply.line == "DELETED");
             progress.update(deleted, None);
         }
@@ -163,7 +162,7 @@ fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &StatsRepl
     Ok(deleted)
 }
 
-/// Reserves up to `BATCH` jobs and deletes them. Returns the number of deleted jobs.
+/// Reserves and deletes up to `BATCH` jobs, and returns the number of deleted jobs.
 fn delete_batch(link: &mut Link) -> Result<u64> {
     link.send("reserve-with-timeout 0\r\n".repeat(BATCH).as_bytes())?;
     let mut deletes = String::new();

@@ -15,7 +15,6 @@ use crate::settings::options;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperandKind {
     Tube,
-    /// A tube name, followed by settings.
     Settings,
     Job,
     File,
@@ -52,7 +51,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Parses the arguments of a subcommand. Returns `None` if the user has requested help.
+    /// Returns `None` if the user has requested help.
     pub fn parse(row: &Subcommand, arguments: &[String]) -> Result<Option<Call>> {
         let mut parser = Options::new();
         for opt in row.options().into_iter().chain([&HELP]) {
@@ -100,7 +99,6 @@ impl Call {
         self.value(opt).map(|text| number(&format!("--{}", opt.long), &text, min, max)).transpose()
     }
 
-    /// Parses the value of an option as a 32-bit number, such as a priority or a number of seconds.
     pub fn short_number(&self, opt: &Flag) -> Result<Option<u32>> {
         Ok(self.number(opt, 0, u32::MAX.into())?.map(|number| number as u32))
     }
@@ -128,7 +126,7 @@ pub fn number(what: &str, text: &str, min: u64, max: u64) -> Result<u64> {
     options::number(text, min, max).map_err(|problem| Problem::usage(format!("{what}: {problem}")))
 }
 
-/// Returns the quoted form of a tube name. The input can be quoted or unquoted.
+/// Returns the quoted form of a name, which can be quoted already.
 pub fn tube(name: &str) -> Result<String> {
     let written = name::read(name.as_bytes());
     match name::is_legal(&written) {
@@ -137,8 +135,8 @@ pub fn tube(name: &str) -> Result<String> {
     }
 }
 
-/// Asks the user to confirm an irreversible operation, unless `is_confirmed` is `true`. Returns an error if the user
-/// declines or there is no terminal.
+/// Asks the user to confirm an irreversible operation, unless `is_confirmed` is `true`. Fails if the user declines or
+/// there is no terminal.
 pub fn confirm(question: &str, is_confirmed: bool) -> Result {
     if is_confirmed {
         return Ok(());

@@ -19,7 +19,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
         }
     };
     let script = script.replace("@OPTIONS@", &options).replace("@NAMES@", &names);
-    // The list of subcommands can contain `@SETTINGS@`, so settings are substituted last.
+    // Must be last, because the list of subcommands can contain `@SETTINGS@`.
     let script = script.replace("@SUBCOMMANDS@", &subcommands);
     let script = script.replace("@SETTINGS@", &SETTINGS.map(|word| format!("{word}:")).join(" "));
     out.line(script.trim_end()).map(|()| DONE)
@@ -29,7 +29,7 @@ fn options_of(row: &Subcommand) -> impl Iterator<Item = &'static Flag> {
     row.options().into_iter().chain([&HELP])
 }
 
-/// Returns the completion code for the operands of a subcommand, in bash, zsh and fish.
+/// Returns the code for the operands of a subcommand, for bash, zsh and fish.
 fn operands(row: &Subcommand) -> [&'static str; 3] {
     match row.takes {
         OperandKind::Tube => ["tubes", "'*:tube:_beanpole_tubes'", "-a '(__beanpole_tubes)'"],
@@ -46,7 +46,7 @@ fn operands(row: &Subcommand) -> [&'static str; 3] {
     }
 }
 
-/// Returns the completion code for the value of an option, in zsh and fish.
+/// Returns the code for the value of an option, for zsh and fish.
 fn value(opt: &Flag) -> [&'static str; 2] {
     match opt.long {
         "tube" => ["_beanpole_tubes", "-x -a '(__beanpole_tubes)'"],

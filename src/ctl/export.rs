@@ -43,7 +43,7 @@ impl Export<'_> {
         self.out.line(&tube_line(tube, |json| json.text("settings", settings.as_bytes())))
     }
 
-    /// Writes an idempotency key without a job. `left` is the remaining lifetime of the key in seconds.
+    /// Writes an idempotency key without a job. `left` is the rest of its lifetime in seconds.
     fn key(&mut self, tube: &str, key: &[u8], left: u64) -> Result {
         self.others.keys += 1;
         self.out.line(&tube_line(tube, |json| {
@@ -100,8 +100,8 @@ impl Export<'_> {
             return Ok(DONE);
         }
         print_stderr(&format!("the server counted {before} jobs before the export, and {after} after it"));
-        // If other clients add or delete jobs, the number of exported jobs is between the numbers of jobs before and
-        // after the export. A lower number means that jobs are missing.
+        // If other clients add or delete jobs, the number of exported jobs is between the numbers before and after the
+        // export. A lower number means that jobs are missing.
         Ok(if written >= before.min(after) { DONE } else { REFUSED })
     }
 
@@ -146,7 +146,7 @@ impl Export<'_> {
         Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
     }
 
-    /// Writes the lines of a binlog. Returns the number of expired jobs, which are omitted.
+    /// Writes the lines of a binlog, and returns the number of expired jobs, which it omits.
     fn objects_of_binlog(&mut self, engine: &Engine, now: Time) -> Result<u64> {
         for (name, pause) in engine.pauses().filter(|(_, pause)| pause.until > now) {
             let name = name::written(name);
@@ -194,7 +194,7 @@ fn seconds_until(time: Time, now: Time) -> u64 {
     time.nanos().saturating_sub(now.nanos()).div_ceil(1_000_000_000)
 }
 
-/// Converts a job of a binlog. A reserved job in a binlog has a lease, which survives a server restart.
+/// Converts a job of a binlog, where a reserved job has a lease that survives a server restart.
 fn job_line(job: &JobView, engine: &Engine, now: Time) -> Option<JobLine> {
     let stats = stats_job(job.id(), None, engine, now)?;
     let mut line = JobLine::of(&StatsReply::parse(&String::from_utf8_lossy(&stats)))?;

@@ -18,8 +18,7 @@ const MAX_REPORTS: u64 = 10;
 /// The maximum length of a line in bytes: a job body of 1 GiB, in base64 or escaped.
 const MAX_LINE: u64 = 6 << 30;
 
-/// The minimum lifetime, in seconds, of a job that waits to be buried. A shorter lifetime could expire before the job
-/// is buried.
+/// The minimum lifetime, in seconds, of a job to bury. With a shorter lifetime, it could expire first.
 const MIN_TTL: u64 = 60;
 
 /// The name of an unsupported idempotency key in the final report.
@@ -27,19 +26,19 @@ const KEPT_KEY: &str = "a key that outlives its job";
 
 enum Note {
     Use,
-    /// A `put`. Contains the line number and the action that follows.
+    /// A `put`, with the line number and the action that follows.
     Put(u64, After),
     Reserve,
-    /// The final command for a job with the maximum delay. Contains the job ID and the action.
+    /// The final command for a job with the maximum delay: the job ID and the action.
     Settle(u64, After),
 }
 
 #[derive(Clone, Copy)]
 enum After {
     Nothing,
-    /// Bury the job. Contains the priority, and for a dead letter, the index of the original tube in `origins`.
+    /// Bury the job, with the priority, and for a dead letter, the index of the original tube in `origins`.
     Bury(u32, Option<u32>),
-    /// Delete the job. Its idempotency key is retained.
+    /// Delete the job, but retain its idempotency key.
     Delete,
 }
 
@@ -50,9 +49,9 @@ struct Import<'a> {
     skip: u64,
     used: String,
     line: u64,
-    /// `true` if the server supports `reserve-job`, or `None` before the first test.
+    /// `None` until the server's support for `reserve-job` has been tested.
     can_bury: Option<bool>,
-    /// The kinds of job data that the server can store, or `None` before the first test.
+    /// The kinds of job data that the server can store. `None` until this has been tested.
     abilities: Option<Abilities>,
     /// The tube and the key of each dead letter that waits to be buried.
     unsettled_keys: BTreeSet<(String, String)>,
@@ -73,7 +72,6 @@ struct Results {
     known: u64,
     /// The number of schedules that replaced existing schedules with the same name.
     replaced: u64,
-    /// The number of jobs that had already expired.
     expired: u64,
     /// The number of values that the server could not store, by key.
     lost: BTreeMap<&'static str, u64>,
@@ -229,11 +227,11 @@ impl Import<'_> {
         match line.content {
             Content::Job(job) => self.add_job(&tube, job),
             Content::Key(tags) => self.add_key(&tube, &tags),
-            // With `--tube`, jobs go to another tube, to which the pause and the settings do not apply.
+            // A pause and settings do not apply to the other tube of `--tube`.
             Content::Pause(_) | Content::Settings(_) if self.into.is_some() => Ok(()),
             Content::Pause(seconds) => {
                 self.results.others.pauses += 1;
-                // Watching prevents the empty tube from being deleted, which would discard the pause.
+                // An empty tube is deleted with its pause, unless a client watches the tube.
                 let pause = format!("pause-tube {tube} {seconds}");
                 self.control(&[(format!("watch {tube}"), "WATCHING"), (pause, "PAUSED")]).map(drop)
             }
@@ -269,14 +267,14 @@ impl Import<'_> {
         Ok(true)
     }
 
-    /// Selects the tube for subsequent puts. Returns `false` if the server rejects the tube name.
+    /// Selects the tube for later puts. Returns `false` if the server rejects the name.
     fn use_tube(&mut self, tube: &str) -> Result<bool> {
         if tube == self.used {
             return Ok(true);
         }
         let command = format!("use {tube}");
         if name::is_foreign(tube) {
-            // Waits for the reply, because a rejected `use` would send the job to the previous tube.
+            // Wait for the reply, because after a rejected `use`, the job would go to the previous tube.
             if !self.control(&[(command, "USING")])? {
                 return Ok(false);
             }
@@ -307,7 +305,7 @@ impl Import<'_> {
         let has_origin = job.tags.dead_from().is_some() && self.abilities()?.has("export");
         let origin = job.tags.dead_from().filter(|_| has_origin).map(|name| self.origin(name));
         if origin.is_some() && !job.tags.key().is_empty() {
-            // Until the first dead letter is buried, a second dead letter with the same key would be a duplicate.
+            // Until this dead letter is buried, another one with the same key would be a duplicate.
             let key = (tube.to_owned(), job.tags.key().to_owned());
             if self.unsettled_keys.contains(&key) {
                 self.settle()?;
@@ -342,7 +340,7 @@ impl Import<'_> {
         self.settle_if_many()
     }
 
-    /// Returns the index of a tube in `origins`. Adds the tube if necessary.
+    /// Returns the index of a tube in `origins`, to which it is added if necessary.
     fn origin(&mut self, name: &str) -> u32 {
         let known = self.origins.iter().position(|other| other == name);
         known.unwrap_or_else(|| {
@@ -359,7 +357,7 @@ impl Import<'_> {
         Ok(self.abilities.unwrap_or_default())
     }
 
-    /// Returns `true` if the server supports `reserve-job`, which requires beanstalkd 1.12 or later.
+    /// `true` if the server supports `reserve-job`, as beanstalkd does since 1.12.
     fn can_bury(&mut self) -> Result<bool> {
         if self.can_bury.is_none() {
             self.finish()?;
@@ -376,7 +374,6 @@ impl Import<'_> {
         }
     }
 
-    /// Buries or deletes the jobs that were put with the maximum delay.
     fn settle(&mut self) -> Result {
         self.finish()?;
         self.unsettled_keys.clear();

@@ -13,13 +13,13 @@ use super::prelude::*;
 pub struct Input<'a> {
     name: &'a str,
     reader: BufReader<File>,
-    /// The size in bytes, or `None` if the input is not a regular file.
+    /// `None` if the input is not a regular file.
     size: Option<u64>,
     read: u64,
     progress: ProgressBar,
 }
 
-/// Calls `each` for each named file, or for stdin if `names` is empty.
+/// Calls `each` for each named file, or for stdin if there are no names.
 pub fn each_input(names: &[String], each: &mut dyn FnMut(Input) -> Result) -> Result {
     if names.is_empty() {
         return each(Input::of("stdin", io::stdin().as_fd().try_clone_to_owned().map(File::from))?);
@@ -41,8 +41,8 @@ impl Input<'_> {
         Ok(bytes)
     }
 
-    /// Reads the next line, including the line feed, up to `limit` bytes. Returns `false` at the end of the file.
-    /// `done` is the number of jobs for the progress bar.
+    /// Reads a line with its line feed, up to `limit` bytes. Returns `false` at the end. `done` is the number of jobs
+    /// for the progress bar.
     pub fn line(&mut self, line: &mut Vec<u8>, limit: u64, done: u64) -> Result<bool> {
         self.progress.update(done, self.size.map(|size| (self.read, size)));
         line.clear();
@@ -67,10 +67,10 @@ pub struct ProgressBar {
 }
 
 impl ProgressBar {
-    /// Creates a progress bar. `what` is the plural noun for the counted objects.
+    /// `what` is the plural noun for the counted objects.
     pub fn new(what: &'static str) -> ProgressBar {
         let now = Instant::now();
-        // A short operation ends before the first update and shows no progress bar.
+        // A short operation ends before the first update, and therefore shows no progress bar.
         ProgressBar {
             what,
             begun: now,
@@ -80,7 +80,7 @@ impl ProgressBar {
         }
     }
 
-    /// Updates the progress bar. `part` contains the completed amount and the total, or `None` if the total is unknown.
+    /// `part` contains the completed amount and the total, or `None` if the total is unknown.
     pub fn update(&mut self, count: u64, part: Option<(u64, u64)>) {
         let now = Instant::now();
         if !self.is_shown || now < self.next {

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use super::prelude::*;
 use crate::protocol::text::is_tube_name;
 
-/// The longest timeout that the protocol supports, in seconds.
 const LONGEST: u64 = u32::MAX as u64;
 
 const POLL: Duration = Duration::from_millis(500);
@@ -20,7 +19,7 @@ fn for_each_job(call: &Call, act: Act<u64>) -> Result<u8> {
     for_each(call, call.ids()?, act)
 }
 
-/// Calls `act` for each object. If the server rejects a command, prints the reason and continues with the next object.
+/// Calls `act` for each object. Prints the reason for a rejected command, and continues with the next object.
 pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8> {
     let mut link = Link::open(call)?;
     let mut code = DONE;
@@ -36,7 +35,7 @@ pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8> {
     Ok(code)
 }
 
-/// Returns the value of `--tube`, or `None` if job IDs were given. Exactly one of the two must be given.
+/// Returns the value of `--tube`, or `None` for job IDs. Fails unless exactly one of the two is given.
 fn tube_or_ids(call: &Call) -> Result<Option<String>> {
     match (call.value(&OF_TUBE), call.operands.is_empty()) {
         (Some(name), true) => Ok(Some(tube(&name)?)),
@@ -87,7 +86,7 @@ fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> R
     }))
 }
 
-/// Reserves and prints a job, then releases, deletes or buries the job. Releases the job after a failure to print.
+/// Prints the reserved job, then releases, deletes or buries it. Releases the job after a failure to print.
 pub fn reserve(call: &Call, out: &mut Out) -> Result<u8> {
     if call.has(&DELETE) && call.has(&BURY) {
         return Err(Problem::usage("--delete cannot be used with --bury"));
@@ -136,8 +135,8 @@ fn priority(link: &mut Link, id: u64) -> Result<u64> {
     Ok(link.query(&format!("stats-job {id}"))?.unwrap_or_default().number("pri"))
 }
 
-/// Reserves a job in any state, to bury or release the job. Returns the priority, which is queried after reserving: a
-/// client with only the `take` right may not see other jobs.
+/// Reserves a job in any state, and returns its priority. The priority is queried last, because a client with only the
+/// `take` right may not see other jobs.
 fn reserve_by_id(link: &mut Link, id: u64) -> Result<u64> {
     let command = format!("reserve-job {id}");
     let reply = link.ask(&command)?;
@@ -222,7 +221,7 @@ fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out)
     }
 }
 
-/// Waits until a group has no members, or only buried members.
+/// Waits until a group has no members except buried ones.
 fn wait_for_group(link: &mut Link, group: &str, until: Option<Instant>, out: &mut Out) -> Result<u8> {
     let command = format!("stats-group {group}");
     let mut progress = ProgressBar::new("jobs done");

@@ -29,7 +29,6 @@ pub struct Link {
 }
 
 impl ServerTarget {
-    /// Reads the server address and the identity from the options and the environment.
     pub fn of(call: &Call) -> Result<ServerTarget> {
         let server = ServerName::find(call.value(&SERVER).as_deref(), |name| std::env::var(name).ok())?;
         let timeout = call.number(&TIMEOUT, 0, 86_400)?.unwrap_or(5);
@@ -75,7 +74,6 @@ impl Link {
         ServerTarget::of(call)?.connect()
     }
 
-    /// Sends complete commands without reading the replies.
     pub fn send(&mut self, bytes: &[u8]) -> Result {
         self.client.send(bytes).map_err(|error| match error {
             ClientError::Io(error) => self.target.failed(&error),
@@ -87,7 +85,7 @@ impl Link {
         self.client.reply().map_err(|error| self.target.failed(&error))
     }
 
-    /// Sends one command, without a trailing CR LF, and returns the reply.
+    /// Sends a command without CR LF, and returns the reply.
     pub fn ask(&mut self, command: &str) -> Result<Reply> {
         self.send(format!("{command}\r\n").as_bytes())?;
         self.reply()
@@ -102,7 +100,7 @@ impl Link {
         Ok(reply)
     }
 
-    /// Sends one command. Returns an error unless the first word of the reply is `word`.
+    /// Sends a command. Fails unless the first word of the reply is `word`.
     pub fn expect(&mut self, command: &str, word: &str) -> Result<Reply> {
         let reply = self.ask(command)?;
         match first_word(&reply.line) == word {
@@ -115,7 +113,7 @@ impl Link {
         self.expect(&format!("use {name}"), "USING").map(drop)
     }
 
-    /// Watches only the given tubes, or `default` if `tubes` is empty.
+    /// Watches only the given tubes, or `default` if there are none.
     pub fn watch(&mut self, tubes: &[String]) -> Result {
         for name in tubes {
             self.expect(&format!("watch {name}"), "WATCHING")?;
@@ -126,20 +124,19 @@ impl Link {
         Ok(())
     }
 
-    /// Reserves a job from the watched tubes, waiting at most `wait` seconds. Returns `None` after a timeout.
+    /// Waits at most `wait` seconds for a job of the watched tubes. Returns `None` after a timeout.
     pub fn reserve(&mut self, wait: Option<u64>) -> Result<Option<IdAndBody>> {
         let command = wait.map_or("reserve".to_owned(), |seconds| format!("reserve-with-timeout {seconds}"));
         let reply = self.ask_within(&command, wait)?;
         job_of(&command, reply)
     }
 
-    /// Peeks at the next job in a state, in the used tube.
     pub fn peek_next(&mut self, state: &str) -> Result<Option<IdAndBody>> {
         let command = format!("peek-{state}");
         job_of(&command, self.ask(&command)?)
     }
 
-    /// Releases a reserved job. Returns `false` if the server has buried the job because no tries were left.
+    /// Returns `false` if the server has buried the job because no tries were left.
     pub fn release(&mut self, id: u64, pri: u64, delay: u64) -> Result<bool> {
         let command = format!("release {id} {pri} {delay}");
         let reply = self.ask(&command)?;
@@ -156,7 +153,7 @@ impl Link {
         stats_of(command, &reply)
     }
 
-    /// Queries statistics. Returns an error if the object does not exist.
+    /// Queries statistics. Fails if the object does not exist.
     pub fn existing(&mut self, command: &str) -> Result<StatsReply> {
         self.query(command)?.ok_or_else(|| refusal(command, "NOT_FOUND"))
     }
@@ -165,8 +162,8 @@ impl Link {
         self.existing(&format!("stats-tube {name}"))
     }
 
-    /// Queries the statistics of a tube. Returns empty statistics if the client may not see the tube, and `None` if the
-    /// tube does not exist.
+    /// Queries the statistics of a tube. Returns `None` if there is no such tube, and empty statistics for a hidden
+    /// tube.
     pub fn visible_tube(&mut self, name: &str) -> Result<Option<StatsReply>> {
         let command = format!("stats-tube {name}");
         let reply = self.ask(&command)?;
@@ -186,13 +183,12 @@ impl Link {
         Ok(order.into_iter().map(|index| std::mem::take(&mut tubes[index])).collect())
     }
 
-    /// Returns a handle that can close the connection from another thread.
     pub fn closer(&self) -> Result<Closer> {
         self.client.closer().map_err(|error| self.target.failed(&error))
     }
 }
 
-/// Parses the reply to a statistics command. Returns `None` if the object does not exist.
+/// Parses a reply with statistics. Returns `None` if the object does not exist.
 pub fn stats_of(command: &str, reply: &Reply) -> Result<Option<StatsReply>> {
     match first_word(&reply.line) {
         "OK" => Ok(Some(StatsReply::parse(&String::from_utf8_lossy(&reply.body)))),
@@ -201,7 +197,7 @@ pub fn stats_of(command: &str, reply: &Reply) -> Result<Option<StatsReply>> {
     }
 }
 
-/// Extracts the job from a reply. Returns `None` if no job was found.
+/// Returns `None` if the reply reports that there is no job.
 pub fn job_of(command: &str, reply: Reply) -> Result<Option<IdAndBody>> {
     match (reply.line.as_str(), reply.number("FOUND").or(reply.number("RESERVED"))) {
         (_, Some(id)) => Ok(Some((id, reply.body))),
@@ -249,10 +245,10 @@ pub const MAX_BATCH: usize = 512;
 /// The size in bytes at which a batch is sent.
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// A function that is called with each reply, and with the note for the command.
+/// A function that receives each reply with the note for its command.
 pub type OnReply<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result;
 
-/// The commands in flight. The caller stores a note with each command, to interpret the reply.
+/// Commands whose replies have not been read, each with a note for the caller, who must interpret the reply.
 #[derive(Debug)]
 pub struct Pipeline<T> {
     bytes: Vec<u8>,
@@ -271,7 +267,7 @@ impl<T> Pipeline<T> {
         &mut self.bytes
     }
 
-    /// If the batch is full, sends the batch and reads the replies to the previous batch.
+    /// If the batch is full, sends the batch and reads the replies to the previous one.
     pub fn send_full_batch(&mut self, link: &mut Link, each: OnReply<T>) -> Result {
         if self.bytes.len() < BATCH_BYTES && self.unsent.len() < MAX_BATCH {
             return Ok(());
@@ -279,7 +275,6 @@ impl<T> Pipeline<T> {
         self.push(link, each)
     }
 
-    /// Sends the remaining commands and reads all replies.
     pub fn finish(&mut self, link: &mut Link, each: OnReply<T>) -> Result {
         self.push(link, each)?;
         self.push(link, each)
@@ -299,7 +294,7 @@ impl<T> Pipeline<T> {
     }
 }
 
-/// Sends the command `verb OBJECT` for each object. Calls `on_reply` with the index of the object and the reply.
+/// Sends the command `verb OBJECT` for each object. Passes the index of the object and the reply to `on_reply`.
 pub fn ask_each(
     link: &mut Link,
     verb: &str,

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::prelude::*;
 use crate::engine::{push_moment, State};
 
-/// The columns of `connections`: the heading, and the key in the server's reply.
+/// The headings of `connections`, and the keys in the server's reply.
 #[rustfmt::skip]
 const CONNECTION_COLUMNS: [(&str, &str); 11] = [
     ("number", "number"), ("client", "client"), ("address", "address"), ("protocol", "protocol"), ("state", "state"),
@@ -48,7 +48,7 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8> {
 
 type Row<'a> = &'a dyn Fn(&JobLine, &str, &[u8]) -> Vec<String>;
 
-/// Lists the jobs in `scan`. `row` formats the table row from the job, the tube name and the body.
+/// Lists the jobs in `scan`. `row` formats a table row from a job, the tube name and the body.
 fn print<'a>(call: &Call, out: &'a mut Out, link: &mut Link, scan: &Scan, row: Row) -> Result<Listing<'a>> {
     let mut list = Listing::new(out, call.has(&JSON));
     scan.peek(link, &mut |job, tube, body| list.add(&|| job.line(tube, body), &|| row(job, tube, body)))?;
@@ -137,7 +137,7 @@ pub fn connections(call: &Call, out: &mut Out) -> Result<u8> {
     list.finish(&CONNECTION_COLUMNS.map(|(head, _)| head)).map(|()| DONE)
 }
 
-/// Calls `act` for each connection of the server, sorted by number. Stops after the page that reaches `limit`.
+/// Passes each connection, sorted by number, to `act`. Stops after the page that reaches `limit`.
 pub fn each_connection(link: &mut Link, limit: usize, act: &mut dyn FnMut(&StatsReply) -> Result) -> Result {
     let (mut above, mut count) = (0, 0);
     loop {

@@ -76,7 +76,7 @@ impl Subcommand {
     }
 }
 
-/// Runs the subcommand in the first argument. Returns the exit code, or `None` if there is no such subcommand.
+/// Runs the subcommand named by the first argument. Returns the exit code, or `None` if there is no such subcommand.
 pub fn run(arguments: &[String]) -> Option<u8> {
     let (first, rest) = arguments.split_first()?;
     let row = Subcommand::find(first)?;
@@ -94,7 +94,7 @@ pub fn run(arguments: &[String]) -> Option<u8> {
     })
 }
 
-/// Prints the message of a problem, unless the message is empty. Returns the exit code.
+/// Prints the message, if any, and returns the exit code.
 fn report(problem: &Problem) -> u8 {
     if !problem.text.is_empty() {
         print_stderr(&problem.text);

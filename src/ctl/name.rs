@@ -20,17 +20,16 @@ pub fn quoted(text: &[u8]) -> Option<Vec<u8>> {
     unquote(text).filter(|(_, rest)| rest.is_empty()).map(|(name, _)| name)
 }
 
-/// Converts a name, quoted or unquoted, to the quoted form. Malformed quotes become part of the name.
+/// Converts a name to the quoted form. Malformed quotes become part of the name.
 pub fn read(text: &[u8]) -> String {
     written(&quoted(text).unwrap_or_else(|| text.to_vec()))
 }
 
-/// Returns `true` for a quoted name, which requires a server with the extension `quote`.
+/// Quoted names require a server with the extension `quote`.
 pub fn is_foreign(written: &str) -> bool {
     written.starts_with('"')
 }
 
-/// Returns `true` if at least one protocol of the server allows the name.
 pub fn is_legal(written: &str) -> bool {
     is_any_name(&bytes(written))
 }

@@ -43,7 +43,7 @@ impl Out {
         self.file.flush().map_err(|error| Problem::output(&error))
     }
 
-    /// Writes a table. On a terminal, aligns the columns, and right-aligns numbers.
+    /// Writes a table. On a terminal, aligns the columns, with numbers on the right.
     pub fn table(&mut self, headings: &[&str], rows: &[Vec<String>]) -> Result {
         let escaped = |row: &Vec<String>| row.iter().map(|cell| on_one_line(cell.as_bytes())).collect();
         let rows = &rows.iter().map(escaped).collect::<Vec<Vec<String>>>();
@@ -83,7 +83,7 @@ impl Listing<'_> {
         Listing { out, is_json, rows: Vec::new() }
     }
 
-    /// Adds an object. `line` returns the JSON line, and `row` the table row.
+    /// `line` returns the JSON line, and `row` the table row.
     pub fn add(&mut self, line: &dyn Fn() -> String, row: &dyn Fn() -> Vec<String>) -> Result {
         if self.is_json {
             return self.out.line(&line());
@@ -101,16 +101,15 @@ impl Listing<'_> {
     }
 }
 
-/// Returns the indexes from 0 to `count`, sorted with `compare`. The function is not generic, because each instance of
-/// a sort adds 8 KB to the program.
+/// Returns the indexes below `count`, sorted with `compare`. Not generic, because each instance of a sort adds 8 KB.
 pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut places: Vec<usize> = (0..count).collect();
     places.sort_unstable_by(|left, right| compare(*left, *right));
     places
 }
 
-/// Converts bytes to text. Escapes control characters (except tabs and line feeds) and invalid UTF-8. Does not escape
-/// backslashes, so applying the function twice has no effect.
+/// Escapes control characters (except tabs and line feeds) and invalid UTF-8. Does not escape backslashes, so a second
+/// call has no effect.
 pub fn shown(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -132,7 +131,6 @@ pub fn on_one_line(bytes: &[u8]) -> String {
     shown(bytes).replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// Returns the start of a job body as a single line.
 pub fn excerpt(body: &[u8]) -> String {
     // A UTF-8 character has at most four bytes.
     let text = on_one_line(&body[..body.len().min(EXCERPT * 4)]);

@@ -7,7 +7,6 @@ use std::ops::Deref;
 
 use crate::settings::options::BAD_USAGE;
 
-/// The result of a subcommand, or of a part of a subcommand.
 pub type Result<T = (), E = Problem> = std::result::Result<T, E>;
 
 pub const DONE: u8 = 0;
@@ -20,14 +19,14 @@ pub const EMPTY: u8 = 2;
 
 pub const NO_CONNECTION: u8 = 3;
 
-/// An error. Boxed, to keep the return values of functions small.
+/// Boxed, to keep the results of functions small.
 #[derive(Debug)]
 pub struct Problem(Box<Reason>);
 
 #[derive(Debug)]
 pub struct Reason {
     pub code: u8,
-    /// A message of one line, or an empty string to print nothing.
+    /// A one-line message, or an empty string to print nothing.
     pub text: String,
 }
 
@@ -55,7 +54,7 @@ impl Problem {
         Problem::new(EMPTY, text.into())
     }
 
-    /// Converts an error of stdout. A closed pipe is not reported.
+    /// Converts an error of stdout. A closed pipe has no message.
     pub fn output(error: &io::Error) -> Problem {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Problem::new(DONE, String::new()),
@@ -67,7 +66,7 @@ impl Problem {
         Problem::refused(format!("{name}: {}", plain(error)))
     }
 
-    /// Converts an error of a connection. `server` is the server name, and `seconds` the timeout.
+    /// Converts an error of a connection to `server` with a timeout in `seconds`.
     pub fn connection(server: &str, error: &io::Error, seconds: Option<u64>) -> Problem {
         let text = match (error.kind(), seconds) {
             (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, Some(seconds)) => {
@@ -81,7 +80,7 @@ impl Problem {
     }
 }
 
-/// Returns the error message without the system error number.
+/// Removes the system error number from the message.
 pub fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

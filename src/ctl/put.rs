@@ -23,11 +23,10 @@ struct Put<'a> {
 
 struct Results<'a> {
     out: &'a mut Out,
-    /// `Some(true)` prints IDs as JSON, `Some(false)` as text, and `None` prints no IDs.
+    /// Prints IDs as JSON (`Some(true)`), as text (`Some(false)`), or not at all (`None`).
     ids: Option<bool>,
     what: &'static str,
     done: u64,
-    /// The number of jobs that already existed under the same key.
     known: u64,
     refused: u64,
 }
@@ -38,8 +37,8 @@ const TAGS: [(&Flag, &str); 8] = [
     (&EVERY, "every"),
 ];
 
-/// Returns the name and the text of each tag. Rejects values that contain more than one word, because a second word
-/// would change the meaning of the command.
+/// Returns the name and the text of each tag. Rejects values with several words, because a second word would change the
+/// meaning of the command.
 fn tags(call: &Call) -> Result<Vec<(&'static str, String)>> {
     let mut tags = Vec::new();
     for (opt, word) in TAGS {
@@ -62,8 +61,8 @@ fn tags(call: &Call) -> Result<Vec<(&'static str, String)>> {
     Ok(tags)
 }
 
-/// Returns `true` if the server supports a tag. Sends a `put` with a malformed tag, and a harmless command as the body.
-/// A server that does not support tags executes the body, and therefore sends a second reply.
+/// Tests whether the server supports a tag, with a malformed tag and a harmless command as the body. A server that does
+/// not support tags executes the body, and therefore sends a second reply.
 pub fn knows(link: &mut Link, word: &str) -> Result<bool> {
     const BODY: &str = "list-tube-used";
     const END: &str = "no-such-command";
@@ -94,7 +93,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     }
     let mut link = Link::open(call)?;
     for (word, _) in &tags {
-        // A server that does not support a tag would execute the job body as commands.
+        // Otherwise, the server would execute the job body as commands.
         if !knows(&mut link, word)? {
             return Err(Problem::refused(format!("the server does not support the tag {word}, which this requires")));
         }
@@ -142,7 +141,7 @@ impl Results<'_> {
         let number = self.done + self.refused + 1;
         match first_word(line) {
             "INSERTED" => self.done += 1,
-            // All following jobs would fail with the same error.
+            // The same error would occur for all following jobs.
             "DRAINING" | "OUT_OF_MEMORY" | "TUBE_FULL" => {
                 let problem = refusal("put", line);
                 let text = format!("{} {number}: {}; {} were put", self.what, problem.text, self.done);

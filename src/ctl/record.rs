@@ -14,7 +14,7 @@ pub struct JobLine {
     pub id: u64,
     pub state: State,
     pub pri: u32,
-    /// The remaining delay in seconds. For a periodic schedule, the time until the next run.
+    /// The remaining delay in seconds, or for a periodic schedule, the time until the next run.
     pub delay: u32,
     pub left: u32,
     /// The number of runs that a schedule has missed since the last run.
@@ -25,13 +25,13 @@ pub struct JobLine {
     pub tags: JobTags,
 }
 
-/// Converts a number to 32 bits. Larger numbers become the maximum.
+/// Larger numbers become the maximum of 32 bits.
 pub fn short(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 impl JobLine {
-    /// Converts the reply to `stats-job`. Returns `None` if the reply is invalid.
+    /// Returns `None` if the reply to `stats-job` is invalid.
     pub fn of(stats: &StatsReply) -> Option<JobLine> {
         let state = State::named(stats.text("state").as_bytes())?;
         Some(JobLine {
@@ -71,7 +71,7 @@ impl JobLine {
     }
 }
 
-/// The numbers of pauses, settings and retained keys in an export or import.
+/// The numbers of other objects in an export or import.
 #[derive(Default)]
 pub struct Others {
     pub pauses: u64,
@@ -90,7 +90,7 @@ impl Others {
     }
 }
 
-/// Formats a JSON line for a tube. `write` adds members after the tube name.
+/// `write` adds members after the tube name.
 pub fn tube_line(tube: &str, write: impl FnOnce(&mut Members)) -> String {
     json::object(|json| {
         json.bytes("tube", &name::bytes(tube));
@@ -108,7 +108,6 @@ pub struct ImportLine {
 pub enum Content {
     Job(ImportJob),
     Key(JobTags),
-    /// A pause of the tube, in seconds.
     Pause(u32),
     Settings(String),
 }

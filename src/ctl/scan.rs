@@ -12,13 +12,13 @@ use crate::engine::State;
 
 pub const STATE_COUNT: usize = State::LISTED.len();
 
-/// The tube for the empty job that determines the highest ID.
+/// The tube for the empty job that reveals the highest ID.
 const PROBE: &str = "beanpole-probe";
 
 /// The number of IDs per `list-jobs` request. Without `list-jobs`, eight times as many IDs are tried per batch.
 const PAGE: u64 = 1000;
 
-/// The number of additional IDs to try if the server rejects the job that would determine the highest ID.
+/// The number of additional IDs to try if the server rejects the job that would reveal the highest ID.
 const BEYOND: u64 = 1_000_000;
 
 #[derive(Clone, Debug)]
@@ -33,7 +33,6 @@ pub struct Wanted {
     pub tubes: Vec<String>,
     /// The states to search for, or empty for all states.
     pub states: Vec<State>,
-    /// The job ID after which the search starts.
     pub above: u64,
 }
 
@@ -42,7 +41,6 @@ pub type EachJob<'a> = &'a mut dyn FnMut(&JobLine, &str, &[u8]) -> Result;
 #[derive(Debug, Default)]
 pub struct Scan {
     pub jobs: Vec<Found>,
-    /// `true` if the server supports `list-jobs`.
     pub was_listed: bool,
     /// A message for each tube that the server refused to list.
     pub refused: Vec<String>,
@@ -52,13 +50,13 @@ pub struct Scan {
 pub enum ListOutcome {
     All,
     Unknown,
-    /// The server refused to list the tube. Contains the message.
+    /// The message of a server that refused to list the tube.
     Refused(String),
 }
 
 type OnPage<'a> = &'a mut dyn FnMut(&mut Link, &[u64]) -> Result;
 
-/// Lists the IDs of a tube's jobs in one state, above the ID `above`. Calls `act` for each page of IDs.
+/// Passes each page of IDs above `above` of a tube's jobs in one state to `act`.
 pub fn list_ids(link: &mut Link, (tube, state): (&str, State), mut above: u64, act: OnPage) -> Result<ListOutcome> {
     loop {
         let command = format!("list-jobs {tube} {} {above} {PAGE}", state.word());
@@ -94,7 +92,6 @@ impl Wanted {
         }
     }
 
-    /// Returns the number of matching jobs on the server, by state.
     pub fn count(&self, link: &mut Link) -> Result<[u64; STATE_COUNT]> {
         let mut counts = [0; STATE_COUNT];
         let mut add = |stats: &StatsReply| {
@@ -124,16 +121,16 @@ impl Scan {
         let id = |index: usize| scan.jobs[index].job.id;
         let order = in_order(scan.jobs.len(), &|left, right| id(left).cmp(&id(right)));
         scan.jobs = order.into_iter().map(|index| scan.jobs[index].clone()).collect();
-        // A job whose state changed during the scan may be listed twice.
+        // A job whose state changed during the scan may occur twice.
         scan.jobs.dedup_by_key(|found| found.job.id);
         Ok(scan)
     }
 
-    /// Searches with `list-jobs`. Returns `false` if the server does not support the command.
+    /// Returns `false` if the server does not support `list-jobs`.
     fn list(&mut self, link: &mut Link, wanted: &Wanted, counts: &[u64; STATE_COUNT]) -> Result<bool> {
         let (total, mut progress) = (counts.iter().sum(), ProgressBar::new("jobs found"));
-        // Servers without groups or schedules reject the states `held` and `scheduled`, and do not count jobs in these
-        // states. If all counts are 0, the tubes may be hidden from the client, so all states are queried.
+        // Servers without groups or schedules reject and do not count the states `held` and `scheduled`. If all counts
+        // are 0, the tubes may be hidden from the client, so all states are queried.
         let (is_zero, is_new) = (total == 0, |state: State| matches!(state, State::Held | State::Scheduled));
         let is_known = |state| !is_new(state) || is_zero || counts[state as usize] > 0;
         let is_wanted = |state: &State| wanted.has_state(*state) && is_known(*state);
@@ -158,7 +155,7 @@ impl Scan {
         Ok(true)
     }
 
-    /// Tries IDs in descending order, until the number of jobs that the server counts has been found.
+    /// Tries IDs in descending order, until all jobs that the server counts have been found.
     fn search(&mut self, link: &mut Link, wanted: &Wanted, total: u64) -> Result {
         self.jobs.clear();
         let begin = highest_id(link)?;
@@ -169,18 +166,17 @@ impl Scan {
             self.query(link, wanted, &ids)?;
             next = low;
             let found = self.jobs.len() as u64;
-            // The search ends when all jobs are found or all IDs are tried, so the progress is the larger of the two
-            // fractions.
+            // The search ends when all jobs are found or all IDs are tried, so the larger of the two fractions is the
+            // progress.
             let part = (found * 1000 / total.max(1)).max((begin - next) * 1000 / begin.max(1));
             progress.update(found, Some((part, 1000)));
         }
         Ok(())
     }
 
-    /// Queries the given job IDs and adds the matching jobs.
     pub fn query(&mut self, link: &mut Link, wanted: &Wanted, ids: &[u64]) -> Result {
         ask_each(link, "stats-job", &mut ids.iter().map(u64::to_string), &mut |_, reply| {
-            // The job has been moved to a tube that the client may not see.
+            // The job has been moved to a tube that is hidden from the client.
             if reply.line == "FORBIDDEN" {
                 return Ok(());
             }
@@ -196,7 +192,6 @@ impl Scan {
         })
     }
 
-    /// Calls `each` with every job that still exists, its tube and its body.
     pub fn peek(&self, link: &mut Link, each: EachJob) -> Result {
         let mut ids = self.jobs.iter().map(|found| found.job.id.to_string());
         ask_each(link, "peek", &mut ids, &mut |index, reply| match reply.number("FOUND") {
@@ -206,7 +201,6 @@ impl Scan {
     }
 }
 
-/// Returns an upper bound for the IDs of existing jobs.
 pub fn highest_id(link: &mut Link) -> Result<u64> {
     link.use_tube(PROBE)?;
     let reply = link.ask(&format!("put {} {MAX_DELAY} 1 0\r\n", u32::MAX))?;
@@ -218,7 +212,7 @@ pub fn highest_id(link: &mut Link) -> Result<u64> {
     if !["DRAINING", "OUT_OF_MEMORY"].contains(&reply.line.as_str()) {
         return Err(refusal("put", &reply.line));
     }
-    // Estimates the highest ID from the total number of jobs and from the next job of each tube.
+    // Estimated from the total number of jobs and from the next job of each tube.
     let mut highest = link.stats()?.number("total-jobs");
     for name in link.tubes()? {
         link.use_tube(&name)?;

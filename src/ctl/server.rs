@@ -21,7 +21,6 @@ const TLS: &str = "beanstalks://";
 pub enum ServerName {
     /// A host name or an address without brackets, and a port.
     Tcp(String, u16),
-    /// Like `Tcp`, but with TLS.
     Tls(String, u16),
     Unix(PathBuf),
 }
@@ -56,8 +55,7 @@ impl ServerName {
         }
     }
 
-    /// Returns the server named by the option or by the environment, or the default server. `variable` returns the
-    /// value of an environment variable.
+    /// Returns the server from the option, the environment, or the default. `variable` reads an environment variable.
     pub fn find(option: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<ServerName> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let in_variable = |problem: Problem, name: &str| Problem::usage(format!("{name}: {}", problem.text));
@@ -81,7 +79,7 @@ impl ServerName {
     }
 }
 
-/// The maximum token length that fits into an `auth` command, in bytes.
+/// The maximum length in bytes of a token in an `auth` command.
 const MAX_TOKEN: usize = 217;
 
 /// The default time limit for each step of a TLS handshake.
@@ -102,7 +100,7 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Returns the credentials from the command line, or an error if the connection to the server is not secure enough.
+    /// Fails if the connection to the server is not secure enough for the credentials.
     pub fn of(call: &Call, server: &ServerName) -> Result<Identity> {
         let is_tls = matches!(server, ServerName::Tls(..));
         let has_https = call.value(&TO_URL).is_some_and(|url| url.starts_with("https://"));

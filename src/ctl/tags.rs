@@ -47,7 +47,6 @@ const KEYS: [(&str, Value); 20] = [
     ("after-group", Value::Groups),
 ];
 
-/// Returns the names of all JSON members that [`JobTags::read`] reads.
 pub fn members() -> Vec<&'static str> {
     let encoded = KEYS.iter().filter_map(|(_, value)| match value {
         Value::Name(encoded) | Value::Text(encoded) => Some(*encoded),
@@ -67,7 +66,6 @@ pub struct JobTags(pub StatsReply);
 pub type Written = (String, Vec<&'static str>);
 
 impl JobTags {
-    /// Extracts the data from the reply to `stats-job`.
     pub fn of(all: &StatsReply) -> JobTags {
         let mut stats = StatsReply::default();
         for (key, value) in all.iter().filter(|(key, _)| KEYS.iter().any(|(known, _)| known == key)) {
@@ -99,12 +97,12 @@ impl JobTags {
         Ok(JobTags(stats))
     }
 
-    /// Returns the tube in which a dead letter originated, or `None` for other jobs.
+    /// Returns the tube in which a dead letter originated.
     pub fn dead_from(&self) -> Option<&str> {
         Some(self.0.text("dead-from")).filter(|name| !name.is_empty())
     }
 
-    /// Returns the tags that the server supports. Raises a remaining lifetime to at least `min_ttl` seconds.
+    /// Returns the tags that the server supports. A shorter remaining lifetime becomes `min_ttl` seconds.
     pub fn write_for(&self, can: &Abilities, min_ttl: u64) -> Written {
         let (mut tags, mut lost) = (String::new(), Vec::new());
         let mut add = |key: &'static str, tag: String, known: bool| match known {
@@ -151,7 +149,7 @@ impl JobTags {
             add("dead-from", String::new(), false);
         }
         for (key, tag) in [("group", "grp"), ("after-group", "aft")] {
-            // Without `:0`, the server would not hold the job if the group is still empty.
+            // Without `:0`, the server would not hold the job while the group is still empty.
             let written = |group: &str| match (tag, group.contains(':')) {
                 ("aft", false) => format!(" aft:{group}:0"),
                 _ => format!(" {tag}:{group}"),
@@ -170,18 +168,17 @@ impl JobTags {
     }
 }
 
-/// Returns `true` for a group name with an optional colon and number.
 fn is_group(text: &str) -> bool {
     let (name, count) = text.split_once(':').unwrap_or((text, "0"));
     is_tube_name(name.as_bytes()) && count.parse::<u32>().is_ok()
 }
 
-/// Returns the member `key`, or an error if the member is not a string.
+/// Fails if the member is not a string.
 pub fn text_of<'a>(object: &'a Object, key: &str) -> Result<Option<&'a str>, String> {
     object.text(key).map_err(|()| format!("{key}: must be a string"))
 }
 
-/// Returns the member `key`, or an error if the member is not a 32-bit number.
+/// Fails if the member is not a 32-bit number.
 pub fn number_of(object: &Object, key: &str) -> Result<Option<u32>, String> {
     let number = object.number(key).map_err(|()| format!("{key}: must be a whole number from 0 up"))?;
     number.map(|number| u32::try_from(number).map_err(|_| format!("{key}: {number} is too large"))).transpose()
@@ -197,7 +194,7 @@ pub fn bytes_of(object: &Object, key: &str, encoded: &str) -> Result<Option<Vec<
     }
 }
 
-/// Returns a JSON member, converted to the format of `stats-job`.
+/// Converts a JSON member to the format of `stats-job`.
 fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String>, String> {
     let valid = |is_valid: fn(&str) -> bool| match text_of(object, key)? {
         Some(text) if !is_valid(text) => Err(format!("{key}: invalid value: {}", text.escape_debug())),

@@ -46,7 +46,6 @@ impl Tail<'_> {
         Ok(DONE)
     }
 
-    /// Prints new jobs on a server without `list-jobs`.
     fn follow_ids(&mut self) -> Result<u8> {
         let mut next = highest_id(&mut self.link)? + 1;
         let mut known = self.link.stats()?.number("total-jobs");
@@ -71,7 +70,7 @@ impl Tail<'_> {
         }
     }
 
-    /// Prints the jobs with the given IDs. Returns the highest ID of an existing job.
+    /// Prints the jobs with the given IDs, and returns the highest ID of an existing job.
     fn show(&mut self, ids: &[u64]) -> Result<Option<u64>> {
         let Tail { call, out, link, wanted, left, .. } = self;
         let mut scan = Scan::default();
@@ -91,17 +90,16 @@ impl Tail<'_> {
     }
 }
 
-/// The highest known job IDs, by tube.
 #[derive(Default)]
 struct Tracks {
     first: u64,
     tubes: HashMap<String, Track>,
-    /// Tubes that the server has refused to list. Prevents repeated messages.
+    /// Tubes that the server has refused to list, to avoid repeated messages.
     refused: HashSet<String>,
 }
 
-/// The job IDs that were already seen in a tube. The states of a tube are listed one after the other, so a new job can
-/// have a smaller ID than a job that was already listed. Each poll therefore repeats the ID range of the previous poll.
+/// The known job IDs in a tube. The states of a tube are listed one after the other, so a new job can have a smaller ID
+/// than a job that was already listed. Each poll therefore repeats the ID range of the previous poll.
 struct Track {
     /// The highest ID in the poll before the last.
     above: u64,
@@ -129,8 +127,7 @@ impl Tracks {
         }
     }
 
-    /// Returns the sorted job IDs of a tube that are greater than `above`. Returns `None` if the server does not
-    /// support `list-jobs`.
+    /// Returns the sorted job IDs of a tube above `above`, or `None` if the server does not support `list-jobs`.
     fn list(&mut self, link: &mut Link, tube: &str, above: u64) -> Result<Option<Vec<u64>>> {
         let mut all = BTreeSet::new();
         for state in State::UNFINISHED {

@@ -7,7 +7,7 @@ use super::jobs::for_each;
 use super::prelude::*;
 use crate::protocol::beanstalk::read_settings;
 
-/// The columns of the tube table: the heading, and the key in the server's reply.
+/// The headings of the tube table, and the keys in the server's reply.
 #[rustfmt::skip]
 const COLUMNS: [(&str, &str); 9] = [
     ("tube", "name"), ("ready", "current-jobs-ready"), ("reserved", "current-jobs-reserved"),
@@ -58,7 +58,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8> {
     let names = if named.is_empty() { link.tubes()? } else { named };
     let (mut list, mut code) = (Listing::new(out, call.has(&JSON)), DONE);
     let refused = each_tube(&mut link, &names, &mut |name, stats| match stats {
-        // An automatically listed tube can disappear before the query.
+        // A tube that was listed automatically can disappear before the query.
         None if call.operands.is_empty() => Ok(()),
         None => {
             print_stderr(&format!("there is no tube {name}"));
@@ -78,8 +78,8 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8> {
 
 type OnTube<'a> = &'a mut dyn FnMut(&str, Option<StatsReply>) -> Result;
 
-/// Queries the given tubes. Calls `each` with the tube name and the statistics, or with `None` if the tube does not
-/// exist. Returns a message for each rejected query.
+/// Passes the name and the statistics of each tube to `each`, or `None` if there is no such tube. Returns a message for
+/// each rejected query.
 pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<String>> {
     let mut refused = Vec::new();
     ask_each(link, "stats-tube", &mut names.iter().cloned(), &mut |index, reply| {

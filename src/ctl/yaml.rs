@@ -6,17 +6,17 @@ use super::prelude::*;
 use crate::protocol::text;
 use crate::shared::json::{self, Members};
 
-/// The keys of text values. Such values can look like numbers.
+/// The keys of text values, which can look like numbers.
 #[rustfmt::skip]
 const TEXTS: [&str; 15] = [
     "version", "id", "hostname", "os", "platform", "settings", "last-error", "address", "client", "user", "watches",
     "progress", "reason", "body", "verdict",
 ];
 
-/// The keys whose values are names. These values may be quoted.
+/// The keys of values that are names, and may be quoted.
 const NAMES: [&str; 7] = ["name", "tube", "idempotency-key", "concurrency-key", "dead-from", "using", "job-tube"];
 
-/// Statistics as pairs of key and value, in the order of the server.
+/// Pairs of key and value, in the order of the server.
 #[derive(Clone, Default, Debug)]
 pub struct StatsReply(Vec<(String, String)>);
 
@@ -44,7 +44,7 @@ impl StatsReply {
         self.0.iter().find(|(found, _)| found == key).map_or("", |(_, value)| value)
     }
 
-    /// Returns a value as a number, or 0 if the value is not a number.
+    /// Returns 0 if the value is not a number.
     pub fn number(&self, key: &str) -> u64 {
         self.text(key).parse().unwrap_or(0)
     }
@@ -90,11 +90,10 @@ pub fn objects(text: &[u8]) -> Vec<StatsReply> {
 /// A retained idempotency key, as listed by `list-keys`.
 #[derive(Debug)]
 pub struct KeyItem {
-    /// The position of the key. The next page starts after this position.
+    /// The position of the key, after which the next page starts.
     pub number: u64,
     /// The remaining lifetime of the key in seconds.
     pub left: u64,
-    /// The tube name, quoted if necessary.
     pub tube: String,
     pub key: Vec<u8>,
 }

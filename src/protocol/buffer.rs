@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::text::past;
 use crate::engine::{BodyRef, COPY_MAX};
 
-/// The maximum size of a buffer, in bytes. A buffer is freed when all its bytes are sent, so without a limit, the
-/// buffer of a client that reads slowly could grow forever.
+/// The maximum size of a buffer, in bytes. A buffer is freed when all its bytes are sent, so the buffer of a client
+/// that reads slowly could otherwise grow forever.
 const CHUNK: usize = 256 * 1024;
 
 /// The initial size of a buffer in bytes, sufficient for most replies.
@@ -21,7 +21,7 @@ const REPLY: usize = 128;
 /// beyond [`CHUNK`].
 const SLACK: usize = 4 * 1024;
 
-/// The maximum length of a buffer that [`Output::append`] copies instead of moving, in bytes.
+/// The maximum length, in bytes, of a buffer that [`Output::append`] copies instead of moving.
 const MAX_COPIED: usize = 4 * 1024;
 
 #[derive(Debug)]
@@ -42,14 +42,14 @@ impl Chunk {
     }
 }
 
-/// A queue of bytes to send to a client. When all bytes are sent, the queue keeps one empty buffer for reuse.
+/// A queue of bytes to send to a client. Keeps one empty buffer for reuse.
 #[derive(Debug, Default)]
 pub struct Output {
     chunks: VecDeque<Chunk>,
     /// The number of bytes at the start of the first chunk that have been sent.
     sent: usize,
-    /// The sums over all chunks except the last, which can still grow. The sums are cached because the length of the
-    /// queue is needed for every reply.
+    /// The sums over all chunks except the last, which can still grow. Cached, because every reply needs the length of
+    /// the queue.
     settled: Sums,
 }
 
@@ -107,7 +107,7 @@ impl Output {
         self.len() == 0
     }
 
-    /// Returns a buffer for appending short replies. Adds a buffer if the last chunk is a full buffer or a shared body.
+    /// Returns a buffer for short replies. Adds a buffer if the last chunk is a full buffer or a shared body.
     pub fn text(&mut self) -> &mut Vec<u8> {
         if !matches!(self.chunks.back(), Some(Chunk::Bytes(bytes)) if bytes.len() < CHUNK - SLACK) {
             self.add_buffer();
@@ -120,13 +120,12 @@ impl Output {
 
     #[cold]
     fn add_buffer(&mut self) {
-        // A full buffer suggests that more replies follow. Doubling a new buffer repeatedly could leave half of the
-        // buffer unused.
+        // A full buffer suggests that more replies follow. Doubling a new buffer repeatedly could leave half of it
+        // unused.
         let size = if matches!(self.chunks.back(), Some(Chunk::Bytes(_))) { CHUNK } else { REPLY };
         self.push(Chunk::Bytes(Vec::with_capacity(size)));
     }
 
-    /// Appends a job's body. Copies a small body, and shares a large body with the job.
     pub fn body(&mut self, body: BodyRef) {
         match body {
             BodyRef::Small(bytes) => self.text().extend_from_slice(bytes),
@@ -134,7 +133,7 @@ impl Output {
         }
     }
 
-    /// Appends the bytes of `body` in the range `part`. Panics if the range exceeds the body.
+    /// Appends a range of `body`. Panics if the range exceeds the body.
     #[expect(clippy::indexing_slicing, reason = "the range is within the body")]
     pub fn part(&mut self, body: BodyRef, part: Range<usize>) {
         match body {
@@ -143,7 +142,7 @@ impl Output {
         }
     }
 
-    /// Moves all bytes of `other` to the end of `self`. Panics if a part of `other` has been sent.
+    /// Moves all bytes of `other` to the end. Panics if a part of `other` has been sent.
     pub fn append(&mut self, other: &mut Output) {
         if self.is_empty() && other.sent == 0 {
             std::mem::swap(self, other);
@@ -215,7 +214,6 @@ impl Output {
         self.sums().capacity
     }
 
-    /// Returns the number of queued bytes that are shared with jobs.
     pub fn shared(&self) -> usize {
         self.sums().shared
     }

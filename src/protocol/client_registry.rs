@@ -23,19 +23,17 @@ pub struct ClientInfo {
     pub last_exception: Option<JobId>,
 }
 
-/// The entries of clients, indexed by client ID. Beanstalk clients have an entry only if they are named or
-/// authenticated.
+/// Clients by client ID. Beanstalk clients have an entry only if they are named or authenticated.
 #[derive(Debug, Default)]
 pub struct ClientRegistry {
     clients: Vec<Option<Box<ClientInfo>>>,
     counts: [usize; Wire::ALL.len()],
-    /// The total number of HTTP connections since the server started.
     http_total: u64,
     exceptions: bool,
 }
 
 impl ClientRegistry {
-    /// Returns an empty registry. `exceptions` is the initial value of [`ClientInfo::exceptions`].
+    /// `exceptions` is the initial value of [`ClientInfo::exceptions`].
     pub fn new(exceptions: bool) -> ClientRegistry {
         ClientRegistry { exceptions, ..ClientRegistry::default() }
     }
@@ -48,14 +46,13 @@ impl ClientRegistry {
         }
     }
 
-    /// Sets the client name that other clients see.
     pub fn name(&mut self, client: ClientId, name: &[u8]) {
         if let Some(info) = self.add(client, Wire::Beanstalk, Box::default()) {
             info.name = name.into();
         }
     }
 
-    /// Stores the name in the access file that identifies the client, or `None` if the client is not authenticated.
+    /// `user` is the client's name in the access file, or `None` if the client is not authenticated.
     pub fn identify(&mut self, client: ClientId, user: Option<&str>) {
         if user.is_some() || self.get(client).is_some() {
             if let Some(info) = self.add(client, Wire::Beanstalk, Box::default()) {

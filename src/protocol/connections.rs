@@ -9,7 +9,6 @@ use super::{ClientRegistry, Context, Output, Peers, Wire};
 use crate::access::ClientAccess;
 use crate::engine::{ClientHandle, ClientStats, Engine, Progress, Time};
 
-/// A numeric statistic of a connection: the key, and a function that returns the value.
 pub type ConnectionFigure = (&'static str, fn(&ClientStats, Time) -> u64);
 
 /// The statistics by which lists of connections can be sorted.
@@ -22,7 +21,7 @@ pub const CONNECTION_FIGURES: [ConnectionFigure; 6] = [
     ("job-age", |it, now| it.job.map_or(0, |job| job.taken_for(now).secs())),
 ];
 
-/// The data about connections that is not stored in the engine.
+/// The data about connections that the engine does not store.
 pub struct Connections<'a> {
     registry: &'a ClientRegistry,
     peers: &'a dyn Peers,
@@ -38,7 +37,7 @@ pub struct ConnectionPage {
 }
 
 impl ConnectionPage {
-    /// Starts a list of at most `limit` connections whose numbers exceed `above`. Entries are appended to `list`.
+    /// Lists at most `limit` connections whose numbers exceed `above`. Appends the entries to `list`.
     pub fn new(above: u32, limit: usize, list: Output) -> ConnectionPage {
         let after = Mark { value: 0, name: above.to_be_bytes().into() };
         let page = SortedPage::new(Order { figure: None, descending: false }, Some(after).filter(|_| above > 0), limit);
@@ -51,7 +50,7 @@ impl ConnectionPage {
 }
 
 /// Continues a search at the client ID `from`, and updates `from`. Adds the connections that the requesting client may
-/// view, if `admits` returns `true` for the empty text or for at least one text value of the connection.
+/// view, if `admits` accepts the empty text or a text value of the connection.
 pub fn offer_connections(
     page: &mut SortedPage<ClientHandle>,
     from: &mut u32,
@@ -77,7 +76,6 @@ impl<'a> Connections<'a> {
         Connections { registry, peers: *peers, access: access.as_deref(), now: *now }
     }
 
-    /// Returns `true` if `admits` accepts at least one text value of the connection.
     fn has_text(&self, engine: &Engine, it: &ClientStats, admits: impl Fn(&[u8]) -> bool) -> bool {
         let mut found = false;
         self.show(engine, it, |_, value| {
@@ -89,8 +87,8 @@ impl<'a> Connections<'a> {
         found
     }
 
-    /// Returns `true` if the requesting client may view the connection, which requires the right to view a tube that
-    /// the connection uses, watches, or has reserved a job from. HTTP connections are always hidden.
+    /// `true` if the requesting client may view the connection, which requires the right to view a tube that the
+    /// connection uses, watches, or has reserved a job from. HTTP connections are always hidden.
     fn shows(&self, engine: &Engine, it: &ClientStats) -> bool {
         let tubes = it.used.into_iter().chain(it.watched.iter().copied());
         let mut tubes = tubes.chain(it.job.map(|job| engine.tube_of(&job)));
@@ -110,8 +108,7 @@ impl<'a> Connections<'a> {
         }
     }
 
-    /// Passes the key and value of each statistic to `show`. Omits tubes that the requesting client may not view, and
-    /// the jobs of such tubes.
+    /// Passes each statistic to `show`, except the tubes that the requesting client may not view, and their jobs.
     pub fn show(&self, engine: &Engine, it: &ClientStats, mut show: impl FnMut(&'static str, FigureValue)) {
         use FigureValue::{Name, Number, Text, Word};
         let info = self.registry.get(it.client);

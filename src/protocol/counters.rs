@@ -5,8 +5,8 @@
 use super::{beanstalk, gearman, http, workq, Wire};
 use crate::access::Need;
 
-/// Identifies a command of any protocol. IDs number the rows of all command tables: beanstalk commands, Gearman
-/// packets, Gearman text commands, Workq commands, and HTTP routes, in this order.
+/// A command of any protocol. IDs number the rows of all tables: beanstalk commands, Gearman packets, Gearman text
+/// commands, Workq commands, and HTTP routes, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommandId(u8);
 
@@ -21,10 +21,10 @@ const _: () = assert!(ALL <= 256);
 pub struct CommandInfo {
     pub wire: Wire,
     pub name: &'static str,
-    /// The second word of the name of a Workq command, or an empty string.
+    /// The second word of a Workq command, or an empty string.
     pub object: &'static str,
     pub need: Need,
-    /// `false` if only servers send the command, as for some Gearman packets.
+    /// `false` for Gearman packets that only servers send.
     pub is_request: bool,
 }
 
@@ -33,12 +33,12 @@ impl CommandId {
         CommandId(name as u8)
     }
 
-    /// Returns the ID of the Gearman packet at `index` in the packet table.
+    /// Returns the ID of the row `index` of the packet table.
     pub const fn packet(index: usize) -> CommandId {
         CommandId((PACKETS + index) as u8)
     }
 
-    /// Returns the ID of the Gearman text command at `index` in the text command table.
+    /// Returns the ID of the row `index` of the text command table.
     pub const fn text(index: usize) -> CommandId {
         CommandId((TEXTS + index) as u8)
     }

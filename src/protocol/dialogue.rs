@@ -12,7 +12,7 @@ use super::{
 };
 use crate::engine::{ClientId, Engine, Event, LongCommand, NoJob, ReservePolicy};
 
-/// The maximum number of bytes by which the binlog records of a request exceed the request's size in memory.
+/// The maximum number of bytes by which a request's binlog records exceed its size in memory.
 const RECORD_OVERHEAD: u64 = MAX_QUOTED_NAME as u64 + 100;
 
 /// The decoder of a connection. Large decoders are boxed to keep idle beanstalk connections small.
@@ -100,7 +100,7 @@ impl Dialogue {
         }
     }
 
-    /// Removes the next request from the front of `bytes`. Returns `None` if the request is incomplete.
+    /// Removes the next request from `bytes`. Returns `None` if the request is incomplete.
     pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.next(bytes, limits).map(|it| Request::new(it, Command::Beanstalk)),
@@ -114,8 +114,8 @@ impl Dialogue {
         }
     }
 
-    /// Like [`Dialogue::next`], but only decodes the most frequent requests. The body of a request can remain in
-    /// `bytes`, until [`Request::own`] copies the body.
+    /// Like [`Dialogue::next`], but only decodes frequent requests. A body can stay in `bytes` until [`Request::own`]
+    /// copies it.
     pub fn next_plain(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         match self {
             Dialogue::Beanstalk(decoder) => {
@@ -125,8 +125,8 @@ impl Dialogue {
         }
     }
 
-    /// Returns the buffer for the rest of an incomplete body, so the server can read from the socket into the body.
-    /// Allocates at most `room` bytes.
+    /// Returns the buffer for the rest of an incomplete body, into which the server can read. Allocates at most `room`
+    /// bytes.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         match self {
             Dialogue::Http(decoder) => decoder.gap(room),
@@ -134,7 +134,7 @@ impl Dialogue {
         }
     }
 
-    /// Records that the server has read `count` bytes into the buffer returned by [`Dialogue::gap`].
+    /// Records that the server has read `count` bytes into the buffer from [`Dialogue::gap`].
     pub fn filled(&mut self, count: usize) {
         if let Some(upload) = self.upload() {
             upload.filled(count);
@@ -145,12 +145,11 @@ impl Dialogue {
         for_each_protocol!(self, Dialogue, decoder => decoder.upload())
     }
 
-    /// Returns `true` if the decoder is storing an incomplete body.
     pub fn is_uploading(&mut self) -> bool {
         self.upload().is_some()
     }
 
-    /// Returns the number of HTTP requests received, and `true` if a body is incomplete, or `None` for other protocols.
+    /// Returns the number of HTTP requests, and `true` if a body is incomplete. `None` for other protocols.
     pub fn progress(&self) -> Option<(u64, bool)> {
         match self {
             Dialogue::Http(decoder) => Some(decoder.progress()),
@@ -167,7 +166,7 @@ impl Dialogue {
         }
     }
 
-    /// Executes a request, or refuses the request if the client does not have permission. Appends the reply.
+    /// Executes a request, or refuses the request if the client lacks permission. Appends the reply.
     pub fn execute(&mut self, mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
         if context.access.is_some() && request.stage != Stage::Begun {
             match request.check(context) {
@@ -194,7 +193,7 @@ impl Dialogue {
         }
     }
 
-    /// Returns `true` if the protocol allows messages to the client that are not replies.
+    /// `true` if the protocol allows messages to the client that are not replies.
     pub fn receives_unsolicited(&self) -> bool {
         matches!(self, Dialogue::Gearman(_))
     }
@@ -215,12 +214,12 @@ impl Request {
         decision
     }
 
-    /// Returns `true` if the permission check or the execution has begun.
+    /// `true` if the permission check or the execution has begun.
     pub fn has_begun(&self) -> bool {
         self.stage != Stage::New
     }
 
-    /// Returns the rest of an operation, if the operation must be completed even after the client has disconnected.
+    /// Returns the rest of an operation that must be completed even after the client has disconnected.
     pub fn into_operation(self) -> Option<LongCommand> {
         if self.stage != Stage::Begun {
             return None;
@@ -235,7 +234,7 @@ impl Request {
         }
     }
 
-    /// Returns the maximum size of the request's binlog records in bytes, or 0 if the request writes no records.
+    /// Returns the maximum size of the request's binlog records in bytes, or 0 if there are none.
     pub fn log_size(&self) -> u64 {
         if for_each_protocol!(&self.command, Command, it => it.is_logged()) {
             self.footprint() + RECORD_OVERHEAD
@@ -244,8 +243,8 @@ impl Request {
         }
     }
 
-    /// Returns the size in bytes of the binlog records for a job that exists only in memory, and that this request
-    /// makes durable by submitting the same job again. Returns 0 for all other requests.
+    /// Returns the size in bytes of the binlog records for a job in memory that this request makes durable by
+    /// submitting the job again. Returns 0 for all other requests.
     pub fn adoption_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
         if let Command::Gearman(gearman::Command::Submit(job)) = &self.command {
             return if job.background { engine.adoption_of(&job.function, &job.unique, job.body.len()) } else { 0 };
@@ -258,7 +257,6 @@ impl Request {
         size_of::<Request>() as u64 + for_each_protocol!(&self.command, Command, it => it.footprint())
     }
 
-    /// Returns the fields for the command log, or no fields if the request was logged when its execution began.
     pub fn log_subject(&self) -> LogSubject {
         match self.has_begun() {
             true => LogSubject::default(),
@@ -292,8 +290,8 @@ pub fn end_wait(context: &mut Context, out: &mut Output) -> bool {
     waited
 }
 
-/// Sends an event to the client. If the client's protocol has no message for the event, returns `false`, and a waiting
-/// client continues to wait.
+/// Sends an event to the client. Returns `false` if the protocol has no message for the event. A waiting client then
+/// continues to wait.
 pub fn notify(
     event: &Event,
     engine: &Engine,
@@ -305,7 +303,7 @@ pub fn notify(
     match registry.get_mut(event.client()) {
         Some(info) if info.wire == Wire::Gearman => gearman::notify(event, info, host, out),
         Some(info) if info.wire == Wire::Workq => workq::notify(event, engine, info, out),
-        // HTTP clients need no events: they reserve a job only to bury the job immediately.
+        // HTTP clients need no events: they reserve a job only to bury it immediately.
         Some(info) if info.wire == Wire::Http => {}
         _ => beanstalk::notify(event, engine, out),
     }

@@ -17,30 +17,29 @@ pub enum Subject<'a> {
     /// Any number of tube names, separated by spaces.
     Tubes(&'a [u8]),
     TwoTubes(&'a [u8], &'a [u8]),
-    /// A job, or `None` if the command's argument does not identify a job.
+    /// A job, or `None` if the argument does not identify a job.
     Job(Option<JobId>),
     Jobs(&'a [JobId]),
     /// A job, and another tube that the command affects.
     JobAndTube(JobId, &'a [u8]),
 }
 
-/// The result of a permission check, or `None` if the check has reached the work limit and must be continued later.
+/// The result of a permission check, or `None` if the check must continue after reaching the work limit.
 pub type Decision = Option<Result<(), Denied>>;
 
 /// The number of bytes in names that are checked per engine step.
 const NAME_BYTES_PER_STEP: usize = 16;
 
-/// Returns the protocol, the name and the required rights of each command whose name equals `command`, ignoring case.
+/// Returns the protocol, the name and the required rights of each command named `command`, ignoring case.
 pub fn needs(command: &str) -> Vec<(&'static str, String, Need)> {
     let others = CommandId::all().map(CommandId::entry).filter(|entry| entry.is_request && entry.wire != Wire::Http);
     let others = others.map(|it| (it.wire.name(), format!("{} {}", it.name, it.object).trim_end().to_owned(), it.need));
-    // The name of an HTTP command consists of the method and the path.
+    // An HTTP command is named by its method and path.
     let routes = http::ROUTES.iter().map(|row| (Wire::Http.name(), row.name(), row.need));
     others.chain(routes).filter(|(_, name, _)| name.eq_ignore_ascii_case(command.trim())).collect()
 }
 
-/// Checks whether the client may execute a command. Continues at position `from` in the names or jobs, and
-/// updates `from`.
+/// Checks whether the client may execute a command. Continues at `from` in the names or jobs, and updates `from`.
 pub fn check(
     command: &impl ProtocolCommand,
     id: Option<CommandId>,
@@ -52,7 +51,7 @@ pub fn check(
     if access.rights().is_none() {
         return Some(if command.allows_anonymous() { Ok(()) } else { Err(Denied::Unknown) });
     }
-    // Adding a job to a group requires the right to put jobs into the tube with the group's name.
+    // Adding a job to a group requires the right to put jobs into the tube with the same name.
     let mut groups = command.tags().into_iter().flat_map(|tags| &tags.options.groups);
     if let Err(denied) = groups.try_for_each(|tag| access.check(Need::PUT_NAMED, Some(&tag.name.text()))) {
         return Some(Err(denied));
@@ -75,7 +74,7 @@ pub fn check(
     Some(made)
 }
 
-/// Checks the right to one job. If the job does not exist, the right to any tube is sufficient.
+/// Checks the right to one job. For a job that does not exist, the right to any tube is sufficient.
 fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access: &ClientAccess) -> Result<(), Denied> {
     let Some(job) = id.and_then(|id| engine.any_job(id)) else {
         let anywhere = |rights| access.check(Need::any_of(rights, Scope::AnyTube), None);
@@ -91,7 +90,7 @@ fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access:
     }
 }
 
-/// Checks the jobs from index `from`, and updates `from`. If permission for one job is missing, denies the command.
+/// Checks the jobs from index `from`, and updates `from`. Denies the command if permission for one job is missing.
 fn jobs(
     need: Need,
     ids: &[JobId],
@@ -113,15 +112,15 @@ fn jobs(
     Some(Ok(()))
 }
 
-/// Returns `true` if the client may delete the job. A batch calls this function before each deletion, because a job may
-/// have moved to another tube after the permission check of the batch.
+/// `true` if the client may delete the job. A batch checks each deletion again, because a job may have moved to another
+/// tube after the permission check of the batch.
 pub fn may_delete(context: &Context, id: JobId) -> bool {
     let Context { engine, client, access, .. } = context;
     access.as_ref().is_none_or(|access| job(Need::DELETE_JOB, Some(id), engine, *client, access).is_ok())
 }
 
-/// Checks the right to take jobs from all watched tubes. After a success, the check is not repeated: watching another
-/// tube requires the right to that tube, and a client that loses a right is disconnected.
+/// Checks the right to take jobs from all watched tubes, once: watching another tube requires the right to that tube,
+/// and a client that loses a right is disconnected.
 fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> Decision {
     if access.watched_are_checked {
         return Some(Ok(()));
@@ -165,7 +164,7 @@ mod tests {
         ClientAccess::new(Arc::new(parse(line.as_bytes(), &accounts, |_| ()).expect("a line")), &[], false)
     }
 
-    /// Returns the number of calls until the decision, and `true` if access is permitted.
+    /// Returns the number of calls until the decision, and `true` if access is granted.
     fn decide_watched(engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> (usize, bool) {
         let mut from = 0;
         for turn in 1.. {

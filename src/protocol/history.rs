@@ -8,25 +8,22 @@ use crate::engine::{Past, PastJob, Progress, Steps};
 /// The cost of examining a job, in engine steps. Each 64 bytes of output cost another step.
 const STEPS_PER_JOB: u64 = 2;
 
-/// The progress of a search that starts with the newest job in the history.
+/// The progress of a search, which starts with the newest job.
 #[derive(Debug)]
 pub struct HistoryWalk {
-    /// The search continues with entries whose history numbers are below this number.
+    /// The search continues with history numbers below this number.
     before: u64,
-    /// The maximum number of jobs still to be found.
     left: usize,
     failed: bool,
 }
 
 impl HistoryWalk {
-    /// Starts a search for at most `limit` jobs with history numbers below `before`. If `failed` is `true`, only failed
-    /// jobs match.
+    /// Starts a search for at most `limit` jobs with history numbers below `before`, or only for `failed` jobs.
     pub fn new(before: u64, limit: usize, failed: bool) -> HistoryWalk {
         HistoryWalk { before, left: limit, failed }
     }
 
-    /// Passes matching jobs to `each` until `steps` is used up. `wanted` returns `true` for matching jobs, and `each`
-    /// returns the number of bytes written.
+    /// Passes the `wanted` jobs to `each`, which returns the number of written bytes, until `steps` is used up.
     pub fn advance(
         &mut self,
         past: &Past,

@@ -128,32 +128,31 @@ pub struct Usage {
     pub system_micros: u64,
     /// The number of connections rejected because of the connection limit.
     pub rejected_connections: u64,
-    /// Resident memory in bytes at the last measurement, or 0 before the first measurement.
+    /// Resident memory in bytes at the last measurement, or 0 without a measurement.
     pub resident: u64,
-    /// The number of open files at the last measurement, or 0 before the first measurement.
+    /// The number of open files at the last measurement, or 0 without a measurement.
     pub open_files: u64,
     pub failed_auths: u64,
-    /// The number of connections closed to free memory.
     pub dropped_connections: u64,
 }
 
-/// Latency histograms. `None` if the server does not record the latency.
+/// Latency histograms, or `None` if the server does not record them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Latencies {
     pub turns: Option<Histogram>,
     pub syncs: Option<Histogram>,
 }
 
-/// Provides the protocols with information about the server.
+/// Information about the server that replies can contain.
 pub trait Host: Send + Sync {
     fn facts(&self) -> &Facts;
-    /// Measures the resource usage. Called only for replies that contain the values.
+    /// Measures the resource usage. Only called for replies that contain it.
     fn usage(&self) -> Usage;
-    /// Returns the recorded latencies. Called only for replies that contain the values.
+    /// Returns the recorded latencies. Only called for replies that contain them.
     fn latencies(&self) -> Latencies {
         Latencies::default()
     }
-    /// Returns the server's role, or `None` outside a cluster.
+    /// `None` if the server is not in a cluster.
     fn role(&self) -> Option<RoleFigures> {
         None
     }
@@ -163,14 +162,13 @@ pub trait Peers {
     fn address(&self, client: ClientId) -> Option<String>;
 }
 
-/// Provides no addresses, for use in tests.
 impl Peers for () {
     fn address(&self, _: ClientId) -> Option<String> {
         None
     }
 }
 
-/// The environment for executing a command. The server holds the engine lock while a context exists.
+/// The environment of a command. The server holds the engine lock while a context exists.
 pub struct Context<'a> {
     pub engine: &'a mut Engine,
     pub counters: &'a mut CommandCounters,
@@ -180,12 +178,12 @@ pub struct Context<'a> {
     pub peers: &'a dyn Peers,
     /// Statistics of the binlog, or `None` without a binlog.
     pub log: Option<LogFigures>,
-    /// The permissions of the client, or `None` if the server has no access file.
+    /// The permissions of the client, or `None` without an access file.
     pub access: Option<&'a mut ClientAccess>,
-    /// The current time. The time never decreases between commands.
+    /// The current time, which never decreases between commands.
     pub now: Time,
     pub client: ClientId,
-    /// `true` if the client has half-closed its connection, so commands must not wait.
+    /// `true` if the client has half-closed its connection, so that commands must not wait.
     pub half_closed: bool,
     /// The received input. Some requests refer to a body in the input.
     pub input: &'a [u8],
@@ -205,7 +203,6 @@ impl<'a> Context<'a> {
         Context { engine, counters, registry, settings, host, peers, log, access, now, client, half_closed, input }
     }
 
-    /// Returns the engine's statistics, excluding HTTP connections.
     pub fn stats(&self) -> Stats {
         let mut stats = self.engine.stats();
         stats.connections = stats.connections.saturating_sub(self.registry.count(Wire::Http));
@@ -213,7 +210,6 @@ impl<'a> Context<'a> {
         stats
     }
 
-    /// Returns `wait`, or zero if the client has half-closed its connection.
     pub fn effective_wait(&self, wait: Span) -> Span {
         match self.half_closed {
             true => Span::ZERO,
@@ -233,15 +229,13 @@ pub struct LogSubject {
     pub tube: Option<Vec<u8>>,
     /// `true` if the command applies to the tube that the client uses. Ignored if `tube` is set.
     pub uses_tube: bool,
-    /// The size of the body in bytes, if there is a body.
     pub size: Option<usize>,
     /// The names and values of the remaining arguments. Times are in seconds.
     pub numbers: Vec<(&'static str, u64)>,
 }
 
 impl LogSubject {
-    /// Returns the log fields for the subject of a permission check. Of two tubes, only the first is logged. Lists of
-    /// tubes and jobs are not logged.
+    /// Omits the second of two tubes, and lists of tubes and jobs.
     fn of(subject: guard::Subject) -> LogSubject {
         let (id, tube) = match subject {
             guard::Subject::Job(id) => (id, None),
@@ -253,20 +247,18 @@ impl LogSubject {
     }
 }
 
-/// A decoded command and its ID for the command counters. Invalid commands without an ID are not counted.
+/// A decoded command and its ID for the command counters. Invalid commands have no ID and are not counted.
 type Decoded<C> = (Option<CommandId>, C);
 
 trait ProtocolCommand {
-    /// Returns the tubes and jobs in the command's arguments.
     fn subject(&self, context: &Context) -> guard::Subject<'_>;
 
-    /// Returns the rights that the command requires. `id` is the command's ID in the command counters.
+    /// `id` is the command's ID in the command counters.
     fn need(&self, id: Option<CommandId>) -> Need {
         id.map_or(Need::OPEN, |id| id.entry().need)
     }
 
-    /// Checks whether the client may execute the command. Continues at position `from` in the names or jobs, and
-    /// updates `from`.
+    /// See [`guard::check`], which checks whether the client may execute the command.
     fn check(&self, id: Option<CommandId>, from: &mut usize, context: &mut Context) -> guard::Decision
     where
         Self: Sized,
@@ -274,21 +266,18 @@ trait ProtocolCommand {
         guard::check(self, id, from, context)
     }
 
-    /// Appends the error reply to a client without permission.
     fn deny(&self, denied: Denied, out: &mut Output) -> Flow;
 
-    /// Returns `true` if the command can write records to the binlog.
+    /// `true` if the command can write records to the binlog.
     fn is_logged(&self) -> bool;
 
     /// Returns the heap memory of the command, in bytes.
     fn footprint(&self) -> u64;
 
-    /// Returns the parts of the command that a verbose server logs.
     fn log_subject(&self) -> LogSubject {
         LogSubject::default()
     }
 
-    /// Returns the tags of the job to create, if there are any.
     fn tags(&self) -> Option<&Tags> {
         None
     }
@@ -297,7 +286,7 @@ trait ProtocolCommand {
         false
     }
 
-    /// Returns the rest of an operation, if the operation must be completed even after the client has disconnected.
+    /// Returns the rest of an operation that must be completed even after the client has disconnected.
     fn into_operation(self) -> Option<LongCommand>
     where
         Self: Sized,
@@ -310,7 +299,7 @@ pub fn sees(access: &Option<&mut ClientAccess>, tube: &[u8]) -> bool {
     access.as_ref().is_none_or(|access| access.sees(tube))
 }
 
-/// The next action of the server after executing a command.
+/// The server's next action after executing a command.
 #[derive(Debug)]
 pub enum Flow {
     /// Execute the client's next command.
@@ -337,17 +326,14 @@ impl Flow {
     }
 }
 
-/// The limits and settings that decoders need.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeLimits {
     /// Computes the fingerprints of bodies that serve as unique IDs.
     pub fingerprints: Fingerprints,
-    /// The maximum size of a job's body, in bytes.
     pub max_job_size: u32,
     pub extensions: beanstalk::Extensions,
     /// The memory available for incomplete bodies, in bytes.
     pub room: u64,
-    /// Maximum size of a packet from a Gearman client in bytes, excluding the header.
     pub max_packet: u32,
 }
 

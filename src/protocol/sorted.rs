@@ -9,8 +9,8 @@ use super::text::{hex_pair, whole_number};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order {
-    /// The index of the statistic to sort by, or `None` to sort by name. Items with equal statistics are sorted by
-    /// name.
+    /// The index of the statistic to sort by, or `None` to sort by name. The name also decides between equal
+    /// statistics.
     pub figure: Option<usize>,
     pub descending: bool,
 }
@@ -21,8 +21,7 @@ impl Order {
         (descending || direction == b"asc").then_some(Order { figure, descending })
     }
 
-    /// Returns the sort key of an item. Ascending keys are in list order, or in reverse list order if `is_reverse`
-    /// returns `true`.
+    /// Returns the sort key of an item. In a reverse order (see `is_reverse`), larger keys come first.
     fn key(self, value: u64, name: &[u8]) -> Key {
         (if self.descending { !value } else { value }, name.into())
     }
@@ -34,8 +33,7 @@ impl Order {
 
 type Key = (u64, Box<[u8]>);
 
-/// The sort position of the last item on a page. The next page starts after the position, even if the item no longer
-/// exists.
+/// The sort position of the last item on a page. The next page starts after it, even if the item no longer exists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mark {
     pub value: u64,
@@ -98,8 +96,7 @@ impl<V> SortedPage<V> {
         row
     }
 
-    /// Adds an item to the page if the item is among the first `limit` offered items in sort order. Returns `true` if
-    /// the item was added.
+    /// Adds an item if it is among the first `limit` offered items in sort order. Returns `true` if the item was added.
     pub fn offer(&mut self, value: u64, name: &[u8], keep: impl FnOnce() -> V) -> bool {
         self.found += 1;
         let key = self.order.key(value, name);
@@ -124,7 +121,7 @@ impl<V> SortedPage<V> {
         true
     }
 
-    /// Completes the page; no more items can be offered. Returns the number of items on the page.
+    /// Completes the page, which then accepts no more items. Returns the number of items on the page.
     pub fn close(&mut self) -> u64 {
         let count = self.rows.len() as u64;
         self.has_more = self.after_mark > count;
@@ -132,15 +129,13 @@ impl<V> SortedPage<V> {
         count
     }
 
-    /// Removes the next item from the page, and returns the name and the stored value.
     pub fn next(&mut self) -> Option<(&[u8], V)> {
         let ((_, name), (value, kept)) = self.remove(true)?;
         let mark = self.last.insert(Mark { value, name });
         Some((&mark.name, kept))
     }
 
-    /// Returns the start position of the next page, or `None` after the last page. The caller must remove all items
-    /// first.
+    /// Returns the start position of the next page, or `None` after the last page. All items must have been removed.
     pub fn mark(&self) -> Option<&Mark> {
         self.last.as_ref().filter(|_| self.has_more)
     }

@@ -41,7 +41,7 @@ pub fn strtoul32(bytes: &[u8]) -> Option<u32> {
     (number.unsigned_abs() <= u64::MAX.into()).then_some(number as u32)
 }
 
-/// Parses a number like C's `strtoll`. Returns the closest valid value if the number is out of range.
+/// Parses a number like C's `strtoll`, which returns the closest valid value for a number out of range.
 pub fn strtoll(bytes: &[u8]) -> Option<i64> {
     c_number(bytes).map(|number| number.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
 }
@@ -58,12 +58,11 @@ fn c_number(bytes: &[u8]) -> Option<i128> {
     digits.fold(None, |number, digit| Some(number.unwrap_or(0).saturating_mul(10).saturating_add(digit)))
 }
 
-/// Parses a text that consists entirely of digits as a 64-bit number.
 pub fn whole_number(text: &[u8]) -> Option<u64> {
     digits(text).filter(|(_, rest)| rest.is_empty()).map(|(number, _)| number)
 }
 
-/// Decodes a byte from the first two characters, which must be hexadecimal digits.
+/// Decodes two hexadecimal digits at the start of `text`.
 pub fn hex_pair(text: &[u8]) -> Option<u8> {
     text.get(..2).and_then(hex)
 }
@@ -78,19 +77,19 @@ fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     }
     match bytes.len() - rest.len() {
         0 => None,
-        // A number of at most 19 digits cannot overflow 64 bits.
+        // 19 digits cannot overflow 64 bits.
         1..=19 => Some((number, rest)),
         length => Some((long_number(upto(bytes, length))?, rest)),
     }
 }
 
-/// Parses a number whose digits can overflow 64 bits.
+/// Parses digits that can overflow 64 bits.
 #[cold]
 fn long_number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Splits `bytes` after the longest prefix of characters that are valid in a tube name.
+/// Splits `bytes` after the longest prefix that is valid in a tube name.
 pub fn name_run(bytes: &[u8]) -> (&[u8], &[u8]) {
     let length = bytes.iter().take_while(|byte| is_tube_name_byte(**byte)).count();
     bytes.split_at(length)
@@ -100,17 +99,16 @@ pub fn has_part(text: &[u8], part: &[u8]) -> bool {
     part.is_empty() || text.windows(part.len()).any(|found| found == part)
 }
 
-/// Returns `true` if beanstalkd accepts the tube name: 1 to 200 valid characters that do not start with a hyphen.
+/// `true` if beanstalkd accepts the tube name: 1 to 200 valid characters without a hyphen at the start.
 pub fn is_tube_name(bytes: &[u8]) -> bool {
     let (run, rest) = name_run(bytes);
     rest.is_empty() && (1..=200).contains(&run.len()) && !run.starts_with(b"-")
 }
 
-/// Maximum length of a quoted name in bytes, not counting quotes and escapes. Gearman function names have the same
-/// limit.
+/// Maximum length in bytes of a quoted name, without quotes and escapes. Same as for Gearman function names.
 pub const MAX_QUOTED_NAME: usize = 512;
 
-/// Appends `text` in double quotes. A backslash precedes `"` and `\`. Bytes outside printable ASCII become `\xNN`.
+/// Appends `text` in double quotes, with a backslash before `"` and `\`. Bytes outside printable ASCII become `\xNN`.
 pub fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for &byte in text {
@@ -123,8 +121,8 @@ pub fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
 }
 
-/// Parses text in the format of [`push_quoted`]. Returns the unquoted text and the input after the closing quote. Other
-/// escapes and unescaped special characters are errors.
+/// Parses text in the format of [`push_quoted`], and returns the unquoted text and the rest of the input. Rejects other
+/// escapes and unescaped special characters.
 pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (mut name, mut rest) = (Vec::new(), text.strip_prefix(b"\"")?);
     loop {
@@ -140,7 +138,7 @@ pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     }
 }
 
-/// Returns `true` if at least one protocol accepts the tube name. No protocol accepts a NUL byte.
+/// `true` if any protocol accepts the tube name. No protocol accepts a NUL byte.
 pub fn is_any_name(name: &[u8]) -> bool {
     (1..=MAX_QUOTED_NAME).contains(&name.len()) && !name.contains(&0)
 }
@@ -149,7 +147,7 @@ pub fn unquote_name(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     unquote(text).filter(|(name, _)| is_any_name(name))
 }
 
-/// Parses a text that consists of a tube name, with or without quotes.
+/// Parses a tube name with or without quotes, without any other text.
 pub fn tube_name<N: for<'a> From<&'a [u8]>>(text: &[u8]) -> Option<N> {
     match unquote_name(text) {
         Some((name, rest)) => rest.is_empty().then(|| (&*name).into()),
@@ -157,7 +155,7 @@ pub fn tube_name<N: for<'a> From<&'a [u8]>>(text: &[u8]) -> Option<N> {
     }
 }
 
-/// Appends a tube name. Adds quotes if beanstalkd does not allow the name.
+/// Appends a tube name, in quotes if beanstalkd does not allow the name.
 pub fn push_tube_name(out: &mut Vec<u8>, name: &[u8]) {
     match is_tube_name(name) {
         true => out.extend_from_slice(name),
@@ -165,15 +163,15 @@ pub fn push_tube_name(out: &mut Vec<u8>, name: &[u8]) {
     }
 }
 
-/// Skips spaces. Returns the next word and the rest of the text.
+/// Skips spaces, and returns the next word and the rest of the text.
 pub fn next_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let begin = text.iter().position(|&byte| byte != b' ')?;
     let text = past(text, begin);
     Some(text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len())))
 }
 
-/// Escapes a tube name for use as the value of a Prometheus label. A byte that is not valid UTF-8 becomes `\xNN`, and a
-/// backslash is doubled to keep labels unique. The Prometheus format requires escaping each resulting backslash again.
+/// Escapes a tube name for a Prometheus label. A byte that is not valid UTF-8 becomes `\xNN`, and a backslash is
+/// doubled to keep labels unique. The Prometheus format requires escaping each resulting backslash again.
 pub fn metric_label(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {

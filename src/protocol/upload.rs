@@ -12,8 +12,8 @@ const WINDOW: usize = 64 * 1024;
 /// The size of the first allocation for a body, in bytes.
 const FIRST_ALLOCATION: usize = 4 * 1024;
 
-/// A partially received body. Memory is allocated when bytes arrive, so announcing a large body does not use memory. If
-/// an allocation fails, the body is dropped and the remaining bytes are skipped.
+/// A partially received body. Uses memory only for received bytes, not for the announced size. If an allocation fails,
+/// the body is dropped and the remaining bytes are skipped.
 #[derive(Debug)]
 pub struct Upload {
     /// The received bytes, followed by initialized space for more bytes. Empty if the body was dropped.
@@ -26,8 +26,7 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Starts to receive a body of `size` bytes. Returns `None` if `size` exceeds `room`, the available memory in
-    /// bytes.
+    /// Returns `None` if `size` exceeds `room`, the available memory. Both are in bytes.
     pub fn begin(size: usize, room: u64) -> Option<Upload> {
         (size as u64 <= room).then(|| Upload { is_dropped: false, ..Upload::skip(size as u64) })
     }
@@ -49,13 +48,12 @@ impl Upload {
         self.bytes.capacity() as u64
     }
 
-    /// Returns `self`, or `None` if the body was dropped.
     pub fn kept(&mut self) -> Option<&mut Upload> {
         (!self.is_dropped).then_some(self)
     }
 
-    /// Allocates memory for `more` bytes after the received bytes. Doubles the capacity, up to the body's size, to keep
-    /// copying to a minimum. Drops the body if the allocation exceeds `room` bytes or fails.
+    /// Allocates memory for `more` bytes. Doubles the capacity, up to the body's size, to keep copying to a minimum.
+    /// Drops the body if the allocation exceeds `room` bytes or fails.
     fn reserve(&mut self, more: usize, room: u64) {
         let capacity = self.bytes.capacity();
         let needed = (self.filled + more as u64).min(self.size) as usize;
@@ -71,7 +69,7 @@ impl Upload {
     }
 
     /// Returns a buffer for the next bytes, or `None` if the body is complete or was dropped. The caller must report
-    /// the bytes written to the buffer with [`Upload::filled`].
+    /// bytes written to the buffer with [`Upload::filled`].
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         let filled = self.filled as usize;
         if self.filled < self.size && filled == self.bytes.len() {
@@ -80,14 +78,14 @@ impl Upload {
         if self.filled == self.size || self.is_dropped {
             return None;
         }
-        // Initialize a limited window, because most of the capacity may never be used.
+        // Initialize a small window, because most of the capacity may never be used.
         if filled == self.bytes.len() {
             self.bytes.resize(self.bytes.capacity().min(filled + WINDOW).min(self.size as usize), 0);
         }
         self.bytes.get_mut(filled..)
     }
 
-    /// Records that `count` bytes were written to the buffer returned by [`Upload::gap`].
+    /// Records that `count` bytes were written to the buffer from [`Upload::gap`].
     pub fn filled(&mut self, count: usize) {
         if let Some(fingerprint) = &mut self.fingerprint {
             fingerprint.more(upto(past(&self.bytes, self.filled as usize), count));
@@ -96,7 +94,7 @@ impl Upload {
         assert!(self.filled <= self.bytes.len() as u64, "more bytes were read than fit into the gap");
     }
 
-    /// Removes available bytes of the body from the front of `input`. Returns `None` if the body is still incomplete.
+    /// Removes bytes of the body from `input`. Returns `None` if the body is still incomplete.
     pub fn take(&mut self, input: &mut &[u8], room: u64) -> Option<()> {
         let (now, rest) = input.split_at((self.size - self.filled).min(input.len() as u64) as usize);
         self.reserve(now.len(), room);
@@ -110,7 +108,7 @@ impl Upload {
         (self.filled == self.size).then_some(())
     }
 
-    /// Returns the complete body, or `None` if the body was dropped.
+    /// Returns the complete body, or `None` if it was dropped.
     pub fn finish(self) -> Option<Body> {
         assert!(self.filled == self.size, "the body is incomplete");
         (!self.is_dropped).then(|| Body::from(self.bytes))
@@ -131,8 +129,7 @@ impl<C> Arriving<C> {
         Arriving { command, body, end: [0; 2], end_filled: 0 }
     }
 
-    /// Removes available bytes from the front of `input`. Returns `None` if bytes are missing, and otherwise `true` if
-    /// CR LF follows the body.
+    /// Removes bytes from `input`. Returns `None` if bytes are missing, and otherwise whether CR LF follows the body.
     pub fn take(&mut self, input: &mut &[u8], room: u64) -> Option<bool> {
         self.body.take(input, room)?;
         while let Some(end) = self.end.get_mut(self.end_filled) {

@@ -37,8 +37,7 @@ impl Refusal {
     }
 }
 
-/// Maximum number of HTTP connections. The number is large enough for browsers and scrapers, and small enough to check
-/// all HTTP connections at once.
+/// Maximum number of HTTP connections: enough for browsers and scrapers, and few enough to check all of them at once.
 pub const MAX_HTTP: usize = 64;
 
 /// Number of HTTP connections accepted above [`MAX_HTTP`] until idle HTTP connections are closed.
@@ -55,7 +54,7 @@ pub struct Admission {
     address_limit: Option<usize>,
     connections: AtomicUsize,
     http: AtomicUsize,
-    /// The number of connections from each address. Addresses without connections have no entry.
+    /// The number of connections from each address that has any.
     addresses: LeafMutex<HashMap<IpAddr, usize>>,
     memory: Arc<Memory>,
 }
@@ -73,7 +72,7 @@ impl Admission {
         }
     }
 
-    /// Counts a new connection, unless a limit is reached. HTTP connections have an additional, lower limit.
+    /// HTTP connections have an additional, lower limit.
     pub fn admit(&self, peer: &PeerAddress, is_http: bool) -> Result<(), Refusal> {
         if is_http {
             increment(&self.http, MAX_HTTP + EXTRA_HTTP + if peer.is_local() { LOCAL_HTTP } else { 0 })?;
@@ -107,15 +106,13 @@ impl Admission {
         Ok(())
     }
 
-    /// Removes one connection from the number of HTTP connections, if there are more than [`MAX_HTTP`]. Returns `true`
-    /// if the caller must close an HTTP connection, which is no longer counted as HTTP. Concurrent callers do not close
-    /// too many connections, because the number is decremented first.
+    /// Stops counting one connection as HTTP if there are more than [`MAX_HTTP`]. The caller must then close an HTTP
+    /// connection. Decrementing before closing ensures that concurrent callers do not close too many connections.
     pub fn evict_http(&self) -> bool {
         let less = |count: usize| (count > MAX_HTTP).then(|| count - 1);
         self.http.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
     }
 
-    /// Removes an admitted connection from the counts.
     pub fn leave(&self, peer: &PeerAddress, is_http: bool) {
         self.memory.charge(CONNECTION_COST, 0);
         self.connections.fetch_sub(1, Ordering::AcqRel);
@@ -188,7 +185,7 @@ mod tests {
         let admission = admission(1000, None);
         let far = peer("192.0.2.1");
         (0..MAX_HTTP + EXTRA_HTTP).for_each(|_| admission.admit(&far, true).expect("a place"));
-        // All threads see the excess before a connection has been closed.
+        // All threads see the excess, because no connection has been closed yet.
         let evicted: usize = std::thread::scope(|scope| {
             let threads: Vec<_> =
                 (0..4).map(|_| scope.spawn(|| (0..20).filter(|_| admission.evict_http()).count())).collect();
@@ -215,7 +212,6 @@ mod tests {
         admission.leave(&mapped, false);
         admission.admit(&first, false).expect("a share that is free again");
         assert_eq!(admission.admit(&first, false), Err(Refusal::Address));
-        // Rejected connections are not counted.
         assert_eq!(admission.connections.load(Ordering::Relaxed), 8);
         assert_eq!(admission.addresses.lock().len(), 2);
     }

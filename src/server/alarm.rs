@@ -40,8 +40,7 @@ impl Alarm {
         }
     }
 
-    /// Waits until the alarm time has passed on `clock`, and clears the alarm. Returns `false` if the alarm was
-    /// stopped.
+    /// Waits until the alarm time has passed, and clears the alarm. Returns `false` if the alarm was stopped.
     pub fn wait(&self, clock: &Clock) -> bool {
         let mut state = self.state.lock();
         loop {

@@ -22,13 +22,11 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Returns the poller token of the connection, which is the file descriptor.
     fn token(&self) -> Token {
         Token(self.stream.as_raw_fd() as usize)
     }
 }
 
-/// The queue of connections that a pool thread has not taken yet.
 #[derive(Debug)]
 pub struct Arrivals {
     registry: Registry,
@@ -40,8 +38,7 @@ impl Arrivals {
         Arrivals { registry, waiting: LeafMutex::default() }
     }
 
-    /// Adds a connection. The poller reports the connection to the thread immediately, because new connections are
-    /// writable.
+    /// Adds a connection. New connections are writable, so the poller reports them to the thread immediately.
     pub fn add(&self, arrival: Arrival) -> io::Result<()> {
         let mut waiting = self.waiting.lock();
         let token = arrival.token();

@@ -34,8 +34,7 @@ fn wall() -> Time {
     Time::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 
-/// Returns the monotonic time in nanoseconds. Takes a third of the instructions of `Instant::now`, and is called at
-/// least once per batch of commands.
+/// Returns the monotonic time in nanoseconds, in a third of the instructions of `Instant::now`. Called for every batch.
 fn monotonic() -> u64 {
     // Every platform that supports `Instant` has this clock.
     clock_gettime(ClockId::CLOCK_MONOTONIC)
@@ -58,7 +57,7 @@ impl Clock {
         Clock::System { wall, offset, anchor: Instant::now() }
     }
 
-    /// Returns this clock, or a clock that starts at `time` if this clock is behind `time`.
+    /// Returns this clock, or a clock that starts at `time` if this clock is behind.
     pub fn continued(self, time: Time) -> Clock {
         let behind = time.since(self.now());
         match self {
@@ -77,7 +76,6 @@ impl Clock {
         }
     }
 
-    /// Creates a manual clock at the current time.
     pub fn manual() -> Clock {
         Clock::Manual(AtomicU64::new(wall().nanos()))
     }
@@ -90,9 +88,8 @@ impl Clock {
         }
     }
 
-    /// Returns the time of a command that directly follows a command at `before` while the engine stays locked. Adds
-    /// one nanosecond instead of reading the clock. Every command takes longer than a nanosecond, so the result is
-    /// never ahead of the clock.
+    /// Returns the time of a command that directly follows a command at `before` while the engine stays locked. Adding
+    /// one nanosecond is cheaper than reading the clock, and never exceeds the clock, because a command takes longer.
     pub fn after(&self, before: Time) -> Time {
         match self {
             Clock::System { .. } => before + Span::from_nanos(1),
@@ -100,13 +97,12 @@ impl Clock {
         }
     }
 
-    /// Returns `true` if the clock is advanced manually from deadline to deadline. All due work is then completed
-    /// before the next command.
+    /// `true` if the clock is advanced manually from deadline to deadline. All due work then precedes the next command.
     pub fn is_manual(&self) -> bool {
         matches!(self, Clock::Manual(_))
     }
 
-    /// Returns `at` as an `Instant`, or `None` if `at` is out of range or the clock is manual.
+    /// Returns `None` if `at` is out of range or the clock is manual.
     pub fn instant(&self, at: Time) -> Option<Instant> {
         match self {
             Clock::System { wall, anchor, .. } => {
@@ -116,7 +112,6 @@ impl Clock {
         }
     }
 
-    /// Advances a manual clock to `to`.
     pub fn set(&self, to: Time) {
         match self {
             Clock::Manual(nanos) | Clock::Stepped(nanos) => nanos.fetch_max(to.nanos(), Ordering::AcqRel),

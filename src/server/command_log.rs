@@ -21,7 +21,6 @@ pub struct CommandEntry {
 }
 
 impl CommandEntry {
-    /// Creates an entry for output that was sent to a waiting client.
     pub fn for_events(
         client: ClientId,
         out: &Output,
@@ -35,8 +34,7 @@ impl CommandEntry {
         note
     }
 
-    /// Records the tube of the job that the command names. If the command names no job, records the tube of the job in
-    /// the reply.
+    /// Records the tube of the job that the command names, or else of the job in the reply.
     fn find_tube(&mut self, engine: &Engine, registry: &ClientRegistry, now: Time) {
         let is_beanstalk = registry.get(self.client).is_none_or(|info| info.wire == Wire::Beanstalk);
         let id = self.subject.id.map(JobId).or_else(|| notes::job_of(&self.reply).filter(|_| is_beanstalk));
@@ -45,7 +43,7 @@ impl CommandEntry {
         }
     }
 
-    /// Writes the entry to the log. Call with the engine unlocked.
+    /// Call with the engine unlocked.
     pub fn log(self) {
         let LogSubject { id, tube, size, numbers, .. } = self.subject;
         let tube = tube.map(|tube| String::from_utf8_lossy(&tube).into_owned());
@@ -61,7 +59,7 @@ impl CommandEntry {
     }
 }
 
-/// Log data about the commands of one client that are executed before the engine is unlocked.
+/// Log data about the commands of one client during one lock of the engine.
 #[derive(Debug)]
 pub struct TurnLog {
     client: ClientId,
@@ -77,8 +75,7 @@ pub struct TurnLog {
 }
 
 impl TurnLog {
-    /// Creates the log data for `first` and the commands that follow. `slow` is the threshold in milliseconds, if slow
-    /// commands are logged.
+    /// `slow` is the threshold in milliseconds, or `None` if slow commands are not logged.
     pub fn begin(client: ClientId, first: &Request, slow: Option<u32>) -> TurnLog {
         let is_noting = log::log_enabled!(Level::Trace);
         let slow = slow.map(|millis| (Duration::from_millis(millis.into()), Instant::now()));
@@ -101,7 +98,7 @@ impl TurnLog {
         self.note = Some((note, out.len()));
     }
 
-    /// Adds the executed command to `notes`, which are logged after the engine is unlocked.
+    /// Adds the executed command to `notes`, which the caller logs after it unlocks the engine.
     pub fn after(&mut self, flow: &Flow, context: &Context, out: &Output, notes: &mut Vec<CommandEntry>) {
         let Some((mut note, from)) = self.note.take() else { return };
         note.reply = if matches!(flow, Flow::Wait | Flow::WaitForInput) {
@@ -113,14 +110,13 @@ impl TurnLog {
         notes.push(note);
     }
 
-    /// Returns a log entry for replies that must wait until the binlog is durable. Returns `None` if slow commands are
-    /// not logged.
+    /// Returns a log entry for replies that wait for the binlog, or `None` if slow commands are not logged.
     pub fn slow_reply(&self) -> Option<SlowReply> {
         let (limit, _) = self.slow?;
         Some(SlowReply { limit, since: Instant::now(), client: self.client, command: self.first })
     }
 
-    /// Logs the commands if they took long. `locked` is the time that the thread waited for the engine's lock.
+    /// `locked` is the time that the thread waited for the engine's lock.
     pub fn log_if_slow(self, locked: Duration) {
         let Some((limit, begin)) = self.slow else { return };
         let total = begin.elapsed();
@@ -143,7 +139,6 @@ fn line(level: Level, text: &str, fields: &[(&str, Value)]) {
     logger.log(&Record::builder().args(format_args!("{text}")).level(level).target(target).key_values(&fields).build());
 }
 
-/// The log entry for replies that wait until the binlog is durable.
 #[derive(Clone, Copy, Debug)]
 pub struct SlowReply {
     limit: Duration,

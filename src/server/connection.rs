@@ -34,19 +34,18 @@ const BATCH: usize = 128;
 /// Cost of an ordinary command in engine steps. [`BATCH`] such commands use up the default step budget.
 const COMMAND: u64 = 8;
 
-/// Approximate number of bytes that are read from a connection before other connections are served.
+/// Approximate number of bytes that are read from a connection in a row while other connections wait.
 const READ_IN_A_ROW: usize = 512 * 1024;
 
-/// Maximum number of batches of commands that one connection executes before other connections are served.
-/// `TURNS_BESIDE_OTHERS` applies if other connections have queued work.
+/// Maximum number of command batches in a row of one connection. `TURNS_BESIDE_OTHERS` applies if other connections
+/// have queued work.
 const TURNS: usize = 4;
 const TURNS_BESIDE_OTHERS: usize = 1;
 
 /// Maximum number of bytes per read if other connections have queued work.
 const READ_BESIDE_OTHERS: usize = 16 * 1024;
 
-/// Maximum size of the last input, in bytes, for a connection to be considered light. Light connections are served
-/// first.
+/// A connection is light if its last input had at most this many bytes. Light connections are served first.
 const LIGHT: usize = 1024;
 
 /// Initial size of a thread's buffer in bytes, which fits into the L1 cache.
@@ -119,7 +118,6 @@ pub struct Readiness {
     pub gone: bool,
 }
 
-/// The next step after serving a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
     /// Wait for the peer or for an event.
@@ -177,8 +175,7 @@ impl Connection {
         self.ready.gone |= readiness.gone;
     }
 
-    /// Returns the number of requests that an HTTP client has made, and the part of the exchange that the connection
-    /// waits for.
+    /// Returns the number of requests of an HTTP client, and the part of the exchange for which the connection waits.
     pub fn awaited(&self) -> (u64, AwaitedPart) {
         let (count, has_body) = self.dialogue.progress().unwrap_or_default();
         let awaited = match self.outbox.unread() {
@@ -243,7 +240,7 @@ impl Connection {
             }
             if self.ready.gone && self.backlog().pending.front().is_some_and(Request::has_begun) {
                 // The client can no longer receive the reply of its long command. The engine completes the command
-                // after the connection has been closed.
+                // later.
                 return Next::Close;
             }
             // A connection without more input need not be queued, because the poller reports new input.
@@ -267,7 +264,7 @@ impl Connection {
         }
     }
 
-    /// Returns `true` if the client has sent input that was not executed yet, or has half-closed the connection.
+    /// `true` if the client has sent input that was not executed yet, or has half-closed the connection.
     fn has_new_input(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let has_input = |it: &Connection, input: &Input| input.from < input.to || it.has_pending();
         if self.ready.readable && !has_input(self, input) {
@@ -287,12 +284,12 @@ impl Connection {
         write_state
     }
 
-    /// Returns `true` if there may be unprocessed input, including its end.
+    /// `true` if there may be unprocessed input, including its end.
     fn has_more(&self, input: &Input) -> bool {
         input.from < input.to || self.has_pending() || self.ready.readable || self.ready.half_closed
     }
 
-    /// Copies the undecoded input, which remained when the connection was last served, into the thread's buffer.
+    /// Copies the undecoded input, which the connection kept while it was not served, into the thread's buffer.
     fn load_input(&mut self, thread: &mut ThreadScratch) -> Input {
         if self.backlog.is_none() {
             self.backlog = thread.backlog.take();
@@ -306,8 +303,8 @@ impl Connection {
         Input { from: 0, to }
     }
 
-    /// Reads once, and returns the number of bytes read, or 1 if no bytes were read. The rest of a body is read
-    /// directly into the body, and the bytes after the body into the thread's buffer.
+    /// Reads once. Returns the number of bytes read, or 1 if there were none. Reads the rest of a body directly into
+    /// the body, and the bytes after the body into the thread's buffer.
     fn read(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let most = if thread.others { READ_BESIDE_OTHERS } else { usize::MAX };
         let most = most.min(hub.memory.allowance()).max(LEAST_READ);
@@ -338,8 +335,7 @@ impl Connection {
                 }
                 input.to += count.saturating_sub(gap_length);
                 if count < room {
-                    // A short read means that the socket is empty. The poller will report more data or the end of the
-                    // input.
+                    // A short read means that the socket is empty. The poller will report more data or the end.
                     self.ready.readable = self.ready.half_closed || self.ready.urgent;
                 } else if buffer.len() < LAST_BUFFER && !thread.others {
                     buffer.resize(buffer.len() * 2, 0);
@@ -365,8 +361,7 @@ impl Connection {
         (self.ended, self.ready.half_closed) = (true, true);
     }
 
-    /// Decodes and returns the next request, and queues all later requests in the input. Usually, the input contains a
-    /// single request.
+    /// Returns the next request, and queues any later requests in the input. Most inputs contain a single request.
     fn decode(&mut self, input: &mut Input, hub: &Hub, thread: &ThreadScratch) -> Option<Request> {
         let mut first = self.backlog().pending.pop_front();
         // Without new input, only the bytes of an upload can complete a request, because they bypass the buffer.
@@ -382,7 +377,7 @@ impl Connection {
         }
         let mut bytes = &thread.buffer[input.from..input.to];
         while self.backlog().pending.len() + 1 < BATCH {
-            // Stores the frequent requests in their own branch, which saves a copy of each.
+            // A separate branch for frequent requests saves a copy of each.
             if let Some(request) = self.dialogue.next_plain(&mut bytes, &limits) {
                 self.store(&mut first, request);
             } else if let Some(request) = self.dialogue.next(&mut bytes, &limits) {
@@ -399,7 +394,7 @@ impl Connection {
     }
 
     /// Stores a decoded request in `first`, or in the queue if `first` contains one.
-    #[inline(always)] // for speed: the request is written where it is kept
+    #[inline(always)] // for speed: builds the request directly in its destination
     fn store(&mut self, first: &mut Option<Request>, request: Request) {
         match first {
             None => *first = Some(request),
@@ -407,11 +402,11 @@ impl Connection {
         }
     }
 
-    /// Decodes requests, executes them with the engine locked once, and sends the replies. Returns `false` if there is
-    /// no complete request.
+    /// Decodes requests, executes them under one lock of the engine, and sends the replies. Returns `false` if no
+    /// complete request is available.
     fn run_batch(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let Some(first) = self.decode(input, hub, thread) else { return false };
-        // Release the charge for a complete body now, because the job that is created from the body is charged as well.
+        // Release the charge for a complete body first, because the new job with this body is charged as well.
         self.charge(0, hub);
         let mut out = std::mem::take(&mut thread.turn.out);
         let (mut is_spent, mut has_output) = (false, false);
@@ -439,7 +434,7 @@ impl Connection {
     }
 
     /// Executes `request` and the queued requests with the engine locked. Stops after a request that must be the last,
-    /// when the replies are too long, or when the step budget is used up.
+    /// when the replies become too long, or when the step budget is used up.
     fn execute(
         &mut self,
         (mut request, input): (Request, &[u8]),
@@ -453,8 +448,7 @@ impl Connection {
         loop {
             let client = self.client;
             if !core.admits(hub, &mut self.backlog().space_request, &request, client, is_first) {
-                // Do not request space for the later requests, because they usually need far less than their maximum
-                // size.
+                // Do not request space for the later requests, which usually need far less than their maximum.
                 let lacking = core.log_size(&request, self.client);
                 self.backlog().pending.push_front(request);
                 return Batch { flow: Flow::Next, lacking, is_spent: false };
@@ -476,8 +470,9 @@ impl Connection {
         }
     }
 
-    /// Passes on the replies of a batch. Call with the engine locked. In the state [`WriteState::Clear`], the caller
-    /// sends the replies; otherwise, they are appended to the outbox. Returns `true` if the outbox has output to send.
+    /// Passes on the replies of a batch. Call with the engine locked. Leaves the replies to the caller in the state
+    /// [`WriteState::Clear`], and otherwise appends them to the outbox. Returns `true` if the outbox has output to
+    /// send.
     fn hand_over(
         &mut self,
         batch: Batch,

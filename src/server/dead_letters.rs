@@ -8,13 +8,12 @@ use std::sync::Arc;
 use crate::engine::{JobId, Span, Time};
 use crate::shared::lock_order::LeafMutex;
 
-/// Minimum time between two warnings.
 const PAUSE: Span = Span::from_secs(1);
 
-/// The ID of a dead letter, its tube, and the dead-letter tube that could not accept it.
+/// A job that became a dead letter, its tube, and the dead-letter tube that could not accept the job.
 pub type Stay = (JobId, Arc<[u8]>, Arc<[u8]>);
 
-/// The time at which the next warning can be logged, and the number of dead letters since the last warning.
+/// The time at which the next warning can be logged, and the number of unlogged dead letters.
 #[derive(Debug, Default)]
 pub struct Stays(LeafMutex<(Time, u64)>);
 

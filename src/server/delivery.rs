@@ -22,26 +22,25 @@ use crate::shared::lease::Lease;
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::lock_order::{Mutex, MutexGuard, OUTPUT};
 
-/// Maximum number of slices per write call.
 const SLICES: usize = 16;
 
-/// Maximum number of consecutive writes per flush. The owner of the connection sends the rest, so that one connection
-/// does not delay the timer thread or other pool threads.
+/// Maximum number of writes in a row per flush. The owner of the connection sends the rest, so that one connection does
+/// not delay the timer thread or other pool threads.
 const ROUNDS: usize = 4;
 
-/// Maximum capacity of a buffer that is kept for later replies, in bytes. The limit is above the buffer size of
-/// pipelined commands, because allocating such a buffer for every batch of commands would cost more than the commands.
+/// Maximum capacity, in bytes, of a buffer that is kept for later replies. Larger than the replies to pipelined
+/// commands, because allocating a buffer for every batch would cost more than the commands.
 const KEEP_BUFFER: usize = 512 * 1024;
 
-/// An outbox that uses more memory than this, in bytes, is freed on another thread.
+/// An outbox that uses more bytes than this is freed on another thread.
 const DISCARDED: u64 = 64 * 1024;
 
-/// Limits of unread event bytes above which a client is dropped.
+/// Limits of unread event bytes. A client above its limit is dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventLimits {
-    /// The limit of unsent bytes while the client's socket accepts data.
+    /// The limit while the client's socket accepts data.
     pub reading: usize,
-    /// The limit of unsent bytes if the client's socket accepted nothing at the last attempt.
+    /// The limit if the client's socket accepted nothing at the last attempt.
     pub stuck: usize,
 }
 
@@ -53,8 +52,7 @@ pub struct Outbox {
     /// The number of the connection in its owner thread.
     token: usize,
     state: Mutex<OutboxState, OUTPUT>,
-    /// The TLS state, if the peer uses TLS. Reading from the socket changes the state and therefore also needs the
-    /// lock.
+    /// The TLS state, if the peer uses TLS. Reading also changes this state, and therefore also takes the lock.
     #[cfg(feature = "tls")]
     pub tls: Option<LeafMutex<TlsSession>>,
 }
@@ -65,18 +63,17 @@ struct OutboxState {
     unsent: Option<Box<Unsent>>,
     /// `true` if the client waits for an event. Its later commands stay unread.
     waiting: bool,
-    /// The number of reasons to delay all output, such as records that are not durable yet. While the number is not 0,
-    /// nothing is sent and no command is read.
+    /// The number of reasons to delay all output, such as records that are not durable yet. Unless it is 0, nothing is
+    /// sent and no command is read.
     holds: u32,
     /// `true` if the next command waits for space in the log.
     awaiting_space: bool,
     /// `true` if the owner must be notified when the client's wait ends or another thread has sent all output.
     resume: bool,
-    /// `true` if a thread is writing to the socket, with the lock released.
     flushing: bool,
     /// `true` if another thread tried to flush during the write, so that the writing thread must check for more output.
     again: bool,
-    /// `true` if the peer has disconnected or was dropped, so that nothing more is sent.
+    /// `true` if the peer has disconnected or was dropped, after which nothing is sent.
     broken: bool,
     /// `true` if the client was dropped because it did not read its events.
     overflown: bool,
@@ -85,7 +82,7 @@ struct OutboxState {
 #[derive(Debug, Default)]
 struct Unsent {
     output: Output,
-    /// Bytes of output charged to the memory account. `leaving` is the part that will be freed soon because the client
+    /// Bytes of output charged to the memory account. `leaving` is the part that will be freed soon, because the client
     /// was dropped.
     charged: u64,
     leaving: u64,
@@ -94,12 +91,11 @@ struct Unsent {
 }
 
 impl Unsent {
-    /// Returns the memory used by the output in bytes, including memory shared with jobs.
+    /// Returns the memory in bytes, including memory shared with jobs.
     fn memory_used(&self) -> u64 {
         self.charged + self.output.shared() as u64
     }
 
-    /// Marks the charged bytes as memory that will be freed soon.
     fn leave(&mut self, memory: &Memory) {
         memory.leave(self.leaving, self.charged);
         self.leaving = self.charged;
@@ -119,14 +115,13 @@ impl OutboxState {
         self.unsent.as_ref().and_then(|unsent| unsent.stuck)
     }
 
-    /// Updates the memory charge to match the current output. Does nothing while a thread is writing, because that
-    /// thread updates the charge afterwards. Every connection is already charged `CONNECTION_COST`, so only the excess
-    /// is added.
+    /// Charges the memory of the current output above `CONNECTION_COST`, which every connection is already charged.
+    /// Does nothing while a thread is writing, because that thread updates the charge afterwards.
     fn charge(&mut self, memory: &Memory) {
         let Some(unsent) = self.unsent.as_mut().filter(|_| !self.flushing) else { return };
         let mut footprint = unsent.output.footprint();
         if footprint > CONNECTION_COST && footprint / 4 > unsent.output.len() as u64 {
-            // The buffer is large although the reply is short, because the thread's buffer was moved here.
+            // Appending moved the thread's buffer here, which is large even for a short reply.
             unsent.output.shrink();
             footprint = unsent.output.footprint();
         }
@@ -146,8 +141,8 @@ impl OutboxState {
         }
     }
 
-    /// Drops a client that does not read its events. Returns `true` if the owner must be notified. The pending output
-    /// is freed later, with the connection, because freeing may be slow.
+    /// Drops a client that does not read its events. Returns `true` if the owner must be notified. Leaves the output to
+    /// be freed with the connection, because freeing may be slow.
     fn overflow(&mut self, memory: &Memory) -> bool {
         self.overflown |= !self.broken;
         self.unsent.iter_mut().for_each(|unsent| unsent.leave(memory));
@@ -155,7 +150,6 @@ impl OutboxState {
     }
 }
 
-/// The next step that the owner of a connection can take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteState {
     /// Read input, and append replies to the outbox.
@@ -198,7 +192,7 @@ impl Outbox {
         self
     }
 
-    /// Returns the memory used by the TLS session above `SESSION_COST`, in bytes, or 0 without TLS.
+    /// Returns the memory in bytes that the TLS session uses above `SESSION_COST`, or 0 without TLS.
     pub fn encryption(&self) -> u64 {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -219,7 +213,7 @@ impl Outbox {
         true
     }
 
-    /// Sends the TLS close alert if the socket accepts the alert immediately.
+    /// Sends the TLS close alert if the socket accepts it immediately.
     pub fn close_tls(&self) {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -236,17 +230,16 @@ impl Outbox {
         send(&self.stream, &self.owner.lease, output)
     }
 
-    /// Appends replies of the owner. Call with the engine locked. `waits` is `true` if the last command has no reply
-    /// yet and blocks the client. `held` delays all output until [`Outbox::release`]. Returns `true` if output can be
-    /// sent now.
+    /// Appends replies of the owner. Call with the engine locked. `waits` means that the last command has no reply yet
+    /// and blocks the client. `held` delays all output until [`Outbox::release`]. Returns `true` if output can be sent
+    /// now.
     pub fn reply(&self, out: &mut Output, waits: bool, held: bool) -> bool {
         let mut state = self.state.lock();
         if state.broken {
             // Earlier output is lost, so later output must not be sent.
             *out = Output::new();
         }
-        // Appending to an empty outbox moves the thread's buffer there. A waiting client without replies must not get
-        // the buffer.
+        // Appending to an empty outbox moves the thread's buffer, which a waiting client without replies must not get.
         if !out.is_empty() {
             state.unsent().output.append(out);
         }
@@ -256,15 +249,15 @@ impl Outbox {
         state.length() > 0 && state.holds == 0
     }
 
-    /// Returns the memory used by pending output, including memory shared with jobs, and the time since which the
-    /// socket has accepted nothing.
+    /// Returns the bytes of pending output, including memory shared with jobs, and the time since which the socket is
+    /// full.
     pub fn memory_used(&self) -> (u64, Option<Instant>) {
         let state = self.state.lock();
         state.unsent.as_ref().map_or((0, None), |unsent| (unsent.memory_used(), unsent.stuck))
     }
 
     /// Marks the charged bytes as memory that will be freed soon, because nothing more is sent. Returns `true` if
-    /// freeing the output may be slow.
+    /// freeing them may be slow.
     pub fn leave(&self) -> bool {
         let mut state = self.state.lock();
         let Some(unsent) = &mut state.unsent else { return false };
@@ -281,8 +274,7 @@ impl Outbox {
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
         state.holds -= 1;
-        // The client may still be waiting: its owner could not handle an earlier half-close while the output was
-        // delayed.
+        // The client may still be waiting, because its owner ignored a half-close while the output was delayed.
         let resume = std::mem::take(&mut state.resume);
         self.flush_locked(state, spare);
         if resume {
@@ -307,7 +299,7 @@ impl Outbox {
     }
 
     /// Appends events and ends the client's wait. Call with the engine locked. Returns `true` if the owner must be
-    /// notified. A client with more unread output than `limits` allow is dropped, because events cannot wait until the
+    /// notified. Drops a client with more unread output than `limits` allow, because events cannot wait until the
     /// client reads.
     pub fn push_events(&self, out: &mut Output, limits: EventLimits) -> bool {
         let mut state = self.state.lock();
@@ -322,7 +314,7 @@ impl Outbox {
         std::mem::take(&mut state.resume)
     }
 
-    /// Drops a client with too many unread events that its own commands caused. Returns `true` if the owner must be
+    /// Drops a client with too many unread events caused by its own commands. Returns `true` if the owner must be
     /// notified.
     pub fn drop_client(&self) -> bool {
         self.state.lock().overflow(&self.owner.memory)
@@ -342,8 +334,8 @@ impl Outbox {
         self.owner.send(Message::Resume(self.token));
     }
 
-    /// Returns the next step that the owner can take. `more` is `true` if the owner has work and wants a notification
-    /// when it can continue. Without `more`, events for this client do not wake the owner.
+    /// Returns the owner's next step. `more` means that the owner has work and wants a notification when it can
+    /// continue. Without `more`, events for this client do not wake the owner.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
         let has_output = state.flushing || state.length() > 0;
@@ -366,8 +358,8 @@ impl Outbox {
         write_state
     }
 
-    /// Sends replies of the owner without taking a lock. Only allowed in [`WriteState::Clear`]. Returns `false` if the
-    /// state is no longer `Clear`, because the socket is full or the peer has disconnected.
+    /// Sends the owner's replies without a lock. Only allowed in [`WriteState::Clear`]. Returns `false` if this state
+    /// has ended, because the socket is full or the peer has disconnected.
     pub fn send(&self, out: &mut Output) -> bool {
         let Err(error) = self.transmit(out) else {
             if out.capacity() > KEEP_BUFFER {
@@ -388,7 +380,7 @@ impl Outbox {
         false
     }
 
-    /// Sends pending events. Does nothing if the socket was full at the last attempt, because the poller notifies the
+    /// Sends pending events, unless the socket was full at the last attempt. In that case, the poller notifies the
     /// owner when the socket accepts data again.
     pub fn flush_events(&self, spare: &mut Output) {
         let state = self.state.lock();
@@ -397,7 +389,7 @@ impl Outbox {
         }
     }
 
-    /// Sends pending output until the socket is full. Puts an empty buffer into `spare` for reuse.
+    /// Sends pending output until the socket is full. Leaves an empty buffer in `spare`.
     pub fn flush(&self, spare: &mut Output) -> Flushed {
         self.flush_locked(self.state.lock(), spare)
     }
@@ -435,8 +427,7 @@ impl Outbox {
                     }
                     break;
                 }
-                // Output appended during the write may not be durable yet. The thread that ends the delay sends that
-                // output.
+                // Output appended during the write may not be durable yet. The thread that ends the delay sends it.
                 Ok(()) if state.holds > 0 => {
                     wakes = false;
                     break;
@@ -484,8 +475,8 @@ impl Drop for Outbox {
     }
 }
 
-/// Writes until all output is sent or an error occurs. A full socket is a `WouldBlock` error, and an expired lease is
-/// `ConnectionAborted`.
+/// Writes until all output is sent or an error occurs: `WouldBlock` if the socket is full, and `ConnectionAborted` if
+/// the lease has ended.
 fn send(stream: &Stream, lease: &Lease, output: &mut Output) -> io::Result<()> {
     loop {
         if lease.is_over() {

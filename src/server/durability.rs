@@ -20,7 +20,7 @@ use crate::protocol::Output;
 use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::shared::lock_order::{Condvar, Mutex, HELD_REPLIES, WAKE_UP};
 
-/// Maximum time before records are synced on which no reply depends.
+/// Maximum time until records on which no reply depends are synced.
 const MAX_UNSYNCED: Duration = Duration::from_millis(50);
 
 /// Number of unsynced bytes above which a sync is started even while other syncs are running.
@@ -31,8 +31,7 @@ const MUCH: u64 = 32 * 1024;
 pub struct Promise {
     /// The byte offset up to which the log must be durable.
     position: u64,
-    /// `true` if the reply acknowledges a new job. Such a reply is not sent while the disk fails, unlike all other
-    /// replies.
+    /// `true` if the reply acknowledges a new job. Unlike all other replies, it is not sent while the disk fails.
     is_put: bool,
 }
 
@@ -40,7 +39,6 @@ pub struct Promise {
 struct Hold {
     promise: Promise,
     outbox: Arc<Outbox>,
-    /// The log entry for a slow reply, if slow commands are logged.
     slow_reply: Option<SlowReply>,
 }
 
@@ -58,7 +56,7 @@ pub struct Durability {
     /// `true` if maintenance of the log is due.
     maintain: AtomicBool,
     pub space: Space,
-    /// Wakes the writer thread, which writes when a pool thread would have to wait for the disk.
+    /// Wakes the writer thread, which writes so that pool threads need not wait for the disk.
     writer: Bell,
     syncer: Bell,
 }
@@ -110,7 +108,7 @@ impl Durability {
         }
     }
 
-    /// Returns the promise of commands that changed the required log positions from `before` to `after`, or `None` if
+    /// Returns the promise of commands that advanced the required log positions from `before` to `after`, or `None` if
     /// their replies need not wait. Call with the engine locked.
     pub fn promise(&self, before: Required, after: Required) -> Option<Promise> {
         let is_put = after.put_count > before.put_count;
@@ -119,9 +117,8 @@ impl Durability {
         must_wait.then_some(Promise { position: after.any, is_put })
     }
 
-    /// Appends replies to `outbox`, and delays all output of `outbox` until the log fulfills `promise`. `waits` is
-    /// `true` if the last command blocks the client. Returns `true` if output can be sent now. Call with the engine
-    /// locked.
+    /// Appends replies to `outbox`, and delays its output until the log fulfills `promise`. `waits` means that the last
+    /// command blocks the client. Returns `true` if output can be sent now. Call with the engine locked.
     pub fn hold(
         &self,
         promise: Promise,
@@ -130,16 +127,15 @@ impl Durability {
         waits: bool,
         slow_reply: Option<SlowReply>,
     ) -> bool {
-        // The outbox must be updated before the queue, because another thread can release the replies as soon as they
-        // are in the queue.
+        // Update the outbox first: another thread can release the replies as soon as they are in the queue.
         let has_output = outbox.reply(out, waits, true);
         self.holds.lock().push_back(Hold { promise, outbox: outbox.clone(), slow_reply });
         has_output
     }
 
     /// Delays the next output of `outbox`, which reports the end of a job, until the log is durable up to `required`.
-    /// If the server stores the job's result, `is_result` is `true`, and the report is not sent while the disk fails.
-    /// Call with the engine locked.
+    /// `is_result` means that the server stores the job's result, and that the report must not be sent while the disk
+    /// fails. Call with the engine locked.
     pub fn hold_events(&self, required: Required, is_result: bool, outbox: &Arc<Outbox>) {
         let position = if is_result { required.puts } else { required.any };
         if position > self.wal.durable() && (is_result || !self.wal.is_failing()) {
@@ -151,19 +147,19 @@ impl Durability {
         }
     }
 
-    /// Returns `true` if [`Durability::commit`] has records to write.
+    /// `true` if [`Durability::commit`] has records to write.
     pub fn is_due(&self) -> bool {
         self.appended.load(Ordering::Acquire) > self.committed.load(Ordering::Acquire)
     }
 
-    /// Writes appended records or requests the write, and releases the replies that are durable. With `may_sync`, this
-    /// thread also syncs if the disk is fast.
+    /// Writes appended records or requests the write, and releases the durable replies. With `may_sync`, this thread
+    /// also syncs if the disk is fast.
     pub fn commit(&self, access: &impl JournalAccess, may_sync: bool, spare: &mut Output) {
         let appended = self.appended.load(Ordering::Acquire);
         if appended > self.committed.load(Ordering::Acquire) {
             self.committed.fetch_max(appended, Ordering::AcqRel);
             self.write_or_request(access, may_sync);
-            // The syncer thread also checks that the log's files exist, so it must run even if no sync is due.
+            // The syncer thread also checks that the log's files exist, so it runs even if no sync is due.
             if !self.syncer.is_armed() {
                 let within = match self.wal.mode() {
                     SyncMode::Every(millis) => Duration::from_millis(millis),
@@ -181,8 +177,7 @@ impl Durability {
     fn write_or_request(&self, access: &impl JournalAccess, may_sync: bool) {
         let wal = &self.wal;
         match wal.mode() {
-            // No reply depends on the new records, which describe reservations, for example. Sync them with later
-            // records.
+            // No reply depends on the new records (for example, of reservations), so sync them with later records.
             SyncMode::Always if self.holds.lock().is_empty() => {
                 if !wal.is_slow() {
                     wal.write_promptly(access);
@@ -202,7 +197,7 @@ impl Durability {
         }
     }
 
-    /// Writes the records that compaction has appended, and schedules a sync.
+    /// Writes the records of compaction, and schedules a sync.
     pub fn write_compacted(&self, access: &impl JournalAccess) {
         self.wal.write(access);
         if self.wal.is_unsynced() {
@@ -256,8 +251,8 @@ impl Durability {
         is_due
     }
 
-    /// Returns `true` if another sync should begin now. While syncs are running, another sync must serve more replies
-    /// than the running ones, because fewer and larger syncs serve more clients.
+    /// `true` if another sync should begin now. While syncs are running, the next sync must serve more replies than
+    /// they do, because fewer and larger syncs serve more clients.
     fn may_sync(&self) -> bool {
         let under_way = self.under_way.load(Ordering::Acquire);
         if under_way == 0 || under_way >= self.wal.syncs_at_once() as u64 {
@@ -272,32 +267,31 @@ impl Durability {
         before > 0 && holds.len() - before > before
     }
 
-    /// Returns `true` if the number of replies that wait for the log is at least `released`, and not zero.
+    /// `true` if at least `released` replies, and at least one, wait for the log.
     pub fn has_gathered(&self, released: usize) -> bool {
         let waiting = self.holds.lock().len();
         waiting > 0 && waiting >= released
     }
 
-    /// Records the end of a sync, so that another sync can begin.
+    /// Records the end of a sync. The next sync can then begin.
     pub fn synced(&self) {
         self.under_way.fetch_sub(1, Ordering::AcqRel);
         self.syncer.remind();
     }
 
-    /// Waits until the writer thread must write. Returns `false` if the thread must end.
     pub fn wait_to_write(&self) -> bool {
         self.writer.wait(|| true)
     }
 
-    /// Writes the log and syncs it once, as a syncer thread does. Returns the number of released replies.
+    /// Writes and syncs the log once, on a syncer thread. Returns the number of released replies.
     pub fn sync(&self, access: &impl JournalAccess, spare: &mut Output) -> usize {
         let is_written = self.wal.write(access);
-        // Records may have been appended after this sync became due.
+        // Includes records that were appended after this sync became due.
         self.begun.fetch_max(self.wal.written(), Ordering::AcqRel);
         let _ = is_written && self.wal.sync(access);
         self.wal.check(access);
         let released = self.release(spare);
-        // Segments that waited for this sync can be removed. A failed disk must be retried even if no client is active.
+        // Segments that waited for this sync can be removed. A failed disk must be retried even without active clients.
         if access.with(|journal: &mut Journal, _| journal.needs_maintenance()) || self.wal.is_failing() {
             self.space.maintain();
         }
@@ -323,7 +317,7 @@ impl Bell {
         self.armed.load(Ordering::Acquire)
     }
 
-    /// Schedules a wake-up at `at`, unless an earlier wake-up is scheduled.
+    /// Schedules a wake-up at `at`, unless an earlier one is scheduled.
     pub fn ring_by(&self, at: Instant) {
         self.armed.store(true, Ordering::Release);
         let mut state = self.state.lock();
@@ -347,8 +341,8 @@ impl Bell {
         }
     }
 
-    /// Waits until the scheduled time has passed and `may_continue` returns `true`. Every call of [`Bell::ring_by`]
-    /// causes another check. Returns `false` if the thread must end.
+    /// Waits until the scheduled time has passed and `may_continue` returns `true`. Each [`Bell::ring_by`] causes
+    /// another check. Returns `false` if the thread must end.
     pub fn wait(&self, may_continue: impl Fn() -> bool) -> bool {
         let mut state = self.state.lock();
         loop {

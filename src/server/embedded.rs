@@ -131,8 +131,7 @@ impl Server {
         })
     }
 
-    /// Returns all tubes in unspecified order. Copies the data while the engine is locked, which delays the clients of
-    /// a busy server.
+    /// Returns all tubes in unspecified order. Blocks other clients while it copies the data.
     pub fn tubes(&self) -> Vec<TubeInfo> {
         self.hub.with_engine(|engine, now| {
             let names = engine.tube_names();
@@ -140,8 +139,8 @@ impl Server {
         })
     }
 
-    /// Returns the jobs of a tube in all states, including their bodies, in unspecified order. Scans all jobs of the
-    /// server while the engine is locked, which delays the clients of a busy server.
+    /// Returns the jobs of a tube in all states, with their bodies, in unspecified order. Scans all jobs of the server,
+    /// and blocks other clients meanwhile.
     pub fn jobs(&self, tube: impl AsRef<[u8]>) -> Vec<JobInfo> {
         self.hub.with_engine(|engine, now| {
             let mut ids = Vec::new();
@@ -172,8 +171,8 @@ impl Server {
         })
     }
 
-    /// Deletes all jobs in all tubes, including reserved jobs, and returns the number of deleted jobs. Connections,
-    /// watched tubes and pauses are not affected. A job that is put concurrently may remain.
+    /// Deletes all jobs in all tubes, including reserved jobs, and returns their number. Connections, watched tubes and
+    /// pauses remain, and so may jobs that are put concurrently.
     pub fn clear(&self) -> usize {
         let mut scratch = TurnScratch::default();
         let (mut from, mut count) = (0, 0);

@@ -39,13 +39,13 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Reads the access file. Returns a one-line message on failure.
+    /// An error is a one-line message.
     pub fn open(path: &Path) -> Result<Gate, String> {
         let table = LeafMutex::new(Arc::new(read(path)?));
         Ok(Gate { path: path.to_owned(), table, logged: LogLimit::new() })
     }
 
-    /// Reads the access file again. On failure, keeps the previous contents and returns a one-line message.
+    /// Reads the access file again. On failure, keeps the old contents and returns a one-line message.
     pub fn reload(&self) -> Result<Arc<AccessTable>, String> {
         let table = Arc::new(read(&self.path)?);
         *self.table.lock() = table.clone();
@@ -57,9 +57,9 @@ impl Gate {
         self.table.lock().prove(&[Proof::Nothing]).is_some()
     }
 
-    /// Returns the access rights of the client at the other end of `stream`. `proofs` are the client's proofs of
-    /// identity. For a Unix socket, the kernel's information about the peer is added. `is_private` is `true` if nobody
-    /// on the network can read the client's data.
+    /// Returns the access rights of the client at the other end of `stream`. Adds the kernel's information about a Unix
+    /// peer to `proofs`, the client's proofs of identity. `is_private` means that nobody on the network can read the
+    /// client's data.
     pub fn client(&self, stream: &Stream, mut proofs: Vec<Proof>, is_private: bool) -> ClientAccess {
         let is_unix = matches!(stream, Stream::Unix(_));
         if is_unix {
@@ -68,7 +68,7 @@ impl Gate {
         ClientAccess::new(self.table.lock().clone(), &proofs, is_private || is_unix)
     }
 
-    /// Logs that a client sent a wrong token, or sent a token where none are accepted.
+    /// Logs that a client sent a wrong or unexpected token.
     pub fn log_failure(&self, peer: PeerAddress) {
         match self.logged.admit() {
             None => {}
@@ -78,8 +78,7 @@ impl Gate {
     }
 }
 
-/// Limits the rate of a log line that clients can cause. Contains the time of the last line, and the number of events
-/// since then.
+/// Limits the rate of a log line that clients can cause: the time of the last line, and the number of later events.
 #[derive(Debug)]
 pub struct LogLimit(LeafMutex<(Option<Instant>, u64)>);
 
@@ -88,8 +87,8 @@ impl LogLimit {
         LogLimit(LeafMutex::new((None, 0)))
     }
 
-    /// Returns the number of events since the last line if a line can be logged now. Otherwise, counts the event and
-    /// returns `None`.
+    /// Returns the number of events since the last line, or counts the event and returns `None` if it is too early for
+    /// a line.
     pub fn admit(&self) -> Option<u64> {
         let mut logged = self.0.lock();
         if logged.0.is_some_and(|at| at.elapsed() < QUIET) {
@@ -120,7 +119,6 @@ fn read(path: &Path) -> Result<AccessTable, String> {
     Ok(table)
 }
 
-/// Returns the user and the groups of the process at the other end of a Unix socket.
 fn process_of(stream: &Stream) -> Vec<Proof> {
     match system::peer(stream) {
         Ok((user, groups)) => [Proof::User(user)].into_iter().chain(groups.into_iter().map(Proof::Group)).collect(),

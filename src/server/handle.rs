@@ -19,7 +19,7 @@ pub struct ThreadHandle {
     waker: Waker,
     /// `true` if the thread is going to sleep. Another thread that clears this flag must wake the thread.
     asleep: AtomicBool,
-    /// The memory account to which the thread's connections charge output.
+    /// The memory account that is charged for the output of the thread's connections.
     pub memory: Arc<Memory>,
     /// Replies may be sent until this lease ends.
     pub lease: Arc<Lease>,
@@ -30,12 +30,11 @@ impl ThreadHandle {
         ThreadHandle { inbox, waker, asleep: AtomicBool::new(false), memory, lease }
     }
 
-    /// Sends a message, and wakes the thread if it sleeps.
     pub fn send(&self, message: Message) {
         // The channel and the waker fail only after the thread has ended.
         let _ = self.inbox.send(message);
-        // Sequential consistency prevents a lost wake-up: this thread sees the `asleep` flag, or the pool thread sees
-        // the message after it has set the flag.
+        // Sequential consistency prevents a lost wake-up: either this thread sees the `asleep` flag, or the pool thread
+        // sees the message after it sets the flag.
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             let _ = self.waker.wake();
         }

@@ -25,7 +25,6 @@ use crate::shared::machine;
 use crate::shared::role::{RoleBoard, RoleFigures};
 use crate::shared::system;
 
-/// Information about the server process that clients can see.
 #[derive(Debug)]
 pub struct Process {
     facts: Facts,
@@ -33,20 +32,17 @@ pub struct Process {
     pub failed_auths: AtomicU64,
     /// The number of connections dropped because of a memory shortage or a connection limit.
     pub dropped: AtomicU64,
-    /// The resident memory in bytes at the last refresh.
     resident: AtomicU64,
-    /// The number of open files at the last refresh.
     open_files: AtomicU64,
-    /// The time at which [`Process::refresh`] last updated the values.
+    /// The time of the last refresh, which updates the values above.
     refreshed: LeafMutex<Option<Instant>>,
-    /// The durations of turns (the periods in which a thread holds the engine's lock), or `None` if they are not
-    /// recorded.
+    /// How long threads have held the engine's lock in each turn, or `None` if this is not recorded.
     pub turns: Option<LeafMutex<Histogram>>,
     pub syncs: Option<Arc<LeafMutex<Histogram>>>,
     role: Option<Arc<RoleBoard>>,
 }
 
-/// Upper bounds of the buckets for turn durations, in nanoseconds.
+/// Upper bounds in nanoseconds of the buckets for turn durations.
 const TURN_BOUNDS: [u64; 10] =
     [1_000, 4_000, 16_000, 64_000, 256_000, 1_024_000, 4_096_000, 16_384_000, 65_536_000, 262_144_000];
 
@@ -80,8 +76,7 @@ impl Process {
         Process { facts, rejected, failed_auths, dropped, resident, open_files, refreshed, turns, syncs, role }
     }
 
-    /// Updates the memory size and the number of open files. The caller must not hold a lock, because the update reads
-    /// files.
+    /// Updates the memory size and the number of open files. Reads files, so the caller must not hold a lock.
     pub fn refresh(&self) {
         let now = Instant::now();
         let Some(mut refreshed) = self.refreshed.try_lock() else { return };
@@ -123,7 +118,7 @@ impl Host for Process {
     }
 }
 
-/// Returns an unpredictable number, generated from the random keys of the standard library's hash tables.
+/// Returns an unpredictable number from the random keys of the standard library's hash tables.
 pub fn random() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
@@ -139,12 +134,12 @@ fn identity() -> String {
     }
 }
 
-/// beanstalkd's exit code, and the reason why the process could not change its user.
+/// The exit code of beanstalkd, and the reason why the process could not change its user.
 pub type UserError = (u8, String);
 
-/// Restricts the process at startup, before threads exist. The process can no longer gain privileges by executing
-/// another program, and new files are not readable by others unless they are created with an explicit mode. An embedded
-/// server does not call this function, because the embedding program decides about its privileges.
+/// Restricts the process at startup, before threads exist: no program that it executes can gain privileges, and new
+/// files are not readable by others unless they have an explicit mode. Not called for an embedded server, because the
+/// embedding program decides about its privileges.
 pub fn harden() {
     if let Err(error) = system::forbid_privileges() {
         log::warn!("privileges of other programs cannot be given up: {error}");
@@ -154,7 +149,7 @@ pub fn harden() {
     umask(before | strict);
 }
 
-/// Switches the process to `user`. If the binlog directory `folder` is missing, creates it for that user first.
+/// Switches the process to `user`, but creates a missing binlog directory `folder` for that user first.
 pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError> {
     let identity = user.map(identify).transpose()?;
     if let Some(folder) = folder {
@@ -181,12 +176,11 @@ fn make_folder(path: &Path, owner: Option<(Uid, Gid)>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the ID of a user, or `None` if there is no name or no such user.
 pub fn user_id(name: Option<&str>) -> Option<u32> {
     name.and_then(|name| identify(name).ok()).map(|(user, _)| user.as_raw())
 }
 
-/// Resolves a user name, a user ID, or `UID:GID`. Numeric IDs work without a user database.
+/// `name` is a user name, a user ID, or `UID:GID`. Numeric IDs work without a user database.
 fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
     let number = |text: &str| text.parse::<u32>().ok().filter(|id| *id != u32::MAX);
     if let Some((user, group)) = name.split_once(':') {
@@ -203,13 +197,13 @@ fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
         return Ok((Uid::from_raw(id), known.map_or(Gid::from_raw(id), |user| user.gid)));
     }
     match found {
-        // ENOENT means that there is no user database.
+        // ENOENT means that no user database exists.
         Err(nix::Error::ENOENT) | Ok(_) => Err((33, format!("no such user: {name} (-u)"))),
         Err(error) => Err((32, format!("looking up user {name} (-u): {error}"))),
     }
 }
 
-/// Switches permanently to another user and group. Drops all supplementary groups and capabilities.
+/// Switches permanently to another user and group, and drops all supplementary groups and capabilities.
 fn become_user(name: &str, (user, group): (Uid, Gid)) -> Result<(), UserError> {
     if !geteuid().is_root() && (user, group) == (geteuid(), getegid()) {
         // The process already runs as this user, and may not be allowed to switch again.

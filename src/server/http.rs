@@ -14,7 +14,7 @@ use crate::shared::files;
 /// Minimum length of a token in bytes. Shorter tokens can be guessed.
 const SHORTEST: usize = 16;
 
-/// Reads the token, and passes the list of enabled protocols to HTTP. Call before the process switches its user.
+/// Reads the token, and passes the list of enabled protocols to HTTP. Must precede the switch to another user.
 pub fn prepare(config: &mut Config) -> Result<(), StartError> {
     config.protocols.http.spoken = vec![Wire::Beanstalk];
     let others = [(Wire::Gearman, &config.gearman), (Wire::Workq, &config.workq), (Wire::Http, &config.http)];
@@ -36,7 +36,7 @@ pub fn prepare(config: &mut Config) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Returns an error if other machines could access HTTP without a token.
+/// Fails if other machines could access HTTP without a token.
 pub fn check(wire: Wire, name: &str, address: Option<SocketAddr>, config: &Config) -> Result<(), StartError> {
     let is_open = address.is_some_and(|address| !address.ip().is_loopback());
     let is_guarded = config.protocols.http.token.is_some() || config.access.is_some();

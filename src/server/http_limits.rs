@@ -21,24 +21,21 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AwaitedPart {
-    /// No part: the server has work for the connection.
+    /// The server has work for the connection.
     Server,
-    /// The rest of a request head.
     Head,
-    /// The rest of a request body.
     Body,
-    /// The next action of the client, which must read this many bytes of replies, or send the next request if the
-    /// number is 0.
+    /// The client must read this many bytes of replies, or send the next request if the number is 0.
     Client(usize),
 }
 
 #[derive(Clone, Copy, Debug)]
 struct HttpConnection {
     number: usize,
-    /// The number of requests and the part that the connection waited for, as of the last check.
+    /// The number of requests and the awaited part at the last check.
     seen: (u64, AwaitedPart),
-    /// The start of the current wait, and the time limit of the wait. Progress within a body or a reply does not start
-    /// a new wait, because a slow client could continue forever.
+    /// The start and the time limit of the current wait. Progress within a body or a reply does not start a new wait,
+    /// because a slow client could continue forever.
     since: Instant,
     limit: Duration,
 }
@@ -73,7 +70,7 @@ pub struct HttpConnections {
 impl HttpConnections {
     pub fn enter(&mut self, number: usize) {
         self.all.push(HttpConnection { number, seen: (0, AwaitedPart::Client(0)), since: Instant::now(), limit: HEAD });
-        // Check soon, because the limit may be exceeded now.
+        // The limit may be exceeded now.
         self.checked = None;
     }
 
@@ -85,10 +82,10 @@ impl HttpConnections {
         self.all.retain(|connection| connection.number != number);
     }
 
-    /// Returns the connections that can be closed, in the order in which to close them. Connections past their time
-    /// limit are marked `true` and precede the others. Among the others, the connection that has waited longest for its
-    /// next request is the first, and new connections are the last. Also returns the time until the next check. `ask`
-    /// returns the number of requests and the awaited part of a connection.
+    /// Returns the connections that can be closed, in the order in which to close them, and the time until the next
+    /// check. Connections past their time limit come first and are marked `true`. Then follow those that have waited
+    /// longest for their next request. New connections come last. `ask` returns the number of requests and the awaited
+    /// part of a connection.
     pub fn check(
         &mut self,
         now: Instant,

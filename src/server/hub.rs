@@ -32,20 +32,19 @@ use crate::protocol::{notify, ClientRegistry, CommandCounters, Context, DecodeLi
 use crate::settings::config::Config;
 use crate::shared::lock_order::{LeafMutex, Mutex, ENGINE};
 
-/// Due deadlines and deferred work can each use 1/`BACKGROUND_SHARE` of the step budget of a turn. The rest continues
-/// in the next turn, so that clients are served in between.
+/// Due deadlines and deferred work can each use 1/`BACKGROUND_SHARE` of the step budget of a turn. The next turn
+/// continues with the rest, so that clients are served in between.
 const BACKGROUND_SHARE: u64 = 2;
 
-/// The history of finished jobs can use 1/`HISTORY_PART` of the memory limit. There is no history if the memory limit
-/// is below `LEAST_FOR_HISTORY` bytes.
+/// The history of finished jobs can use 1/`HISTORY_PART` of the memory limit. Below `LEAST_FOR_HISTORY` bytes, there is
+/// no history.
 const HISTORY_PART: usize = 16;
 const LEAST_FOR_HISTORY: u64 = 4 << 20;
 
-/// Minimum time between two rounds of deadline processing. Many deadlines in quick succession are processed in one
-/// round. An isolated deadline is not delayed.
+/// Minimum time between two rounds of deadline processing. One round processes many deadlines in quick succession,
+/// while an isolated deadline is not delayed.
 const TICK_REST: Span = Span::from_millis(1);
 
-/// The state that the engine's lock protects.
 #[derive(Debug)]
 pub struct Core {
     pub engine: Engine,
@@ -64,14 +63,13 @@ pub struct Core {
 /// Buffers of one thread, which are reused each time the thread locks the engine.
 #[derive(Debug, Default)]
 pub struct TurnScratch {
-    /// The buffer for the replies to the commands that are being executed.
     pub out: Output,
     pub now: Time,
     /// The number of connections that share one budget of engine steps. 0 counts as 1.
     pub sharers: u64,
-    /// The time that the thread last waited for the engine's lock. Only measured if slow commands are logged.
+    /// The time that the thread last waited for the engine's lock, if slow commands are logged.
     pub locked: Duration,
-    /// Log entries of commands, which are written after the engine is unlocked.
+    /// Log entries of commands, to be written after the engine is unlocked.
     pub notes: Vec<CommandEntry>,
     /// Dead letters to log after the engine is unlocked.
     stays: Vec<Stay>,
@@ -103,8 +101,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Creates an empty queue, or restores the queue from the log in `storage`. `secret` seeds the engine's hash
-    /// functions.
+    /// Creates an empty queue, or restores the queue from `storage`. `secret` seeds the engine's hash functions.
     pub fn new(
         mut config: Config,
         mut clock: Clock,
@@ -142,7 +139,7 @@ impl Hub {
         }
         let alarm = Alarm::new();
         if core.engine.has_deferred() {
-            // Complete the commands that a crash interrupted, even if no client connects.
+            // Completes the commands that a crash interrupted, even if no client connects.
             alarm.advance(clock.now());
         }
         Ok(Hub {
@@ -167,8 +164,7 @@ impl Hub {
     }
 
     /// Locks the engine, processes due deadlines, calls `work`, and delivers the resulting events. The time passed to
-    /// `work` never decreases. If `work` calls several engine operations, [`Core::deliver_events`] must be called
-    /// between them.
+    /// `work` never decreases. `work` must call [`Core::deliver_events`] between two engine operations.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
         self.check_resident();
         let asked = self.config.slow.map(|_| Instant::now());
@@ -185,7 +181,7 @@ impl Hub {
         core.engine.grant_steps((self.config.turn_steps / scratch.sharers.max(1)).max(1));
         let result = work(&mut core, scratch, now);
         core.deliver_events(self, scratch, None);
-        // With a manual clock, complete deferred work now: possibly, no later command or deadline continues the work.
+        // With a manual clock, complete deferred work now, because no later command or deadline may come.
         while self.clock.is_manual() && core.engine.has_deferred() {
             core.engine.grant_steps(self.config.turn_steps);
             core.engine.go_on(now);
@@ -207,7 +203,7 @@ impl Hub {
         let next = next.min(self.next_give_back(now));
         let released = core.engine.take_released();
         if next <= now {
-            // With an ordinary unlock, the timer thread would usually lock the engine again before any other thread.
+            // After an ordinary unlock, the timer thread would usually lock the engine again before any other thread.
             core.unlock_fair();
         } else {
             drop(core);
@@ -223,7 +219,7 @@ impl Hub {
         result
     }
 
-    /// Processes due deadlines, then continues deferred work, each within its share of the step budget.
+    /// Processes due deadlines, and then deferred work, each within its share of the step budget.
     fn tick(&self, core: &mut Core, scratch: &mut TurnScratch, now: Time) {
         let steps = (self.config.turn_steps / BACKGROUND_SHARE / scratch.sharers.max(1)).max(1);
         if core.next_tick() <= now {
@@ -237,7 +233,7 @@ impl Hub {
                     break all;
                 }
             };
-            // With a manual clock, every deadline is processed at its own time, so no pause is needed.
+            // With a manual clock, each deadline is processed at its own time without a pause.
             if all && !self.clock.is_manual() {
                 core.rests_until = now + TICK_REST;
             }
@@ -277,7 +273,7 @@ impl Hub {
     /// Advances a manual clock by `span`, and processes each deadline at its own time.
     pub fn pass(&self, span: Span) {
         let mut scratch = TurnScratch::default();
-        // `Time::NEVER` is reserved, so stop one nanosecond before it.
+        // `Time::NEVER` is reserved.
         let target = (self.clock.now() + span).min(Time::NEVER - Span::from_nanos(1));
         loop {
             let next = self.core.lock().engine.next_deadline();
@@ -302,7 +298,6 @@ impl Hub {
     pub fn drain(&self) {
         self.core.lock().engine.drain();
         if self.config.ends_when_drained {
-            // Stop immediately if the queue is already empty.
             self.turn(&mut TurnScratch::default(), |core, _, _| core.request_stop(true));
         }
     }
@@ -313,13 +308,12 @@ impl Hub {
         self.core.lock().registry.identify(client, user);
     }
 
-    /// Starts the shutdown: the listeners and the timer thread will stop.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.alarm.stop();
     }
 
-    /// Closes every connection. Other references may keep the hub itself alive.
+    /// Closes every connection, even if other references keep the hub alive.
     pub fn close(&self) {
         self.core.lock().outboxes.clear();
     }
@@ -328,8 +322,7 @@ impl Hub {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Calls `work` with the engine locked, without processing deadlines or delivering events. For tests and embedding
-    /// programs.
+    /// Calls `work` with the engine locked, without processing deadlines or delivering events. For tests and embedding.
     pub fn with_engine<R>(&self, work: impl FnOnce(&mut Engine, Time) -> R) -> R {
         work(&mut self.core.lock().engine, self.clock.now())
     }
@@ -341,7 +334,6 @@ impl Peers for Vec<Option<Arc<Outbox>>> {
     }
 }
 
-/// Returns the maximum number of jobs in the history.
 fn history_of(config: &Config) -> usize {
     match config.max_memory {
         0..LEAST_FOR_HISTORY => 0,
@@ -371,7 +363,7 @@ impl Core {
         }
     }
 
-    /// Returns `true` if no job is ready, delayed or reserved.
+    /// `true` if no job is ready, delayed or reserved.
     fn is_empty(&self) -> bool {
         let jobs = self.engine.stats().jobs;
         jobs.ready + jobs.delayed + jobs.reserved == 0
@@ -387,13 +379,11 @@ impl Core {
         }
     }
 
-    /// Returns the time at which deadlines must be processed next.
     fn next_tick(&self) -> Time {
         self.engine.next_deadline().max(self.rests_until)
     }
 
-    /// Registers a new client. Other clients can see `address` and `user`, which is the client's name in the access
-    /// file.
+    /// Registers a new client. Other clients can see `address` and the name `user` from the access file.
     pub fn connect(
         &mut self,
         outbox: Arc<Outbox>,
@@ -416,7 +406,7 @@ impl Core {
         client
     }
 
-    /// Removes a client. The engine completes `operation`, the unfinished command of the client.
+    /// Removes a client. The engine completes the client's unfinished command `operation`.
     pub fn disconnect(&mut self, client: ClientId, operation: Option<LongCommand>, now: Time) {
         if let Some(operation) = operation {
             self.engine.complete_alone(operation);
@@ -426,7 +416,7 @@ impl Core {
         self.outboxes[client.0 as usize] = None;
     }
 
-    /// Returns the context for executing a command of `client`. Updates the log space available to the engine.
+    /// Returns the context for executing a command, with up-to-date log space.
     pub fn context<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> Context<'a> {
         self.refresh_room();
         let Core { engine, counters, registry, journal, outboxes, .. } = self;
@@ -457,7 +447,7 @@ impl Core {
         }
     }
 
-    /// Returns `true` if `request` can be executed now, or `false` if there is not enough space in the log; see
+    /// `true` if `request` can be executed now. `false` if the log lacks space; see
     /// [`Space::admits`](super::space::Space::admits).
     pub fn admits(
         &mut self,
@@ -473,28 +463,26 @@ impl Core {
         }
     }
 
-    /// Updates the log space that the engine can use.
     pub fn refresh_room(&mut self) {
         if let Some(journal) = &self.journal {
             self.engine.set_log_room(journal.engine_room());
         }
     }
 
-    /// Returns the log positions that replies depend on. All are zero without a log.
+    /// Returns the log positions that replies depend on, or zeros without a log.
     pub fn required(&self) -> Required {
         self.journal.as_ref().map_or(Required::default(), Journal::required)
     }
 
-    /// Appends the engine's changes to the journal.
     pub fn record(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.append(&mut self.engine);
         }
     }
 
-    /// Appends the engine's changes to the journal, and delivers the engine's events. Call this after every engine
-    /// operation. `own` contains the client that sent the command, and the buffer with the client's replies. Events for
-    /// that client are appended to the buffer.
+    /// Appends the engine's changes to the journal, and delivers the engine's events. Call after every engine
+    /// operation. `own` contains the client that sent the command and the buffer with its replies. Events for that
+    /// client are appended to this buffer.
     #[inline]
     pub fn deliver_events(&mut self, hub: &Hub, scratch: &mut TurnScratch, own: Option<(ClientId, &mut Output)>) {
         self.record();

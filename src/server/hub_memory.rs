@@ -7,8 +7,7 @@ use super::delivery::EventLimits;
 use super::hub::Hub;
 use crate::engine::{Span, Time};
 
-/// Unread events can exceed the usual output limit by this factor before a client is dropped, because events cannot
-/// wait until the client reads.
+/// Unread events can exceed the usual output limit by this factor, because events cannot wait until the client reads.
 const EVENTS_FACTOR: usize = 16;
 
 /// Limit of unread events, in bytes, when all memory is used.
@@ -17,11 +16,10 @@ const MIN_EVENTS: usize = 16 << 10;
 /// Limit of unread events, in bytes, when unread replies exceed their share of memory and the client's socket is full.
 const MIN_STUCK_EVENTS: usize = 4 << 10;
 
-/// Number of values that the timer thread frees before it checks for deadlines, because freeing a value may be slow.
+/// Number of values that the timer thread frees before it checks for deadlines. Freeing a value may be slow.
 const DROPPED: usize = 16;
 
-/// Delay before memory that clients have freed is returned to the system. `GIVE_BACK_SOON` applies if the return is
-/// urgent.
+/// Delay before freed memory is returned to the system. `GIVE_BACK_SOON` applies if the return is urgent.
 const GIVE_BACK: Span = Span::from_secs(1);
 const GIVE_BACK_SOON: Span = Span::from_millis(20);
 
@@ -36,7 +34,6 @@ impl Hub {
         self.config.max_output.saturating_mul(EVENTS_FACTOR)
     }
 
-    /// Returns the limits of unread event bytes above which a client is dropped.
     pub fn event_limits(&self) -> EventLimits {
         let most = self.max_event_bytes();
         let reading = if self.memory.is_full() { most.min(MIN_EVENTS) } else { most };
@@ -44,14 +41,13 @@ impl Hub {
         EventLimits { reading, stuck }
     }
 
-    /// Checks the size of the process if the memory account has grown.
     pub fn check_resident(&self) {
         if let Some(resident) = self.config.resident.filter(|_| self.memory.needs_resident()) {
             self.memory.set_resident(resident());
         }
     }
 
-    /// Returns the time for the next [`Hub::give_back`], or [`Time::NEVER`] if clients have not freed much memory.
+    /// [`Time::NEVER`] if clients have not freed much memory.
     pub fn next_give_back(&self, now: Time) -> Time {
         match self.memory.has_freed_much() {
             true if self.memory.must_give_back() => now + GIVE_BACK_SOON,
@@ -60,8 +56,7 @@ impl Hub {
         }
     }
 
-    /// Schedules [`Hub::give_back`] on the timer thread. Not needed within [`Hub::turn`], which sets the alarm at its
-    /// end.
+    /// Schedules [`Hub::give_back`] on the timer thread. Not needed in [`Hub::turn`], which sets the alarm at its end.
     pub fn give_back_soon(&self) {
         self.alarm.advance(self.next_give_back(self.clock.now()));
     }
@@ -75,8 +70,7 @@ impl Hub {
         }
     }
 
-    /// Frees a large value on the timer thread. With a manual clock there is no timer thread, so the value is freed
-    /// immediately.
+    /// Frees a large value on the timer thread, or immediately with a manual clock, which has no timer thread.
     pub fn discard(&self, thing: impl Send + 'static) {
         if self.clock.is_manual() {
             return;
@@ -85,7 +79,7 @@ impl Hub {
         self.alarm.advance(Time::default());
     }
 
-    /// Frees some of the values passed to [`Hub::discard`], which may be slow. Sets the alarm again if values are left.
+    /// Frees some of the values passed to [`Hub::discard`], and sets the alarm again if values remain.
     pub fn clear_discarded(&self) {
         let mut discarded = self.discarded.lock();
         let count = discarded.len().min(DROPPED);

@@ -74,8 +74,8 @@ impl Idle {
         }
     }
 
-    /// Returns the current time. `turn` is the time at which the thread last locked the engine. If `turn` has changed
-    /// since the last call, returns `turn` instead of reading the clock.
+    /// Returns the current time without reading the clock if possible. `turn` is the time at which the thread last
+    /// locked the engine, and is the current time if it has changed since the last call.
     pub fn now(&mut self, turn: Time, clock: &Clock) -> Time {
         if turn == self.last_turn {
             return clock.now();
@@ -99,28 +99,26 @@ impl Idle {
         start..self.cursor
     }
 
-    /// Schedules the next batch soon, starting with this connection, because one batch closes at most [`MAX_CLOSED`]
-    /// connections.
+    /// Schedules the next batch soon, starting with this connection, because a batch closes at most [`MAX_CLOSED`] of
+    /// them.
     pub fn resume_at(&mut self, number: usize, now: Time) {
         self.cursor = number;
         self.next = now + MIN_INTERVAL;
     }
 
-    /// Returns `true` if this connection needs a detailed check. `busy` is `true` if the thread has work for the
-    /// connection.
+    /// `true` if this connection needs a detailed check. `busy` means that the thread has work for the connection.
     pub fn needs_check(&mut self, number: usize, busy: bool, now: Time) -> bool {
         let state = &mut self.connections[number];
         if std::mem::take(&mut state.is_active) || busy {
             state.since = now;
-            // A client that was active may have started to wait for a job since then. The next check detects such a
-            // wait.
+            // The client may have started to wait for a job after its last activity. The next check detects this.
             state.engaged = true;
             return false;
         }
         state.engaged || now.since(state.since) >= self.timeout
     }
 
-    /// Processes the result of a detailed check. Returns `true` if the connection must be closed.
+    /// Evaluates a detailed check. Returns `true` if the connection must be closed.
     pub fn is_timed_out(&mut self, number: usize, found: ClientActivity, now: Time) -> bool {
         let state = &mut self.connections[number];
         let was_engaged = std::mem::replace(&mut state.engaged, found == ClientActivity::Engaged);
@@ -131,8 +129,8 @@ impl Idle {
                 false
             }
             ClientActivity::Unread(unread) => {
-                // If the number of unread bytes has decreased, the client reads. If it has increased from 0, another
-                // client's command may have caused the output.
+                // A client whose unread bytes decrease is reading. If they increase from 0, another client may have
+                // caused the output.
                 let before = std::mem::replace(&mut state.unread, unread);
                 let goes_on = was_engaged || unread < before || (before == 0 && unread > 0);
                 if goes_on {

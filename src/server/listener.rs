@@ -28,7 +28,6 @@ const UNAUTHENTICATED_INTERVAL: Duration = Duration::from_millis(1);
 /// Minimum time between two log lines about connections rejected for the same reason.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// The pool threads to which listeners pass connections.
 #[derive(Debug)]
 pub struct Threads {
     pub arrivals: Vec<Arc<Arrivals>>,
@@ -41,7 +40,7 @@ struct Acceptor<'a> {
     wire: Wire,
     hub: &'a Hub,
     threads: &'a Threads,
-    /// A spare file descriptor. It is closed to accept a connection when no other descriptor is free.
+    /// A spare file descriptor, which is closed to accept a connection when no other descriptor is free.
     spare: Option<OwnedFd>,
     /// The time at which each kind of rejection was last logged.
     logged: [Option<Instant>; Refusal::Unauthenticated as usize + 1],
@@ -98,7 +97,7 @@ impl Acceptor<'_> {
         }
     }
 
-    /// Returns `true` if clients of this listener must authenticate.
+    /// `true` if clients of this listener must authenticate.
     fn requires_authentication(&self) -> bool {
         match self.listener {
             Listener::Tcp(_, true) => true,
@@ -107,8 +106,8 @@ impl Acceptor<'_> {
         }
     }
 
-    /// Returns `true` if another unauthenticated client can be accepted. At the limit, waits briefly, because most
-    /// clients authenticate quickly.
+    /// `true` if another unauthenticated client can be accepted. At the limit, waits briefly, because most authenticate
+    /// quickly.
     fn has_room_for_unauthenticated(&self) -> bool {
         for _ in 0..UNAUTHENTICATED_CHECKS {
             if self.hub.unauthenticated.load(Ordering::Relaxed) < MAX_UNAUTHENTICATED || self.hub.is_stopping() {
@@ -136,7 +135,7 @@ impl Acceptor<'_> {
         self.spare = self.listener.duplicate().ok();
     }
 
-    /// Sends the reason for the rejection, if the socket accepts the data immediately. Reads pending input first,
+    /// Sends the reason for the rejection if the socket accepts the data immediately. Reads pending input first,
     /// because closing a socket with unread input resets the connection and loses the reply.
     fn reject(&mut self, stream: &Stream, peer: PeerAddress, refusal: Refusal) {
         let mut scrap = [0; 4096];

@@ -17,8 +17,8 @@ use super::logfile::{self, severity, text_line, timestamp, Elsewhere, Target};
 use crate::shared::json::{self, Members};
 use crate::shared::lock_order::{Mutex, LOG_LINES};
 
-/// Time in milliseconds that a thread waits for a blocked stderr, such as a full pipe, before a line is dropped. After
-/// that, lines are dropped immediately until stderr accepts data, because threads that serve clients write log lines.
+/// Time in milliseconds that a thread waits for a blocked stderr, such as a full pipe, before it drops a line. Later
+/// lines are dropped immediately until stderr accepts data, because threads that serve clients also write log lines.
 const PATIENCE: u16 = 250;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,12 +38,11 @@ enum Logger {
 
 struct Stderr {
     form: LogForm,
-    /// The number of lines dropped since the last line was written.
+    /// The number of lines dropped since the last written line.
     lost: Mutex<u64, LOG_LINES>,
 }
 
-/// Returns the log level for the number of `-V` options: 0 logs warnings and rare events, 1 connections, 2 every
-/// command.
+/// `verbosity` is the number of `-V` options: 0 logs warnings and rare events, 1 also connections, 2 also commands.
 pub fn level(verbosity: u32) -> LevelFilter {
     match verbosity {
         0 => LevelFilter::Info,
@@ -52,7 +51,7 @@ pub fn level(verbosity: u32) -> LevelFilter {
     }
 }
 
-/// Starts to log to `elsewhere`, or to stderr if `elsewhere` is `None`.
+/// Logs to `elsewhere`, or to stderr if `elsewhere` is `None`.
 pub fn start(level: LevelFilter, form: LogForm, elsewhere: Option<Target>) -> io::Result<()> {
     let form = if form == LogForm::Text && is_journal() { LogForm::Journal } else { form };
     let logger = match elsewhere {
@@ -66,7 +65,7 @@ pub fn start(level: LevelFilter, form: LogForm, elsewhere: Option<Target>) -> io
     Ok(())
 }
 
-/// Returns `true` if stderr is the stream that journald passed to the process.
+/// `true` if stderr is the stream that journald passed to the process.
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let Ok(stderr) = nix::sys::stat::fstat(io::stderr()) else { return false };
@@ -74,7 +73,7 @@ fn is_journal() -> bool {
 }
 
 impl Log for Logger {
-    /// Returns `true` for records of the program itself, and `false` for records of libraries.
+    /// Accepts records of the program itself, and ignores those of libraries.
     fn enabled(&self, metadata: &Metadata) -> bool {
         metadata.target().starts_with("beanpole")
     }
@@ -107,13 +106,13 @@ impl Stderr {
             lines.insert_str(0, &line(&warning.args(format_args!("{notice}")).build(), self.form, now));
             *lost = 0;
         }
-        // An error cannot be reported anywhere else.
+        // An error of the log cannot be logged.
         let _ = std::io::stderr().lock().write_all(lines.as_bytes());
     }
 }
 
-/// Waits up to `patience` milliseconds until stderr accepts a line. Also returns `true` on an error, which the
-/// subsequent write reports.
+/// Waits up to `patience` milliseconds until stderr accepts a line or reports an error, which the next write will
+/// return.
 fn is_writable(patience: u16) -> bool {
     let stderr = std::io::stderr();
     let mut file = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
@@ -151,7 +150,7 @@ fn text(record: &Record) -> String {
     text
 }
 
-/// Appends fields as ` key=value`. Values with spaces or control characters are quoted.
+/// Appends fields as ` key=value`. Quotes values with spaces or control characters.
 struct Words<'a>(&'a mut String);
 
 impl<'kvs> VisitSource<'kvs> for Words<'_> {
@@ -163,7 +162,6 @@ impl<'kvs> VisitSource<'kvs> for Words<'_> {
     }
 }
 
-/// Appends fields as members of a JSON object.
 struct Fields<'m, 'a>(&'m mut Members<'a>);
 
 impl<'kvs> VisitSource<'kvs> for Fields<'_, '_> {

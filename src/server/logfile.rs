@@ -15,7 +15,6 @@ use crate::engine::push_moment;
 use crate::shared::files;
 use crate::shared::lock_order::{Mutex, LOG_LINES};
 
-/// The socket of the system's syslog daemon.
 const SYSLOG: &str = "/dev/log";
 
 /// The syslog facility for daemons (RFC 5424, section 6.2.1).
@@ -23,7 +22,7 @@ const DAEMONS: u8 = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// A log file. If root creates the file, the user with this ID becomes the owner.
+    /// A log file. If root creates the file, this user ID becomes its owner.
     File(PathBuf, Option<u32>),
     /// Syslog, with this program name.
     Syslog(String),
@@ -40,7 +39,6 @@ enum Place {
 #[derive(Debug)]
 pub struct Elsewhere(Mutex<Place, LOG_LINES>);
 
-/// The log target, which is set once.
 static LOG: OnceLock<Elsewhere> = OnceLock::new();
 
 pub fn open(target: Target) -> io::Result<&'static Elsewhere> {
@@ -66,7 +64,7 @@ fn open_file(path: &Path, owner: Option<u32>) -> io::Result<File> {
 }
 
 impl Elsewhere {
-    // An error cannot be reported anywhere else.
+    // An error of the log cannot be logged.
     pub(super) fn write(&self, level: Level, text: &str) {
         match &mut *self.0.lock() {
             Place::File { file, .. } => {
@@ -90,7 +88,7 @@ pub(super) fn text_line(level: Level, text: &str, now: SystemTime) -> String {
     format!("{} {level:5} {text}\n", timestamp(now))
 }
 
-/// Formats a time according to RFC 3339, with milliseconds. Times before 1970 are shown as the start of 1970.
+/// Formats a time according to RFC 3339, with milliseconds. Times before 1970 become the start of 1970.
 pub(super) fn timestamp(now: SystemTime) -> String {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut moment = Vec::with_capacity(24);

@@ -9,23 +9,23 @@ use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use crate::settings::config::CONNECTION_COST;
 
-/// The reserve for replies and for commands that free memory is 1/`KEPT` of the memory limit, but at most `MAX_KEPT`
-/// bytes.
+/// 1/`KEPT` of the memory limit, but at most `MAX_KEPT` bytes, is a reserve for replies and for commands that free
+/// memory.
 const KEPT: u64 = 16;
 const MAX_KEPT: u64 = 64 << 20;
 
 /// Buffers can use 1/`BUFFERS` of the memory limit. Bodies that are being received do not count as buffers.
 const BUFFERS: u64 = 4;
 
-/// One connection can use 1/`SHARE` of the remaining buffer space. A few connections can use most of the space, but
-/// always leave some for other connections.
+/// One connection can use 1/`SHARE` of the remaining buffer space. Even if a few connections use most of the space,
+/// some is left for others.
 const SHARE: u64 = 8;
 
-/// Number of bytes that can be read even without free memory, because a command that frees memory must be read first.
+/// Number of bytes that can be read without free memory, because a command that frees memory must be read first.
 pub const LEAST_READ: usize = 4 * 1024;
 
-/// Growth of the account, in bytes, after which the server checks whether the system has more memory. The check is
-/// necessary because the limits of a process are not always known.
+/// Growth of the account, in bytes, between checks whether the system has more memory. These checks are necessary
+/// because the limits of a process are not always known.
 const TRIAL: u64 = 2 << 20;
 
 /// Number of bytes that clients must free before memory is used again after the system ran out of memory.
@@ -34,18 +34,18 @@ const LEAST_TRIAL: u64 = 128 * 1024;
 /// Number of freed bytes above which the allocator returns memory to the system, if they are at least half of the peak.
 const MUCH: u64 = 8 << 20;
 
-/// Number of freed bytes above which memory is returned in any case. Returning a larger amount at once would block
-/// other threads for too long.
+/// Number of freed bytes above which memory is always returned. Returning more at once would block other threads too
+/// long.
 const MAX_FREED: u64 = 32 << 20;
 
-/// Number of bytes by which the process may exceed the memory limit, for the program itself, its threads, and
-/// fragmentation. A larger process gets no more memory, even if the account is below the limit.
+/// Number of bytes by which the process may exceed the memory limit, for the program, its threads, and fragmentation. A
+/// larger process gets no more memory, even if the account is below the limit.
 const BEYOND: u64 = 24 << 20;
 
-/// Growth of the account, in bytes, after which the size of the process is checked.
+/// Growth of the account, in bytes, between checks of the process size.
 const RESIDENT_STEP: u64 = 4 << 20;
 
-/// Number of calls of [`Memory::is_due`] per attempt to get memory while the system has none.
+/// While the system has no memory, one of this many calls of [`Memory::is_due`] tries to get some.
 const TURNS_BETWEEN: u64 = 64;
 
 /// Memory is short if less than this many bytes are available to new requests.
@@ -54,8 +54,8 @@ const LEAST_ROOM: u64 = 128 * 1024;
 /// Number of bytes that must be available for a new connection while memory is exhausted.
 const CONNECTION_TRIAL: usize = 1 << 20;
 
-/// The system must have spare memory for tables that double their size: `SPARE` bytes, plus a quarter of the memory in
-/// the account, but at most `MAX_SPARE` bytes.
+/// A table that grows doubles its size, so the system must have spare memory: `SPARE` bytes plus a quarter of the
+/// account, but at most `MAX_SPARE` bytes.
 const SPARE: u64 = 4 << 20;
 const MAX_SPARE: u64 = 256 << 20;
 
@@ -78,7 +78,6 @@ pub struct Memory {
     tried: AtomicU64,
     /// `true` if the last attempt to get memory failed.
     exhausted: AtomicBool,
-    /// Number of calls of [`Memory::is_due`].
     turns: AtomicU64,
     /// The size of the account at which the process size must be checked.
     check_at: AtomicU64,
@@ -96,23 +95,19 @@ impl Memory {
         (max / KEPT).min(MAX_KEPT)
     }
 
-    /// Sets the bytes used by the engine, and the part that only unsent replies reference.
     pub fn set_engine(&self, bytes: u64, shared: u64) {
         self.engine.store(bytes, Ordering::Relaxed);
         self.shared.store(shared, Ordering::Relaxed);
     }
 
-    /// Changes the charge of a connection from `before` to `after` bytes.
     pub fn charge(&self, before: u64, after: u64) {
         change(&self.buffers, before, after);
     }
 
-    /// Changes the part of a charge that belongs to dropped connections from `before` to `after` bytes.
     pub fn leave(&self, before: u64, after: u64) {
         change(&self.leaving, before, after);
     }
 
-    /// Changes the charge for an incomplete body from `before` to `after` bytes.
     pub fn charge_upload(&self, before: u64, after: u64) {
         change(&self.uploads, before, after);
     }
@@ -126,7 +121,6 @@ impl Memory {
         self.engine.load(Ordering::Relaxed) + self.buffers()
     }
 
-    /// Returns the bytes that will be freed soon because their connections were dropped.
     fn leaving(&self) -> u64 {
         self.leaving.load(Ordering::Relaxed)
     }
@@ -137,7 +131,6 @@ impl Memory {
         waiting.saturating_sub(self.leaving())
     }
 
-    /// Returns the number of bytes available to new requests.
     pub fn room(&self) -> u64 {
         if self.is_exhausted() {
             return 0;
@@ -145,8 +138,7 @@ impl Memory {
         (self.max - Memory::kept(self.max)).saturating_sub(self.taken())
     }
 
-    /// Returns the number of bytes that may be buffered for one connection. Above this number, the server stops reading
-    /// from the connection.
+    /// Returns the number of bytes that may be buffered for one connection before the server stops reading from it.
     pub fn allowance(&self) -> usize {
         if self.is_exhausted() {
             return 0;
@@ -155,44 +147,44 @@ impl Memory {
         usize::try_from(left / SHARE).unwrap_or(usize::MAX)
     }
 
-    /// Returns `true` if all memory is used, including the reserve.
+    /// `true` if even the reserve is used.
     pub fn is_full(&self) -> bool {
         self.taken() >= self.max
     }
 
-    /// Returns `true` if memory is so short that clients that do not read must be dropped.
+    /// `true` if memory is so short that clients that do not read must be dropped.
     pub fn is_tight(&self) -> bool {
         let kept = Memory::kept(self.max);
         let taken = self.taken().saturating_sub(self.leaving());
         self.has_droppable() && (self.is_crowded() || taken + LEAST_ROOM > self.max - kept || self.is_exhausted())
     }
 
-    /// Returns `true` if unread and unprocessed bytes exceed their share of the memory.
+    /// `true` if unread and unprocessed bytes exceed their share of the memory.
     pub fn is_crowded(&self) -> bool {
         self.waiting() > self.max / BUFFERS
     }
 
-    /// Returns `true` if the bytes used by connections, including incomplete bodies, exceed the share for buffers.
+    /// `true` if the bytes used by connections, including incomplete bodies, exceed the share for buffers.
     pub fn exceeds_buffers(&self) -> bool {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > self.max / BUFFERS
     }
 
-    /// Returns `true` if connections use so much memory that some can be dropped in a shortage.
+    /// `true` if connections use so much memory that some can be dropped in a shortage.
     pub fn has_droppable(&self) -> bool {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > Memory::kept(self.max) / 2
     }
 
-    /// Returns `true` if the system was out of memory or the process was too large at the last check.
+    /// `true` if the system was out of memory or the process was too large at the last check.
     pub fn is_exhausted(&self) -> bool {
         self.exhausted.load(Ordering::Relaxed) || self.too_large.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if the caller should call [`Memory::set_resident`] with the current process size.
+    /// `true` if the caller should call [`Memory::set_resident`] with the current process size.
     pub fn needs_resident(&self) -> bool {
         let taken = self.taken();
         let at = self.check_at.load(Ordering::Relaxed);
         if taken + RESIDENT_STEP < at {
-            // Check again after little growth, because freed memory may be fragmented when it is used again.
+            // Check after little growth, because reusing freed memory can fragment the heap.
             self.check_at.store(taken + RESIDENT_STEP, Ordering::Relaxed);
         }
         let again = self.too_large.load(Ordering::Relaxed) && self.is_due();
@@ -204,7 +196,7 @@ impl Memory {
         self.check_at.store(self.taken() + RESIDENT_STEP, Ordering::Relaxed);
     }
 
-    /// Returns `true` in one of [`TURNS_BETWEEN`] calls, which limits the rate of attempts to get memory.
+    /// Returns `true` once in [`TURNS_BETWEEN`] calls, which limits the rate of attempts to get memory.
     fn is_due(&self) -> bool {
         self.turns.fetch_add(1, Ordering::Relaxed) % TURNS_BETWEEN == 0
     }
@@ -219,14 +211,14 @@ impl Memory {
         peak.saturating_sub(taken)
     }
 
-    /// Returns `true` if clients have freed enough memory that the allocator should return it to the system.
+    /// `true` if clients have freed so much memory that the allocator should return it to the system.
     pub fn has_freed_much(&self) -> bool {
         let freed = self.freed();
         self.must_give_back() || freed > MUCH && freed > self.taken()
     }
 
-    /// Returns `true` if memory must be returned soon, because much memory was freed or the process is too large.
-    /// Returning even more memory at once would block other threads for too long.
+    /// `true` if memory must be returned soon: the process is too large, or returning even more memory later would
+    /// block other threads for too long.
     pub fn must_give_back(&self) -> bool {
         let freed = self.freed();
         freed > MAX_FREED || freed > LEAST_TRIAL && self.too_large.load(Ordering::Relaxed)
@@ -237,8 +229,8 @@ impl Memory {
         self.peak.store(self.taken(), Ordering::Relaxed);
     }
 
-    /// Returns `true` if there is memory for another connection. A connection can be accepted even while memory is
-    /// short, because a worker must connect to free memory.
+    /// `true` if there is memory for another connection. A shortage leaves some, because a worker must connect to free
+    /// memory.
     pub fn has_for_connection(&self) -> bool {
         let mut trial: Vec<u8> = Vec::new();
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())

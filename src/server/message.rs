@@ -10,12 +10,12 @@ use crate::access::AccessTable;
 
 #[derive(Debug)]
 pub enum Message {
-    /// Check this connection again. If the connection has ended and its number is reused, the check does no harm.
+    /// Check this connection again. Harmless if the connection has ended and its number is reused.
     Resume(usize),
     /// Apply a new access file.
     Renew(Arc<AccessTable>),
     /// Reply when all earlier input and messages have been processed.
     Quiesce(Sender<()>),
-    /// Send pending output, then end.
+    /// Send pending output, then end the thread.
     Stop,
 }

@@ -95,7 +95,7 @@ impl std::fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// The exit code for errors after which a later start with the same settings may succeed; EX_TEMPFAIL in sysexits(3).
+/// The exit code for errors after which a later start may succeed with the same settings; EX_TEMPFAIL in sysexits(3).
 const NOT_YET: u8 = 75;
 
 impl StartError {
@@ -149,7 +149,7 @@ pub struct Server {
     places: Vec<Place>,
     running: Arc<Mutex<Running, SERVER>>,
     /// The thread that stops the server when a client requests a shutdown or a drained queue becomes empty. `None` if
-    /// the configuration does not allow this.
+    /// the configuration does not allow either.
     stopper: Option<JoinHandle<()>>,
 }
 
@@ -178,8 +178,8 @@ struct Place {
 pub struct ManualClock(Arc<Hub>);
 
 impl ManualClock {
-    /// Advances the server's time by `time`. Before this function returns, the server processes every deadline up to
-    /// the new time, in order.
+    /// Advances the server's time by `time`, and processes every deadline up to the new time, in order, before it
+    /// returns.
     pub fn advance(&self, time: Duration) {
         self.0.pass(Span::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
     }
@@ -201,16 +201,15 @@ impl Server {
         Server::launch(config, Clock::system(), Vec::new(), None)
     }
 
-    /// Starts a server that keeps its log in `storage` instead of the configured directory. In a cluster, the queue
-    /// continues at the cluster's time.
+    /// Starts a server with its log in `storage`. In a cluster, the queue continues at the cluster's time.
     #[doc(hidden)]
     pub fn with_storage(config: Config, storage: Arc<dyn Storage>) -> Result<Server, StartError> {
         let clock = config.role.as_ref().map_or_else(Clock::system, |board| Clock::starting_at(board.queue_time()));
         Server::launch(config, clock, Vec::new(), Some(storage))
     }
 
-    /// Starts a server that serves beanstalk clients on the `inherited` listeners, or on the addresses in `config` if
-    /// `inherited` is empty.
+    /// Starts a server that serves beanstalk clients on `inherited`, or on the configured addresses if `inherited` is
+    /// empty.
     #[doc(hidden)]
     pub fn with_inherited(config: Config, inherited: Vec<Listener>) -> Result<Server, StartError> {
         Server::launch(config, Clock::system(), inherited, None)
@@ -220,8 +219,7 @@ impl Server {
     /// takes no time.
     ///
     /// Timeouts on this server do not expire by themselves: [`Client::reserve`](crate::Client::reserve) returns when a
-    /// job is put or when another thread advances the clock. A single-threaded test uses `Some(0)` as the timeout, or
-    /// advances the clock from a second thread.
+    /// job is put or when another thread advances the clock. A single-threaded test must use the timeout `Some(0)`.
     pub fn with_manual_clock(config: Config) -> Result<(Server, ManualClock), StartError> {
         let server = Server::launch(config, Clock::manual(), Vec::new(), None)?;
         let clock = ManualClock(server.hub.clone());
@@ -241,7 +239,7 @@ impl Server {
         host::settle(config.user.as_deref(), folder.as_deref())
             .map_err(|(code, message)| StartError { code, message })?;
         let storage = storage.or_else(|| folder.as_ref().map(|path| Arc::new(Folder::new(path)) as Arc<dyn Storage>));
-        // Open the access file after the user switch, because a reload will read the file as the new user.
+        // Open the access file as the new user, because a reload will have to.
         let gate = config.access.as_deref().map(Gate::open).transpose().map_err(StartError::settings)?;
         #[cfg(feature = "tls")]
         let tls = config.tls.as_ref().map(tls::load).transpose().map_err(StartError::settings)?;
@@ -280,8 +278,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Checks that a server with this configuration could start later: its TCP addresses can be bound and its files can
-    /// be read.
+    /// Checks that a server with this configuration could start: its TCP addresses can be bound and its files can be
+    /// read.
     #[doc(hidden)]
     pub fn try_start(config: &Config) -> Result<(), StartError> {
         let mut config = config.clone();
@@ -318,8 +316,7 @@ impl Server {
         self.places.iter().filter(|place| place.wire == wire).find_map(|place| place.address)
     }
 
-    /// Returns the address of the first TCP listener of any protocol, or `None` if the server listens on Unix sockets
-    /// only.
+    /// Returns the address of the first TCP listener of any protocol, or `None` if there are only Unix sockets.
     pub fn first_address(&self) -> Option<SocketAddr> {
         self.places.iter().find_map(|place| place.address)
     }
@@ -339,7 +336,7 @@ impl Server {
         self.places.iter().map(name).collect()
     }
 
-    /// Starts drain mode: the server refuses new jobs permanently and continues to serve everything else. With
+    /// Starts drain mode: the server permanently refuses new jobs and serves everything else. With
     /// [`Config::ends_when_drained`], the server stops when no ready, delayed or reserved jobs are left.
     pub fn drain(&self) {
         self.hub.drain();
@@ -368,8 +365,8 @@ impl Server {
         }
     }
 
-    /// Stops the server, if it has not stopped yet. Closes the listeners, sends pending replies for at most one second,
-    /// and closes all connections. Returns when the server has stopped.
+    /// Stops the server unless it has stopped. Closes the listeners, sends pending replies for at most one second,
+    /// closes all connections, and then returns.
     pub fn stop(&self) {
         self.running.lock().stop();
     }
@@ -379,8 +376,7 @@ impl Server {
         self.hub.shutdown.is_stopped()
     }
 
-    /// Waits until the server has stopped, because a client requested a shutdown or another thread called
-    /// [`Server::stop`].
+    /// Waits until the server has stopped because of a client's request or [`Server::stop`].
     pub fn wait(&self) {
         self.hub.shutdown.wait();
     }
@@ -392,7 +388,7 @@ impl Server {
         self.running.lock().quiesce(connections);
     }
 
-    /// Checks the invariants of the queue, and panics if an invariant is violated. Scans all jobs.
+    /// Checks the invariants of the queue in all jobs. Panics if an invariant is violated.
     #[doc(hidden)]
     #[cfg(any(test, feature = "test-support"))]
     pub fn check(&self) {
@@ -409,7 +405,7 @@ impl Drop for Server {
     }
 }
 
-/// Binds all configured addresses. Skips the addresses for beanstalk clients if `beanstalk` is `false`.
+/// Binds all configured addresses, but skips those for beanstalk clients if `beanstalk` is `false`.
 fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire)>, StartError> {
     let doors = [
         (Wire::Beanstalk, if beanstalk { &config.listen[..] } else { &[] }, config.port),
@@ -428,7 +424,7 @@ fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire
     Ok(all)
 }
 
-/// Binds `address`, with `port_otherwise` as the default port. Also returns the name of the address for messages.
+/// Also returns the name of the address for messages. `port_otherwise` is the default port.
 fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io::Result<Bound>) {
     match address {
         Address::Unix(path) => (format!("unix:{}", path.display()), Bound::unix(path, config.socket_mode)),
@@ -444,10 +440,9 @@ fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io:
     }
 }
 
-/// Binds the first usable address of a host name.
 fn bind_first(name: (&str, u16)) -> io::Result<Bound> {
     let mut failed = None;
-    // If the name server cannot be reached during boot, a later start may succeed.
+    // A name server that is unreachable during boot may be reachable later.
     let addresses = name.to_socket_addrs().map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))?;
     for address in addresses {
         match Bound::tcp(address) {

@@ -40,17 +40,16 @@ const WAKER: Token = Token(usize::MAX);
 /// The value in `PoolThread::numbers` for a file descriptor without a connection.
 const VACANT: u32 = u32::MAX;
 
-/// Maximum number of readiness events per poll.
 pub(super) const EVENTS: usize = 256;
 
-/// Number of queued connections that are served before changes are written to the log. A thread without queued
-/// connections writes immediately.
+/// Number of queued connections to serve before writing changes to the log. Without queued connections, a thread writes
+/// immediately.
 const TURNS: u32 = 8;
 
-/// Number of active connections above which each connection gets fewer engine steps before others are served.
+/// With more active connections than this, each gets fewer engine steps before others are served.
 const MANY_ACTIVE: usize = 32;
 
-/// Interval between searches for connections to drop while memory is short. Connections that have neither sent nor
+/// While memory is short, the interval between searches for connections to drop. Connections that have not sent or
 /// received anything for `INACTIVE` can be dropped.
 const DROP_INTERVAL: Duration = Duration::from_millis(20);
 const INACTIVE: Duration = Duration::from_secs(1);
@@ -75,7 +74,6 @@ const STOP_STEP: Duration = Duration::from_millis(20);
 
 pub struct PoolThread {
     hub: Arc<Hub>,
-    /// The index of the thread in the pool.
     number: usize,
     poll: Poll,
     pub(super) owner: Arc<ThreadHandle>,
@@ -89,7 +87,6 @@ pub struct PoolThread {
     /// The number of queued connections served since changes were last written to the log.
     turns: u32,
     scratch: ThreadScratch,
-    /// The time of the last search for connections to drop.
     relieved: Option<Instant>,
     /// The time since which memory has been short.
     tight_since: Option<Instant>,
@@ -103,8 +100,7 @@ pub struct PoolThread {
     renewal: Option<(Arc<AccessTable>, usize)>,
 }
 
-/// Creates the outbox of a new connection, with TLS if the peer has connected to a TLS address. Returns `None` if TLS
-/// is not available.
+/// Creates the outbox of a new connection, with TLS for a TLS address. Returns `None` if TLS is not available.
 #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "only TLS depends on the protocol"))]
 fn outbox(
     stream: Stream,
@@ -126,7 +122,6 @@ fn outbox(
 }
 
 impl PoolThread {
-    /// Creates the state of a pool thread, and the handle through which other threads send messages to it.
     pub fn new(hub: Arc<Hub>, number: usize) -> io::Result<(PoolThread, Arc<ThreadHandle>)> {
         let poll = Poll::new()?;
         let (sender, inbox) = unbounded();
@@ -156,8 +151,8 @@ impl PoolThread {
         Ok((thread, owner))
     }
 
-    /// Serves connections until [`Message::Stop`], or until the spare thread takes over. Between two polls, only one
-    /// queued connection is served, so a client with a single command waits for at most one queued connection.
+    /// Serves connections until [`Message::Stop`], or until the spare thread takes over. Serves only one queued
+    /// connection between two polls, so that a client with a single command waits for at most one queued connection.
     pub fn run(mut self: Box<Self>, relief: &Relief<PoolThread>) {
         let (mut events, mut spare) = (Events::with_capacity(EVENTS), Output::new());
         loop {
@@ -202,10 +197,10 @@ impl PoolThread {
     }
 
     /// Serves the connections in `events`, handles messages of other threads, and serves the next queued connection.
-    /// Returns `Break` on [`Message::Stop`]. `has_messages` is `true` if the inbox may contain messages without an
-    /// event of the waker, because senders do not wake a thread that is awake.
+    /// Returns `Break` on [`Message::Stop`]. `has_messages` means that the inbox may contain messages without an event
+    /// of the waker: senders do not wake a thread that is awake.
     pub(super) fn serve(&mut self, events: &Events, mut has_messages: bool) -> ControlFlow<()> {
-        // With many active connections, each gets fewer engine steps, which limits the delay of the last connection.
+        // With many active connections, fewer engine steps for each limit the delay of the last one.
         let count = events.iter().count();
         self.scratch.turn.sharers = (count / MANY_ACTIVE) as u64;
         for event in events {
@@ -228,8 +223,7 @@ impl PoolThread {
                 self.on_ready(number, readiness, count > MANY_ACTIVE);
             }
         }
-        // Handle only the messages that have already arrived, because connections must be served and replies need a
-        // write to the log.
+        // Ignore messages that arrive later, because connections must be served and replies need a write to the log.
         let messages = if has_messages { self.inbox.len() } else { 0 };
         self.scratch.turn.sharers = (messages / MANY_ACTIVE) as u64;
         for _ in 0..messages.min(MANY_ACTIVE) {
@@ -284,15 +278,15 @@ impl PoolThread {
             self.hub.process.dropped.fetch_add(1, Ordering::Relaxed);
             self.close(number);
         }
-        // If many connections must be dropped, other connections are served between the batches.
+        // Other connections are served before the next batch is dropped.
         let has_more = !is_over && heavy.len() > DROPPED && memory.is_tight();
         self.relieved = (!has_more).then_some(now);
         Some(if has_more { Duration::ZERO } else { DROP_INTERVAL })
     }
 
     /// Returns the connections that use much memory and have been inactive for at least `patience`, in the order in
-    /// which they are dropped. An entry contains `true` for an unauthenticated client, the memory in bytes, the time of
-    /// inactivity, and the key of the connection.
+    /// which to drop them. An entry contains `true` for an unauthenticated client, the memory in bytes, the time of
+    /// inactivity, and the key.
     fn heavy(&self, now: Instant, patience: Duration) -> Vec<(bool, u64, Duration, usize)> {
         let mut heavy = Vec::new();
         for (number, connection) in &self.connections {
@@ -322,8 +316,8 @@ impl PoolThread {
         self.probation.wait()
     }
 
-    /// Applies a new access file to a batch of connections, and closes those that it does not admit. Returns the time
-    /// until the next batch.
+    /// Applies a new access file to a batch of connections, and closes those that the file does not admit. Returns the
+    /// time until the next batch.
     fn renew(&mut self) -> Option<Duration> {
         let (table, from) = self.renewal.take()?;
         let end = from.saturating_add(RENEWALS);
@@ -348,14 +342,14 @@ impl PoolThread {
         }
     }
 
-    /// Returns the key of the connection with this token, and accepts the connection if it is new. Returns `None` if
-    /// the connection has ended.
+    /// Returns the key of the connection with this token, accepting a new connection, or `None` if the connection has
+    /// ended.
     fn number_of(&mut self, token: Token) -> Option<usize> {
         loop {
             if let Some(number) = self.numbers.get(token.0).filter(|number| **number != VACANT) {
                 return Some(*number as usize);
             }
-            // Earlier connections in the queue are accepted first. The poller reports them separately.
+            // Accept earlier connections in the queue first. The poller reports them separately.
             loop {
                 let (arrival, is_match) = self.arrivals.take(token)?;
                 self.adopt(arrival);
@@ -372,7 +366,7 @@ impl PoolThread {
         let number = entry.key();
         let file = stream.as_raw_fd() as usize;
         let is_tls = matches!(peer, PeerAddress::Tls(_));
-        // With TLS, the client is identified at the end of the handshake.
+        // With TLS, the handshake identifies the client.
         let gate = self.hub.gate.as_ref().filter(|_| !is_tls);
         let access = gate.map(|gate| Box::new(gate.client(&stream, Vec::new(), false)));
         let user = access.as_ref().and_then(|access| access.name());
@@ -402,8 +396,8 @@ impl PoolThread {
         self.numbers[file] = number as u32;
     }
 
-    /// Handles readiness of a connection. If many connections are active, a connection whose last input was not light
-    /// (see [`Connection::light`]) joins the queue, so that light connections are served first.
+    /// Handles readiness. If many connections are active, one whose last input was not light (see
+    /// [`Connection::light`]) joins the queue, so that light connections are served first.
     fn on_ready(&mut self, number: usize, readiness: Readiness, many_active: bool) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         connection.set_ready(readiness);
@@ -429,8 +423,7 @@ impl PoolThread {
         }
         match next {
             Next::Wait => {}
-            // A connection that is already queued is not added again, because two entries would double its share of the
-            // time.
+            // A second entry in the queue would double the connection's share of the time.
             Next::Again => {
                 if !std::mem::replace(&mut connection.queued, true) {
                     self.again.push_back(number);
@@ -485,11 +478,11 @@ impl PoolThread {
         wait
     }
 
-    /// Closes HTTP connections that are too slow, and idle HTTP connections if there are too many. Returns the time
-    /// until the next check.
+    /// Closes HTTP connections that are too slow, and idle ones if there are too many. Returns the time until the next
+    /// check.
     fn close_http(&mut self) -> Option<Duration> {
         if self.http.is_empty() {
-            // Returning early also avoids reading the clock.
+            // Also avoids reading the clock.
             return None;
         }
         let connections = &self.connections;
@@ -568,8 +561,7 @@ mod tests {
     const MAX: u64 = 2 << 30;
     const CLIENTS: usize = 270;
 
-    /// Returns a pool thread with an in-memory queue and `count` beanstalk connections, and the clients' ends of the
-    /// connections.
+    /// Returns a pool thread with an in-memory queue and `count` beanstalk connections, and the clients' sockets.
     fn thread_with_clients(count: usize) -> (PoolThread, Vec<UnixStream>) {
         let config = Config { max_memory: MAX, ..Config::embedded() };
         let hub = Arc::new(Hub::new(config, Clock::system(), None, None, 0).expect("a queue in memory"));
@@ -611,7 +603,6 @@ mod tests {
         assert_eq!(heard(&mut bystander), 11);
         let served = clients.iter_mut().map(heard).filter(|bytes| *bytes > 0).count();
         assert_eq!(served, 1);
-        // Every client is served once.
         clients.iter().for_each(|_| assert!(thread.round()));
         assert!(clients.iter_mut().map(heard).filter(|bytes| *bytes > 0).count() >= 198);
     }
@@ -690,7 +681,7 @@ mod tests {
         drop(clients);
     }
 
-    /// Returns a thread whose clients request more data than their sockets accept and read nothing. The memory account
+    /// Returns a thread whose clients read nothing and request more data than their sockets accept. The memory account
     /// is so full that one client must be dropped.
     fn crowded_thread() -> (PoolThread, Vec<UnixStream>) {
         let (mut thread, mut clients) = thread_with_clients(10);

@@ -12,10 +12,9 @@ use super::gate::{AUTH_TIMEOUT, FAILED_AUTH_DELAY};
 
 #[derive(Debug, Default)]
 pub struct Probation {
-    /// The deadline and the number of each unauthenticated connection. The connection may have ended, and its number
-    /// may be reused.
+    /// The deadline and the number of each unauthenticated connection, which may have ended and been replaced.
     unauthenticated: VecDeque<(Instant, usize)>,
-    /// The outboxes whose last reply is delayed, each with the end of the delay.
+    /// The end of the delay for each outbox whose last reply is delayed.
     delayed: VecDeque<(Instant, Arc<Outbox>)>,
 }
 
@@ -31,17 +30,15 @@ impl Probation {
         self.delayed.push_back((Instant::now() + FAILED_AUTH_DELAY, outbox));
     }
 
-    /// Returns the deadline and the number of the next connection whose deadline has passed.
+    /// Removes and returns the next connection whose deadline has passed, with the deadline.
     pub fn overdue(&mut self) -> Option<(Instant, usize)> {
         pop_due(&mut self.unauthenticated)
     }
 
-    /// Returns the next outbox whose delayed reply can be sent.
     pub fn next_released(&mut self) -> Option<Arc<Outbox>> {
         pop_due(&mut self.delayed).map(|(_, outbox)| outbox)
     }
 
-    /// Returns the time until the next deadline, or `None` if there is no deadline.
     pub fn wait(&self) -> Option<Duration> {
         let next = [self.unauthenticated.front().map(|it| it.0), self.delayed.front().map(|it| it.0)];
         Some(next.into_iter().flatten().min()?.saturating_duration_since(Instant::now()))

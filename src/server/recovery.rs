@@ -10,7 +10,7 @@ use crate::engine::{Engine, Time};
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Restores the queue. Logs the progress if the recovery takes long, and the result.
+/// Restores the queue. Logs the result, and also the progress of a long recovery.
 pub fn open(
     storage: Arc<dyn Storage>,
     settings: BinlogSettings,

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use super::durability::{Bell, Durability};
 use crate::shared::lock_order::LeafMutex;
 
-/// Interval between checks for blocked threads. A slow sync is detected before the second check.
+/// A slow sync is detected before the second check.
 const CHECK: Duration = Duration::from_millis(10);
 
 pub struct Relief<T> {
-    /// The states of threads that are writing to the log, indexed by thread number.
     lent: LeafMutex<Vec<Option<Box<T>>>>,
     check: Bell,
 }
@@ -41,7 +40,7 @@ impl<T> Relief<T> {
         self.lent.lock()[thread].take()
     }
 
-    /// Waits until the disk blocks a thread, and returns the state of that thread. Returns `None` if the server stops.
+    /// Waits until the disk blocks a thread, and returns the thread's state, or `None` if the server stops.
     pub fn wait(&self, log: &Durability) -> Option<Box<T>> {
         while self.check.wait(|| true) {
             let mut lent = self.lent.lock();
@@ -50,7 +49,7 @@ impl<T> Relief<T> {
                 return state.take();
             }
             drop(lent);
-            // Check again, because the disk may block the thread later in the same write.
+            // The disk may block the thread later in the same write.
             self.check.ring_by(Instant::now() + CHECK);
         }
         None

@@ -58,8 +58,8 @@ impl Running {
         }
     }
 
-    /// Starts all threads. The threads of the listeners start last, because they need the pool. After an error, the
-    /// threads that are running must be stopped.
+    /// Starts all threads. The listeners start last, because they need the pool. After an error, the caller must stop
+    /// the threads that are running.
     pub fn start(&mut self) -> io::Result<()> {
         let mut arrivals = Vec::new();
         for number in 0..self.hub.config.threads.max(1) {
@@ -88,7 +88,6 @@ impl Running {
         Ok(())
     }
 
-    /// Starts a pool thread that runs `state`, or a spare thread if `state` is `None`.
     fn start_in_pool(&mut self, name: String, mut state: Option<Box<PoolThread>>) -> io::Result<()> {
         let (hub, relief) = (self.hub.clone(), self.relief.clone());
         let run = move || {
@@ -105,7 +104,7 @@ impl Running {
     }
 
     /// Waits until `connections` connections have been accepted since startup and no pool thread has work. Asks all
-    /// threads twice, because the last action of one thread can create work for another thread.
+    /// threads twice, because one thread can create work for another before it becomes idle.
     pub fn quiesce(&self, connections: u64) {
         let end = Instant::now() + QUIESCE;
         let accepted = || self.hub.with_engine(|engine, _| engine.total_connections());
@@ -116,19 +115,19 @@ impl Running {
             let (sender, quiet) = unbounded();
             self.owners.iter().for_each(|owner| owner.send(Message::Quiesce(sender.clone())));
             drop(sender);
-            // The iteration ends when every thread has replied or exited.
+            // Ends when every thread has replied or exited.
             quiet.iter().for_each(drop);
         }
     }
 
-    /// Stops the server: accepts no more connections, sends pending replies for at most one second, and waits for all
-    /// threads. Does nothing if the server has stopped already.
+    /// Stops the server, unless it has stopped: accepts no more connections, sends pending replies for at most one
+    /// second, and waits for all threads.
     pub fn stop(&mut self) {
         self.hub.stop();
         for (thread, listener) in self.listener_threads.drain(..).zip(&self.listeners) {
             let (listener, wire) = listener;
             let inherited = self.inherited && *wire == Wire::Beanstalk;
-            // Wake the thread repeatedly, because another server may accept the connection to an inherited socket.
+            // Repeat, because another server may accept the connection to an inherited socket.
             while !thread.is_finished() {
                 listener.wake(inherited);
                 std::thread::sleep(Duration::from_millis(1));
@@ -157,7 +156,6 @@ impl Running {
     }
 }
 
-/// Starts the thread that stops the server when a client requests a shutdown.
 pub fn stop_on_request(hub: Arc<Hub>, running: Arc<Mutex<Running, SERVER>>) -> io::Result<JoinHandle<()>> {
     spawn("stopper".to_owned(), move || {
         if hub.shutdown.wait_for_request() {

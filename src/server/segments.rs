@@ -50,7 +50,7 @@ pub fn run(hub: &Hub, log: &Durability) {
 }
 
 /// Returns the maximum number of bytes of space that are created at once for several commands. A larger amount might
-/// not fit into one segment, so even an almost empty segment would seem too small.
+/// not fit into one segment, so that even an almost empty segment would seem too small.
 pub fn portion(hub: &Hub) -> u64 {
     hub.config.log.segment_size / 4
 }

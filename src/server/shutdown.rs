@@ -13,7 +13,6 @@ pub struct Shutdown {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ShutdownState {
-    /// `true` if a client has requested a shutdown.
     requested: bool,
     stopped: bool,
 }
@@ -35,8 +34,7 @@ impl Shutdown {
         }
     }
 
-    /// Waits until a client requests a shutdown or the server has stopped. Returns `true` if the server has not stopped
-    /// yet.
+    /// Waits for a shutdown request or for the end of the server. Returns `true` if the server has not stopped yet.
     pub fn wait_for_request(&self) -> bool {
         let mut state = self.state.lock();
         while !state.requested && !state.stopped {
@@ -45,7 +43,6 @@ impl Shutdown {
         !state.stopped
     }
 
-    /// Notifies all waiting threads that the server has stopped.
     pub fn complete(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_all();

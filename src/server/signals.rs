@@ -22,18 +22,18 @@ pub enum SignalAction {
     Stop,
 }
 
-/// Starts to catch signals, so that no signal during startup is lost. With `reopens`, SIGHUP is caught even if the
-/// process was started with SIGHUP ignored.
+/// Catches signals, so that none is lost during startup. With `reopens`, catches SIGHUP even if the process was started
+/// with SIGHUP ignored.
 pub fn catch(reopens: bool) -> io::Result<Signals> {
-    // When the file size limit is reached, the write must fail, and the process must not end.
+    // SIGXFSZ would end the process at the file size limit. Now the write fails instead.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     let wanted = |signal: &i32| !is_ignored(*signal) || *signal == SIGHUP && reopens;
     let optional = [SIGINT, SIGHUP].into_iter().filter(wanted);
     Signals::new([SIGTERM, SIGUSR1].into_iter().chain(optional))
 }
 
-/// Records whether a signal has requested the end of this process. Needed before a process replaces itself, because the
-/// new process does not receive signals that were already delivered.
+/// Records whether a signal has requested the end of this process. A process must check this before it replaces itself,
+/// because the new process does not receive signals that were already delivered.
 #[derive(Debug, Default)]
 pub struct StopRequests {
     received: Arc<AtomicBool>,
@@ -45,7 +45,7 @@ impl StopRequests {
     pub fn watch() -> io::Result<StopRequests> {
         let requests = StopRequests::default();
         for signal in [SIGTERM, SIGINT].into_iter().filter(|signal| !is_ignored(*signal)) {
-            // The flag and the default action are set in the signal handler, so no signal is lost before
+            // The signal handler sets the flag and the default action, so no signal is lost before
             // [`StopRequests::last_check`].
             signal_hook::flag::register(signal, requests.received.clone())?;
             signal_hook::flag::register_conditional_default(signal, requests.replacing.clone())?;
@@ -53,15 +53,14 @@ impl StopRequests {
         Ok(requests)
     }
 
-    /// Returns `true` if a signal has requested the end of this process. After this call, a signal ends the process
-    /// immediately.
+    /// `true` if a signal has requested the end of this process. Any later signal ends the process immediately.
     pub fn last_check(&self) -> bool {
         self.replacing.store(true, Ordering::SeqCst);
         self.received.load(Ordering::SeqCst)
     }
 }
 
-/// Returns `true` if this process was started with the signal ignored, for example by nohup.
+/// `true` if this process was started with the signal ignored, for example by nohup.
 #[allow(unsafe_code)]
 fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<sigaction>::zeroed();
@@ -71,12 +70,11 @@ fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// Returns `true` if the signal ends a server that has no files to reload.
+/// `true` if the signal ends a server that has no files to reload.
 pub fn is_end(signal: i32) -> bool {
     matches!(signal, SIGTERM | SIGINT | SIGHUP)
 }
 
-/// Waits for the next signal. Returns [`SignalAction::Stop`] if the signal handle is closed.
 pub fn next(signals: &mut Signals) -> SignalAction {
     match signals.forever().next() {
         Some(SIGUSR1) => SignalAction::Drain,

@@ -29,8 +29,8 @@ use crate::shared::system;
 /// Length of the accept queue. The kernel may apply a lower limit.
 const BACKLOG: i32 = 1024;
 
-/// Number of attempts to lock a directory, and the interval between attempts. A server locks the directory of its
-/// socket file only briefly.
+/// Number of attempts to lock a directory, and their interval. A server locks the directory of its socket file only
+/// briefly.
 const LOCK_TRIES: u32 = 100;
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -61,8 +61,7 @@ impl Stream {
         }
     }
 
-    /// Returns the number of sent bytes that the peer has not acknowledged (TCP) or not read (Unix), or 0 if the number
-    /// is unknown.
+    /// Returns the number of sent bytes that the peer has not acknowledged (TCP) or read (Unix), or 0 if unknown.
     #[allow(unsafe_code)]
     pub fn unsent(&self) -> usize {
         let mut count: nix::libc::c_int = 0;
@@ -71,14 +70,13 @@ impl Stream {
         usize::try_from(count).ok().filter(|_| result == 0).unwrap_or(0)
     }
 
-    /// Deregisters the stream from `registry`, because other references may keep the stream open while its token is
-    /// reused.
+    /// Needed because other references may keep the stream open while its token is reused.
     pub fn deregister(&self, registry: &Registry) -> io::Result<()> {
         SourceFd(&self.as_raw_fd()).deregister(registry)
     }
 
-    /// Registers the stream with `registry` for edge-triggered events. Urgent data is included, because a read stops at
-    /// the urgent mark even if more data follows.
+    /// Registers the stream for edge-triggered events, including urgent data: a read stops at the urgent mark even if
+    /// more data follows.
     pub fn register(&self, registry: &Registry, token: Token) -> io::Result<()> {
         let both = Interest::READABLE | Interest::WRITABLE;
         let interest = system::URGENT.map_or(both, |urgent| both | urgent);
@@ -105,13 +103,11 @@ impl AsRawFd for Stream {
 pub enum PeerAddress {
     Tcp(SocketAddr),
     Tls(SocketAddr),
-    /// A client of a Unix socket, which has no address.
     Unix,
 }
 
 impl PeerAddress {
-    /// Returns the peer's IP address, or `None` for a Unix socket. IPv4 addresses on IPv6 listeners are returned as
-    /// IPv4.
+    /// Returns IPv4 addresses on IPv6 listeners as IPv4, and `None` for a Unix socket.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
             PeerAddress::Tcp(address) | PeerAddress::Tls(address) => Some(address.ip().to_canonical()),
@@ -119,7 +115,6 @@ impl PeerAddress {
         }
     }
 
-    /// Returns `true` if the peer uses a Unix socket or a loopback address.
     pub fn is_local(&self) -> bool {
         self.ip().is_none_or(|address| address.is_loopback())
     }
@@ -134,8 +129,7 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// A blocking listener. The `accept` methods of the mio types create non-blocking connections with a single system
-/// call.
+/// A blocking listener. The `accept` methods of the mio types create non-blocking connections with one system call.
 #[derive(Debug)]
 pub enum Listener {
     /// A TCP socket. The flag is `true` if the clients use TLS.
@@ -144,8 +138,7 @@ pub enum Listener {
     Unix(UnixListener, Option<SocketFile>),
 }
 
-/// A socket file that this process created. Dropping this value removes the file, unless another file has replaced the
-/// socket file.
+/// A socket file that this process created. Dropping this value removes the file, unless it has been replaced.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -157,13 +150,11 @@ pub struct SocketFile {
 #[derive(Debug)]
 pub struct Bound {
     socket: Socket,
-    /// The socket file to remove at the end.
     file: Option<SocketFile>,
     tls: bool,
 }
 
 impl Bound {
-    /// Binds a TCP address. Clients cannot connect before [`Bound::listen`].
     pub fn tcp(address: SocketAddr) -> io::Result<Bound> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
@@ -175,7 +166,6 @@ impl Bound {
         Ok(Bound { socket, file: None, tls: false })
     }
 
-    /// Returns the bound TCP address, or `None` for a Unix socket.
     pub fn address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok().and_then(|address| address.as_socket())
     }
@@ -184,11 +174,10 @@ impl Bound {
         Bound { tls: true, ..self }
     }
 
-    /// Binds a Unix socket at `path` with the file mode `mode`. Replaces a socket file on which no server listens.
+    /// Replaces a socket file on which no server listens. `mode` is the file mode.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
         let place = FilePlace::find(path)?;
-        // If two servers find the same dead socket, the lock ensures that the second server finds the socket of the
-        // first.
+        // If two servers find the same dead socket, the lock makes the second server find the socket of the first.
         let _lock = lock_directory(&place, path);
         if let Some(found) = place.status()? {
             if SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
@@ -208,7 +197,6 @@ impl Bound {
         Ok(Bound { socket, file: Some(file), tls: false })
     }
 
-    /// Starts to listen. TCP clients can connect afterwards.
     pub fn listen(self, keepalive: &Keepalive) -> io::Result<Listener> {
         if self.file.is_some() {
             return Ok(Listener::unix(self.socket, self.file));
@@ -221,12 +209,12 @@ impl Bound {
 }
 
 impl Listener {
-    /// Creates a listener from a listening TCP socket in blocking mode.
+    /// `socket` must be listening and in blocking mode.
     pub fn tcp(socket: Socket) -> Listener {
         Listener::Tcp(TcpListener::from_std(socket.into()), false)
     }
 
-    /// Creates a listener from a listening Unix socket in blocking mode.
+    /// `socket` must be listening and in blocking mode.
     pub fn unix(socket: Socket, file: Option<SocketFile>) -> Listener {
         Listener::Unix(UnixListener::from_std(socket.into()), file)
     }
@@ -242,8 +230,7 @@ impl Listener {
         let [idle, interval] = [keepalive.idle, keepalive.interval].map(|secs| Duration::from_secs(secs.into()));
         let probes = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(keepalive.count);
         socket.set_tcp_keepalive(&probes)?;
-        // Keepalive probes detect dead peers only on idle connections. This timeout detects peers that do not
-        // acknowledge data.
+        // Keepalive only detects dead peers on idle connections. This detects peers that do not acknowledge data.
         system::limit_unacknowledged(&socket, idle + interval * keepalive.count)
     }
 
@@ -259,14 +246,13 @@ impl Listener {
         }
     }
 
-    /// Ends a blocked [`Listener::accept`]. The caller must ensure that no connection is accepted afterwards. An
-    /// inherited socket must stay usable for the next server, so this function connects to the socket instead of
-    /// shutting it down.
+    /// Ends a blocked [`Listener::accept`]. The caller must ensure that no connection is accepted afterwards. Connects
+    /// to an inherited socket instead of shutting it down, because the next server must be able to use it.
     pub fn wake(&self, inherited: bool) {
         let socket = SockRef::from(self);
         match if inherited { call(&socket) } else { socket.shutdown(std::net::Shutdown::Both) } {
             Ok(()) => {}
-            // The socket is shut down already, and the listener thread has not noticed yet.
+            // Shut down already, but the listener thread has not noticed yet.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
             Err(error) => log::debug!("waking {}: {error}", self.name()),
         }
@@ -311,7 +297,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Connects without blocking. If the accept queue is full, the listener wakes up without this connection.
+/// Connects without blocking. If the accept queue is full, earlier connections wake the listener.
 fn call(listener: &SockRef) -> io::Result<()> {
     let mut address = listener.local_addr()?;
     if let Some(mut tcp) = address.as_socket().filter(|tcp| tcp.ip().is_unspecified()) {
@@ -330,8 +316,8 @@ fn call(listener: &SockRef) -> io::Result<()> {
     }
 }
 
-/// Locks the directory of `path` for binding a socket. Returns `None` if the lock is not available after some attempts.
-/// Waiting longer could block startup forever if a script has locked the directory and waits for the server.
+/// Locks the directory of `path` for binding a socket. Returns `None` after some attempts, because waiting longer could
+/// block startup forever if a script has locked the directory and waits for the server.
 fn lock_directory(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
     let mut file = place.open_folder().ok()?;
     for _ in 0..LOCK_TRIES {
@@ -347,7 +333,7 @@ fn lock_directory(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
     None
 }
 
-/// Calls `bind`, which must create the socket file at `path`, and sets the mode of that file.
+/// `bind` must create the socket file at `path`.
 fn bind_with_mode(path: &Path, mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     if geteuid().is_root() {
         // Setting the mode of `path` afterwards could change another file.
@@ -357,8 +343,8 @@ fn bind_with_mode(path: &Path, mode: u32, bind: impl FnOnce() -> io::Result<()>)
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
-/// Returns `true` if a server listens on the socket file at `path`, even if the server is too busy to accept a
-/// connection. Never blocks.
+/// `true` if a server listens on the socket file at `path`, even if it is too busy to accept a connection. Never
+/// blocks.
 fn is_alive(path: &Path) -> io::Result<bool> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;

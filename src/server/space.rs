@@ -19,19 +19,19 @@ pub const RETRY: Duration = Duration::from_millis(250);
 /// Interval at which the segment thread checks that all segments exist.
 pub const CHECK: Duration = Duration::from_millis(500);
 
-/// Time for which space is reserved for connections that waited for it. A connection can leave the space unused if its
-/// client does not read replies.
+/// Time for which space stays reserved for connections that waited for it. A connection whose client does not read
+/// replies can leave the space unused.
 const RESERVED_FOR: Duration = Duration::from_millis(100);
 
-/// Maximum number of times that a command waits while other work, such as compaction, uses up the space. After that,
-/// the command is executed, or refused if there is no space.
+/// Maximum number of waits of a command while other work, such as compaction, uses up the space. Afterwards, the
+/// command is executed, or refused if there is no space.
 const WAITS: u8 = 64;
 
-/// The space that a connection waits for, or has waited for and not used yet.
+/// The space that a connection waits for, or was granted and has not used yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpaceRequest {
     bytes: u64,
-    /// The number of times that the same command has waited.
+    /// The number of times that the command has waited.
     waits: u8,
 }
 
@@ -47,7 +47,7 @@ pub struct Space {
 #[derive(Default)]
 pub struct SpaceState {
     pub waiting: VecDeque<SpaceWaiter>,
-    /// The time until which reserved space is kept for connections that can continue.
+    /// The time until which reserved space is kept.
     reserved_until: Option<Instant>,
     maintain: bool,
     stop: bool,
@@ -58,7 +58,6 @@ pub struct SpaceWaiter {
     outbox: Arc<Outbox>,
 }
 
-/// The next task of the segment thread.
 pub enum SpaceTask {
     /// Create this many bytes of space for this many connections.
     Make(u64, usize),
@@ -67,12 +66,12 @@ pub enum SpaceTask {
 }
 
 impl Space {
-    /// Returns `true` if a command that needs `bytes` of log space can be executed. Otherwise, the caller must call
-    /// [`Space::wait`]. `first` is `true` for the first command of a batch. Call with the engine locked.
+    /// `true` if a command that needs `bytes` of log space can be executed. Otherwise, the caller must call
+    /// [`Space::wait`]. `first` marks the first command of a batch. Call with the engine locked.
     pub fn admits(&self, request: &mut SpaceRequest, journal: &Journal, bytes: u64, first: bool) -> bool {
         let waited = request.waits > 0;
         let reserved = if waited { 0 } else { self.reserved.load(Ordering::Relaxed) };
-        // The first command of a batch also waits if compaction is behind, but only once.
+        // The first command of a batch also waits once if compaction is behind.
         let lacks = journal.is_short(bytes + reserved) || (first && !waited && journal.is_behind());
         if !waited && !lacks {
             return true;
@@ -83,16 +82,15 @@ impl Space {
         admits
     }
 
-    /// Makes `outbox` wait for `bytes` of log space. Call with the engine locked.
+    /// Call with the engine locked.
     pub fn wait(&self, request: &mut SpaceRequest, bytes: u64, outbox: &Arc<Outbox>) {
-        // The outbox must be updated before the queue, because another thread can resume any outbox in the queue.
+        // Update the outbox first: another thread can resume any outbox in the queue.
         outbox.await_space();
         *request = SpaceRequest { bytes, waits: request.waits.max(1) };
         self.state.lock().waiting.push_back(SpaceWaiter { bytes, outbox: outbox.clone() });
         self.changed.notify_one();
     }
 
-    /// Cancels the request of a connection that has ended.
     pub fn cancel(&self, request: SpaceRequest, outbox: &Arc<Outbox>) {
         if request.bytes > 0 {
             let mut state = self.state.lock();
@@ -106,7 +104,6 @@ impl Space {
         }
     }
 
-    /// Releases reserved bytes that were not used.
     fn give_back(&self, bytes: u64) {
         if bytes == 0 {
             return;
@@ -131,8 +128,8 @@ impl Space {
         self.changed.notify_one();
     }
 
-    /// Resumes the first `count` waiting connections. Each connection checks for space again. If the disk is full or
-    /// failing, the command is refused.
+    /// Resumes the first `count` waiting connections, which check for space again. If the disk fails or is full, their
+    /// commands are refused.
     pub fn resume(&self, count: usize) {
         let mut state = self.state.lock();
         let count = count.min(state.waiting.len());
@@ -145,7 +142,7 @@ impl Space {
         some.into_iter().for_each(|waiting| waiting.outbox.has_space());
     }
 
-    /// Waits for the next task. `retry` is `true` if the disk must be retried soon. A task creates at most `portion`
+    /// Waits for the next task. `retry` means that the disk must be retried soon. A task creates at most `portion`
     /// bytes for several commands, so that the first commands do not wait for the space of all commands.
     pub fn next(&self, retry: bool, portion: u64) -> SpaceTask {
         let mut state = self.state.lock();
@@ -172,14 +169,13 @@ impl Space {
         }
     }
 
-    /// Waits for `length`, or until there is urgent work.
     pub fn pause(&self, length: Duration) {
         let end = Instant::now() + length;
         let mut state = self.state.lock();
         while !state.stop && !self.is_urgent(&state) && !self.changed.wait_until(&mut state, end) {}
     }
 
-    /// Returns `true` if space must be created now, because a connection waits and no reserved space is left.
+    /// `true` if space must be created now: a connection waits, and no reserved space is left.
     fn is_urgent(&self, state: &SpaceState) -> bool {
         let is_over = || state.reserved_until.is_none_or(|until| until <= Instant::now());
         !state.waiting.is_empty() && (self.reserved.load(Ordering::Relaxed) == 0 || is_over())

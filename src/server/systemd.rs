@@ -14,13 +14,10 @@ use socket2::{Domain, SockRef, Socket, Type};
 use super::socket::Listener;
 use crate::shared::system;
 
-/// The first inherited file descriptor.
 const FIRST: RawFd = 3;
 
-/// Time limit for sending a notification to the service manager.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Returns the inherited sockets of this process, or an empty list if there are none.
 pub fn inherited() -> io::Result<Vec<Listener>> {
     let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
     if number("LISTEN_PID") != Some(std::process::id()) {
@@ -54,12 +51,11 @@ fn take(number: RawFd) -> io::Result<Listener> {
     }
 }
 
-/// Returns `true` if a service manager started this process and expects notifications.
+/// `true` if a service manager expects notifications from this process.
 pub fn is_managed() -> bool {
     env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// Sends a state such as `READY=1` to systemd.
 pub fn notify(state: &str) {
     let Some(path) = env::var_os("NOTIFY_SOCKET") else { return };
     let bytes = path.as_bytes();

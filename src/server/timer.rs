@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 
 use super::hub::{Hub, TurnScratch};
 
-/// Pause of the thread while deferred work is left, so that clients and pool threads get CPU time even on a machine
-/// with few CPUs.
+/// Pause of the thread while deferred work is left, so that clients and pool threads get CPU time even with few CPUs.
 const REST: Duration = Duration::from_micros(50);
 
 /// Minimum time between two checks for memory that can be returned to the system.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Length of the pause after an urgent return of memory, relative to the time that the return took. The pause is needed
-/// because a return blocks threads that allocate memory.
+/// Length of the pause after an urgent return of memory, as a multiple of the time that the return took. The pause is
+/// needed because a return blocks threads that allocate memory.
 const SHARE: u32 = 20;
 
 pub fn run(hub: &Hub) {

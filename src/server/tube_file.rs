@@ -13,7 +13,7 @@ use crate::shared::files;
 
 pub type TubeLine = (Box<[u8]>, TubeSettings);
 
-/// Reads the file. Returns a one-line message on failure.
+/// An error is a one-line message.
 pub fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
     let fail = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
     let text = files::read(path).map_err(|error| fail(&error))?;
@@ -40,8 +40,8 @@ pub fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
     Ok(tubes)
 }
 
-/// Reads the file and applies the settings. Returns a one-line message on failure. If the message names a tube, the
-/// settings of earlier tubes have been applied.
+/// Reads the file and applies the settings. An error is a one-line message. If it names a tube, earlier settings were
+/// applied.
 pub fn apply(path: &Path, hub: &Hub) -> Result<(), String> {
     let mut scratch = TurnScratch::default();
     for (name, settings) in read(path)? {

@@ -25,7 +25,7 @@ pub struct Program {
     pub arguments: Vec<String>,
 }
 
-/// The time limit for reading stderr after the command has ended. A background process can keep stderr open.
+/// The time limit for reading stderr after the command has ended, because a background process can keep stderr open.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 pub struct CommandAttempt {
@@ -79,9 +79,8 @@ impl Attempt for CommandAttempt {
         }))
     }
 
-    /// Kills the process group of the command.
     fn abort(&mut self) {
-        // The process ID of a command that has exited stays valid until `wait` is called.
+        // The process ID stays valid until `wait` is called, even if the command has exited.
         let group = Pid::from_raw(self.child.id() as i32);
         if killpg(group, Signal::SIGKILL).is_err() {
             let _ = self.child.kill();

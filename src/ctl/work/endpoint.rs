@@ -24,7 +24,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The maximum idle time of a reused connection. Common servers close idle connections after 2 seconds or more.
 const KEEP: Duration = Duration::from_secs(1);
 
-/// The duration that a request may take beyond the job's time limit, which the worker thread should detect first.
+/// The extra time of a request beyond the job's time limit, which the worker thread should detect first.
 const GRACE: Duration = Duration::from_secs(1);
 
 const STACK: usize = 256 * 1024;
@@ -33,9 +33,9 @@ const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "au
 
 pub struct Endpoint {
     url: String,
-    /// The host and port as written in the URL, for the `Host` header.
+    /// The host and port in the URL, for the `Host` header.
     authority: String,
-    /// The host and port to connect to, with the default port if the URL contains no port.
+    /// The host and port to connect to, with the default port if the URL contains none.
     address: String,
     path: String,
     security: Security,
@@ -43,7 +43,7 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// Parses `http://HOST[:PORT][/PATH]` or, with TLS support, `https://HOST[:PORT][/PATH]`. `authority` is a file
-    /// with trusted certificates. The default is the system's certificates.
+    /// with trusted certificates, instead of the system's certificates.
     pub fn parse(url: &str, authority: Option<PathBuf>) -> Result<Endpoint> {
         let wrong = |why: &str| Problem::usage(format!("--url: {url}: {why}"));
         let (rest, port, files) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
@@ -86,8 +86,8 @@ impl Endpoint {
         self.security.connect(&self.address, limit, limit)
     }
 
-    /// Connects to the endpoint and closes the connection. Reusing the connection for a later request could block a
-    /// single-threaded server.
+    /// Connects to the endpoint and closes the connection, because a single-threaded server would be blocked until the
+    /// connection is used.
     pub fn probe(&self) -> Result {
         let connected = self.connect(Instant::now() + CONNECT);
         connected.map(drop).map_err(|error| Problem::new(NO_CONNECTION, format!("{}: {}", self.url, plain(&error))))
@@ -122,8 +122,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Starts a request. Reuses the connection `spare` if the connection is still open. Calls `ended` when the outcome
-    /// is available.
+    /// Starts a request, over the connection `spare` if it is still open. Calls `ended` when the outcome is available.
     pub fn start(
         endpoint: Arc<Endpoint>,
         job: &Task,
@@ -179,8 +178,8 @@ impl Attempt for Delivery {
     }
 }
 
-/// Sends a request and returns the outcome. If a reused connection fails without any response, repeats the request over
-/// a new connection, because the server may have closed the idle connection.
+/// Sends a request. If a reused connection fails without any response, repeats the request over a new connection,
+/// because the server may have closed the idle connection.
 fn send(
     endpoint: &Endpoint,
     head: &str,
@@ -222,7 +221,7 @@ fn meaning(response: &Response) -> AttemptOutcome {
     }
 }
 
-/// Parses the lower-case value of `Retry-After`, which is a number of seconds or a date. Returns seconds.
+/// Parses the lowercase value of `Retry-After`, a number of seconds or a date. Returns seconds.
 fn seconds_until(text: &str, now: SystemTime) -> Option<u64> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(text.parse().unwrap_or(u64::MAX));

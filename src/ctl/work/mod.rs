@@ -36,7 +36,7 @@ struct Plan {
     tubes: Vec<String>,
     action: Action,
     once: bool,
-    /// The time limit for reserving a job, in seconds. The worker exits when the limit expires.
+    /// The time limit in seconds for reserving a job. The worker exits when it expires.
     wait: Option<u64>,
     retries: u64,
     backoff: u64,
@@ -76,10 +76,10 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
     let plan = Arc::new(plan);
     let shared = Arc::new(SharedState::new(jobs));
     let fail = |error: std::io::Error| Problem::refused(format!("work: {}", plain(&error)));
-    // Handlers are installed before the first command starts, because SIGCHLD reports that a command has ended.
+    // Must precede the first command, because SIGCHLD reports that a command has ended.
     let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM]).map_err(fail)?;
     let handle = signals.handle();
-    // An initial connection failure probably means a wrong address and is reported immediately.
+    // An initial failure probably means a wrong address, and is reported immediately.
     let mut first = Some(Worker::connect(&plan)?);
     if let Action::Post(endpoint) = &plan.action {
         endpoint.probe()?;
@@ -90,7 +90,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
         let (shared, handle) = (shared.clone(), handle.clone());
         let thread = std::thread::Builder::new().spawn(move || {
             let ended = worker.run();
-            // Closing the handle ends the signal loop after the last thread has ended.
+            // Ends the signal loop after the last thread.
             if shared.leave() == jobs {
                 handle.close();
             }

@@ -24,7 +24,6 @@ struct State {
     stop: Stop,
     /// The time before which no thread may reserve a job.
     paused_until: Option<Instant>,
-    /// The number of notifications for each thread.
     notifications: Vec<u64>,
     /// The thread index and the connection of each thread that is waiting for a job.
     idle: Vec<(usize, Closer)>,
@@ -43,17 +42,15 @@ impl SharedState {
         SharedState { state: Mutex::new(state), wake: (0..threads).map(|_| Condvar::new()).collect() }
     }
 
-    /// Handles a stop signal. The second signal aborts running attempts.
+    /// The second stop signal also aborts running attempts.
     pub fn stop(&self) {
         self.change(|state| state.stop = if state.stop == Stop::No { Stop::Soon } else { Stop::Now });
     }
 
-    /// Stops reserving jobs. Running attempts continue.
     pub fn finish(&self) {
         self.change(|state| state.stop = state.stop.max(Stop::Soon));
     }
 
-    /// Stops reserving jobs until the given time.
     pub fn pause_reserving(&self, until: Instant) {
         self.change(|state| state.paused_until = state.paused_until.max(Some(until)));
     }
@@ -70,7 +67,6 @@ impl SharedState {
         self.wake.iter().for_each(|bell| _ = bell.notify_one());
     }
 
-    /// Notifies a thread that its attempt has ended.
     pub fn notify(&self, index: usize) {
         self.state.lock().notifications[index] += 1;
         self.wake[index].notify_one();
@@ -91,8 +87,7 @@ impl SharedState {
         self.state.lock().notifications[index]
     }
 
-    /// Sleeps until `until`, until the number of notifications differs from `notifications`, or until the stop request
-    /// differs from `stop`.
+    /// Sleeps until `until`, or until the number of notifications or the stop request differs from the arguments.
     pub fn sleep(&self, index: usize, until: Option<Instant>, notifications: u64, stop: Stop) {
         let mut state = self.state.lock();
         while state.notifications[index] == notifications && state.stop == stop {
@@ -122,7 +117,7 @@ impl SharedState {
         state.stop == Stop::No
     }
 
-    /// Registers a thread that is about to reserve a job. Returns `false` if the thread must not reserve.
+    /// Registers a thread that is about to reserve a job. Returns `false` if it must not reserve.
     pub fn begin_waiting(&self, index: usize, closer: Closer) -> bool {
         let mut state = self.state.lock();
         if state.stop != Stop::No || state.paused_until.is_some_and(|until| until > Instant::now()) {
@@ -132,14 +127,14 @@ impl SharedState {
         true
     }
 
-    /// Unregisters a thread after reserving. Returns `false` if the connection was closed to stop the thread.
+    /// Unregisters a thread. Returns `false` if its connection was closed to stop it.
     pub fn end_waiting(&self, index: usize) -> bool {
         let mut state = self.state.lock();
         let found = state.idle.iter().position(|(waiting, _)| *waiting == index);
         found.map(|index| state.idle.swap_remove(index)).is_some()
     }
 
-    /// Records that a thread has ended. Returns the number of ended threads.
+    /// Records that a thread has ended, and returns the number of ended threads.
     pub fn leave(&self) -> usize {
         let mut state = self.state.lock();
         state.left += 1;

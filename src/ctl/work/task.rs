@@ -7,13 +7,11 @@ use std::time::Instant;
 
 use crate::client::Transport;
 
-/// The maximum delay before a retry, in seconds.
 pub const MAX_BACKOFF: u64 = 3600;
 
 /// The maximum size of a failure reason, in bytes.
 pub const KEPT: usize = 4096;
 
-/// An idle connection and the time at which it became idle.
 pub type Spare = (Transport, Instant);
 
 #[derive(Debug)]
@@ -31,15 +29,14 @@ pub struct Task {
 
 /// An attempt to process a job: a running command or an HTTP request.
 pub trait Attempt {
-    /// Returns the outcome, or `None` while the attempt is running.
+    /// Returns `None` while the attempt is running.
     fn outcome(&mut self) -> io::Result<Option<AttemptOutcome>>;
-    /// Aborts the attempt. The outcome becomes available soon afterwards.
+    /// Aborts the attempt, whose outcome becomes available soon afterwards.
     fn abort(&mut self);
     /// Returns the error message for an attempt that exceeded its time limit.
     fn too_long(&self, seconds: u64) -> String;
-    /// Returns the failure reason: `message`, followed by output of the command or the endpoint.
+    /// Returns `message`, followed by output of the command or the endpoint.
     fn reason(&mut self, message: &str) -> Vec<u8>;
-    /// Returns the connection that the next request can reuse.
     fn spare(&mut self) -> Option<Spare> {
         None
     }
@@ -60,7 +57,6 @@ pub enum AttemptOutcome {
 }
 
 impl AttemptOutcome {
-    /// Returns an error message, or `None` after success.
     pub fn failure(&self) -> Option<&str> {
         match self {
             AttemptOutcome::Done => None,

@@ -27,7 +27,7 @@ pub struct Worker {
     index: usize,
     link: Option<Link>,
     done: u64,
-    /// `true` if the server supports `fail`, or `None` before the first test.
+    /// `None` until the server's support for `fail` has been tested.
     knows_fail: Option<bool>,
     spare: Option<Spare>,
     /// `true` if the endpoint was unreachable, and must be probed before the next job is reserved.
@@ -98,7 +98,7 @@ impl Worker {
         self.link.as_mut().expect("a connection")
     }
 
-    /// Reserves the next job. Returns `None` if the worker should stop.
+    /// Returns `None` if the worker should stop.
     fn next(&mut self) -> Result<Option<IdAndBody>> {
         let wait = self.plan.wait;
         while self.shared.await_resume(self.index) {
@@ -113,7 +113,7 @@ impl Worker {
             if self.shared.end_waiting(self.index) {
                 return reserved;
             }
-            // If the server has just sent a job, the job becomes ready again when the connection closes.
+            // A job that the server has just sent becomes ready again when the connection closes.
             self.link = None;
         }
         Ok(None)
@@ -130,7 +130,7 @@ impl Worker {
         Ok(Task { id, tube: stats.text("tube").to_owned(), pri, ttr, reserves, tries, left })
     }
 
-    /// Starts an attempt. Returns the attempt and its time limit in seconds.
+    /// Returns the running attempt and its time limit in seconds.
     fn start(&mut self, job: &Task, body: Vec<u8>) -> io::Result<(Box<dyn Attempt>, Option<u64>)> {
         let max_time = self.plan.max_time;
         let endpoint = match &self.plan.action {
@@ -150,7 +150,7 @@ impl Worker {
         let (mut attempt, limit) = match self.start(job, body) {
             Ok(started) => started,
             Err(error) => {
-                // The job did not cause the failure, so the job does not count as failed.
+                // The job is not responsible for this failure, and does not count as failed.
                 let backoff = self.plan.backoff;
                 self.link().release(job.id, job.pri, backoff)?;
                 let what = match &self.plan.action {
@@ -177,7 +177,7 @@ impl Worker {
         };
         if !self.plan.quiet || reason.is_some() || connection.is_err() {
             let went = match (&reason, outcome.failure(), &self.plan.action) {
-                // Omit the rest of the failure reason, which the command has already written to stderr.
+                // Omits the rest of the failure reason, which the command has already written to stderr.
                 (_, Some(message), Action::Run(_)) => message.to_owned(),
                 (Some(reason), ..) => excerpt(reason),
                 _ => "done".to_owned(),
@@ -192,8 +192,8 @@ impl Worker {
         }
     }
 
-    /// Waits for the end of an attempt, and touches the job after each half of the time to run. `limit` is the time
-    /// limit in seconds. Returns the outcome of the attempt, and an error if the job is no longer reserved.
+    /// Waits for the end of an attempt, and touches the job after each half of the time to run. `limit` is in seconds.
+    /// Also returns an error if the job is no longer reserved.
     fn await_outcome(
         &mut self,
         attempt: &mut dyn Attempt,
@@ -229,7 +229,7 @@ impl Worker {
                 held = self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(|_| String::new());
                 touch = now + pace;
                 if held.as_ref().is_err_and(|problem| problem.code == REFUSED) {
-                    // The job was revoked, deleted, or reserved by another client. The outcome is no longer needed.
+                    // The job was revoked, deleted, or reserved by another client, so the outcome is no longer needed.
                     aborted = Some(AttemptOutcome::Lost);
                     attempt.abort();
                 }
@@ -240,7 +240,7 @@ impl Worker {
         }
     }
 
-    /// Reports the outcome to the server. Returns a description of the result for the log.
+    /// Reports the outcome to the server, and returns a description for the log.
     fn report_outcome(&mut self, job: &Task, outcome: &AttemptOutcome, reason: Option<&[u8]>) -> Result<String> {
         let Task { id, pri, tries, .. } = job;
         let Some(reason) = reason else {
@@ -253,8 +253,8 @@ impl Worker {
             AttemptOutcome::Busy(_, seconds) => *seconds,
             _ => delay(self.plan.backoff, *tries),
         };
-        // The endpoint did not process the job, so the job does not count as failed. On the last try, the server would
-        // bury a released job without a reason, so the failure is reported.
+        // A job that the endpoint did not process does not count as failed. On the last try, the server would bury a
+        // released job without a reason, so the failure is reported.
         let is_unprocessed =
             matches!(outcome, AttemptOutcome::Busy(..) | AttemptOutcome::Unreachable(_)) && job.left != Some(1);
         let is_last = job.left.is_some() || *tries > self.plan.retries;
@@ -272,11 +272,11 @@ impl Worker {
         })
     }
 
-    /// Reports a failed job with the command `fail`. Returns `None` if the server does not support the command,
-    /// `Some(None)` if the job was buried, and otherwise the delay in seconds before the next try.
+    /// Reports a failed job. Returns `None` if the server does not support `fail`, `Some(None)` if the job was buried,
+    /// and otherwise the delay in seconds before the next try.
     fn fail(&mut self, job: &Task, reason: &[u8]) -> Result<Option<Option<u64>>> {
         if self.knows_fail.is_none() {
-            // Test with an invalid command, because a server without `fail` would execute the failure reason as a
+            // Tests with an invalid command, because a server without `fail` would execute the failure reason as a
             // command.
             self.knows_fail = Some(self.link().ask("fail x")?.line != "UNKNOWN_COMMAND");
         }

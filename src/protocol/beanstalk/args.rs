@@ -8,7 +8,7 @@ use super::extensions::{Extension, Extensions};
 use crate::engine::{JobId, Span, State};
 use crate::protocol::text::{is_tube_name, next_word, number, number32, past, unquote_name};
 
-/// The part of a command that has not been parsed, and the extensions that the client can use.
+/// The unparsed part of a command, and the extensions that the client can use.
 pub struct Args<'a> {
     pub rest: &'a [u8],
     pub extensions: Extensions,
@@ -48,7 +48,7 @@ impl<'a> Args<'a> {
         next_word(self.rest).and_then(|found| State::named(self.took(found)))
     }
 
-    /// Takes a tube name. The name is quoted or ends at the next space. Spaces before the name are not skipped.
+    /// Takes a tube name, which is quoted or ends at the next space. Does not skip spaces.
     pub fn tube(&mut self) -> Option<Box<[u8]>> {
         if self.rest.starts_with(b"\"") {
             return self.quoted_tube();
@@ -58,19 +58,16 @@ impl<'a> Args<'a> {
         is_tube_name(name).then(|| name.into())
     }
 
-    /// Like [`Args::tube`], but accepts only a quoted name.
     pub fn quoted_tube(&mut self) -> Option<Box<[u8]>> {
         let (name, rest) = unquote_name(self.rest).filter(|_| self.has(Extension::Quote))?;
         (rest.is_empty() || rest.starts_with(b" ")).then(|| self.took((name.into(), rest)))
     }
 
-    /// Like [`Args::tube`], but skips spaces before the name.
     pub fn next_tube(&mut self) -> Option<Box<[u8]>> {
         self.spaces()?;
         self.tube()
     }
 
-    /// Skips spaces. Returns `None` if the line ends after the spaces.
     pub fn spaces(&mut self) -> Option<()> {
         self.rest = past(self.rest, self.rest.iter().position(|&byte| byte != b' ')?);
         Some(())

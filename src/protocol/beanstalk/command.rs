@@ -14,7 +14,7 @@ use crate::protocol::{CommandId, Context, Flow, LogSubject, Output, ProtocolComm
 /// Maximum size of a job's tags in bytes, excluding groups and the failure reason.
 pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
 
-/// Returns the maximum size of a job's tags, in memory or in the binlog, in bytes.
+/// Returns the maximum size in bytes of a job's tags, in memory or in the binlog.
 pub fn tags_size(tags: &Tags) -> u64 {
     let groups: usize = tags.options.groups.iter().map(|tag| tag.logged_size()).sum();
     TAGS_OVERHEAD + groups as u64 + tags.options.reason.as_ref().map_or(0, |reason| reason.len() as u64)
@@ -43,8 +43,8 @@ pub enum Command {
     PutInPlace {
         job: NewJob<InPlace>,
     },
-    /// An invalid command with a body, and the error reply. If `is_producer` is `true`, the client counts as a
-    /// producer, as in beanstalkd.
+    /// An invalid command with a body, and the error reply. `is_producer` means that the client counts as a producer,
+    /// as in beanstalkd.
     Refused {
         reply: &'static [u8],
         is_producer: bool,
@@ -68,7 +68,7 @@ pub enum Command {
         dead_from: Option<Box<[u8]>>,
     },
     KickJob(JobId),
-    /// A touch with an optional progress, which consists of the completed and the total units of work.
+    /// A touch, optionally with the completed and the total units of work.
     Touch(JobId, Option<(u32, u32)>),
     StatsJob(JobId),
     StatsGroup(Box<[u8]>),
@@ -107,7 +107,7 @@ pub enum Command {
     },
     ReserveMode(ReserveMode),
     Auth(Digest),
-    /// Converted to the larger `Long::Stats` only during execution, to keep thousands of received commands small.
+    /// Only becomes the larger `Long::Stats` during execution, to keep thousands of received commands small.
     Stats,
     Long(Box<Long>),
     Quit,
@@ -154,7 +154,7 @@ impl Command {
         }
     }
 
-    /// Returns the names and values of the numeric arguments for the command log, except IDs and sizes.
+    /// Returns the numeric arguments for the command log, except IDs and sizes.
     fn numbers(&self) -> Vec<(&'static str, u64)> {
         match self {
             Command::Put { job: NewJob { pri, delay, ttr, .. }, .. }

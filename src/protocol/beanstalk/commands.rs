@@ -20,23 +20,22 @@ use crate::protocol::text::{is_tube_name, name_run, strtoul32, MAX_QUOTED_NAME};
 /// Maximum length of a line in beanstalkd in bytes, including CR LF.
 pub const MAX_LINE: usize = 224;
 
-/// Maximum length of a put line with tags, in bytes. Covers a quoted key, a quoted tube, the maximum number of groups,
-/// a quoted reason, and shorter tags.
+/// Maximum length of a put line with tags, in bytes: with a quoted key, a quoted tube, the maximum number of groups, a
+/// quoted reason, and shorter tags.
 pub const MAX_PUT_LINE: usize = 1024 + 2 * 4 * MAX_QUOTED_NAME + 256 * MAX_TIES + 4 * MAX_REASON;
 
-/// Maximum length of a client name, in bytes. The memory charged for a connection covers the longest name.
+/// The memory charged for a connection covers a client name of this many bytes.
 const MAX_CLIENT_NAME: usize = 200;
 
-/// Maximum length of the IDs in a `delete-batch` line in bytes, sufficient for 1,000 IDs of 20 digits.
+/// Maximum length in bytes of the IDs in a `delete-batch` line: 1,000 IDs of 20 digits.
 const MAX_BATCH_LINE: usize = 24 * 1024;
 
-/// Maximum number of jobs in a batch, or of items in a list.
 const MAX_BATCH: u32 = 1000;
 
 pub const RESERVE_MODES: [(ReserveMode, &[u8]); 3] =
     [(ReserveMode::Urgent, b"fifo"), (ReserveMode::Weighted, b"weighted"), (ReserveMode::Fair, b"weighted-fair")];
 
-/// Parses the arguments, which follow the command word. Returns `None` if the line is malformed.
+/// Parses the arguments. Returns `None` if the line is malformed.
 type Parse = fn(&mut Args) -> Option<Command>;
 
 pub struct CommandRow {
@@ -47,7 +46,7 @@ pub struct CommandRow {
     /// The beginning of every line with this command, such as `put `.
     pub word: &'static str,
     pub arguments: &'static str,
-    /// The maximum length of a line in bytes, including CR LF. Allows for quotes around all names.
+    /// The maximum length of a line in bytes, including CR LF and quotes around all names.
     longest: usize,
     /// Parses the arguments of a command without a body. A malformed line does not count as a command.
     parse: Parse,
@@ -120,11 +119,10 @@ table! {
     Auth(Need::OPEN, None, "auth ", "<token>", |args| Some(Command::Auth(Digest::of(args.all())))),
 }
 
-/// Marks the end of a linked list of rows.
 const NO_ROW: u8 = u8::MAX;
 
-/// Linked lists of commands, one for each first letter of a command, so that a line is compared with few commands.
-/// Contains the index of the first row for each letter, and the index of the next row for each row.
+/// Linked lists of commands, one for each first letter, so that a line is compared with few commands: the first row of
+/// each letter, and the next row of each row.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
     let (mut first, mut next) = ([NO_ROW; 26], [NO_ROW; COMMANDS.len()]);
@@ -151,8 +149,8 @@ pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow
     None
 }
 
-/// Computes the maximum line length from the arguments in the table. Returns at least `MAX_LINE`, because beanstalkd
-/// allows additional spaces.
+/// Computes the maximum line length from the arguments in the table. At least `MAX_LINE`, because beanstalkd allows
+/// additional spaces.
 const fn longest_line(word: &str, arguments: &str) -> usize {
     let mut length = word.len() + 2;
     let mut arguments = arguments.as_bytes();
@@ -162,7 +160,7 @@ const fn longest_line(word: &str, arguments: &str) -> usize {
             length += match rest {
                 [b't', b'u', b'b', b'e', b'>', ..] => 1 + 2 + 4 * MAX_QUOTED_NAME,
                 [b'i', b'd', b's', b'>', ..] => MAX_BATCH_LINE,
-                // Numbers of at most 64 bits, and shorter words.
+                // Numbers of at most 64 bits, or shorter words.
                 _ => 1 + 20,
             };
         }
@@ -175,7 +173,7 @@ const fn longest_line(word: &str, arguments: &str) -> usize {
 }
 
 impl CommandRow {
-    /// Returns the maximum length of a line in bytes, including CR LF. For beanstalkd's commands, the limit exceeds
+    /// Returns the maximum length of a line in bytes, including CR LF. For beanstalkd's commands, it exceeds
     /// beanstalkd's limit only if names can be quoted.
     pub fn longest(&self, extensions: Extensions) -> usize {
         match self.name {
@@ -186,7 +184,7 @@ impl CommandRow {
         }
     }
 
-    /// Parses the arguments of a line. `is_long` is `true` if the line exceeds beanstalkd's limit.
+    /// Parses the arguments. `is_long` is `true` if the line exceeds beanstalkd's limit.
     pub fn parse(&self, text: &[u8], is_long: bool, extensions: Extensions) -> Option<Command> {
         let mut args = Args { rest: text, extensions };
         let command = (self.parse)(&mut args).filter(|_| args.is_empty());
@@ -200,7 +198,7 @@ fn long(long: Long) -> Option<Command> {
 
 fn reserve_with_timeout(args: &mut Args) -> Option<Command> {
     let timeout = args.secs().filter(|timeout| timeout.secs() <= i32::MAX as u64)?;
-    // Like beanstalkd, ignore text after the timeout.
+    // Like beanstalkd, ignores text after the timeout.
     args.all();
     Some(Command::Reserve(Some(timeout)))
 }
@@ -228,7 +226,7 @@ fn bury(args: &mut Args) -> Option<Command> {
     Some(Command::Bury { id, pri, dead_from })
 }
 
-/// Parses the ID and the optional progress of a `touch`. The progress must not exceed the nonzero total.
+/// Parses an ID and an optional progress, which must not exceed the nonzero total.
 fn touch(args: &mut Args) -> Option<Command> {
     let id = args.id()?;
     let progress = args.or(None, |args| {

@@ -11,7 +11,6 @@ use crate::engine::{
 use crate::protocol::connections::{offer_connections, ConnectionPage, Connections};
 use crate::protocol::{self, guard, Context, Flow, Output};
 
-/// The cost of each deletion in a batch, in engine steps.
 const DELETE_STEPS: u64 = 8;
 
 /// Maximum size of a tube's settings in the binlog in bytes, excluding tube names.
@@ -41,7 +40,7 @@ pub fn move_job(id: JobId, tube: &[u8], place: (Priority, Span), context: &mut C
     }
 }
 
-/// Reserves up to `count` jobs. No other client is served between the reservations.
+/// No other client is served between the reservations.
 pub fn reserve_batch(count: usize, timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
     let timeout = context.effective_wait(timeout.unwrap_or(Span::ZERO));
     let Context { engine, settings, client, now, .. } = context;
@@ -73,8 +72,8 @@ pub fn delete_batch(
     context: &mut Context,
     out: &mut Output,
 ) -> Progress {
-    // Delete in reverse order. The engine stores reservations in order, and can remove the last reservation without
-    // moving other reservations.
+    // In reverse order, because the engine stores reservations in order and can remove the last one without moving
+    // others.
     while let Some(id) = ids.iter().rev().nth(*at).copied() {
         let may = guard::may_delete(context, id);
         *deleted += u64::from(may && context.engine.delete(context.client, id, context.now));
@@ -101,7 +100,7 @@ pub fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -
     Flow::Next
 }
 
-/// Returns the reply to `stats-job`, or `None` if the job does not exist. Shows which client has reserved the job,
+/// Returns the reply to `stats-job`, or `None` if there is no such job. Shows the client that has reserved the job,
 /// unless `requester` is `None` or that client.
 pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: Time) -> Option<Vec<u8>> {
     let job = engine.job(id)?;
@@ -111,7 +110,7 @@ pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: T
     Some(yaml::job(&stats, options.as_ref(), now))
 }
 
-/// Adds connections to a list. Sends the list when the list is complete, or an error if memory is exhausted.
+/// Extends a list of connections. Sends the complete list, or an error if memory is exhausted.
 pub fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mut Output) -> Progress {
     if it.page.is_open() && offer_connections(&mut it.page, &mut it.from, context, |_| true) == Progress::Done {
         context.engine.take_steps(it.page.close());
@@ -162,8 +161,7 @@ pub fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out:
     }
 }
 
-/// Adds the idempotency keys of ended jobs to a list. Sends the list when the list is complete, or an error if memory
-/// is exhausted.
+/// Extends a list of idempotency keys of ended jobs. Sends the complete list, or an error if memory is exhausted.
 pub fn list_keys(list: &mut PartialList, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
     while list.count < MAX_KEYS {

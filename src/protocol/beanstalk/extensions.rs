@@ -8,7 +8,7 @@ const fn row(extension: Extension, word: &'static str) -> (Extension, &'static s
 }
 
 table! {
-    /// An extension. The manual page beanpole-beanstalk(7) contains a description.
+    /// beanpole-beanstalk(7) describes each of the extensions.
     enum Extension = 0;
     static EXTENSIONS: [(Extension, &'static str)] = row;
     Idp("idp"),
@@ -42,7 +42,6 @@ table! {
     History("history"),
 }
 
-/// A set of extensions to beanstalkd's protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extensions(u32);
 
@@ -70,7 +69,6 @@ impl Extensions {
         self.0 & 1 << extension as u32 != 0
     }
 
-    /// Returns the words of the extensions in the set, separated by spaces.
     pub fn words(self) -> String {
         let on = EXTENSIONS.iter().filter(|(extension, _)| self.has(*extension));
         on.map(|(_, word)| *word).collect::<Vec<_>>().join(" ")

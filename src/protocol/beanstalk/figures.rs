@@ -24,7 +24,7 @@ pub struct QueueFigures<'a> {
 }
 
 impl<'a> QueueFigures<'a> {
-    /// Collects the statistics of the server. `stats` contains only the statistics that the client may view.
+    /// `stats` contains only the statistics that the client may view.
     pub fn of(stats: Stats, context: &'a Context) -> QueueFigures<'a> {
         let facts = context.host.facts();
         QueueFigures {
@@ -183,8 +183,7 @@ pub const JOB_COUNTS: [Figure<OfHistory>; 5] = [
     row("kicks", |it| it.kicks),
 ];
 
-/// Passes the key and value of each server statistic to `each`, except the counts of commands that beanstalkd does not
-/// have.
+/// Passes each server statistic to `each`, except the counts of commands that beanstalkd does not have.
 pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, FigureValue<'a>)) {
     SERVER_FIGURES.iter().for_each(|row| each(row.name, (row.of)(figures)));
     if let Some(role) = &figures.role {
@@ -194,8 +193,8 @@ pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, 
 
 const PERCENTS: [u64; 3] = [50, 95, 99];
 
-/// Passes the keys and values of a tube's queue times, processing times, job ages and event counts to `each`. `oldest`
-/// contains the ages of the oldest ready, delayed and buried jobs.
+/// Passes a tube's queue times, processing times, job ages and event counts to `each`. `oldest` contains the ages of
+/// the oldest ready, delayed and buried jobs.
 pub fn tube_times(tube: &TubeStats, oldest: [Span; 3], mut each: impl FnMut(&str, FigureValue<'static>)) {
     let none = Latency::default();
     let (wait, run) = tube.times.map_or((&none, &none), |times| (&times.wait, &times.run));
@@ -220,7 +219,7 @@ fn count<'a>(figures: &QueueFigures, name: CommandName) -> FigureValue<'a> {
     Number(figures.counters.of(CommandId::beanstalk(name)))
 }
 
-/// Returns the key and the count of each command that beanstalkd does not have, if `offered` accepts the command.
+/// Returns the counts of the commands that beanstalkd does not have and that `offered` accepts.
 pub fn extended_counts<'a>(
     figures: &'a QueueFigures,
     offered: impl Fn(&CommandRow) -> bool + 'a,

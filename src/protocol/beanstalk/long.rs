@@ -14,12 +14,11 @@ use crate::protocol::history::HistoryWalk;
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{Context, Output};
 
-/// A command that can be interrupted, and its progress. During an interruption, the server executes commands of other
-/// clients.
+/// A command during which the server can execute commands of other clients, and its progress.
 #[derive(Debug)]
 pub enum Long {
     Kick(Kick),
-    /// `None` until an attempt to list all tubes without interruption has failed.
+    /// `None` until listing all tubes without interruption has failed.
     ListTubes(Option<PartialList>),
     StatsTubes(PartialList),
     Stats(Box<VisibleSums>),
@@ -45,7 +44,6 @@ pub enum Long {
 
 #[derive(Debug)]
 pub struct PartialList {
-    /// The index of the next item to examine.
     pub from: u32,
     pub count: usize,
     pub text: Output,
@@ -58,8 +56,8 @@ impl PartialList {
         PartialList { from, count: 0, text }
     }
 
-    /// Appends the list to `out` if the list is complete. If memory is exhausted, appends an error instead. Returns
-    /// `Progress::More` if the list needs another call.
+    /// Appends the complete list to `out`, or an error if memory is exhausted. Returns `Progress::More` if the list is
+    /// incomplete.
     pub fn send(&mut self, progress: Progress, context: &Context, out: &mut Output) -> Progress {
         match progress {
             Progress::Done => reply::list(out, std::mem::take(&mut self.text)),
@@ -90,7 +88,7 @@ impl Long {
         }
     }
 
-    /// Returns the name and value of the numeric argument for the command log.
+    /// Returns the numeric argument for the command log.
     pub fn number(&self) -> Option<(&'static str, u64)> {
         match self {
             Long::Kick(kick) => Some(("bound", kick.left)),

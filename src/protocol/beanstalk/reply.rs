@@ -39,7 +39,6 @@ pub fn words(out: &mut Output, words: &[u8]) {
     out.text().extend_from_slice(words);
 }
 
-/// Appends `done` if `found` is `true`, and otherwise NOT_FOUND.
 pub fn found(out: &mut Output, found: bool, done: &[u8]) {
     words(out, if found { done } else { NOT_FOUND });
 }
@@ -60,7 +59,7 @@ pub fn numbers<const N: usize>(out: &mut Output, word: &[u8], numbers: [u64; N])
 }
 
 /// Appends INSERTED with the ID and the state of the job that a put duplicates. `state` is `None` if the job has ended.
-/// `raised` contains the job's new priority if the put has raised the priority.
+/// `raised` is the job's new priority if the put has raised it.
 pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Option<Priority>) {
     let state: &[u8] = match state {
         Some(State::Ready) => b" READY",
@@ -81,7 +80,6 @@ pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Opti
     text.extend_from_slice(b"\r\n");
 }
 
-/// Appends INSERTED with the ID of a schedule. `replaced` is `true` if the schedule has replaced an older schedule.
 pub fn scheduled(out: &mut Output, id: JobId, replaced: bool) {
     let state = if replaced { "REPLACED" } else { "SCHEDULED" };
     words(out, format!("INSERTED {} {state}\r\n", id.0).as_bytes());
@@ -94,7 +92,7 @@ pub fn using(out: &mut Output, name: &[u8]) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// Appends `word` and the job, or NOT_FOUND if there is no job.
+/// Appends NOT_FOUND if there is no job.
 pub fn job(out: &mut Output, word: &[u8], job: Option<JobView>) {
     let Some(job) = job else { return words(out, NOT_FOUND) };
     numbers(out, word, [job.id().0, job.body().len() as u64]);
@@ -118,7 +116,7 @@ pub fn list(out: &mut Output, mut list: Output) {
     words(out, b"\r\n");
 }
 
-/// Appends OK and `body`, or NOT_FOUND if there is no body.
+/// Appends NOT_FOUND if there is no body.
 pub fn yaml(out: &mut Output, body: Option<Vec<u8>>) {
     let Some(body) = body else { return words(out, NOT_FOUND) };
     numbered(out, b"OK", body.len() as u64);

@@ -14,8 +14,8 @@ use crate::protocol::text::{number, number32, past, upto};
 use crate::protocol::upload::{Arriving, Upload};
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
-/// The decoder of one connection. The decoder does not store lines, so the caller must pass an incomplete line again
-/// with more bytes.
+/// The decoder of one connection. It does not store lines, so the caller must pass an incomplete line again with more
+/// bytes.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
@@ -31,7 +31,6 @@ enum Reading {
     Body(Box<Arriving<Line>>),
 }
 
-/// A line that is followed by a body.
 #[derive(Debug)]
 enum Line {
     Put(NewJob<()>, Option<Box<Tags>>),
@@ -48,8 +47,8 @@ fn refused(name: CommandName, reply: &'static [u8], is_producer: bool) -> Decode
 }
 
 impl Decoder {
-    /// Removes the next command from the front of `input`. If the command is incomplete, returns `None` and leaves at
-    /// most the beginning of a line in `input`.
+    /// Removes the next command from `input`. If the command is incomplete, returns `None` and leaves at most the
+    /// beginning of a line in `input`.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         loop {
             match &mut self.state {
@@ -74,8 +73,8 @@ impl Decoder {
         }
     }
 
-    /// Removes a complete and valid reserve, delete, or put without tags from the front of `input`. The body of the put
-    /// stays in the input. [`Decoder::next`] handles all other input.
+    /// Removes a valid reserve, delete, or put without tags from `input`. The body of the put stays in the input.
+    /// Leaves all other input for [`Decoder::next`].
     pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let Reading::Line = self.state else { return None };
         // Additional spaces between the numbers can make the line too long.
@@ -103,8 +102,8 @@ impl Decoder {
         }
     }
 
-    /// Removes one line from the front of `input`. Returns `None` if the line is incomplete, and `Some(None)` if the
-    /// decoder must read a body or the rest of a long line first.
+    /// Removes one line from `input`. Returns `None` if the line is incomplete, and `Some(None)` if the decoder must
+    /// read a body or the rest of a long line first.
     fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Decoded<Command>>> {
         // Command words do not contain CR LF, so the command is known before the line is complete.
         let row = row_of(input, limits.extensions);
@@ -176,11 +175,11 @@ impl Decoder {
         self.receive(line, size, limits)
     }
 
-    /// Prepares to receive the body after a line, or to skip the body if the command is refused.
+    /// Prepares to receive the body after a line, or to skip the body of a refused command.
     fn receive(&mut self, line: Line, size: u32, limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let (line, body) = match (line, Upload::begin(size as usize, limits.room)) {
             (line @ (Line::Put(..) | Line::Fail(..)), Some(body)) => (line, body),
-            // Without memory for the reason, the failure is still reported.
+            // Without memory for the reason, report the failure without a reason.
             (line @ Line::Fail(..), None) => (line, Upload::skip(size.into())),
             (line, _) => (Line::Refused(line.refuse(reply::OUT_OF_MEMORY)), Upload::skip(size.into())),
         };
@@ -205,7 +204,7 @@ impl Line {
         }
     }
 
-    /// Returns the complete command. `is_whole` is `true` if CR LF follows the body. `body` is `None` if memory was
+    /// Returns the complete command. `is_whole` means that CR LF follows the body. `body` is `None` if memory was
     /// exhausted.
     fn with_body(self, is_whole: bool, body: Option<Body>) -> Decoded<Command> {
         match (self, body) {
@@ -225,7 +224,7 @@ fn with_body<B>(NewJob { pri, delay, ttr, .. }: NewJob<()>, body: B) -> NewJob<B
     NewJob { pri, delay, ttr, body }
 }
 
-/// Parses the four numbers of a put. Returns the job, the size of the body in bytes, and the rest of the line.
+/// Returns the job of a put, the size of the body in bytes, and the rest of the line.
 #[inline(always)] // for speed: a put has four numbers
 fn put_numbers(args: &[u8]) -> Option<(NewJob<()>, u32, &[u8])> {
     let (pri, args) = number32(args)?;
@@ -233,11 +232,11 @@ fn put_numbers(args: &[u8]) -> Option<(NewJob<()>, u32, &[u8])> {
     let (ttr, args) = number32(args)?;
     let (size, rest) = number32(args)?;
     let secs = |count: u32| Span::from_secs(count.into());
-    // Like beanstalkd, increase a time to run of 0 to one second.
+    // Like beanstalkd, increases a time to run of 0 to one second.
     Some((NewJob { pri, delay: secs(delay), ttr: secs(ttr.max(1)), body: () }, size, rest))
 }
 
-/// Parses the numbers of a `fail`. Returns the job ID, the priority, and the size of the reason in bytes.
+/// Returns the job ID, the priority, and the size of the reason in bytes.
 fn fail_args(args: &[u8]) -> Option<(JobId, Priority, u32)> {
     let (id, args) = number(args)?;
     let (pri, args) = number32(args)?;
@@ -256,8 +255,8 @@ fn find_crlf(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Removes bytes from the front of `input`, up to and including the next CR LF. Returns `false` if there is no CR LF.
-/// `cr` is `true` if the last removed byte was a CR.
+/// Removes bytes up to and including the next CR LF. Returns `false` if there is none. `cr` is `true` if the last
+/// removed byte was a CR.
 fn skip_line(input: &mut &[u8], cr: &mut bool) -> bool {
     let end = match input.first() {
         Some(b'\n') if *cr => Some(1),

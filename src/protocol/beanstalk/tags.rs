@@ -8,13 +8,12 @@ use super::extensions::{Extension, Extensions};
 use crate::engine::{DedupKey, GroupTag, Name, Recurrence, Span, Tags, Tie, MAX_REASON, MAX_TIES};
 use crate::protocol::text::{is_tube_name, number32, past, tube_name, unquote, upto, MAX_QUOTED_NAME};
 
-/// The parsed end of a put line.
 #[derive(Debug)]
 pub enum Tagging {
     /// The line ends after the four numbers.
     Plain,
     Tagged(Box<Tags>),
-    /// At least one tag is invalid. The body after the line must be skipped.
+    /// At least one tag is invalid. The decoder must skip the body after the line.
     Malformed,
     /// The first word is not a known tag. Like beanstalkd, the decoder interprets the body after the line as commands.
     Garbage,
@@ -71,7 +70,7 @@ fn read_words(rest: &[u8], extensions: Extensions) -> Tagging {
     Tagging::Tagged(Box::new(tags))
 }
 
-/// Skips spaces. Returns the next tag and the rest of the line. A quoted value can contain spaces.
+/// Returns the next tag and the rest of the line. A quoted value can contain spaces.
 pub fn next_tag(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = past(text, text.iter().position(|&byte| byte != b' ')?);
     let value = text.iter().position(|&byte| byte == b':').map_or(text.len(), |colon| colon + 1);
@@ -140,7 +139,7 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
     Some(())
 }
 
-/// Returns `true` if the tags are valid for a schedule, which must have a key, and no dependencies or failures.
+/// A schedule must have a key, and no dependencies or failures.
 fn may_recur(tags: &Tags) -> bool {
     let is_independent = tags.options.groups.iter().all(|tag| tag.tie == Tie::Member);
     tags.options.dedup_key != DedupKey::None
@@ -149,8 +148,8 @@ fn may_recur(tags: &Tags) -> bool {
         && tags.options.reason.is_none()
 }
 
-/// Parses a cron expression with five fields, or a name such as `@daily`. Fields are separated by spaces if the value
-/// is quoted, and otherwise by commas.
+/// Parses a cron expression with five fields, or a name such as `@daily`. Quoted fields are separated by spaces, others
+/// by commas.
 fn read_cron(value: &[u8]) -> Option<Name> {
     let text = match unquote(value) {
         Some((text, b"")) => text,
@@ -164,15 +163,14 @@ fn may_repeat(extension: Extension) -> bool {
     matches!(extension, Extension::Grp | Extension::Aft)
 }
 
-/// Adds a group. The same group cannot be added twice, because a job that is a member of the group and also waits for
-/// the group would wait forever.
+/// Adds a group, unless it was added before: a job that is a member of a group and waits for it would wait forever.
 fn add_group(tags: &mut Tags, group: &[u8], tie: Tie) -> Option<()> {
     let name = name(group)?;
     let is_new = tags.options.groups.iter().all(|tag| tag.name != name);
     (is_new && tags.options.groups.len() < MAX_TIES).then(|| tags.options.groups.push(GroupTag { name, tie }))
 }
 
-/// Splits `value` at the first separator. The text after the separator must be a number.
+/// Splits `value` at the first separator, after which a number must follow.
 pub fn split(value: &[u8], separator: u8) -> Option<(&[u8], Option<u32>)> {
     match value.iter().position(|&byte| byte == separator) {
         Some(at) => Some((upto(value, at), Some(whole(past(value, at + 1))?))),
@@ -180,18 +178,16 @@ pub fn split(value: &[u8], separator: u8) -> Option<(&[u8], Option<u32>)> {
     }
 }
 
-/// Parses a number. Trailing text is an error.
 pub fn whole(value: &[u8]) -> Option<u32> {
     let (number, rest) = number32(value)?;
     rest.is_empty().then_some(number)
 }
 
-/// Returns a quoted key if the length is valid. Gearman clients can use any bytes in a key.
+/// Returns a quoted key of a valid length. Gearman clients can use any bytes in a key.
 fn quoted_name(key: &[u8]) -> Option<Name> {
     (1..=MAX_QUOTED_NAME).contains(&key.len()).then(|| key.into())
 }
 
-/// Returns a key that is not quoted, if the key is a valid tube name.
 fn name(value: &[u8]) -> Option<Name> {
     is_tube_name(value).then(|| value.into())
 }

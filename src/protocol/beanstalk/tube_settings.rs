@@ -7,8 +7,7 @@ use super::tags::{next_tag, split, whole};
 use crate::engine::{Rate, TubeSettings};
 use crate::protocol::text::{past, push_tube_name, tube_name, upto};
 
-/// The words of all settings, in the order of the text form. The section about `set-tube` in the manual page
-/// beanpole-beanstalk(7) describes the settings.
+/// The words of all settings, in the order of the text form. beanpole-beanstalk(7) describes them under `set-tube`.
 pub const SETTINGS: [&str; 6] = ["try", "ttl", "dead", "max", "rate", "limit"];
 
 /// Parses settings in any order. Returns `None` if a setting is malformed or repeated.
@@ -47,7 +46,7 @@ fn read_one(name: &[u8], value: &[u8], settings: &mut TubeSettings) -> Option<()
     Some(())
 }
 
-/// Parses a single limit, or separate limits for jobs with high, normal and low priority. 0 means no limit.
+/// Parses one limit, or separate limits for high, normal and low priority. 0 means no limit.
 fn limits(value: &[u8]) -> Option<[u32; 3]> {
     let limits: Option<Vec<u32>> = value.split(|&byte| byte == b':').map(whole).collect();
     let limits = match limits?[..] {

@@ -26,7 +26,7 @@ pub enum Command {
     ResetAbilities,
     PreSleep,
     Submit(Box<Submission>),
-    /// GRAB_JOB, GRAB_JOB_UNIQ or GRAB_JOB_ALL, identified by the kind of the reply that assigns a job.
+    /// GRAB_JOB, GRAB_JOB_UNIQ or GRAB_JOB_ALL, identified by the packet that assigns a job.
     Grab(Kind),
     Work(Work),
     GetStatus(Box<[u8]>),
@@ -40,7 +40,8 @@ pub enum Command {
     /// Input that does not follow the protocol. The connection closes without a reply.
     OutOfSync,
     List(ListKind, Cursor),
-    /// Ends the worker's reservations of one function, or of all functions if `None`. The second field is the progress.
+    /// Ends the worker's reservations of one function, or of all functions if `None`, with the progress of this
+    /// command.
     GiveBack(Option<Box<[u8]>>, Option<GiveBack>),
     /// Forwards a worker's report on a job to the clients that wait for the job.
     Report(JobId, Arc<Report>),
@@ -62,7 +63,6 @@ pub enum When {
     Now,
     /// At a fixed time. A time in the past means immediately.
     At(Time),
-    /// In the next minute that matches the schedule.
     On(Minutes),
 }
 
@@ -75,12 +75,12 @@ pub struct Work {
 }
 
 impl Command {
-    /// Returns `true` if the data of the packet serve as the unique ID of the job.
+    /// `true` if the data of the packet serve as the unique ID of the job.
     pub fn is_unique_by_body(&self) -> bool {
         matches!(self, Command::Submit(submission) if submission.unique == DedupKey::Body(None))
     }
 
-    /// Sets the data of the packet. `fingerprint` is `Some` if the data serve as the unique ID of the job.
+    /// `fingerprint` is `Some` if the data serve as the unique ID of the job.
     pub fn set_body(&mut self, body: Body, fingerprint: Option<Fingerprint>) {
         match self {
             Command::Submit(submission) => {
@@ -144,14 +144,14 @@ impl ProtocolCommand for Command {
             | Command::SetClientId(text)
             | Command::GiveBack(Some(text), _) => text.len(),
             Command::Text(_) => MAX_LINE,
-            // The engine accounts for the memory of a worker's reports.
+            // The engine accounts for the memory of workers' reports.
             _ => 0,
         };
         bytes as u64
     }
 }
 
-/// Returns the oldest job with this unique ID that the client has permission to query.
+/// Returns the oldest job with this unique ID that the client may query.
 pub fn find_unique(unique: &[u8], context: &Context) -> Option<JobId> {
     let sees = |tube: &[u8]| context.access.as_ref().is_none_or(|it| it.check(Need::FOLLOW_JOB, Some(tube)).is_ok());
     context.engine.find_name(unique, sees)

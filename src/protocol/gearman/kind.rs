@@ -13,7 +13,6 @@ pub struct Packet {
     pub arguments: &'static [&'static str],
     /// `true` if opaque data follow the arguments.
     pub data: bool,
-    /// `false` if only the server sends the packet.
     pub is_request: bool,
     pub summary: &'static str,
 }
@@ -21,7 +20,6 @@ pub struct Packet {
 /// The required rights, `true` if clients can send the packet, and `true` if data follow the arguments.
 type Usage = (Need, bool, bool);
 
-/// A packet that only the server sends.
 const SENT: Usage = (Need::OPEN, false, false);
 
 const fn request(need: Need) -> Usage {
@@ -48,7 +46,7 @@ const SCHED: &[&str] = &["function", "unique", "minute", "hour", "day-of-month",
 const HANDLE: &[&str] = &["handle"];
 
 table! {
-    /// A packet type. The discriminant is the number on the wire.
+    /// The discriminant is the packet type on the wire.
     enum Kind = 1;
     static PACKETS: [Packet] = row;
     CanDo("CAN_DO", request(Need::TAKE_NAMED), &["function"], "register a function that the worker can execute"),

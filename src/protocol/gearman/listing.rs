@@ -11,7 +11,6 @@ use crate::protocol::{sees, ClientInfo, Context, Output, Wire};
 
 const STEPS_PER_WORKER: u64 = 4;
 
-/// The progress of a list that is sent in parts.
 #[derive(Debug, Default)]
 pub struct Cursor {
     /// The number of the next connection, job or tube to list.
@@ -20,7 +19,6 @@ pub struct Cursor {
     functions: Option<(ClientHandle, usize)>,
 }
 
-/// Appends the next part of a list to `out`.
 pub fn list(kind: ListKind, cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
     let progress = match kind {
         ListKind::Status => tubes(cursor, context, out, |tube, total| [total, tube.jobs.reserved]),
@@ -61,8 +59,7 @@ fn columns(text: &mut Vec<u8>, numbers: impl IntoIterator<Item = u64>) {
     text.push(b'\n');
 }
 
-/// Returns the numbers between the name of a tube and the number of its workers in a line. The second argument is the
-/// number of jobs.
+/// Returns the numbers in a line between the name and the workers of a tube. The second argument is the number of jobs.
 type Columns<const N: usize> = fn(&TubeStats, u64) -> [u64; N];
 
 /// Lists the next functions: tubes that a Gearman command has created, that have a Gearman worker, or that have ready,
@@ -107,8 +104,7 @@ fn jobs(
     })
 }
 
-/// Writes a line of `show jobs`: the handle, the number of expired reservations, an unused 0 as in gearmand, and 1 for
-/// a background job.
+/// Writes the handle, the number of expired reservations, an unused 0 as in gearmand, and 1 for a background job.
 fn job_line(_: &Engine, job: &Job, prefix: &[u8], text: &mut Vec<u8>) {
     let losses = job.history().timeouts;
     push_handle(text, prefix, job.id());
@@ -132,7 +128,7 @@ fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Prog
         }
         cursor.next = client.0;
         if cursor.functions.is_none() {
-            // Charged once for each line. Otherwise, a low work limit could be used up before any function is sent.
+            // Charged once per line. Otherwise, a low work limit could be used up before any function is sent.
             engine.take_steps(STEPS_PER_WORKER);
         }
         if peer.wire == Wire::Gearman {
@@ -155,7 +151,7 @@ fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Prog
     }
 }
 
-/// Writes the start of a worker's line: the number, address and ID, but not the functions.
+/// Writes the start of a worker's line, up to the functions.
 fn worker(client: ClientId, peer: &ClientInfo, text: &mut Vec<u8>) {
     push_number(text, client.0.into());
     text.push(b' ');

@@ -12,21 +12,20 @@ pub const MAX_FUNCTION: usize = 512;
 /// Maximum length of a unique ID, in bytes. Same as `GEARMAN_MAX_UNIQUE_SIZE` in gearmand, which stores one byte less.
 pub const MAX_UNIQUE: usize = 64;
 
-/// Maximum stored length of a client ID, in bytes. Same as gearmand's `GEARMAND_SERVER_CON_ID_SIZE`, without the
-/// terminating NUL byte.
+/// Maximum stored length of a client ID, in bytes: gearmand's `GEARMAND_SERVER_CON_ID_SIZE` without the NUL byte.
 pub const MAX_CLIENT_ID: usize = 127;
 
 /// Maximum length of the host name in a job handle, in bytes. With `H:`, a colon and a number of 20 digits, a handle
 /// has at most 63 bytes, which is the limit in the protocol document.
 const MAX_HOST: usize = 40;
 
-/// Maximum length of the prefix of a job handle, in bytes. The default prefix is `H:` and the host name.
+/// Maximum length of the prefix of a job handle, in bytes.
 pub const MAX_PREFIX: usize = MAX_HOST + 2;
 
 /// Maximum length of a line of text including the line end, in bytes. Same as gearmand's receive buffer.
 pub const MAX_LINE: usize = 8192;
 
-/// Returns `true` for control characters and `%`, which must be escaped in names.
+/// `true` for bytes that must be escaped in names.
 fn is_special(byte: u8) -> bool {
     byte < b' ' || byte == 0x7f || byte == b'%'
 }
@@ -35,12 +34,12 @@ fn push_escape(text: &mut Vec<u8>, byte: u8) {
     text.extend_from_slice(format!("%{byte:02X}").as_bytes());
 }
 
-/// Appends a name. Control characters and `%` are escaped as `%` and two hexadecimal digits.
+/// Appends a name. Control characters and `%` become `%` and two hexadecimal digits.
 pub fn push_name(text: &mut Vec<u8>, name: &[u8]) {
     push_escaped(text, name, is_special);
 }
 
-/// Appends a name that is alone on its line. The name `.` is escaped, because a line with a single period ends a list.
+/// Appends a name that is alone on its line. Escapes the name `.`, because a line with a single period ends a list.
 pub fn push_line(text: &mut Vec<u8>, name: &[u8]) {
     match name {
         b"." => push_escape(text, b'.'),
@@ -48,8 +47,8 @@ pub fn push_line(text: &mut Vec<u8>, name: &[u8]) {
     }
 }
 
-/// Appends a name that ends at the next space. Spaces are escaped. The name `:` is also escaped, because a colon
-/// separates IDs from functions in the list of workers.
+/// Appends a name that ends at the next space. Also escapes spaces and the name `:`, because a colon separates IDs from
+/// functions in the list of workers.
 pub fn push_word(text: &mut Vec<u8>, name: &[u8]) {
     push_escaped(text, name, |byte| is_special(byte) || byte == b' ' || name == b":");
 }
@@ -64,7 +63,7 @@ fn push_escaped(text: &mut Vec<u8>, name: &[u8], must_escape: impl Fn(u8) -> boo
     }
 }
 
-/// Decodes a name in an administrator's command. Invalid escapes are copied unchanged.
+/// Decodes a name in an administrator's command. Keeps invalid escapes.
 pub fn from_word(word: &[u8]) -> Box<[u8]> {
     let mut name = Vec::with_capacity(word.len());
     let mut rest = word;

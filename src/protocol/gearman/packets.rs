@@ -16,7 +16,7 @@ const HIGH: Priority = PRIORITY_CLASSES[0];
 const NORMAL: Priority = PRIORITY_CLASSES[1];
 const LOW: Priority = PRIORITY_CLASSES[2];
 
-/// Parses the arguments of a packet. The decoder has checked the number of arguments. The data are added later.
+/// Parses the arguments, whose number the decoder has checked. The data are added later.
 pub fn parse(kind: Kind, args: &[&[u8]]) -> Result<Command, Fault> {
     match kind {
         Kind::CanDo => can_do(arg(args, 0), None),
@@ -73,7 +73,7 @@ fn can_do(name: &[u8], limit: Option<NonZeroU64>) -> Result<Command, Fault> {
     Ok(Command::CanDo { function: function(name)?, limit })
 }
 
-/// Parses a time limit. Returns `None`, which means no limit, if the number is 0, negative or invalid.
+/// Returns `None`, which means no time limit, if the number is 0, negative or invalid.
 fn limit(text: &[u8]) -> Option<NonZeroU64> {
     strtoll(text).filter(|number| *number > 0).and_then(|number| NonZeroU64::new(number as u64))
 }
@@ -93,7 +93,7 @@ fn submit(args: &[&[u8]], pri: Priority, background: bool) -> Result<Command, Fa
     Ok(Command::Submit(Box::new(submission(args, pri, background)?)))
 }
 
-/// Parses SUBMIT_JOB_EPOCH. A job with an invalid time starts immediately.
+/// A job with an invalid time starts immediately.
 fn epoch(args: &[&[u8]]) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, true)?;
     if let Some(secs) = strtoll(arg(args, 2)).filter(|secs| *secs > 0) {
@@ -109,7 +109,7 @@ fn scheduled(args: &[&[u8]]) -> Result<Command, Fault> {
     Ok(Command::Submit(Box::new(submission)))
 }
 
-/// Parses SUBMIT_REDUCE_JOB and SUBMIT_REDUCE_JOB_BACKGROUND. The aggregator is ignored.
+/// Parses SUBMIT_REDUCE_JOB and SUBMIT_REDUCE_JOB_BACKGROUND, ignoring the aggregator.
 fn reduce(args: &[&[u8]], background: bool) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, background)?;
     if arg(args, 2).len() > MAX_FUNCTION {
@@ -123,7 +123,7 @@ fn work(args: &[&[u8]], kind: Kind) -> Result<Command, Fault> {
     Ok(Command::Work(Work { kind, handle: last(args).into(), body: Body::default() }))
 }
 
-/// Parses WORK_STATUS. The body keeps the two numbers as sent, separated by a NUL byte.
+/// The body contains the two numbers as sent, separated by a NUL byte.
 fn work_status(args: &[&[u8]]) -> Result<Command, Fault> {
     let text = [arg(args, 1), last(args)].join(&0);
     Ok(Command::Work(Work { kind: Kind::WorkStatus, handle: arg(args, 0).into(), body: Body::from(text) }))

@@ -10,7 +10,7 @@ use crate::protocol::Output;
 
 const MAGIC: &[u8; 4] = b"\0RES";
 
-/// Returns the length of the packet at the start of `bytes`, or the length of `bytes` if they are a text reply.
+/// Returns the length of the packet at the start of `bytes`, or of all `bytes` if they are a text reply.
 #[cfg(feature = "tls")]
 pub fn packet_length(bytes: &[u8]) -> usize {
     match bytes.first_chunk::<12>() {
@@ -19,7 +19,7 @@ pub fn packet_length(bytes: &[u8]) -> usize {
     }
 }
 
-/// An error that is reported to a client. The codes are libgearman's error names without the prefix `GEARMAN_`.
+/// An error reply. The codes are libgearman's error names without the prefix `GEARMAN_`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     pub code: &'static str,
@@ -63,7 +63,7 @@ pub const UNAUTHORIZED: Fault = fatal("UNAUTHORIZED", "Client is not known");
 pub const FORBIDDEN: Fault = fault("FORBIDDEN", "Client may not do this");
 pub const MANY_FUNCTIONS: Fault = fault("QUEUE_ERROR", "Too many functions");
 
-/// Appends a packet whose body consists of all `parts`, followed by `data`.
+/// Appends a packet that contains all `parts`, and then `data`.
 pub fn packet(out: &mut Output, kind: Kind, parts: &[&[u8]], data: Option<BodyRef>) {
     let length = parts.iter().map(|part| part.len()).sum::<usize>() + data.map_or(0, BodyRef::len);
     let text = out.text();
@@ -93,7 +93,6 @@ pub fn handle(prefix: &[u8], id: JobId) -> Vec<u8> {
 pub struct Status {
     pub known: bool,
     pub running: bool,
-    /// The numerator and the denominator of the last WORK_STATUS.
     pub progress: (u32, u32),
     pub waiting: usize,
 }

@@ -17,7 +17,7 @@ use crate::protocol::{CommandId, DecodeLimits, Decoded};
 /// Maximum size of a packet's arguments, in bytes. Same as gearmand's receive buffer.
 pub const MAX_HEAD: usize = 8192;
 
-/// Size of a packet header in bytes: magic, type and length, with 4 bytes each.
+/// Magic, type and length, with 4 bytes each.
 const HEADER: usize = 12;
 
 const MAX_ARGUMENTS: usize = 7;
@@ -41,15 +41,15 @@ enum Reading {
     OutOfSync,
 }
 
-/// The arguments of a packet, and the number of bytes that they occupy.
+/// The arguments of a packet, and their length in bytes.
 struct Head<'a> {
     args: [&'a [u8]; MAX_ARGUMENTS],
     used: usize,
 }
 
 impl Decoder {
-    /// Decodes the next request and removes it from `input`. Returns `None` if the request is incomplete. The caller
-    /// must then pass the remaining `input` again, with more bytes.
+    /// Removes the next request from `input`. Returns `None` if it is incomplete. The caller must then pass the
+    /// remaining `input` again, with more bytes.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         loop {
             match &mut self.state {
@@ -82,7 +82,7 @@ impl Decoder {
         (self.id.filter(|_| !matches!(command, Command::Refused(_) | Command::OutOfSync)), command)
     }
 
-    /// Returns `command`, and discards all later input because it cannot be parsed.
+    /// Returns `command`, and discards all later input, which cannot be parsed.
     fn last(&mut self, command: Command) -> Option<Option<Command>> {
         self.state = Reading::OutOfSync;
         Some(Some(command))
@@ -163,12 +163,12 @@ impl Decoder {
         }
         match command {
             Command::Submit(_) => self.skip(size as u64, reply::QUEUE_MEMORY),
-            // Without memory for the result, disconnect the worker, which makes the job ready again.
+            // Without memory for the result, disconnect the worker, so that the job becomes ready again.
             _ => self.last(Command::Refused(reply::NO_MEMORY)),
         }
     }
 
-    /// Adds the data to `command`. `data` is `None` if the packet was refused or memory was exhausted.
+    /// `data` is `None` if the packet was refused or memory was exhausted.
     fn with_data(&mut self, mut command: Command, data: Option<Body>, fingerprint: Option<Fingerprint>) -> Command {
         match (data, &command) {
             (Some(data), _) => {
@@ -192,8 +192,8 @@ impl Decoder {
     }
 }
 
-/// Splits the arguments off a packet body of `length` bytes. `bytes` contains the received part of the body, and
-/// possibly later packets. Returns `None` if more input is needed.
+/// Splits the arguments off a packet body of `length` bytes, of which `bytes` contains the received part, and possibly
+/// later packets. Returns `None` if more input is needed.
 fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<'a>, Fault>> {
     let here = upto(bytes, length);
     let mut args: [&[u8]; MAX_ARGUMENTS] = [b""; MAX_ARGUMENTS];
@@ -251,7 +251,6 @@ mod tests {
         format!("{:?}", Command::Refused(*fault))
     }
 
-    /// Returns a stream with a valid packet of every type, each followed by two text commands.
     fn all_kinds() -> Vec<u8> {
         let mut stream = Vec::new();
         for row in &PACKETS {

@@ -20,7 +20,7 @@ use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::text::strtoll;
 use crate::protocol::{ClientInfo, Context, Flow, Host, Output, ProtocolSettings};
 
-/// Engine steps charged for finding a unique ID. The search may have to examine thousands of functions.
+/// Engine steps charged for finding a unique ID, which may examine thousands of functions.
 const SEARCH_STEPS: u64 = 64;
 
 pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flow {
@@ -76,7 +76,6 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
     Flow::Next
 }
 
-/// Returns a flow that resumes `command` later if `progress` is `More`.
 fn unless_done(progress: Progress, command: impl FnOnce() -> Command) -> Flow {
     match progress {
         Progress::Done => Flow::Next,
@@ -102,7 +101,7 @@ fn can_do(function: &[u8], limit: Option<NonZeroU64>, context: &mut Context, out
     let Context { engine, client, now, settings, .. } = context;
     let limit = limit.map(|limit| limit_of(limit.get(), settings));
     match engine.watch_limited(*client, function, limit, *now) {
-        // Keeps an unused function in the lists, unless too many unused functions are already kept.
+        // Keeps an unused function in the lists, up to a maximum number.
         Ok(_) => _ = engine.keep_tube(*client, function),
         Err(_) => reply::error(out, &reply::MANY_FUNCTIONS),
     }
@@ -118,8 +117,7 @@ fn set_option(option: &[u8], context: &mut Context, out: &mut Output) {
     reply::packet(out, Kind::OptionRes, &[option], None);
 }
 
-/// Converts the number in CAN_DO_TIMEOUT to a duration. Depending on the settings, the unit is seconds, or milliseconds
-/// with gearmand's minimum of 1,000.
+/// Converts the number in CAN_DO_TIMEOUT to a duration, in seconds or in milliseconds with gearmand's minimum of 1,000.
 fn limit_of(number: u64, settings: &ProtocolSettings) -> Span {
     if settings.timeouts_in_seconds {
         Span::from_secs(number)
@@ -170,7 +168,7 @@ fn grab(kind: Kind, context: &mut Context, out: &mut Output) -> Flow {
     Flow::Next
 }
 
-/// Appends the packet that assigns the job `id` to the worker. `kind` is the reply to the worker's request.
+/// Appends the packet that assigns a job to the worker. `kind` is the reply to the worker's request.
 fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
     let engine = &*context.engine;
     let Some(job) = engine.job(id) else { return };
@@ -192,7 +190,7 @@ fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
     reply::packet(out, kind, &parts, Some(job.body()));
 }
 
-/// Handles a WORK_* packet, which only the worker that has reserved the job may send.
+/// Only the worker that has reserved the job may send a WORK_* packet.
 fn work(work: Work, context: &mut Context, out: &mut Output) -> Flow {
     let Context { engine, registry, client, now, host, .. } = context;
     let handle = job_of(&work.handle, &host.facts().handle_prefix);
@@ -222,7 +220,7 @@ fn work(work: Work, context: &mut Context, out: &mut Output) -> Flow {
     match engine.finish(*client, id, outcome, *now) {
         Ok(()) => *last_exception = Some(id).filter(|_| work.kind == Kind::WorkException),
         Err(NotCompleted::OutOfMemory) => {
-            // Without memory for the result, disconnect the worker, which makes the job ready again.
+            // Without memory for the result, disconnect the worker, so that the job becomes ready again.
             reply::error(out, &reply::NO_MEMORY);
             return Flow::Close;
         }
@@ -241,7 +239,7 @@ fn unknown_job(kind: Kind) -> Fault {
     }
 }
 
-/// Parses WORK_STATUS. Waiting clients receive the text unchanged. GET_STATUS reports the numbers, limited to 32 bits.
+/// Waiting clients receive the text unchanged. GET_STATUS reports the numbers, limited to 32 bits.
 fn progress(text: Body) -> Report {
     let mut numbers = text.bytes().split(|&byte| byte == 0).map(|text| strtoll(text).unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0).clamp(0, u32::MAX.into()) as u32;
@@ -251,7 +249,7 @@ fn progress(text: Body) -> Report {
 }
 
 fn status(engine: &Engine, job: Option<JobView>) -> Status {
-    // Clients poll until the job is unknown, so a buried job must look finished. A kicked job is known again.
+    // Clients poll until the job is unknown, so a buried job must look finished until it is kicked.
     let Some(job) = job.filter(|job| job.state() != State::Buried) else { return Status::default() };
     let extras = engine.extras(&job);
     Status {

@@ -25,7 +25,7 @@ pub enum Command {
     Result(Uuid, Span),
     /// The second field is the maximum wait.
     Lease(WantedTubes, Span),
-    /// A `complete` command if `true`, and a `fail` command if `false`.
+    /// `complete` if `true`, and `fail` if `false`.
     Complete(Uuid, bool),
     Delete(Uuid),
     InspectServer,
@@ -33,7 +33,6 @@ pub enum Command {
     InspectQueue(Box<[u8]>),
     InspectJobs(Box<[u8]>, Box<JobPage>),
     InspectJob(Uuid),
-    /// An invalid command, with the error reply.
     Refused(Words),
     /// Closes the connection after this reply, if any, because the start of the next command is unknown.
     Close(Option<Words>),

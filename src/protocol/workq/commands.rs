@@ -15,7 +15,7 @@ pub struct CommandRow {
     pub name: CommandName,
     pub need: Need,
     pub word: &'static str,
-    /// The second word of the name, or empty. Does not count as an argument.
+    /// The second word of the name, or empty. Not counted as an argument.
     pub object: &'static str,
     pub arguments: &'static str,
     /// Minimum and maximum number of arguments, and maximum number of flags.
@@ -27,8 +27,8 @@ pub struct CommandRow {
     parse: fn(&Line) -> Result<Command, Words>,
 }
 
-/// Maximum number of arguments in `Line::arguments`. Only a `lease` command can have more arguments: up to half a
-/// million names, whose slices would need 16 times the memory of the line.
+/// Maximum number of arguments in `Line::arguments`. Only `lease` can have more: up to half a million names, whose
+/// slices would need 16 times the memory of the line.
 const STORED_ARGUMENTS: usize = 7;
 
 /// Maximum number of flags in a line, valid or not.
@@ -41,7 +41,7 @@ pub struct Line<'a> {
     count: usize,
     /// The text after the first word.
     text: &'a [u8],
-    /// The flags as pairs of key and value. The key does not include the hyphen.
+    /// Pairs of key and value. The key does not include the hyphen.
     pub flags: Vec<(&'a [u8], &'a [u8])>,
 }
 
@@ -63,9 +63,9 @@ const PAYLOAD: Option<Words> = Some(reply::INVALID_PAYLOAD);
 const RESULT: Option<Words> = Some(reply::INVALID_RESULT);
 
 table! {
-    /// A Workq command. The discriminant is the index in the table of commands.
+    /// The discriminant is the index in the table of commands.
     enum CommandName = 0;
-    /// The table of commands. As in the original server, `complete` reports an invalid size as an invalid payload size.
+    /// As in the original server, `complete` reports an invalid size as an invalid payload size.
     static COMMANDS: [CommandRow] = row;
     Add(Need::PUT_NAMED, ("add", ""), "<id> <name> <ttr> <ttl> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (5, 5, 3), PAYLOAD, |line| add(line, false)),
     Schedule(Need::PUT_NAMED, ("schedule", ""), "<id> <name> <ttr> <ttl> <time> <payload-size> [-priority=] [-max-attempts=] [-max-fails=]", (6, 6, 3), PAYLOAD, |line| add(line, true)),
@@ -94,9 +94,9 @@ impl CommandRow {
     }
 }
 
-/// Splits a line without its CR LF, and finds the command. Checks the number of arguments, but not of flags.
+/// Finds the command of a line without its CR LF. Checks the number of arguments, but not of flags.
 pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
-    // A line must not begin with a space. Later words are separated by one or more spaces.
+    // A line must not begin with a space. One or more spaces separate words.
     let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
     let (word, text) = line.split_at(end);
     let mut taken = Line { text, ..Line::default() };
@@ -138,21 +138,21 @@ fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
 }
 
-/// Splits `-key=value` into key and value. A second equals sign ends the value. Returns `None` for any other word.
+/// Splits `-key=value` into key and value. A second equals sign ends the value. Returns `None` for other words.
 fn flag(word: &[u8]) -> Option<(&[u8], &[u8])> {
     let inside = word.strip_prefix(b"-")?;
     let mut parts = inside.split(|byte| *byte == b'=');
     Some((parts.next()?, parts.next()?))
 }
 
-/// Returns `true` if two flags have the same key. Quadratic time is acceptable for at most `MAX_FLAGS` flags.
+/// `true` if two flags have the same key. Quadratic time is acceptable for at most `MAX_FLAGS` flags.
 fn has_repeated(flags: &[(&[u8], &[u8])]) -> bool {
     let repeats = |(index, (key, _)): (usize, &(&[u8], &[u8]))| flags.iter().take(index).any(|(other, _)| other == key);
     flags.iter().enumerate().any(repeats)
 }
 
 impl<'a> Line<'a> {
-    /// Returns the argument at `index`, or an empty slice if the command has fewer arguments.
+    /// Returns the argument at `index`, or an empty slice if there are fewer.
     fn argument(&self, index: usize) -> &'a [u8] {
         self.arguments.get(index).copied().unwrap_or_default()
     }

@@ -48,17 +48,16 @@ pub fn size(text: &[u8]) -> Option<u64> {
     signed(text).and_then(|size| u64::try_from(size).ok())
 }
 
-/// Parses a UUID without checking its version.
+/// Parses a UUID of any version.
 pub fn id(text: &[u8]) -> Result<Uuid, Words> {
     uuid::parse(text).ok_or(reply::INVALID_ID)
 }
 
-/// Checks that a UUID has a known version.
 pub fn id_version(id: Uuid) -> Result<(), Words> {
     uuid::is_rfc(&id).then_some(()).ok_or(reply::INVALID_ID)
 }
 
-/// Checks the UUID of a new job, which must not look like a UUID derived from a job ID.
+/// Also rejects UUIDs that look like UUIDs derived from a job ID.
 pub fn new_id_version(id: Uuid) -> Result<(), Words> {
     id_version(id)?;
     uuid::underive(&id).is_none().then_some(()).ok_or(reply::INVALID_ID)
@@ -75,18 +74,15 @@ pub fn time(text: &[u8], error: Words) -> Result<u64, Words> {
     whole_number(text).ok_or(error)
 }
 
-/// Checks the range of a time to run in milliseconds, and converts the time.
 pub fn ttr_range(millis: u64) -> Result<Span, Words> {
     (1..=MAX_TTR).contains(&millis).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTR)
 }
 
-/// Checks a time to live in milliseconds, and converts the time. A time beyond the range of the engine's clock never
-/// ends.
+/// Converts a time to live in milliseconds. A time beyond the range of the engine's clock never ends.
 pub fn ttl_range(millis: u64) -> Result<Span, Words> {
     (millis > 0).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTL)
 }
 
-/// Parses a wait in milliseconds, at most `MAX_WAIT`.
 pub fn wait(text: &[u8]) -> Result<Span, Words> {
     let millis = whole_number(text).filter(|millis| *millis <= MAX_WAIT);
     millis.map(Span::from_millis).ok_or(reply::INVALID_WAIT)
@@ -101,14 +97,13 @@ pub fn count(text: Option<&[u8]>, error: Words) -> Result<u8, Words> {
     text.map_or(Some(0), |text| u8::try_from(whole_number(text)?).ok()).ok_or(error)
 }
 
-/// Parses a Workq priority and converts it to an engine priority. A missing priority means 0.
+/// Parses a Workq priority. A missing priority means 0.
 pub fn priority(text: Option<&[u8]>) -> Result<Priority, Words> {
     let number = text.map_or(Some(0), |text| i32::try_from(signed(text)?).ok());
     number.map(engine_priority).ok_or(reply::INVALID_PRIORITY)
 }
 
-/// Converts a Workq priority to an engine priority. Workq serves the largest priority first, and the engine the
-/// smallest.
+/// Converts a priority. Workq serves the largest priority first, and the engine the smallest.
 pub fn engine_priority(priority: i32) -> Priority {
     priority as u32 ^ 0x7fff_ffff
 }
@@ -117,12 +112,10 @@ pub fn shown_priority(pri: Priority) -> i32 {
     (pri ^ 0x7fff_ffff) as i32
 }
 
-/// Parses the offset of a page, which must fit into 32 bits.
 pub fn offset(text: &[u8]) -> Result<u32, Words> {
     whole_number(text).and_then(|offset| u32::try_from(offset).ok()).ok_or(reply::INVALID_OFFSET)
 }
 
-/// Parses the maximum number of blocks in a reply to `inspect`.
 pub fn limit(text: &[u8]) -> Result<usize, Words> {
     let limit = whole_number(text).filter(|limit| (1..=MAX_LIMIT).contains(limit));
     limit.map(|limit| limit as usize).ok_or(reply::INVALID_LIMIT)

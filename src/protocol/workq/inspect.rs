@@ -13,7 +13,6 @@ use crate::engine::{
 use crate::protocol::text::push_number;
 use crate::protocol::{sees, Context, Output};
 
-/// Appends a line with a key and the value that `push` writes.
 fn field(text: &mut Vec<u8>, key: &str, push: impl FnOnce(&mut Vec<u8>)) {
     text.extend_from_slice(key.as_bytes());
     text.push(b' ');
@@ -57,11 +56,11 @@ pub fn queue(context: &Context, name: &[u8], out: &mut Output) {
     }
 }
 
-/// Executes `inspect queues`. Omits tubes whose names are not valid in Workq, because they could break the reply.
+/// Omits tubes whose names are not valid in Workq, because they could break the reply.
 pub fn queues(context: &mut Context, page: &mut NamePage, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
     let shown = |tube: &TubeStats| {
-        // Every client uses the default tube initially. The tube is listed only after it has had a job.
+        // Every client initially uses the default tube, which is listed only after it has had a job.
         is_name(tube.name) && !(tube.name == DEFAULT && tube.total_jobs == 0) && sees(access, tube.name)
     };
     let Some(names) = engine.tubes_of(page, *now, shown) else { return Progress::More };
@@ -106,7 +105,7 @@ pub fn job(context: &Context, id: &Uuid, out: &mut Output) {
 fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     let extras = engine.extras(job);
     let start = extras.and_then(|extras| extras.start());
-    // A delayed job of another protocol has no scheduled time, so the end of its delay is shown.
+    // For a delayed job of another protocol, show the end of the delay.
     let time = start.or((job.state() == State::Delayed).then(|| job.due()));
     let text = out.text();
     push_uuid(text, &name_of(engine, job));
@@ -134,8 +133,8 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     }
 }
 
-/// Returns the time to live in milliseconds, as the client specified it, or 0 for a job without a time to live. A time
-/// beyond the range of the engine's clock is shown as the maximum.
+/// Returns the time to live in milliseconds, as set by the client, or 0 if there is none. A time beyond the range of
+/// the engine's clock becomes the maximum.
 fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
     match engine.extras(job) {
         Some(extras) if extras.ttl != Span::MAX => millis(extras.ttl),
@@ -144,8 +143,7 @@ fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
     }
 }
 
-/// Returns the job's state in the protocol: 0 new, 1 completed, 2 failed, 3 pending again, 4 leased. A buried job is
-/// reported as pending.
+/// Returns the job's state in the protocol: 0 new, 1 completed, 2 failed, 3 pending again or buried, 4 leased.
 fn state(engine: &Engine, job: &JobView) -> u64 {
     match job.state() {
         State::Finished => match engine.outcome(job) {

@@ -6,7 +6,7 @@ use super::fields::{millis, MAX_TTR};
 use super::uuid::{derive, underive, Uuid};
 use crate::engine::{Engine, Job, JobId};
 
-/// Returns the job with this UUID, which the client has chosen or the server has derived from the job ID.
+/// Finds a job by a UUID that the client has chosen or the server has derived from the job ID.
 pub fn find(engine: &Engine, id: &Uuid) -> Option<JobId> {
     engine
         .find_id(id)

@@ -50,7 +50,6 @@ pub fn words(out: &mut Output, words: Words) {
     out.text().extend_from_slice(words);
 }
 
-/// Appends `+OK` and the number of blocks that follow.
 pub fn count(out: &mut Output, count: usize) {
     let text = out.text();
     text.extend_from_slice(b"+OK ");
@@ -70,7 +69,7 @@ pub fn leased(out: &mut Output, id: &Uuid, name: &[u8], ttr: u64, payload: BodyR
     body(out, payload);
 }
 
-/// Appends the start of the reply to `run` or `result`. The caller must append the result, of `length` bytes.
+/// Appends the start of the reply to `run` or `result`. The caller must append `length` bytes of result.
 pub fn outcome(out: &mut Output, id: &Uuid, done: bool, length: usize) {
     count(out, 1);
     let text = out.text();
@@ -79,20 +78,19 @@ pub fn outcome(out: &mut Output, id: &Uuid, done: bool, length: usize) {
     size(text, length);
 }
 
-/// Ends a line with the size in bytes of the data that follow.
 fn size(text: &mut Vec<u8>, size: usize) {
     text.push(b' ');
     push_number(text, size as u64);
     text.extend_from_slice(b"\r\n");
 }
 
-/// Appends data and CR LF. Large data are not copied.
+/// Appends data and CR LF without copying large data.
 pub fn body(out: &mut Output, data: BodyRef) {
     out.body(data);
     out.text().extend_from_slice(b"\r\n");
 }
 
-/// Appends part of a job's body and CR LF. Large bodies are not copied.
+/// Appends part of a body and CR LF without copying a large body.
 pub fn part(out: &mut Output, body: BodyRef, part: Range<usize>) {
     out.part(body, part);
     out.text().extend_from_slice(b"\r\n");

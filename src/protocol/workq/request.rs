@@ -11,11 +11,11 @@ use crate::engine::Body;
 use crate::protocol::upload::{Arriving, Upload};
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
-/// Maximum length of a line including CR LF, in bytes. In the original server, the limit applies to the whole command.
+/// Maximum length in bytes of a line including CR LF. In the original server, the limit of a whole command.
 pub const MAX_LINE: usize = 1_058_576;
 
-/// Maximum size in bytes of an incomplete line that stays in the caller's buffer and is scanned again when more bytes
-/// arrive. The decoder stores longer lines, which only `lease` needs.
+/// Maximum size in bytes of an incomplete line that stays in the caller's buffer and is scanned again with more bytes.
+/// The decoder stores longer lines, which only `lease` needs.
 const MAX_REPEATED: usize = 4 * 1024;
 
 #[derive(Debug, Default)]
@@ -43,14 +43,13 @@ struct WithData {
     error: Words,
 }
 
-/// Returns a decoded request. Valid requests are counted under `name`.
 fn request(name: CommandName, command: Command, data: Body) -> Decoded<Request> {
     let is_valid = !matches!(command, Command::Refused(_));
     (is_valid.then(|| CommandId::workq(name)), Request { command, data })
 }
 
 impl WithData {
-    /// Returns the complete request. `is_whole` is `true` if CR LF follows the data. `data` is `None` if memory was
+    /// Returns the complete request. `is_whole` means that CR LF follows the data. `data` is `None` if memory was
     /// exhausted.
     fn with_data(self, is_whole: bool, data: Option<Body>) -> Decoded<Request> {
         let command = match (self.command, &data) {
@@ -64,8 +63,8 @@ impl WithData {
 }
 
 impl Decoder {
-    /// Decodes the next request and removes it from `input`. Returns `None` if the request is incomplete. The caller
-    /// must then pass the remaining `input` again, with more bytes.
+    /// Removes the next request from `input`. Returns `None` if it is incomplete. The caller must then pass the
+    /// remaining `input` again, with more bytes.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         loop {
             match &mut self.state {
@@ -123,8 +122,8 @@ impl Decoder {
         if line.len() > MAX_LINE {
             return Some(self.close(Some(reply::LINE_TOO_LONG)));
         }
-        // As in the original server, a line that ends in LF alone closes the connection: the client uses another
-        // protocol, so the end of its data is unknown.
+        // As in the original server, LF alone closes the connection: the client uses another protocol, so the end of
+        // its data is unknown.
         let Some(line) = line.strip_suffix(b"\r\n") else { return Some(self.close(None)) };
         let (row, line) = match read(line) {
             Ok(found) => found,
@@ -136,7 +135,7 @@ impl Decoder {
         }
     }
 
-    /// Prepares to receive the data after a line. If a field is invalid, the error is sent after the data.
+    /// Prepares to receive the data after a line. The error for an invalid field is sent after the data.
     fn data(
         &mut self,
         row: &CommandRow,
@@ -175,7 +174,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the memory allocated for incomplete data or an incomplete line, in bytes.
+    /// Returns the memory for incomplete data or an incomplete line, in bytes.
     pub fn uploading(&self) -> u64 {
         match &self.state {
             Reading::Data(arriving) => arriving.body.footprint(),

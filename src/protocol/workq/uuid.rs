@@ -7,8 +7,8 @@ use crate::protocol::text::{hex_pair, past};
 
 pub type Uuid = [u8; 16];
 
-/// The first seven bytes of a derived UUID: `beanpol` in ASCII, but with the high half of the last byte set to 4, the
-/// UUID version. Clients that accept only version 4 can use derived UUIDs.
+/// The first seven bytes of a derived UUID: `beanpol` in ASCII, but with the UUID version 4 in the high half of the
+/// last byte, for clients that accept only this version.
 const PREFIX: [u8; 7] = *b"beanpoL";
 
 /// The eighth byte of a derived UUID. The low two bits are XORed with the top two bits of the job ID.
@@ -18,8 +18,7 @@ const LETTER: u8 = b'e';
 const VARIANT: u64 = 0b10 << 62;
 
 /// Parses a UUID in any form that the original server accepts: with or without hyphens, plain, in braces, or after
-/// `urn:uuid:`. Case is ignored. Returns `None` for truncated UUIDs and trailing text, which crashed the original
-/// server.
+/// `urn:uuid:`, in any case. Returns `None` for truncated UUIDs and trailing text, which crashed the original server.
 pub fn parse(text: &[u8]) -> Option<Uuid> {
     let bare = match text {
         [b'{', inside @ .., b'}'] => inside,
@@ -40,13 +39,13 @@ pub fn parse(text: &[u8]) -> Option<Uuid> {
     rest.is_empty().then_some(uuid)
 }
 
-/// Returns `true` if the UUID has the layout of RFC 4122 and a version from 1 to 8. The original server accepts only
-/// version 4, and therefore rejects the example in its own documentation.
+/// `true` if the UUID has the layout of RFC 4122 and a version from 1 to 8. The original server accepts only version 4,
+/// and therefore rejects the example in its own documentation.
 pub fn is_rfc(uuid: &Uuid) -> bool {
     (1..=8).contains(&(uuid[6] >> 4)) && uuid[8] >> 6 == 0b10
 }
 
-/// Returns the derived UUID of a job for which no client has chosen a UUID. The UUID is the same after a restart.
+/// Returns the UUID of a job for which no client has chosen a UUID. It stays the same after a restart.
 pub fn derive(id: JobId) -> Uuid {
     let mut uuid = [0; 16];
     uuid[..7].copy_from_slice(&PREFIX);

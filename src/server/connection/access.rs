@@ -20,7 +20,6 @@ impl Connection {
         self.access = Some(access);
     }
 
-    /// Returns `true` if the client has not authenticated and its deadline is `until`.
     pub fn must_authenticate_by(&self, until: Instant) -> bool {
         self.probation.as_ref().is_some_and(|probation| probation.0 == until)
     }
@@ -39,7 +38,7 @@ impl Connection {
         self.access.as_ref().is_some_and(|access| access.name().is_none())
     }
 
-    /// Handles a successful or failed authentication by the last batch of commands.
+    /// Reacts to a successful or failed authentication in the last batch of commands.
     pub(super) fn notice_access(&mut self, hub: &Hub) {
         let Some(access) = &self.access else { return };
         if self.probation.is_some() && access.name().is_some() {

@@ -13,7 +13,7 @@ use crate::engine::LongCommand;
 use crate::protocol::Request;
 use crate::server::space::SpaceRequest;
 
-/// A connection to which more than this many bytes are charged is freed on another thread.
+/// A connection with more charged bytes than this is freed on another thread.
 const DISCARDED: u64 = 1 << 20;
 
 /// Maximum number of reads that discard pending input before a connection is closed.
@@ -68,8 +68,8 @@ impl Connection {
         self.backlog.as_mut()?.pending.pop_front()?.into_operation()
     }
 
-    /// Reads and discards pending input before the connection closes. Closing a TCP connection with unread input would
-    /// reset the connection, and the peer could lose replies.
+    /// Discards pending input before the connection closes. Closing a TCP connection with unread input would reset the
+    /// connection, and the peer could lose replies.
     pub fn discard(&self, thread: &mut ThreadScratch) {
         if self.ended {
             return;
@@ -82,11 +82,11 @@ impl Connection {
         }
     }
 
-    /// Frees the connection: deregisters the socket from the poller, and returns the memory charges.
+    /// Deregisters the socket from the poller, and returns the memory charges.
     pub fn free(self, hub: &Hub, registry: &mio::Registry) {
         self.outbox.close_tls();
-        // The client has been removed, so no other thread can get a new reference to the outbox. Dropping the last
-        // reference closes and deregisters the socket.
+        // The client has been removed, so no thread can get another reference to the outbox. Dropping the last
+        // reference closes the socket.
         let is_heavy = self.outbox.leave();
         if is_heavy || Arc::strong_count(&self.outbox) > 1 {
             let _ = self.outbox.stream.deregister(registry);
@@ -104,8 +104,7 @@ impl Connection {
         if is_heavy {
             hub.discard(self.outbox);
         }
-        // The last check for freed memory, when the client was removed, did not include this memory. Schedule another
-        // check.
+        // This memory was not freed yet when the removal of the client triggered the last check.
         hub.give_back_soon();
     }
 
@@ -129,8 +128,7 @@ impl Connection {
         }
     }
 
-    /// Returns the memory in bytes that the connection uses in addition to its fixed charge, and the time of its last
-    /// activity.
+    /// Returns the memory in bytes used in addition to the fixed charge, and the time of the last activity.
     pub fn memory_used(&self) -> (u64, Option<Instant>) {
         let (unread, stuck) = self.outbox.memory_used();
         let Some(backlog) = &self.backlog else { return (unread, stuck) };

@@ -11,7 +11,7 @@ use crate::server::hub::Hub;
 use crate::server::tls;
 
 impl Connection {
-    /// Reads once from a TLS peer. Returns the number of bytes read, or 1 if no bytes were read.
+    /// Reads once from a TLS peer. Returns the number of bytes read, or 1 if there were none.
     pub(super) fn read_tls(&mut self, input: &mut Input, most: usize, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let outbox = self.outbox.clone();
         let Some(session) = &outbox.tls else { return 0 };
@@ -57,7 +57,7 @@ impl Connection {
         }
     }
 
-    /// Identifies the client after the handshake. `names` are the names in the peer's certificate.
+    /// Identifies the client by `names`, the names in the peer's certificate.
     fn finish_handshake(&mut self, names: Vec<String>, hub: &Hub) {
         if let Some(gate) = &hub.gate {
             let proofs = names.into_iter().map(|name| Proof::Certificate(name.into())).collect();

@@ -24,15 +24,13 @@ pub const SESSION_COST: u64 = 4096;
 /// Number of bytes charged during a handshake, for keys, hashes and the reply, in addition to the received data.
 const HANDSHAKE_COST: u64 = 4096;
 
-/// Number of plaintext bytes that are encrypted before a write to the socket. This is the size of several full TLS
-/// records.
+/// Number of plaintext bytes that are encrypted before a write to the socket: several full TLS records.
 const SEAL: usize = 64 * 1024;
 
 /// Maximum number of bytes per read, which can contain several records.
 const READ: usize = 64 * 1024;
 
-/// Maximum number of unsent bytes that the TLS layer has produced for a peer that does not read. If more bytes
-/// accumulate, the peer is disconnected.
+/// Maximum number of unsent bytes produced by the TLS layer. A peer that reads too slowly is disconnected.
 const MAX_PENDING: usize = 64 * 1024;
 
 thread_local! {
@@ -46,20 +44,19 @@ struct Buffers {
     open: Vec<u8>,
 }
 
-/// A function that returns the number of bytes at the start of the plaintext that are encrypted separately from the
-/// rest.
+/// Returns the number of bytes at the start of the plaintext that are encrypted separately from the rest.
 pub type Unit = fn(&[u8]) -> usize;
 
 pub struct TlsSession {
     connection: Box<UnbufferedServerConnection>,
     /// An incomplete record, or incomplete handshake messages.
     incoming: Vec<u8>,
-    /// Bytes that the encryption state stores for the peer: during the handshake the received data, and afterwards the
-    /// peer's certificates.
+    /// Bytes that the encryption state stores for the peer: during the handshake the received data, and then the
+    /// certificates.
     held: u64,
     /// Encrypted bytes that the socket has not accepted.
     outgoing: Vec<u8>,
-    /// The number of plaintext bytes in `outgoing`. The plaintext counts as unsent until all of `outgoing` is sent.
+    /// The number of plaintext bytes in `outgoing`. They count as unsent until all of `outgoing` is sent.
     unconfirmed: usize,
     /// Determines the units of plaintext that get separate records.
     unit: Unit,
@@ -67,7 +64,6 @@ pub struct TlsSession {
     left: usize,
     /// Nothing is written after this lease has expired.
     lease: Arc<Lease>,
-    /// `true` if the session has failed, and can neither send nor receive.
     broken: bool,
 }
 
@@ -75,13 +71,12 @@ pub struct TlsSession {
 pub struct Arrived {
     pub count: usize,
     pub more: bool,
-    /// `true` if the peer will send no more data.
     pub ended: bool,
 }
 
 impl fmt::Debug for TlsSession {
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        // Keys must not be printed.
+        // Does not print keys.
         out.debug_struct("TlsSession").field("outgoing", &self.outgoing.len()).finish_non_exhaustive()
     }
 }
@@ -97,13 +92,12 @@ impl TlsSession {
         self.connection.is_handshaking()
     }
 
-    /// Returns the memory used in addition to [`SESSION_COST`], in bytes.
+    /// Returns the bytes used in addition to [`SESSION_COST`].
     pub fn footprint(&self) -> u64 {
         let handshake = if self.is_handshaking() { HANDSHAKE_COST } else { 0 };
         (self.incoming.capacity() + self.outgoing.capacity()) as u64 + self.held + handshake
     }
 
-    /// Returns the names in the peer's certificate, or an empty list without a certificate.
     pub fn names(&self) -> Vec<String> {
         self.connection.peer_certificates().and_then(|chain| chain.first()).map_or(Vec::new(), |leaf| names(leaf))
     }
@@ -145,7 +139,6 @@ impl TlsSession {
         })
     }
 
-    /// Returns the size of the peer's certificates in bytes.
     fn certificates(&self) -> u64 {
         let chain = self.connection.peer_certificates().unwrap_or_default();
         chain.iter().map(|certificate| (certificate.len() + size_of_val(certificate)) as u64).sum()
@@ -193,7 +186,7 @@ impl TlsSession {
         Ok(ended)
     }
 
-    /// Encrypts and sends until all output is sent or an error occurs. A full socket is a `WouldBlock` error.
+    /// Encrypts and sends until all output is sent or an error occurs, such as `WouldBlock` if the socket is full.
     pub fn send(&mut self, stream: &Stream, output: &mut Output) -> io::Result<()> {
         if self.broken {
             return Err(ErrorKind::BrokenPipe.into());
@@ -237,7 +230,7 @@ impl TlsSession {
         Ok(end)
     }
 
-    /// Encrypts a unit or part of a unit into `sealed` at offset `from`. Returns the size of the encrypted data.
+    /// Encrypts a unit or part of a unit at offset `from` of `sealed`, and returns the size of the encrypted data.
     fn seal_unit(&mut self, bytes: &[u8], from: usize, sealed: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             let UnbufferedStatus { state, .. } = self.connection.process_tls_records(&mut self.incoming);
@@ -257,7 +250,6 @@ impl TlsSession {
         }
     }
 
-    /// Sends the bytes in `outgoing`, which are already encrypted.
     pub fn push(&mut self, stream: &Stream) -> io::Result<()> {
         if self.outgoing.is_empty() {
             return Ok(());
@@ -309,8 +301,8 @@ fn encode(to: &mut Vec<u8>, mut put: impl FnMut(&mut [u8]) -> Result<usize, Enco
     Ok(())
 }
 
-/// Writes until all bytes are sent or the socket is full, and returns the number of bytes sent. Fails if the lease has
-/// expired.
+/// Writes until all bytes are sent or the socket is full, and returns the number of sent bytes. Fails if the lease has
+/// ended.
 fn write(stream: &Stream, lease: &Lease, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {
