@@ -37,7 +37,7 @@ impl Board {
         boards.into_iter().zip('1'..).find(|(_, other)| *other == key).map(|(board, _)| board)
     }
 
-    /// Returns the heading and the width of each column. The first and last columns are left-aligned text; the last
+    /// Returns the heading and the width of each column. The first and last columns are left-aligned text. The last
     /// column takes the remaining width.
     pub fn headings(self) -> &'static [(&'static str, usize)] {
         match self {
@@ -60,7 +60,7 @@ pub struct BoardRow {
     pub tube: String,
     pub cells: Vec<String>,
     pub is_highlighted: bool,
-    /// The sort key of the row. The row with the largest key is first.
+    /// The row with the largest `rank` is first.
     pub rank: u64,
 }
 
@@ -72,8 +72,7 @@ pub struct Boards {
 }
 
 impl Boards {
-    /// Polls a list and returns all rows. `names` are the names of all tubes, and `tubes` the statistics of the tubes
-    /// to query.
+    /// Polls a list and returns all rows. `names` are all tubes, and `tubes` contains statistics of the tubes to query.
     pub fn poll(
         &mut self,
         link: &mut Link,
@@ -131,7 +130,7 @@ fn workers(link: &mut Link) -> Result<Vec<BoardRow>> {
 /// A tube name, the total number of jobs in a state, and the statistics of some jobs.
 type TubeJobs<'a> = (&'a str, u64, Vec<StatsReply>);
 
-/// Queries the jobs in one state, for each of `tubes`. `ALL_JOBS` limits the total number of jobs.
+/// Queries the jobs in one state, for each of `tubes`. `ALL_JOBS` limits their total number.
 fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) -> Result<Vec<TubeJobs<'a>>> {
     let count = |stats: &StatsReply| stats.number(&format!("current-jobs-{}", state.word()));
     let mut found: Vec<TubeJobs> =
@@ -146,7 +145,7 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) ->
             "NOT_FOUND" => {}
             _ => refused = Some(refusal("list-jobs", &reply.line)),
         }
-        // Continue after an error, because the remaining replies must be read before the next command is sent.
+        // The remaining replies must be read before the next command is sent.
         Ok(())
     })?;
     if let Some(problem) = refused {
@@ -203,7 +202,7 @@ fn schedule(tube: &str, job: &StatsReply) -> BoardRow {
     BoardRow { key: id.to_owned(), tube: tube.to_owned(), cells, is_highlighted: missed > 0, rank: missed }
 }
 
-/// Formats a duration with the two largest units.
+/// Formats a duration with its two largest units.
 pub fn span(seconds: u64) -> String {
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60) {
         (0, 0, 0) => format!("{seconds}s"),

@@ -21,16 +21,16 @@ pub enum FetchRequest {
     /// Polls the server, the tube with the given name, and the given list.
     Poll(Option<String>, Option<Board>),
     Kick(String, u64),
-    /// Pauses a tube for a number of seconds. 0 resumes the tube.
+    /// Pauses a tube for a number of seconds. 0 ends a pause.
     Pause(String, u64),
 }
 
 #[derive(Debug)]
 pub struct Detail {
     pub name: String,
-    /// The statistics of the tube, or `None` if the tube no longer exists.
+    /// `None` if the tube no longer exists.
     pub stats: Option<StatsReply>,
-    /// For each state, the ID and the body of the next job.
+    /// The ID and the body of the next job in each state.
     pub next: Vec<(&'static str, Option<IdAndBody>)>,
 }
 

@@ -32,7 +32,6 @@ const KEY_TIMEOUT_MILLIS: u16 = 50;
 
 const MAX_INTERVAL: u64 = 3600;
 
-/// The kind of input that the user is entering.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Question {
     Filter,
@@ -97,7 +96,6 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     Ok(DONE)
 }
 
-/// Returns a flag that is set when one of the signals arrives.
 fn signal_flag(signals: &[i32]) -> std::io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in signals {
@@ -147,14 +145,14 @@ impl Top {
         }
     }
 
-    /// Receives new data, and requests the next poll at the end of the interval. Returns `true` if there is new data.
+    /// Receives new data, and requests the next poll when it is due. Returns `true` if there is new data.
     fn receive_events(&mut self) -> bool {
         let mut is_new = false;
         while let Some(event) = self.queues.receive() {
             self.take(event);
             is_new = true;
         }
-        // A frozen screen loads a list or a tube that is not shown yet.
+        // A frozen screen still loads a list or a tube that is not shown yet.
         let is_loading = self.model.is_loading() || self.view.detail.as_ref().is_some_and(Detail::is_loading);
         if !self.is_waiting && (!self.view.is_frozen || is_loading) && Instant::now() >= self.next {
             self.next = Instant::now() + Duration::from_secs(self.view.interval);
@@ -281,7 +279,7 @@ impl Top {
         self.next = Instant::now();
     }
 
-    /// Prompts for input for the open tube or the selected tube.
+    /// Prompts for input about the open tube or the selected tube.
     fn prompt_for_tube(&mut self, question: fn(String) -> Question) {
         let opened = self.view.detail.as_ref().map(|detail| detail.name.clone());
         if let Some(name) = opened.or_else(|| self.selected_tube()) {

@@ -54,7 +54,6 @@ pub struct Summary {
     totals: Option<Totals>,
 }
 
-/// The total numbers of puts and deletes at the time `at`.
 #[derive(Clone, Copy, Debug)]
 struct Totals {
     puts: u64,
@@ -63,7 +62,7 @@ struct Totals {
 }
 
 impl Totals {
-    /// Returns the average numbers of puts and deletes per second after the time of `old`.
+    /// Returns the average numbers of puts and deletes per second since `old`.
     fn rates_since(self, old: Totals) -> (u64, u64) {
         let time = self.at - old.at;
         (rate(old.puts, self.puts, time), rate(old.deletes, self.deletes, time))
@@ -140,8 +139,8 @@ impl Model {
         }
     }
 
-    /// Returns the matching tubes, in order. Names are in ascending order and numbers in descending order, unless the
-    /// user has reversed the order.
+    /// Returns the matching tubes, with names in ascending and numbers in descending order, unless the user has
+    /// reversed it.
     pub fn rows(&self) -> Vec<&TubeRow> {
         let mut rows: Vec<&TubeRow> = self.tubes.iter().filter(|tube| tube.name.contains(&self.filter)).collect();
         if let Some(cell) = self.sort.checked_sub(1) {
@@ -162,7 +161,6 @@ impl Model {
         self.lines.iter().filter(is_meant).collect()
     }
 
-    /// Returns the key and the tube of each visible row.
     pub fn keys(&self) -> Vec<(&str, &str)> {
         match self.board {
             None => self.rows().into_iter().map(|tube| (tube.name.as_str(), tube.name.as_str())).collect(),
@@ -170,12 +168,12 @@ impl Model {
         }
     }
 
-    /// Returns `true` if the visible list, or the table of tubes, is not complete yet.
+    /// `true` if the visible list, or the table of tubes, is incomplete.
     pub fn is_loading(&self) -> bool {
         self.summary.totals.is_none() || self.board.is_some() && self.listing == Listing::Loading
     }
 
-    /// Sorts by a column. Reverses the order if the column is already selected.
+    /// Sorts by a column, or reverses the order if that column is already selected.
     pub fn sort_by(&mut self, column: usize) {
         self.is_reversed = self.sort == column && !self.is_reversed;
         self.sort = column;
@@ -214,7 +212,7 @@ mod tests {
         model.take(poll(now + Duration::from_secs(2), &[("a", 7, 500), ("b", 6, 0)]));
         assert_eq!((model.rows()[0].cells[0], model.rows()[0].cells[5], model.rows()[1].cells[5]), (7, 200, 0));
         assert_eq!(model.summary.puts, [200]);
-        // After a server restart, the total is less than before, and the rate is 0.
+        // The total has decreased because of a server restart.
         model.take(poll(now + Duration::from_secs(3), &[("a", 0, 1)]));
         assert_eq!((model.rows().len(), model.rows()[0].cells[5]), (1, 0));
     }

@@ -8,7 +8,7 @@ use super::fetch::Detail;
 use super::model::{Listing, Model, COLUMNS, HISTORY};
 use crate::ctl::prelude::*;
 
-/// The minimum size of the terminal: the number of columns and the number of lines.
+/// The minimum number of columns and lines of the terminal.
 pub const MIN_SIZE: (usize, usize) = (80, 24);
 
 /// The number of lines above and below the table.
@@ -61,7 +61,7 @@ fn fit(text: &str, width: usize) -> String {
     cut + "~"
 }
 
-/// Formats a number right-aligned in `width` characters. Abbreviates large numbers, such as `1234k`.
+/// Right-aligns a number in `width` characters. Abbreviates large numbers, such as `1234k`.
 fn cell(number: u64, width: usize) -> String {
     let plain = number.to_string();
     if plain.len() < width {
@@ -83,7 +83,7 @@ fn spark(values: impl Iterator<Item = u64> + Clone, unicode: bool) -> String {
     values.map(|value| bars[(u128::from(value) * 7 / u128::from(max)) as usize]).collect()
 }
 
-/// Returns the terminal output for a frame. The output overwrites the previous frame.
+/// Returns terminal output that overwrites the previous frame.
 pub fn frame(model: &Model, view: &View) -> Vec<u8> {
     let (width, height) = view.size;
     let mut lines = match view.size {
@@ -95,8 +95,7 @@ pub fn frame(model: &Model, view: &View) -> Vec<u8> {
     lines.truncate(height);
     debug_assert!(width > 0 && height > 0);
     let rest = if lines.len() < height { "\r\n\x1b[J" } else { "" };
-    // Each line is cleared before the text is written. Clearing after a text of full width would erase the last
-    // character.
+    // Clearing a line after a text of full width would erase the last character, so the line is cleared first.
     format!("\x1b[H\x1b[K{}\x1b[m{rest}", lines.join("\x1b[m\r\n\x1b[K")).into_bytes()
 }
 
@@ -153,7 +152,7 @@ fn table(model: &Model, view: &View, capacity: usize, lines: &mut Vec<String>) {
     let width = view.size.0;
     let numbers: usize = COLUMNS.iter().map(|column| column.width + usize::from(column.width > 0)).sum();
     let rows = model.rows();
-    // Limits the width of the name column to the longest name, so the numbers stay close to the names.
+    // The name column is only as wide as the longest name, so that the numbers stay close to the names.
     let widest = rows.iter().map(|tube| tube.name.chars().count() + 2).max().unwrap_or(0);
     let name = (width - numbers).min(widest.max(MIN_SIZE.0 - numbers));
     let mut headings = String::new();

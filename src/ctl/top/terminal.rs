@@ -27,7 +27,7 @@ impl Terminal {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let old = std::panic::take_hook();
-            // Restores the terminal first, to make the panic message visible.
+            // Restores the terminal first, so that the panic message is visible.
             std::panic::set_hook(Box::new(move |about| {
                 restore();
                 old(about);
@@ -46,7 +46,7 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Reads keyboard input. Waits at most `millis` milliseconds, or until a signal arrives.
+    /// Waits at most `millis` milliseconds for keyboard input, or until a signal arrives.
     pub fn typed(&self, millis: u16) -> io::Result<Vec<u8>> {
         let stdin = io::stdin();
         let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -58,7 +58,7 @@ impl Terminal {
         let mut bytes = [0; 256];
         let length = stdin.lock().read(&mut bytes)?;
         if length == 0 {
-            // End of file on a readable terminal means that the terminal was closed.
+            // End of file means that the terminal was closed.
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(bytes[..length].to_vec())
@@ -77,7 +77,7 @@ pub fn show(bytes: &[u8]) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Restores the terminal. Does nothing if the terminal is already restored.
+/// Restores the terminal unless it is already restored.
 fn restore() {
     // The lock is held only if a panic occurred while restoring.
     let Some(mut before) = BEFORE.try_lock() else { return };
@@ -92,7 +92,7 @@ pub fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Returns the numbers of columns and lines of the terminal on stdout. The default is 80 columns and 24 lines.
+/// Returns the columns and lines of the terminal on stdout, by default 80 and 24.
 #[allow(unsafe_code)]
 pub fn size() -> (usize, usize) {
     let mut size = nix::libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };

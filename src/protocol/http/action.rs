@@ -12,15 +12,15 @@ use crate::protocol::guard::Subject;
 use crate::protocol::Context;
 
 pub trait HttpAction: Send {
-    /// Continues the command until the work limit is reached. Returns the reply when the command is complete.
+    /// Continues the command until the work limit is reached. Returns the reply of a complete command.
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer>;
 
-    /// Returns the number of heap bytes that the action owns, excluding the request's arguments.
+    /// Returns the heap memory of the action in bytes, excluding the request's arguments.
     fn footprint(&self) -> u64 {
         0
     }
 
-    /// Returns the body size of the job to put, in bytes, or `None` if the command puts no job.
+    /// Returns the body size in bytes of the job to put, if any.
     fn job_size(&self) -> Option<usize> {
         None
     }
@@ -29,7 +29,7 @@ pub trait HttpAction: Send {
         None
     }
 
-    /// Returns the operation, if the operation must be completed even after the client has disconnected.
+    /// Returns an operation that must be completed even after the client has disconnected.
     fn into_operation(self: Box<Self>) -> Option<LongCommand> {
         None
     }
@@ -55,7 +55,7 @@ impl<F: FnMut(&mut Context) -> Option<HttpAnswer> + Send> HttpAction for Turns<F
     }
 }
 
-/// Returns a command that calls `advance` until `advance` returns the reply. Other clients are served between calls.
+/// Returns a command that calls `advance` until it returns the reply. Other clients are served between calls.
 pub fn turns(advance: impl FnMut(&mut Context) -> Option<HttpAnswer> + Send + 'static) -> Parsed {
     Ok(Box::new(Turns(advance)))
 }

@@ -20,7 +20,6 @@ pub struct RequestTarget {
 }
 
 impl RequestTarget {
-    /// Parses a path with an optional query. Returns `None` if `text` is invalid.
     pub fn parse(method: Method, text: &str) -> Option<RequestTarget> {
         let text = text.split('#').next()?;
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
@@ -81,7 +80,7 @@ pub fn unreserved(text: &[u8]) -> Result<State, Failure> {
     state(text).and_then(|state| if state == State::Reserved { Err(wrong("state")) } else { Ok(state) })
 }
 
-/// Returns the name of a tube that may have to be created, or an error if no protocol allows the name.
+/// Returns the name of a tube that may not exist yet. Fails if no protocol allows the name.
 pub fn new_tube(name: &[u8]) -> Result<Box<[u8]>, Failure> {
     if is_any_name(name) {
         Ok(name.into())
@@ -91,12 +90,11 @@ pub fn new_tube(name: &[u8]) -> Result<Box<[u8]>, Failure> {
 }
 
 impl Arguments<'_> {
-    /// Returns the part of the path that replaces the placeholder with this index.
     pub fn part(&self, index: usize) -> Box<[u8]> {
         self.parts.get(index).copied().unwrap_or_default().into()
     }
 
-    /// Returns the job ID in the path, or 0 if the path contains no ID.
+    /// Returns the job ID in the path, or 0 if the path contains none.
     pub fn id(&self) -> JobId {
         self.target.id.unwrap_or(JobId(0))
     }
@@ -114,7 +112,7 @@ impl Arguments<'_> {
         whole_number(text).ok_or_else(|| wrong(key))
     }
 
-    /// Parses `limit` in the query, which is the maximum number of items on a page.
+    /// `limit` in the query is the maximum number of items on a page.
     pub fn limit(&self, default: u64, most: u64) -> Result<usize, Failure> {
         self.query_number("limit", default).map(|limit| limit.clamp(1, most) as usize)
     }
@@ -127,7 +125,7 @@ impl Arguments<'_> {
         self.object.text(key).map_err(|()| wrong(key))
     }
 
-    /// Returns the text of `key`, or the base64-decoded text of `encoded`. Using both keys is an error.
+    /// Returns the text of `key`, or decodes the base64 text of `encoded`. Fails if both keys exist.
     pub fn bytes(&mut self, key: &'static str, encoded: &'static str) -> Result<Option<Vec<u8>>, Failure> {
         let mut text = |key| self.object.take_text(key).map_err(|()| wrong(key));
         match (text(key)?, text(encoded)?) {
@@ -141,13 +139,13 @@ impl Arguments<'_> {
         }
     }
 
-    /// Parses a duration in seconds, which must fit into 32 bits.
+    /// Parses a number of seconds, which must fit into 32 bits.
     pub fn seconds(&self, key: &str, default: u64) -> Result<Span, Failure> {
         let seconds = self.number(key, default)?;
         u32::try_from(seconds).map(|seconds| Span::from_secs(seconds.into())).map_err(|_| wrong(key))
     }
 
-    /// Parses `to`, the tube to which jobs are moved. Adds the tube to the target, for the permission check.
+    /// Parses `to`, the tube to which jobs are moved, and adds it to the target for the permission check.
     pub fn destination(&mut self) -> Result<Box<[u8]>, Failure> {
         let to = new_tube(self.text("to")?.ok_or_else(|| wrong("to"))?.as_bytes())?;
         if self.target.tube.as_ref() == Some(&to) {

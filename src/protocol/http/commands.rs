@@ -23,13 +23,12 @@ use crate::shared::role::Role;
 
 const DEFAULT_PRIORITY: Priority = 1024;
 
-/// Default time to run of a job, in seconds.
 const DEFAULT_TTR: u64 = 60;
 
-/// The error that a standby server returns for requests about the queue.
+/// The error of a standby for requests about the queue.
 pub const STANDING_BY: &str = "this server stands by; another one is active";
 
-/// Describes the job in the 404 error of a command if the job does not exist or a client has reserved the job.
+/// Describes the job in a 404 error if there is no such job or a client has reserved it.
 const FREE_JOB: &str = "job that nobody has reserved";
 
 pub fn health(_: &mut Arguments) -> Parsed {
@@ -47,12 +46,12 @@ fn report(problem: Option<&str>) -> HttpAnswer {
     }
 }
 
-/// Returns the reason why the server is unhealthy, or `None` if the server is healthy.
+/// Returns the reason why the server is unhealthy, if it is.
 fn unhealthy(context: &Context) -> Option<&'static str> {
     (context.log?.health == Health::Failing).then_some("the disk of the binlog fails")
 }
 
-/// Returns the reason why the server accepts no jobs, or `None` if the server accepts jobs.
+/// Returns the reason why the server accepts no jobs, if there is one.
 fn unready(context: &Context) -> Option<&'static str> {
     match context.host.role().map(|figures| figures.role) {
         Some(Role::Standby) => return Some(STANDING_BY),
@@ -80,7 +79,7 @@ pub fn server(_: &mut Arguments) -> Parsed {
 
 fn server_object(stats: Stats, context: &Context) -> HttpAnswer {
     let figures = QueueFigures::of(stats, context);
-    // Returns `true` if the client has permission to change at least one tube.
+    // `true` if the client has permission to change at least one tube.
     let may_change =
         |access: &ClientAccess| access.rights().is_some_and(|it| it.allow_somewhere(&[Right::Put, Right::Admin]));
     Ok(object(|members| {
@@ -167,14 +166,14 @@ fn done(is_found: bool, what: &str) -> HttpAnswer {
     is_found.then(|| object(|members| members.truth("done", true))).ok_or_else(|| not_found(what))
 }
 
-/// Returns an error if the binlog has no space for a change to a job, or to a tube with a name of `extra` bytes.
+/// Fails if the binlog lacks space for a change to a job, or to a tube with a name of `extra` bytes.
 fn claim_log_room(extra: usize, context: &mut Context) -> Result<(), Failure> {
     let full = || Failure::new(503, "the binlog has no room for this");
     context.engine.claim_log_room(extra).then_some(()).ok_or_else(full)
 }
 
-/// Returns a command that changes a job. `frees` is `true` if the change needs no space in the binlog. `what` describes
-/// the job in the error if `change` returns `false`.
+/// Returns a command that changes a job. `frees` means that the change needs no binlog space. If `change` returns
+/// `false`, an error names `what`.
 fn change_job(it: &Arguments, frees: bool, what: &'static str, change: fn(JobId, &mut Context) -> bool) -> Parsed {
     let id = it.id();
     once(move |context| {
@@ -193,7 +192,7 @@ pub fn delete_job(it: &mut Arguments) -> Parsed {
     change_job(it, true, FREE_JOB, |id, it| it.engine.delete(it.client, id, it.now))
 }
 
-/// Parses `bury`. Only the holder of a job can bury the job, so the command reserves the job first.
+/// Reserves the job first, because only the holder of a job can bury it.
 pub fn bury_job(it: &mut Arguments) -> Parsed {
     change_job(it, false, FREE_JOB, |id, it| {
         let Some(pri) = it.engine.job(id).map(|job| job.priority()) else { return false };
@@ -202,7 +201,7 @@ pub fn bury_job(it: &mut Arguments) -> Parsed {
     })
 }
 
-/// Parses `revoke`, which takes a job from its worker and buries the job without changing its priority.
+/// Takes a job from its worker, and buries it without changing its priority.
 pub fn revoke_job(it: &mut Arguments) -> Parsed {
     change_job(it, false, "reserved job", |id, it| {
         let pri = it.engine.job(id).map_or(0, |job| job.priority());

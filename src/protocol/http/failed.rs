@@ -21,10 +21,10 @@ const SUMMARY: usize = 120;
 /// Maximum number of groups in a reply. Jobs of other groups are only counted.
 const MOST_GROUPS: usize = 500;
 
-/// Engine steps charged for each examined job, in addition to the steps for finding the job.
+/// Engine steps charged for each examined job, in addition to those for finding the job.
 const STEPS_PER_JOB: u64 = 3;
 
-/// Returns the first line of a reason, cut off after `SUMMARY` bytes. Jobs with the same summary form a group.
+/// Returns the first line of a reason, up to `SUMMARY` bytes. Jobs with the same summary form a group.
 fn summary(reason: &[u8]) -> &[u8] {
     let line = reason.split(|&byte| byte == b'\n' || byte == b'\r').next().unwrap_or_default();
     beginning(line, SUMMARY)
@@ -63,11 +63,11 @@ struct Failures {
     newest: (u64, JobId),
 }
 
-/// A search for all groups of failed jobs. The reply starts with the group that has the newest failure.
+/// A search for all groups. The reply starts with the group that has the newest failure.
 struct FailedGroups {
     filter: Box<[u8]>,
     walk: BuriedWalk,
-    /// Groups by tube and summary. A key contains the length of the tube name as 2 bytes, the tube name, and the
+    /// Groups by tube and summary. A key contains the length of the tube name in 2 bytes, the tube name, and the
     /// summary.
     groups: HashMap<Box<[u8]>, Failures>,
     /// The total size of the keys in `groups`, in bytes.
@@ -185,7 +185,7 @@ impl HttpAction for FailedJobs {
 pub enum Remedy {
     Kick,
     Delete,
-    /// Moves the jobs to the tube with this name, where they stay buried.
+    /// Moves the jobs to this tube, where they stay buried.
     Move(Box<[u8]>),
 }
 
@@ -209,7 +209,7 @@ pub fn move_jobs(it: &mut Arguments) -> Parsed {
 }
 
 impl Sweep {
-    /// Changes a job. Returns `Ok(false)` if the job cannot be changed, or the reason why the whole change must stop.
+    /// Changes a job. Returns `Ok(false)` if the job cannot be changed, or the reason why all changes must stop.
     fn apply(&self, id: JobId, context: &mut Context) -> Result<bool, &'static str> {
         const FULL: &str = "there is no memory, or no space in the binlog, for this";
         let Context { engine, client, now, .. } = context;

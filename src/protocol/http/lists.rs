@@ -26,7 +26,7 @@ pub struct JsonList {
 }
 
 impl JsonList {
-    /// Appends an object whose members `fill` writes. Returns the length of the object in bytes.
+    /// Appends an object whose members `fill` writes. Returns its length in bytes.
     pub fn add(&mut self, fill: impl FnOnce(&mut Members)) -> usize {
         let text = self.text.text();
         if self.count > 0 {
@@ -57,7 +57,7 @@ impl JsonList {
     }
 }
 
-/// Returns the worst-case cost of matching `name`. The unit is the cost of one byte of output.
+/// Returns the worst-case cost of matching `name`, in bytes of output with the same cost.
 fn cost(filter: &[u8], name: &[u8]) -> usize {
     (name.len() + 1).saturating_sub(filter.len()) * filter.len() / 32
 }
@@ -65,7 +65,7 @@ fn cost(filter: &[u8], name: &[u8]) -> usize {
 /// A list whose items are added in parts, between which other clients are served.
 struct Listing<F> {
     list: JsonList,
-    /// The size of the heap memory that `advance` owns, in bytes.
+    /// The heap memory of `advance`, in bytes.
     owned: usize,
     advance: F,
 }
@@ -99,7 +99,7 @@ pub fn tubes(it: &mut Arguments) -> Parsed {
         return sorted::<TubeValues>(it, "");
     }
     let (limit, filter) = (it.limit(1000, 1000)?, it.filter());
-    // A list without a sort order is in the order of storage, because reading many tubes is fastest in this order.
+    // Without a sort order, the order of storage is fastest for many tubes.
     let mut next = u32::try_from(it.query_number("after", 0)?).map_err(|_| wrong("after"))?;
     listing(filter.len(), move |list, context| {
         let Context { engine, access, now, .. } = context;
@@ -123,18 +123,17 @@ pub trait Listed: Send + Sized {
     /// Returns the index of the statistic `key`, `Some(None)` for sorting by name, or `None` if `key` is unknown.
     fn figure(key: &[u8]) -> Option<Option<usize>>;
 
-    /// Offers items to `page`, starting with the item number `from`. Skips items that do not match `filter` and items
-    /// that the client may not see. Updates `from`.
+    /// Offers items to `page`, starting with the item number `from`, which is updated. Skips items that do not match
+    /// `filter` and items that the client may not see.
     fn search(page: &mut SortedPage<Self>, filter: &[u8], from: &mut u32, context: &mut Context) -> Progress;
 
-    /// Appends the item to `list` if the item still exists. Returns the number of bytes added.
+    /// Appends the item to `list` if the item still exists, and returns the number of added bytes.
     fn show(self, name: &[u8], context: &Context, list: &mut JsonList) -> usize;
 }
 
 struct SortedList<T> {
     page: SortedPage<T>,
     filter: Box<[u8]>,
-    /// The number of the next item to examine.
     from: u32,
     list: JsonList,
 }
@@ -223,7 +222,6 @@ impl Listed for ClientHandle {
 
 const SCHEDULE_FIGURES: [&str; 4] = ["time-left", "runs", "skipped", "missed"];
 
-/// Schedules, identified by the IDs of their jobs.
 impl Listed for JobId {
     const NAME: &'static str = "schedules";
 
@@ -293,7 +291,7 @@ fn named_tube(name: &[u8], context: &Context) -> HttpAnswer {
     list.page("tubes", None::<u32>)
 }
 
-/// Parses the search for a job by its ID. The list is empty if the job does not exist.
+/// Parses the search for a job by its ID. The list is empty if there is no such job.
 pub fn find_job(it: &mut Arguments) -> Parsed {
     let id = it.query("id").and_then(whole_number).map(JobId).ok_or_else(|| wrong("id"))?;
     it.target.id = Some(id);
@@ -316,8 +314,8 @@ pub struct JobRows {
 }
 
 impl JobRows {
-    /// Returns a page with the first `limit` of `jobs`. The number before each ID is the position of the job, after
-    /// which another page can start.
+    /// Returns a page with the first `limit` of `jobs`. Before each ID is the position after which another page can
+    /// start.
     pub fn new(mut jobs: Vec<(u64, JobId)>, limit: usize) -> JobRows {
         let has_more = jobs.len() > limit;
         jobs.truncate(limit);
@@ -329,8 +327,7 @@ impl JobRows {
         (self.ids.capacity() * size_of::<JobId>()) as u64 + self.list.text.footprint()
     }
 
-    /// Adds jobs until the work limit is reached. Returns the reply when the page is complete. Omits jobs for which
-    /// `wanted` is `false`.
+    /// Adds `wanted` jobs until the work limit is reached. Returns the reply when the page is complete.
     pub fn advance(&mut self, context: &mut Context, wanted: impl Fn(&Engine, &JobView) -> bool) -> Option<HttpAnswer> {
         let now = context.now;
         while let Some(id) = self.ids.get(self.at) {
@@ -352,7 +349,6 @@ impl JobRows {
 struct JobList {
     tube: Box<[u8]>,
     state: Option<State>,
-    /// The page contains only jobs with greater IDs.
     above: u64,
     limit: usize,
     /// The number of states whose jobs were searched.

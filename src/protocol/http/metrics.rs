@@ -17,13 +17,13 @@ use crate::protocol::{sees, CommandId, CommandInfo, Context, Latencies, Output, 
 use crate::shared::log_figures::{Health, LogFigures};
 use crate::shared::role::{Role, RoleFigures};
 
-/// A metric, with the function that writes the samples.
+/// A metric, with the function that writes its samples.
 #[derive(Clone, Copy)]
 pub struct Metric<W> {
     pub name: &'static str,
     pub kind: &'static str,
     pub help: &'static str,
-    /// `true` if only a server in a cluster has the metric.
+    /// `true` if the metric exists only in a cluster.
     pub shared: bool,
     write: W,
 }
@@ -113,7 +113,7 @@ const GEARMAN: [Metric<OfTube>; 4] = [
     metric("gearman_workers", "gauge", "Number of workers that can execute a function.", |of, it| it.number(of.watching.into())),
 ];
 
-/// The tube metric whose samples are added last, because finding the oldest jobs can take long.
+/// Has its samples added last, because finding the oldest jobs can take long.
 const AGES: &str = "beanpole_tube_oldest_job_age_seconds";
 
 /// Returns all metrics in the order of the output, without samples.
@@ -126,20 +126,17 @@ fn plain<W>(Metric { name, kind, help, shared, .. }: Metric<W>) -> Metric<()> {
     Metric { name, kind, help, shared, write: () }
 }
 
-/// The number of passes over the tubes if not all tubes can be shown. Each pass shows the tubes with one value of
-/// `rank`.
+/// The number of passes over the tubes if too many match. Each pass shows the tubes with one value of `rank`.
 const RANKS: u8 = 3;
 
-/// Memory charged for each name in `shown`, in bytes, in addition to the length of the name.
+/// Memory charged for each name in `shown`, in bytes, in addition to its length.
 const SHOWN_COST: u64 = 48;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TubeChoice {
     /// The only tube to show, or `None` for several tubes.
     pub only: Option<Box<[u8]>>,
-    /// The text that the name of a shown tube must contain.
     pub filter: Box<[u8]>,
-    /// The state in which a shown tube must have at least one job.
     pub state: Option<State>,
 }
 
@@ -164,8 +161,8 @@ fn rank(tube: &TubeStats) -> u8 {
 pub struct Scrape {
     choice: TubeChoice,
     sums: VisibleSums,
-    /// The sums of the statistics of the tubes that the client may see. `None` before the sums are known, or if the
-    /// client may see all tubes.
+    /// The sums over the tubes that the client may see. `None` before they are known, or if the client may see all
+    /// tubes.
     stats: Option<Stats>,
     next: u32,
     pass: u8,
@@ -194,7 +191,7 @@ pub fn scrape(it: &mut Arguments) -> Parsed {
 }
 
 impl Scrape {
-    /// Adds the samples of a tube that was not shown before. Returns the number of bytes added.
+    /// Adds the samples of a tube that was not shown before, and returns the number of added bytes.
     fn show(&mut self, tube: &TubeStats, gearman: bool) -> usize {
         if !self.shown.insert(tube.name.into()) {
             return 0;
@@ -322,17 +319,17 @@ impl HttpAction for Scrape {
 
 struct Server<'a> {
     figures: QueueFigures<'a>,
-    /// The role of the server. Without a cluster, the default value.
+    /// The default value if the server is not in a cluster.
     role: RoleFigures,
     context: &'a Context<'a>,
-    /// The ages of the oldest ready, delayed and buried jobs, or `None` if the client may not see all tubes.
+    /// The ages of the oldest ready, delayed and buried jobs. `None` if the client may not see all tubes.
     ages: Option<[Span; 3]>,
     latencies: Latencies,
     omitted: usize,
 }
 
 impl Server<'_> {
-    /// Returns the time statistics of all jobs, or `None` if the client may not see all tubes.
+    /// `None` if the client may not see all tubes.
     fn job_times(&self) -> Option<&JobTimes> {
         self.context.sees_all().then(|| self.context.engine.job_times())
     }
@@ -341,7 +338,7 @@ impl Server<'_> {
 struct Samples<'a> {
     text: &'a mut Vec<u8>,
     name: &'static str,
-    /// Labels of every sample. Each label ends with a comma.
+    /// Labels of every sample, each followed by a comma.
     labels: &'a str,
 }
 
@@ -388,7 +385,7 @@ impl Samples<'_> {
         times.into_iter().for_each(|it| self.buckets(it.buckets(), it.samples(), it.sum_nanos()));
     }
 
-    /// Writes a histogram. Each bucket consists of a bound in nanoseconds and the number of shorter times.
+    /// Each bucket consists of a bound in nanoseconds and the number of shorter times.
     fn buckets(&mut self, buckets: impl Iterator<Item = (u64, u64)>, count: u64, sum: u128) {
         for (bound, shorter) in buckets {
             self.line("_bucket", &format!("le=\"{}\"", seconds(bound.into())), &shorter.to_string());

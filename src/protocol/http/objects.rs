@@ -41,7 +41,7 @@ pub fn time_members(members: &mut Members, tube: &TubeStats, oldest: [Span; 3]) 
     }
 }
 
-/// Writes a statistic as a member of a JSON object. Durations are in seconds.
+/// Writes a statistic as a member of an object. Durations are in seconds.
 pub fn figure(members: &mut Members, key: &str, value: FigureValue) {
     match value {
         FigureValue::Number(number) => members.number(key, number),

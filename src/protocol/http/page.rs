@@ -18,7 +18,7 @@ pub const PAGE: &[u8] = &{
 
 const SOURCE: &[u8] = include_bytes!("page.html");
 
-/// Copies `source` to `page`, and omits indentation and comment lines. Returns the length of the copy in bytes.
+/// Copies `source` to `page` without indentation and comment lines. Returns the number of copied bytes.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     let (mut from, mut to) = (0, 0);
@@ -46,7 +46,7 @@ pub const STYLE_HASH: &str = "q4r28Ad+WM5M8WD7VMPr7BEIN3K/yrqBYxTQJSuK5jE=";
 
 pub const SCRIPT_HASH: &str = "NOCXUFdMYkJccKkDHamqF5IlgSjS4D1dBbwvPWC7ZFs=";
 
-/// Returns the Content-Security-Policy of the page, which permits its style, its script, and requests to this server.
+/// Permits the page's style, its script, and requests to this server.
 pub fn policy() -> String {
     format!(
         "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \

@@ -18,7 +18,7 @@ pub enum Kind {
     Bytes,
 }
 
-/// The Content-Security-Policy of all replies except the page. Browsers must not load or run anything.
+/// The Content-Security-Policy of all other replies: browsers must not load or run anything.
 const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// Headers of every reply that prevent type guessing, framing, caching, and use by other sites.
@@ -83,13 +83,12 @@ pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, reques
     }
 }
 
-/// Appends an error reply with a JSON object as its body.
 pub fn failure(out: &mut Output, failure: &Failure, request: &RequestHead) -> Flow {
     let (_, body) = object(|members| members.text("error", failure.text.as_bytes()));
     whole(out, failure.status, Kind::Json, body, request)
 }
 
-/// Appends the reply to a client that lacks a required right. `awaits_body` is `true` if the body has not been read.
+/// Appends the reply to a client that lacks a required right. `awaits_body` means that the body has not been read.
 pub fn denied(out: &mut Output, denied: Denied, need: Need, awaits_body: bool, request: &RequestHead) -> Flow {
     let (status, text) = match denied {
         Denied::Forbidden => {
@@ -99,7 +98,7 @@ pub fn denied(out: &mut Output, denied: Denied, need: Need, awaits_body: bool, r
         Denied::Unknown if request.token.is_none() => (401, "a token is needed: Authorization: Bearer".to_owned()),
         Denied::Unknown => (401, "the token is wrong, or came where others can read it".to_owned()),
     };
-    // Closing the connection makes it slower to guess tokens. The body of an unauthenticated request is not read.
+    // Reconnecting for each token slows down guessing. The body of an unauthenticated request is not read.
     let closes = denied == Denied::Unknown && (request.token.is_some() || awaits_body);
     let head = RequestHead { close: request.close || closes, ..request.clone() };
     failure(out, &Failure::new(status, text), &head)
@@ -119,7 +118,6 @@ pub fn bytes(kind: Kind, bytes: &[u8]) -> HttpBody {
     (kind, body)
 }
 
-/// Returns a JSON object whose members `fill` writes.
 pub fn object(fill: impl FnOnce(&mut Members)) -> HttpBody {
     let mut body = Output::new();
     let text = body.text();
@@ -130,8 +128,8 @@ pub fn object(fill: impl FnOnce(&mut Members)) -> HttpBody {
     (Kind::Json, body)
 }
 
-/// Returns the reply to a change of many jobs. `key` names the number of jobs, and `stopped` is the reason why the
-/// change stopped early.
+/// Returns the reply to a change of many jobs. `key` names their number. `stopped` is the reason for an early stop, if
+/// any.
 pub fn changed(key: &str, count: u64, stopped: Option<&str>) -> HttpAnswer {
     Ok(object(|members| {
         members.number(key, count);

@@ -21,8 +21,7 @@ pub const MAX_HEAD: usize = 8 * 1024;
 /// Maximum size of a JSON body, in bytes. Larger jobs require another protocol.
 pub const MAX_BODY: usize = 1 << 20;
 
-/// Maximum size of a body that is accepted even if memory is exhausted, in bytes. Sufficient for requests whose
-/// execution frees memory.
+/// Maximum size in bytes of a body that is accepted without free memory, for requests whose execution frees memory.
 const SHORT_BODY: u64 = 4 * 1024;
 
 const MAX_HEADERS: usize = 64;
@@ -33,7 +32,7 @@ pub struct Request {
     pub head: Box<RequestHead>,
     /// The command, or the reason why the request is invalid. `Ok(None)` if the body has not been read.
     pub action: Result<Option<Box<dyn HttpAction>>, Failure>,
-    /// The index of the route in `ROUTES`, if the path matches a route.
+    /// The index of the route in `ROUTES`, if one matches the path.
     route: Option<usize>,
     target: HttpTarget,
     need: Need,
@@ -99,7 +98,7 @@ impl ProtocolCommand for Request {
         self.action()?.tags()
     }
 
-    /// Returns `true` for a public path, and for a request that is only answered with an error.
+    /// `true` for a public path, and for a request that is only answered with an error.
     fn allows_anonymous(&self) -> bool {
         self.is_last || self.route().is_some_and(|route| route.need == Need::OPEN)
     }
@@ -129,12 +128,10 @@ struct BeforeBody {
     head: RequestHead,
     target: RequestTarget,
     size: usize,
-    /// `true` if the server has accepted the body.
     is_accepted: bool,
 }
 
-/// The decoder of one connection. After the head of a request with a body, decoding stops until the server accepts or
-/// refuses the body.
+/// The decoder of one connection. Decoding stops after a head until the server accepts or refuses the body.
 #[derive(Debug, Default)]
 pub struct Decoder {
     stage: Stage,
@@ -149,7 +146,7 @@ struct Found {
 }
 
 impl Decoder {
-    /// Returns the buffer for the missing part of a body, so that the server can read from the socket into the body.
+    /// Returns the buffer for the missing part of a body, into which the server can read.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         self.upload()?.gap(room.max(SHORT_BODY))
     }
@@ -174,8 +171,7 @@ impl Decoder {
         (self.count, matches!(self.stage, Stage::Body(_) | Stage::BeforeBody(_) | Stage::Refused(_)))
     }
 
-    /// Accepts or refuses the body of a request. A refused body is discarded. If the client waits for `100 Continue`,
-    /// all later input is discarded instead.
+    /// Accepts or refuses a body. Discards a refused body, or all later input if the client waits for `100 Continue`.
     pub fn accept_body(&mut self, is_accepted: bool) {
         let Stage::BeforeBody(parts) = &mut self.stage else { return };
         if is_accepted {
@@ -187,7 +183,7 @@ impl Decoder {
         }
     }
 
-    /// Decodes the next request and removes it from `bytes`. Returns `None` if the request is incomplete.
+    /// Removes the next request from `bytes`. Returns `None` if the request is incomplete.
     pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         let request = self.read(bytes, limits)?;
         self.count += 1;
@@ -266,7 +262,7 @@ impl Decoder {
     }
 
     fn await_body(&mut self, head: RequestHead, target: RequestTarget, size: usize) -> Request {
-        // A client that expects `100 Continue` may or may not send a refused body, so the connection must close.
+        // The client may or may not send a refused body after `Expect: 100-continue`, so the connection must close.
         let asked = RequestHead { close: head.close || head.expects_continue, ..head.clone() };
         let request = Request { awaits_body: true, ..Request::new(asked, parse_head(&target), target.size()) };
         self.stage = Stage::BeforeBody(Box::new(BeforeBody { head, target, size, is_accepted: false }));
@@ -313,7 +309,7 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
     Ok(Some(Found { length, head: RequestHead { is_head, ..head }, target, body }))
 }
 
-/// Parses the headers. `old` is `true` for HTTP/1.0. Also returns the size of the body in bytes, if known.
+/// Parses the headers. `old` means HTTP/1.0. Also returns the size of the body in bytes, if known.
 fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead, Option<usize>), Failure> {
     let wrong = |text: &str| Failure::new(400, text);
     let mut head = RequestHead::default();
@@ -355,7 +351,7 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead,
             }
         }
     }
-    // If the client sends `close` and `keep-alive`, `close` takes precedence.
+    // `close` takes precedence over `keep-alive`.
     head.close = closes || old && !keeps;
     if coded {
         return Err(match length {
@@ -364,8 +360,7 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead,
         });
     }
     if hosts != 1 {
-        // HTTP/1.0 has no Host header, and some load balancers use that version for health checks. Browsers always send
-        // a Host header.
+        // Some load balancers use HTTP/1.0 without a Host header for health checks. Browsers always send the header.
         head.host = (hosts == 0 && old).then(|| "localhost".into());
     }
     Ok((head, length))

@@ -88,7 +88,7 @@ pub const ROUTES: [Route; 33] = [
     row(("favicon", Get, "/favicon.ico"), &[], Need::OPEN, |_| Err(Failure::new(404, "there is no icon"))),
 ];
 
-/// Returns the parts of the request's path that replace the placeholders in `path`, or `None` if the paths differ.
+/// Returns the parts of the path that replace the placeholders in `path`, or `None` if the paths differ.
 fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> {
     let mut parts = Vec::new();
     let mut given = target.parts.iter();
@@ -104,8 +104,7 @@ fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> 
     given.next().is_none().then_some(parts)
 }
 
-/// The index of a route, the route, the parts of the path that replace the placeholders, and the tube or job in the
-/// path.
+/// A route with its index, the parts of the path that replace the placeholders, and the tube or job in the path.
 type Found<'a> = (usize, &'static Route, Vec<&'a [u8]>, HttpTarget);
 
 fn find_row(request: &RequestTarget) -> Result<Found<'_>, Failure> {
@@ -136,7 +135,7 @@ pub struct Routed {
     pub action: Option<Box<dyn HttpAction>>,
 }
 
-/// Parses a request that has no body or whose body was read.
+/// Parses a request without a body or with the body that was read.
 pub fn parse(request: &RequestTarget, body: &[u8], limits: &DecodeLimits) -> Result<Routed, Failure> {
     let (index, route, parts, target) = find_row(request)?;
     let known = |key: &[u8]| route.method == Get && route.arguments.iter().any(|name| name.as_bytes() == key);
@@ -154,7 +153,6 @@ pub fn parse(request: &RequestTarget, body: &[u8], limits: &DecodeLimits) -> Res
     Ok(Routed { route: index, target: arguments.target, need: arguments.need, action: Some(action) })
 }
 
-/// Parses a request whose body has not been read.
 pub fn parse_head(request: &RequestTarget) -> Result<Routed, Failure> {
     let (route, row, _, target) = find_row(request)?;
     Ok(Routed { route, target, need: row.need, action: None })

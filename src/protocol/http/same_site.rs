@@ -11,8 +11,7 @@ use super::types::Failure;
 use super::HttpSettings;
 use crate::protocol::{Context, ProtocolCommand};
 
-/// Authenticates the client for this request only, because a proxy may share a connection between users. Does nothing
-/// without an access file.
+/// Authenticates the client for this request only, because a proxy may share a connection between users.
 pub fn authenticate(request: &Request, context: &mut Context) {
     let Some(access) = &mut context.access else { return };
     match request.head.token {
@@ -22,7 +21,7 @@ pub fn authenticate(request: &Request, context: &mut Context) {
     }
 }
 
-/// Returns an error if the request must not be executed.
+/// Fails if the request must not be executed.
 pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> {
     let head = &request.head;
     let host = head.host.as_deref().unwrap_or_default();
@@ -45,10 +44,10 @@ pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> 
     failed.map_or(Ok(()), |(_, status, text)| Err(Failure::new(status, text)))
 }
 
-/// Returns `true` if `host` is an IP address, `localhost`, or one of `names`, with or without a port.
+/// `true` if `host` is an IP address, `localhost`, or one of `names`, with or without a port.
 fn is_known_host(host: &str, names: &[String]) -> bool {
     let (name, port) = match host.rsplit_once(':') {
-        // The last colon is part of an IPv6 address if a bracket follows.
+        // In an IPv6 address without a port, the last colon is part of the address.
         Some((name, port)) if !port.ends_with(']') => (name, port),
         _ => (host, ""),
     };
@@ -60,7 +59,6 @@ fn is_known_host(host: &str, names: &[String]) -> bool {
     bare.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost") || names.iter().any(known)
 }
 
-/// Returns `true` if `origin` consists of the scheme `http` or `https` and `host`.
 fn is_same(origin: &str, host: &str) -> bool {
     let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
     rest.is_some_and(|rest| rest.eq_ignore_ascii_case(host))

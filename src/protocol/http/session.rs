@@ -46,7 +46,7 @@ pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Contex
     }
 }
 
-/// Returns `true` if this server is a standby and the request concerns the queue.
+/// `true` if this server is a standby and the request concerns the queue.
 fn is_standby(request: &Request, context: &Context) -> bool {
     let is_own = request.route().is_some_and(|route| matches!(route.word, "healthz" | "readyz" | "metrics"));
     !is_own && context.host.role().is_some_and(|figures| figures.role == Role::Standby)

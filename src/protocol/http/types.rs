@@ -13,9 +13,7 @@ pub enum Method {
 /// The headers of a request that affect its execution or reply.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RequestHead {
-    /// `true` for the method HEAD, whose reply has no body.
     pub is_head: bool,
-    /// `true` if the connection closes after the reply.
     pub close: bool,
     /// `true` if the client sends the body only after a `100 Continue` reply.
     pub expects_continue: bool,
