@@ -16,7 +16,6 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitCode, Stdio};
 use std::{env, fs};
 
-/// The path of the table, relative to the root of the package.
 const TABLE: &str = "benches/budget.txt";
 
 /// Maximum percentage by which a value can exceed the table.
@@ -29,21 +28,18 @@ const OTHER_COMPILER: f64 = 10.0;
 /// (measured in November 2026), and exceeds the table by at least 5.8 %.
 const TIMED_TOLERANCE: f64 = 5.0;
 
-/// The numbers of operations in a short and in a long run.
+/// The numbers of operations of a short and a long run, whose difference excludes the startup.
 const RUNS: [usize; 2] = [1_000, 5_000];
 
 /// The minimum and the maximum number of pairs of timed runs. If the static program seems slow, the pairs are repeated,
 /// because other programs may have delayed some runs.
 const TIMED_PAIRS: [usize; 2] = [9, 45];
 
-/// Number of operations in a timed run.
 const TIMED: usize = 20_000;
 
-/// Maximum processor time of the static program, in percent of the dynamic program's time, at which the static program
-/// does not seem slow.
+/// Up to this processor time, in percent of the dynamic program's time, the static program does not seem slow.
 const PARITY: u64 = 103;
 
-/// The number of jobs whose memory is measured.
 const JOBS: usize = 200_000;
 const CONNECTIONS: usize = 2_000;
 
@@ -72,11 +68,9 @@ fn size(program: &Path) -> u64 {
     fs::metadata(program).expect("the program exists").len() / 1024
 }
 
-/// Measures all values. Returns them with their names in the order of the table.
 fn measure(program: &Path) -> Vec<(&'static str, u64)> {
     let each = |log, work: Work| {
-        // With a log, work of the segments thread falls into some of the runs. The minimum of several runs excludes
-        // this work.
+        // With a log, the segments thread works in some of the runs. The minimum excludes this work.
         let times = if log { 3 } else { 1 };
         let least = |operations| (0..times).map(|_| instructions(program, log, work, operations)).min().unwrap_or(0);
         let [short, long] = RUNS.map(least);
@@ -88,17 +82,16 @@ fn measure(program: &Path) -> Vec<(&'static str, u64)> {
         eprintln!("{name}: {}", rows[rows.len() - 1].1);
     }
     rows.push(("bytes per job with a body of 64 bytes", bytes_per_job(program)));
-    // The allocator uses a few pages more in some runs, which adds up to 20 bytes per connection.
+    // Some runs use a few pages more, which adds up to 20 bytes per connection.
     let least = (0..5).map(|_| bytes_per_connection(program)).min().unwrap_or(0);
     rows.push(("bytes per idle connection", least));
     rows.push(("size of the program in KiB", size(program)));
     rows
 }
 
-/// Executes a number of operations over one connection.
 type Work = fn(&mut Client, usize);
 
-/// For each row of the table: the name, `true` if the server has a log, and the operations.
+/// A row of the table: the name, `true` if the server has a log, and the operations.
 const WORKLOADS: [(&str, bool, Work); 7] = [
     ("instructions of a put", false, |client, count| puts(client, count, 1)),
     ("instructions of a put, pipelined 64", false, |client, count| puts(client, count, 64)),
@@ -109,16 +102,15 @@ const WORKLOADS: [(&str, bool, Work); 7] = [
     ("instructions of put, reserve and delete with a log", true, cycles),
 ];
 
-/// For each row that compares the static program with the dynamic program: the name and the operations. The values are
-/// processor times.
+/// A row that compares processor times of the static and the dynamic program: the name and the operations.
 const STATIC: [(&str, Work); 2] = [
     ("% of time for puts in the static program, pipelined 64", |client, count| puts(client, count, 64)),
     ("% of time for puts and a drain in the static program", drain),
 ];
 
-/// Returns the processor time of `program` for `work` in percent of the processor time of `other`: the median over
-/// pairs of runs. On some machines, each run has one of two speeds. The fastest runs of both programs can then differ
-/// by a factor of two, but most pairs have the same speed.
+/// Returns the processor time of `program` in percent of that of `other`: the median over pairs of runs. On some
+/// machines, each run has one of two speeds. The fastest runs of both programs can then differ by a factor of two, but
+/// most pairs have the same speed.
 fn relative_time(program: &Path, other: &Path, work: Work) -> u64 {
     let time = |program: &Path| {
         let server = Server::start(Command::new(program));
@@ -147,7 +139,6 @@ fn put(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Puts `count` jobs in batches of `depth` jobs.
 fn puts(client: &mut Client, count: usize, depth: usize) {
     let mut left = count;
     while left > 0 {
@@ -162,7 +153,6 @@ fn puts(client: &mut Client, count: usize, depth: usize) {
     }
 }
 
-/// Puts, reserves and deletes one job at a time.
 fn cycles(client: &mut Client, count: usize) {
     for _ in 0..count {
         puts(client, 1, 1);
@@ -191,7 +181,6 @@ fn drain(client: &mut Client, count: usize) {
     }
 }
 
-/// Puts each job for a worker that waits on another connection.
 fn relay(client: &mut Client, count: usize) {
     let mut worker = client.another();
     for _ in 0..count {
@@ -203,7 +192,7 @@ fn relay(client: &mut Client, count: usize) {
     }
 }
 
-/// Returns the number of instructions in user mode that the program executes for `operations`, including its start.
+/// Returns the number of instructions in user mode for `operations`, including the start of the program.
 fn instructions(program: &Path, log: bool, work: Work, operations: usize) -> u64 {
     let folder = log.then(|| env::temp_dir().join(format!("beanpole-budget.{}", std::process::id())));
     let mut command = Command::new("valgrind");
@@ -284,7 +273,7 @@ impl Server {
         files.filter_map(|file| first(fs::read_to_string(file).ok()?)).sum()
     }
 
-    /// Stops the server with SIGTERM and returns the log lines that have not been read yet.
+    /// Stops the server with SIGTERM, and returns the unread lines of its log.
     fn stop(mut self) -> String {
         let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("the server runs");
@@ -336,7 +325,6 @@ impl Client {
         self.line("USING default");
     }
 
-    /// Reads the reply to `reserve` and returns the ID of the job.
     fn job(&mut self) -> u64 {
         let line = self.reply();
         let mut words = line.split_whitespace();
@@ -366,7 +354,7 @@ fn written(measured: &[(&str, u64)]) -> String {
     text
 }
 
-/// Prints each value with its budget. Fails if a value exceeds its budget or is missing from the table.
+/// Fails if a value exceeds its budget or is missing from the table.
 fn compare(measured: &[(&str, u64)], table: &str) -> ExitCode {
     let same = table.lines().any(|line| line.strip_prefix("# ") == Some(compiler().as_str()));
     let tolerance = if same { TOLERANCE } else { OTHER_COMPILER };

@@ -68,7 +68,6 @@ const INTAKE: DecodeLimits = DecodeLimits {
     extensions: Extensions::ALL,
 };
 
-/// Decodes batches of complete requests.
 fn decode(cases: &mut Cases, name: &str, request: Vec<u8>) {
     let batches = cases.count(BATCHES);
     let prepare = move || (Decoder::default(), request.repeat(BATCH));
@@ -82,7 +81,7 @@ fn decode(cases: &mut Cases, name: &str, request: Vec<u8>) {
     });
 }
 
-/// Decodes a put that arrives in pieces of 1,000 bytes. The decoder reads the body directly into its final buffer.
+/// The put arrives in pieces of 1,000 bytes. The decoder reads the body directly into its final buffer.
 fn cut(cases: &mut Cases) {
     let turns = cases.count(BATCHES);
     let prepare = || (Decoder::default(), put(60_000));
@@ -107,7 +106,6 @@ fn cut(cases: &mut Cases) {
     });
 }
 
-/// Executes cheap requests and encodes their replies.
 fn answer(cases: &mut Cases, name: &str, length: usize, command: impl Fn() -> Command + 'static) {
     let batches = cases.count(BATCHES);
     let prepare = move || {

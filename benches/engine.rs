@@ -17,7 +17,6 @@ const VERBS: usize = 100_000;
 /// The number of jobs in the cases with a large queue.
 const MANY: usize = 1_000_000;
 
-/// A queue with a producer and a worker.
 struct World {
     engine: Engine,
     producer: ClientId,
@@ -28,7 +27,6 @@ struct World {
 }
 
 impl World {
-    /// Kicks up to `jobs` jobs. Returns the number of kicked jobs.
     fn kick(&mut self, jobs: usize) -> u64 {
         let mut kick = Kick::new(jobs as u64);
         let _ = self.engine.kick(self.producer, &mut kick, self.now);
@@ -55,7 +53,7 @@ impl World {
         }
     }
 
-    /// Puts jobs with delays between 1 ms and 5 s in random order.
+    /// Puts jobs with delays between 1 ms and 5 s in mixed order.
     fn fill_delayed(&mut self, jobs: usize) {
         for turn in 0..jobs {
             self.put(0, Span::from_millis((turn * 7919 % 5000 + 1) as u64));
@@ -69,7 +67,7 @@ impl World {
     }
 
     fn put(&mut self, pri: u32, delay: Span) -> JobId {
-        // Advances the clock slightly before each job.
+        // Each job gets its own time.
         self.now = self.now + Span::from_nanos(1000);
         let body = Body::from([7u8; 64].as_slice());
         let job = NewJob { pri, delay, ttr: Span::from_secs(600), body };
@@ -91,7 +89,7 @@ impl World {
         assert!(self.engine.delete(self.worker, id, self.now));
     }
 
-    /// Executes a reserve that waits for the tube's only job in progress, and the delete that ends the wait.
+    /// Executes a reserve that waits because a limit allows one job at a time, and the delete that ends the wait.
     fn take_turns(&mut self) {
         assert!(matches!(self.engine.reserve(self.producer, None, self.now), Reserve::Waiting));
         let id = self.ids.pop().expect("a reserved job");
@@ -124,7 +122,6 @@ fn main() -> ExitCode {
     })
 }
 
-/// Measures operations on a queue with `jobs` ready jobs.
 fn depth(cases: &mut Cases, jobs: usize) {
     let verbs = cases.count(VERBS);
     let name = |verb: &str| format!("{verb}, {jobs} ready jobs beside");
@@ -175,7 +172,6 @@ fn depth(cases: &mut Cases, jobs: usize) {
     });
 }
 
-/// Measures operations on delayed jobs and waiting clients.
 fn timed(cases: &mut Cases) {
     let verbs = cases.count(VERBS);
     let delayed = move |jobs: usize| {
@@ -229,7 +225,6 @@ fn timed(cases: &mut Cases) {
     });
 }
 
-/// Measures operations on tubes with settings.
 fn settings(cases: &mut Cases) {
     let (waiting, verbs) = (cases.count(100_000), cases.count(VERBS));
     let limited = move |jobs| {
@@ -250,7 +245,7 @@ fn settings(cases: &mut Cases) {
     cases.add(&name, verbs, taken, move |world| (0..verbs).for_each(|_| world.take_turns()));
 }
 
-/// Measures tubes that are watched, and tubes that only exist.
+/// Measures tubes that are watched, and tubes that merely exist.
 fn tubes(cases: &mut Cases) {
     let (watched, many) = (cases.count(1000), cases.count(33_000));
     cases.add("watch", many, World::new, move |world| world.watch(many));

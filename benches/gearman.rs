@@ -44,7 +44,7 @@ use args::Args;
 use process::Program;
 use runner::Sides;
 
-/// The path of the server under test, which has the same build profile as this program.
+/// Has the same build profile as this program.
 const OURS: &str = env!("CARGO_BIN_EXE_beanpole");
 
 fn main() -> ExitCode {

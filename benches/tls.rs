@@ -22,12 +22,10 @@ const OPERATIONS: usize = 4000;
 
 const IDLE: usize = 1000;
 
-/// Number of consecutive handshakes in a round. Only the fastest of `ROUNDS` rounds counts, because other programs can
-/// slow down a round.
+/// Handshakes per round. Only the fastest of `ROUNDS` rounds counts, because other programs can slow down a round.
 const HANDSHAKES: usize = 500;
 const ROUNDS: usize = 4;
 
-/// A server in a separate process.
 struct Server {
     child: Child,
     plain: String,
@@ -55,7 +53,6 @@ impl Server {
         Server { child, plain: plain.to_owned(), secure }
     }
 
-    /// Returns the processor time used since the start.
     fn cpu(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/schedstat", self.child.id()));
         let nanos = |text: String| text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);
@@ -65,7 +62,7 @@ impl Server {
         Duration::from_nanos(sum.max(stat.map_or(0, nanos)))
     }
 
-    /// Returns the anonymous resident memory of the server in bytes.
+    /// Returns the server's anonymous resident memory in bytes.
     fn anonymous(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a process");
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line");
@@ -78,7 +75,7 @@ fn make_certificate(folder: &Path) {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
         .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
-        // By default, openssl marks a self-signed certificate as an authority. Clients refuse such server certificates.
+        // By default, openssl marks a self-signed certificate as an authority, which clients refuse as a server.
         .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout"])
         .arg(folder.join("key.pem"))
         .arg("-out")
@@ -117,7 +114,7 @@ fn ask(link: &mut (impl Read + Write + ?Sized), line: &[u8], expected: &[u8]) {
     assert_eq!(answer, expected);
 }
 
-/// Returns the server's processor time for one operation, which is a request of 64 bytes with a reply.
+/// Returns the server's processor time for one request of 64 bytes and its reply.
 fn operation(server: &Server, address: &str, config: Option<&Arc<ClientConfig>>) -> Duration {
     let line = format!("watch {}\r\n", "x".repeat(56));
     let links: Vec<_> = (0..CONNECTIONS).map(|_| connect(address, config)).collect();
@@ -134,7 +131,7 @@ fn operation(server: &Server, address: &str, config: Option<&Arc<ClientConfig>>)
     (server.cpu() - before) / (CONNECTIONS * OPERATIONS) as u32
 }
 
-/// Returns the server's memory per idle connection in bytes. Each connection has sent one request before.
+/// Returns the server's memory in bytes per idle connection that has sent one request.
 fn idle(server: &Server, address: &str, config: Option<&Arc<ClientConfig>>) -> u64 {
     let first: Vec<_> = (0..IDLE).map(|_| connect(address, config)).collect();
     let before = server.anonymous();
@@ -165,7 +162,7 @@ fn main() {
         ((server.cpu() - before) / count, begin.elapsed() / count)
     });
     let (least, whole) = rounds.min().expect("a round");
-    // Measures the cost of connections without TLS, to subtract it from the cost of a TLS connection.
+    // The cost of a connection without TLS is subtracted from the cost of a TLS connection.
     let before = server.cpu();
     for _ in 0..HANDSHAKES {
         ask(&mut *connect(&server.plain, None), b"list-tube-used\r\n", b"USING default\r\n");

@@ -24,7 +24,7 @@ mod access {
 
     const OPERATOR: &str = "the operator's token";
 
-    /// A server with an access file, which listens on a separate Unix socket for each protocol.
+    /// A server with an access file and a separate Unix socket for each protocol.
     struct Guarded {
         server: Server,
         folder: Folder,
@@ -34,18 +34,17 @@ mod access {
         hmac_sha256::Hash::hash(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Returns the access file's identifier for the user that runs the test.
     fn user() -> String {
         format!("user:{}", nix::unistd::getuid())
     }
 
     impl Guarded {
-        /// Starts a server whose access file contains `lines` and a line for the operator.
+        /// `lines` precede a line for the operator in the access file.
         fn start(lines: &str) -> Guarded {
             Guarded::start_by(lines, |config| Server::with(config).expect("a server"))
         }
 
-        /// Like `start`, but with a manual clock, which keeps delayed jobs from becoming ready.
+        /// Like `start`, but with a manual clock, so that delayed jobs do not become ready.
         fn start_frozen(lines: &str) -> Guarded {
             Guarded::start_by(lines, |config| Server::with_manual_clock(config).expect("a server").0)
         }
@@ -66,7 +65,6 @@ mod access {
             Guarded { server: start(config), folder }
         }
 
-        /// Replaces the access file's lines and makes the server reload the file.
         fn change(&self, lines: &str) {
             write_file(&self.folder, lines);
             self.server.reload().expect("a file that is right");
@@ -117,7 +115,7 @@ mod access {
             self.0.get_mut().write_all(bytes).expect("a peer that reads");
         }
 
-        /// Reads a line and returns it without the line ending, or an empty string at the end of the stream.
+        /// Returns a line without its ending, or an empty string at the end of the stream.
         fn line(&mut self) -> String {
             let mut line = String::new();
             self.0.read_line(&mut line).expect("a line");
@@ -135,7 +133,7 @@ mod access {
             self.line()
         }
 
-        /// Sends a command, expects the reply `OK <bytes>`, and returns the reply's body.
+        /// Returns the body of the reply `OK <bytes>`.
         fn body(&mut self, line: &str) -> String {
             let answer = self.ask(line);
             let size = answer.strip_prefix("OK ").unwrap_or_else(|| panic!("{line}: {answer}"));
@@ -160,8 +158,7 @@ mod access {
     }
 
     impl PeekOne for UnixStream {
-        /// Returns 1 if a byte can be read, 0 at the end of the stream, or `None` if no byte arrives before the read
-        /// timeout.
+        /// Returns the number of bytes at hand, which is 0 at the end of the stream, or `None` at the read timeout.
         fn peek_one(&self) -> Option<usize> {
             let mut byte = [0];
             nix::sys::socket::recv(

@@ -53,15 +53,14 @@ use trial::{Seen, Trial};
 
 const USAGE: &str = "usage: attacks --program=PATH [--peer=PATH] [--limit-ms=N] [ROW...]";
 
-/// The number of file descriptors that the attack with the most connections needs.
+/// The number of file descriptors for the attack with the most connections.
 const FILES: u64 = 5000;
 
 #[derive(Default)]
 struct Plan {
     program: PathBuf,
-    /// The path of beanstalkd's executable.
     peer: Option<PathBuf>,
-    /// The maximum round-trip time of the bystander. `None` disables the check.
+    /// The maximum round-trip time of the bystander, if it is checked.
     limit: Option<Duration>,
     rows: Vec<&'static Row>,
 }
@@ -76,7 +75,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> std::result::Result<Plan, St
         } else if let Some(number) = word.strip_prefix("--limit-ms=") {
             plan.limit = Some(Duration::from_millis(number.parse().map_err(|_| USAGE.to_owned())?));
         } else {
-            // Returns `true` for `T11a` and `T11b` if `word` is `T11`, but not if `word` is `T1`.
+            // `T11` selects `T11a` and `T11b`, but `T1` does not.
             let asked = |row: &&Row| row.code.trim_end_matches(char::is_lowercase) == word || row.code == word;
             let found: Vec<_> = ROWS.iter().filter(asked).collect();
             if found.is_empty() {
@@ -96,8 +95,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> std::result::Result<Plan, St
     }
 }
 
-/// Runs one attack against one program. A panic is recorded as a problem, and the measurements made before the panic
-/// are kept.
+/// Runs one attack against one program. A panic is recorded as a problem, without losing the earlier measurements.
 fn attack(row: &Row, program: PathBuf, ours: bool) -> Seen {
     let began = Instant::now();
     let mut trial = Trial::new(program, ours);
@@ -127,7 +125,7 @@ fn main() -> ExitCode {
         let ours = attack(row, plan.program.clone(), true);
         let peer = plan.peer.clone().filter(|_| row.peer).map(|peer| attack(row, peer, false));
         let mut result = Result { row, ours, peer };
-        // Applies the limit to rows about time only. Rows about memory close thousands of connections at once, and the
+        // The limit is only for rows about time. Rows about memory close thousands of connections at once, and the
         // kernel alone exceeds the limit.
         if let Some(limit) = plan.limit.filter(|_| row.code.starts_with('T')) {
             result.judge(limit);

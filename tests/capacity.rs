@@ -22,13 +22,12 @@ use wire::{allow_files, at_rest, figure, put, served, stat, Wire};
 
 const WAITING: usize = 5000;
 
-/// Number of connections that never send anything.
 const IDLE: usize = 10_000;
 
-/// File descriptors that the test process needs for purposes other than the connections.
+/// File descriptors for other purposes than the connections.
 const SPARE: usize = 300;
 
-/// Number of tubes that the measured commands do not use.
+/// Tubes that the measured commands do not use.
 const OTHER_TUBES: usize = 20_000;
 
 /// A time to run, in seconds, longer than any test takes.
@@ -39,7 +38,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns `wanted`, or fewer connections if the open-file limit does not allow that many.
+/// Returns `wanted`, or fewer connections if the open-file limit is too low.
 fn affordable(wanted: usize) -> usize {
     let files = allow_files((wanted + SPARE) as u64) as usize;
     let count = wanted.min(files.saturating_sub(SPARE));
@@ -49,7 +48,6 @@ fn affordable(wanted: usize) -> usize {
     count
 }
 
-/// Returns the quantile of sorted values at `share` per mille.
 fn per_mille(sorted: &[Duration], share: usize) -> Duration {
     sorted[(sorted.len() - 1) * share / 1000]
 }
@@ -63,7 +61,7 @@ fn waiting_workers_are_served_in_order() {
     let mut workers: Vec<Wire> = (0..count).map(|_| Wire::to(&daemon)).collect();
     for (number, worker) in workers.iter_mut().enumerate() {
         worker.send("reserve\r\n");
-        // Waits until the server has registered the worker. Otherwise, the order of the workers would be undefined.
+        // Without this wait, the order of the workers would be undefined.
         wait_until("a worker waits", || figure(&mut observer, "stats-tube default", "current-waiting") > number as u64);
     }
     let mut producer = Wire::to(&daemon);
@@ -76,7 +74,7 @@ fn waiting_workers_are_served_in_order() {
     }
     let all = cpu_micros(&mut observer) - before;
     println!("beside {count} waiting workers a new producer's first job cost {first:.0} µs, all jobs {all:.0} µs");
-    // The first job can cost as much as 100 average jobs, plus 5 ms for the statistics commands.
+    // As much as 100 average jobs, plus 5 ms for the statistics commands.
     assert!(first < 100.0 * all / count as f64 + 5000.0, "{first:.0} µs for the first of {count}, {all:.0} for all");
     for (worker, number) in workers.iter_mut().zip(1..) {
         assert_eq!(worker.job(), (number, number.to_string().into_bytes()));
@@ -108,20 +106,20 @@ fn silent_connections_use_memory_but_no_processor_time() {
         "put, reserve or delete: {few:.2} µs, beside {count} silent connections {many:.2} µs: x {:.2}",
         many / few
     );
-    // The factor of 4 tolerates a busy machine. A cost proportional to the number of connections would exceed this
-    // factor many times.
+    // The factor of 4 tolerates a busy machine. A cost proportional to the number of connections would be many times
+    // larger.
     assert!(many <= 4.0 * few);
     at_rest(&daemon);
     // The connections still work.
     let mut producer = Wire::to(&daemon);
     (0..workers.len()).for_each(|_| assert!(producer.put(b"x", LONG) > 0));
-    // Each worker gets one job. The workers sent `reserve` concurrently, so the assignment of the jobs is undefined.
+    // The workers sent `reserve` concurrently, so it is undefined which worker gets which job.
     workers.iter_mut().for_each(|worker| assert_eq!(worker.job().1, b"x"));
     drop(workers);
 }
 
-/// Lets jobs reserved by one client expire while another client waits for them. For each job, returns the time between
-/// the expiration and the next reservation.
+/// Lets the jobs of one client expire while another client waits for them. Returns the time from each expiration to the
+/// next reservation.
 fn hold_and_lose(daemon: &Daemon, number: usize, jobs: usize) -> Vec<Duration> {
     std::thread::sleep(Duration::from_millis(10) * number as u32);
     let (mut holder, mut other) = (Wire::to(daemon), Wire::to(daemon));
@@ -133,8 +131,7 @@ fn hold_and_lose(daemon: &Daemon, number: usize, jobs: usize) -> Vec<Duration> {
     for job in 0..jobs {
         let ttr = 1 + job as u32 % 3;
         let id = holder.put(job.to_string().as_bytes(), ttr);
-        // The server's deadline cannot be earlier than the deadline computed here, because the server receives the
-        // command later.
+        // The server's deadline is never earlier than this one, because the server receives the command later.
         deadlines.push(Instant::now() + Duration::from_secs(ttr.into()));
         holder.send(format!("reserve-job {id}\r\n"));
         assert_eq!(holder.job().0, id);
@@ -186,14 +183,14 @@ fn all(client: &mut Wire, commands: impl Iterator<Item = String>, lines: usize) 
     }
 }
 
-/// Returns the server's total processor time in microseconds. Uses the server's statistics, which are more precise than
-/// the kernel's clock ticks.
+/// Returns the server's total processor time in microseconds, from statistics more precise than the kernel's clock
+/// ticks.
 fn cpu_micros(client: &mut Client) -> f64 {
     let mut seconds = |key| client.figure("stats", key).expect("statistics").parse::<f64>().expect("seconds");
     (seconds("rusage-utime") + seconds("rusage-stime")) * 1e6
 }
 
-/// Puts, reserves and deletes jobs in batches. Returns the server's processor time for one command in microseconds.
+/// Puts, reserves and deletes jobs in batches. Returns the server's processor time per command in microseconds.
 fn cost(client: &mut Wire, observer: &mut Client) -> f64 {
     const BUNCH: usize = 50;
     const BUNCHES: usize = 60;
@@ -209,8 +206,7 @@ fn cost(client: &mut Wire, observer: &mut Client) -> f64 {
     (cpu_micros(observer) - before) / (3 * BUNCH * BUNCHES) as f64
 }
 
-/// Measures two servers in alternating rounds, so that the load of the machine affects both. Returns the minimum
-/// [`cost`] for each server.
+/// Returns each server's minimum [`cost`]. Measures both alternately, so that the load of the machine affects both.
 fn costs(daemons: [&Daemon; 2], tube: &str) -> [f64; 2] {
     let mut clients = daemons.map(|daemon| {
         let mut client = Wire::to(daemon);
@@ -240,13 +236,12 @@ fn costs_do_not_depend_on_the_number_of_tubes() {
     assert!(stat(&many, "current-tubes") > OTHER_TUBES as u64);
     let [few, many] = costs([&few, &many], "active");
     println!("put, reserve or delete: {few:.2} µs, beside {OTHER_TUBES} other tubes {many:.2} µs: x {:.2}", many / few);
-    // The factor of 4 tolerates a busy machine. A cost proportional to the number of other tubes would exceed this
-    // factor many times.
+    // The factor of 4 tolerates a busy machine. A cost proportional to the number of tubes would be many times larger.
     assert!(many <= 4.0 * few);
 }
 
-/// Creates tubes in ten batches and compares the median cost of the first three batches with that of the last three. If
-/// the cost of a tube were proportional to the number of tubes, the last batches would take almost six times as long.
+/// Creates tubes in ten batches, and compares the median costs of the first and the last three. If the cost of a tube
+/// were proportional to the number of tubes, the last batches would take almost six times as long.
 fn creates(what: &str, lines: usize, command: impl Fn(usize) -> String) {
     let daemon = Daemon::start(&["-t", "1"]);
     let (mut client, mut observer) = (Wire::to(&daemon), daemon.client());
@@ -272,17 +267,15 @@ fn creates(what: &str, lines: usize, command: impl Fn(usize) -> String) {
 fn creating_tubes_costs_the_same_however_many_there_are() {
     let _alone = alone();
     creates("watch", 1, |number| format!("watch t{number}\r\n"));
-    // After the client uses another tube, only the job keeps the tube in existence.
+    // Only the job keeps the tube in existence after the client uses another tube.
     creates("use, with a put,", 2, |number| format!("use t{number}\r\nput 0 0 60 0\r\n\r\n"));
 }
 
-/// Returns the processor time that the current thread has used.
 fn own_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock that every Linux has").into()
 }
 
-/// Returns the processor time needed to disconnect many clients that wait for the result of the same job. `order`
-/// changes the order of disconnection.
+/// Returns the processor time for disconnecting many clients that wait for the result of the same job, in any `order`.
 fn leaving(order: impl Fn(&mut Vec<ClientId>)) -> Duration {
     let mut engine = Engine::new(Limits::NONE);
     let now = Time::from_nanos(1);

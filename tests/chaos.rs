@@ -17,19 +17,18 @@ use std::time::{Duration, Instant};
 use daemon::{wait_until, Daemon, Folder};
 use nix::sys::signal::Signal;
 
-/// Bytes of memory that the allocator can retain after a disturbance.
+/// Bytes that the allocator can retain after a disturbance.
 const SLACK: u64 = 16 << 20;
 const TABLES: u64 = 64 << 10;
 
-/// Number of connections in the flood, if the descriptor limit allows that many.
+/// Connections in the flood, if the descriptor limit allows that many.
 const FLOOD: usize = 50_000;
 
-/// Resources of the server that are compared before and after a disturbance.
+/// Resources of the server before and after a disturbance.
 struct Health {
     files: usize,
     threads: u64,
     rss: u64,
-    /// The server's statistic `current-memory`, in bytes.
     account: u64,
 }
 
@@ -42,7 +41,7 @@ fn health(server: &Daemon) -> Health {
     }
 }
 
-/// Returns the statistic `current-memory`, or `None` if the server has no descriptor for another connection.
+/// Returns `None` if the server has no descriptor for another connection.
 fn account(server: &Daemon) -> Option<u64> {
     server.client().figure("stats", "current-memory").ok()?.parse().ok()
 }
@@ -58,7 +57,7 @@ fn serves(server: &Daemon) {
     client.delete(id).expect("a job of ours");
 }
 
-/// Runs `misfortune`, and checks that the server's resource usage then returns to its previous values.
+/// The server's resource usage must return to its previous values after `misfortune`.
 fn survives(server: &Daemon, what: &str, misfortune: impl FnOnce()) {
     serves(server);
     let before = health(server);
@@ -87,7 +86,7 @@ fn survives(server: &Daemon, what: &str, misfortune: impl FnOnce()) {
     );
 }
 
-/// Sends bytes and ignores errors, because the server may close the connection.
+/// Ignores errors, because the server may close the connection.
 fn send_all(stream: &mut TcpStream, bytes: &[u8]) {
     let _ = stream.write_all(bytes);
 }
@@ -139,7 +138,7 @@ fn slow_loris(server: &Daemon) {
     serves(server);
 }
 
-/// Sends bodies of `size` MiB from `clients` clients in parallel. Returns the replies.
+/// Sends bodies of `size` MiB from `clients` clients in parallel.
 fn large_bodies(server: &Daemon, clients: usize, size: usize) {
     let threads: Vec<_> = (0..clients)
         .map(|_| {
@@ -150,7 +149,7 @@ fn large_bodies(server: &Daemon, clients: usize, size: usize) {
                 (0..size).for_each(|_| send_all(&mut stream, &piece));
                 send_all(&mut stream, b"\r\n");
                 let mut answer = [0; 100];
-                // An empty reply means that the server dropped the connection for lack of memory.
+                // The server drops the connection without a reply if it lacks memory.
                 stream.read(&mut answer).map_or(String::new(), |count| String::from_utf8_lossy(&answer[..count]).into())
             })
         })
@@ -246,8 +245,8 @@ fn memory_of_huge_bodies_is_released() {
     survives(&server, "two bodies of 1 GiB at once", || large_bodies(&server, 2, SIZE >> 20));
 }
 
-/// Shell commands that run the test in a separate network namespace with packet loss. Without the kernel's `netem`
-/// module, a rate limit drops packets instead.
+/// Runs the test in a separate network namespace with packet loss. Without the kernel's `netem` module, a rate limit
+/// drops packets instead.
 const LOSSY: &str = "ip link set lo mtu 1500 up && { tc qdisc add dev lo root netem loss 10% 2>/dev/null || \
                      tc qdisc add dev lo root tbf rate 20mbit burst 16k limit 16k; } && exec \"$0\" \"$@\"";
 
@@ -288,7 +287,6 @@ fn beside_lost_packets() {
     assert_ne!(dropped, "0", "nothing got lost: {shown}");
 }
 
-/// Puts jobs, then reserves and deletes all of them.
 fn carry(server: &Daemon, tube: &str) {
     let mut client = server.client();
     client.use_tube(tube).expect("an answer");

@@ -27,11 +27,11 @@ mod cli {
     use super::daemon;
     use daemon::Ended;
 
-    /// Exit code for an address or an inherited socket that cannot be used.
+    /// The exit code if an address or an inherited socket cannot be used.
     const NO_ADDRESS: i32 = 111;
 
     impl Ended {
-        /// Checks that the program exited with `code` and printed one line on stderr that contains all of `words`.
+        /// Checks the exit code, and that stderr contains one line with all of `words`.
         fn failed(&self, code: i32, words: &[&str]) {
             assert_eq!(self.code, code, "{self:?}");
             assert_eq!(self.out, "", "{self:?}");
@@ -49,7 +49,7 @@ mod cli {
         format!("127.{}.{high}.{low}", 100 + NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Returns a listener on 127.0.0.1 and its address, which remains occupied until the listener is dropped.
+    /// The address remains occupied until the listener is dropped.
     fn taken() -> (TcpListener, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("a bound listener");

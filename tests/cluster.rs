@@ -30,7 +30,7 @@ use beanpole::internals::cluster::{
     merge, Active, EntryKind, Fail, Faults, Head, MemoryLog, Node, Seq, Services, SharedLog, Step,
 };
 
-/// The default number of schedules. The variable `BEANPOLE_SCHEDULES` sets another number.
+/// The default number of schedules, which `BEANPOLE_SCHEDULES` overrides.
 const SCHEDULES: u64 = 20_000;
 
 const STEPS: u64 = 60;
@@ -46,7 +46,7 @@ impl Random {
     }
 }
 
-/// A simulated server: its view of the log and the appends that the log confirmed to it.
+/// A simulated server: its view of the log, and its confirmed appends.
 struct Writer {
     epoch: u64,
     end: Seq,
@@ -106,7 +106,7 @@ impl Writer {
             Err(Fail::Conflict) if place > 0 => false,
             Err(_) => match Writer::head_at(log, seq) {
                 Some(found) if found == head => true,
-                // The log contains another writer's entry. The writer stops without confirming its own entry.
+                // Another writer's entry. This writer stops without confirming its own.
                 Some(_) => return self.active = false,
                 None => false,
             },
@@ -147,8 +147,8 @@ fn schedule(seed: u64) -> usize {
             assert_eq!(entries.get(seq), Some(head), "seed {seed}: what was confirmed is not there");
         }
     }
-    // Between two claims, only the server that made the first claim may have written entries. The log must reject all
-    // other writers.
+    // Between two claims, only the server with the first claim may have written entries. The log must reject all
+    // others.
     let mut writer = 0;
     for (seq, head) in &entries {
         match head.kind {
@@ -190,7 +190,6 @@ fn node(log: &Arc<MemoryLog>, folder: &Folder, name: &str) -> Node {
     Node::new(log.clone(), &folder.0, name, "127.0.0.1:11300", &Services::new()).expect("a node")
 }
 
-/// Polls the node until the node is active.
 fn activate(node: &mut Node) -> Active {
     for _ in 0..1000 {
         match node.poll().expect("a log in memory") {
@@ -208,7 +207,7 @@ fn files(folder: &Folder) -> BTreeMap<String, Vec<u8>> {
     segments.map(|(name, path)| (name, std::fs::read(path).expect("a file"))).collect()
 }
 
-/// Returns the sequence number of the last entry in the copy, according to the file `journal.position`.
+/// Returns the last entry of the copy, according to the file `journal.position`.
 fn position(folder: &Folder) -> Option<Seq> {
     std::fs::read_to_string(folder.0.join("journal.position")).ok()?.lines().next()?.parse().ok()
 }
@@ -243,7 +242,7 @@ fn a_slow_response_does_not_count_as_silence() {
     let _active = activate(&mut node(&log, &first, "a"));
     let mut standby = node(&log, &second, "b");
     assert!(matches!(standby.poll().expect("a log in memory"), Step::Standby(_)));
-    // The standby must not claim the log, because the active server keeps renewing its lease.
+    // The active server keeps renewing its lease, so the standby must not claim the log.
     log.delay_answers(Duration::from_secs(3));
     assert!(matches!(standby.poll().expect("a log in memory"), Step::Standby(_)));
 }
@@ -256,7 +255,7 @@ fn a_returning_server_drops_changes_that_were_never_shared() {
     file.write_at(0, b"shared").expect("a write");
     file.sync().expect("a sync");
     file.write_at(10, b"not shared").expect("a write");
-    // Simulates the end of the process, which releases the lock on the directory.
+    // The end of the process releases the lock on the directory.
     active.lease.end();
     drop((active, file));
     let copy = Folder::new();
@@ -333,7 +332,7 @@ fn a_standby_behind_a_slow_network_catches_up_with_large_bodies() {
     let active = activate(&mut node(&log, &first, "a"));
     let file = active.storage.create("segment.0000000001", 20_000_000).expect("a file");
     for number in 0..40 {
-        // The size limit of a response leaves room for only one write of this size.
+        // A response only has room for one write of this size.
         file.write_at(number * 400_000, &[7; 400_000]).expect("a write");
         file.sync().expect("a sync");
     }
@@ -422,7 +421,7 @@ fn a_wiped_or_restored_journal_is_refused_and_copies_are_kept() {
     let mut standby = node(&log, &second, "b");
     while let Ok(Step::Standby(true)) = standby.poll() {}
     standby.save().expect("a position");
-    // Simulates a crash of the active server. The standby has stopped cleanly.
+    // The active server crashes. The standby has stopped cleanly.
     drop((file, active, standby));
     let kept = files(&second);
     assert!(kept["segment.0000000001"].starts_with(&[7; 20]));
@@ -453,7 +452,7 @@ fn a_wiped_or_restored_journal_is_refused_and_copies_are_kept() {
     }
 }
 
-/// Modifies one file in a copy. Returns `false` if the modification does not apply to the file.
+/// Modifies a file of a copy. Returns `false` if the modification does not apply to the file.
 type Damage = fn(&mut Vec<u8>) -> bool;
 
 #[test]

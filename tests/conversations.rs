@@ -19,8 +19,8 @@ use within::{speech, Pieces, Within};
 /// Time to wait for output in steps where the server must stay silent.
 const QUIET: Duration = Duration::from_millis(40);
 
-/// Start time of conversations that contain absolute times: 2033-05-18T03:33:20Z. Over sockets, the start is up to one
-/// second later.
+/// Start of conversations that contain absolute times: 2033-05-18T03:33:20Z. Over sockets, the start can be one second
+/// later.
 const BEGIN: Duration = Duration::from_secs(2_000_000_000);
 
 /// Returns the conversations in all directories, including those of released versions.
@@ -40,7 +40,7 @@ fn check(failures: Vec<String>) {
 
 fn config(conversation: &Conversation) -> Config {
     let mut options = conversation.options.clone();
-    // Sets a small memory limit directly, because the option's minimum of 1M would require a long conversation.
+    // The option's minimum of 1M would require a long conversation.
     let memory = options.iter().position(|word| word == "--max-memory").map(|at| {
         let size = options.drain(at..at + 2).next_back();
         size.and_then(|size| size.parse().ok()).expect("a number of bytes")
@@ -85,7 +85,7 @@ fn in_large_pieces() {
     check(run_within(&merged(within::HOST), Pieces::AsSent));
 }
 
-/// Returns all conversations, in which consecutive inputs of a client are merged into one send.
+/// Returns all conversations, with consecutive inputs of a client merged into one send.
 fn merged(host: &str) -> Vec<Conversation> {
     let mut conversations = all(host);
     let mut merged = 0;
@@ -106,13 +106,13 @@ fn belong_together(one: &Step, next: &Step) -> bool {
 }
 
 fn sent_at_once(steps: &[Step]) -> Vec<Step> {
-    // Steps before the first send are not merged, because they can depend on the input of other clients.
+    // Steps before the first send can depend on the input of other clients.
     let first = steps.iter().position(|step| matches!(step.what, What::Send(_))).unwrap_or(steps.len());
     let (mut pieces, mut sent, mut got) = (steps[..first].to_vec(), Vec::new(), Vec::new());
     for (place, step) in steps.iter().enumerate().skip(first) {
         match &step.what {
             What::Send(bytes) => sent.extend_from_slice(bytes),
-            // Removes the expectation of silence, because merged input can cause a reply earlier.
+            // Merged input can cause an earlier reply.
             What::Silence if place + 1 < steps.len() => {}
             _ => got.push(step.clone()),
         }
@@ -156,7 +156,7 @@ fn over_sockets(conversations: &[Conversation]) {
     check(failures);
 }
 
-/// Plays the conversation over TCP and Unix sockets alternately.
+/// Uses TCP and Unix sockets alternately.
 fn over_socket(conversation: &Conversation) -> Result<(), String> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -175,7 +175,7 @@ fn over_socket(conversation: &Conversation) -> Result<(), String> {
     let (server, clock, before) = loop {
         let before = now();
         let (server, clock) = Server::with_manual_clock(config.clone()).expect("a server");
-        // Retries on a busy machine: after a slow start, the value of the clock is uncertain.
+        // After a slow start on a busy machine, the value of the clock would be uncertain.
         if now() - before < Duration::from_millis(500) {
             break (server, clock, before);
         }

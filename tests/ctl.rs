@@ -41,7 +41,7 @@ mod support {
             Server { daemon: Daemon::start(arguments) }
         }
 
-        /// Starts beanstalkd. Returns `None` and prints a message if beanstalkd is not installed.
+        /// Returns `None` and prints a message if beanstalkd is not installed.
         pub fn beanstalkd(arguments: &[&str]) -> Option<Server> {
             let told = std::env::var("BEANSTALKD").ok();
             let found = PLACES.iter().map(|path| (*path).to_owned()).find(|path| Path::new(path).exists());
@@ -59,12 +59,10 @@ mod support {
             self.daemon.address()
         }
 
-        /// Returns a command that runs a subcommand against this server.
         pub fn command(&self, arguments: &[&str]) -> Command {
             ctl(&self.address().to_string(), arguments)
         }
 
-        /// Runs a subcommand and waits for its exit.
         pub fn run(&self, arguments: &[&str]) -> Ended {
             run_command(self.command(arguments))
         }
@@ -79,7 +77,6 @@ mod support {
             ended.out
         }
 
-        /// Returns a value from the output of a statistics command.
         pub fn figure(&self, command: &str, key: &str) -> String {
             self.daemon.client().figure(command, key).unwrap_or_else(|error| panic!("{command} {key}: {error}"))
         }
@@ -91,7 +88,7 @@ mod support {
         }
     }
 
-    /// Returns a command that runs a subcommand, unaffected by environment variables and settings of the machine.
+    /// Runs a subcommand unaffected by environment variables and settings of the machine.
     pub fn ctl(server: &str, arguments: &[&str]) -> Command {
         let mut command = command(arguments);
         for name in ["BEANSTALKD_URL", "BEANSTALKD_HOST", "BEANSTALKD_PORT"] {
@@ -102,7 +99,7 @@ mod support {
     }
 
     pub fn feed(mut command: Command, input: &[u8]) -> Ended {
-        // The child must not inherit the writing end. Otherwise, the child's input would never end.
+        // A child with a copy of the writing end would never see the end of its input.
         let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("a pipe");
         let mut writer = std::fs::File::from(writer);
         command.stdin(reader);
@@ -118,8 +115,8 @@ mod support {
         Server::beanstalkd(&[]).iter().for_each(each);
     }
 
-    /// Starts a fake server and returns its address. `reply` computes the reply to each line; `None` sends nothing.
-    /// Connections are served one at a time.
+    /// Starts a fake server, which serves one connection at a time, and returns its address. `reply` computes the reply
+    /// to each line, or `None` for no reply.
     pub fn pretender(reply: impl Fn(&str) -> Option<&'static str> + Send + 'static) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -132,7 +129,7 @@ mod support {
                         if stream.get_mut().write_all(reply.as_bytes()).is_err() {
                             break;
                         }
-                        // Closes the connection after an incomplete reply.
+                        // The reply is incomplete, and the connection closes.
                         if !reply.ends_with("\r\n") {
                             break;
                         }

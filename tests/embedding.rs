@@ -11,7 +11,6 @@ use std::time::Duration;
 use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Client, ClientError, Config, JobState, JobTotals, PutResult, PutTags, Server, WaitResult};
 
-/// Returns a path for a socket that no other test uses.
 fn socket(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("beanpole-embedding-{name}-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
@@ -64,7 +63,7 @@ fn the_client_has_all_commands() {
     server.check();
 }
 
-/// Names can come from users. A name must not be able to end its command or add arguments.
+/// A name can come from a user, and must not be able to end its command or add arguments.
 #[test]
 fn names_cannot_inject_commands() {
     let server = Server::start().unwrap();
@@ -105,7 +104,7 @@ fn names_cannot_inject_commands() {
     is_invalid(client.authenticate(format!("token\r\ndelete {kept}").as_bytes()));
     is_invalid(client.text(&format!("stats\r\ndelete {kept}")).map(drop));
     is_invalid(client.figure(&format!("stats\ndelete {kept}"), "pid").map(drop));
-    // The client has sent nothing of the invalid command. Later replies therefore still match their commands.
+    // Nothing of the invalid command was sent, so later replies still match their commands.
     assert_eq!(client.peek(kept).unwrap().body, b"kept");
     assert_eq!(client.delete_batch(&[]).unwrap(), 0);
     assert_eq!(client.figure("stats", "cmd-delete").unwrap(), "0");
@@ -194,7 +193,7 @@ fn the_client_reports_failures() {
 
 #[test]
 fn dropping_a_server_closes_its_connections_and_port() {
-    // Uses an address that is unique to this process, because parallel tests could otherwise use the port.
+    // An address that no other process uses, because parallel tests could otherwise take the port.
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let host = Some(format!("127.90.{high}.{low}"));
     let config = |port| Config::embedded().with(|config| config.listen = vec![Address::Tcp(host.clone(), port)]);
@@ -278,7 +277,7 @@ fn a_unix_socket_is_removed_with_its_server() {
 #[test]
 fn failed_starts_return_the_program_s_exit_code() {
     let code = |config| Server::with(config).map(|server| server.names()).unwrap_err().code;
-    // A documentation address (RFC 5737) that no machine uses.
+    // A documentation address (RFC 5737), which no machine uses.
     let elsewhere = Address::Tcp(Some("192.0.2.1".to_owned()), None);
     assert_eq!(code(Config::embedded().with(|config| config.listen = vec![elsewhere])), 75);
     assert_eq!(code(Config::embedded().with(|config| config.user = Some("no-such-user".to_owned()))), 33);
@@ -387,7 +386,7 @@ fn watching_a_tube_again_resets_its_weight() {
     let mut told = String::new();
     stream.read_to_string(&mut told).expect("answers");
     assert_eq!(told.matches("RESERVED ").count(), JOBS, "{told}");
-    // If the old weight of 9999 remained, all forty jobs would be from one tube.
+    // With the old weight of 9999, all forty jobs would be from one tube.
     let count = |body: &str| told.lines().filter(|line| *line == body).count();
     assert!(count("x") > 0 && count("y") > 0, "{told}");
 }

@@ -20,14 +20,13 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
 }
 
-/// Returns a command that runs in the directory of an example, and whose PATH begins with the directory of this
-/// program.
+/// Runs a command in the directory of an example, with a PATH that begins with the directory of this program.
 fn command(folder: &str, words: &[&str]) -> Command {
     let mut path = vec![Path::new(PROGRAM).parent().expect("a directory").to_owned()];
     path.extend(tools().map(|tools| tools.join("venv/bin")));
     path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     let path = std::env::join_paths(path).expect("a path");
-    // Uses env(1), because `Command` looks up programs in the PATH of the test process, not in the changed PATH.
+    // `Command` looks up programs in the PATH of the test process, and env(1) in the changed PATH.
     let mut command = Command::new("env");
     command.arg(format!("PATH={}", path.to_str().expect("text"))).args(words).current_dir(example(folder));
     command.env("BEANPOLE", PROGRAM).env("PYTHONDONTWRITEBYTECODE", "1");
@@ -104,7 +103,7 @@ fn work(name: &str, producer: &dyn Fn() -> Command, mut worker: Command) {
         client.figure("stats-tube mail", "settings").is_ok_and(|settings| settings.contains("try:5:10"))
     });
 
-    // Waits until the worker watches only the tube `mail`.
+    // The worker then watches only the tube `mail`.
     wait_until(&format!("{name}: a worker"), || client.figure("stats-tube mail", "current-waiting").unwrap() == "1");
     assert_eq!(client.figure("stats-tube default", "current-waiting").unwrap(), "0", "{name}");
 
@@ -287,7 +286,7 @@ fn a_makefile_has_a_queue() {
     assert!(!folder.file(".queue/port").exists());
     assert!(client.figure("stats", "pid").is_err());
     make("queue-stop");
-    // Simulates a reboot: after it, the recorded process ID may belong to another program.
+    // After a simulated reboot, the recorded process ID may belong to another program.
     let mut other = Command::new("sleep").arg("60").spawn().unwrap();
     std::fs::write(folder.file(".queue/pid"), other.id().to_string()).unwrap();
     assert!(make("queue-start").contains("listens"));

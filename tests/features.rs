@@ -16,7 +16,7 @@ enum Needs {
 
 use Needs::{Fields, Settings, Tags};
 
-/// A part of the project: its files, the required words, and the words that are not required.
+/// A part of the project: its files, the required words, and the exceptions.
 struct Part {
     name: &'static str,
     paths: &'static [&'static str],
@@ -26,8 +26,8 @@ struct Part {
 
 #[rustfmt::skip]
 const PARTS: &[Part] = &[
-    // Exceptions for the simulated worlds: a search for `limit` would also find a command name, `err` occurs only in
-    // exports, and the model has no calendar schedules.
+    // In the simulated worlds, a search for `limit` would also find a command name, `err` occurs only in exports, and
+    // the model has no calendar schedules.
     Part { name: "conversations", paths: &["tests/conversations"], needs: &[Tags, Settings], lacks: &[] },
     Part { name: "simulated worlds", paths: &["tests/sim"], needs: &[Tags, Settings], lacks: &["err", "limit", "cron"] },
     Part { name: "model", paths: &["src/engine/tests"], needs: &[Fields], lacks: &[] },
@@ -73,7 +73,7 @@ fn text_of(path: &Path) -> String {
     paths.iter().map(|path| text_of(path)).collect()
 }
 
-/// Returns `true` if the text contains `word:` followed by a value.
+/// `true` if the text contains `word:` followed by a value.
 fn has_word(text: &str, word: &str) -> bool {
     let word = format!("{word}:");
     let is_start = |before: Option<char>| before.is_none_or(|before| !before.is_ascii_alphanumeric() && before != '-');

@@ -27,7 +27,7 @@ mod reference;
 use std::fs;
 use std::path::Path;
 
-/// Minimum number of files in a corpus. Detects a missing directory.
+/// With fewer files, a directory is probably missing.
 const LEAST: usize = 3;
 
 #[test]

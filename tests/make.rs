@@ -153,7 +153,7 @@ fn run_advises_the_right_address() {
     }
 }
 
-/// `make test` starts each test program by name. It must exclude the same programs as `cargo test`.
+/// `make test` starts each test program by name, and must exclude the same programs as `cargo test`.
 #[test]
 fn make_test_runs_what_cargo_test_runs() {
     let manifest = fs::read_to_string("Cargo.toml").expect("a manifest");

@@ -34,7 +34,7 @@ fn complain(problems: Vec<String>) {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
-/// Returns the required heading of an option in the man page, for example `Fl p Ar PORT , Fl -port Ar PORT`.
+/// Returns the required heading of an option, for example `Fl p Ar PORT , Fl -port Ar PORT`.
 fn heading<A>(opt: &Flag<A>) -> String {
     let value = opt.value.map_or(String::new(), |value| format!(" Ar {value}"));
     if let Some(value) = opt.value.filter(|_| opt.optional) {
@@ -44,7 +44,7 @@ fn heading<A>(opt: &Flag<A>) -> String {
     format!("{short}Fl -{}{value}", opt.long)
 }
 
-/// Returns the heading and the plain text of each option in the man page.
+/// Returns the heading and the plain text of each option.
 fn documented(page: &str) -> Vec<(String, String)> {
     let section = page.split(".Sh OPTIONS").nth(1).and_then(|rest| rest.split("\n.Sh ").next()).expect("OPTIONS");
     let items = section.split("\n.It ").skip(1).map(|item| item.split_once('\n').expect("a text behind a heading"));
@@ -174,7 +174,7 @@ fn the_help_matches_the_table() {
     assert_eq!(help, format!("{}\n{}", usage(), beanpole::internals::ctl::usage()));
     assert_eq!(help.lines().find(|line| line.len() > 100), None, "it fits 100 columns");
     let options = usage();
-    // `--help` prints the help of a long option on a separate line. Joins this line to the option.
+    // `--help` prints the help of a long option on a separate line.
     let options = options.replace(&format!("\n{:33}", ""), " ");
     let lines: Vec<&str> = options.lines().filter(|line| line.trim_start().starts_with('-')).collect();
     assert_eq!(lines.len(), OPTIONS.len());
@@ -265,7 +265,6 @@ fn the_documents_mention_files_that_exist() {
     complain(problems);
 }
 
-/// Returns the targets that `make help` lists.
 fn make_words() -> BTreeSet<String> {
     let makefile = read("Makefile") + &read("pkg/packages.mk") + &read("pkg/tests.mk");
     let rules = makefile.lines().filter(|line| line.contains(" ## ")).filter_map(|line| line.split_once(':'));
@@ -334,7 +333,7 @@ fn the_services_have_the_same_settings() {
     }
 }
 
-/// If a quotation contained another quotation on the same line, the page would render incorrectly.
+/// A quotation with another quotation on the same line would not render correctly.
 #[test]
 fn no_quotation_contains_another() {
     let mut problems = Vec::new();
@@ -387,7 +386,6 @@ fn shown_segment() -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] * 16 + pair[1]).collect()
 }
 
-/// A directory that is removed when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -420,7 +418,7 @@ fn the_documented_segment_is_readable() {
     assert_eq!(client.figure("stats", "binlog-state").expect("statistics"), "ok");
     assert_eq!(client.figure("stats", "binlog-records-skipped").expect("statistics"), "0");
     let next = client.put(b"next", 0, 0, 60).expect("a job");
-    // The log was not closed cleanly, and the reserved IDs may have been assigned. The server therefore skips them.
+    // Without a clean stop, the reserved IDs may have been assigned, so the server skips them.
     assert_eq!(next, (1 << 20) + 1);
     assert!(read("man/beanpole-binlog.5").contains("IDs up to 1048576 may be assigned"));
     let begun = fs::read(folder.0.join("segment.0000000002")).expect("a second segment");
@@ -465,7 +463,7 @@ fn the_pages_describe_the_binlog() {
     }
 }
 
-/// Returns the conversations in `text` as lines with a flag that is `true` for input typed by the reader.
+/// Returns the conversations as lines, with `true` for input typed by the reader.
 fn conversations(text: &str) -> Vec<Vec<(bool, String)>> {
     let is_command = |line: &str| COMMANDS.iter().any(|row| line.starts_with(row.word));
     let has_body = |line: &str| line.starts_with("put ") || line.starts_with("fail ");

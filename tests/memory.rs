@@ -14,7 +14,6 @@ use beanpole::internals::protocol::Wire;
 use daemon::{wait_until, Daemon, Folder, Signal, PATIENCE};
 use growth::Growth;
 
-/// Input that many clients send at once.
 struct Input {
     name: &'static str,
     bytes: Vec<u8>,
@@ -23,12 +22,12 @@ struct Input {
     is_kept: bool,
 }
 
-/// Returns an incomplete input. The server keeps the bytes until the rest arrives.
+/// The input is incomplete, so the server keeps the bytes until the rest arrives.
 fn half(name: &'static str, connections: usize, bytes: impl Into<Vec<u8>>) -> Input {
     Input { name, bytes: bytes.into(), connections, is_kept: true }
 }
 
-/// Returns a complete input. The server replies or refuses the input.
+/// The input is complete, so the server replies or refuses.
 fn whole(name: &'static str, connections: usize, bytes: impl Into<Vec<u8>>) -> Input {
     Input { name, bytes: bytes.into(), connections, is_kept: false }
 }
@@ -92,7 +91,6 @@ fn inputs(wire: Wire) -> Vec<Input> {
     }
 }
 
-/// Starts a server with all protocols and two threads.
 fn start() -> Daemon {
     let places = ["--gearman=127.0.0.1:0", "--workq=127.0.0.1:0", "--http=127.0.0.1:0", "--http-admin"];
     Daemon::start(&[&["-t", "2", "--max-memory", "256M", "--max-job-size", "1M"], &places[..]].concat())
@@ -113,7 +111,7 @@ fn connect(daemon: &Daemon, wire: Wire) -> TcpStream {
     stream
 }
 
-/// Returns `true` if the peer's kernel has acknowledged all sent bytes.
+/// `true` if the peer's kernel has acknowledged all sent bytes.
 fn has_read(stream: &TcpStream) -> bool {
     let mut unsent = 0;
     // SAFETY: the descriptor is open, and the kernel writes one integer to `unsent`.
@@ -164,7 +162,7 @@ fn reloading_the_access_file_leaks_no_memory() {
     std::fs::write(&path, &right).expect("a file");
     let daemon = Daemon::start(&["-t", "2", "--access", path.to_str().expect("a name")]);
     let growth = Growth::begin(&daemon);
-    // A file that was truncated and then filled with many invalid lines.
+    // Like a file that was truncated and then filled with many invalid lines.
     let wrong = right.clone() + &"half a line\n".repeat(100_000);
     for round in 1..=10 {
         for (text, answer) in [(&wrong, "keeping the previous"), (&right, "configuration files reloaded")] {

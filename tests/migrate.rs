@@ -28,7 +28,7 @@ struct Run(Child);
 
 impl Run {
     fn new(block: &str, variables: &[(&str, String)]) -> Run {
-        // Lets the commands find the program by its name.
+        // The commands find the program by its name.
         let path = format!("{}:{}", Path::new(PROGRAM).parent().unwrap().display(), std::env::var("PATH").unwrap());
         let mut command = Command::new("sh");
         let block = block.trim().trim_end_matches('&');
@@ -77,7 +77,7 @@ fn migrating_in_place_and_back_keeps_every_job() {
     let variables = |pid: u32| [("DIR", dir.clone()), ("PORT", address.port().to_string()), ("OLD", pid.to_string())];
     let block = &commands("FROM BEANSTALKD, IN PLACE")[0];
     let ours = Run::new(block, &variables(old.pid()));
-    // Reaps the old process, because the commands wait until the process no longer exists.
+    // The commands wait until the old process no longer exists.
     wait_until("the old one has ended", || !old.runs());
     let mut moved = client(address);
     assert_eq!(moved.peek(id).unwrap().body, b"hello");

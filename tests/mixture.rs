@@ -12,12 +12,11 @@ use std::time::Duration;
 use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Client, Config, Server};
 
-/// The default number of runs. The variable `BEANPOLE_WILD` sets another number.
+/// The default number of runs, which `BEANPOLE_WILD` overrides.
 const RUNS: u64 = 60;
 
 const STEPS: u64 = 300;
 
-/// Maximum number of commands in one batch.
 const BREATH: u64 = 12;
 
 /// The protocols of the clients, used in rotation.

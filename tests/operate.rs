@@ -7,8 +7,7 @@ use std::process::Command;
 
 use daemon::{Daemon, Folder, PROGRAM};
 
-/// A shell function that replaces systemctl(1): `stop` stops the server with the process ID `$PID`. The test itself
-/// starts the server again.
+/// Replaces systemctl(1): `stop` stops the server with the process ID `$PID`, which the test itself starts again.
 const SYSTEMCTL: &str = r#"systemctl() {
     if [ "$1" = stop ]; then
         kill -TERM "$PID"
@@ -54,7 +53,7 @@ fn the_documented_backup_can_be_restored() {
     let daemon = serve(&folder);
     let mut client = daemon.client();
     let kept: Vec<u64> = (0..3).map(|_| client.put(b"kept", 0, 0, 60).expect("a job")).collect();
-    // Creates older backups. The commands must delete all but the newest.
+    // Of these older backups, the commands must delete all but the newest.
     let copies = copies.join("beanpole");
     for day in 1..=20 {
         std::fs::create_dir_all(copies.join(format!("2001-01-{day:02}T000000"))).expect("a folder");

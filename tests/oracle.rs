@@ -19,13 +19,12 @@ use nix::sys::signal::{kill, Signal};
 use nix::unistd::Pid;
 use script::{load, run, Connection, Conversation, Sockets, Wire};
 
-/// Number of conversations played in parallel. Most conversations wait most of the time.
+/// Conversations to play in parallel. Most of them wait most of the time.
 const THREADS: usize = 16;
 
-/// Host name in the handles of gearmand's jobs.
+/// The host name in the handles of gearmand's jobs.
 const HOST: &str = "h";
 
-/// A daemon for one conversation, killed when dropped.
 struct Daemon {
     child: Child,
     door: Door,
@@ -70,7 +69,7 @@ impl Daemon {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // The reply may come from another process on the same port. Checks that the daemon still runs.
+        // The reply may come from another process on the same port, so the daemon must still run.
         let ended = daemon.child.try_wait().expect("our own child").is_some();
         (!ended).then_some(daemon)
     }
@@ -94,10 +93,9 @@ fn beanstalkd(program: &str, folder: &Path, number: usize, max_job_size: Option<
     (command, Door::Socket(socket))
 }
 
-/// Returns a command that starts gearmand with the conversation's settings. By default, each job wakes one worker, as
-/// in beanpole.
+/// Runs gearmand with the conversation's settings. By default, each job wakes one worker, as in beanpole.
 fn gearmand(program: &str, folder: &Path, number: usize, conversation: &Conversation) -> (Command, Door) {
-    // Each daemon gets its own address, because parallel daemons could otherwise choose the same port.
+    // Parallel daemons with the same address could choose the same port.
     let host = Ipv4Addr::new(127, 77, (number / 250) as u8, (number % 250) as u8 + 1);
     let free = TcpListener::bind((host, 0)).and_then(|listener| listener.local_addr()).expect("a free port");
     let mut command = Command::new(program);
@@ -120,7 +118,7 @@ fn gearmand(program: &str, folder: &Path, number: usize, conversation: &Conversa
             _ => {}
         }
     }
-    // Serves functions in round-robin order, like beanpole and gearmand 2.0.
+    // Round-robin order of functions, as in beanpole and gearmand 2.0.
     command.args(["-R", "-w", wakeup]);
     (command, Door::Port(free))
 }
@@ -163,8 +161,8 @@ fn converse_in(
     run(conversation, &mut world)
 }
 
-/// Compares a result with the list of expected differences. Returns an error for an unlisted failure, and for a listed
-/// conversation that passed.
+/// Returns an error for a failure that is not an expected difference, and for an expected difference that does not
+/// occur.
 fn judge(conversation: &Conversation, result: Result<(), String>, reason: Option<&String>) -> Result<(), String> {
     let Conversation { title, place, .. } = conversation;
     match (result, reason) {

@@ -68,7 +68,7 @@ struct Plan {
     only: Option<String>,
     /// Checks that are disabled by default, but whose failures count in this run.
     also: Vec<Check>,
-    /// A recorded trace to repeat, and a cut in the trace.
+    /// A recorded trace and a cut in it, to be repeated.
     again: Option<(PathBuf, Cut)>,
 }
 
@@ -98,7 +98,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> Option<Plan> {
     plan.program.is_file().then_some(plan)
 }
 
-/// The working directory, removed on drop. Prefers a file system in memory, because `disk.rs` simulates the losses.
+/// The working directory, removed on drop. A file system in memory suffices, because `disk.rs` simulates the losses.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -117,7 +117,6 @@ impl Drop for Scratch {
     }
 }
 
-/// Compiles the shim into a shared library.
 fn shim(folder: &Path) -> io::Result<PathBuf> {
     let (source, target) =
         (Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/powercut/shim.rs"), folder.join("shim.so"));
@@ -132,7 +131,7 @@ fn shim(folder: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Returns the cuts of one generation. The next generation continues after the last cut.
+/// Returns the cuts of one generation. The next generation continues after the last of them.
 fn choose(events: &[trace::Event], random: &mut Random, kind: Kind) -> Vec<Cut> {
     let count = if kind == Kind::Handles { CUTS / 3 } else { CUTS };
     let mut cuts: Vec<Cut> = Vec::new();
@@ -148,7 +147,7 @@ fn choose(events: &[trace::Event], random: &mut Random, kind: Kind) -> Vec<Cut> 
     cuts
 }
 
-/// Runs all generations of one history with all cuts. Returns the number of restarts.
+/// Runs all generations of one history with all cuts, and returns the number of restarts.
 fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report>) -> io::Result<u64> {
     let mut history = History::new(seed, &plan.program, shim, folder.to_owned());
     if plan.only.as_ref().is_some_and(|only| only != history.plan.kind.name()) {
@@ -165,7 +164,7 @@ fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report
         let recorded = history.record(last);
         let told = !history.problems.is_empty();
         report().live(&mut history, generation);
-        // A client that got no reply has already recorded a problem. Ignores the resulting error.
+        // A client that got no reply has already recorded a problem, so this error is redundant.
         let recorded = if told && recorded.is_err() { None } else { recorded? };
         let Some(path) = recorded else { break };
         let events = trace::read(&path)?;
@@ -209,7 +208,6 @@ fn run_all(plan: &Plan, shim: &Path, scratch: &Path) -> Report {
     report.into_inner().expect("nobody panics with it")
 }
 
-/// Repeats the restart after one cut of a recorded trace.
 fn again(plan: &Plan, path: &Path, cut: Cut, folder: &Path) -> io::Result<bool> {
     let events = trace::read(path)?;
     let problems = Starter { program: &plan.program, folder: folder.join("restarted") }.restart(&events, cut)?;

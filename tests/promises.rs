@@ -49,7 +49,7 @@ fn table() -> Vec<Promise> {
     .collect()
 }
 
-/// Calls `look` with the path and the text of each Rust file in `folder` and its subdirectories.
+/// Passes the path and the text of each Rust file in `folder` and its subdirectories to `look`.
 fn each_source(folder: &Path, look: &mut impl FnMut(&str, &str)) {
     for entry in fs::read_dir(folder).expect("a folder of the repository") {
         let path = entry.expect("an entry").path();
@@ -70,7 +70,6 @@ fn cited(line: &str) -> Option<Vec<String>> {
     (form == if numbers.len() == 1 { "promise" } else { "promises" } && numbers.iter().all(number)).then_some(numbers)
 }
 
-/// Returns the name of the function that is declared in `line`.
 fn function(line: &str) -> Option<&str> {
     line.trim().strip_prefix("fn ")?.split('(').next()
 }

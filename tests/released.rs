@@ -19,8 +19,8 @@ use nix::time::{clock_gettime, ClockId};
 
 const RELEASED: &str = "tests/released";
 
-/// The queue time when the binlogs are written and read: 2033-05-18T03:33:20Z, in milliseconds since 1970. Because both
-/// times are equal, no deadline in the binlogs passes between writing and reading.
+/// The queue time when the binlogs are written and read: 2033-05-18T03:33:20Z, in milliseconds since 1970. No deadline
+/// passes in between.
 const MOMENT: i64 = 2_000_000_000_000;
 
 /// Segment size of the binlogs in bytes, small enough for several segments.
@@ -37,7 +37,6 @@ fn text(path: PathBuf) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Starts a server on the directory at the time [`MOMENT`].
 fn serve(folder: &Path) -> Server {
     let started = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("a clock");
     let role = RoleBoard::default();

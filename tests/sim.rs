@@ -57,12 +57,10 @@ use action::Action;
 use play::{explain, play_seed, Played};
 use predicted::{only_different, Predicted};
 
-/// The number of seeds in a normal run.
 const SEEDS: u64 = 60;
 const STEPS: usize = 300;
 
-/// One of this many new seeds is played for `LONG` steps, because some defects appear only in a queue with a long
-/// history.
+/// One of this many new seeds is played for `LONG` steps, because some defects need a queue with a long history.
 const LONG_ONE_IN: u64 = 400;
 const LONG: usize = 100_000;
 

@@ -68,7 +68,7 @@ fn address(server: &Daemon, begin: &str, end: &str) -> SocketAddr {
     server.names().iter().find_map(fits).unwrap_or_else(|| panic!("{begin}...{end} in {:?}", server.names()))
 }
 
-/// Creates a certificate for `localhost` in the directory. Returns the server's options for the certificate.
+/// Creates a certificate for `localhost`, and returns the server's options for it.
 #[cfg(feature = "tls")]
 fn certificate(folder: &Folder) -> [String; 6] {
     let path = |name: &str| folder.file(name).to_str().expect("a plain path").to_owned();

@@ -163,7 +163,7 @@ fn sources(folder: &str) -> Vec<Source> {
     found
 }
 
-/// Returns the module of a file: the file or directory directly below `src` or below a directory in [`GROUPS`].
+/// Returns the file or directory directly below `src` or below a directory in [`GROUPS`].
 fn room(path: &Path) -> String {
     let below = path.strip_prefix("src").expect("a source of the crate").to_string_lossy().replace(".rs", "");
     room_of(&below.split('/').collect::<Vec<_>>())
@@ -228,8 +228,7 @@ fn public_types_have_unique_names() {
                 && words.next().is_some_and(|word| ["struct", "enum", "trait", "type"].contains(&word));
             let Some(name) = words.next().filter(|_| is_type) else { continue };
             let owner = owners.entry(name.to_owned()).or_insert_with(|| source.path.clone());
-            // Different protocols can use the same type names. For example, each protocol has a `Decoder` and a
-            // `Request`.
+            // Protocols can use the same type names: each has a `Decoder` and a `Request`, for example.
             if room(owner) != room(&source.path) {
                 problems.push(format!("{}:{number}: {name} is also in {}", source.path.display(), owner.display()));
             }
@@ -244,7 +243,7 @@ fn pure_modules_use_nothing_impure() {
     let mut problems = Vec::new();
     for source in pure {
         for (number, line) in statements(&source.code) {
-            // Ignores `log` as a part of a path, because the engine has a directory with the same name as a crate.
+            // The engine has a directory `log`, which has the same name as a crate.
             let line = line.replace("::log::", "::");
             if let Some(word) = IMPURE.iter().find(|word| line.contains(*word)) {
                 problems.push(format!("{}:{number}: {word} in a pure room", source.path.display()));
@@ -362,7 +361,7 @@ fn architecture_shows_the_permitted_imports() {
     complain(problems);
 }
 
-/// Returns the path of a source file's module below `src`. The main file of a directory has the path of the directory.
+/// Returns the path of a file's module below `src`. The main file of a directory has the path of the directory.
 fn module(path: &Path) -> String {
     let below = path.strip_prefix("src").expect("a source of the crate").with_extension("");
     let name = if below.ends_with("mod") { below.parent().expect("a folder").to_owned() } else { below };
@@ -502,7 +501,7 @@ fn files_of_the_engine_name_the_owners_they_touch() {
         let touched: Vec<&str> = OWNERS.into_iter().filter(touches).collect();
         let named = source.text.lines().find_map(|line| line.strip_prefix("//! Touches: ")?.strip_suffix('.'));
         let named: Vec<&str> = named.into_iter().flat_map(|names| names.split(", ")).collect();
-        // Excludes files in `engine/data`, which define the fields, and `engine/mod.rs`, which uses all of them.
+        // Files in `engine/data` define the fields, and `engine/mod.rs` uses all of them.
         let name = module(&source.path);
         if name != "engine" && !name.starts_with("engine/data") && touched != named {
             problems.push(format!("{}: touches {touched:?} and names {named:?}", source.path.display()));
@@ -556,7 +555,7 @@ fn every_function_fits_a_screen() {
         for (start, line) in lines.iter().enumerate() {
             let indent = line.len() - line.trim_start().len();
             let words = line.trim_start().split('(').next().unwrap_or_default();
-            // Skips declarations without a body.
+            // Declarations have no body.
             if !words.split(' ').any(|word| word == "fn") || words.starts_with("//") || line.ends_with(';') {
                 continue;
             }

@@ -34,7 +34,6 @@ mod tls {
         assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// The properties of a certificate to create.
     #[derive(Clone, Copy)]
     struct CertificateSpec<'a> {
         /// The base name of the files `NAME.pem` and `NAME.key`.
@@ -45,7 +44,6 @@ mod tls {
         /// The subject alternative name, for example `DNS:localhost`. Empty for an authority.
         alternative: &'a str,
         rsa: bool,
-        /// `true` if the certificate has expired.
         expired: bool,
     }
 
@@ -90,7 +88,7 @@ mod tls {
         openssl(folder, &sign);
     }
 
-    /// Creates a directory with an authority and a server certificate signed by the authority.
+    /// Creates a directory with an authority and a server certificate that it has signed.
     fn folder() -> Folder {
         let folder = Folder::new();
         make(&folder, CertificateSpec { name: "ca", by: "ca", subject: "/CN=authority", alternative: "", ..EC });
@@ -102,14 +100,12 @@ mod tls {
         folder.file(name).to_str().expect("a name").to_owned()
     }
 
-    /// Starts a server with TLS and the options `more`.
     fn start(folder: &Folder, more: &[&str]) -> Daemon {
         let (certificate, key) = (path(folder, "server.pem"), path(folder, "server.key"));
         let own = ["-l", "tls:127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key];
         Daemon::start(&[&own, more].concat())
     }
 
-    /// Returns the address of the first listener for `protocol`.
     fn address(daemon: &Daemon, protocol: &str) -> String {
         let names = daemon.names();
         let fits = |name: &&String| {
@@ -119,7 +115,7 @@ mod tls {
         name.trim_start_matches("tls:").split(' ').next().expect("an address").to_owned()
     }
 
-    /// Returns the rustls configuration of a client, with the client certificate called `own`, if any.
+    /// Returns the configuration of a client, with the client certificate called `own`, if any.
     fn config(folder: &Folder, own: Option<&str>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(folder.file("ca.pem")).expect("it")).expect("an authority");
@@ -147,7 +143,7 @@ mod tls {
         StreamOwned::new(ClientConnection::new(config(folder, own), name).expect("a session"), stream)
     }
 
-    /// Sends a command. Returns the first line of the reply without the line ending, or the error.
+    /// Returns the first line of the reply without the line ending, or the error.
     fn ask(link: &mut (impl Read + Write), line: &str) -> Result<String, std::io::Error> {
         link.write_all(format!("{line}\r\n").as_bytes())?;
         read_line(link)
@@ -165,7 +161,7 @@ mod tls {
         Ok(String::from_utf8_lossy(&answer).trim_end().to_owned())
     }
 
-    /// Runs `openssl s_client` and returns its output. A line `Q` in `input` ends the program.
+    /// Returns the output of `openssl s_client`. A line `Q` in `input` ends the program.
     fn s_client(folder: &Folder, address: &str, arguments: &[&str], input: &str) -> String {
         let mut command = Command::new("openssl");
         command.args(["s_client", "-connect", address, "-servername", "localhost"]).args(arguments);
@@ -179,8 +175,8 @@ mod tls {
         [output.stdout, output.stderr].iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
     }
 
-    /// Runs `openssl s_client` and returns its output. Each step is an input line, and the output to wait for before
-    /// the next step. The input lines `R` and `K` are commands to openssl.
+    /// Returns the output of `openssl s_client`. A step is an input line, and the output to wait for before the next
+    /// step. The input lines `R` and `K` are commands to openssl.
     fn s_client_steps(folder: &Folder, address: &str, version: &str, steps: &[(&str, &str)]) -> String {
         let mut command = Command::new("sh");
         command.args(["-c", r#"exec openssl s_client -connect "$0" "$1" 2>&1"#, address, version]);
@@ -194,7 +190,7 @@ mod tls {
                 said.push(char::from(byte[0]));
             }
         };
-        // Waits for the end of the handshake, because `s_client` reads its input only then.
+        // `s_client` only reads its input after the handshake.
         hear(if version == "-tls1_2" { "Extended master secret" } else { "Verification" });
         for (line, answer) in steps {
             let _ = pipe.write_all(line.as_bytes());

@@ -18,7 +18,6 @@ const BATCH: usize = 64;
 /// Time limit of each load. Long, because the peer can be slow.
 const ALL: Duration = Duration::from_secs(600);
 
-/// Submits jobs in batches.
 #[derive(Debug, Default)]
 struct Submits {
     ledger: Ledger,
@@ -51,8 +50,7 @@ impl Load for Submits {
     }
 }
 
-/// Grabs a batch of jobs, then completes the batch and grabs the next one in a single write. The jobs must arrive in
-/// order.
+/// Grabs a batch of jobs, then completes the batch and grabs the next one in one write. The jobs must arrive in order.
 #[derive(Debug)]
 struct Drain {
     ledger: Ledger,
@@ -91,7 +89,7 @@ impl Load for Drain {
     }
 }
 
-/// Waits until the resident memory is constant, for at most two seconds. Returns the memory in bytes.
+/// Waits for at most two seconds until the resident memory is constant. Returns the memory in bytes.
 fn settled(server: &Server) -> f64 {
     let start = Instant::now();
     let mut last = server.rss();
@@ -105,7 +103,6 @@ fn settled(server: &Server) -> f64 {
     }
 }
 
-/// A load that can be limited to a part of its jobs.
 trait Stretch: Load {
     fn limit(&mut self) -> &mut usize;
 }
@@ -122,8 +119,8 @@ impl Stretch for Drain {
     }
 }
 
-/// Runs the load until the last job of `range` is done. For the jobs in the range, returns the rate per second and the
-/// processor time of a job in microseconds.
+/// Runs the load until the last job of `range` is done. Returns the rate per second and the processor time per job in
+/// microseconds, for the jobs in the range.
 fn stretch(
     server: &Server,
     driver: &mut Driver,
@@ -148,8 +145,7 @@ fn stretch(
     Ok([work.rate, work.cpu])
 }
 
-/// Returns the ranges of jobs that are measured: with a short queue, at a third of the full length, and at the full
-/// length.
+/// Returns the measured ranges of jobs: at the start, at a third of the full length, and at the full length.
 fn stretches(count: usize) -> [Range<usize>; 3] {
     let part = count / 30;
     [0..part, count / 3 - part..count / 3, count - part..count]
@@ -177,7 +173,6 @@ fn drain(server: &Server, ledger: Ledger) -> Result<[[f64; 2]; 3], String> {
     Ok(told)
 }
 
-/// Submits and drains jobs with or without unique IDs.
 pub fn deep(bench: Bench, jobs: usize, unique: bool) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let (little, _) = submit(&server, 30 * BATCH, unique)?;

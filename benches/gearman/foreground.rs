@@ -14,12 +14,11 @@ use super::wire::{unexpected, Out, Reply};
 
 const MAX_JOBS: usize = 3_000_000;
 
-/// Clients and workers on separate connections. The clients use the lowest connection numbers.
+/// The clients use the lowest connection numbers.
 #[derive(Debug)]
 pub struct Foreground {
     ledger: Ledger,
-    /// For each client: the number of the current job, `true` if the job's handle is known, and the time of the
-    /// submission.
+    /// The current job of each client, `true` if its handle is known, and the time of the submission.
     clients: Vec<(usize, bool, Instant)>,
     stopping: bool,
     done: u64,
@@ -86,7 +85,6 @@ impl Timed for Foreground {
     }
 }
 
-/// Measures foreground jobs with the given numbers of clients and workers.
 pub fn relay(bench: Bench, clients: usize, workers: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     run(bench, &server, clients, workers).map(Outcome::of)

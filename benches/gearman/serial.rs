@@ -13,7 +13,6 @@ use super::stats::Histogram;
 use super::verify::{data, number, result, Ledger};
 use super::wire::{next, unexpected, Out, Reply};
 
-/// A connection of the client or of the worker.
 struct Line {
     stream: TcpStream,
     input: Vec<u8>,
@@ -34,7 +33,6 @@ impl Line {
         sent.map_err(|error| error.to_string())
     }
 
-    /// Reads the next reply and passes it to `judge`.
     fn expect<T>(&mut self, judge: impl FnOnce(Reply, &mut Out) -> Result<T, String>) -> Result<T, String> {
         loop {
             let mut rest = self.input.as_slice();
@@ -89,7 +87,6 @@ fn cycle(client: &mut Line, worker: &mut Line, ledger: &mut Ledger) -> Result<()
     worker.send()
 }
 
-/// Repeats the cycle of client and worker for the duration of the measurement.
 pub fn serial(bench: Bench) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let connect = || Line::connect(server.address).map_err(|error| error.to_string());

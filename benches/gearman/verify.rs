@@ -15,7 +15,7 @@ pub fn data(number: usize) -> [u8; LENGTH] {
     data
 }
 
-/// Returns the number of the job with these bytes as data, or an error if the bytes were changed.
+/// Returns the number in the data of a job, or an error if the data was changed.
 pub fn number(bytes: &[u8]) -> Result<usize, String> {
     let number = bytes.first_chunk::<NUMBER>().map_or(0, |number| u64::from_le_bytes(*number) as usize);
     match bytes == data(number) {
@@ -24,12 +24,11 @@ pub fn number(bytes: &[u8]) -> Result<usize, String> {
     }
 }
 
-/// Returns the result that a worker computes from the data.
 pub fn result(data: &[u8]) -> Vec<u8> {
     data.iter().rev().copied().collect()
 }
 
-/// Returns the unique ID of a job, in the format and length of libgearman's IDs.
+/// Returns a unique ID in the format and length of libgearman's IDs.
 pub fn unique(number: usize) -> String {
     format!("{:08x}-4c1f-4b6e-9d21-{number:012x}", number.wrapping_mul(0x9e37_79b9) as u32)
 }
@@ -42,7 +41,7 @@ fn handle_number(handle: &[u8]) -> Option<u64> {
 /// The jobs of one server, indexed by job number.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// For each job: the number in its handle, or 0 if the handle is unknown; and `true` if the job was assigned.
+    /// The number in each job's handle, or 0 if it is unknown, and `true` if the job was assigned.
     jobs: Vec<(u64, bool)>,
     taken: usize,
 }

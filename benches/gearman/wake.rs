@@ -83,7 +83,6 @@ impl Timed for Wake {
     }
 }
 
-/// Measures wake-ups with the given number of workers.
 pub fn wake(bench: Bench, workers: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, 1 + workers)?;

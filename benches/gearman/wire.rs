@@ -9,7 +9,6 @@ pub const QUESTION: &[u8] = b"\0REQ\0\0\0\x10\0\0\0\0";
 /// The size of the reply to [`QUESTION`] in bytes.
 pub const ANSWER: usize = HEAD;
 
-/// The size of a packet's header in bytes.
 const HEAD: usize = 12;
 
 const CAN_DO: u32 = 1;
@@ -23,7 +22,6 @@ const JOB_ASSIGN: u32 = 11;
 const WORK_COMPLETE: u32 = 13;
 const SUBMIT_JOB_BG: u32 = 18;
 
-/// The name of the function used in all scenarios.
 const FUNCTION: &[u8] = b"work";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +30,7 @@ pub enum Reply<'a> {
     Created(&'a [u8]),
     /// The handle and the data of an assigned job.
     Assigned(&'a [u8], &'a [u8]),
-    /// The reply to a grab if the queue is empty.
+    /// The reply to a grab of an empty queue.
     NoJob,
     /// The packet that wakes a sleeping worker.
     Noop,
@@ -42,7 +40,7 @@ pub enum Reply<'a> {
     Other((u32, &'a [u8])),
 }
 
-/// The encoded requests for one connection, and the number of expected replies.
+/// The encoded requests of one connection, and the number of expected replies.
 #[derive(Debug, Default)]
 pub struct Out {
     pub bytes: Vec<u8>,
@@ -58,12 +56,12 @@ impl Out {
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
     }
 
-    /// Registers the function. The server sends no reply.
+    /// The server sends no reply.
     pub fn can_do(&mut self) {
         self.packet(CAN_DO, &[FUNCTION]);
     }
 
-    /// Submits a foreground job. The server sends two replies.
+    /// The server sends two replies.
     pub fn submit(&mut self, data: &[u8]) {
         self.packet(SUBMIT_JOB, &[FUNCTION, b"\0\0", data]);
         self.replies += 2;
@@ -79,19 +77,19 @@ impl Out {
         self.replies += 1;
     }
 
-    /// Reports a completed job. The server sends no reply.
+    /// The server sends no reply.
     pub fn complete(&mut self, handle: &[u8], result: &[u8]) {
         self.packet(WORK_COMPLETE, &[handle, b"\0", result]);
     }
 
-    /// Enters the sleep state. The server replies when a job is available.
+    /// The server replies when a job is available.
     pub fn sleep(&mut self) {
         self.packet(PRE_SLEEP, &[]);
         self.replies += 1;
     }
 }
 
-/// Removes the next complete reply from the beginning of `input`. Returns `None` if the reply is incomplete.
+/// Removes the next reply from `input`. Returns `None` if the reply is incomplete.
 pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     let bytes = *input;
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };

@@ -9,34 +9,29 @@ use super::catalogue::{BENCH, PEER, SCENARIOS};
 use super::measure::Scale;
 use super::scenario::{Kind, Scenario};
 
-/// The options of a run.
 #[derive(Debug)]
 pub struct Args {
-    /// `true` to reduce the durations and the number of scenarios.
+    /// `true` to shorten the runs and to run fewer scenarios.
     pub quick: bool,
     /// `true` to run the server and the client on one CPU.
     pub pin: bool,
-    /// The number of repetitions of each scenario.
     pub runs: usize,
     /// The path of the peer, if any.
     pub peer: Option<PathBuf>,
-    /// The path of the server under test.
     pub ours: PathBuf,
-    /// The names of the scenarios to run. Empty for the default scenarios.
+    /// The scenarios to run, or empty for the default scenarios.
     pub names: Vec<String>,
-    /// A file of earlier results. Their ratios are compared with the new ratios.
+    /// A file of earlier results, whose ratios are compared with the new ones.
     pub compare: Option<PathBuf>,
 }
 
-/// The action that the command line requests.
 #[derive(Debug)]
 pub enum Parsed {
     Run(Args),
-    /// Print a text, such as the help.
     Print(String),
 }
 
-/// Parses the arguments after the program's name. Returns a one-line error message for invalid arguments.
+/// Returns a one-line error message for invalid arguments.
 pub fn parse(arguments: &[String], ours: &str) -> Result<Parsed, String> {
     let mut options = getopts::Options::new();
     options.optflag("", "quick", "at most a minute: short runs of the most telling scenarios");
@@ -52,7 +47,7 @@ pub fn parse(arguments: &[String], ours: &str) -> Result<Parsed, String> {
     options.optflag("", "bench", "ignored; cargo says it");
     options.optflag("h", "help", "print this");
     let matches = options.parse(arguments).map_err(|fail| fail.to_string())?;
-    // `cargo test` starts a benchmark without arguments, which must not run the scenarios.
+    // `cargo test` runs benchmarks without arguments, which must not start any scenario.
     if matches.opt_present("help") || arguments.is_empty() {
         return Ok(Parsed::Print(options.usage(&format!("Usage: cargo bench --bench {BENCH} -- [OPTIONS]"))));
     }
@@ -90,7 +85,6 @@ fn list() -> String {
 }
 
 impl Args {
-    /// Returns the selected scenarios in the order of the catalogue.
     pub fn scenarios(&self) -> impl Iterator<Item = &'static Scenario> + '_ {
         SCENARIOS.iter().filter(|row| match self.names.as_slice() {
             [] => row.kind == Kind::Quick || !self.quick,
@@ -98,7 +92,6 @@ impl Args {
         })
     }
 
-    /// Returns the durations and sizes of the measurements.
     pub fn scale(&self) -> Scale {
         let millis = Duration::from_millis;
         match self.quick {

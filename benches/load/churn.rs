@@ -19,7 +19,6 @@ use super::wire::{next, Out, Reply};
 
 const CLIENTS: usize = 32;
 
-/// Number of connections per source address.
 const PER_ADDRESS: usize = 4096;
 
 const MAX_CONNECTIONS: usize = 60_000;
@@ -43,12 +42,11 @@ fn source() -> SocketAddr {
 }
 
 impl Churn<'_> {
-    /// Connects a new client and sends a put.
     fn open(&mut self, place: usize) -> std::io::Result<()> {
         let now = Instant::now();
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.bind(&source().into())?;
-        // A connection over the loopback interface is established immediately.
+        // Connecting over the loopback interface does not wait.
         socket.connect(&self.server.address.into())?;
         socket.set_nonblocking(true)?;
         let mut stream = mio::net::TcpStream::from_std(socket.into());
@@ -61,7 +59,6 @@ impl Churn<'_> {
         Ok(())
     }
 
-    /// Reads the reply of a client and disconnects the client.
     fn close(&mut self, place: usize) -> Result<(), String> {
         let Some((mut stream, number, since)) = self.clients[place].take() else { return Ok(()) };
         let mut buffer = [0; 64];
@@ -95,7 +92,6 @@ impl Churn<'_> {
     }
 }
 
-/// Measures connections, each with one job.
 pub fn churn(bench: Bench) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut churn = Churn {

@@ -15,14 +15,14 @@ use super::wire::{unexpected, Out, Reply};
 
 const MAX_COMMANDS: usize = 10_000_000;
 
-/// Each connection puts a job, reserves a job of any connection, and deletes it.
+/// Each connection puts a job, reserves a job of any connection, and deletes the reserved job.
 #[derive(Debug)]
 pub struct Cycle {
     pub ledger: Ledger,
     /// `true` to stop each connection after its next delete.
     pub stopping: bool,
     bodies: Bodies,
-    /// For each connection: the number of the job that the connection put last, and the time of the last request.
+    /// The last job that each connection put, and the time of its last request.
     lines: Vec<(usize, Instant)>,
     done: u64,
     times: Histogram,
@@ -99,13 +99,12 @@ fn run_on(
     Ok(work)
 }
 
-/// Measures the load on several connections, with bodies of `length` bytes.
+/// Measures bodies of `length` bytes.
 pub fn plain(bench: Bench, connections: usize, length: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(length))).map(Outcome::of)
 }
 
-/// Puts a job into each of `tubes` separate tubes.
 pub fn fill_tubes(server: &Server, tubes: usize) -> Result<(), String> {
     let mut driver = Driver::connect(server.address, 1)?;
     let bodies = Bodies::new(64);
@@ -133,7 +132,7 @@ pub fn beside_tubes(bench: Bench, connections: usize, tubes: usize) -> Result<Ou
     Ok(Outcome::of(work).and("CPU, relative to one tube", work.cpu / alone.cpu, goal(bench, 1.1)))
 }
 
-/// Measures the load in a tube with `jobs` other ready jobs, which have one priority or, with `mixed`, many priorities.
+/// Measures the load beside `jobs` ready jobs in the same tube, with one priority or, with `mixed`, many priorities.
 pub fn deep(bench: Bench, connections: usize, jobs: usize, mixed: bool) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let alone = run(bench, &server, connections, &mut Cycle::new(connections, Bodies::new(64)))?;
@@ -165,8 +164,7 @@ pub fn holding(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     run_on(bench, &server, &mut driver, &mut load).map(Outcome::of)
 }
 
-/// Returns the goal that the server under test is at most `at_most` times slower than in an empty queue. The peer has
-/// no goal.
+/// The server under test may be `at_most` times slower than with an empty queue. The peer has no goal.
 fn goal(bench: Bench, at_most: f64) -> Goal {
     if bench.ours {
         Goal::AtMost(at_most)

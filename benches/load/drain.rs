@@ -12,13 +12,13 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// Deletes a batch of jobs and reserves the next batch in a single write.
+/// Deletes a batch of jobs and reserves the next batch in one write.
 #[derive(Debug)]
 pub struct Drain {
     bodies: Bodies,
     ledger: Ledger,
     batch: usize,
-    /// IDs of reserved jobs. The next write deletes these jobs.
+    /// The reserved jobs, which the next write deletes.
     held: Vec<u64>,
     /// The number of outstanding replies to the last write.
     missing: usize,
@@ -28,7 +28,6 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// Creates a load that drains the jobs of `puts`.
     pub fn new(puts: Puts, batch: usize) -> Drain {
         Drain {
             bodies: Bodies::new(64),
@@ -88,7 +87,6 @@ impl Timed for Drain {
     }
 }
 
-/// Drains a queue that was filled by `puts`.
 pub fn empty(server: &Server, puts: Puts, batch: usize) -> Result<Work, String> {
     let mut driver = Driver::connect(server.address, 1)?;
     let mut load = Drain::new(puts, batch);
@@ -97,7 +95,6 @@ pub fn empty(server: &Server, puts: Puts, batch: usize) -> Result<Work, String> 
     measure_all(server, &mut driver, &mut load, commands)
 }
 
-/// Fills a queue with `jobs` jobs and measures the time to drain it.
 pub fn drain(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let filled = fill(&server, bench.scale.count(jobs), Bodies::new(64))?;

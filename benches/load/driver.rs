@@ -12,14 +12,12 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::wire::{self, Out, Reply};
 
-/// Time without any reply after which the server is considered to hang.
+/// The server is considered hung after this time without any reply.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Maximum number of bytes in one read.
 const BUFFER: usize = 256 * 1024;
 
-/// Number of connections opened before waiting until the server has accepted them. Must be less than the server's
-/// backlog.
+/// Number of connections to open before waiting for the server. Must be less than the server's backlog.
 const CONNECT_GROUP: usize = 100;
 
 /// Creates the requests of all connections and checks the replies.
@@ -35,7 +33,6 @@ pub trait Load {
         None
     }
 
-    /// Returns the number of completed operations.
     fn operations(&self) -> u64 {
         0
     }
@@ -44,9 +41,9 @@ pub trait Load {
 /// The condition that ends a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
-    /// A number of operations is complete or a time has passed.
+    /// Enough operations are complete, or the time has passed.
     Work(u64, Duration),
-    /// At most this many replies are outstanding. Workers that wait for a job account for them.
+    /// At most this many replies are outstanding, for example to workers that wait for a job.
     Quiet(usize),
 }
 
@@ -59,15 +56,12 @@ enum Stream {
 #[derive(Debug)]
 struct Connection {
     stream: Stream,
-    /// The bytes received of an incomplete reply.
+    /// The received part of an incomplete reply.
     rest: Vec<u8>,
-    /// Requests that the socket has not accepted.
     unsent: Vec<u8>,
-    /// The number of outstanding replies.
     expected: usize,
 }
 
-/// A set of connections to one server.
 #[derive(Debug)]
 pub struct Driver {
     poll: Poll,
@@ -121,7 +115,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Opens `count` more connections. The driver must already have at least two connections.
+    /// Opens `count` more connections. The driver must already have at least two.
     pub fn add(&mut self, count: usize) -> Result<(), String> {
         for number in 1..=count {
             let mut stream = std::net::TcpStream::connect(self.address).map_err(text)?;
@@ -143,12 +137,10 @@ impl Driver {
         self.connections.len()
     }
 
-    /// Returns `true` if at most `waiting` replies are outstanding.
     pub fn is_quiet(&self, waiting: usize) -> bool {
         self.expected <= waiting
     }
 
-    /// Calls [`Load::start`] for the connections in `which`.
     pub fn start(&mut self, load: &mut impl Load, which: std::ops::Range<usize>) -> Result<(), String> {
         for connection in which {
             load.start(connection, Instant::now(), &mut self.out);
@@ -157,14 +149,13 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends one request on each connection in `which` and waits for all replies. Returns an error if a reply is an
-    /// error.
+    /// Sends one request on each connection in `which`, and waits for all replies. Fails if a reply is an error.
     pub fn ask(&mut self, which: std::ops::Range<usize>, ask: impl FnMut(usize, &mut Out)) -> Result<(), String> {
         let waiting = self.expected;
         let mut polite = Polite { ask };
         for connection in which {
             self.start(&mut polite, connection..connection + 1)?;
-            // Sends only a few requests at a time, to avoid filling the server's socket buffers.
+            // A few requests at a time, so that the server's socket buffers do not fill up.
             if connection % CONNECT_GROUP == 0 {
                 self.run(&mut polite, Until::Quiet(waiting))?;
             }
@@ -197,7 +188,7 @@ impl Driver {
         }
     }
 
-    /// Waits once for replies, for at most `timeout`, and handles them. Returns the current time.
+    /// Handles replies that arrive within `timeout`. Returns the current time.
     pub fn turn(&mut self, load: &mut impl Load, timeout: Option<Duration>) -> Result<Instant, String> {
         if let [Connection { stream: Stream::Blocking(_), .. }] = self.connections[..] {
             self.receive(0, load)?;
@@ -221,7 +212,6 @@ impl Driver {
         Ok(Instant::now())
     }
 
-    /// Reads available replies, passes them to the load, and sends the next requests.
     fn receive(&mut self, number: usize, load: &mut impl Load) -> Result<(), String> {
         loop {
             let connection = &mut self.connections[number];
@@ -304,7 +294,7 @@ fn settle(stream: &mut std::net::TcpStream) -> io::Result<()> {
     stream.read_exact(&mut answer)
 }
 
-/// Sends a single request and accepts all replies except errors.
+/// Accepts all replies except errors.
 struct Polite<F> {
     ask: F,
 }

@@ -12,7 +12,7 @@ use mio::{Events, Interest, Poll, Token};
 /// The reply to every request, as long as a server's reply to a put.
 const REPLY: &[u8] = b"INSERTED 1000000\r\n";
 
-/// The request that checks whether the server is ready, and its reply.
+/// The request that tests whether the server is ready, and its reply.
 const GREETING: (&[u8], &[u8]) = (b"list-tube-used\r\n", b"USING default\r\n");
 
 const LISTENER: Token = Token(usize::MAX);

@@ -21,7 +21,7 @@ const BATCH: usize = 100;
 
 const MAX_JOBS: usize = 2_000_000;
 
-/// A tag with the unique key of a job. The characters `#` are replaced with the job's number.
+/// A tag with a unique key. The job's number replaces the characters `#`.
 const KEY: &str = " idp:k##########";
 const KEY_LENGTH: f64 = 11.0;
 
@@ -34,19 +34,16 @@ enum TakeMode {
     Pipelined,
     /// Deletes a hundred jobs and reserves the next hundred with two batch commands.
     Batched,
-    /// Reserves and deletes a hundred jobs by their IDs, with separate commands in one write.
+    /// Reserves and deletes a hundred jobs by ID, with separate commands in one write.
     InTurn,
 }
 
-/// A worker that drains a queue. Each drained job is one operation.
 #[derive(Debug)]
 struct Taking {
     mode: TakeMode,
     bodies: Bodies,
     ledger: Ledger,
-    /// IDs of the reserved jobs.
     held: Vec<u64>,
-    /// The number of outstanding replies.
     missing: usize,
     sent: Instant,
     done: u64,
@@ -149,7 +146,6 @@ impl Timed for Taking {
     }
 }
 
-/// Fills a queue and measures a worker that drains it.
 fn take(server: &Server, mode: TakeMode, jobs: usize, tags: &str) -> Result<Work, String> {
     let puts = fill(server, jobs, Bodies::tagged(64, tags))?;
     let mut driver = Driver::connect(server.address, 1)?;
@@ -158,7 +154,6 @@ fn take(server: &Server, mode: TakeMode, jobs: usize, tags: &str) -> Result<Work
     measure_all(server, &mut driver, &mut load, jobs)
 }
 
-/// Compares batch commands with single commands.
 pub fn batches(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let count = bench.scale.count(jobs);
@@ -181,7 +176,7 @@ pub fn batches(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     ))
 }
 
-/// Measures jobs with a concurrency key that permits only one reservation at a time.
+/// Measures jobs with a concurrency key that permits one reservation at a time.
 pub fn blocked(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let count = bench.scale.count(jobs);
@@ -191,7 +186,7 @@ pub fn blocked(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     Ok(outcome.and("CPU, relative to jobs without a limit", bound.cpu / free.cpu, Goal::None))
 }
 
-/// Measures the memory of a unique key, excluding its name, while the job exists and after the job has ended.
+/// Measures the memory of a unique key without its name, before and after the job ends.
 pub fn keys(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let count = bench.scale.count(jobs);
     let resident = |tags: &str| -> Result<(Server, f64), String> {
@@ -215,7 +210,6 @@ pub fn keys(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     ))
 }
 
-/// Measures puts that are synced to disk, with and without unique keys.
 pub fn durable(bench: Bench, connections: usize, batch: usize) -> Result<Outcome, String> {
     let puts = |tags: &str| -> Result<Work, String> {
         let folder = Folder::new();
@@ -235,8 +229,8 @@ pub fn durable(bench: Bench, connections: usize, batch: usize) -> Result<Outcome
     Ok(outcome.and("CPU, relative to plain puts", keyed.cpu / plain.cpu, Goal::None))
 }
 
-/// Runs `ask`, an administrative command on a tube with many jobs, while another client sends requests. Returns the
-/// command's result and the longest round trip of the other client in milliseconds.
+/// Runs `ask`, a command on a tube with many jobs, while another client sends requests. Returns the result and the
+/// other client's longest round trip in milliseconds.
 fn beside(server: &Server, ask: impl FnOnce(&mut Client) -> u64 + Send) -> Result<(u64, f64), String> {
     let mut driver = Driver::connect(server.address, 1)?;
     driver.ask(0..1, |_, out| ["use b", "watch b", "ignore default"].iter().for_each(|line| out.line(line)))?;
@@ -262,7 +256,6 @@ fn beside(server: &Server, ask: impl FnOnce(&mut Client) -> u64 + Send) -> Resul
     Ok((asked, load.times().longest() / 1000.0))
 }
 
-/// Lists all pages of a tube with many jobs, and then clears the tube.
 pub fn operators(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let count = bench.scale.count(jobs) as u64;
@@ -302,8 +295,8 @@ fn await_figure(client: &mut Client, tube: &str, key: &str, wanted: u64) -> u64 
     wanted
 }
 
-/// Measures a bystander while one event affects many jobs: the jobs that wait for a group are released, the jobs of a
-/// worker that disconnects become dead letters, and many schedules run each second.
+/// Measures a bystander while one event affects many jobs: jobs that wait for a group are released, the jobs of a
+/// disconnected worker become dead letters, and many schedules run each second.
 pub fn bulk(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let count = bench.scale.count(jobs);
     let failed = |error: beanpole::ClientError| error.to_string();

@@ -11,20 +11,16 @@ use super::driver::{Driver, Load, Until, PATIENCE};
 use super::process::{Program, Server, Usage};
 use super::stats::Histogram;
 
-/// The parameters of one run of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Bench<'a> {
-    /// The server to start.
     pub program: &'a Program,
     /// `true` for the server under test, which has additional goals.
     pub ours: bool,
     pub scale: Scale,
 }
 
-/// The durations and sizes of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// The duration of the measurement.
     pub time: Duration,
     /// The duration of the warm-up before the measurement.
     pub warm_up: Duration,
@@ -33,57 +29,48 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Divides a number by [`Scale::divide`].
     pub fn count(&self, whole: usize) -> usize {
         whole / self.divide
     }
 }
 
-/// The result of one span of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
     pub rate: f64,
-    /// Operations per second of processor time of the server and the client together. If the two share one CPU and wait
-    /// for nothing else, `busy_rate` is the rate on an otherwise idle CPU.
+    /// Operations per second of processor time of server and client together. If both share one CPU and wait for
+    /// nothing else, this is the rate on an otherwise idle CPU.
     pub busy_rate: f64,
-    /// Processor time of the server per operation, in microseconds.
+    /// The server's processor time per operation, in microseconds.
     pub cpu: f64,
-    /// The percentiles 50, 99 and 99.9 of the duration of a request, in microseconds.
+    /// The percentiles 50, 99 and 99.9 of request durations, in microseconds.
     pub times: [f64; 3],
-    /// The longest duration of a request, in microseconds.
+    /// The longest request duration, in microseconds.
     pub longest: f64,
-    /// Context switches of the server per operation.
+    /// The server's context switches per operation.
     pub switches: f64,
-    /// Resident memory of the server at the end, in bytes.
+    /// The server's resident memory at the end, in bytes.
     pub rss: f64,
     pub threads: f64,
 }
 
-/// The goal for a measured value.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Goal {
-    /// No goal. The value is only shown.
+    /// The value is only shown.
     None,
-    /// A maximum that does not depend on the peer.
     AtMost(f64),
-    /// A minimum that does not depend on the peer.
     AtLeast(f64),
-    /// A maximum ratio to the peer's value.
     RatioAtMost(f64),
-    /// A minimum ratio to the peer's value.
     RatioAtLeast(f64),
 }
 
 /// A measured value other than those in [`Work`].
 #[derive(Clone, Copy, Debug)]
 pub struct Value {
-    /// The name of the value with its unit.
     pub name: &'static str,
     pub amount: f64,
     pub goal: Goal,
 }
 
-/// The result of one run of a scenario.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     pub work: Option<Work>,
@@ -91,7 +78,6 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Creates a result without additional values.
     pub fn of(work: Work) -> Outcome {
         Outcome { work: Some(work), values: Vec::new() }
     }
@@ -102,17 +88,15 @@ impl Outcome {
     }
 }
 
-/// A load that records the durations of requests.
 pub trait Timed: Load {
     fn times(&mut self) -> &mut Histogram;
 }
 
-/// A span of work that is in progress.
 #[derive(Debug)]
 pub struct Span<'a> {
     server: &'a Server,
     usage: Usage,
-    /// Processor time of the client at the start, in nanoseconds.
+    /// The client's processor time at the start, in nanoseconds.
     own: u64,
     start: Instant,
 }
@@ -122,7 +106,7 @@ impl<'a> Span<'a> {
         Span { server, usage: server.usage(), own: own_cpu(), start: Instant::now() }
     }
 
-    /// Ends the span and returns its result. `operations` is the number of completed operations.
+    /// Ends the span after this number of completed operations.
     pub fn end(self, operations: u64, times: &Histogram) -> Work {
         let seconds = self.start.elapsed().as_secs_f64();
         let own = own_cpu() - self.own;
@@ -147,8 +131,7 @@ fn own_cpu() -> u64 {
     (usage.user_time() + usage.system_time()).num_microseconds() as u64 * 1000
 }
 
-/// Runs the load for the warm-up time, then measures until `count` operations are complete or the time of the scale has
-/// passed.
+/// Runs the load for the warm-up time, then measures until `count` operations are complete or the time is over.
 pub fn measure<L: Timed>(
     server: &Server,
     driver: &mut Driver,
@@ -165,7 +148,7 @@ pub fn measure<L: Timed>(
     Ok(span.end(done, load.times()))
 }
 
-/// Measures until `count` operations are complete, with a time limit that a normal run never reaches.
+/// Measures `count` operations, with a time limit that a normal run never reaches.
 pub fn measure_all<L: Timed>(server: &Server, driver: &mut Driver, load: &mut L, count: usize) -> Result<Work, String> {
     let before = load.operations();
     let span = Span::start(server);

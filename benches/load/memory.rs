@@ -14,13 +14,11 @@ use super::put::fill;
 use super::verify::Bodies;
 use super::wire::{unexpected, Out, Reply};
 
-/// Maximum time to wait until the resident memory is constant.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Duration of the observation of an idle server.
 const WATCH: Duration = Duration::from_secs(2);
 
-/// Waits until the resident memory is constant, for at most [`SETTLE`]. Returns the memory in bytes.
+/// Waits for at most [`SETTLE`] until the resident memory is constant. Returns the memory in bytes.
 pub fn settled(server: &Server) -> f64 {
     let start = Instant::now();
     let mut last = server.rss();
@@ -34,7 +32,7 @@ pub fn settled(server: &Server) -> f64 {
     }
 }
 
-/// Measures the memory of ready jobs, and the memory that remains after the jobs are deleted.
+/// Measures the memory of ready jobs, and the memory that remains after they are deleted.
 pub fn jobs(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let little = fill(&server, 64, Bodies::new(64))?;
@@ -52,7 +50,7 @@ pub fn jobs(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     Ok(outcome.and("RSS after all jobs are deleted, relative to before", after / before, Goal::AtMost(1.5)))
 }
 
-/// Measures the memory of tubes that contain one job each.
+/// Measures tubes that contain one job each.
 pub fn tubes(bench: Bench, tubes: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     fill_tubes(&server, 1)?;
@@ -63,8 +61,7 @@ pub fn tubes(bench: Bench, tubes: usize) -> Result<Outcome, String> {
     Ok(Outcome::default().and("bytes for a tube with one job", each, Goal::AtMost(500.0)))
 }
 
-/// Measures the memory of idle connections, and of connections that wait for a job. Each connection has received a
-/// reply before.
+/// Measures idle connections that have received a reply, and connections that wait for a job.
 pub fn connections(bench: Bench, count: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, 2)?;
@@ -95,7 +92,6 @@ impl Load for Waiting {
     }
 }
 
-/// Measures the memory of the program without clients.
 pub fn size(bench: Bench) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let rss = settled(&server) / 1e6;
@@ -109,7 +105,7 @@ pub fn size(bench: Bench) -> Result<Outcome, String> {
     Ok(outcome.and("startup until listening, ms", start, Goal::None))
 }
 
-/// Measures a server without traffic that has many delayed jobs and many waiting workers.
+/// Measures a server without traffic, but with many delayed jobs and waiting workers.
 pub fn idle(bench: Bench, jobs: usize, workers: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     fill(&server, bench.scale.count(jobs), Bodies::with(64, 0, 3600))?;

@@ -12,7 +12,6 @@ use super::put::Puts;
 use super::verify::Bodies;
 use super::wire::{Out, Reply};
 
-/// Number of clients that send one command at a time.
 const INTERACTIVE: usize = 50;
 
 const BULK: usize = 2;

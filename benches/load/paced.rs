@@ -12,20 +12,16 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// Jobs per second in the scenario of waiting workers.
 const RATE: u32 = 1000;
 
-/// Jobs put per second in the scenario of delayed jobs.
 const DELAYED_RATE: usize = 200_000;
 
-/// The longest delay of a job, in seconds. The shortest delay is one second.
+/// The longest delay of a job, in seconds. The shortest is one second.
 const DELAYS: usize = 5;
 
-/// Time limit for the delivery of an overdue job.
 const LATE: Duration = Duration::from_secs(20);
 
-/// Puts jobs at [`RATE`] from one producer for `workers` waiting workers. Measures the time from the put to the
-/// delivery.
+/// Puts jobs at [`RATE`] from one producer for waiting workers. Measures the time from the put to the delivery.
 pub fn hand_off(bench: Bench, workers: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let shape = Shape::new(1, workers);
@@ -42,12 +38,12 @@ pub fn hand_off(bench: Bench, workers: usize) -> Result<Outcome, String> {
     Ok(Outcome::of(work))
 }
 
-/// Puts `jobs` jobs at the fixed rate and handles replies between the puts.
+/// Puts `jobs` jobs at the fixed rate, and handles replies between the puts.
 fn pace(driver: &mut Driver, load: &mut Relay, jobs: u32, idle: usize) -> Result<(), String> {
     let start = Instant::now();
     for number in 0..jobs {
         let due = start + Duration::from_secs(1) * number / RATE;
-        // Handles jobs in progress before the next put. On an idle machine, they are complete before the pause ends.
+        // Handles jobs in progress before the next put. On an idle machine, they finish before the pause ends.
         while load.is_busy() && Instant::now() < due {
             driver.turn(load, Some(Duration::from_millis(1)))?;
         }
@@ -61,9 +57,7 @@ fn pace(driver: &mut Driver, load: &mut Relay, jobs: u32, idle: usize) -> Result
 struct Delayed {
     bodies: Vec<Bodies>,
     ledger: Ledger,
-    /// The number of answered puts.
     answered: usize,
-    /// The number of puts in the next batch.
     batch: usize,
     sent: Vec<Instant>,
     done: u64,
@@ -72,7 +66,7 @@ struct Delayed {
 }
 
 impl Delayed {
-    /// Returns the delay of a job in seconds. Each batch contains all delays.
+    /// Returns the delay in seconds. Each batch contains all delays.
     fn delay(number: usize) -> usize {
         number % DELAYS + 1
     }
@@ -116,8 +110,7 @@ impl Load for Delayed {
     }
 }
 
-/// Puts `jobs` jobs within one second with delays of 1 to 5 seconds, for 50 workers. Measures the lateness of the
-/// deliveries.
+/// Puts jobs within one second with delays of 1 to 5 seconds, for 50 workers. Measures the lateness of the deliveries.
 pub fn delayed(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     const WORKERS: usize = 50;
     let server = bench.program.start(&[])?;

@@ -26,10 +26,10 @@ pub const ECHO: &str = "--echo-server";
 pub enum Program {
     /// A server with the options `-p` for the port and `-l` for the address.
     Queue(PathBuf),
-    /// Like `Queue`, but with another protocol. The string is the option that opens the protocol's port.
+    /// Like `Queue`, with another protocol, whose port the given option opens.
     Door(PathBuf, &'static str),
     Gearmand(PathBuf),
-    /// An echo server for requests of this many bytes. This program itself acts as the server.
+    /// This program as an echo server for requests of this many bytes.
     Echo(usize),
 }
 
@@ -41,7 +41,7 @@ pub struct Server {
     pub started_in: Duration,
 }
 
-/// The resources that a server has used since its start.
+/// The resources used since the start of a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Processor time in user and kernel mode, in nanoseconds.
@@ -51,19 +51,18 @@ pub struct Usage {
 }
 
 impl Program {
-    /// Starts the program with `arguments` and an address.
     pub fn start(&self, arguments: &[&str]) -> Result<Server, String> {
         match self {
             Program::Echo(length) => start_echo(*length),
             Program::Queue(path) | Program::Door(path, _) | Program::Gearmand(path) => {
-                // Retries, because another program can take the free port before the server listens.
+                // Another program can take the free port before the server listens.
                 let mut attempts = (0..3).map(|_| self.start_queue(path, arguments));
                 attempts.find(Result::is_ok).unwrap_or_else(|| self.start_queue(path, arguments))
             }
         }
     }
 
-    /// Returns `true` if the program stores jobs in a directory given with `-b`.
+    /// `true` if the program has a binlog.
     pub fn has_binlog(&self) -> bool {
         let folder = Folder::new();
         self.start(&["-b", &folder.path()]).is_ok()
@@ -103,7 +102,7 @@ fn start_echo(length: usize) -> Result<Server, String> {
     let start = Instant::now();
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(own);
-    // The child process exits at the end of its standard input and therefore cannot outlive this program.
+    // The end of its standard input ends the child process, which therefore cannot outlive this program.
     command.arg(ECHO).arg(length.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|error| error.to_string())?;
     let mut line = String::new();
@@ -118,7 +117,6 @@ fn free_port() -> Result<SocketAddr, String> {
     free.map_err(|error| error.to_string())
 }
 
-/// Starts a program and waits until it replies at `address`.
 fn wait_for(command: &mut Command, address: SocketAddr) -> Result<Server, String> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let start = Instant::now();
@@ -137,8 +135,8 @@ fn wait_for(command: &mut Command, address: SocketAddr) -> Result<Server, String
     Ok(server)
 }
 
-/// Returns `true` if a server replies at the address. A successful connection is not enough, because a server can
-/// listen before it reads its binlog.
+/// `true` if a server replies at the address. A successful connection is not enough, because a server can listen before
+/// it reads its binlog.
 fn answers(address: SocketAddr) -> bool {
     let Ok(mut stream) = TcpStream::connect(address) else { return false };
     let _ = stream.set_read_timeout(Some(START));
@@ -146,8 +144,7 @@ fn answers(address: SocketAddr) -> bool {
 }
 
 impl Server {
-    /// Returns the resources used since the start. Prefers `schedstat`, which counts nanoseconds, over `stat`, which
-    /// counts ticks of 10 ms.
+    /// Prefers `schedstat`, which counts nanoseconds, over `stat`, which counts ticks of 10 ms.
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         let mut exact = true;
@@ -170,7 +167,7 @@ impl Server {
         usage
     }
 
-    /// Returns the resident memory in bytes, using the exact value of `smaps_rollup` if possible.
+    /// Returns the resident memory in bytes. Prefers `smaps_rollup`, which is exact.
     pub fn rss(&self) -> u64 {
         let exact = fs::read_to_string(self.file("smaps_rollup")).map_or(0, |text| value(&text, "Rss"));
         let rss = if exact > 0 { exact } else { value(&self.status(), "VmRSS") };
@@ -181,7 +178,6 @@ impl Server {
         value(&self.status(), "Threads")
     }
 
-    /// Stops the server with SIGTERM and waits for its exit.
     pub fn terminate(mut self) {
         let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
         let end = Instant::now() + Duration::from_secs(5);
@@ -211,7 +207,6 @@ fn first_number(text: &str) -> u64 {
     text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-/// Returns the number after `name:`.
 fn value(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.map_or(0, first_number)
@@ -222,7 +217,7 @@ fn value(text: &str, name: &str) -> u64 {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Creates a directory next to the build directory. A directory in a memory file system would make syncs too cheap.
+    /// Creates a directory next to the build directory. In a memory file system, syncs would be too cheap.
     pub fn new() -> Folder {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -237,7 +232,7 @@ impl Folder {
         self.0.display().to_string()
     }
 
-    /// Returns the disk space that the files use, in bytes.
+    /// Returns the disk space of the files, in bytes.
     pub fn bytes(&self) -> u64 {
         use std::os::unix::fs::MetadataExt;
         let files = fs::read_dir(&self.0).into_iter().flatten().flatten();

@@ -11,13 +11,13 @@ use super::stats::Histogram;
 use super::verify::{Bodies, Ledger};
 use super::wire::{unexpected, Out, Reply};
 
-/// Maximum number of jobs put by one measurement. Limits the memory usage.
+/// Limits the memory of a measurement.
 const MAX_JOBS: usize = 3_000_000;
 
 /// Each connection puts a batch, waits for all replies, and repeats.
 #[derive(Debug)]
 pub struct Puts {
-    /// Bodies of equal size, used in rotation by the batches.
+    /// Bodies of equal size, used by the batches in rotation.
     pub bodies: Vec<Bodies>,
     pub batch: usize,
     /// The number of jobs at which no new batch starts.
@@ -36,7 +36,6 @@ struct Line {
 }
 
 impl Puts {
-    /// Creates a load for connections numbered from 0.
     pub fn new(connections: usize, batch: usize, bodies: Bodies) -> Puts {
         Puts {
             bodies: vec![bodies],
@@ -85,12 +84,10 @@ impl Timed for Puts {
     }
 }
 
-/// Puts `count` jobs over a separate connection.
 pub fn fill(server: &Server, count: usize, bodies: Bodies) -> Result<Puts, String> {
     fill_mixed(server, count, vec![bodies])
 }
 
-/// Like [`fill`], but with several bodies, used in rotation.
 pub fn fill_mixed(server: &Server, count: usize, mut bodies: Vec<Bodies>) -> Result<Puts, String> {
     let mut driver = Driver::connect(server.address, 1)?;
     let mut puts = Puts::new(1, 64, bodies.remove(0));
@@ -104,12 +101,10 @@ pub fn fill_mixed(server: &Server, count: usize, mut bodies: Vec<Bodies>) -> Res
     Ok(puts)
 }
 
-/// Measures puts in batches of `batch` jobs on several connections.
 pub fn puts(bench: Bench, connections: usize, batch: usize) -> Result<Outcome, String> {
     puts_of(bench, connections, batch, 64)
 }
 
-/// Like [`puts`], but with bodies of `size` bytes.
 pub fn puts_of(bench: Bench, connections: usize, batch: usize, size: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut driver = Driver::connect(server.address, connections)?;

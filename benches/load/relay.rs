@@ -15,25 +15,23 @@ use super::wire::{unexpected, Out, Reply};
 
 const MAX_JOBS: usize = 3_000_000;
 
-/// The numbers of producers and workers, and how they use the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// The number of producers, which use the lowest connection numbers.
+    /// The producers, which use the lowest connection numbers.
     pub producers: usize,
-    /// The number of workers, which use the remaining connections.
     pub workers: usize,
-    /// Maximum number of jobs in progress per producer. With 1, workers wait for jobs. With larger values, jobs wait
-    /// for workers.
+    /// Maximum number of jobs in progress per producer. With 1, workers wait for jobs; with more, jobs wait for
+    /// workers.
     pub ahead: usize,
-    /// `true` if workers delete a job and reserve the next one in a single write.
+    /// `true` if workers delete a job and reserve the next one in one write.
     pub joined: bool,
-    /// The number of tubes that every worker watches in addition to the default tube. Each producer uses one of these
-    /// tubes. If 0, the producers use the default tube.
+    /// The number of additional tubes, each used by producers and watched by every worker. If 0, all use the default
+    /// tube.
     pub tubes: usize,
 }
 
 impl Shape {
-    /// Returns a shape with one job in progress per producer, in the default tube.
+    /// Has one job in progress per producer, in the default tube.
     pub const fn new(producers: usize, workers: usize) -> Shape {
         Shape { producers, workers, ahead: 1, joined: false, tubes: 0 }
     }
@@ -42,16 +40,15 @@ impl Shape {
 #[derive(Debug)]
 pub struct Relay {
     shape: Shape,
-    /// `true` to stop the producers.
     pub stopping: bool,
     /// `true` if a producer puts its next job by itself, `false` if each put must be triggered.
     pub closed_loop: bool,
     bodies: Bodies,
     ledger: Ledger,
-    /// For each job: the producer's number, and the time of the put.
+    /// The producer and the time of each put.
     puts: Vec<(usize, Instant)>,
     producers: Vec<Producer>,
-    /// For each worker: the number of the job that it holds.
+    /// The job that each worker holds.
     workers: Vec<usize>,
     pokes: VecDeque<usize>,
     done: u64,
@@ -60,7 +57,7 @@ pub struct Relay {
 
 #[derive(Clone, Debug, Default)]
 struct Producer {
-    /// Numbers of unacknowledged jobs, in the order of their puts.
+    /// Unacknowledged jobs, in the order of their puts.
     unanswered: VecDeque<usize>,
     /// The number of this producer's jobs that have not been deleted.
     under_way: usize,
@@ -85,12 +82,11 @@ impl Relay {
         }
     }
 
-    /// Returns `true` if a job is in progress.
     pub fn is_busy(&self) -> bool {
         self.ledger.len() as u64 > self.done
     }
 
-    /// Schedules the next put of a producer, if the producer can put another job now.
+    /// Schedules the next put of a producer that can put another job now.
     fn next_put(&mut self, number: usize) {
         let producer = &mut self.producers[number];
         let may = producer.unanswered.is_empty() && producer.under_way < self.shape.ahead && !producer.poked;
@@ -168,7 +164,7 @@ impl Timed for Relay {
     }
 }
 
-/// Opens the connections, makes the producers use and the workers watch their tubes, and makes the workers wait.
+/// Opens the connections, selects the tubes of producers and workers, and makes the workers wait.
 pub fn connect(bench: Bench, server: &super::process::Server, load: &mut Relay) -> Result<Driver, String> {
     let Shape { producers, workers, tubes, .. } = load.shape;
     let tubes = bench.scale.count(tubes);
@@ -186,7 +182,6 @@ pub fn connect(bench: Bench, server: &super::process::Server, load: &mut Relay) 
     Ok(driver)
 }
 
-/// Passes jobs through as fast as possible.
 pub fn relay(bench: Bench, shape: Shape) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let mut load = Relay::new(shape, Bodies::new(64));

@@ -12,12 +12,10 @@ const WORSE: f64 = 1.15;
 
 pub struct Results {
     pub scenario: &'static Scenario,
-    /// The peer's results, one for each run.
     pub peer: Vec<Outcome>,
-    /// The results of the server under test, one for each run.
     pub ours: Vec<Outcome>,
-    /// `true` if the server and the client share one CPU and wait for nothing else. The goals then use processor time,
-    /// which does not depend on other programs.
+    /// `true` if server and client share one CPU and wait for nothing else. The goals then use processor time, which
+    /// does not depend on other programs.
     pub shared_cpu: bool,
     pub problems: Vec<String>,
 }
@@ -34,7 +32,7 @@ impl Results {
         outcomes.iter().filter_map(|outcome| outcome.work.as_ref()).map(figure).collect()
     }
 
-    /// Returns the median of the peer, the median of the server under test, and the median ratio of paired runs.
+    /// Returns the medians of the peer and of the server under test, and the median ratio of paired runs.
     fn figure(&self, figure: impl Fn(&Work) -> f64 + Copy) -> [f64; 3] {
         paired(&Results::works(&self.peer, figure), &Results::works(&self.ours, figure))
     }
@@ -47,7 +45,7 @@ impl Results {
         paired(&all(&self.peer), &all(&self.ours))
     }
 
-    /// Returns the scenario's row in the table of work, or `None` if no work was measured.
+    /// Returns a row for the table of work, or `None` if no work was measured.
     fn work_row(&self) -> Option<String> {
         self.ours.first().or(self.peer.first())?.work?;
         let [rates, cpu] = [self.figure(|work| work.rate), self.figure(|work| work.cpu)];
@@ -94,7 +92,6 @@ impl Results {
         words.collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns the scenario's rows in the table of other values.
     fn value_rows(&self) -> String {
         let values = self.ours.first().or(self.peer.first()).map_or([].as_slice(), |outcome| &outcome.values);
         let row = |value: &Value| {
@@ -115,7 +112,7 @@ impl Results {
     }
 }
 
-/// Returns the median of each program, and the median ratio of paired runs.
+/// Returns both medians, and the median ratio of paired runs.
 fn paired(peer: &[f64], ours: &[f64]) -> [f64; 3] {
     let ratios = peer.iter().zip(ours).map(|(peer, ours)| ours / peer);
     [median(peer.iter().copied()), median(ours.iter().copied()), median(ratios)]
@@ -136,7 +133,7 @@ pub fn tables(all: &[Results]) -> String {
     text
 }
 
-/// Returns messages about ratios that are worse than in `before`, the text of earlier results.
+/// Returns messages about ratios that are worse than in the earlier results `before`.
 pub fn compare(all: &[Results], before: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     for results in all {

@@ -12,13 +12,12 @@ use super::process::Program;
 use super::report::{self, Results};
 use super::scenario::{Kind, Scenario};
 
-/// Time after which no more scenarios are started in a quick run.
+/// Time after which a quick run starts no more scenarios.
 const QUICK: Duration = Duration::from_secs(52);
 
-/// Time after which a scenario is not repeated: in a quick run, and in a full run.
+/// Time after which a scenario is not repeated, in a quick run and in a full run.
 const SHARE: [Duration; 2] = [Duration::from_millis(2500), Duration::from_secs(180)];
 
-/// The message for a server without a binlog.
 const NO_BINLOG: &str = "no binlog";
 
 pub struct Sides {
@@ -28,7 +27,7 @@ pub struct Sides {
     pub echo: Option<Program>,
 }
 
-/// Parses the arguments of the benchmark `name` and calls `run`. `ours` is the path of the server under test.
+/// `ours` is the path of the server under test.
 pub fn main(name: &str, ours: &str, run: impl FnOnce(&Args)) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match args::parse(&arguments, ours) {
@@ -42,7 +41,6 @@ pub fn main(name: &str, ours: &str, run: impl FnOnce(&Args)) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs the selected scenarios and prints the tables.
 pub fn run(args: &Args, sides: &Sides) {
     beanpole::internals::machine::raise_file_limit();
     let pinned = args.pin && pin();
@@ -93,7 +91,7 @@ fn repeat(scenario: &'static Scenario, args: &Args, sides: &Sides) -> Results {
                 }
             }
         }
-        // Alternates which server runs first.
+        // The other server runs first in the next round.
         sides.reverse();
         if start.elapsed() > SHARE[usize::from(!args.quick)] {
             break;

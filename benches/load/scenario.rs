@@ -5,12 +5,12 @@
 use super::measure::{Bench, Outcome};
 
 pub struct Scenario {
-    /// A short name, which must not change, because results are compared by name.
+    /// Must not change, because results are compared by name.
     pub name: &'static str,
-    /// A description. An operation is a command unless the description says otherwise.
+    /// An operation is a command unless the description says otherwise.
     pub about: &'static str,
     pub goals: Goals,
-    /// Selects the peer, the requirements, and the runs that include the scenario.
+    /// Determines the peer, the requirements, and the runs that include the scenario.
     pub kind: Kind,
     pub run: fn(Bench) -> Result<Outcome, String>,
 }
@@ -28,15 +28,14 @@ pub struct Goals {
     pub p99: f64,
 }
 
-/// The kind of a scenario, see [`Scenario::kind`].
+/// See [`Scenario::kind`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Part of quick runs and full runs.
     Quick,
     /// Part of full runs only.
     Full,
-    /// Compares with the echo server instead of another queue. Its requests are as long as puts with bodies of the
-    /// scenario's size.
+    /// Compares with the echo server, with requests as long as puts with bodies of the scenario's size.
     Echo,
     /// Requires servers with the option `-b`.
     Binlog,
@@ -44,10 +43,8 @@ pub enum Kind {
     Alone,
 }
 
-/// Disables a goal.
 pub const NONE: f64 = f64::NAN;
 
-/// Returns goals for the rate and the processor time.
 pub const fn goals(rate: f64, cpu: f64) -> Goals {
     Goals { rate, cpu, p50: NONE, p99: NONE }
 }

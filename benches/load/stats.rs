@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-/// Number of buckets per doubling, which limits the error of a percentile to 1.6 %.
+/// Buckets per doubling, which limit the error of a percentile to 1.6 %.
 const STEPS: usize = 64;
 
-/// Number of doublings above the buckets of 1 ns. 2^40 ns are 18 minutes.
+/// Doublings above the bucket of 1 ns. 2^40 ns are 18 minutes.
 const DOUBLINGS: usize = 40;
 
 /// A histogram of durations with logarithmic buckets.
@@ -40,8 +40,7 @@ impl Histogram {
         self.longest = 0;
     }
 
-    /// Returns the smallest duration, in microseconds, that at least a `share` (0 to 1) of all durations does not
-    /// exceed.
+    /// Returns the duration, in microseconds, that the given share (0 to 1) of all durations does not exceed.
     pub fn percentile(&self, share: f64) -> f64 {
         let rank = (self.all as f64 * share).ceil() as u64;
         let mut seen = 0;
@@ -61,7 +60,7 @@ impl Histogram {
     }
 }
 
-/// Returns the median, or NaN if there are no values.
+/// Returns NaN if there are no values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -94,7 +93,6 @@ pub fn rate(value: f64) -> String {
     }
 }
 
-/// Formats a number of bytes in megabytes.
 pub fn megabytes(bytes: f64) -> String {
     format!("{} MB", short(bytes / 1e6))
 }

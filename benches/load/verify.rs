@@ -6,7 +6,7 @@
 /// The size of the number at the beginning of a body, in bytes.
 const NUMBER: usize = 8;
 
-/// A bit that marks a job as delivered.
+/// Marks a job as delivered.
 const TAKEN: u64 = 1 << 63;
 
 /// Encodes puts. All bodies have the same size.
@@ -17,7 +17,7 @@ pub struct Bodies {
     /// The offset of the body in the template.
     head: usize,
     length: usize,
-    /// The offset of the placeholder for the job's number in a tag, if any.
+    /// The offset of the placeholder in the tags, if any.
     digits: Option<usize>,
 }
 
@@ -55,7 +55,6 @@ impl Bodies {
         self.template.len()
     }
 
-    /// Appends a put of job `number` to `out`.
     pub fn put(&self, number: usize, out: &mut super::wire::Out) {
         let at = out.bytes.len() + self.head;
         out.bytes.extend_from_slice(&self.template);
@@ -83,9 +82,8 @@ impl Bodies {
 /// The jobs of one server, indexed by job number.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// For each job: the ID, or 0 if the ID is unknown, combined with the bit [`TAKEN`] after the delivery.
+    /// The ID of each job, or 0 if it is unknown, combined with [`TAKEN`] after the delivery.
     ids: Vec<u64>,
-    /// The number of delivered jobs.
     taken: usize,
     /// `true` for the echo server, whose replies contain meaningless IDs.
     echo: bool,
@@ -96,7 +94,7 @@ impl Ledger {
         Ledger { echo: true, ..Ledger::default() }
     }
 
-    /// Reserves memory for `count` jobs, because growing the ledger during a measurement would delay requests.
+    /// Growing the ledger during a measurement would delay requests.
     pub fn expect(&mut self, count: usize) {
         self.ids.reserve_exact(count);
     }
@@ -110,7 +108,7 @@ impl Ledger {
         self.ids.len()
     }
 
-    /// Returns the ID of a job, or 0 if it is unknown.
+    /// Returns 0 if the ID is unknown.
     pub fn id(&self, number: usize) -> u64 {
         self.ids[number] & !TAKEN
     }
@@ -126,14 +124,13 @@ impl Ledger {
             return Err(format!("job number {number} was given out as {known} and inserted as {id}"));
         }
         *entry |= id;
-        // Detects most duplicate IDs. Draining the queue detects the remaining ones.
+        // Detects most duplicate IDs. Draining the queue detects the others.
         if !self.echo && number > 0 && self.ids[number - 1] & !TAKEN == id {
             return Err(format!("id {id} was given twice"));
         }
         Ok(())
     }
 
-    /// Records the delivery of a job with this ID.
     pub fn reserved(&mut self, number: usize, id: u64) -> Result<(), String> {
         let entry = self.ids.get_mut(number).ok_or_else(|| format!("job number {number} was never put"))?;
         let known = *entry & !TAKEN;

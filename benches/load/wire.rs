@@ -9,7 +9,6 @@ pub const QUESTION: &[u8] = b"list-tube-used\r\n";
 /// The size of the reply to [`QUESTION`] in bytes.
 pub const ANSWER: usize = b"USING default\r\n".len();
 
-/// Maximum length of a reply line in bytes.
 const MAX_LINE: usize = 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +24,7 @@ pub enum Reply<'a> {
     Other(&'a [u8]),
 }
 
-/// The encoded requests for one connection, and the number of expected replies.
+/// The encoded requests of one connection, and the number of expected replies.
 #[derive(Debug, Default)]
 pub struct Out {
     pub bytes: Vec<u8>,
@@ -33,7 +32,7 @@ pub struct Out {
 }
 
 impl Out {
-    /// Adds a one-line request that has one reply. `line` does not include the CR LF.
+    /// `line` does not include the CR LF.
     pub fn line(&mut self, line: &str) {
         self.bytes.extend_from_slice(line.as_bytes());
         self.bytes.extend_from_slice(b"\r\n");
@@ -53,7 +52,7 @@ impl Out {
     }
 }
 
-/// Removes the next complete reply from the beginning of `input`. Returns `None` if the reply is incomplete.
+/// Removes the next reply from `input`. Returns `None` if the reply is incomplete.
 pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     let bytes = *input;
     let taken = match bytes.first() {
@@ -73,8 +72,7 @@ pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     }
 }
 
-/// Parses the number at offset `at`. Returns the number and the offset of the next byte, or `None` if the input ends
-/// within the number.
+/// Parses the number at offset `at`, and returns the offset after it, or `None` if the input ends within the number.
 fn digits(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number: u64 = 0;
     for (place, byte) in bytes.get(at..)?.iter().enumerate() {
@@ -112,8 +110,8 @@ fn reserved(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     }
 }
 
-/// Parses a line other than a number reply. Returns `None` for an incomplete `RESERVED` reply, and leaves it in the
-/// input, because its body can be long.
+/// Parses other lines. Returns `None` for an incomplete `RESERVED` reply, and leaves it in the input, because its body
+/// can be long.
 fn line(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     let window = &bytes[..bytes.len().min(MAX_LINE)];
     if bytes.starts_with(b"RESERVED ") {

@@ -19,25 +19,23 @@ const COSTS: [(&str, &str); 7] = [
 /// The scenario that measures a job's memory, and the name of the value.
 const MEMORY: (&str, &str) = ("mem-jobs", "bytes for a ready job of 64 bytes");
 
-/// Sizes in pixels: the width of the picture, the width of the labels, the longest bar, the height of a bar, and the
-/// distance between rows.
+/// Sizes in pixels: the picture, the labels, the longest bar, the height of a bar, and the distance between rows.
 const WIDTH: usize = 720;
 const NAMES: usize = 270;
 const LONGEST: usize = 390;
 const BAR: usize = 9;
 const ROW: usize = 28;
 
-/// The style sheet. The colors for light backgrounds are followed by those for dark backgrounds.
+/// First the colors for light backgrounds, then those for dark backgrounds.
 const STYLE: &str = "\
     .ground{fill:#fff}.text{fill:#1f2328}.faint{fill:#59636e}.theirs{fill:#9aa4af}.ours{fill:#1a7f37}\
     @media(prefers-color-scheme:dark){.ground{fill:#0d1117}.text{fill:#f0f6fc}.faint{fill:#9198a1}\
     .theirs{fill:#656c76}.ours{fill:#3fb950}}";
 
-/// The values of the peer and of the server under test.
 type Pair = (f64, f64);
 
-/// Draws the values in `results` as SVG. Skips missing rows, because a quick run does not measure all scenarios.
-/// Returns `None` if `results` contains no value of beanstalkd.
+/// Draws `results` as SVG, without missing rows, because a quick run does not measure all scenarios. Returns `None` if
+/// there is no value of beanstalkd.
 pub fn draw(results: &str) -> Option<String> {
     let costs: Vec<(&str, Pair)> =
         COSTS.iter().filter_map(|(scenario, words)| Some((*words, cost(results, scenario)?))).collect();
@@ -57,12 +55,11 @@ pub fn draw(results: &str) -> Option<String> {
     Some(frame(&rows, y))
 }
 
-/// Splits a row of a Markdown table into its cells.
 fn cells(line: &str) -> Vec<&str> {
     line.trim().trim_matches('|').split('|').map(str::trim).collect()
 }
 
-/// Returns the processor time per operation in a scenario: the peer's value and that of the server under test.
+/// Returns the processor time per operation in a scenario.
 fn cost(results: &str, scenario: &str) -> Option<Pair> {
     let mut place = None;
     for line in results.lines().filter(|line| line.starts_with('|')) {
@@ -76,7 +73,7 @@ fn cost(results: &str, scenario: &str) -> Option<Pair> {
     None
 }
 
-/// Returns a value from the table of other values: the peer's value and that of the server under test.
+/// Returns a value from the table of other values.
 fn value(results: &str, (scenario, figure): (&str, &str)) -> Option<Pair> {
     let rows = results.lines().filter(|line| line.starts_with('|')).map(cells);
     let mut found = rows.filter(|cells| cells[0] == scenario && cells.get(1) == Some(&figure));
@@ -88,7 +85,7 @@ fn pair(cells: &[&str], place: usize) -> Option<Pair> {
     Some((number(place)?, number(place + 1)?))
 }
 
-/// Draws a heading at `y`. Returns the `y` of the row below the heading.
+/// Returns the `y` of the row below the heading.
 fn heading(text: &mut String, y: usize, words: &str) -> usize {
     let _ = writeln!(text, r#"<text class="faint" x="16" y="{y}">{words}</text>"#);
     y + 12

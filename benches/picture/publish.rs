@@ -5,14 +5,13 @@
 
 use std::fmt::Write;
 
-/// For each table: the beginning of the header, and the number of columns in RESULTS.md.
+/// The beginning of each table's header, and the number of columns in RESULTS.md.
 const TABLES: [(&str, usize); 2] = [("| scenario | what |", 10), ("| scenario | figure |", 6)];
 
 /// The beginning of the line in RESULTS.md that names the commit.
 const COMMIT: &str = "Measured at commit ";
 
-/// Returns the text of RESULTS.md with the tables and the commit replaced. Returns `None` if the tables are missing in
-/// either text.
+/// Replaces the tables and the commit in RESULTS.md. Returns `None` if a table is missing.
 pub fn published(results: &str, measured: &str, commit: &str) -> Option<String> {
     let mut text = results.to_owned();
     for (head, columns) in TABLES {
@@ -34,7 +33,6 @@ pub fn published(results: &str, measured: &str, commit: &str) -> Option<String> 
     })
 }
 
-/// Returns the values of both servers as CSV.
 pub fn csv(measured: &str) -> Option<String> {
     let mut text = "scenario,figure,beanstalkd,beanpole\n".to_owned();
     for row in rows(measured, TABLES[0].0)? {
@@ -50,7 +48,7 @@ pub fn csv(measured: &str) -> Option<String> {
     Some(text)
 }
 
-/// Expands a number with the suffix `k` or `M`, for example `132k` to `132000`.
+/// Expands the suffix `k` or `M`, for example `132k` to `132000`.
 fn number(cell: &str) -> String {
     let factor = if cell.ends_with('M') { 1e6 } else { 1e3 };
     match cell.strip_suffix(['k', 'M']).and_then(|number| number.parse::<f64>().ok()) {
@@ -59,13 +57,12 @@ fn number(cell: &str) -> String {
     }
 }
 
-/// Returns the rows of the table that begins with `head`, excluding the header.
+/// Returns the rows below the header that begins with `head`.
 fn rows<'a>(text: &'a str, head: &str) -> Option<impl Iterator<Item = &'a str>> {
     let begin = text.lines().position(|line| line.starts_with(head))?;
     Some(text.lines().skip(begin + 2).take_while(|line| line.starts_with('|')))
 }
 
-/// Splits a row of a Markdown table into its cells.
 fn cells(line: &str) -> Vec<&str> {
     line.trim().trim_start_matches('|').trim_end_matches('|').split('|').map(str::trim).collect()
 }

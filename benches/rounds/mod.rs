@@ -10,27 +10,23 @@
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// Number of rounds. The median is reported.
 const ROUNDS: usize = 7;
 
-/// Time after which no more rounds of a case are started, except for the first three rounds.
+/// After this time, a case gets no more rounds beyond three.
 const LONG: Duration = Duration::from_secs(5);
 
 /// Divisor for sizes under callgrind, which is about fifty times slower.
 const DIVIDE: usize = 20;
 
-/// A function that runs one round of a case and returns the duration of the operations.
+/// Runs one round of a case and returns the duration of the operations.
 type Round = Box<dyn Fn(Mode) -> Duration>;
 
-/// The part of a round to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// The preparation and the operations.
     Whole,
     Prepared,
 }
 
-/// The cases in the order of their execution.
 pub struct Cases {
     divide: usize,
     rows: Vec<(String, usize, Round)>,
@@ -42,7 +38,7 @@ impl Cases {
         (whole / self.divide).max(1)
     }
 
-    /// Adds a case. `prepare` creates the state of a round, and `work` executes `operations` operations on the state.
+    /// `prepare` creates the state of a round, and `work` executes `operations` operations on this state.
     pub fn add<S: 'static>(
         &mut self,
         name: &str,
@@ -59,7 +55,7 @@ impl Cases {
             }
             let time = start.elapsed();
             if counting {
-                // Does not drop the state. callgrind would count the drop, whose cost depends on the operations.
+                // callgrind would count dropping the state, whose cost depends on the operations.
                 std::mem::forget(state);
             }
             time
@@ -68,13 +64,13 @@ impl Cases {
     }
 }
 
-/// Runs the benchmark program: parses the arguments and measures the cases that `collect` adds.
+/// Runs the benchmark program with the cases that `collect` adds.
 pub fn run(collect: impl Fn(&mut Cases)) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
     let after = |word: &str| arguments.iter().skip_while(|argument| *argument != word).nth(1);
     if arguments.is_empty() {
-        // `cargo test` starts a benchmark without arguments, which must not measure anything.
+        // `cargo test` runs benchmarks without arguments, which must not measure anything.
         println!("cargo bench --bench engine (or codec) [-- --instructions] [-- --only WORDS]");
         return ExitCode::SUCCESS;
     }
@@ -119,7 +115,7 @@ fn count(name: &str, operations: usize) -> Option<f64> {
     Some((whole as f64 - prepared as f64) / operations as f64)
 }
 
-/// Runs this program with `arguments` under callgrind and returns the number of instructions.
+/// Runs this program under callgrind.
 fn instructions(arguments: &[&str]) -> Option<u64> {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);

@@ -13,7 +13,6 @@ use super::wire::{unexpected, Out, Reply};
 
 const BATCH: usize = 64;
 
-/// Time limit of each load.
 const ALL: Duration = Duration::from_secs(600);
 
 /// The size of a job's data and of a result, in bytes.
@@ -37,7 +36,6 @@ fn number(name: &[u8], bytes: &[u8]) -> Result<usize, String> {
     }
 }
 
-/// Sends a command for each job, in batches.
 struct Each<F> {
     say: F,
     next: usize,
@@ -76,7 +74,7 @@ fn each(server: &Server, count: usize, say: impl FnMut(usize, &mut Out)) -> Resu
     driver.run(&mut load, Until::Work(count as u64, ALL))
 }
 
-/// Leases jobs on each connection until none is left, and completes the jobs if `completes` is `true`.
+/// Leases jobs on each connection until none is left. Completes them if `completes` is `true`.
 struct Leases {
     taken: Vec<bool>,
     asked: usize,
@@ -121,7 +119,6 @@ impl Load for Leases {
     }
 }
 
-/// Leases `jobs` jobs on the given number of connections.
 fn lease_all(server: &Server, jobs: usize, connections: usize, completes: bool) -> Result<Work, String> {
     each(server, jobs, |number, out| out.add(&id(number), &data(number)))?;
     let mut driver = Driver::connect(server.address, connections)?;
@@ -138,7 +135,7 @@ fn lease_all(server: &Server, jobs: usize, connections: usize, completes: bool) 
     }
 }
 
-/// Compares the rates of 50 connections and of one connection that lease from the same queue.
+/// Compares the rates of 50 connections and of one connection on the same queue.
 pub fn shared(bench: Bench, jobs: usize, completes: bool) -> Result<Outcome, String> {
     let jobs = bench.scale.count(jobs);
     let run = |connections: usize| -> Result<Work, String> {
@@ -158,19 +155,19 @@ pub fn shared(bench: Bench, jobs: usize, completes: bool) -> Result<Outcome, Str
     Ok(outcome.and("server CPU µs a job, one connection", one.cpu, Goal::None))
 }
 
-/// Leases very many jobs. Fails on a TIMEOUT while jobs are ready, or on a job leased twice.
+/// Fails on a TIMEOUT while jobs are ready, or on a job leased twice.
 pub fn exact(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     lease_all(&server, bench.scale.count(jobs), 50, false).map(Outcome::of)
 }
 
-/// Returns the resident memory of the server in bytes after a pause.
+/// Returns the server's resident memory in bytes after a pause.
 fn settled(server: &Server) -> f64 {
     std::thread::sleep(Duration::from_millis(500));
     server.rss() as f64
 }
 
-/// Measures the memory of waiting jobs, and of finished jobs with results.
+/// Measures waiting jobs, and finished jobs with results.
 pub fn memory(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let server = bench.program.start(&[])?;
     let before = settled(&server);

@@ -21,7 +21,7 @@ pub enum Reply<'a> {
     Other(&'a [u8]),
 }
 
-/// The encoded requests for one connection, and the number of expected replies.
+/// The encoded requests of one connection, and the number of expected replies.
 #[derive(Debug, Default)]
 pub struct Out {
     pub bytes: Vec<u8>,
@@ -60,7 +60,7 @@ fn line(bytes: &[u8]) -> Option<Cut<'_>> {
     Some((&bytes[..end], &bytes[end + 2..]))
 }
 
-/// Removes the next complete reply from the beginning of `input`. Returns `None` if the reply is incomplete.
+/// Removes the next reply from `input`. Returns `None` if the reply is incomplete.
 pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     let Some((head, rest)) = line(input) else { return Ok(None) };
     let (reply, rest) = match head {
@@ -75,7 +75,6 @@ pub fn next<'a>(input: &mut &'a [u8]) -> Result<Option<Reply<'a>>, String> {
     Ok(Some(reply))
 }
 
-/// Parses the reply line and the data of a leased job.
 fn leased(bytes: &[u8]) -> Result<Option<(Reply<'_>, &[u8])>, String> {
     let Some((head, rest)) = line(bytes) else { return Ok(None) };
     let mut words = head.split(|byte| *byte == b' ');

@@ -13,7 +13,7 @@ pub const TUBE: &str = "t";
 
 pub const OTHER: &str = "o";
 
-/// For each command, the rights that permit it. Any one of them is sufficient.
+/// The rights that permit each command. Any of them is sufficient.
 const BEANSTALK: [(&str, &[&str]); 50] = [
     ("put", &["put"]),
     ("peek", &["look"]),
@@ -24,7 +24,7 @@ const BEANSTALK: [(&str, &[&str]); 50] = [
     ("reserve-with-abort", &["take"]),
     ("reserve-job", &["take"]),
     ("reserve", &["take"]),
-    // Applies to a job that another client put.
+    // Refers to a job that another client has put.
     ("delete", &["admin"]),
     ("release", &["take"]),
     ("bury", &["take"]),
@@ -70,8 +70,7 @@ const BEANSTALK: [(&str, &[&str]); 50] = [
     ("move-tube", &[]),
 ];
 
-/// Waits until all other connections are closed, and returns the server statistics that a refused command must not
-/// change.
+/// Waits until all other connections are closed, and returns the statistics that a refused command must not change.
 fn figures(operator: &mut Talk) -> Vec<String> {
     operator.wait_until_alone();
     let passing = ["cmd-stats:", "rusage", "uptime", "current-connections", "total-connections", "current-workers"];
@@ -88,7 +87,7 @@ fn new_job(operator: &mut Talk) -> u64 {
     operator.line().strip_prefix("INSERTED ").expect("an id").parse().expect("a number")
 }
 
-/// Tries all commands with one right at a time. `one` executes a command and returns `true` if the server refused it.
+/// Tries all commands with one right at a time. `one` returns `true` if the server refused the command.
 pub fn walk(rows: &[(&str, &[&str])], mut one: impl FnMut(&Guarded, &str, u64) -> bool) {
     let guarded = Guarded::start_frozen("");
     for right in RIGHTS {
@@ -199,7 +198,7 @@ fn only_clients_with_the_take_right_can_cause_a_dead_letter() {
     assert_eq!(client.ask("bury 1 0 from:mine"), "BURIED");
 }
 
-/// Sends a packet and an echo request. Returns the bytes received before the echo reply.
+/// Sends a packet and an echo request. Returns the bytes before the echo reply.
 fn packets(client: &mut Talk, kind: u32, arguments: &[&str], data: &str) -> Vec<u8> {
     let mut body = arguments.join("\0");
     if !data.is_empty() {
@@ -263,7 +262,7 @@ fn each_gearman_text_command_with_each_right() {
         ("verbose", &["open"]),
         ("status", &["look"]),
         ("prioritystatus", &["look"]),
-        // Returns the addresses of all clients.
+        // Reveals the addresses of all clients.
         ("workers", &[]),
         ("show unique jobs", &["look"]),
         ("show jobs", &["look"]),
@@ -373,7 +372,7 @@ fn the_holder_of_a_job_can_finish_it() {
     assert_eq!(client.line(), "x");
     assert_eq!(client.ask(&format!("delete {other}")), "FORBIDDEN");
     assert_eq!(client.ask(&format!("delete {mine}")), "DELETED");
-    // The reply is not FORBIDDEN, because the job does not exist.
+    // Not FORBIDDEN, because the job does not exist.
     assert_eq!(client.ask(&format!("delete {mine}")), "NOT_FOUND");
 }
 
@@ -394,7 +393,7 @@ fn a_batch_delete_is_all_or_nothing() {
     assert_eq!(client.ask(&format!("delete-batch {one} {held} {free} {two}")), "FORBIDDEN");
     assert_eq!(client.ask(&format!("delete-batch {one} {held} 99 {two}")), "DELETED_BATCH 3 1");
     assert!(guarded.operator().ask(&format!("peek {free}")).starts_with("FOUND "));
-    // Uses more jobs than the server checks before it serves other clients.
+    // More jobs than the server checks before it serves other clients.
     let ids: Vec<String> = (0..1000).map(|_| new_job(&mut guarded.operator()).to_string()).collect();
     assert_eq!(client.ask(&format!("delete-batch {} {free}", ids[1..].join(" "))), "FORBIDDEN");
     assert_eq!(client.ask(&format!("delete-batch {}", ids.join(" "))), "DELETED_BATCH 1000 0");

@@ -14,7 +14,7 @@ use super::shown::put;
 use super::{digest, user, Guarded, Talk, OPERATOR};
 use crate::daemon::{run, Folder, PATIENCE};
 
-/// For each path, the rights that permit the request. Any one of them is sufficient.
+/// The rights that permit each request. Any of them is sufficient.
 const ROWS: [(&str, &[&str]); 33] = [
     ("GET /", &["open"]),
     ("GET /healthz", &["open"]),
@@ -59,7 +59,6 @@ struct Reply {
     body: String,
 }
 
-/// Reads the next reply from a connection.
 fn reply<S: std::io::Read + Write>(talk: &mut Talk<S>) -> Reply {
     let status = talk.line();
     let mut head = String::new();
@@ -75,8 +74,8 @@ fn reply<S: std::io::Read + Write>(talk: &mut Talk<S>) -> Reply {
     Reply { status: status.expect("a status"), head, body: String::from_utf8_lossy(&body).into_owned() }
 }
 
-/// Returns a request, for example for `GET /metrics`. Adds `body` to requests that change something, and `token` unless
-/// it is empty.
+/// Returns a request for a line such as `GET /metrics`. Requests that change something get `body`, and `token` can be
+/// empty.
 fn request(line: &str, token: &str, body: &str) -> String {
     let authorization = if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") };
     let head = format!("{line} HTTP/1.1\r\nHost: localhost\r\n{authorization}");
@@ -92,7 +91,6 @@ fn ask(talk: &mut Talk, line: &str, token: &str, body: &str) -> Reply {
     reply(talk)
 }
 
-/// Returns a valid request body for a path.
 fn body(route: &str) -> String {
     match route.rsplit('/').next() {
         Some("put") => r#"{"body":"x"}"#.to_owned(),
@@ -121,7 +119,7 @@ fn each_path_with_each_right() {
     });
 }
 
-/// Returns a server with two clients: one has the right `look` on some tubes, the other has the right `put`.
+/// Starts a server with two clients: `eye` has the right `look` on some tubes, and `hand` the right `put`.
 fn two() -> Guarded {
     Guarded::start(&format!(
         "eye token:sha256:{} look:mail*\nhand token:sha256:{} put:mail*",
@@ -191,8 +189,8 @@ fn a_body_is_read_only_from_an_authenticated_client() {
     let found = reply(&mut client);
     assert!(found.status == 401 && found.head.contains("Connection: close"), "{}", found.head);
     assert_eq!(client.rest(), "");
-    // A request by an authenticated client without the right is refused before the whole body has arrived, and the
-    // connection stays open.
+    // An authenticated client without the right gets the refusal before the whole body has arrived, and stays
+    // connected.
     let mut client = guarded.connect("http");
     let whole = request("POST /api/tubes/push/put", "hand", &long);
     let (most, last) = whole.split_at(whole.len() - 1);
@@ -200,7 +198,7 @@ fn a_body_is_read_only_from_an_authenticated_client() {
     assert_eq!(reply(&mut client).status, 403);
     client.send(last.as_bytes());
     assert_eq!(ask(&mut client, "GET /healthz", "", "").status, 200);
-    // A request with `Expect: 100-continue` is refused immediately.
+    // `Expect: 100-continue` is refused immediately.
     let whole = request("POST /api/tubes/mail/put", "hand", &long);
     let (head, _) = whole.split_once("\r\n\r\n").expect("a head");
     let mut client = guarded.connect("http");

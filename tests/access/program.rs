@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{digest, user, Guarded, Talk};
 use crate::daemon::{run, Daemon, Folder, Signal, PATIENCE};
 
-/// Returns a directory with an access file that contains `text`, and the file's path.
+/// Creates a directory with an access file, and returns both paths.
 fn folder(text: &str) -> (Folder, String) {
     let folder = Folder::new();
     fs::write(folder.file("access"), text).expect("a file");
@@ -37,7 +37,7 @@ fn sighup_reloads_the_access_file() {
     let (mut me, mut you) = (connect(), connect());
     assert_eq!(me.ask("use x"), "FORBIDDEN");
     assert_eq!(you.ask("auth t"), "AUTHENTICATED");
-    // Grants one client more rights and changes the other client's token.
+    // One client gets more rights, and the other a new token.
     fs::write(&path, format!("me {} take put\nyou token:sha256:{} all\n", user(), digest("u"))).expect("a file");
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("configuration files reloaded");
@@ -46,7 +46,7 @@ fn sighup_reloads_the_access_file() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(me.ask("reserve-with-timeout 0"), "TIMED_OUT", "it never noticed");
-    // If the new file is invalid, the server keeps the old rights.
+    // An invalid new file does not change any rights.
     fs::write(&path, "me user:0\n").expect("a file");
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("missing right");

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use super::{user, Guarded};
 use crate::daemon::{command, run_command, Ended};
 
-/// The command lines to test, one for each row of the table in beanpole-ctl(1). Job 1 is ready, job 2 is buried.
+/// One command line for each row of the table in beanpole-ctl(1). Job 1 is ready, job 2 is buried.
 const LINES: [(&str, &[&str]); 25] = [
     ("stats", &["t", "-i", "1"]),
     ("tubes", &[]),

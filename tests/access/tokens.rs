@@ -10,7 +10,7 @@ use beanpole::{Address, Client, Config, Server};
 use super::{digest, user, Guarded, OPERATOR};
 use crate::daemon::{Folder, PATIENCE};
 
-/// Starts a server that admits only clients with a token.
+/// Admits only clients with a token.
 fn guarded() -> Guarded {
     Guarded::start(&format!("web token:sha256:{} token:sha256:{} put:w*", digest("secret"), digest("second")))
 }
@@ -63,7 +63,7 @@ fn other_commands_before_the_token_close_the_connection() {
         let mut client = guarded.connect("beanstalk");
         client.send(first.as_bytes());
         if first.starts_with("put 0 0 60 9") {
-            // The input is incomplete, and the client disconnects.
+            // The put is incomplete, so there is no reply.
             drop(client);
             continue;
         }
@@ -87,7 +87,7 @@ fn a_wrong_token_is_counted_and_delayed() {
         let stats = guarded.operator().body("stats");
         assert!(stats.contains(&format!("failed-auths: {}\n", number + 1)), "{stats}");
     }
-    // An incomplete token line of one client must not delay other clients.
+    // An incomplete line of one client must not delay the others.
     let mut late = guarded.connect("beanstalk");
     let begin = Instant::now();
     late.send(b"auth wrong\r\n");

@@ -13,7 +13,7 @@ use crate::trial::Trial;
 
 const ANSWER: Duration = Duration::from_secs(3);
 
-/// The server's reply to `list-tube-used` on a new connection.
+/// The reply to `list-tube-used` on a new connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
     Served,
@@ -22,7 +22,6 @@ enum Answer {
     Silence,
 }
 
-/// Connects from the local address `source`.
 fn connect_from(source: &str, daemon: &Daemon) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let source: IpAddr = source.parse().expect("an address");
@@ -56,7 +55,7 @@ pub fn one_address(trial: &mut Trial) {
     let mut second: Vec<_> = (0..10).map(|_| connect_from("127.0.0.3", &daemon)).collect();
     let answers: Vec<Answer> = second.iter_mut().map(ask).collect();
     trial.same("another address", answers, vec![Answer::Served; 10]);
-    // After some connections of the address are closed, the address must be able to connect again.
+    // After closing some connections, the address must be able to connect again.
     first.truncate(9);
     let end = Instant::now() + ANSWER;
     while ask(&mut connect_from("127.0.0.2", &daemon)) != Answer::Served {
@@ -68,7 +67,7 @@ pub fn one_address(trial: &mut Trial) {
     }
 }
 
-/// Shell commands that run the program in a network namespace whose loopback interface also has the address 10.77.0.1.
+/// Runs the program in a network namespace whose loopback interface also has the address 10.77.0.1.
 const APART: &str =
     "exec unshare -rn sh -c 'ip link set lo up && ip addr add 10.77.0.1/32 dev lo && exec \"$0\" \"$@\"' \"$0\" \"$@\"";
 
@@ -91,7 +90,7 @@ pub fn operator(trial: &mut Trial) {
     let own = std::env::current_exe().expect("a program");
     let mut enter = Command::new("nsenter");
     enter.args(["--target", &daemon.pid().to_string(), "--user", "--net", "--preserve-credentials"]).arg(own);
-    // The child process exits at the end of its standard input.
+    // The end of its standard input ends the child process.
     let mut crowd = enter.arg("--crowd").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a crowd");
     let mut line = String::new();
     BufReader::new(crowd.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
@@ -111,8 +110,8 @@ fn succeeds(line: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Entry point of the child process: opens connections, prints the number of admitted ones, and keeps them until the
-/// end of standard input.
+/// Entry point of the child process, which opens connections, prints the number of admitted ones, and keeps them until
+/// the end of standard input.
 pub fn crowd() {
     let connect = |_| {
         let stream = TcpStream::connect(ADDRESS).expect("a connection");

@@ -10,16 +10,13 @@ use crate::traffic::{connect_to, pieces, pipeline, Clients};
 use crate::trial::{own_connection, Trial, MIB};
 use crate::wire::{put, Wire};
 
-/// The value of `--max-memory` for the attacked server.
 const MAX_MEMORY: &str = "64M";
 
-/// Announced body sizes, in bytes. Together, the connections announce more than the available memory.
+/// Announced body sizes in bytes. Together, the connections announce more than the available memory.
 const ANNOUNCED: [u32; 7] = [60_000_000, 5_000_000, 500_000, 50_000, 5000, 500, 50];
 
-/// The number of connections that announce each size.
 const FOR_EACH: usize = 12;
 
-/// Time for which the attackers stay connected.
 const LENGTH: Duration = Duration::from_secs(1);
 
 /// Sends puts that announce bodies, but does not send the bodies.
@@ -39,7 +36,7 @@ pub fn announced_to_gearman(trial: &mut Trial) {
 
 fn announce(trial: &mut Trial, daemon: &Daemon, connect: impl Fn() -> TcpStream, head: impl Fn(u32) -> Vec<u8>) {
     trial.watch_memory(daemon, Some(64 * MIB), |trial| {
-        // A small body that arrives with its command does not need a separate buffer.
+        // A small body that arrives with its command needs no separate buffer.
         trial.beside_trips(own_connection(daemon), cycle_in_parts, |_| {
             let mut attackers = Vec::new();
             for size in ANNOUNCED.into_iter().flat_map(|size| std::iter::repeat_n(size, FOR_EACH)) {
@@ -69,7 +66,7 @@ pub fn half_sent(trial: &mut Trial) {
     });
 }
 
-/// Completes Workq jobs with large results that no client collects. The results stay until they expire.
+/// Completes Workq jobs with large results, which stay until they expire, because no client collects them.
 pub fn results(trial: &mut Trial) {
     const JOBS: usize = 40;
     const SIZE: usize = 1 << 20;
@@ -104,9 +101,9 @@ pub fn results(trial: &mut Trial) {
     });
 }
 
-/// Deletes jobs to leave gaps that are too small for larger jobs, until the memory limit is reached.
+/// Leaves gaps that are too small for larger jobs, until the memory limit is reached.
 pub fn holes(trial: &mut Trial) {
-    // The sizes of the jobs in bytes. The second number N means that only every Nth job of this size is kept.
+    // Job sizes in bytes. Of each size, only every Nth job is kept, where N is the second number.
     const PLAN: [(usize, usize); 4] = [(1100, 4), (4200, 2), (9000, 2), (60_000, 1)];
     let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
     trial.watch_memory(&daemon, Some(64 * MIB), |trial| {

@@ -9,7 +9,7 @@ use crate::wire::Wire;
 
 const MANY: u64 = 1_000_000;
 
-/// Number of jobs in a burst with a binlog, which is slower.
+/// Jobs in a burst with a binlog, which is slower.
 const LOGGED: u64 = 400_000;
 
 /// Number of jobs whose times to run end at the same moment.
@@ -25,7 +25,7 @@ pub fn kick(trial: &mut Trial) {
     trial.check(ids.is_sorted(), || "jobs of one priority came in another order than that of their ids".to_owned());
 }
 
-/// Like `kick`, but with a binlog in mode `-F` (no syncs). Restarts the server afterwards.
+/// Like `kick`, but with a binlog in mode `-F` (no syncs), from which the server restarts.
 pub fn kick_with_a_binlog(trial: &mut Trial) {
     let folder = Folder::new();
     let path = folder.file("binlog");
@@ -100,14 +100,14 @@ pub fn watcher(daemon: &Daemon, prefix: &str, count: u64) -> std::net::TcpStream
     stream
 }
 
-/// Lets the times to run of very many jobs end together while their holder sends `touch` continuously.
+/// The times to run of very many jobs end together while their holder sends `touch` continuously.
 pub fn expiry_beside_touches(trial: &mut Trial) {
     const TTR: u64 = 5;
     let daemon = trial.start(&[], &["-t", "1"]);
     let held = Jobs::ready("held", 1).put(&daemon);
     let attacker = daemon.tcp();
     reserve_all(&attacker, "held", 1);
-    // The server must reserve all these jobs before the first reservation expires.
+    // All these jobs must be reserved before the first reservation expires.
     Jobs { ttr: TTR, ..Jobs::ready("attack", EXPIRING) }.put(&daemon);
     reserve_all(&attacker, "attack", EXPIRING);
     let reserved = tube_figure(&daemon, "attack", "current-jobs-reserved");

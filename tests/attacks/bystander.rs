@@ -16,7 +16,6 @@ const PAUSE: Duration = Duration::from_micros(500);
 /// The commands that a bystander repeats on its connection.
 pub type RoundTrip = fn(&mut Wire);
 
-/// Round-trip times of one bystander.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     pub p50: Duration,
@@ -33,7 +32,6 @@ impl Times {
     }
 }
 
-/// A thread that repeats round trips until it is stopped.
 pub struct Bystander {
     samples: Arc<Mutex<Vec<Duration>>>,
     stop: Arc<AtomicBool>,
@@ -59,13 +57,12 @@ impl Bystander {
         Bystander { samples, stop, thread: Some(thread) }
     }
 
-    /// Returns the round-trip times measured since the last call.
     pub fn take(&self) -> Vec<Duration> {
         std::mem::take(&mut *self.samples.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Stops after the current round trip. Returns the times measured since the last `take`, and the error message if
-    /// the thread panicked.
+    /// Stops after the current round trip. Returns the times since the last `take`, and the message of a panic of the
+    /// thread.
     pub fn finish(mut self) -> (Vec<Duration>, Option<String>) {
         self.stop.store(true, Ordering::SeqCst);
         let ended = self.thread.take().expect("it runs once").join();
@@ -90,8 +87,7 @@ pub fn cycle(wire: &mut Wire) {
     finish_cycle(wire, id);
 }
 
-/// Like `cycle`, but sends the body later than the command line. The server must therefore allocate a buffer before the
-/// body arrives.
+/// Like `cycle`, but sends the body later than the command line, so that the server must allocate a buffer first.
 pub fn cycle_in_parts(wire: &mut Wire) {
     const SIZE: usize = 500_000;
     wire.send(format!("put 0 0 60 {SIZE}\r\n"));

@@ -12,10 +12,9 @@ use crate::wire::Wire;
 
 const LENGTH: Duration = Duration::from_millis(1500);
 
-/// Number of pairs of commands in one write.
 const PAIRS: usize = 500;
 
-/// Maximum number of writes without a reply. A larger number would keep a slow server busy long after the attack.
+/// Maximum number of writes without a reply. With more, a slow server would be busy long after the attack.
 const AHEAD: usize = 4;
 
 pub fn one_flooder(trial: &mut Trial) {
@@ -45,7 +44,7 @@ fn flood(trial: &mut Trial, flooders: usize) {
     trial.check(least > 0, || "a flooder was not served at all".to_owned());
 }
 
-/// Returns a connection and the ID of a job that the connection can reserve and release.
+/// Returns a connection and the ID of a job that it can reserve and release.
 fn flooder(daemon: &Daemon, number: usize) -> (TcpStream, u64) {
     let mut wire = Wire::to(daemon);
     wire.ask(&format!("use flood{number}"), &format!("USING flood{number}"));
@@ -53,8 +52,7 @@ fn flooder(daemon: &Daemon, number: usize) -> (TcpStream, u64) {
     (wire.stream().try_clone().expect("a connection"), id)
 }
 
-/// Sends commands continuously until `stop` is set, and reads all replies. Returns the number of completed reserve and
-/// release pairs.
+/// Sends commands until `stop` is set, and reads all replies. Returns the number of pairs of reserve and release.
 fn run_flooder(mut stream: &TcpStream, id: u64, stop: &AtomicBool) -> usize {
     let commands = format!("reserve-job {id}\r\nrelease {id} 0 0\r\n").repeat(PAIRS);
     let replies = format!("RESERVED {id} 1\r\nx\r\nRELEASED\r\n").repeat(PAIRS);

@@ -8,7 +8,6 @@ use crate::wire::{figure, Wire};
 /// Limits the address space to 400 MiB; ulimit(1) expects kilobytes.
 const LIMIT: &str = "ulimit -v 409600";
 
-/// Number of jobs that a worker reserves and keeps.
 const HELD: u64 = 1000;
 
 /// Puts large jobs until the server refuses one.
@@ -37,7 +36,7 @@ fn fill(trial: &mut Trial, ours: &[&str], count: u64, body: &[u8]) {
     let jobs = Jobs { body, ..Jobs::ready("default", count) };
     let put = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| jobs.put_some(&daemon)));
     let Ok((_, refused)) = put else {
-        // Waits briefly, because a crash can occur shortly after the last reply.
+        // A crash can follow shortly after the last reply.
         std::thread::sleep(std::time::Duration::from_millis(200));
         let state = if daemon.runs() { "runs" } else { "has died" };
         trial.check(false, || format!("a producer was cut off; the program {state}: {}", last_words(&daemon)));

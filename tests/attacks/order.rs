@@ -5,8 +5,7 @@ use std::time::Duration;
 use crate::trial::Trial;
 use crate::wire::Wire;
 
-/// A client that holds two jobs disconnects while another client waits. The waiting client must get the more urgent
-/// job.
+/// A client that holds two jobs disconnects while another client waits, which must get the more urgent job.
 pub fn after_a_hang_up(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     let (mut holder, mut waiter) = (Wire::to(&daemon), Wire::to(&daemon));
@@ -23,7 +22,7 @@ pub fn after_a_hang_up(trial: &mut Trial) {
     trial.same("served", String::from_utf8_lossy(&body).into_owned(), "urgent".to_owned());
 }
 
-/// A put and a release with the same delay arrive in one packet. The job of the first command must become ready first.
+/// A put and a release with the same delay arrive in one packet. The first command's job must become ready first.
 pub fn two_delays_in_one_packet(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     for _ in 0..20 {

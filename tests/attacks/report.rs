@@ -6,7 +6,6 @@ use crate::bystander::Times;
 use crate::rows::Row;
 use crate::trial::{Memory, Seen, MIB};
 
-/// The results of one attack, for each attacked program.
 pub struct Result {
     pub row: &'static Row,
     pub ours: Seen,
@@ -18,7 +17,7 @@ impl Result {
         !self.ours.problems.is_empty()
     }
 
-    /// Fails the row if the worst round trip of the bystander exceeded `limit`.
+    /// Fails the row if the bystander's worst round trip exceeded `limit`.
     pub fn judge(&mut self, limit: Duration) {
         if let Some(times) = self.ours.during.filter(|times| times.worst > limit) {
             self.ours.problems.push(format!("the worst round trip took {} ms", millis(times.worst)));

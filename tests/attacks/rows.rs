@@ -9,7 +9,7 @@ pub struct Row {
     pub code: &'static str,
     pub attack: &'static str,
     pub holds: &'static str,
-    /// `true` if beanstalkd supports the attack's commands and finishes them within seconds.
+    /// `true` if beanstalkd supports the commands and finishes them within seconds.
     pub peer: bool,
     pub run: fn(&mut Trial),
 }
@@ -23,7 +23,6 @@ const FULL: &str = "OUT_OF_MEMORY; it lives; workers reserve and delete, and the
 const SERVED: &str = "it is answered rightly; others are served meanwhile";
 const KICKED: &str = "KICKED with the count; all are ready, in order; others are served meanwhile";
 
-/// All attacks, in the order in which they run.
 #[rustfmt::skip]
 pub const ROWS: &[Row] = &[
     row("M1", "800 clients pipeline peek-ready and read nothing", BOUNDED, true, unread::replies),

@@ -16,7 +16,6 @@ use crate::wire::{StopAtEnd, Wire};
 /// Duration of each sync and of the creation of a segment, in milliseconds.
 const SLOW_MILLIS: u64 = 500;
 
-/// Time for which the disk remains slow.
 const LENGTH: Duration = Duration::from_secs(3);
 
 /// Syncs a binlog with segments of the default size on a slow disk.
@@ -24,12 +23,12 @@ pub fn syncs(trial: &mut Trial) {
     slow(trial, 10 << 20);
 }
 
-/// Like `syncs`, but with segments so small that the server creates new ones continuously.
+/// Like `syncs`, with segments so small that the server creates new ones continuously.
 pub fn segments(trial: &mut Trial) {
     slow(trial, 65_536);
 }
 
-/// Runs the server inside the test process, because the real program cannot use a simulated disk.
+/// Runs the server in the test process, because the real program cannot use a simulated disk.
 fn slow(trial: &mut Trial, segment_size: u64) {
     let folder = Folder::new();
     let path = folder.file("binlog");
@@ -93,7 +92,7 @@ pub fn huge_body(trial: &mut Trial) {
     let path = folder.file("binlog");
     std::fs::create_dir(&path).expect("a folder for a binlog");
     let binlog = ["-b", path.to_str().expect("a plain path"), "-z", "1073741824"];
-    // beanstalkd stores a job in a single file and therefore needs larger files for the body.
+    // beanstalkd stores a job in a single file, and needs larger files for this body.
     let sized = [&binlog[..], if trial.ours { &[] } else { &["-s", "536870912"] }].concat();
     let daemon = trial.start(&sized, &["-t", "1"]);
     let start = daemon.rss();
@@ -101,7 +100,7 @@ pub fn huge_body(trial: &mut Trial) {
     let message = crate::wire::put(&vec![b'x'; SIZE], 3600);
     let mut bystander = own_connection(&daemon);
     assert_eq!(bystander.put(b"first", 3600), 1);
-    // Another producer must wait for the large write. Its round trips are recorded, but not checked.
+    // Another producer must wait for the large write, so its round trips are only recorded.
     let mut producer = Wire::to(&daemon);
     use_only(&mut producer, "producer");
     let producer = Bystander::start(producer.stream().try_clone().expect("a connection"), cycle);
@@ -116,7 +115,7 @@ pub fn huge_body(trial: &mut Trial) {
     let peak = daemon.peak_rss();
     trial.note(format!("{:.1} x its size in memory at most", (peak - start) as f64 / SIZE as f64));
     trial.check(reply.starts_with("INSERTED "), || format!("the reply: {reply}"));
-    // The memory includes the body and a copy in the log's write buffer.
+    // The body, and a copy in the log's write buffer.
     trial.check(peak < start + 2 * SIZE as u64 + 32 * MIB, || format!("{} MiB at most", peak / MIB));
     let id = reply.split(' ').nth(1).unwrap_or_default();
     attacker.ask(&format!("delete {id}"), "DELETED");

@@ -19,7 +19,7 @@ const PIECE: usize = 1 << 15;
 /// Time without progress after which a set of connections stops sending.
 const STALLED: Duration = Duration::from_millis(700);
 
-/// Returns the address of the listener for `protocol`, which is `Gearman` or `Workq`.
+/// `protocol` is `Gearman` or `Workq`.
 pub fn address_of(daemon: &Daemon, protocol: &str) -> SocketAddr {
     let mark = format!(" ({protocol})");
     let address = daemon.names().iter().find_map(|name| name.strip_suffix(&*mark)?.parse().ok());
@@ -45,19 +45,19 @@ pub struct Jobs<'a> {
 }
 
 impl Jobs<'_> {
-    /// Describes `count` ready jobs with a body of one byte.
+    /// Ready jobs with a body of one byte.
     pub fn ready(tube: &str, count: u64) -> Jobs<'_> {
         Jobs { tube, count, priority: |_| 0, delay: 0, ttr: 3600, body: b"x" }
     }
 
-    /// Puts all jobs. Returns the first ID.
+    /// Puts all jobs, and returns the first ID.
     pub fn put(&self, daemon: &Daemon) -> u64 {
         let (first, refused) = self.put_some(daemon);
         assert_eq!(refused, 0, "puts were refused");
         first.expect("a job")
     }
 
-    /// Puts jobs and accepts OUT_OF_MEMORY replies. Returns the first ID and the number of refused jobs.
+    /// Accepts OUT_OF_MEMORY replies. Returns the first ID and the number of refused jobs.
     pub fn put_some(&self, daemon: &Daemon) -> (Option<u64>, u64) {
         let stream = daemon.tcp();
         let one = |number| {
@@ -101,7 +101,7 @@ pub fn pipeline(
     let mut reader = BufReader::with_capacity(1 << 16, stream);
     std::thread::scope(|scope| {
         let end = EndOnPanic(stream);
-        // Ignores a failed write: the reader fails as well and reports the cause.
+        // If a write fails, the reader fails as well and reports the cause.
         scope.spawn(move || pieces.map(|piece| (&*stream).write_all(&piece)).all(|sent| sent.is_ok()));
         let mut line = Vec::new();
         for number in 0..lines {
@@ -115,7 +115,7 @@ pub fn pipeline(
     assert!(reader.buffer().is_empty(), "more replies than commands");
 }
 
-/// Shuts down a connection if its reader panics, which ends a writer blocked on the connection.
+/// Shuts down a connection if its reader panics, so that a blocked writer ends as well.
 pub struct EndOnPanic<'a>(pub &'a TcpStream);
 
 impl Drop for EndOnPanic<'_> {
@@ -126,7 +126,7 @@ impl Drop for EndOnPanic<'_> {
     }
 }
 
-/// Reserves `count` existing jobs of a tube. Returns their IDs in order.
+/// Reserves `count` existing jobs of a tube, and returns their IDs in order.
 pub fn reserve_all(stream: &TcpStream, tube: &str, count: u64) -> Vec<u64> {
     let mut ids = Vec::with_capacity(count as usize);
     let setting = std::iter::once(format!("watch {tube}\r\nignore default\r\n").into_bytes());
@@ -145,7 +145,7 @@ pub fn tube_figure(daemon: &Daemon, tube: &str, key: &str) -> u64 {
     figure(&mut daemon.client(), &format!("stats-tube {tube}"), key)
 }
 
-/// Waits until a tube statistic has the wanted value. Returns the waiting time.
+/// Waits until a tube statistic has the wanted value, and returns the waiting time.
 pub fn wait_for_figure(daemon: &Daemon, tube: &str, key: &str, wanted: u64) -> Duration {
     let (began, mut client) = (Instant::now(), daemon.client());
     loop {
@@ -166,17 +166,15 @@ pub fn list_tubes(client: &mut Client) -> Vec<String> {
 /// A set of connections that send the same bytes until the server stops reading, and never read.
 pub struct Clients {
     members: Vec<(TcpStream, usize)>,
-    /// The number of connections that the server has closed.
     pub ended: usize,
 }
 
 impl Clients {
-    /// Opens `count` connections. `receive_buffer` sets the size of their receive buffers in bytes.
+    /// `receive_buffer` is the size of the clients' receive buffers in bytes.
     pub fn open(daemon: &Daemon, count: usize, receive_buffer: Option<usize>) -> Clients {
         Clients::open_at(daemon.address(), count, receive_buffer)
     }
 
-    /// Like `open`, for a given address.
     pub fn open_at(address: SocketAddr, count: usize, receive_buffer: Option<usize>) -> Clients {
         let connect = |_| {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
@@ -191,8 +189,7 @@ impl Clients {
         Clients { members: (0..count).map(connect).collect(), ended: 0 }
     }
 
-    /// Sends `bytes` on each connection until all bytes are sent or the server stops accepting them. Returns the number
-    /// of accepted bytes.
+    /// Sends `bytes` on each connection until the server stops accepting them. Returns the number of accepted bytes.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         self.members.iter_mut().for_each(|(_, sent)| *sent = 0);
         let mut progress = Instant::now();
@@ -225,7 +222,7 @@ impl Clients {
         self.members.iter().map(|(_, sent)| sent).sum()
     }
 
-    /// Returns the received bytes of each connection without waiting.
+    /// Returns the bytes that each connection has received, without waiting.
     pub fn heard(&mut self) -> Vec<String> {
         let hear = |(stream, _): &mut (TcpStream, usize)| {
             let mut bytes = [0; 256];

@@ -19,10 +19,10 @@ use crate::wire::Wire;
 
 pub const MIB: u64 = 1 << 20;
 
-/// Memory, in bytes, that a program can use beyond `--max-memory` for code, thread stacks and the allocator's overhead.
+/// Bytes that a program can use beyond `--max-memory` for code, stacks and the allocator's overhead.
 const BEYOND: u64 = 32 * MIB;
 
-/// Memory, in bytes, that a program can retain after the attackers have disconnected.
+/// Bytes that a program can retain after the attackers have disconnected.
 const REMAINS: u64 = 16 * MIB;
 
 /// Duration of the bystander's measurement before the attack.
@@ -37,7 +37,7 @@ const WINDOW: Duration = Duration::from_millis(800);
 /// Time limit for the program to release the attackers' memory, under light traffic.
 const AFTERWARDS: Duration = Duration::from_secs(3);
 
-/// Resident memory of the program in bytes, without the kernel's socket buffers.
+/// The program's resident memory in bytes, without the kernel's socket buffers.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Memory {
     pub start: u64,
@@ -46,15 +46,12 @@ pub struct Memory {
     pub after: Option<u64>,
 }
 
-/// The results of one program in one row.
 #[derive(Default)]
 pub struct Seen {
-    /// Round-trip times of the bystander before the attack.
     pub before: Option<Times>,
     pub during: Option<Times>,
     pub memory: Option<Memory>,
     pub notes: Vec<String>,
-    /// Descriptions of failed checks.
     pub problems: Vec<String>,
     pub took: Duration,
 }
@@ -71,12 +68,12 @@ impl Trial {
         Trial { program, ours, seen: Seen::default() }
     }
 
-    /// Returns the program's path, for rows that start the program themselves.
+    /// For rows that start the program themselves.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Starts the program with the options in `both`. beanpole also gets the options in `ours`.
+    /// Starts the program with the options in `both`, and for beanpole also those in `ours`.
     pub fn start(&self, both: &[&str], ours: &[&str]) -> Daemon {
         self.start_within("", both, ours)
     }
@@ -95,7 +92,6 @@ impl Trial {
         Daemon::spawn_at(command, address)
     }
 
-    /// Records a problem if `holds` is `false`.
     pub fn check(&mut self, holds: bool, problem: impl FnOnce() -> String) {
         if !holds {
             self.seen.problems.push(problem());
@@ -115,7 +111,6 @@ impl Trial {
         self.beside_trips(own_connection(daemon), cycle, attack)
     }
 
-    /// Runs an attack while a bystander repeats `trip`.
     pub fn beside_trips<T>(&mut self, wire: Wire, trip: RoundTrip, attack: impl FnOnce(&mut Trial) -> T) -> T {
         let stream = wire.stream().try_clone().expect("a connection");
         let bystander = Bystander::start(stream, trip);
@@ -129,7 +124,7 @@ impl Trial {
         result
     }
 
-    /// Runs an attack while sampling memory. The attackers must have disconnected when `attack` returns. The program
+    /// Runs an attack while sampling memory. When `attack` returns, the attackers must have disconnected. The program
     /// must stay within `max_memory` and release the attackers' memory.
     pub fn watch_memory(&mut self, daemon: &Daemon, max_memory: Option<u64>, attack: impl FnOnce(&mut Trial)) {
         let sampler = MemorySampler::start(daemon.pid());
@@ -151,15 +146,15 @@ impl Trial {
         self.check(after <= limit, || format!("it still has {} MiB, more than {}", after / MIB, limit / MIB));
     }
 
-    /// Runs `work`. Records a panic as a problem, so that earlier measurements are kept.
+    /// Records a panic as a problem, so that earlier measurements are kept.
     fn catching(&mut self, work: impl FnOnce(&mut Trial)) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(self))) {
             self.seen.problems.push(message(&*panic));
         }
     }
 
-    /// Waits until the program's memory is constant and its processor usage is low. Ignores unread input in the
-    /// kernel's buffers.
+    /// Waits until the program's memory is constant and its processor usage low. Ignores unread input in the kernel's
+    /// buffers.
     pub fn wait_until_idle(&self, daemon: &Daemon) {
         let end = Instant::now() + TAKING;
         let state = || resident(daemon.pid()).map(|(rss, _)| (rss, daemon.cpu_time()));
@@ -191,7 +186,7 @@ impl Trial {
     }
 }
 
-/// Returns the last line of the log, excluding the backtrace advice of a panic.
+/// Returns the last line of the log, ignoring the backtrace advice of a panic.
 pub fn last_words(daemon: &Daemon) -> String {
     let log = daemon.log();
     log.lines().rfind(|line| !line.starts_with("note: ")).unwrap_or_default().to_owned()
@@ -203,7 +198,6 @@ pub fn own_connection(daemon: &Daemon) -> Wire {
     wire
 }
 
-/// Returns a loopback address with a port that is currently free.
 pub fn free_port() -> SocketAddr {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     free.expect("a free port")
@@ -242,7 +236,7 @@ impl MemorySampler {
     }
 }
 
-/// Returns the current and the maximum resident memory of a process in bytes, or `None` if the process has exited.
+/// Returns the current and the maximum resident memory in bytes, or `None` if the process has exited.
 fn resident(pid: u32) -> Option<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let value = |name: &str| -> Option<u64> {

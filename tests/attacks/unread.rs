@@ -10,7 +10,6 @@ use crate::traffic::{address_of, connect_to, Clients};
 use crate::trial::{Trial, MIB};
 use crate::wire::Wire;
 
-/// The value of `--max-memory` for the attacked server.
 const MAX_MEMORY: &str = "64M";
 
 /// Limits the address space to 600 MiB; ulimit(1) expects kilobytes.
@@ -22,7 +21,7 @@ pub fn replies(trial: &mut Trial) {
     unread_replies(trial, &daemon, 800, Some(64 * MIB));
 }
 
-/// Leaves replies unread without a memory limit. The server must release the memory afterwards.
+/// The server must release the memory after the attack.
 pub fn replies_without_a_limit(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1"]);
     unread_replies(trial, &daemon, 300, None);
@@ -103,7 +102,7 @@ fn packet(kind: u32, arguments: &[&[u8]]) -> Vec<u8> {
     [b"\0REQ".as_slice(), &kind.to_be_bytes(), &(data.len() as u32).to_be_bytes(), &data].concat()
 }
 
-/// Returns a worker that has received its first job, and the handle of the job.
+/// Returns a worker that has received its first job, and the handle of this job.
 fn worker_at(daemon: &Daemon, function: &[u8]) -> (TcpStream, Vec<u8>) {
     let mut worker = connect_to(daemon, "Gearman");
     worker.write_all(&[packet(CAN_DO, &[function]), packet(GRAB_JOB, &[])].concat()).expect("a connection");
@@ -152,7 +151,7 @@ pub fn large_packets(trial: &mut Trial) {
                 let mut client = connect_to(&daemon, "Gearman");
                 client.write_all(&packet(SUBMIT_JOB, &[function.as_bytes(), b"", b"x"])).expect("a connection");
                 let (mut worker, handle) = worker_at(&daemon, function.as_bytes());
-                // Ignores a failed write, because the server closes connections that exceed their limit.
+                // The server closes connections that exceed their limit, so the write may fail.
                 let _ = worker.write_all(&packet(WORK_DATA, &[&handle, &data]));
                 let mut echoed = connect_to(&daemon, "Gearman");
                 let _ = echoed.write_all(&packet(ECHO_REQ, &[&data]));

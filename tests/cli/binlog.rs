@@ -59,7 +59,7 @@ fn a_file_instead_of_a_directory_exits_with_10() {
     assert_eq!(fs::read(&file).unwrap(), b"precious");
 }
 
-/// The server creates the last directory of the path. Only the owner has access to the new directory.
+/// Only the owner has access to the new directory.
 #[test]
 fn a_missing_directory_is_created() {
     let folder = Folder::new();
@@ -96,7 +96,7 @@ fn a_directory_in_use_exits_with_10() {
         run(&["-p", "0", "-b", name(&folder)]).failed(NO_FOLDER, &[" ERROR ", name(&folder)]);
     }
     first.client().put(b"x", 0, 0, 60).unwrap();
-    // A lock file that remains after a crash must not prevent the next start.
+    // The lock file of a killed server must not prevent the next start.
     first.signal(Signal::SIGKILL);
     drop(first);
     let second = Daemon::start(&["-b", name(&folder)]);

@@ -8,17 +8,16 @@ use super::daemon::{shell, wait_until, Folder};
 use super::is_root;
 use beanpole::Client;
 
-/// Shell redirections that close each standard stream alone, and all three together.
+/// Redirections that close each standard stream alone, and all three together.
 const CLOSED: [&str; 4] = ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"];
 
-/// Checks that the server accepts a client, then stops the server.
 fn serves(mut child: Child, path: &Path) {
     wait_until("it listens or has ended", || {
         assert_eq!(child.try_wait().expect("a child of ours"), None, "it has ended");
         UnixStream::connect(path).is_ok()
     });
     let mut client = Client::connect_unix(path).expect("a connection");
-    // The connection may have the descriptor number of a closed standard stream. Log lines must not be sent to the
+    // The connection may have the descriptor number of a closed standard stream, but log lines must not be sent to the
     // client.
     assert_eq!(client.put(b"x", 0, 0, 60).expect("a job"), 1);
     assert_eq!(client.reserve(Some(0)).expect("a reply").expect("the job").body, b"x");

@@ -11,8 +11,7 @@ use nix::unistd::Pid;
 
 use super::daemon::{command, run_command, wait_until, Daemon, Folder, Signal, PATIENCE};
 
-/// Returns a command that runs the program as gearmand. Without a `--config-file` argument, no configuration file is
-/// read.
+/// Runs the program as gearmand, without a configuration file unless `arguments` contain `--config-file`.
 pub fn gearmand(arguments: &[&str]) -> Command {
     let mut program = command(&["--config-file=/dev/null"]);
     program.arg0("/usr/sbin/gearmand").args(arguments).env_remove("GEARMAND_PORT");
@@ -35,7 +34,7 @@ impl Background {
         program.arg("-P").arg(&pid_file).arg("-l").arg(&log).args(arguments);
         let ended = run_command(program);
         assert_eq!((ended.code, ended.out.as_str(), ended.err.as_str()), (0, "", ""), "{}", read(&folder, "log"));
-        // The parent process exits only after the daemon has created the PID file and opened the port.
+        // The parent exits only after the daemon has created the PID file and opened the port.
         let pid = read(&folder, "pid").trim().parse().expect("the number of a process");
         drop(TcpStream::connect(free).expect("it listens"));
         Background { folder, address: free, pid }
@@ -45,7 +44,7 @@ impl Background {
         kill(Pid::from_raw(self.pid), signal).expect("a process of ours");
     }
 
-    /// Waits until the daemon has removed its PID file, which it does last.
+    /// Waits until the daemon has removed its PID file, which is its last action.
     fn wait(&self) {
         wait_until("it has ended", || !self.folder.file("pid").exists());
     }

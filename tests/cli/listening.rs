@@ -8,17 +8,17 @@ use beanpole::Client;
 use super::daemon::{run, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::{is_root, own_host, taken, NO_ADDRESS};
 
-/// Returns `true` for the wildcard address in the kernel's hexadecimal notation.
+/// `host` is in the kernel's hexadecimal notation.
 fn is_any(host: &str) -> bool {
     host.bytes().all(|digit| digit == b'0')
 }
 
-/// Returns all addresses and ports with a TCP listener on the machine, with addresses in the kernel's notation.
+/// Returns all addresses, in the kernel's notation, and ports with a TCP listener.
 fn listening() -> Vec<(String, u16)> {
     let mut found = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
         let text = fs::read_to_string(table).unwrap_or_default();
-        // State 0A is LISTEN. Skips thousands of lines for other states.
+        // State 0A is LISTEN. Thousands of lines can have other states.
         for line in text.lines().filter(|line| line.contains(" 0A ")) {
             let (host, port) = line.split_whitespace().nth(1).and_then(|it| it.split_once(':')).expect("an address");
             found.push((host.to_owned(), u16::from_str_radix(port, 16).expect("a port")));
@@ -95,7 +95,7 @@ fn wildcard_addresses_of_both_families_can_be_combined() {
         println!("skipped: no IPv6");
         return;
     }
-    // The ports are below the ephemeral range, from which the kernel chooses ports for other tests.
+    // Below the ephemeral range, from which the kernel chooses ports for other tests.
     let first = 20_000 + (std::process::id() % 10_000) as u16;
     let taken: Vec<u16> = listening().into_iter().map(|(_, port)| port).collect();
     let port = (first..first + 1000).find(|port| !taken.contains(port)).expect("a free port");
@@ -146,7 +146,7 @@ fn a_restart_can_reuse_the_address() {
         client.put(b"x", 0, 0, 60).unwrap();
         daemon.signal(Signal::SIGTERM);
         assert_eq!(daemon.wait(PATIENCE), 0);
-        // The server closes first. Its side of the connection therefore remains in TIME_WAIT.
+        // The server closes first, so its side of the connection remains in TIME_WAIT.
         drop(client);
     }
 }
@@ -160,7 +160,7 @@ fn a_server_without_descriptors_recovers_after_disconnections() {
         for _ in 0..3 {
             let crowd: Vec<_> = (0..40).map(|_| daemon.tcp()).collect();
             drop(crowd);
-            // While the server has no free descriptors, it refuses or closes new connections.
+            // Meanwhile, the server refuses or closes new connections.
             wait_until("somebody is served", || {
                 Client::connect(daemon.address()).is_ok_and(|mut client| client.put(b"x", 0, 0, 60).is_ok())
             });

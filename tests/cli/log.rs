@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use super::daemon::{command, shell, wait_until, Daemon, Folder, Signal, PATIENCE};
 use super::read_all;
 
-/// A token file that is readable for its group, but not for all users, causes no warning.
+/// A token file that only its group can read causes no warning.
 #[test]
 fn a_token_that_all_users_can_read_is_reported() {
     let folder = Folder::new();
@@ -28,7 +28,7 @@ fn a_token_that_all_users_can_read_is_reported() {
     }
 }
 
-/// Runs a server that executes various commands and stops. Returns the log and a client's address.
+/// Runs various commands, and returns the log and a client's address.
 fn lived(arguments: &[&str]) -> (String, String) {
     let daemon = Daemon::start(arguments);
     let mut client = daemon.client();
@@ -56,7 +56,7 @@ fn level(line: &str) -> &str {
 
 #[test]
 fn a_line_is_a_time_a_level_and_a_text() {
-    // Log timestamps are truncated to milliseconds.
+    // Timestamps in the log are truncated to milliseconds.
     let before = SystemTime::now() - Duration::from_millis(1);
     let (log, _) = lived(&["-VV", "-c"]);
     let after = SystemTime::now();
@@ -157,7 +157,7 @@ fn only_slow_commands_are_logged() {
     let folder = Folder::new();
     let path = folder.file("");
     let path = path.to_str().expect("text");
-    // With `--slow 0`, every command counts as slow.
+    // With `--slow 0`, every command is slow.
     let (log, _) = lived(&["--slow", "0", "-b", path, "-f0"]);
     let slow =
         |with: &str| log.lines().any(|line| level(line) == "WARN" && line.contains(" slow ") && line.contains(with));
@@ -196,7 +196,7 @@ fn stuck_dead_letters_are_logged_once_per_second() {
     let lines = log.matches("cannot take it").count();
     assert!((1..=1 + begun.elapsed().as_secs() as usize).contains(&lines), "{lines} lines: {log}");
     assert!(log.contains("job 2: buried"), "{log}");
-    // Waits for each reply, because the commands must run separately.
+    // The commands must run separately.
     std::thread::sleep(Duration::from_secs(1));
     client.put(b"x", 0, 0, 60).unwrap();
     client.reserve(Some(0)).unwrap().expect("the job");
@@ -212,7 +212,7 @@ fn stuck_dead_letters_are_logged_once_per_second() {
 fn the_journal_gets_levels_and_no_timestamps() {
     let script = "export JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2); exec \"$0\" \"$@\"";
     let daemon = Daemon::spawn(shell(script, &["-p", "0", "-VVc"]));
-    // Keeps the client connected, because a disconnection would add a log line.
+    // A disconnection would add a log line.
     let mut client = daemon.client();
     client.put(b"x", 0, 0, 60).unwrap();
     daemon.signal(Signal::SIGTERM);

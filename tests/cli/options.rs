@@ -69,7 +69,7 @@ fn bad_usage_exits_with_5_and_one_line() {
     run(&[""]).failed(BAD_USAGE, &["unknown argument: "]);
 }
 
-/// A path can contain arbitrary bytes. The program must use it unchanged or refuse it.
+/// A path can contain arbitrary bytes, which the program must keep or refuse.
 #[test]
 fn an_argument_that_is_not_utf_8_is_not_changed() {
     let folder = Folder::new();
@@ -104,7 +104,7 @@ fn the_version_goes_to_stdout() {
     }
 }
 
-/// A failure to write the output, because of a closed pipe or a full disk, must not cause a panic.
+/// A closed pipe or a full disk must not cause a panic.
 #[test]
 fn failed_output_does_not_change_the_exit_code() {
     let full = || File::options().write(true).open("/dev/full").expect("a device that is full");

@@ -11,7 +11,7 @@ use super::gearmand::gearmand;
 use super::is_root;
 use super::user::{as_nobody, nobody};
 
-/// Two directories: one owned by the user nobody, the other owned by root and containing a private file.
+/// A directory of the user nobody, and a directory of root with a private file.
 struct Planted {
     theirs: Folder,
     ours: Folder,
@@ -32,7 +32,7 @@ impl Planted {
         self.ours.file("secret")
     }
 
-    /// Returns the paths of a symbolic link and of a hard link to the private file.
+    /// Returns a symbolic link and a hard link to the private file.
     fn ways(&self) -> [PathBuf; 2] {
         let (soft, hard) = (self.theirs.file("soft"), self.theirs.file("hard"));
         symlink(self.secret(), &soft).expect("a link");
@@ -40,7 +40,6 @@ impl Planted {
         [soft, hard]
     }
 
-    /// Returns a symbolic link to root's directory.
     fn detour(&self) -> PathBuf {
         let link = self.theirs.file("detour");
         symlink(self.ours.file(""), &link).expect("a link");
@@ -59,7 +58,6 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path that is text")
 }
 
-/// Returns a command that runs gearmand as the user nobody with `options`.
 fn gearmand_as_nobody(options: &[&str]) -> Command {
     let mut program = gearmand(&["-u", "nobody", "-L", "127.0.0.1", "-p", "0"]);
     program.args(options);
@@ -116,8 +114,7 @@ fn the_binlog_is_not_created_in_root_s_directory() {
     planted.is_untouched();
 }
 
-/// The server writes the port file through a temporary file with a predictable name. Another user can create a link
-/// with that name.
+/// The port file is written through a temporary file with a predictable name, which another user can create as a link.
 #[test]
 fn the_port_file_does_not_overwrite_root_s_files() {
     if !is_root() {
@@ -169,8 +166,8 @@ fn links_of_the_administrator_are_followed() {
     child.wait().expect("our child");
 }
 
-/// Without a sync of the parent directory, a power failure can remove a new directory together with its jobs. In the
-/// test, the parent cannot be opened, and the error message shows that the program tried to sync it.
+/// Without a sync of the parent directory, a power failure can remove a new directory together with its jobs. Here the
+/// parent cannot be opened, and the error message shows that the program tried to sync it.
 #[test]
 fn the_directory_entry_of_a_new_binlog_is_synced() {
     if !is_root() {

@@ -91,7 +91,7 @@ fn sigpipe_and_sigstop_do_not_stop_the_server() {
         daemon.signal(signal);
     }
     for _ in 0..20 {
-        // Sends commands and disconnects without reading the replies.
+        // Disconnects without reading the replies.
         daemon.client().send(b"stats\r\nstats\r\nstats\r\n").unwrap();
     }
     client.put(b"x", 0, 0, 60).unwrap();
@@ -115,7 +115,7 @@ fn tube_settings_are_read_at_the_start_and_on_sighup() {
     std::fs::write(&file, "mail ttl:0\n").unwrap();
     daemon.signal(Signal::SIGHUP);
     daemon.wait_log("line 1: invalid settings: mail ttl:0; keeping the previous configuration");
-    // Opening a FIFO without a writer blocks the server, even after a signal, until a writer opens the FIFO.
+    // Opening a FIFO blocks until another process opens it for writing, even after a signal.
     std::fs::remove_file(&file).unwrap();
     nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
     daemon.signal(Signal::SIGHUP);

@@ -58,13 +58,13 @@ fn the_ready_line_contains_the_addresses() {
     let read = line.with_extension("read");
     wait_until("the line is read", || fs::read_to_string(&read).is_ok_and(|text| text.ends_with('\n')));
     assert_eq!(fs::read_to_string(&read).unwrap(), format!("{} {unix}\n", daemon.address()));
-    // The ready line can arrive before the server has closed its end of the stream.
+    // The server may not have closed its end yet.
     let fd = format!("/proc/{}/fd/7", daemon.pid());
     wait_until("it is closed", || !fs::exists(&fd).unwrap() || is_other(&daemon, &line));
     daemon.client().put(b"x", 0, 0, 60).unwrap();
 }
 
-/// Returns `true` if the server uses the descriptor number for another file.
+/// `true` if the server now uses the descriptor number for another file.
 fn is_other(daemon: &Daemon, path: &std::path::Path) -> bool {
     fs::read_link(format!("/proc/{}/fd/7", daemon.pid())).is_ok_and(|target| target != path)
 }
@@ -111,12 +111,12 @@ fn the_server_stops_when_its_parent_has_ended() {
     }
 }
 
-/// The server's current parent process is the one that has adopted it, for example init.
+/// The server's parent is now the process that adopted it, for example init.
 #[test]
 fn the_server_stops_if_its_parent_has_ended_before_it_starts() {
     let folder = Folder::new();
     let path = folder.file("log");
-    // The shell starts a child in a new session. The child becomes the server after the shell has exited.
+    // The shell starts a child in a new session, which becomes the server after the shell has exited.
     let script =
         "setsid sh -c 'shell=$$; { while kill -0 $shell; do sleep 0.01; done; exec \"$0\" \"$@\"; } &' \"$0\" \"$@\"";
     let arguments = ["-p0", "--exit-with-parent", "-VV"];

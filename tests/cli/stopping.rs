@@ -12,10 +12,10 @@ use super::{is_socket, read_all};
 /// Time limit for slow clients to read their last replies when the server stops.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Size, in bytes, of a job body that makes replies long.
+/// A body that makes replies long, in bytes.
 const BODY: usize = 60_000;
 
-/// Returns the signals that stop the server. Omits signals that the test process ignores, for example under nohup,
+/// Returns the signals that stop the server, without those that the test process ignores, for example under nohup,
 /// because the server inherits this setting.
 pub fn ends() -> impl Iterator<Item = Signal> {
     let status = fs::read_to_string("/proc/self/status").expect("our own status");
@@ -42,7 +42,7 @@ fn owe(daemon: &Daemon, stream: &mut impl Write, replies: usize, last: &str) {
     stream.write_all(("peek 1\r\n".repeat(replies) + last).as_bytes()).unwrap();
     let mut peeked = || other.figure("stats", "cmd-peek").unwrap().parse::<usize>().unwrap();
     wait_until("the commands are carried out", || peeked() == replies);
-    // Keeps the connection open. Otherwise, the job would be released, and a waiting client would get it.
+    // Disconnecting would release the job to a waiting client.
     std::mem::forget(other);
 }
 
@@ -116,7 +116,7 @@ fn the_stop_does_not_wait_forever_for_a_tcp_client_that_never_reads() {
     stops(&daemon, Signal::SIGTERM);
 }
 
-/// Like [`read_all`], but starts late. A server that does not wait for slow clients would already have closed the
+/// Like [`read_all`], but so late that a server that does not wait for slow clients would already have closed the
 /// connection.
 fn read_late(daemon: &Daemon, stream: &mut impl Read) -> Vec<u8> {
     wait_until("nobody is let in any more", || !daemon.path().exists());
@@ -158,8 +158,7 @@ fn outstanding_replies_to_a_waiting_worker_arrive() {
     arrive("reserve\r\n");
 }
 
-/// With unread input, closing a TCP connection resets it and discards data that the peer has not received. The server
-/// must prevent the loss.
+/// With unread input, closing a TCP connection resets it and discards data that the peer has not received.
 #[test]
 fn outstanding_replies_arrive_despite_unread_commands() {
     wait_until("replies are read in time", arrive_though_more_commands_do_not);
@@ -168,7 +167,7 @@ fn outstanding_replies_arrive_despite_unread_commands() {
 fn arrive_though_more_commands_do_not() -> bool {
     let daemon = Daemon::start(&[]);
     let mut stream = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    // With a small receive buffer of the client, the last replies are still in the send buffer when the server has sent
+    // With a small receive buffer, the client's last replies stay in the send buffer after the server has sent
     // everything.
     stream.set_recv_buffer_size(4096).unwrap();
     stream.connect(&daemon.address().into()).unwrap();

@@ -1,5 +1,5 @@
-//! Tests socket activation, readiness notifications and the unit files. A shell replaces systemd: the sockets are the
-//! shell's standard streams, which the shell moves to the descriptors that systemd uses.
+//! Tests socket activation, readiness notifications and the unit files. A shell replaces systemd, and moves its
+//! standard streams to the descriptors that systemd uses for sockets.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -14,10 +14,10 @@ use nix::sys::signal::{signal, SigHandler};
 use super::daemon::{command, run, run_command, shell, Daemon, Folder, Signal, PATIENCE};
 use super::{is_socket, NO_ADDRESS};
 
-/// A script that receives one socket as stdin and passes it to the program as systemd would.
+/// Passes the socket in stdin to the program as systemd would.
 const ONE: &str = "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" \"$@\"";
 
-/// A script that receives two sockets as stdin and stdout and passes them to the program as systemd would.
+/// Passes the sockets in stdin and stdout to the program as systemd would.
 const TWO: &str = "exec 3<&0 4>&1 </dev/null >/dev/null; export LISTEN_PID=$$ LISTEN_FDS=2; exec \"$0\" \"$@\"";
 
 fn inherits(script: &str, arguments: &[&str], socket: impl Into<OwnedFd>) -> Command {
@@ -73,7 +73,7 @@ fn two_inherited_sockets_are_one_queue() {
     stops(&daemon);
 }
 
-/// systemd keeps its sockets open for the next server. The server must not call shutdown(2) on them.
+/// The server must not call shutdown(2) on its sockets, which systemd keeps open for the next server.
 #[test]
 fn inherited_sockets_keep_listening_after_the_server_stops() {
     let folder = Folder::new();
@@ -96,7 +96,7 @@ fn inherited_sockets_keep_listening_after_the_server_stops() {
     }
 }
 
-/// During a handover, two servers share the socket. Each must stop on request, regardless of which server accepts
+/// During a handover, two servers share the socket. Each must stop on request, regardless of which of them accepts
 /// clients.
 #[test]
 fn servers_that_share_a_socket_stop_separately() {
@@ -170,7 +170,7 @@ fn inherited_descriptors_that_are_not_listeners_exit_with_111() {
 #[test]
 fn invalid_socket_counts_exit_with_111() {
     for count in ["0", "", "x", "-1", "1", "2147483647", "4294967295", "4294967296"] {
-        // The descriptors are closed, in contradiction to LISTEN_FDS.
+        // Contrary to LISTEN_FDS, the descriptors are closed.
         let script = format!("exec 3<&- 4<&-; export LISTEN_PID=$$ LISTEN_FDS={count}; exec \"$0\" \"$@\"");
         let ended = run_command(shell(&script, &["-p", "0", "-l", "127.0.0.1"]));
         assert_eq!(ended.code, NO_ADDRESS, "LISTEN_FDS={count}: {ended:?}");
@@ -208,7 +208,7 @@ fn sighup_is_ignored_without_files_to_reload() {
     let _manager = UnixDatagram::bind(&path).unwrap();
     let mut command = command(&["-p", "0"]);
     command.env("NOTIFY_SOCKET", &path);
-    // Under nohup, the tests ignore SIGHUP, and so would the program. Restores the default action. SAFETY: the call is
+    // Under nohup, the tests ignore SIGHUP, and so would the program without this default action. SAFETY: the call is
     // async-signal-safe and therefore allowed between fork and exec.
     #[allow(unsafe_code)]
     unsafe {
@@ -221,8 +221,8 @@ fn sighup_is_ignored_without_files_to_reload() {
     stops(&daemon);
 }
 
-/// The address belongs to a documentation network and is not assigned to any interface. The unit file restarts the
-/// service after this exit status, because an administrator may assign the address later.
+/// A documentation address, which is not assigned to any interface. After this exit status, the unit file restarts the
+/// service, because an administrator may assign the address later.
 #[test]
 fn an_unassigned_address_has_a_separate_exit_status() {
     run(&["-l", "192.0.2.1", "-p", "0"]).failed(75, &["192.0.2.1", "no interface"]);
@@ -256,7 +256,7 @@ fn a_missing_notify_socket_is_ignored() {
     }
 }
 
-/// An unresponsive service manager must delay the start and the stop only briefly.
+/// A service manager that does not respond must delay the start and the stop only briefly.
 #[test]
 fn readiness_is_not_reported_again_after_a_failure() {
     let folder = Folder::new();
@@ -284,9 +284,9 @@ fn a_server_that_failed_does_not_report_readiness() {
     assert!(socket.recv(&mut [0; 8]).is_err(), "it said something");
 }
 
-/// Maximum exposure of each unit according to `systemd-analyze security`, multiplied by ten. Most of the exposure is
-/// the access to the network. The unit that replaces gearmand is more exposed, because its logs and PID files are
-/// readable for other users.
+/// The limit of `systemd-analyze security` for each unit, multiplied by ten. Most of the exposure is the access to the
+/// network. The unit that replaces gearmand is more exposed, because its logs and PID files are readable for other
+/// users.
 const EXPOSURES: [(&str, &str); 3] = [
     ("beanpole.service", "--threshold=12"),
     ("beanstalkd.service", "--threshold=12"),
@@ -300,7 +300,7 @@ fn the_units_drop_unneeded_privileges() {
 
 fn judge_unit(name: &str, threshold: &str) {
     let unit = std::fs::read_to_string(format!("pkg/systemd/{name}")).expect("the unit");
-    // `--access` must be able to look up users, and `--max-memory` must be able to read the available memory.
+    // `--access` must look up users, and `--max-memory` must read the available memory.
     let stands = |text: &str| unit.lines().any(|line| line.starts_with(text));
     assert!(!stands("PrivateUsers=") && !stands("ProcSubset="), "{unit}");
     let folder = Folder::new();
@@ -309,7 +309,7 @@ fn judge_unit(name: &str, threshold: &str) {
     let judge = |threshold: &str| {
         let mut command = Command::new("systemd-analyze");
         let output = command.args(["security", "--offline=true", threshold]).arg(&file).output().ok()?;
-        // systemd supports the check since version 250.
+        // Supported by systemd since version 250.
         let judged = String::from_utf8_lossy(&output.stdout).contains("Overall exposure level");
         judged.then(|| output.status.success())
     };

@@ -26,8 +26,8 @@ fn serves(path: &Path) {
     client.put(b"x", 0, 0, 60).expect("a job");
 }
 
-/// Creates a socket file without a listener. The socket never listens, because a child process of another test could
-/// inherit a listener and keep it open.
+/// Creates a socket file without a listener. A listener could survive in a child process of another test, which
+/// inherits it.
 fn leave_behind(path: &Path) {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
     socket.bind(&SockAddr::unix(path).expect("a path")).expect("a free path");
@@ -62,7 +62,7 @@ fn a_socket_file_of_a_dead_server_is_replaced() {
     let daemon = start(&path);
     assert!(daemon.log().contains(&format!("removing the socket file {}", path.display())), "{}", daemon.log());
     serves(&path);
-    // A socket file that remains after a clean stop or a crash must not prevent the next start.
+    // The socket file of a killed server must not prevent the next start.
     daemon.signal(Signal::SIGKILL);
     drop(daemon);
     assert!(is_socket(&path));
@@ -84,7 +84,7 @@ fn a_living_server_keeps_its_socket() {
     assert_eq!(first.client().figure("stats", "total-jobs").unwrap(), "2");
 }
 
-/// A paused or overloaded server still owns its socket. The check must not wait for the server to accept a connection.
+/// A paused or overloaded server still owns its socket. The check must not wait until the server accepts a connection.
 #[test]
 fn a_busy_server_keeps_its_socket() {
     let folder = Folder::new();
@@ -105,7 +105,7 @@ fn a_busy_server_keeps_its_socket() {
     assert!(is_socket(&path));
 }
 
-/// The test has no permission to connect. This error does not show that the socket is unused.
+/// Without the permission to connect, the socket may be in use.
 #[test]
 fn a_living_server_of_another_user_keeps_its_socket() {
     if !is_root() {
@@ -120,8 +120,7 @@ fn a_living_server_of_another_user_keeps_its_socket() {
     serves(first.path());
 }
 
-/// A socket of another type belongs to another program. For example, `-l unix:/dev/log` must not replace the socket of
-/// syslog.
+/// A socket of another type belongs to another program: `-l unix:/dev/log` must not replace the socket of syslog.
 #[test]
 fn a_socket_of_another_kind_is_left_alone() {
     let folder = Folder::new();
@@ -158,7 +157,7 @@ fn a_path_that_is_too_long_exits_with_111() {
     assert!(!path.exists());
 }
 
-/// The error message must not mention ports, which are unrelated to the permissions of a directory.
+/// The message must not mention ports, which are unrelated to the permissions of a directory.
 #[test]
 fn an_unwritable_path_exits_with_111() {
     if !is_root() {
@@ -184,7 +183,7 @@ fn the_socket_file_is_removed_with_the_server() {
     }
 }
 
-/// Another server has replaced the socket file. The first server must not remove the new file.
+/// The first server must not remove a socket file that another server has created in its place.
 #[test]
 fn a_successor_s_socket_file_is_not_removed() {
     let folder = Folder::new();

@@ -18,12 +18,11 @@ pub fn nobody() -> User {
     User::from_name("nobody").expect("a list of users").expect("the user nobody")
 }
 
-/// Returns a command that runs a copy of the program as the user nobody. The copy is in a world-readable directory.
-/// Requires root.
+/// Runs a copy of the program, in a world-readable directory, as the user nobody. Requires root.
 pub fn as_nobody(folder: &Folder, arguments: &[&str]) -> Command {
     let copy = folder.file("beanpole");
-    // Uses cp(1), because executing a file fails while any process has the file open for writing. If this process
-    // copied the file, a child of another test could inherit the descriptor.
+    // Executing a file fails while any process has it open for writing. If this process copied the file instead of
+    // cp(1), a child of another test could inherit the descriptor.
     assert!(Command::new("cp").arg(PROGRAM).arg(&copy).status().expect("cp").success());
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("our copy");
     fs::set_permissions(folder.file(""), fs::Permissions::from_mode(0o755)).expect("our folder");
@@ -38,7 +37,7 @@ pub fn run_as_nobody(arguments: &[&str]) -> Ended {
     run_command(as_nobody(&folder, arguments))
 }
 
-/// Checks that every thread of the process has only the user and group IDs of nobody.
+/// Checks that every thread has only the user and group IDs of nobody.
 fn is_nobody(daemon: &Daemon) {
     let (uid, gid) = (nobody().uid.to_string(), nobody().gid.to_string());
     for thread in fs::read_dir(format!("/proc/{}/task", daemon.pid())).expect("a running process") {
@@ -60,7 +59,6 @@ fn is_nobody(daemon: &Daemon) {
     }
 }
 
-/// Returns a line of `/proc/PID/status` for the server.
 fn status(daemon: &Daemon, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("a running process");
     status.lines().find_map(|line| line.strip_prefix(name)).expect("a line").trim().to_owned()
@@ -68,7 +66,7 @@ fn status(daemon: &Daemon, name: &str) -> String {
 
 #[test]
 fn the_server_cannot_gain_privileges_and_restricts_its_files() {
-    // The server does not relax a stricter umask of its parent.
+    // A stricter umask of the parent stays in effect.
     for (before, after) in [("022", 0o027), ("0", 0o027), ("077", 0o077)] {
         let folder = Folder::new();
         let binlog = folder.file("jobs");
@@ -142,7 +140,7 @@ fn becoming_the_same_user_works_without_root() {
 
 #[test]
 fn inherited_capabilities_are_dropped() {
-    // setpriv(1) is a part of util-linux. Skips the test if setpriv cannot grant the capability.
+    // Skips the test if setpriv(1), a part of util-linux, cannot grant the capability.
     let give = ["--ambient-caps", "+net_bind_service", "--inh-caps", "+net_bind_service", "--clear-groups"];
     let mut try_it = Command::new("setpriv");
     if !is_root() || !try_it.args(give).arg("true").status().is_ok_and(|status| status.success()) {

@@ -28,7 +28,6 @@ struct Entry {
 pub struct Engine {
     keys: BTreeMap<Vec<u8>, Entry>,
     revision: u64,
-    /// Identifier of the etcd cluster.
     id: u64,
     /// `true` while the quota is exceeded: only requests that free space are accepted.
     pub is_full: bool,
@@ -36,14 +35,13 @@ pub struct Engine {
     pub is_away: bool,
     /// `true` to refuse read-only transactions as well while the quota is exceeded, like etcd 3.5.1.
     pub full_for_reads: bool,
-    /// Paths of all requests except transactions and ranges.
+    /// The paths of all requests except transactions and ranges.
     pub asked: Vec<String>,
     /// Milliseconds added to the timestamps of heartbeats when a server reads them.
     pub ahead: u64,
-    /// Body size of the last append request in bytes.
+    /// The body size in bytes of the last append request.
     pub appended_bytes: usize,
-    /// The number of an entry. Responses to appends of this entry are delayed, unless the number is 0. `arrived` lists
-    /// all entries with append requests.
+    /// The entry whose appends get a delayed response, or 0. `arrived` lists all entries with append requests.
     pub held: u64,
     pub arrived: Vec<u64>,
     /// The number of keys visited by all range requests, and the largest number of keys deleted by one request.
@@ -87,7 +85,6 @@ impl Served {
     }
 }
 
-/// Answers requests until the connection ends.
 fn serve(stream: TcpStream, engine: &Mutex<Engine>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     loop {
@@ -131,7 +128,7 @@ fn serve(stream: TcpStream, engine: &Mutex<Engine>) -> Option<()> {
     }
 }
 
-/// Returns the number of the entry that a request appends, or `None` for other requests.
+/// Returns the entry that a request appends, or `None` for other requests.
 fn appended(request: &Value) -> Option<u64> {
     let put = member(elements(request, "success").first()?, "request_put")?;
     let key = bytes(put, "key");
@@ -165,7 +162,7 @@ fn elements<'v, 'a>(value: &'v Value<'a>, name: &str) -> &'v [Value<'a>] {
 type Answer = Result<String, (u16, String)>;
 
 impl Engine {
-    /// Claims the journal for a nonexistent server. `note` is the server's name and address.
+    /// Claims the journal for a nonexistent server, whose name and address are in `note`.
     pub fn claim(&mut self, note: &str) {
         self.revision += 1;
         let epoch = self.keys.entry(b"beanpole/q/epoch".to_vec()).or_default();
@@ -183,7 +180,6 @@ impl Engine {
         self.keys.insert(format!("beanpole/q/log/{seq:016x}").into_bytes(), entry);
     }
 
-    /// Simulates an etcd whose data directory was removed.
     pub fn wipe(&mut self) {
         self.keys.clear();
     }
@@ -192,7 +188,6 @@ impl Engine {
         self.keys.keys().filter(|key| key.starts_with(b"beanpole/q/log/")).count()
     }
 
-    /// Returns the number of lease renewals by the active server.
     pub fn beats(&self) -> u64 {
         let beats = self.keys.iter().filter(|(key, _)| key.ends_with(b"/beat"));
         beats.map(|(_, entry)| entry.version).sum()
@@ -225,8 +220,7 @@ impl Engine {
                         Ok(format!(r#"{{"alarms":[{alarm}]}}"#))
                     }
                     "/v3/maintenance/alarm" => {
-                        // etcd clears an alarm only for the named member, and raises the alarm again if no space was
-                        // freed.
+                        // etcd clears an alarm only for the named member, and raises it again if no space was freed.
                         self.is_full &= text(request, "memberID") != "7"
                             || !self.asked.iter().any(|path| path == "/v3/maintenance/defragment");
                         Ok("{}".to_owned())

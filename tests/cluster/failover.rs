@@ -10,8 +10,8 @@ use super::daemon::{wait_until, Signal};
 use super::engine::Served;
 use super::member::Member;
 
-/// Schedules are due around the time at which the active server fails. Each runs exactly once: either the first server
-/// logged the job together with the time of the next run, or the second server runs the schedule.
+/// Schedules are due when the active server fails. Each runs exactly once: either the first server logged the job
+/// together with the time of the next run, or the second server runs the schedule.
 // Tests promise P31 of beanpole-promises(7).
 #[test]
 fn schedules_that_are_due_during_a_failover_run_exactly_once() {

@@ -18,12 +18,12 @@ pub struct Member {
     pub daemon: Daemon,
     pub beanstalk: SocketAddr,
     pub http: SocketAddr,
-    /// The socket that receives the server's systemd notifications.
+    /// Receives the server's systemd notifications.
     manager: UnixDatagram,
     pub folder: Folder,
 }
 
-/// Returns an address and port that no other test uses, also for servers that start later.
+/// Returns an address and port that no other test uses, not even for servers that start later.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(1 << 8);
     let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -32,7 +32,7 @@ pub fn free_address() -> SocketAddr {
 }
 
 impl Member {
-    /// Starts a server and waits until it listens for HTTP.
+    /// Waits until the server listens for HTTP.
     pub fn start(served: &Served, name: &str, more: &[&str]) -> Member {
         Member::start_in(served, name, more, Folder::new())
     }
@@ -82,7 +82,7 @@ impl Member {
         self.client().figure("stats", key).expect("a figure")
     }
 
-    /// Returns the status and the body of an HTTP response. Retries while the server restarts.
+    /// Returns the status and the body. Retries while the server restarts.
     pub fn get(&self, path: &str) -> (u16, String) {
         let mut answer = String::new();
         wait_until("it answers over HTTP", || {
@@ -96,7 +96,7 @@ impl Member {
         (status, answer.split_once("\r\n\r\n").expect("a head").1.to_owned())
     }
 
-    /// Returns the systemd notifications received since the last call, up to and including the line `last`.
+    /// Returns the systemd notifications since the last call, up to and including the line `last`.
     pub fn told(&self, last: &str) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         let mut buffer = [0; 1000];
@@ -109,7 +109,6 @@ impl Member {
 }
 
 impl Member {
-    /// Restarts the server with the given clocks.
     pub fn again(self, served: &Served, clocks: &Clocks) -> Member {
         clocks.start_in(served, "a", self.folder)
     }
@@ -142,10 +141,10 @@ impl Clocks {
         Member::start_with(served, name, &[], folder, &environment)
     }
 
-    /// Sets the offset of the wall clock and the time for which the machine was suspended.
+    /// Sets the offset of the wall clock, and for how long the machine was suspended.
     pub fn set(&self, wall: Duration, suspended: Duration) {
         let bytes = [wall, suspended].map(|length| (length.as_nanos() as u64).to_ne_bytes()).concat();
-        // Overwrites the file in place, because the program has mapped it.
+        // Overwritten in place, because the program has mapped the file.
         OpenOptions::new().write(true).open(self.folder.file("clocks")).expect("a file").write_all(&bytes).expect("ok");
     }
 }

@@ -50,7 +50,7 @@ fn a_clock_jump_before_a_takeover_ends_no_delay() {
     let second = clocks.start(&served, "b");
     let held = first.figure("journal-entry");
     wait_until("it has all", || second.get("/metrics").1.contains(&format!("\nbeanpole_journal_entry {held}\n")));
-    // Waits until the standby has seen several heartbeats.
+    // The standby must have seen several heartbeats.
     let (beats, seen) = (served.engine().beats(), 5);
     wait_until("beats", || served.engine().beats() >= beats + seen);
     first.daemon.signal(Signal::SIGKILL);
@@ -111,15 +111,14 @@ fn a_promoted_server_takes_over_and_the_other_becomes_a_standby() {
     first.daemon.wait_log("b at ");
     let last = "STATUS=standing by; b is active, epoch 2";
     let mut told = first.told(last);
-    // Ignores a status that appears only sometimes: a server may still see its own epoch as the latest one.
+    // A server may see its own epoch as the latest one, so this status only appears sometimes.
     told.retain(|line| !line.ends_with("a is active, epoch 1"));
     let wanted = ["STATUS=closing, epoch 1", "READY=1", "STATUS=standing by", last];
     assert_eq!(told, wanted, "the service does not stop");
     for log in ["another server is to take over", "journal: released", "epoch 2"] {
         assert!(first.daemon.log().contains(log), "{}", first.daemon.log());
     }
-    // A server that stops cleanly reports the stop to systemd and releases its lease. The standby can then take over
-    // immediately.
+    // A server that stops cleanly informs systemd and releases its lease, so the standby can take over immediately.
     second.told("STATUS=active, epoch 2");
     second.daemon.signal(Signal::SIGTERM);
     assert_eq!(second.daemon.wait(PATIENCE), 0);
@@ -142,7 +141,7 @@ fn a_copy_belongs_to_the_user_that_the_server_becomes() {
     let second = Member::start(&served, "b", &["-u", "65534"]);
     wait_until("it is known", || run(&["cluster", "status", &served.url()]).out.contains("b\tstandby\t"));
     assert!(second.daemon.status("Uid").starts_with("65534\t65534"), "{}", second.daemon.status("Uid"));
-    // Running as nobody, each server must be able to become active again.
+    // As nobody, each server must be able to become active again.
     for (number, (old, new, name)) in [(&first, &second, "b"), (&second, &first, "a")].into_iter().enumerate() {
         assert_eq!(run(&["cluster", "promote", &served.url(), name]).code, 0);
         new.wait_active();
@@ -166,8 +165,7 @@ fn a_relaying_standby_forwards_clients_to_the_active_server() {
     let mut client = second.client();
     let id = client.put(b"x", 0, 0, 60).expect("a job");
     assert_eq!(client.figure("stats", "pid").expect("a figure"), first.daemon.pid().to_string());
-    // When the server becomes active, it closes this connection like all others, and then serves the queue at the same
-    // address.
+    // When the server becomes active, it closes all connections, and then serves the queue at the same address.
     first.daemon.signal(Signal::SIGTERM);
     assert_eq!(first.daemon.wait(PATIENCE), 0);
     assert!(client.figure("stats", "pid").is_err());
@@ -233,7 +231,7 @@ fn a_server_that_takes_over_continues_the_queue_s_time() {
     let served = Served::start();
     let first = Member::start(&served, "a", &[]);
     first.wait_active();
-    // The first server's clock appears to be one hour ahead of the second server's clock.
+    // The first server's clock appears to be one hour ahead.
     served.engine().ahead = 3_600_000;
     let second = Member::start(&served, "b", &[]);
     second.daemon.wait_log("s ahead of this server's clock");
@@ -398,8 +396,7 @@ fn the_copy_of_a_server_is_an_ordinary_binlog_and_a_binlog_can_be_shared() {
     let mut client = back.client();
     let found = std::iter::from_fn(|| client.reserve(Some(0)).expect("an answer"));
     assert_eq!(found.map(|job| job.id).collect::<Vec<_>>(), ids[1..]);
-    // The server has made changes without the shared log. Its directory must therefore not be accepted as a copy of the
-    // shared log.
+    // The server has made changes without the shared log, so its directory must not be accepted as a copy.
     back.signal(Signal::SIGTERM);
     assert_eq!(back.wait(PATIENCE), 0);
     let Member { folder, .. } = second;
@@ -422,7 +419,7 @@ fn a_binlog_that_does_not_fit_into_etcd_is_refused_before_anything_is_written() 
     let member = Member::start_in(&served, "a", &["--journal", &url, "--node", "a"], folder);
     member.daemon.wait_log("etcd's quota leaves 750000; increase the quota");
     assert_eq!(served.engine().entries(), 0);
-    // A higher quota is sufficient for recovery.
+    // A higher quota must be sufficient for recovery.
     member.daemon.signal(Signal::SIGTERM);
     assert_eq!(member.daemon.wait(PATIENCE), 0);
     let Member { folder, .. } = member;
@@ -431,7 +428,7 @@ fn a_binlog_that_does_not_fit_into_etcd_is_refused_before_anything_is_written() 
     assert_eq!(member.figure("current-jobs-ready"), "20");
 }
 
-/// Moves the files of the log, so that the log fails without an error from a system call.
+/// The files of the log are moved, so that the log fails without an error from a system call.
 #[test]
 fn a_server_that_loses_its_directory_stops_serving_and_keeps_deletes() {
     let served = Served::start();
@@ -446,7 +443,7 @@ fn a_server_that_loses_its_directory_stops_serving_and_keeps_deletes() {
         match next.map(|id| client.delete(id)) {
             Some(Ok(())) => deleted.push(next),
             Some(Err(_)) => return true,
-            // Repeats the command, because the server checks the directory only twice per second.
+            // The server checks the directory only twice per second.
             None => return client.figure("stats", "pid").is_err(),
         }
         false
@@ -504,7 +501,7 @@ fn the_directory_chosen_by_the_manual_preserves_the_queue() {
         client.delete(ids[0]).expect("a job");
         alone.signal(Signal::SIGTERM);
         assert_eq!(alone.wait(PATIENCE), 0);
-        // Shares the queue again, through an empty etcd.
+        // The queue is shared again, through an empty etcd.
         let served = Served::start();
         let Member { folder, .. } = members.swap_remove(0);
         let first = Member::start_in(&served, "a", &[], folder);
@@ -544,7 +541,7 @@ fn a_second_server_of_the_same_name_is_reported() {
 #[test]
 fn a_server_that_was_active_last_does_not_relay_to_itself() {
     let served = Served::start();
-    // Servers that relay connections take the test's listener for the active server.
+    // Servers that relay connections take this listener for the active server.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let first = Member::start(&served, "a", &["--advertise", &address]);
@@ -553,7 +550,7 @@ fn a_server_that_was_active_last_does_not_relay_to_itself() {
     again.daemon.wait_log("a at ");
     let mut client = TcpStream::connect(again.beanstalk).expect("a relay");
     client.set_read_timeout(Some(Duration::from_secs(3))).expect("a socket");
-    // Waits for the end of the connection, which a server that is not active closes immediately.
+    // A server that is not active closes the connection immediately.
     let _ = client.read(&mut [0]);
     listener.set_nonblocking(true).expect("a socket");
     assert!(listener.accept().is_err(), "it has relayed to itself");

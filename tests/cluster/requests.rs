@@ -4,7 +4,6 @@ use beanpole::internals::cluster::{merge, EntryKind, Etcd, Fail, Head, Location,
 
 use super::engine::Served;
 
-/// Returns a journal that contains `count` entries.
 fn journal(served: &Served, count: u64) -> Etcd {
     let location = Location::parse(&served.url()).expect("a location");
     let log = Etcd::new(&location).expect("a journal");
@@ -58,7 +57,7 @@ fn an_entry_is_accepted_only_after_the_previous_one() {
     assert!(matches!(log.append(1, 4, &entry(5)), Err(Fail::Conflict)));
     log.append(1, 3, &entry(4)).expect("the next one");
     log.append(1, 4, &entry(5)).expect("the next one");
-    // After a claim that follows entry 5, all appends still in progress must fail.
+    // After a claim that follows entry 5, all appends in progress must fail.
     served.engine().claim("b 127.0.0.1:2");
     assert!(matches!(log.append(1, 6, &entry(7)), Err(Fail::Conflict)));
     assert_eq!(served.engine().entries(), 6);

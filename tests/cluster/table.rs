@@ -10,7 +10,6 @@ use super::member::{Clocks, Member};
 enum State {
     /// The server has not read the journal yet, because etcd does not answer.
     Joining,
-    /// The server follows an active server.
     Standby,
     Active,
     /// The server is stopping and has to release the journal, but etcd does not answer.
@@ -30,7 +29,6 @@ enum Event {
 const EVENTS: [Event; 6] =
     [Event::Stop, Event::EtcdSilent, Event::DirectoryLost, Event::Suspended, Event::OtherClaims, Event::EtcdWiped];
 
-/// The expected result of an event in a state.
 enum Outcome {
     /// The server logs the message and exits with status 0.
     Exits(&'static str),
@@ -56,18 +54,18 @@ fn expected(state: State, event: Event) -> Outcome {
         (State::Active, Stop) => Exits("journal: released"),
         (State::Active, EtcdSilent | OtherClaims) => Serves("no longer active"),
         (State::Active, Suspended) => Serves("was stopped for"),
-        // The server creates a new directory and copies everything from etcd.
+        // The server copies everything from etcd to a new directory.
         (State::Active, DirectoryLost) => Serves("this server stops being active"),
         (State::Active, EtcdWiped) => Refuses("etcd was wiped or restored"),
         (State::Leaving, Stop | EtcdSilent | DirectoryLost | Suspended | OtherClaims | EtcdWiped) => Exits("stopping"),
     }
 }
 
-/// Starts a server and brings it into `state`. Returns the server and, if it follows another server, that server.
+/// Starts a server, brings it into `state`, and returns it. Also returns the server that it follows, if any.
 fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Member, Option<Member>) {
     match state {
         State::Joining if event == Event::EtcdWiped => {
-            // Starts and stops server `a`, so that its copy of the journal is outdated.
+            // Server `a` then has an outdated copy of the journal.
             let first = clocks.start(served, "a");
             first.wait_active();
             first.daemon.signal(Signal::SIGTERM);
@@ -127,7 +125,7 @@ fn let_happen(event: Event, served: &Served, clocks: &Clocks, member: &Member, o
         }
         Event::EtcdWiped => served.engine().wipe(),
     }
-    // Stops the other server, which would otherwise become active.
+    // Otherwise, the other server would become active.
     if let (Some(other), false) = (other, event == Event::Stop) {
         other.daemon.signal(Signal::SIGKILL);
     }
@@ -141,7 +139,7 @@ fn check(state: State, event: Event) {
     let is_awaited = event == Event::EtcdSilent || event == Event::Suspended && state == State::Joining;
     match expected(state, event) {
         Outcome::Exits(log) => {
-            // Makes etcd reachable again, except after `EtcdSilent` and `Stop`.
+            // etcd is reachable again, except after `EtcdSilent` and `Stop`.
             served.engine().is_away &= event == Event::EtcdSilent || event == Event::Stop;
             assert_eq!(member.daemon.wait(PATIENCE), 0, "{state:?}, {event:?}");
             member.daemon.wait_log(log);

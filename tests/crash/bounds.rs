@@ -35,16 +35,14 @@ struct Watch {
     client: ClientId,
     segment: u64,
     steps: u64,
-    /// The largest observed value of (disk size - 2 segments) / live size. `above` is the largest difference between
-    /// the disk size and the bound, in bytes.
+    /// The maximum of (disk size - 2 segments) / live size. `above` is the maximum of disk size minus bound, in bytes.
     worst: f64,
     above: i64,
-    /// Like the field `above`, for the total size of the files. The file of a completed segment is longer than its
-    /// records until the next sync truncates the file.
+    /// Like `above`, for the total size of the files. The file of a completed segment is longer than its records until
+    /// the next sync truncates it.
     files_above: i64,
-    /// The size of the largest record in bytes.
     largest: usize,
-    /// The journal position, in bytes, when the measurement started.
+    /// The journal position, in bytes, at the start of the measurement.
     start: u64,
 }
 
@@ -84,7 +82,7 @@ impl Watch {
         });
         self.steps += 1;
         if self.steps % ROUND == 0 {
-            // Writes, syncs and compacts the log once, as the syncer does.
+            // One round of the syncer: writes, syncs and compacts the log.
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
             self.wal.maintain(&self.access, true);
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
@@ -99,7 +97,7 @@ impl Watch {
         if stats.live > 0 {
             self.worst = self.worst.max((stats.disk as i64 - 2 * self.segment as i64) as f64 / stats.live as f64);
         }
-        // Checks the total size of very many files less often, because this takes long.
+        // Computing the total size of very many files takes long.
         if stats.disk / self.segment < 64 || self.steps % 64 == 0 {
             self.files_above = self.files_above.max(above(self.disk.used("")));
         }
@@ -134,7 +132,7 @@ impl Watch {
             written
         );
         assert!(self.above <= 0, "{}: {} bytes above the bound", self.name, self.above);
-        // The end of a segment stays unused if the next record does not fit into the segment.
+        // A record that does not fit leaves the end of its segment unused.
         let slack = self.largest as i64 + 100;
         assert!(self.files_above <= slack, "{}: {} bytes of files above the bound", self.name, self.files_above);
     }
@@ -208,8 +206,7 @@ fn any_mixture_of_sizes() {
     watch.finish();
 }
 
-/// Jobs fail often and finally complete with increasingly large results. Some of the jobs are first buried, leased or
-/// canceled.
+/// Jobs fail often and finally complete with increasingly large results. Some are first buried, leased or canceled.
 #[test]
 fn growing_outcomes_and_many_attempts() {
     for segment in [4096, 65_536] {
@@ -256,7 +253,7 @@ fn growing_outcomes_and_many_attempts() {
     }
 }
 
-/// Pauses count as live data. A pause needs log space when it begins, but never more space later.
+/// Pauses count as live data. A pause needs log space when it begins, but no more space later.
 #[test]
 fn very_many_paused_tubes() {
     const ROUNDS: usize = 500;

@@ -38,7 +38,7 @@ fn is_paused(disk: &Disk, tube: &[u8]) -> bool {
     engine.tube_pause(tube).is_some()
 }
 
-/// Puts jobs that remain. The first segment therefore cannot be removed.
+/// Puts jobs that remain, so that the first segment cannot be removed.
 fn keep(life: &mut Life) {
     let client = life.first_client();
     for _ in 0..40 {
@@ -79,7 +79,7 @@ fn a_pause_lasts_while_its_tube_contains_jobs() {
     assert!(is_paused(&disk.power_cut(2), b"open"));
 }
 
-/// Puts jobs and then deletes them, in segments that contain no other jobs.
+/// Puts and deletes jobs, in segments that contain no other jobs.
 fn put_and_delete(life: &mut Life, count: u64) -> u64 {
     let client = life.first_client();
     let ids: Vec<u64> = (0..count).map(|_| life.put(client, b"t", 1, Span::ZERO).expect("room")).collect();
@@ -127,7 +127,7 @@ fn segments_are_removed_from_the_oldest_on() {
     }
 }
 
-/// Puts a job that is not written to the disk yet. Returns the job's ID, which a worker may already have received.
+/// Puts a job whose record is not on the disk yet, but whose ID a worker may already have received.
 fn put_unseen(life: &mut Life) -> u64 {
     let client = life.first_client();
     life.put(client, b"t", 1, Span::ZERO).expect("room")
@@ -193,7 +193,7 @@ fn an_id_seen_only_by_a_worker_is_not_reused_after_a_completely_full_segment() {
                 });
             }
             assert!(first.wal.write(&first.access) && first.wal.sync(&first.access));
-            // The last bytes of a delete record are zero, because they belong to the job ID.
+            // The record of a delete ends with zero bytes, which belong to the job ID.
             let end = disk.bytes("segment.0000000001").iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 8);
             nearly += u64::from((1024 - 17..=1024).contains(&end));
             let id = put_unseen(&mut first);
@@ -238,8 +238,8 @@ fn a_job_released_with_a_delay_is_recovered_as_delayed() {
     assert_eq!(engine.any_job(job).expect("a job").state(), beanpole::internals::engine::State::Delayed);
 }
 
-/// The record of a clean stop declares everything before it durable. The server must therefore sync before it writes
-/// the record, in every mode.
+/// The record of a clean stop declares everything before it durable. In every mode, the server must therefore sync
+/// first.
 #[test]
 fn a_clean_stop_syncs_everything() {
     for mode in [SyncMode::Always, SyncMode::Every(60_000), SyncMode::Never] {
@@ -267,7 +267,7 @@ fn pool_threads_write_small_amounts_to_a_fast_disk() {
     put_one(&mut life, 10);
     assert_eq!((prompt(&life), life.wal.is_slow()), ((true, true), false));
     assert_eq!(life.wal.durable(), life.access.0.borrow().0.position());
-    // The log's threads write large amounts. The duration of such a write does not show that the disk is slow.
+    // The log's threads write large amounts. A slow write of this kind does not show that the disk is slow.
     put_one(&mut life, 2 << 20);
     assert!(!life.wal.write_promptly(&life.access) && life.wal.write(&life.access));
     assert!(life.wal.durable() < life.access.0.borrow().0.position());
@@ -279,7 +279,7 @@ fn pool_threads_write_small_amounts_to_a_fast_disk() {
     }
     put_one(&mut life, 10);
     assert_eq!((prompt(&life), life.wal.is_slow()), ((false, false), true));
-    // The log's thread executes some of the writes and detects that the disk is fast again.
+    // The log's thread executes some of the writes, and detects that the disk is fast again.
     disk.slow_down(Duration::ZERO);
     for _ in 0..10 {
         put_one(&mut life, 10);
@@ -317,7 +317,7 @@ fn the_log_is_full_until_space_is_available() {
     let client = life.first_client();
     while life.put(client, b"default", 1, Span::ZERO).is_some() {}
     assert!(life.wal.is_full() && life.health() == Health::Full);
-    // The new segment is already filled with zeros and must not be filled again.
+    // The new segment is already filled with zeros.
     let operations = disk.operations();
     life.wal.maintain(&life.access, false);
     assert_eq!(disk.operations(), operations);

@@ -34,8 +34,8 @@ fn after(disk: &Disk, end: End, seed: u64) -> Disk {
     }
 }
 
-/// Runs a server on `disk` until it crashes at operation `point`, then runs more servers on the same disk. Each server
-/// must recover the previous server's state. Returns the number of crashes.
+/// Runs a server on `disk` until it crashes at operation `point`, and then more servers, each of which must recover the
+/// previous server's state. Returns the number of crashes.
 fn lives(seed: u64, how: BinlogSettings, end: End, steps: u64, point: u64) -> u64 {
     let mut random = Random::new(seed);
     let mut disk = Disk::new(seed);
@@ -78,7 +78,6 @@ fn lives(seed: u64, how: BinlogSettings, end: End, steps: u64, point: u64) -> u6
     crashes + 1
 }
 
-/// Returns the number of disk operations of the first server with this seed.
 fn operations(seed: u64, how: BinlogSettings, steps: u64) -> u64 {
     let disk = Disk::new(seed);
     let mut life = Life::begin(disk.clone(), how, dawn(), seed).expect("an empty log");
@@ -87,9 +86,8 @@ fn operations(seed: u64, how: BinlogSettings, steps: u64) -> u64 {
     disk.operations()
 }
 
-/// Crashes short histories at every disk operation.
 fn at_every_operation(mode: SyncMode, end: End) {
-    // Tests every operation for the mode with the strongest guarantee, and a quarter of the operations for other modes.
+    // Every operation for the mode with the strongest guarantee, and a quarter of the operations for the others.
     let share = if (mode, end) == (SyncMode::Always, End::PowerCut) { 1 } else { 4 };
     let (configured, mut done) = (configured().div_ceil(share), 0);
     let mut seed = 1;

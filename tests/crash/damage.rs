@@ -23,7 +23,7 @@ fn segments(disk: &Disk) -> Vec<(u64, Vec<u8>)> {
     names.iter().filter_map(read).collect()
 }
 
-/// Damages a random used part of a random segment. Returns the segment's name.
+/// Damages a random used part of a random segment, and returns the segment's name.
 fn damage(disk: &Disk, random: &mut Random) -> String {
     let used: Vec<(u64, Vec<u8>)> =
         segments(disk).into_iter().filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0)).collect();
@@ -51,7 +51,7 @@ fn found(engine: &Engine) -> BTreeMap<u64, format::Job> {
 }
 
 impl format::Job {
-    /// Converts a job of the engine to the form that the independent reader in `format` produces.
+    /// Converts a job to the form that the independent reader in `format` produces.
     fn of(engine: &Engine, id: JobId) -> Option<format::Job> {
         let job = engine.any_job(id)?;
         let options = engine.stored_options(&job);
@@ -83,8 +83,7 @@ fn damaged_life(seed: u64) -> bool {
     let mut life = Life::begin(Disk::new(seed), how, dawn(), seed).expect("an empty log");
     (0..300 + seed % 200).for_each(|_| life.step());
     life.settle();
-    // Skips some clean stops. The record of a clean stop declares everything durable, which changes the treatment of
-    // damage.
+    // Some logs lack the record of a clean stop, which declares everything durable and changes the treatment of damage.
     if seed % 4 > 0 {
         life.wal.close(&life.access, life.now);
     }

@@ -54,7 +54,7 @@ struct File {
 struct Fault {
     operation: Operation,
     error: i32,
-    /// The number of times that the operation still has to fail.
+    /// How often the operation still has to fail.
     times: u64,
 }
 
@@ -68,19 +68,18 @@ struct State {
     /// The maximum total size of all files in bytes.
     capacity: u64,
     faults: Vec<Fault>,
-    /// The number of operations performed.
     operations: u64,
-    /// The number of the operation at which the disk stops.
+    /// The operation at which the disk stops.
     crash_at: u64,
     crashed: bool,
     random: Random,
     /// The total number of bytes read, and the size of the largest read in bytes.
     reads: (u64, usize),
-    /// The disk's own clock, and the additional time that each write and sync takes.
+    /// The disk's own clock, and the additional time of each write and sync.
     clock: (Instant, Duration),
 }
 
-/// A handle to the simulated disk. Clones refer to the same disk.
+/// Clones refer to the same disk.
 #[derive(Clone, Debug)]
 pub struct Disk(Arc<Mutex<State>>);
 
@@ -89,7 +88,7 @@ pub struct Disk(Arc<Mutex<State>>);
 pub enum Cut {
     Nothing,
     All,
-    /// A prefix of the changes. The last change of the prefix can be incomplete.
+    /// A prefix of the changes, of which the last can be incomplete.
     Prefix,
     /// A random set of sectors.
     Sectors,
@@ -121,7 +120,7 @@ impl File {
         pending.iter().for_each(|change| File::apply(&mut self.durable, change));
     }
 
-    /// Reduces the file to the contents that survive a power failure.
+    /// Keeps only the contents that survive a power failure.
     fn cut(&mut self, cut: Cut, random: &mut Random) {
         let pending = std::mem::take(&mut self.pending);
         let kept = match cut {
@@ -167,7 +166,6 @@ impl Disk {
         state.files[&state.names[name]].current.clone()
     }
 
-    /// Creates an empty disk without a size limit.
     pub fn new(seed: u64) -> Disk {
         Disk(Arc::new(Mutex::new(State {
             names: BTreeMap::new(),
@@ -189,15 +187,15 @@ impl Disk {
         self.0.lock().operations
     }
 
-    /// Stops the disk like [`Disk::crash_at`], `operations` operations from now.
+    /// Like [`Disk::crash_at`], but counts from now.
     #[allow(dead_code)] // used only by tests of long commands
     pub fn crash_in(&self, operations: u64) {
         let mut state = self.0.lock();
         state.crash_at = state.operations + operations;
     }
 
-    /// Stops the disk at operation number `operation`. The operation is executed partly or not at all, and all later
-    /// operations fail.
+    /// Stops the disk at operation number `operation`, which is executed partly or not at all. All later operations
+    /// fail.
     pub fn crash_at(&self, operation: u64) {
         self.0.lock().crash_at = operation;
     }
@@ -210,7 +208,7 @@ impl Disk {
         self.0.lock().crashed
     }
 
-    /// Returns a copy of the disk in its state after a power failure.
+    /// Returns a copy of the disk after a power failure.
     pub fn power_cut(&self, seed: u64) -> Disk {
         let mut state = self.0.lock().clone();
         let mut random = Random::new(seed);
@@ -225,7 +223,7 @@ impl Disk {
         Disk(Arc::new(Mutex::new(state)))
     }
 
-    /// Returns a copy of the disk that contains the most recently removed file again, as if the removal had been lost.
+    /// Returns a copy that contains the most recently removed file again, as if the removal had been lost.
     #[allow(dead_code)] // used only by tests/crash.rs
     pub fn without_last_removal(&self) -> Disk {
         let mut state = self.0.lock().clone();
@@ -235,8 +233,7 @@ impl Disk {
         Disk(Arc::new(Mutex::new(state)))
     }
 
-    /// Returns a copy of the disk in its state after a kill of the process. Written bytes survive, but may still be
-    /// unsynced.
+    /// Returns a copy of the disk after a kill of the process. Written bytes survive, but may still be unsynced.
     pub fn kill(&self, seed: u64) -> Disk {
         let mut state = self.0.lock().clone();
         state.revive(seed);
@@ -249,7 +246,6 @@ impl Disk {
         self.0.lock().reads
     }
 
-    /// Makes the next `times` operations of this kind fail with `error`.
     pub fn fail(&self, operation: Operation, error: i32, times: u64) {
         self.0.lock().faults.push(Fault { operation, error, times });
     }
@@ -264,19 +260,18 @@ impl Disk {
         self.0.lock().faults.clear();
     }
 
-    /// Sets the maximum total size of all files in bytes.
     pub fn set_capacity(&self, capacity: u64) {
         self.0.lock().capacity = capacity;
     }
 
-    /// Returns the total size, in bytes, of the files whose names begin with `prefix`.
+    /// Returns the total size, in bytes, of the files with this prefix.
     pub fn used(&self, prefix: &str) -> u64 {
         let state = self.0.lock();
         let files = state.names.iter().filter(|(name, _)| name.starts_with(prefix));
         files.map(|(_, number)| state.files[number].current.len() as u64).sum()
     }
 
-    /// Returns the names of all files, including those in subdirectories.
+    /// Includes the files in subdirectories.
     pub fn names(&self) -> Vec<String> {
         self.0.lock().names.keys().cloned().collect()
     }
@@ -311,8 +306,7 @@ impl State {
         self.random = Random::new(seed ^ 0xabcd);
     }
 
-    /// Counts an operation. Returns an error if the operation fails. The flag in the error is `true` if the disk stops
-    /// at this operation.
+    /// Counts an operation. The flag in an error is `true` if the disk stops at this operation.
     fn operation(&mut self, operation: Operation) -> Result<(), (io::Error, bool)> {
         let stops = !self.crashed && self.operations >= self.crash_at;
         self.crashed |= stops;
@@ -394,7 +388,7 @@ impl State {
             }
             Err((error, _)) if self.crashed => Err(error),
             Err((error, _)) => {
-                // Sometimes considers the unwritten data as written, as Linux does after a failed sync.
+                // Sometimes treats the data as written, as Linux does after a failed sync.
                 let forget = self.random.once_in(2);
                 let Some(file) = self.files.get_mut(&number) else { return Err(missing()) };
                 file.pending.clear();

@@ -53,7 +53,7 @@ pub fn engine() -> Engine {
     Engine::new(Limits { max_watched: 1000, max_losses: Some(2), largest_leased: 40, ..Limits::NONE })
 }
 
-/// Returns the total size of the jobs in the log in bytes, computed according to the manual.
+/// Returns the total size in bytes of the jobs in the log, computed according to the manual.
 fn live(engine: &Engine) -> u64 {
     let size = |job: JobView| {
         let options = engine.stored_options(&job).map_or(0, |options| {
@@ -89,11 +89,9 @@ pub struct Life {
     pub random: Random,
     pub report: RecoveryReport,
     clients: Vec<ClientId>,
-    /// IDs of jobs that are or were excluded from the log.
+    /// Jobs that are or were excluded from the log.
     pub volatile: Vec<u64>,
-    /// The size of the largest body in bytes.
     pub largest: u64,
-    /// `true` if jobs have options.
     pub with_options: bool,
     /// `true` to expect only synced changes to survive, even in modes that guarantee more.
     pub counts_syncs: bool,
@@ -103,7 +101,6 @@ pub struct Life {
     pub snapshots: Option<Snapshots>,
 }
 
-/// Opens the log on `disk` and recovers the queue.
 pub fn start(
     disk: &Disk,
     settings: BinlogSettings,
@@ -116,7 +113,7 @@ pub fn start(
 }
 
 impl Life {
-    /// Recovers a queue from the disk and connects random clients.
+    /// Recovers a queue and connects random clients.
     pub fn begin(disk: Disk, settings: BinlogSettings, now: Time, seed: u64) -> Result<Life, OpenError> {
         let (mut engine, journal, wal, report) = start(&disk, settings, now)?;
         let refused = journal.health() == Health::Failing;
@@ -150,7 +147,6 @@ impl Life {
         self.look_after();
     }
 
-    /// Runs the timers until none is due.
     pub fn tick(&mut self) {
         loop {
             let put = self.turn(|engine, now| {
@@ -166,7 +162,7 @@ impl Life {
         }
     }
 
-    /// Executes one client operation under the engine's lock and appends its records to the journal. Returns the ID of
+    /// Executes one client operation under the engine's lock, and appends its records to the journal. Returns the ID of
     /// a new job, if any.
     pub fn turn(&mut self, verb: impl FnOnce(&mut Engine, Time) -> Option<u64>) -> Option<u64> {
         if self.random.once_in(2) {
@@ -257,7 +253,7 @@ impl Life {
         }
     }
 
-    /// Puts a job. Returns its ID if the job was accepted.
+    /// Returns the ID of an accepted job.
     pub fn put(&mut self, client: ClientId, tube: &[u8], pri: u32, delay: Span) -> Option<u64> {
         let body = self.body();
         let ttr = Span::from_secs(self.random.pick(&[1, 2, 1000]));
@@ -325,15 +321,14 @@ impl Life {
         self.model.advance(if self.counts_syncs { self.wal.synced() } else { self.wal.durable() });
     }
 
-    /// Runs the syncer until it is idle.
     pub fn settle(&mut self) {
         let mut idle = 0;
         for _ in 0..1000 {
             let more = self.wal.maintain(&self.access, true);
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
             let pending = self.access.with(|journal, _| journal.position()) > self.wal.written();
-            // A retired segment is removed one round after the log became durable. Therefore, waits for two idle
-            // rounds.
+            // A retired segment is removed one round after the log became durable, so the second idle round is the
+            // last.
             idle += usize::from(!more && !pending);
             if idle == 2 || self.disk.has_crashed() || self.wal.is_failing() {
                 break;
@@ -347,7 +342,6 @@ impl Life {
     }
 }
 
-/// Returns the binlog settings for the tests.
 pub fn settings(segment_size: u64, mode: SyncMode) -> BinlogSettings {
     BinlogSettings::new(segment_size, mode)
 }

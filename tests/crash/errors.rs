@@ -37,7 +37,7 @@ impl Life {
         });
     }
 
-    /// Kicks all jobs of the client's tube and returns their number.
+    /// Kicks all jobs of the client's tube, and returns their number.
     fn kick_all(&mut self, client: ClientId) -> u64 {
         let mut kick = Kick::new(u64::MAX);
         let mut progress = Progress::More;
@@ -107,7 +107,7 @@ fn a_full_disk_accepts_all_deletes_and_recovers() {
     }
 }
 
-/// Fills the disk with jobs that expire, until the log has no space even for a result. Returns the jobs.
+/// Fills the disk with jobs that expire, until the log has no space even for a result.
 fn fill_with_options(life: &mut Life) -> Vec<JobId> {
     let (mut jobs, mut number) = (Vec::new(), 0);
     while number < 4000 {
@@ -171,7 +171,7 @@ fn expiries_on_a_full_disk_leave_space_for_deletes() {
         life.check_cut(seed);
         life.lose_all();
         life.settle();
-        // Leases end after 10 seconds. Times to live end 100 seconds later.
+        // Leases end after 10 seconds, and times to live 100 seconds later.
         for seconds in [10, 100] {
             life.now = life.now + Span::from_secs(seconds);
             life.tick();
@@ -249,7 +249,7 @@ fn unlucky_life(seed: u64, mode: SyncMode) -> u64 {
         "seed {seed}: {used} bytes are used, and {} known of",
         stats.disk
     );
-    // A record can be as large as a segment, and half of a segment can contain copies of the pauses.
+    // A record can be as large as a segment, and copies of the pauses can fill half of a segment.
     assert!(used <= 2 * stats.live + 5 * size, "seed {seed}: {used} bytes are used, {} are alive", stats.live);
     cuts + 1
 }
@@ -337,7 +337,7 @@ fn a_start_on_a_full_disk_accepts_deletes_and_recovers() {
         assert_eq!(life.model.ids().len(), jobs.len());
         life.settle();
         let client = life.first_client();
-        // The server has removed unused prepared segments when it started. Their space is sufficient for some jobs.
+        // At its start, the server removed unused prepared segments, which leaves space for some jobs.
         while let Some(job) = life.put(client, b"a", 1, Span::ZERO) {
             jobs.push(job);
             life.settle();

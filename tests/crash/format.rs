@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// The size of a segment's header in bytes.
 pub const HEADER: usize = 192;
 
-/// The size of each of the two copies of the fields in a header, in bytes.
+/// The size in bytes of each of the two copies of the fields in a header.
 const COPY: usize = 96;
 
 /// The size of a record's prefix before a payload of up to 64 bytes.
@@ -50,14 +50,14 @@ pub fn record(segment: Segment, at: usize, kind: u8, payload: &[u8]) -> Vec<u8> 
     [&length.to_le_bytes(), &check.to_le_bytes(), &*rest, payload].concat()
 }
 
-/// Returns a segment header without an epoch. `numbers` contains the fields that follow the log and the segment number,
-/// in the order of the manual page.
+/// Returns a segment header without an epoch. `numbers` are the fields after the log and the segment number, in the
+/// order of the manual page.
 pub fn header(segment: Segment, numbers: [u64; 6]) -> Vec<u8> {
     epoch_header(segment, numbers, [0; 2])
 }
 
-/// Returns a segment header with two epochs: that of the process that started the segment, and that of the process that
-/// wrote the preceding data.
+/// Returns a segment header with the epochs of the process that started the segment and of the process that wrote the
+/// preceding data.
 pub fn epoch_header(segment: Segment, numbers: [u64; 6], epochs: [u64; 2]) -> Vec<u8> {
     let mut bytes = b"beanpole\x03\0\0\0".to_vec();
     for number in [segment.log, segment.number].into_iter().chain(numbers).chain(epochs) {
@@ -75,7 +75,6 @@ pub struct Header {
     pub before: (u64, u64),
     /// The position up to which the log is synced: a segment number and an offset.
     pub synced: (u64, u64),
-    /// The number of the oldest segment that is needed.
     pub oldest: u64,
 }
 
@@ -122,12 +121,11 @@ fn short(bytes: &[u8], at: usize) -> usize {
     u16::from_le_bytes([bytes[at], bytes[at + 1]]).into()
 }
 
-/// A job as decoded by the independent reader.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Job {
     /// The body as submitted by the client.
     pub body: Vec<u8>,
-    /// For a job with options: the completion letter, the kind of the unique name, and the name itself.
+    /// For a job with options: the completion letter, the kind of the unique name, and the name.
     pub options: Option<(u8, u8, Vec<u8>)>,
     /// The time to live, the time at which the job expires, and the scheduled time.
     pub times: Option<[u64; 3]>,
@@ -136,12 +134,11 @@ pub struct Job {
     pub reducer: Vec<u8>,
     /// `true` for a completed job or `false` for a failed one, and the result.
     pub outcome: Option<(bool, Vec<u8>)>,
-    /// The time at which the lease ends.
     pub leased: Option<u64>,
     pub reserves: u32,
 }
 
-/// Decodes a number of variable length. Returns the number and the remaining bytes.
+/// Decodes a number of variable length, and returns the remaining bytes.
 fn variable(bytes: &[u8]) -> (u64, &[u8]) {
     let length = 1 + bytes.iter().position(|byte| byte & 0x80 == 0).expect("a last byte");
     let number = bytes[..length].iter().rev().fold(0, |number, byte| number << 7 | u64::from(byte & 0x7f));
@@ -179,7 +176,7 @@ impl Job {
         (id, job)
     }
 
-    /// Decodes the fields after those common to all jobs.
+    /// Decodes the fields that not all jobs have.
     fn read(kind: u8, rest: &[u8]) -> Job {
         if kind.is_ascii_uppercase() {
             return Job { body: rest.to_vec(), ..Job::default() };
@@ -206,7 +203,6 @@ impl Job {
         }
     }
 
-    /// Applies a change record to the job.
     fn change(&mut self, kind: u8, payload: &[u8]) {
         if kind == b'W' && self.options.is_none() {
             self.options = Some((b'd', b'-', Vec::new()));
@@ -237,8 +233,8 @@ impl Job {
     }
 }
 
-/// Returns the jobs in the segments by ID. Reads up to the first gap that the log does not declare synced, and ignores
-/// unneeded segments.
+/// Returns the jobs by ID. Reads up to the first gap that the log does not declare synced, and ignores unneeded
+/// segments.
 pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
     let headers = || segments.iter().filter_map(|(_, bytes)| read_header(bytes));
     let Some(log) = headers().next().map(|header| header.log) else { return BTreeMap::new() };
@@ -258,7 +254,7 @@ pub fn jobs(segments: &[(u64, Vec<u8>)]) -> BTreeMap<u64, Job> {
     jobs
 }
 
-/// Calls `visit` with the segment, the kind and the payload of each record before the end of the log.
+/// Passes the segment, the kind and the payload of each record before the end of the log to `visit`.
 fn counted(log: u64, used: &[&(u64, Vec<u8>)], visit: &mut dyn FnMut(u64, u8, &[u8])) {
     let synced = used.iter().map(|(segment, bytes)| last_synced(Segment { log, number: *segment }, bytes)).max();
     let is_end = |gap: (u64, usize)| synced.unwrap_or_default() <= (gap.0, gap.1 as u64);

@@ -14,7 +14,7 @@ fn rounds() -> u64 {
     crate::crashes::configured() / 2
 }
 
-/// Opens the directory, executes some commands, and opens the directory again.
+/// Opens the directory, executes some commands, and opens it again.
 fn open(disk: &Disk) {
     let how = settings(4096, SyncMode::Always);
     let Ok((mut engine, mut journal, wal, _)) = start(disk, how, dawn()) else { return };
@@ -43,7 +43,7 @@ fn random_bytes() {
             let number = random.pick(&[0, 1, 2, 3, 1 << 31, u64::MAX, u32::MAX as u64]);
             let length = random.below(6000) as usize;
             let mut bytes = random.bytes(length);
-            // Makes many bytes small, because plausible lengths are small.
+            // Many small bytes result in plausible lengths.
             (0..length).step_by(3).for_each(|place| bytes[place] &= random.pick(&[0, 1, 0xff]));
             let name = if random.once_in(5) { format!("segment.{number}") } else { format!("segment.{number:010}") };
             disk.put_file(&name, bytes);
@@ -87,7 +87,7 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     }
 }
 
-/// Segments with records that have valid checksums and random fields.
+/// The records have valid checksums and random fields.
 #[test]
 fn random_records() {
     for seed in 0..rounds() {
@@ -142,8 +142,8 @@ fn payload(kind: u8, random: &mut Random) -> Vec<u8> {
 }
 
 fn full(kind: u8, random: &mut Random) -> Vec<u8> {
-    // In an encoded number, all bytes except the last have the top bit set. Some of the random numbers are too long to
-    // be valid.
+    // In an encoded number, all bytes except the last have the top bit set. Some of these numbers are too long to be
+    // valid.
     let number = |random: &mut Random, longest: u64| {
         let length = random.below(longest) as usize;
         let mut bytes: Vec<u8> = random.bytes(length).iter().map(|byte| byte | 0x80).collect();
@@ -200,7 +200,7 @@ fn options(over: bool, body: usize, random: &mut Random, payload: &mut Vec<u8>) 
     let reducer = random.below(3) as usize;
     payload.extend((dedup_key as u16).to_le_bytes());
     payload.extend((reducer as u16).to_le_bytes());
-    // Uses few different values, which makes duplicates likely.
+    // Few different values make duplicates likely.
     payload.extend(std::iter::repeat_n(random.next() as u8 & 1, dedup_key));
     payload.extend(random.bytes(reducer));
 }

@@ -56,8 +56,7 @@ fn jobs(engine: &Engine) -> Jobs {
     told.collect()
 }
 
-/// Recovers a queue from the files. Returns the jobs, the reported problems, and the highest ID that may have been
-/// assigned before.
+/// Recovers a queue. Returns the jobs, the reported problems, and the highest ID that may have been assigned before.
 fn look(files: &Files) -> Result<(Jobs, Vec<String>, u64), OpenError> {
     let mut engine = engine();
     let found = inspect(&disk(files), &mut engine)?;
@@ -72,7 +71,7 @@ struct Past {
 }
 
 impl Past {
-    /// Puts and deletes jobs one at a time and records the state after each change.
+    /// Puts and deletes jobs one at a time, and records the state after each change.
     fn live(&mut self, disk: &Disk, steps: u64, seed: u64) {
         let mut life = Life::begin(disk.clone(), settings(SIZE, SyncMode::Always), dawn(), seed).expect("a log");
         let mut random = Random::new(seed);
@@ -96,7 +95,7 @@ impl Past {
         self.files.push(files(disk));
     }
 
-    /// Runs several servers in sequence and records their states. Returns the states and the final disk.
+    /// Runs several servers in sequence. Returns their states and the final disk.
     fn of(seed: u64, disk: Disk) -> (Past, Disk) {
         let (mut past, mut disk) = (Past::default(), disk);
         for life in 0..4 {
@@ -111,7 +110,7 @@ impl Past {
     }
 }
 
-/// Builds a set of files by taking each file randomly from `one` or `other`, or omitting it.
+/// Takes each file randomly from `one` or `other`, or omits it.
 fn mixture(one: &Files, other: &Files, random: &mut Random) -> Files {
     let numbers: BTreeSet<u64> = one.keys().chain(other.keys()).copied().collect();
     let mut mixed = Files::new();
@@ -166,7 +165,7 @@ fn files_of_two_servers_that_continued_from_one_copy_are_refused_or_reported() {
     let (mut random, mut refused) = (Random::new(2), 0);
     for seed in 0..4 {
         let (before, common) = Past::of(100 * seed, Disk::new(seed));
-        // The histories of both servers begin with the same operations. Their files are therefore similar in size.
+        // Both histories begin with the same operations, so their files have similar sizes.
         let [one, other] = [1, 2].map(|side| {
             let disk = common.kill(side);
             let mut past = Past::default();
@@ -190,16 +189,15 @@ fn files_of_two_servers_that_continued_from_one_copy_are_refused_or_reported() {
     assert!(refused > 0, "some of the mixtures are refused");
 }
 
-/// A log with all kinds of records, written by six servers in sequence. Only the last server stopped cleanly.
+/// A log with all kinds of records, written by six servers in sequence. Only the last one stopped cleanly.
 struct Varied {
     files: Files,
     jobs: Jobs,
-    /// The highest assigned ID.
     last: u64,
 }
 
 impl Varied {
-    /// Runs the servers. Each server leaves `more` additional jobs.
+    /// Each server leaves `more` additional jobs.
     fn new(size: u64, steps: u64, more: u64, seed: u64) -> Varied {
         let (mut disk, mut last) = (Disk::new(seed), 0);
         for life in 0..6 {
@@ -234,7 +232,7 @@ impl Varied {
         self.files.values().map(|bytes| bytes.len() as u64).sum()
     }
 
-    /// Recovers damaged files. Checks that the server reads a limited number of bytes and does not reuse IDs.
+    /// Recovers damaged files, and checks the number of read bytes and that no ID is reused.
     fn look(&self, damaged: &Files, what: &str) -> Result<(Jobs, Vec<String>), OpenError> {
         let (disk, mut engine) = (disk(damaged), engine());
         let found = inspect(&disk, &mut engine);
@@ -261,7 +259,7 @@ fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Calls `each` with logs of one segment, of several segments, and of at least twenty segments.
+/// Passes logs of one segment, of several segments, and of at least twenty segments to `each`.
 fn folders(mut each: impl FnMut(&Varied, &mut Random)) {
     let (mut random, mut kinds, mut counts) = (Random::new(3), BTreeSet::new(), BTreeSet::new());
     for (size, steps, more) in [(1 << 17, 8, 0), (1 << 17, 60, 0), (6000, 40, 0), (700, 40, 45)] {

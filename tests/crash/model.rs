@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use beanpole::internals::engine::{CompletionPolicy, DedupKey, Engine, History, JobExtras, JobId, State, Time};
 
-/// The state of a job as recorded in the log.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct View {
     tube: Vec<u8>,
@@ -17,11 +16,9 @@ pub struct View {
     created: u64,
     /// r: ready, d: delayed, b: buried, l: leased, f: finished. A reserved job without a lease counts as ready.
     state: char,
-    /// The end of the delay or the lease in nanoseconds. For a buried job, the position in the order of burying.
+    /// The end of the delay or the lease in nanoseconds, or the position of a buried job in the order of burying.
     due: u64,
-    /// Numbers of reservations, timeouts, releases, buries and kicks.
     history: [u32; 5],
-    /// The body as submitted by the client.
     body: Vec<u8>,
     options: JobOptions,
     fails: u8,
@@ -43,7 +40,6 @@ struct JobOptions {
     reducer: Option<Vec<u8>>,
 }
 
-/// A change to a job, and the log position of the change.
 #[derive(Clone, Debug)]
 struct Step {
     /// The log position after the change.
@@ -58,25 +54,23 @@ enum Change {
     Put(View),
     /// The index of an incremented counter in [`View::history`], and the job's state afterwards.
     Count(usize, View),
-    /// The number of failures, and the outcome if the job has finished.
+    /// The number of failures, and the outcome of a finished job.
     Outcome(u8, Option<(bool, Vec<u8>)>),
     Delete,
 }
 
 #[derive(Clone, Debug)]
 struct Job {
-    /// Possible durable states. Usually, only one state is possible.
+    /// The possible durable states, usually only one.
     base: Vec<Option<View>>,
-    /// Changes that are not durable yet.
     steps: Vec<Step>,
     /// The state of the job after the last observed operation.
     last: Option<View>,
 }
 
-/// The changes to a tube's pause: the log position of the change, and the new end of the pause if the tube is paused.
+/// The changes to a tube's pause: each log position, and the new end of the pause if the tube is paused.
 type Pauses = Vec<(u64, Option<Time>)>;
 
-/// The predicted state of the whole queue.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     jobs: BTreeMap<u64, Job>,
@@ -86,8 +80,8 @@ pub struct Model {
     last_id: u64,
     /// The highest ID after the last observed operation.
     newest: u64,
-    /// `true` after a disk error: changes that were not durable are written again, and recovery can apply a part of
-    /// them twice.
+    /// `true` after a disk error: changes that were not durable are written again, and recovery can apply some of them
+    /// twice.
     pub replays: bool,
 }
 
@@ -125,7 +119,7 @@ pub fn view(engine: &Engine, id: u64) -> Option<View> {
     })
 }
 
-/// Returns the options of a job. A job without extras has the default options.
+/// A job without extras has the default options.
 fn options(completion: CompletionPolicy, extras: Option<&JobExtras>) -> JobOptions {
     let dedup_key = match extras.map_or(&DedupKey::None, |extras| &extras.dedup_key) {
         DedupKey::None => (b'-', Vec::new()),
@@ -155,7 +149,7 @@ impl View {
     }
 }
 
-/// Applies a change to a job. Changes to nonexistent or finished jobs have no effect.
+/// Changes to nonexistent or finished jobs have no effect.
 fn after(job: &Option<View>, change: &Change) -> Option<View> {
     let over = job.as_ref().is_some_and(|job| job.state == 'f');
     match change {
@@ -211,7 +205,7 @@ impl Step {
 }
 
 impl Job {
-    /// Returns all states that are permitted for the job after a recovery.
+    /// Returns all permitted states after a recovery.
     fn allowed(&self, replays: bool) -> Vec<Option<View>> {
         let mut ways = self.base.clone();
         for _ in 0..=usize::from(replays) {
@@ -229,8 +223,7 @@ impl Job {
         ways
     }
 
-    /// Returns the states of the job between two log positions of one command, where only some of the command's changes
-    /// were applied.
+    /// Returns the states of the job between two log positions of one command, after only some of its changes.
     fn within(&self, from: u64, to: u64) -> impl Iterator<Item = Option<View>> + '_ {
         let mut ways = self.at(from);
         let steps = self.steps.iter().filter(move |step| step.position > from && step.position <= to);
@@ -245,8 +238,8 @@ impl Job {
         let mut push = |change, optional| self.steps.push(Step { position, change, optional });
         match &now {
             None => {
-                // If the lease of a job expires in the same command that finishes the job, the log can contain only the
-                // end of the lease.
+                // If the lease expires in the command that finishes the job, the log can contain only the end of the
+                // lease.
                 if before.state == 'l' {
                     let mut lost = before.clone();
                     lost.history[1] += 1;
@@ -269,7 +262,7 @@ impl Job {
                     .partition(|place| verdict && (*place == 1 || view.outcome.is_some()));
                 let mut step = view.clone();
                 let mut count = |place: usize, push: &mut dyn FnMut(Change, bool)| {
-                    // If a command releases or kicks a job and reserves it again, the job was ready in between.
+                    // Between a release or kick and a new reservation by the same command, the job was ready.
                     if place == 2 && view.state == 'r' {
                         (step.state, step.due) = ('r', 0);
                     }
@@ -309,7 +302,7 @@ impl Model {
     }
 
     /// Records the effects of an operation whose log records end at `position`. `put` is the ID of a new job, if any.
-    /// If `short` is `true`, the log can omit counters.
+    /// `short` means that the log can omit counters.
     pub fn observe(&mut self, engine: &Engine, put: Option<u64>, position: u64, short: bool) {
         for (id, job) in &mut self.jobs {
             if job.last.is_some() {
@@ -323,7 +316,7 @@ impl Model {
         self.observe_pauses(engine, position);
     }
 
-    /// Starts to track a job that is new or no longer volatile.
+    /// Tracks a job that is new or no longer volatile.
     fn observe_new(&mut self, engine: &Engine, id: u64, position: u64, short: bool) {
         let now = view(engine, id).expect("a job that was put");
         let mut first = now.clone();
@@ -385,8 +378,7 @@ impl Model {
             self.compare_prefix(engine, now)?;
         }
         self.compare_uniques(engine)?;
-        // A worker may have received the newest job before any disk contained the job. The job's ID must still not be
-        // reused.
+        // A worker may have received the newest job before any disk contained it. Its ID must still not be reused.
         self.compare_newest(engine)?;
         self.compare_pauses(engine, now)
     }
@@ -418,7 +410,6 @@ impl Model {
         Err("it is no prefix of what happened".to_owned())
     }
 
-    /// Checks that no assigned ID can be assigned again.
     pub fn compare_newest(&self, engine: &Engine) -> Result<(), String> {
         let last = engine.last_id();
         (last >= self.newest)
@@ -440,8 +431,8 @@ impl Model {
                     .is_some_and(|it| ids.contains(&it)),
                 b'n' => engine.find_name(&dedup_key, |_| true).is_some_and(|it| {
                     let tube = |id| engine.any_job(id).map(|job| engine.tube_of(&job));
-                    // If several jobs share the key, a search can find any of them that is buried. Damage can also
-                    // leave two jobs with this key in one tube, one of them buried.
+                    // If several jobs share the key, a search can find any buried one. Damage can also leave two jobs
+                    // with this key in one tube, one of them buried.
                     it == ids[0] || ids.contains(&it) && (engine.is_buried(ids[0]) || tube(it) == tube(ids[0]))
                 }),
                 _ => true,

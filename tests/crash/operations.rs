@@ -12,7 +12,7 @@ const JOBS: usize = 30;
 
 const MOVED: usize = 20;
 
-/// The number of steps in a portion of a command, so small that a command needs many portions.
+/// Steps in a portion of a command, so few that a command needs many portions.
 const STEPS: u64 = 24;
 
 enum Command {
@@ -34,7 +34,6 @@ fn counts(life: &Life) -> [usize; 2] {
     [of(b"a"), of(b"b")]
 }
 
-/// Runs one portion of the command `work`.
 fn turn(life: &mut Life, mut work: impl FnMut(&mut Engine) -> Progress) -> Progress {
     let mut progress = Progress::More;
     life.wal.reserve(&life.access, 1000);
@@ -47,8 +46,8 @@ fn turn(life: &mut Life, mut work: impl FnMut(&mut Engine) -> Progress) -> Progr
     progress
 }
 
-/// Runs a command on a disk that crashes at operation `point`, then starts the server twice. The first returned flag is
-/// `true` if the crash interrupted the command, and the second if the disk crashed.
+/// Runs a command on a disk that crashes at operation `point`, and then starts the server twice. Returns whether the
+/// crash interrupted the command, and whether the disk crashed.
 fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
     let told = format!("moves {moves}, segments of {size}, operation {point}");
     let mut life = Life::begin(Disk::new(point), settings(size, SyncMode::Always), dawn(), point).expect("a log");

@@ -7,7 +7,7 @@ use beanpole::internals::engine::{Body, CompletionPolicy, DedupKey, JobId, JobOp
 use crate::driver::{Life, RESERVE_POLICIES, TUBES};
 use crate::verbs;
 
-/// Unique names and bodies. Random submissions often have the same name, because there are only a few.
+/// Unique names and bodies. With few of them, random submissions often have the same name.
 const SHARED: [&[u8]; 3] = [b"one", b"two", b"a name that is rather long for the name of a job"];
 
 /// The index of the client that grabs jobs.
@@ -18,7 +18,6 @@ const LEASER: usize = 4;
 const MAX_VOLATILE: usize = 10;
 
 impl Life {
-    /// Executes a random operation on jobs with options.
     pub fn verb_with_options(&mut self, many: bool) {
         let job = self.any();
         match self.random.below(20) {
@@ -40,7 +39,6 @@ impl Life {
         engine.check();
     }
 
-    /// Executes an operation that is chosen rarely.
     fn rare(&mut self, job: JobId) {
         let place = self.random.below(RESERVE_POLICIES.len() as u64) as usize;
         match self.random.below(4) {
@@ -63,8 +61,7 @@ impl Life {
         }
     }
 
-    /// Submits a job in the foreground or in the background. If a job with the same unique name exists, the server
-    /// joins the two.
+    /// Submits a job in the foreground or background. The server joins jobs with the same unique name.
     fn submit_told(&mut self) {
         let shared = self.random.pick(&SHARED);
         let dedup_key = match self.random.below(3) {
@@ -92,7 +89,7 @@ impl Life {
     /// Submits a job whose outcome is retained.
     fn submit_kept(&mut self) {
         let mut id = [7; 16];
-        // Reuses an existing ID occasionally.
+        // Occasionally reuses an existing ID.
         id[0] = self.random.below(100) as u8;
         let start = match self.random.below(4) {
             0 => Some(self.now + Span::from_millis(2500)),

@@ -23,12 +23,11 @@ fn new(body: &[u8]) -> NewJob {
     NewJob { pri: 1, delay: Span::ZERO, ttr: Span::from_secs(5), body: Body::from(body.to_vec()) }
 }
 
-/// Returns the options of a job whose outcome is retained.
+/// Returns options with a retained outcome.
 pub fn kept(number: u8) -> JobOptions {
     JobOptions { completion: CompletionPolicy::Keep, dedup_key: DedupKey::Id([number; 16]), ..JobOptions::default() }
 }
 
-/// Returns the options of a job with a unique name.
 fn named(name: &[u8], durable: bool) -> JobOptions {
     JobOptions {
         completion: CompletionPolicy::Tell,
@@ -40,12 +39,12 @@ fn named(name: &[u8], durable: bool) -> JobOptions {
 }
 
 impl Life {
-    /// Submits a job. Panics if the log lacks space.
+    /// Panics if the log lacks space.
     fn submit_plainly(&mut self, body: &[u8], options: JobOptions) -> JobId {
         self.try_submit(body, options).expect("room for a job")
     }
 
-    /// Submits a job. Returns `None` if the log lacks space.
+    /// Returns `None` if the log lacks space.
     pub fn try_submit(&mut self, body: &[u8], options: JobOptions) -> Option<JobId> {
         let client = self.first_client();
         let durable = options.durable;
@@ -178,7 +177,7 @@ fn joining_a_volatile_job_makes_it_durable() {
     assert_eq!(back.find_name(b"n", |_| true), Some(job));
     assert_eq!(back.any_job(job).expect("a job").state(), State::Ready);
     assert_eq!(back.any_job(job).expect("a job").history().reserves, 1);
-    // A leased job is removed immediately when it is canceled. A new job with the same name must be independent of it.
+    // Canceling removes a leased job immediately. A new job with the same name must be independent of it.
     life.turn(|engine, now| {
         assert!(engine.cancel(job, now));
         None

@@ -2,7 +2,7 @@
 //!
 //! Owns the only source of randomness in these tests, which makes each run reproducible from its seed.
 
-/// A splitmix64 generator.
+/// A generator with the algorithm splitmix64.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

@@ -20,8 +20,8 @@ const AHEAD: u64 = 4 << 20;
 /// Maximum distance between the segment numbers of one log.
 const NEAR: u64 = 1 << 20;
 
-/// Returns a segment header. The previous segment ends after `before` bytes; 0 means that there is no previous segment.
-/// The log is synced up to `synced`.
+/// Returns a segment header. The previous segment ends after `before` bytes, or does not exist if this is 0. The log is
+/// synced up to `synced`.
 fn begin(number: u64, before: u64, synced: (u64, u64)) -> Vec<u8> {
     let place = if before == 0 { [0, 0] } else { [number - 1, before] };
     header(Segment { log: LOG, number }, [place[0], place[1], 1, synced.0, synced.1, 10])
@@ -115,7 +115,7 @@ fn data_after_the_last_record_of_the_last_segment_is_a_torn_write() {
 
 #[test]
 fn the_very_first_segment_has_no_predecessor() {
-    // The first segment is the oldest segment needed, whatever its header says.
+    // Whatever its header says, the first segment is the oldest one needed.
     for oldest in [0, 1] {
         let first = header(Segment { log: LOG, number: 1 }, [0, 0, oldest, 0, 0, 10]);
         assert!(look(&disk(&[(1, first)])).report.problems.is_empty(), "{oldest}");
@@ -226,7 +226,7 @@ fn impossibly_large_ids_are_ignored() {
     }
 }
 
-/// Returns the number of the first segment that a server creates on this disk.
+/// Returns the first segment that a server creates on this disk.
 fn goes_on_in(disk: &Disk) -> u64 {
     let before = disk.names();
     start(disk, settings(4096, SyncMode::Always), dawn()).expect("a log");
@@ -245,7 +245,7 @@ fn a_log_continues_after_all_nearby_segment_numbers() {
     assert_eq!(goes_on_in(&disk(&[(1, one())])), 2);
     assert_eq!(goes_on_in(&disk(&[(1, one()), (4, vec![0; 100])])), 5, "nothing was written to it");
     for (other, next) in [(3, 4), (NEAR + 1, NEAR + 2), (NEAR + 2, 3)] {
-        // If the directory contains segments of two logs, the log with more segments wins.
+        // Of two logs in one directory, the log with more segments wins.
         let mut second = begin(2, one().len() as u64, (0, 0));
         put(&mut second, 2, 2);
         let foreign = header(Segment { log: LOG + 1, number: other }, [0, 0, 1, 0, 0, 10]);
@@ -317,7 +317,7 @@ fn a_copy_contains_only_readable_bytes() {
     assert_eq!(copy.power_cut(1).bytes(&name(1)), first);
 }
 
-/// A disk on which the server removes two segments while a backup copies the second one.
+/// The server removes two segments while a backup copies the second one.
 struct Shrinking(Disk);
 
 impl Storage for Shrinking {

@@ -17,7 +17,6 @@ use crate::reference::comparing::{compare, step, Stage};
 use crate::reference::model::Model;
 use crate::reference::script::{Kind, Script};
 
-/// The default number of runs.
 const SEEDS: u64 = 60;
 const STEPS: usize = 300;
 

@@ -11,7 +11,6 @@ use beanpole::internals::engine::{
     StoredTies, Time, TubeSettings,
 };
 
-/// The state of a job as recorded in the log.
 #[derive(Clone, PartialEq, Debug)]
 struct Standing {
     /// The text form of the constant properties: times, options and body.
@@ -20,9 +19,8 @@ struct Standing {
     pri: u32,
     delay: u64,
     state: State,
-    /// The end of the delay or the lease. For a buried job, the position in the order of burying.
+    /// The end of the delay or the lease, or the position of a buried job in the order of burying.
     due: Time,
-    /// Numbers of reservations, timeouts, releases, buries and kicks.
     history: [u32; 5],
     fails: u8,
     outcome: Option<(bool, Vec<u8>)>,
@@ -33,14 +31,12 @@ struct Standing {
 /// Maps each key of an ended job, with its tube, to the job's ID and the time at which the key expires.
 type EndedKeys = BTreeMap<(Vec<u8>, String), (u64, Time)>;
 
-/// The complete state of the queue after a command.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Snapshot {
     position: u64,
     jobs: BTreeMap<u64, Standing>,
     keys: EndedKeys,
     settings: BTreeMap<Vec<u8>, TubeSettings>,
-    /// The number of ended members in each group.
     groups: BTreeMap<Vec<u8>, u64>,
     last_id: u64,
 }
@@ -52,11 +48,11 @@ pub struct Snapshots(Vec<Snapshot>);
 fn standing(engine: &Engine, job: &JobView) -> Standing {
     let options = engine.stored_options(job);
     let fixed = options.map(|options| StoredOptions { outcome: None, order: 0, ties: StoredTies::None, ..options });
-    // Excludes the run count and the next run of a schedule, because they are not constant.
+    // The run count and the next run of a schedule are not constant.
     let schedule = options.and_then(|options| options.schedule);
     let initial = schedule.map(|schedule| StoredSchedule { due: Time::NEVER, count: RunCount::default(), ..schedule });
     let fixed = fixed.map(|options| StoredOptions { schedule: initial, ..options });
-    // The log stores options of a job without tags if the job belongs to a group.
+    // For a job without tags, the log stores options only if the job belongs to a group.
     let fixed = fixed.filter(|options| *options != plain());
     let body = &job.body().bytes()[..engine.payload_len(job)];
     let history = match schedule.map(|schedule| schedule.count) {
@@ -83,7 +79,6 @@ fn standing(engine: &Engine, job: &JobView) -> Standing {
     }
 }
 
-/// Returns the options of a job without tags.
 fn plain() -> StoredOptions<'static> {
     StoredOptions {
         schedule: None,
@@ -115,7 +110,7 @@ impl Standing {
         standing
     }
 
-    /// Returns `true` if the job can have this state after a crash during the command between `before` and `after`.
+    /// `true` if the job can have this state after a crash during the command between `before` and `after`.
     fn is_within(&self, before: Option<&Standing>, after: Option<&Standing>) -> bool {
         let ends = || before.into_iter().chain(after);
         let same = ends().all(|end| end.fixed == self.fixed);
@@ -127,7 +122,7 @@ impl Standing {
 }
 
 impl Snapshot {
-    /// Creates the snapshot of a queue whose log records end at `position`.
+    /// The log records of the queue end at `position`.
     pub fn of(engine: &Engine, position: u64) -> Snapshot {
         let jobs = engine.jobs().filter(|job| !job.is_volatile());
         let keys = engine.ended_keys().map(|ended| {
@@ -158,7 +153,7 @@ impl Snapshot {
     }
 }
 
-/// Returns an error unless each job, key and limit in `found` equals its state in `before` or `after`.
+/// Fails unless each job, key and limit in `found` equals its state in `before` or `after`.
 fn between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> Result<(), String> {
     let ids: BTreeSet<u64> = [before, after, found].iter().flat_map(|it| it.jobs.keys().copied()).collect();
     for id in ids {
@@ -221,8 +216,7 @@ impl Snapshots {
         self.0.drain(..first.unwrap_or(0));
     }
 
-    /// Checks that the queue, recovered at the time `now`, is in a permitted state if everything up to `safe` was
-    /// durable.
+    /// Checks that the queue, recovered at `now`, is in a permitted state if everything up to `safe` was durable.
     pub fn compare(&self, engine: &Engine, safe: u64, now: Time) -> Result<(), String> {
         let found = Snapshot::of(engine, 0).at(now);
         let Some(first) = self.0.iter().rposition(|snapshot| snapshot.position <= safe) else { return Ok(()) };

@@ -102,7 +102,7 @@ fn tags_and_their_effects_are_recovered() {
     engine.check();
 }
 
-/// The server has reported each failed attempt to a client. Therefore, failed attempts must survive a restart.
+/// The server has reported each failed attempt to a client, so it must survive a restart.
 #[test]
 fn a_failed_attempt_counts_on_a_nearly_full_disk() {
     let disk = Disk::new(1);
@@ -192,7 +192,7 @@ fn moves_and_limits_are_recovered() {
         let tags = Tags { tube: Some((*b"full").into()), ..Tags::default() };
         assert!(engine.put_tagged(other, new(1), tags, life.now).is_err());
         assert!(engine.tube_stats(b"free", life.now).is_none(), "a tube without a limit and jobs is gone");
-        // Repeats the checks after compaction.
+        // The same checks must succeed after compaction.
         for round in 0..400 {
             let id = put_new(&mut life, key(&format!("round{pass}-{round}"), if round < 40 { 1000 } else { 0 }));
             verb(&mut life, |engine, now| assert!(engine.delete(client, id, now)));
@@ -264,8 +264,8 @@ fn dead_letter(life: &mut Life, kept: bool, ttl: Span) -> JobId {
     id
 }
 
-/// The checks that run after each command and each start verify that the log's space accounting includes the origins of
-/// dead letters.
+/// The checks after each command and each start verify that the log's space accounting includes the origins of dead
+/// letters.
 // Tests promise P29 of beanpole-promises(7).
 #[test]
 fn a_dead_letter_keeps_its_origin() {

@@ -17,7 +17,7 @@ use crate::snapshots::{Snapshot, Snapshots};
 /// Few different keys, which makes duplicates likely.
 const KEYS: [&[u8]; 3] = [b"k", b"0123456789abcdef0123456789abcdef", b"a key that is rather long for the key of a job"];
 
-/// Log space, in bytes, sufficient for any operation. With less space, the log would omit records.
+/// Log space, in bytes, for any operation. With less space, the log would omit records.
 const ROOM: u64 = 4000;
 
 fn tags(random: &mut Random) -> Tags {
@@ -48,7 +48,7 @@ fn tags(random: &mut Random) -> Tags {
     Tags { tube, recurs, options }
 }
 
-/// Returns up to two random groups. With two, a job can belong to one and wait for the other.
+/// Returns up to two groups. With two, a job can belong to one and wait for the other.
 fn groups(random: &mut Random) -> Vec<GroupTag> {
     let count = random.pick(&[0, 0, 1, 2]);
     let names = KEYS.iter().take(count);
@@ -69,7 +69,6 @@ fn put(life: &mut Life) {
     });
 }
 
-/// Moves jobs to other tubes or removes them.
 fn operate(life: &mut Life, job: JobId) {
     let place = life.random.below(3) as usize;
     let client = life.client_at(place);
@@ -197,7 +196,7 @@ fn lives(seed: u64, how: BinlogSettings, power: bool, steps: u64, point: u64) ->
 }
 
 fn everywhere(mode: SyncMode, power: bool) {
-    // Uses fewer runs than other tests, because a run with tags takes longer.
+    // Fewer runs than in other tests, because a run with tags takes longer.
     let (configured, mut done, mut seed) = ((configured() / 20).max(60), 0, 1);
     while done < configured {
         let size = [700, 1500, 4096, 8192, 40_000][seed as usize % 5];

@@ -47,8 +47,8 @@ fn found(disk: &Disk, segment: u64, mode: SyncMode, life: &Life) -> usize {
     engine.jobs().count()
 }
 
-/// Makes the creation of a segment fail, and then `failures` attempts to replace the segment. Deletes a job before the
-/// last attempt.
+/// Makes the creation of a segment fail, and then `failures` attempts to replace it. Deletes a job before the last
+/// attempt.
 fn fails_again(failures: u64) {
     const SEGMENT: u64 = 1 << 18;
     let disk = Disk::new(3);
@@ -166,7 +166,7 @@ fn many_segments_can_be_removed_on_a_full_disk() {
             });
         }
         life.settle();
-        // Deletes the jobs of the oldest segment last.
+        // The jobs of the oldest segment are deleted last.
         for id in life.model.ids().into_iter().rev() {
             delete(&mut life, id);
             life.settle();
@@ -192,7 +192,7 @@ fn a_file_with_a_distant_number_is_ignored() {
     assert_eq!(found(&disk.kill(1), 4096, SyncMode::Always, &life), count);
 }
 
-/// A disk that shows the contents of `early` until a read starts at `border` or later, and then those of `late`.
+/// Shows the contents of `early` until a read starts at `border` or later, and then those of `late`.
 struct Grows {
     early: Disk,
     late: Disk,
@@ -273,8 +273,8 @@ fn a_power_cut_after_a_start_removed_segments_loses_nothing() {
             disk.crash_at(point);
             let _ = start(&disk, how, life.now);
             let after: Vec<String> = segments(&disk);
-            // Ignores removed segments that were prepared but unused. They are newer than the segments with data, but
-            // are removed first.
+            // Prepared, unused segments do not count. They are newer than the segments with data, but are removed
+            // first.
             if before.first() == after.first() && before.get(1).is_none_or(|second| after.contains(second)) {
                 continue;
             }

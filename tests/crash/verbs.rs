@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use beanpole::internals::engine::{ClientId, Engine, JobId, Kick, Progress, Report, Reserve, Span, Time, WantedTubes};
 
-/// Kicks up to `bound` jobs. Returns the number of kicked jobs.
 pub fn kick(engine: &mut Engine, client: ClientId, bound: u64, now: Time) -> u64 {
     let mut kick = Kick::new(bound);
     let _ = engine.kick(client, &mut kick, now);

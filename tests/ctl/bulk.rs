@@ -11,7 +11,7 @@ use crate::daemon::everything::{self, fields};
 use crate::daemon::{Daemon, Folder, Signal, PATIENCE};
 use crate::support::{with_both, Server};
 
-/// Counts the jobs for each combination of properties that an import must preserve. Ignores IDs, ages and counts.
+/// Counts the jobs for each combination of properties that an import must preserve: not IDs, ages and counts.
 fn essence(export: &str) -> BTreeMap<String, u64> {
     let mut jobs = BTreeMap::new();
     for line in export.lines() {
@@ -20,7 +20,7 @@ fn essence(export: &str) -> BTreeMap<String, u64> {
             rest.split_once(to).map_or(rest, |(part, _)| part).to_owned()
         };
         let delay: u64 = part("\"delay\":", ",").parse().expect("a delay");
-        // A remaining delay decreases during the test. Only distinguishes long delays from none.
+        // A remaining delay decreases during the test, so only a long delay and none are distinguished.
         let delay = if delay > 10_000 { "long" } else { "none" };
         let (head, body) = (part("\"tube\":", ",\"delay\""), part("\"kicks\":", "\n"));
         let body = body.split_once(",\"").expect("a body").1.to_owned();
@@ -29,7 +29,6 @@ fn essence(export: &str) -> BTreeMap<String, u64> {
     jobs
 }
 
-/// Puts jobs in all states, with text and binary bodies, in several tubes.
 fn fill(server: &Server) {
     let lines: String =
         (0..2000).map(|number| format!("job {number} \"quoted\" \\ \u{e9}\u{1f980}\t\u{1}\n")).collect();
@@ -50,7 +49,7 @@ fn fill(server: &Server) {
     }
 }
 
-/// Exports the queue while a client holds a job. The import makes this job ready.
+/// Exports the queue while a client holds a job, which the import makes ready.
 fn export_of(server: &Server) -> String {
     let mut holder = server.daemon.client();
     holder.watch("many").expect("a tube");
@@ -200,8 +199,7 @@ fn an_interrupted_import_can_be_continued() {
     assert_eq!(bodies.len(), 200_000, "jobs may be there twice, and none is missing");
 }
 
-/// The connection breaks before some of the imported jobs are buried. When the import is repeated, these jobs must be
-/// put again.
+/// The connection breaks before some imported jobs are buried. Repeating the import must put these jobs again.
 #[test]
 fn jobs_that_were_not_buried_are_put_again() {
     let server = |line: &str| match line.split(' ').next().unwrap_or_default() {
@@ -212,7 +210,7 @@ fn jobs_that_were_not_buried_are_put_again() {
         "bury" => Some("cut off"),
         "put" if line.starts_with("put 1") => Some("INSERTED 7\r\n"),
         "put" => Some("INSERTED 8\r\n"),
-        // The line is the body of a put, which has no separate reply.
+        // The body of a put has no separate reply.
         _ => None,
     };
     let line = |pri: u8, state: &str| format!("{{\"state\":\"{state}\",\"pri\":{pri},\"body\":\"x\"}}\n");
@@ -227,7 +225,7 @@ fn jobs_that_were_not_buried_are_put_again() {
     );
 }
 
-/// Sends complete commands. Returns the reply line of each. No reply can have a body.
+/// Sends complete commands whose replies have no body, and returns the reply lines.
 fn say(server: &Server, commands: &str, count: usize) -> Vec<String> {
     let mut stream = server.daemon.tcp();
     stream.write_all(commands.as_bytes()).expect("a connection");
@@ -235,7 +233,6 @@ fn say(server: &Server, commands: &str, count: usize) -> Vec<String> {
     lines.take(count).map(|line| line.expect("a reply")).collect()
 }
 
-/// Puts jobs that use all beanstalk extensions, and one Gearman job.
 fn fill_with_everything(server: &Server, gearman: &Path) {
     everything::fill(server.daemon.tcp());
     let mut stream = UnixStream::connect(gearman).expect("a socket");
@@ -293,7 +290,7 @@ fn data_of_extensions_is_exported_and_imported() {
         let line = |part: &str| export.lines().position(|line| line.contains(part)).expect("a line");
         assert!(line(r#""after-group":"batch""#) < line(r#""group":"batch""#), "{export}");
     }
-    // A server that imported the jobs must export the same lines, except for the Gearman-specific parts of a job.
+    // After an import, the export must be the same, except for the Gearman-specific parts of a job.
     let (fresh, _) = with_gearman(&Folder::new(), &[]);
     let ended = fresh.feed(&["import"], first.out.as_bytes());
     assert_eq!(ended.code, 1, "{}", ended.err);

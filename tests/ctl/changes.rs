@@ -71,7 +71,7 @@ fn a_reserved_job_is_released_by_default() {
     });
 }
 
-/// If the body cannot be written, `reserve` must not delete the job.
+/// `reserve` must not delete a job whose body it cannot write.
 #[test]
 fn a_job_that_cannot_be_printed_is_not_deleted() {
     with_both(|server| {
@@ -211,7 +211,7 @@ fn put_accepts_tags() {
     assert_eq!(server.count("default", "ready"), 0);
 }
 
-/// The server does not parse tags and would interpret the body as commands.
+/// The server does not parse tags, and would interpret the body as commands.
 #[test]
 fn tags_are_not_sent_to_a_server_that_does_not_know_them() {
     let servers = [Some(Server::beanpole(&["--no-extensions"])), Server::beanstalkd(&[])];

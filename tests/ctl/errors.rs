@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 use crate::daemon::{run, run_command, Daemon, Ended};
 use crate::support::{ctl, pretender, Server};
 
-/// Checks that the command exited with `code` and printed one error line that contains all of `words`.
+/// Checks the exit code, and that there is one error line that contains all of `words`.
 fn failed(ended: &Ended, code: i32, words: &[&str]) {
     assert_eq!(ended.code, code, "{}{}", ended.out, ended.err);
     assert!(ended.err.starts_with("beanpole: ") && ended.err.lines().count() == 1, "one line: {}", ended.err);
     words.iter().for_each(|word| assert!(ended.err.contains(word), "{word}: {}", ended.err));
 }
 
-/// A command line for each subcommand that connects to a server.
 const ALL: [&[&str]; 21] = [
     &["stats"],
     &["tubes"],
@@ -57,7 +56,7 @@ fn a_server_that_hangs_causes_a_timeout() {
             let split = arguments.iter().position(|word| *word == "--").unwrap_or(arguments.len());
             let mut line = arguments[..split].to_vec();
             line.extend(["--timeout", "1"]);
-            // Each subcommand needs its own listener, because a hanging connection blocks the fake server.
+            // A hanging connection blocks the fake server, so each subcommand needs its own listener.
             let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
             let address = listener.local_addr().expect("an address").to_string();
             scope.spawn(move || {

@@ -25,7 +25,7 @@ const LONG: &str = concat!(
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789",
 );
 
-/// Returns a server with a ready and a buried job in each tube of [`NAMES`] and in a tube whose name has 512 bytes.
+/// Starts a server with a ready and a buried job in each tube of [`NAMES`] and in a tube whose name has 512 bytes.
 fn filled() -> Server {
     let server = Server::beanpole(&[]);
     let longest = format!("\"{}\"", "\\xfe".repeat(512));
@@ -113,7 +113,7 @@ fn a_binlog_with_such_names_is_exported_and_imported() {
     assert!(ended.out.contains("\"tube\":\"My::Func\"") && ended.out.contains("\"tube-base64\":\"/w==\""));
 }
 
-/// The server lists a tube but refuses its name in commands, like beanstalkd or an older version.
+/// Like beanstalkd or an older version, the server lists a tube but refuses its name in commands.
 #[test]
 fn a_refused_tube_name_does_not_hide_other_tubes() {
     let server = |line: &str| match line.split(' ').next().unwrap_or_default() {
@@ -185,7 +185,7 @@ fn hostile() -> String {
     })
 }
 
-/// Runs a command on a terminal and returns everything that it writes.
+/// Runs a command on a terminal, and returns its output.
 fn on_a_terminal(mut command: Command) -> String {
     let pair = openpty(&Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 }, None).expect("a terminal");
     let end = || Stdio::from(pair.slave.try_clone().expect("a file"));
@@ -247,10 +247,10 @@ fn control_characters_of_a_hostile_server_do_not_reach_the_terminal() {
         let seen = on_a_terminal(command);
         let evil = seen.chars().find(|letter| EVIL.contains(*letter) && !letter.is_ascii_graphic());
         assert_eq!(evil, None, "{arguments:?}: {seen:?}");
-        // `import`, `list` and `schedules` may end without a command, because they skip replies that name another tube.
+        // `import`, `list` and `schedules` skip replies about another tube, so they may end without a command.
         assert!(!seen.is_empty() || ["import", "list", "schedules"].contains(&arguments[0]), "{arguments:?}");
     }
-    // Tables and messages must be safe even in a pager.
+    // Even in a pager, tables and messages must be safe.
     for arguments in
         [&["tubes"][..], &["stats"], &["top", "-b", "-n", "1"], &["list", "mail"], &["tube", "mail"], &["schedules"]]
     {

@@ -14,15 +14,14 @@ use crate::ctl::work::{lines, Running};
 use crate::daemon::{run_command, wait_until, Daemon, Folder, Signal};
 use crate::support::{ctl, with_both, Server};
 
-/// A request that the endpoint received.
 struct Got {
     head: String,
     body: Vec<u8>,
-    /// The index of the connection, and the index of the request on the connection.
+    /// The index of the connection, and of the request on this connection.
     place: (usize, usize),
 }
 
-/// Reads a request. Returns `None` at the end of the connection.
+/// Returns `None` at the end of the connection.
 fn read(stream: &mut BufReader<TcpStream>, place: (usize, usize)) -> Option<Got> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -34,7 +33,7 @@ fn read(stream: &mut BufReader<TcpStream>, place: (usize, usize)) -> Option<Got>
     Some(Got { head, body, place })
 }
 
-/// Serves each connection in a separate thread. The thread closes the connection when `respond` returns `false`.
+/// Serves each connection in a separate thread, until `respond` returns `false`.
 fn serve(listener: TcpListener, respond: impl Fn(Got, &mut TcpStream) -> bool + Send + Sync + 'static) {
     let respond = Arc::new(respond);
     for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
@@ -59,7 +58,7 @@ fn endpoint(respond: impl Fn(Got, &mut TcpStream) -> bool + Send + Sync + 'stati
     url
 }
 
-/// Writes a response. Returns `false` if the client has disconnected.
+/// Returns `false` if the client has disconnected.
 fn answer(stream: &mut TcpStream, text: &str) -> bool {
     stream.write_all(text.as_bytes()).is_ok()
 }
@@ -88,7 +87,7 @@ fn a_job_is_sent_with_its_headers_and_deleted() {
     });
 }
 
-/// Tube names must not inject headers. A delay in `Retry-After` must be limited.
+/// Tube names must not inject headers, and `Retry-After` must not cause unlimited delays.
 #[test]
 fn names_and_delays_are_bounded() {
     let server = Server::beanpole(&[]);
@@ -176,7 +175,7 @@ fn the_response_decides() {
     assert!(!ended.err.contains('\x1b'), "{}", ended.err);
 }
 
-/// The endpoint replies with `Retry-After`. The worker must wait that long and send no other job.
+/// After `Retry-After`, the worker must wait that long and send no other job.
 #[test]
 fn a_busy_endpoint_receives_no_requests() {
     for status in ["429 Too Many Requests", "503 Service Unavailable"] {
@@ -235,7 +234,7 @@ fn the_worker_waits_for_an_unreachable_endpoint() {
         wait_until("both are done", || server.figure("stats", "cmd-delete") == "2");
         worker.signal(Signal::SIGTERM);
         assert_eq!(worker.code(), Some(0));
-        // The worker reports an unusable URL when it starts.
+        // An unusable URL is reported at the start.
         let wrong = server.run(&["work", "--url", "http://127.0.0.1:1/"]);
         assert!(wrong.code == 3 && wrong.err.contains("http://127.0.0.1:1/: Connection refused"), "{}", wrong.err);
     });
@@ -275,7 +274,7 @@ fn requests_to_a_slow_endpoint_time_out() {
         let figures = server.ok(&["stats", "-i", &id.to_string()]);
         assert!(figures.contains("last-error\tno response within 1 s\n"), "{figures}");
     }
-    // One endpoint never reads, the other responds before it has read the body.
+    // One endpoint never reads, and the others respond before they have read the body.
     for text in ["", "HTTP/1.1 413 x\r\nContent-Length: 5\r\n\r\nlarge", OK] {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -297,7 +296,7 @@ fn requests_to_a_slow_endpoint_time_out() {
     }
 }
 
-/// The response takes longer than the job's time to run. The worker must touch the job.
+/// The response takes longer than the job's time to run, so the worker must touch the job.
 #[test]
 fn a_job_is_touched_while_its_request_runs() {
     with_both(|server| {
@@ -330,7 +329,7 @@ fn a_closed_idle_connection_is_replaced() {
         "{}",
         ended.err
     );
-    // If a request fails on a new connection, the job itself may be the cause. The worker must not repeat the request.
+    // On a new connection, the job itself may be the cause of a failure, so the request must not be repeated.
     let url = endpoint(|_, _| false);
     server.ok(&["put", "c"]);
     let ended = server.run(&["work", "--once", "--retries", "0", "--url", &url]);
@@ -366,8 +365,7 @@ fn a_revoked_job_and_a_second_signal_abort_the_request() {
     assert_eq!((worker.code(), server.count("default", "ready")), (Some(1), 1));
 }
 
-/// A revoke competes with the response. The job must be either buried or deleted, and the worker must report the actual
-/// outcome.
+/// A revoke competes with the response. The job must be either buried or deleted, and the worker must report which.
 #[test]
 fn a_revoke_that_races_with_the_response_has_one_winner() {
     let server = Server::beanpole(&[]);
@@ -389,7 +387,7 @@ fn a_revoke_that_races_with_the_response_has_one_winner() {
     assert_eq!(worker.code(), Some(0));
 }
 
-/// An endpoint for the next test, which runs and kills it as a separate process. Records each job in a file.
+/// An endpoint in a separate process, which the next test runs and kills. Records each job in a file.
 #[test]
 #[ignore = "the test below runs it"]
 fn acts_as_an_endpoint() {
@@ -407,7 +405,7 @@ fn acts_as_an_endpoint() {
     });
 }
 
-/// Kills the worker, the server and the endpoint repeatedly. In the end, each job must have been processed.
+/// The worker, the server and the endpoint are killed repeatedly. In the end, each job must have been processed.
 #[test]
 fn no_job_is_lost_when_any_process_is_killed() {
     let folder = Folder::new();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::daemon::{run, wait_until, Folder};
 use crate::support::{with_both, Server};
 
-/// Puts a ready, a delayed and a buried job. The jobs have the IDs 1 to 3.
+/// The jobs have the IDs 1 to 3.
 fn fill(server: &Server) {
     assert_eq!(server.ok(&["put", "-t", "mail", "-p", "7", "first"]), "1\n");
     assert_eq!(server.ok(&["put", "-t", "mail", "-d", "1000", "-r", "9", "late"]), "2\n");
@@ -105,7 +105,7 @@ fn tail_shows_jobs_as_they_are_put() {
         let mut command = server.command(&["tail", "mail", "--interval", "0", "-n", "3"]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the program");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map(|line| line.expect("text"));
-        // Puts jobs until `tail` prints one, because `tail` does not report when it is ready.
+        // `tail` does not report when it is ready, so jobs are put until it prints one.
         let mut first = None;
         std::thread::scope(|scope| {
             let seen = scope.spawn(|| lines.next());
@@ -126,8 +126,7 @@ fn tail_shows_jobs_as_they_are_put() {
     });
 }
 
-/// Reserves a job of the function `f` over Gearman and disconnects. Returning the job to the queue uses an ID that no
-/// job gets.
+/// Reserves a job of the function `f` over Gearman and disconnects. Returning the job to the queue uses up an ID.
 fn lose(socket: &std::path::Path, with: &[u8]) {
     let mut worker = UnixStream::connect(socket).expect("a connection");
     worker.write_all(b"\0REQ\0\0\0\x01\0\0\0\x01f").expect("a peer");

@@ -47,7 +47,7 @@ impl Screen {
     /// Returns the most recent complete frame.
     fn frame(&self) -> String {
         let seen = self.seen.lock().expect("text");
-        // The last frame may be incomplete. Returns the previous one in this case.
+        // The last frame may be incomplete.
         let mut frames = seen.rsplit("\x1b[H");
         let last = frames.next().unwrap_or_default();
         frames
@@ -70,7 +70,7 @@ impl Screen {
         settings.local_flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
     }
 
-    /// Waits until `top` exits. Returns the exit code.
+    /// Waits until `top` exits, and returns the exit code.
     fn end(mut self) -> Option<i32> {
         let mut status = None;
         wait_until("it ends", || {

@@ -81,7 +81,7 @@ fn a_hanging_job_can_be_revoked_and_its_command_is_killed() {
     assert!(refused.err.contains("job 1 does not exist, or its state does not allow this"), "{}", refused.err);
 }
 
-/// The command does not read its input, although the input can be larger than a pipe's buffer.
+/// The command does not read its input, which can be larger than a pipe's buffer.
 #[test]
 fn a_command_can_ignore_its_input() {
     let server = Server::beanpole(&["-z", "8M"]);
@@ -212,7 +212,7 @@ fn the_first_signal_waits_for_the_job_and_the_second_does_not() {
     });
 }
 
-/// A command that is killed has failed, which uses an attempt of the job.
+/// A killed command has failed, which uses an attempt of the job.
 #[test]
 fn a_killed_command_loses_no_job() {
     with_both(|server| {
@@ -224,7 +224,7 @@ fn a_killed_command_loses_no_job() {
     });
 }
 
-/// Kills the worker repeatedly. In the end, all jobs must have been processed.
+/// The worker is killed repeatedly. In the end, all jobs must have been processed.
 #[test]
 fn a_killed_worker_loses_no_job() {
     let folder = Folder::new();
@@ -245,7 +245,7 @@ fn a_killed_worker_loses_no_job() {
         let mut line = line.to_vec();
         line.splice(1..1, ["-w", "0"]);
         // The server releases a killed worker's jobs when it notices the disconnection, possibly after another worker
-        // found no jobs.
+        // found none.
         wait_until("each was done, some perhaps twice", || {
             assert_eq!(server.run(&line).code, 0);
             lines(&done).into_iter().collect::<std::collections::BTreeSet<String>>().len() == 60
@@ -254,7 +254,7 @@ fn a_killed_worker_loses_no_job() {
     });
 }
 
-/// Kills the server while a command runs. The worker must reconnect and process the job again.
+/// The server is killed while a command runs. The worker must reconnect and process the job again.
 #[test]
 fn a_killed_server_loses_no_job() {
     let folder = Folder::new();

@@ -52,8 +52,8 @@ pub fn fill(mut stream: TcpStream) {
     assert_eq!(refused, None, "{replies:?}");
 }
 
-/// Returns the lines of an export, without the fields that an import does not preserve. Replaces long times with a
-/// constant.
+/// Returns the lines of an export without the fields that an import does not preserve, and with a constant for long
+/// times.
 pub fn fields(export: &str) -> Vec<String> {
     let unkept = ["id", "age", "reserves", "timeouts", "releases", "buries", "kicks"];
     let field = |field: &str| {

@@ -38,19 +38,18 @@ use nix::sys::signal::kill;
 pub use nix::sys::signal::Signal;
 use nix::unistd::{sysconf, Pid, SysconfVar};
 
-/// The executable that was built with the tests.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_beanpole");
 
-/// Returns the program under test, which the variable `BEANPOLE_PROGRAM` can replace.
+/// `BEANPOLE_PROGRAM` can replace the program under test.
 fn program() -> OsString {
     std::env::var_os("BEANPOLE_PROGRAM").unwrap_or_else(|| PROGRAM.into())
 }
 
-/// Time limit for events that normally happen immediately. Even a very busy machine does not exceed the limit. Only
-/// failing tests wait that long.
+/// Time limit for events that normally happen immediately. Only failing tests wait that long, even on a very busy
+/// machine.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Maximum lifetime of a daemon, sufficient for several waits of [`PATIENCE`].
+/// Sufficient for several waits of [`PATIENCE`].
 pub const LIFETIME: Duration = Duration::from_secs(1200);
 
 /// Interval for polling conditions that cannot be awaited.
@@ -67,7 +66,6 @@ pub struct Daemon {
     watched: Option<Sender<()>>,
 }
 
-/// The result of a program that has exited.
 #[derive(Debug)]
 pub struct Ended {
     pub code: i32,
@@ -78,8 +76,8 @@ pub struct Ended {
 /// A temporary directory, removed when dropped.
 pub struct Folder(PathBuf);
 
-/// The lines that the program has written to stderr, read by a background thread. Each query first reads everything
-/// that is already in the pipe. Therefore, a line written before an event that the test has observed is never missing.
+/// The lines that the program has written to stderr. Each query first reads everything that is in the pipe, so a line
+/// written before an event that the test has observed is never missing.
 struct Log {
     pipe: File,
     text: Mutex<Text>,
@@ -94,10 +92,9 @@ struct Text {
     ended: bool,
 }
 
-/// The capacity of a pipe in bytes.
 const PIPE: usize = 64 * 1024;
 
-/// Returns a command that runs the program without the environment variables of a service manager.
+/// Runs the program without the environment variables of a service manager.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(program());
     command.args(arguments);
@@ -120,12 +117,10 @@ fn clean(command: &mut Command) {
     command.stdin(Stdio::null()).stdout(Stdio::null());
 }
 
-/// Runs the program and waits for its exit.
 pub fn run(arguments: &[&str]) -> Ended {
     run_command(command(arguments))
 }
 
-/// Runs a command and waits for its exit.
 pub fn run_command(mut command: Command) -> Ended {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a program that starts");
     let (mut out, mut err) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
@@ -142,13 +137,12 @@ pub fn run_command(mut command: Command) -> Ended {
 }
 
 impl Daemon {
-    /// Starts the server on a free port of 127.0.0.1, unless the arguments contain an address. Returns when the server
+    /// Starts the server, on a free port of 127.0.0.1 unless the arguments contain an address, and waits until it
     /// accepts connections.
     pub fn start(arguments: &[&str]) -> Daemon {
         Daemon::start_with(&[], arguments)
     }
 
-    /// Like [`Daemon::start`], with additional environment variables.
     pub fn start_with(environment: &[(&str, &str)], arguments: &[&str]) -> Daemon {
         let placed = |word: &&str| ["-l", "-p", "--listen", "--port"].iter().any(|option| word.starts_with(option));
         let mut command = if arguments.iter().any(placed) { command(&[]) } else { command(&["-p", "0"]) };
@@ -166,7 +160,7 @@ impl Daemon {
         daemon
     }
 
-    /// Starts a server from the result of [`command`] or [`shell`]. Returns when the server accepts connections.
+    /// Starts a server from the result of [`command`] or [`shell`], and waits until it accepts connections.
     pub fn spawn(command: Command) -> Daemon {
         Daemon::try_spawn(command).unwrap_or_else(|log| panic!("it does not listen:\n{log}"))
     }
@@ -183,7 +177,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Starts any server that listens on `address` and waits until it accepts connections.
+    /// Starts any server, and waits until it accepts connections on `address`.
     pub fn spawn_at(command: Command, address: SocketAddr) -> Daemon {
         let mut daemon = Daemon::begin(command);
         daemon.names = vec![address.to_string()];
@@ -217,7 +211,6 @@ impl Daemon {
         self.names.iter().find_map(|name| name.parse().ok()).expect("a TCP address")
     }
 
-    /// Returns the path of the first Unix socket.
     pub fn path(&self) -> &Path {
         self.names.iter().find_map(|name| name.strip_prefix("unix:")).map(Path::new).expect("a Unix socket")
     }
@@ -250,8 +243,7 @@ impl Daemon {
         self.pid
     }
 
-    /// Changes a resource limit of the process. `limit` is an argument of prlimit(1). Returns `false` if prlimit is not
-    /// installed.
+    /// Changes a resource limit with an argument of prlimit(1). Returns `false` if prlimit is not installed.
     pub fn limit(&self, limit: &str) -> bool {
         let mut command = Command::new("prlimit");
         command.args(["--pid", &self.pid.to_string(), limit]);
@@ -262,8 +254,7 @@ impl Daemon {
         kill(Pid::from_raw(self.pid as i32), signal).expect("a process of ours");
     }
 
-    /// Waits for the exit of the process and returns the exit code. Panics after `timeout`, or if a signal killed the
-    /// process.
+    /// Returns the exit code. Panics after `timeout`, or if a signal killed the process.
     pub fn wait(&self, timeout: Duration) -> i32 {
         let status = ended(timeout, || self.child().try_wait().expect("a child of ours"));
         let status = status.unwrap_or_else(|| panic!("it still runs after {timeout:?}; log:\n{}", self.log()));
@@ -280,7 +271,7 @@ impl Daemon {
         self.log.text().lines.clone()
     }
 
-    /// Waits until stderr contains `text` and returns all of stderr. Panics after [`PATIENCE`].
+    /// Waits until stderr contains `text`, and returns all of stderr. Panics after [`PATIENCE`].
     pub fn wait_log(&self, text: &str) -> String {
         self.hear(text).unwrap_or_else(|log| panic!("it did not say \"{text}\":\n{log}"))
     }
@@ -299,8 +290,7 @@ impl Daemon {
         Ok(log.lines.clone())
     }
 
-    /// Returns the processor time used by the process in user and kernel mode. The resolution is one clock tick,
-    /// usually 10 ms.
+    /// Returns the process's time in user and kernel mode, with a resolution of one clock tick, usually 10 ms.
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).expect("a running process");
         // The second field is the name in parentheses, which can contain spaces and parentheses.
@@ -339,7 +329,6 @@ impl Daemon {
         wait_until("all threads are stopped", || self.states().chars().all(|state| state == 'T'));
     }
 
-    /// Resumes the process with SIGCONT.
     pub fn thaw(&self) {
         self.signal(Signal::SIGCONT);
     }
@@ -387,7 +376,7 @@ impl Drop for Daemon {
 }
 
 impl Log {
-    /// Reads everything that is in the pipe. Returns all lines read so far, and a flag that is `true` at the end of the
+    /// Reads everything that is in the pipe. Returns all lines so far, and a flag that is `true` at the end of the
     /// pipe.
     fn text(&self) -> MutexGuard<'_, Text> {
         let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
@@ -405,7 +394,7 @@ impl Log {
         text
     }
 
-    /// Returns `true` if the pipe contains data or has reached its end.
+    /// `true` if the pipe contains data or has reached its end.
     fn is_readable(&self, timeout: PollTimeout) -> bool {
         let mut pipe = [PollFd::new(self.pipe.as_fd(), PollFlags::POLLIN)];
         poll(&mut pipe, timeout).is_ok_and(|count| count > 0)

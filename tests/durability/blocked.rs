@@ -35,7 +35,6 @@ struct State {
     shut: Option<Operation>,
     /// The kind of operation that the disk declares to be slow in advance.
     slow: Option<Operation>,
-    /// The number of operations that are blocked now.
     blocked: usize,
     /// `true` to make writes wait for a blocked sync, as many kernels do.
     writes_wait: bool,
@@ -165,7 +164,7 @@ fn connect(server: &Server) -> Client {
     Client::connect(server.address()).expect("a connection")
 }
 
-/// Runs `work` in a thread. Returns a channel that receives the result.
+/// Runs `work` in a thread, and returns a channel for the result.
 fn beside<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Receiver<R> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || drop(sender.send(work())));
@@ -208,7 +207,6 @@ fn put_some(client: &mut Client, count: usize) {
     }
 }
 
-/// Executes commands that do not need the disk.
 fn bystand(client: &mut Client, ready: u64) {
     assert_eq!(client.peek(ready).expect("a job").body, b"ready");
     assert!(number(client, "stats", "current-jobs-ready") > 0);
@@ -216,7 +214,7 @@ fn bystand(client: &mut Client, ready: u64) {
     assert!(client.reserve(Some(0)).expect("an answer").is_some());
 }
 
-/// Tests a blocked operation. If `known` is `true`, the server expects the disk to be slow and uses the log's thread.
+/// Tests a blocked operation. If `known` is `true`, the server expects a slow disk and uses the log's thread.
 /// Otherwise, the operation blocks the pool thread that executes it.
 fn blocked(mode: SyncMode, operation: Operation, known: bool) {
     let home = Home::new();
@@ -228,7 +226,7 @@ fn blocked(mode: SyncMode, operation: Operation, known: bool) {
     bystander.ignore("default").unwrap();
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     bystander.put(b"another", 1, 0, 600).expect("a job");
-    // Puts jobs that are deleted later, so that their segments can be removed.
+    // Later, these jobs are deleted, so that their segments can be removed.
     let old: Vec<Vec<u8>> = (0..40).map(|number| body(9, number, 5000)).collect();
     let old = pipeline(connect(&server), &old, &[]);
     if known {
@@ -236,7 +234,7 @@ fn blocked(mode: SyncMode, operation: Operation, known: bool) {
         put_some(&mut bystander, 5);
     }
     gate.set(Some(operation), None);
-    // Uses small jobs to test removal, because a segment is removed when few of its jobs remain.
+    // A segment is removed when few of its jobs remain, so the test of removal uses small jobs.
     let lengths = if operation == Operation::Remove { [10, 1000, 20, 300] } else { [5000, 60_000, 10, 3000] };
     let bodies = lengths.map(|length| (0..40).map(|number| body(length, number, length)).collect::<Vec<_>>());
     let answers: Vec<_> = (0..4)
@@ -249,7 +247,7 @@ fn blocked(mode: SyncMode, operation: Operation, known: bool) {
     gate.wait_until_blocking();
     let done = beside(move || {
         bystand(&mut bystander, ready);
-        // Repeats the commands when no more data is pending.
+        // The same commands must work when no more data is pending.
         bystand(&mut bystander, ready);
     });
     let answered = done.recv_timeout(PATIENCE);
@@ -293,7 +291,7 @@ fn a_blocked_sync_delays_no_other_client() {
         .for_each(|&mode| [false, true].into_iter().for_each(|known| blocked(mode, Operation::Sync, known)));
 }
 
-/// Repeats the scenario, so that each of the two pool threads takes over the work of the other at least once.
+/// Each of the two pool threads must take over the work of the other at least once.
 #[test]
 fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     let home = Home::new();
@@ -304,7 +302,7 @@ fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     bystander.ignore("default").unwrap();
     let ready = bystander.put(b"ready", 0, 0, 600).expect("a job");
     for _ in 0..3 {
-        // Puts jobs until the server considers the disk fast.
+        // The server now considers the disk fast.
         put_some(&mut bystander, 100);
         gate.set(Some(Operation::Sync), None);
         let mut client = connect(&server);
@@ -378,8 +376,8 @@ fn puts_with_delayed_syncs_are_answered_while_a_sync_blocks() {
     assert!(shut && answered.is_ok(), "a put waits for a sync");
 }
 
-/// While the disk is considered fast, a pool thread writes during a sync that has just begun, and the write blocks.
-/// Another client of the same thread must still get its reply.
+/// On a disk that seems fast, a pool thread writes during a sync that has just begun, and the write blocks. Another
+/// client of the same thread must still get its reply.
 #[test]
 fn a_write_after_a_new_sync_delays_no_other_client() {
     let home = Home::new();

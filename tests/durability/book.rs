@@ -13,7 +13,6 @@ pub const BURIED: u8 = 4;
 /// A delay, in seconds, that is longer than any test.
 pub const LONG: u32 = 1_000_000;
 
-/// A possible state of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Look {
     number: u64,
@@ -22,7 +21,7 @@ pub struct Look {
     /// A bit set of possible job states.
     pub states: u8,
     pub pri: u32,
-    /// Numbers of reservations, releases, buries and kicks.
+    /// The numbers of reservations, releases, buries and kicks.
     pub counts: [u32; 4],
     /// The position among the buried jobs.
     pub order: u64,
@@ -43,7 +42,6 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// A command of a worker for a job.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {
     Delete,
@@ -60,7 +58,6 @@ struct Intent {
     id: Option<u64>,
 }
 
-/// The recorded jobs with their possible states.
 #[derive(Default)]
 pub struct Book {
     pub jobs: HashMap<u64, Entry>,
@@ -72,7 +69,6 @@ pub struct Book {
     next: u64,
     /// New jobs must have IDs greater than this one.
     pub floor: u64,
-    /// The highest ID seen.
     pub newest: u64,
     pub puts: u64,
     pub in_flight: u64,
@@ -116,7 +112,6 @@ impl Book {
         }
     }
 
-    /// Records a job that is not in the book yet.
     pub fn adopt(&mut self, id: u64, body: &[u8]) {
         if self.ended.contains(&id) {
             return self.problem(format!("back: job {id} was deleted and is in somebody's hands"));
@@ -193,7 +188,7 @@ impl Book {
         self.ended_now.push(id);
     }
 
-    /// Returns the IDs of the buried jobs in the order of burying. The tube must have only one client that buries.
+    /// Returns the buried jobs in the order of burying. The tube must have only one client that buries.
     pub fn buried(&self, tube: usize) -> Vec<u64> {
         let last = |entry: &Entry| entry.looks.back().cloned().expect("a look");
         let mine = self.jobs.iter().filter(|(_, entry)| entry.tube == tube && last(entry).states == BURIED);
@@ -202,7 +197,7 @@ impl Book {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Returns the ID of a job in the tube whose only possible state is one of the given states.
+    /// Returns a job in the tube whose only possible state is one of the given states.
     pub fn find(&self, tube: usize, states: u8) -> Option<u64> {
         let certain = |entry: &Entry| entry.looks.len() == 1 && entry.looks[0].states == states;
         self.jobs.iter().find(|(_, entry)| entry.tube == tube && certain(entry)).map(|(&id, _)| id)
@@ -222,7 +217,6 @@ impl Book {
         }
     }
 
-    /// Records the state of an existing job after a restart.
     pub fn met(&mut self, id: u64, tube: usize, body: &[u8], state: u8, pri: u32, counts: [u32; 4]) {
         let entry = self.jobs.get_mut(&id).expect("a known job");
         let newest = entry.looks.back().expect("a look").number;
@@ -234,7 +228,7 @@ impl Book {
             let same = look.pri == pri && look.counts[1..] == counts[1..];
             !look.absent && look.states & state != 0 && same && reserved
         };
-        // Uses the last matching state, because matches can differ only in the position among the buried jobs.
+        // Matches can differ only in the position among the buried jobs. The last one is the most recent.
         let found = entry.looks.iter().rev().find(fits).cloned().map(|look| Look { counts, ..look });
         if entry.tube != tube || entry.body != body || found.is_none() {
             let text = format!("job {id} in tube {tube} is {state} {pri} {counts:?}, should be {entry:?}");

@@ -8,13 +8,12 @@ use super::support::{stop, Home};
 
 const SEGMENT: u64 = 65_536;
 
-/// The number of live jobs, and the number of commands in each pipeline.
+/// The number of live jobs, and of commands in each pipeline.
 const JOBS: u64 = 500;
 
 const BODY: [u8; 100] = [b'x'; 100];
 
-/// The size of each job in the log in bytes, according to the manual: the fixed part, the tube, the body, the options
-/// and the key.
+/// The size of each job in the log in bytes, according to the manual: fixed part, tube, body, options and key.
 const LIVE: u64 = 93 + 7 + 100 + 68 + 6;
 
 /// Returns puts that replace the jobs with these keys, with a different priority.
@@ -41,7 +40,7 @@ fn pipelines_of_duplicates_keep_the_log_within_its_bound() {
         let mut worst = i64::MIN;
         for round in 0..100 {
             let pri = 1_000_000 - round;
-            // Sends commands from one client and from all clients alternately.
+            // Commands come from one client and from all clients alternately.
             if round % 2 == 0 {
                 clients[0].send(&puts(0..JOBS, pri)).expect("a server");
                 replies(&mut clients[0], JOBS);

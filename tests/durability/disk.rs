@@ -23,7 +23,6 @@ pub struct Controls {
     pub sync_millis: AtomicU64,
     /// `true` to block slow operations until the value is `false` again.
     pub stuck: AtomicBool,
-    /// The number of operations blocked by `stuck`.
     waiting: AtomicUsize,
     /// `true` to make writes to a file wait for a sync in progress, as the kernel does when the disk is busy.
     pub writes_wait: AtomicBool,
@@ -44,7 +43,6 @@ struct File {
 }
 
 impl Disk {
-    /// Opens a directory without simulated faults.
     pub fn new(path: &Path) -> (Arc<Disk>, Arc<Controls>) {
         let controls = Arc::<Controls>::default();
         (Arc::new(Disk { folder: Folder::new(path), controls: controls.clone() }), controls)
@@ -75,7 +73,6 @@ impl Controls {
         self.syncs.load(Ordering::SeqCst)
     }
 
-    /// Returns the start and end times of the successful syncs.
     pub fn times(&self) -> Vec<(Instant, Instant)> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -84,7 +81,6 @@ impl Controls {
         *self.last_write.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of operations blocked by `stuck`.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }

@@ -74,7 +74,7 @@ impl Stage {
         server.check();
     }
 
-    /// Makes the disk work again and waits until the server has resumed.
+    /// Makes the disk work again, and waits until the server has resumed.
     fn heal(&mut self) {
         self.controls.fail_all(0);
         wait_until("the state is ok again", || state(&mut self.client) == "ok");
@@ -82,8 +82,8 @@ impl Stage {
     }
 }
 
-/// Puts a job on a separate connection, from a thread. The server can refuse this put, which is the first to encounter
-/// the failure, or delay the reply until the disk recovers.
+/// Puts a job on a separate connection, from a thread. This put, the first to encounter the failure, can be refused or
+/// acknowledged after the disk recovers.
 fn put_alone(mut client: Client, body: Vec<u8>) -> Option<u64> {
     match client.put(&body, 5, 0, 60) {
         Ok(id) => Some(id),
@@ -92,7 +92,7 @@ fn put_alone(mut client: Client, body: Vec<u8>) -> Option<u64> {
     }
 }
 
-/// Breaks the disk with `break_it` and repairs the disk. Puts jobs before, during and after the failure.
+/// Puts jobs before, during and after a failure of the disk by `break_it`.
 fn round(stage: &mut Stage, break_it: impl Fn(&Controls)) {
     break_it(&stage.controls);
     let (first, body) = (stage.connect(), body(49));
@@ -159,8 +159,7 @@ fn a_crash_while_the_disk_fails_loses_nothing_acknowledged() {
     stage.compare_after_a_crash(&BTreeSet::new());
 }
 
-/// A dying disk takes long to report each error. The server must execute commands that do not need the disk while it
-/// waits for the disk.
+/// A dying disk takes long to report each error. Meanwhile, the server must execute commands that do not need the disk.
 #[test]
 fn a_slowly_failing_disk_delays_no_other_client() {
     for mode in [SyncMode::Always, SyncMode::Every(20)] {
@@ -188,14 +187,13 @@ fn a_slowly_failing_disk_delays_no_other_client() {
     }
 }
 
-/// Executes commands that do not need the disk.
 fn round_trip(client: &mut Client) {
     let job = client.reserve(Some(0)).unwrap().expect("a job");
     client.release(job.id, 5, 0).unwrap();
     assert!(is_refused(&client.put(b"refused", 0, 0, 60)));
 }
 
-/// The server itself must trigger the retry, because no other client sends anything.
+/// No other client sends anything, so the server itself must trigger the retry.
 #[test]
 fn a_single_client_is_answered_when_a_slow_disk_recovers() {
     let mut stage = Stage::new(SyncMode::Always);

@@ -10,7 +10,6 @@ use super::support::{crash, facts, number, stop, total, Home};
 
 type Facts = BTreeMap<String, String>;
 
-/// Stops or kills the server and starts it again.
 fn again(home: &Home, daemon: Daemon, clean: bool, options: &[&str]) -> Daemon {
     if clean {
         stop(daemon);
@@ -20,14 +19,13 @@ fn again(home: &Home, daemon: Daemon, clean: bool, options: &[&str]) -> Daemon {
     home.start(options)
 }
 
-/// Runs a test with a clean stop and with a kill, in separate directories.
+/// Tests a clean stop and a kill, in separate directories.
 fn both(test: impl Fn(&Home, bool)) {
     for clean in [true, false] {
         test(&Home::new(), clean);
     }
 }
 
-/// Reserves the job with this ID.
 fn take(client: &mut Client, id: u64) {
     client.send(format!("reserve-job {id}\r\n").as_bytes()).unwrap();
     let line = client.line().unwrap();
@@ -74,12 +72,12 @@ fn fill(client: &mut Client) -> Vec<u64> {
     client.use_tube("default").unwrap();
     let other = client.put(b"body", 1, 0, 60).unwrap();
     take(client, other);
-    // A later put makes the reservation durable. Without this put, the server would not guarantee the reservation.
+    // This put makes the reservation durable, which the server would not guarantee otherwise.
     let last = client.put(b"body", 1, 0, 60).unwrap();
     vec![plain, delayed, short, buried, released, later, kicked, woken, held, other, last]
 }
 
-/// Checks that properties are equal. Ages and remaining times can differ by up to `seconds`.
+/// Ages and remaining times can differ by up to `seconds`.
 fn compare(id: u64, before: &Facts, after: &Facts, seconds: u64) {
     for (key, value) in before {
         let now = &after[key];
@@ -280,7 +278,7 @@ fn a_kick_larger_than_the_log_s_free_space_completes() {
     for _ in 0..1000 {
         client.put(b"body", 7, 5000, 100).unwrap();
     }
-    // The kicks arrive in one packet. The server must complete each of them before it executes the next.
+    // The kicks arrive in one packet. Each must be complete before the next begins.
     client.send(b"kick 900\r\nkick 1000\r\nkick 1\r\n").unwrap();
     let lines = [client.line().unwrap(), client.line().unwrap(), client.line().unwrap()];
     assert_eq!(lines, ["KICKED 900", "KICKED 100", "KICKED 0"]);

@@ -45,14 +45,13 @@ fn a_removed_or_overwritten_lock_file_still_locks() {
     stop(first);
 }
 
-/// Returns the names of the segments in ascending order.
 fn segments(home: &Home) -> Vec<String> {
     let mut names: Vec<String> = home.files().into_keys().filter(|name| name.starts_with("segment.")).collect();
     names.sort_unstable();
     names
 }
 
-/// Returns a directory in which several segments contain live jobs, and the number of jobs.
+/// Creates a directory in which several segments contain live jobs, and returns the number of jobs.
 fn filled() -> (Home, usize) {
     const JOBS: usize = 200;
     let home = Home::new();
@@ -66,8 +65,8 @@ fn filled() -> (Home, usize) {
     (home, JOBS)
 }
 
-/// Checks that a start with `--strict` fails with a message that names the file. A start without the option must
-/// recover the remaining jobs, and the next start must report nothing.
+/// A start with `--strict` must fail with a message that names the file. A start without the option must recover the
+/// remaining jobs, and the next start must report nothing.
 fn is_noticed(home: &Home, name: &str, jobs: std::ops::Range<usize>) {
     let ended = run(&["-p", "0", "-b", home.name(), "-s", "8192", "--strict"]);
     assert!(ended.code == 1 && ended.err.contains(name), "{name}: {ended:?}");
@@ -96,7 +95,7 @@ fn every_missing_segment_is_detected() {
         fs::remove_file(home.path().join(&name)).expect("a segment");
         is_noticed(&home, &name, 1..jobs);
     }
-    // Selects the newest segment that contains records. Newer segments are unused.
+    // The newest segment that contains records. Newer segments are unused.
     let (home, jobs) = filled();
     let is_used = |name: &String| fs::read(home.path().join(name)).expect("a segment").iter().any(|&byte| byte != 0);
     let name = segments(&home).into_iter().rfind(is_used).expect("a segment");

@@ -14,7 +14,6 @@ use super::support::{crash, is_refused, state, stop, total, Home};
 
 const OPTIONS: [&str; 3] = ["-f0", "-s", "65536"];
 
-/// A mounted tmpfs of two megabytes.
 struct Small(Home);
 
 impl Small {
@@ -32,7 +31,7 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        // Unmounts lazily, because a server that is about to exit may still use the file system.
+        // A server that is about to exit may still use the file system, so it is unmounted lazily.
         let _ = Command::new("umount").args(["-l", self.0.name()]).status();
     }
 }
@@ -43,7 +42,7 @@ fn body(number: u64) -> Vec<u8> {
     body
 }
 
-/// Puts jobs until one is refused. Adds the accepted jobs to `jobs`.
+/// Puts jobs until one is refused, and adds the accepted ones to `jobs`.
 fn put_all(client: &mut Client, jobs: &mut BTreeMap<u64, Vec<u8>>) {
     for number in 0..100_000 {
         let body = body(number);
@@ -68,7 +67,7 @@ fn compare(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     assert_eq!(total(client), jobs.len() as u64);
 }
 
-/// Checks that commands work if they need no disk space.
+/// Checks that commands without a need for disk space work.
 fn goes_on(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     assert_eq!(state(client), "full");
     for _ in 0..20 {
@@ -80,7 +79,6 @@ fn goes_on(client: &mut Client, jobs: &BTreeMap<u64, Vec<u8>>) {
     compare(client, jobs);
 }
 
-/// Deletes `count` jobs and checks each reply.
 fn delete_some(daemon: &Daemon, client: &mut Client, jobs: &mut BTreeMap<u64, Vec<u8>>, count: usize) {
     for _ in 0..count {
         let (id, _) = jobs.pop_first().expect("a job");
@@ -137,7 +135,7 @@ fn deletes_are_durable_on_a_full_disk_and_make_space() {
     let daemon = small.0.start(&OPTIONS);
     let mut client = daemon.client();
     compare(&mut client, &jobs);
-    // Fills the disk again and deletes all jobs.
+    // The disk fills up again, and all jobs are deleted.
     put_all(&mut client, &mut jobs);
     let all = jobs.len();
     delete_some(&daemon, &mut client, &mut jobs, all);
@@ -159,7 +157,7 @@ fn service_resumes_when_another_program_frees_space() {
     let mut jobs = BTreeMap::new();
     put_all(&mut client, &mut jobs);
     goes_on(&mut client, &jobs);
-    // Waits for the message, because another thread may be about to write it.
+    // Another thread may be about to write the message.
     daemon.wait_log(" refused");
     assert_eq!(told(&daemon.log()), (1, 0), "{}", daemon.log());
     fs::remove_file(&filler).unwrap();
@@ -174,7 +172,7 @@ fn service_resumes_when_another_program_frees_space() {
     stop(daemon);
 }
 
-/// Threads share the prepared space. If another thread has used the space, a thread must wait for more space instead of
+/// Threads share the prepared space. A thread whose space another thread has used must wait for more space instead of
 /// failing.
 #[test]
 fn no_put_is_refused_while_the_disk_has_space() {

@@ -70,8 +70,8 @@ fn a_removed_and_recreated_directory_loses_nothing() {
     (0..100).for_each(|_| assert!(put(&mut client, &mut jobs)));
     let before = number(&mut client, "stats", "binlog-current-index");
     fs::remove_dir_all(home.path()).unwrap();
-    // The put is the first to encounter the missing directory. Its reply arrives when the directory is back and the job
-    // is durable. If the server has already detected the loss, the server refuses the put.
+    // This put is usually the first to encounter the missing directory, and is acknowledged when the directory is back
+    // and the job is durable. A server that has already detected the loss refuses the put.
     let address = daemon.address();
     let first = std::thread::spawn(move || Client::connect(address).expect("a connection").put(b"waits", 5, 0, 60));
     wait_until("the loss is noticed", || state(&mut client) == "failing");
@@ -159,7 +159,7 @@ fn jobs_of_removed_segments_are_rewritten() {
     assert_eq!(state(&mut client), "ok");
     assert!(daemon.log().contains("removed under the server"), "{}", daemon.log());
     wait_until("that is synced", || !segments(&home).iter().any(|name| name.ends_with("0001")));
-    // When the next put is acknowledged, the rewritten records are synced.
+    // The acknowledgment of the next put shows that the rewritten records are synced.
     client.put(b"last", 0, 0, 60).unwrap();
     crash(daemon);
     let daemon = home.start(&OPTIONS);

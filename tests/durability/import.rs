@@ -16,7 +16,7 @@ use beanpole::Client;
 use super::daemon::{command, run, wait_until};
 use super::support::{copy, crash, facts, files, number, stop, total, Dice, Home};
 
-/// Returns the path of beanstalkd from the variable BEANSTALKD, or the path where Debian or `make compat` installs it.
+/// Returns the path of beanstalkd from `BEANSTALKD`, or the path where Debian or `make compat` installs it.
 pub fn beanstalkd() -> Option<PathBuf> {
     let named = std::env::var_os("BEANSTALKD").map(PathBuf::from);
     let usual = ["/usr/bin/beanstalkd", "target/compat/beanstalkd/usr/bin/beanstalkd"].map(PathBuf::from);
@@ -38,10 +38,10 @@ pub struct Original {
 type Described = (BTreeMap<String, String>, Vec<u8>);
 
 impl Original {
-    /// Starts beanstalkd on a directory. Returns `None` if beanstalkd is not installed.
+    /// Returns `None` if beanstalkd is not installed.
     pub fn start(path: &Path, options: &[&str]) -> Option<Original> {
         let program = beanstalkd()?;
-        // Each server gets its own address, because parallel servers could otherwise choose the same port.
+        // Parallel servers with the same address could choose the same port.
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let host = Ipv4Addr::new(127, 78, 0, NEXT.fetch_add(1, Ordering::Relaxed));
         let free = TcpListener::bind((host, 0)).and_then(|listener| listener.local_addr()).expect("a free port");
@@ -69,7 +69,7 @@ impl Drop for Original {
     }
 }
 
-/// Reserves the job. Returns `false` unless the job is ready or delayed.
+/// Returns `false` unless the job is ready or delayed.
 fn take(client: &mut Client, id: u64) -> bool {
     client.send(format!("reserve-job {id}\r\n").as_bytes()).expect("a server");
     let line = client.line().expect("an answer");
@@ -87,7 +87,7 @@ fn kick_job(client: &mut Client, id: u64) {
     client.line().expect("an answer");
 }
 
-/// Executes random operations. Appends the IDs of new jobs to `ids`.
+/// Executes random operations, and appends the IDs of new jobs to `ids`.
 fn work(client: &mut Client, dice: &mut Dice, operations: usize, ids: &mut Vec<u64>) {
     for _ in 0..operations {
         if ids.len() < 10 || dice.below(3) == 0 {
@@ -135,7 +135,7 @@ fn original(home: &Home, seed: u64) -> Option<BTreeMap<u64, Described>> {
     Some(jobs)
 }
 
-/// Checks that the server has exactly these jobs. Ignores differences in properties that beanstalkd does not store.
+/// Checks that the server has exactly these jobs, except for the properties that beanstalkd does not store.
 fn compare(client: &mut Client, jobs: &BTreeMap<u64, Described>) {
     assert_eq!(total(client), jobs.len() as u64);
     for (&id, (before, body)) in jobs {
@@ -145,7 +145,8 @@ fn compare(client: &mut Client, jobs: &BTreeMap<u64, Described>) {
             assert_eq!(before[key], after[key], "job {id}: {key}: {before:?} {after:?}");
         }
         let number = |facts: &BTreeMap<String, String>, key: &str| facts[key].parse::<u64>().expect("a number");
-        // When beanstalkd starts, it increments the bury count of each buried job. The new count is not always stored.
+        // At its start, beanstalkd increments the bury count of each buried job, but does not always store the new
+        // count.
         let counted = number(before, "buries") - number(&after, "buries");
         assert!(counted <= u64::from(before["state"] == "buried"), "job {id}: {before:?} {after:?}");
         let aged = number(&after, "age").saturating_sub(number(before, "age"));
@@ -189,7 +190,7 @@ fn every_job_of_beanstalkd_is_imported_once() {
     }
 }
 
-/// Puts a job of each size in every state. Returns the IDs.
+/// Puts a job of each size in every state, and returns the IDs.
 fn every_state(client: &mut Client, sizes: &[usize]) -> Vec<u64> {
     let mut ids = Vec::new();
     for (place, &size) in sizes.iter().enumerate() {
@@ -209,7 +210,7 @@ fn every_state(client: &mut Client, sizes: &[usize]) -> Vec<u64> {
                     kick_job(client, id);
                 }
                 6 => client.delete(id).expect("a job to delete"),
-                // Leaves the job ready, delayed or reserved.
+                // The job stays ready, delayed or reserved.
                 _ => {}
             }
             ids.push(id);
@@ -218,7 +219,7 @@ fn every_state(client: &mut Client, sizes: &[usize]) -> Vec<u64> {
     ids
 }
 
-/// Changes the expected state of reserved jobs, because their holder has disconnected.
+/// Expects reserved jobs to be ready, because their holder has disconnected.
 fn without_holder(jobs: &mut BTreeMap<u64, Described>, reserves: &str) {
     for (facts, _) in jobs.values_mut().filter(|(facts, _)| facts["state"] == "reserved") {
         facts.insert("state".to_owned(), "ready".to_owned());
@@ -265,7 +266,7 @@ fn jobs_in_every_state_and_file_are_imported() {
     stop(daemon);
 }
 
-/// When beanstalkd starts, it ignores jobs that it cannot read, and it reuses their IDs.
+/// At its start, beanstalkd ignores jobs that it cannot read, and later reuses their IDs.
 #[test]
 fn jobs_that_beanstalkd_ignored_are_imported_along_with_newer_jobs() {
     let home = Home::new();
@@ -407,7 +408,7 @@ fn an_interrupted_import_starts_over() {
     let Some(mut jobs) = original(&source, 4) else { return };
     let again = Original::start(source.path(), &["-f0", "-z", "100000"]).expect("it is there");
     let mut client = again.client();
-    // Puts enough jobs to make the import take some time.
+    // More jobs make the import take some time.
     let more: Vec<u64> = (0..600).map(|_| client.put(&[b'm'; 500], 0, 0, 60).expect("a job")).collect();
     let ids: Vec<u64> = jobs.keys().copied().chain(more).collect();
     jobs = describe(&mut client, &ids);

@@ -16,7 +16,7 @@ use super::support::{ask, crash, parse, stop, total, Dice, Home};
 const PRODUCERS: usize = 4;
 const WORKERS: usize = 4;
 
-/// Index of the tube shared by all workers. Each lower index is a tube with only one worker.
+/// The tube shared by all workers. Each lower index is a tube with only one worker.
 const SHARED: usize = WORKERS;
 
 /// Producers pause when this many jobs exist.
@@ -27,7 +27,7 @@ const ROUNDS: usize = 4;
 /// A time to run, in seconds, longer than any test.
 const TTR: u32 = 100_000;
 
-/// The number of IDs checked after the highest known ID.
+/// The number of IDs to check above the highest known ID.
 const BEYOND: u64 = 200;
 
 type Done = Result<(), ClientError>;
@@ -125,14 +125,12 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// Kicks several buried jobs and one delayed job.
     fn wake(&self, own: usize, client: &mut Client, dice: &mut Dice) -> Done {
         let mut book = self.book();
         let mut buried = book.buried(own);
         buried.truncate(1 + dice.below(3) as usize);
         let sleeper = book.find(own, DELAYED);
-        // Lets only one worker kick jobs of the shared tube, because the result of concurrent kicks would be
-        // unpredictable.
+        // The result of concurrent kicks would be unpredictable, so only one worker kicks jobs of the shared tube.
         let shared = (own == 0).then(|| book.find(SHARED, BURIED).or(book.find(SHARED, DELAYED))).flatten();
         let numbers: Vec<_> = buried.iter().map(|&id| (id, book.will_do(id, Operation::Kick))).collect();
         drop(book);
@@ -227,7 +225,7 @@ fn meet(book: &mut Book, id: u64, facts: &str, body: &[u8]) {
     book.met(id, tube, body, state, number("pri"), counts);
 }
 
-/// Checks the first buried job of each tube, to verify that the order of burying survived.
+/// Checks the first buried job of each tube, because the order of burying must survive.
 fn first_buried(stream: &TcpStream, book: &mut Book) {
     for tube in 0..WORKERS {
         let answers = ask(stream, &[format!("use {}", tube_name(tube)), "peek-buried".to_owned()]);
@@ -239,8 +237,8 @@ fn first_buried(stream: &TcpStream, book: &mut Book) {
     }
 }
 
-/// Puts and deletes a job. Returns the ID, which is higher than all earlier IDs. Without this job, a round on a busy
-/// machine could end before any job gets an ID.
+/// Puts and deletes a job, and returns its ID, which is higher than all earlier IDs. Without this job, a round on a
+/// busy machine could end before any job gets an ID.
 fn passing(daemon: &Daemon) -> u64 {
     let mut client = daemon.client();
     let id = client.put(b"passing", 0, 0, TTR).expect("a job");

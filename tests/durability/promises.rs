@@ -29,7 +29,7 @@ impl Plain {
         self.0.write_all(bytes.as_ref()).expect("a server that listens");
     }
 
-    /// Returns `true` if no bytes are available.
+    /// `true` if no bytes are available.
     fn is_silent(&self) -> bool {
         self.0.set_nonblocking(true).expect("a socket");
         let silent = matches!(self.0.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock);
@@ -44,7 +44,7 @@ impl Plain {
     }
 }
 
-/// Releases all blocked operations when a test ends, which lets the server stop.
+/// Releases all blocked operations at the end of a test, so that the server can stop.
 struct OpenAtEnd(Arc<Gate>);
 
 impl Drop for OpenAtEnd {
@@ -53,8 +53,7 @@ impl Drop for OpenAtEnd {
     }
 }
 
-/// Waits until the server's only thread has processed all input sent before. The thread serves the connections in
-/// rotation.
+/// Waits until the server's only thread, which serves its connections in rotation, has processed all input so far.
 fn pass(bystander: &mut Client, job: u64) {
     for _ in 0..5 {
         bystander.peek(job).expect("a job");
@@ -71,7 +70,7 @@ fn serve(home: &Home) -> (Server, Arc<Gate>, Client, u64) {
     let server = Server::with_storage(config, disk).expect("a server");
     let mut bystander = Client::connect(server.address()).expect("a connection");
     let job = bystander.put(b"first", 0, 0, 60).expect("a job");
-    // Makes the server expect a slow disk, and leave syncs to the log's thread.
+    // The server now expects a slow disk, and leaves syncs to the log's thread.
     gate.set(None, Some(Operation::Sync));
     for _ in 0..10 {
         bystander.put(b"slow", 0, 0, 60).expect("a job");

@@ -15,7 +15,7 @@ use super::support::{crash, total, Home};
 const JOBS: u64 = 1_000_000;
 const BODY: [u8; 64] = [b'b'; 64];
 
-/// The number of puts sent before their replies are read.
+/// The number of puts to send before reading their replies.
 const AT_A_TIME: u64 = 1000;
 
 const RUNS: usize = 3;

@@ -14,8 +14,7 @@ use super::daemon::wait_until;
 use super::disk::{Controls, Disk};
 use super::support::{number, Home};
 
-/// The duration of a sync on the slow disk, in milliseconds. The server measures the first sync and then considers the
-/// disk slow.
+/// The duration of a sync in milliseconds. The server measures the first sync, and then considers the disk slow.
 const SLOW: u64 = 50;
 
 fn serve(home: &Home, mode: SyncMode, sync_millis: u64) -> (Server, Arc<Controls>) {
@@ -34,8 +33,8 @@ fn client(server: &Server) -> Client {
     Client::connect(server.address()).expect("a connection")
 }
 
-/// Lets each client put a job while syncs are blocked, runs `meanwhile`, and releases the syncs. For each client,
-/// returns the times at which the job was sent and acknowledged.
+/// Lets each client put a job while syncs are blocked, runs `meanwhile`, and releases the syncs. Returns when each job
+/// was sent and acknowledged.
 fn put_at_once(
     clients: &mut [Client],
     controls: &Controls,
@@ -132,7 +131,7 @@ fn many_connections_share_a_sync() {
     }
 }
 
-/// No client sends anything after the burst. Therefore, a timer must trigger the last sync.
+/// No client sends anything after the burst, so a timer must trigger the last sync.
 #[test]
 fn the_last_write_of_a_burst_is_synced() {
     let home = Home::new();
@@ -170,7 +169,7 @@ fn without_syncs_only_completed_files_are_synced() {
     }
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(controls.syncs(), before, "nothing was left");
-    // Fills several segments, which become removable when their jobs are deleted.
+    // These segments become removable when their jobs are deleted.
     for _ in 0..20 * few {
         let id = client.put(&body, 0, 0, 60).expect("a job");
         client.delete(id).expect("a job to delete");

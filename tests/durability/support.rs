@@ -13,7 +13,7 @@ use beanpole::{Client, ClientError};
 
 use super::daemon::{Daemon, Folder, Signal, PATIENCE};
 
-/// The number of requests sent before their replies are read.
+/// The number of requests to send before reading their replies.
 const AT_A_TIME: usize = 200;
 
 pub struct Home {
@@ -33,12 +33,10 @@ impl Home {
         &self.path
     }
 
-    /// Returns the path of the directory as text.
     pub fn name(&self) -> &str {
         self.path.to_str().expect("a plain path")
     }
 
-    /// Returns a path next to the directory.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.folder.file(name)
     }
@@ -47,7 +45,6 @@ impl Home {
         Daemon::start(&[&["-b", self.name()], options].concat())
     }
 
-    /// Returns the contents of all files in the directory by name.
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
         files(&self.path)
     }
@@ -62,7 +59,7 @@ pub fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
     plain.filter_map(|path| Some((name(&path), fs::read(&path).ok()?))).collect()
 }
 
-/// Copies the current files of a directory into a new one. A kill of the server would leave the same state.
+/// Copies the current files of a directory, as a kill of the server would leave them.
 pub fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).expect("a new folder");
     for (name, bytes) in files(from) {
@@ -88,7 +85,6 @@ pub fn state(client: &mut Client) -> String {
     client.figure("stats", "binlog-state").expect("a figure")
 }
 
-/// Returns a number from the output of a statistics command.
 pub fn number(client: &mut Client, command: &str, key: &str) -> u64 {
     let text = client.figure(command, key).unwrap_or_else(|error| panic!("{command}: {error}"));
     text.parse().unwrap_or_else(|_| panic!("{key}: {text}"))
@@ -107,7 +103,7 @@ pub fn total(client: &mut Client) -> u64 {
         .sum()
 }
 
-/// Returns the statistics of a job, or `None` if the job does not exist.
+/// Returns `None` if the job does not exist.
 pub fn facts(client: &mut Client, id: u64) -> Option<BTreeMap<String, String>> {
     match client.text(&format!("stats-job {id}")) {
         Ok(text) => Some(parse(&text)),
@@ -121,7 +117,6 @@ pub fn parse(text: &str) -> BTreeMap<String, String> {
     pairs.map(|(key, value)| (key.to_owned(), value.trim_matches('"').to_owned())).collect()
 }
 
-/// Returns `true` for an OUT_OF_MEMORY reply.
 pub fn is_refused<T>(result: &Result<T, ClientError>) -> bool {
     matches!(result, Err(ClientError::Refused(reply)) if reply == "OUT_OF_MEMORY")
 }

@@ -52,7 +52,7 @@ fn workq_options_and_times_survive_a_kill() -> Result<()> {
     let mut runner = Workq::connect(&daemon)?;
     runner.send(&format!("run {} q7 9000 900000 4\r\nbody\r\n", ids[7]))?;
     wait_until("it is there", || client.inspect(&ids[7], "state").expect("an answer").is_some());
-    // Restarts several times, to check that each recovery stores the jobs completely again.
+    // Each recovery must store the jobs completely again, so several restarts follow.
     let mut leased = None;
     for _ in 0..3 {
         daemon = restart(&home, daemon, &options);
@@ -152,7 +152,7 @@ fn gearman_background_jobs_and_handles_survive_a_kill() -> Result<()> {
     other.send(CAN_DO, &["done"])?;
     assert_eq!(other.grab()?, Some((done.clone(), "seven".to_owned())));
     other.send(WORK_COMPLETE, &[&done, "result"])?;
-    // The reply shows that the server has executed all requests sent before.
+    // The reply shows that the server has executed all earlier requests.
     assert_eq!(other.grab()?, None);
     let mut handles: HashSet<String> =
         [&named, &by_body, &later, &volatile, &joined, &held, &done].into_iter().cloned().collect();
@@ -189,11 +189,11 @@ struct Book {
     /// Jobs whose completion was reported, but not acknowledged.
     ending: HashSet<String>,
     ended: HashSet<String>,
-    /// For each held job: the round of the reservation, and the time of the request.
+    /// The round of the reservation and the time of the request for each held job.
     held: HashMap<String, (usize, Instant)>,
     /// The Workq IDs of jobs by payload.
     results: HashMap<String, String>,
-    /// For each job: the number of reported failures, and the number of acknowledged failures.
+    /// The numbers of reported and of acknowledged failures of each job.
     fails: HashMap<String, (u32, u32)>,
     problems: Vec<String>,
 }
@@ -314,7 +314,7 @@ impl Site<'_> {
             let asked = Instant::now();
             let job = client.grab().ok()?;
             if let Some(payload) = before.take() {
-                // When this reply arrives, all earlier requests are executed and durable.
+                // This reply shows that all earlier requests are executed and durable.
                 self.book().done(&payload);
             }
             let Some((handle, payload)) = job else {
@@ -365,7 +365,7 @@ impl Site<'_> {
     }
 }
 
-/// Reserves and deletes all remaining jobs and compares them with the book.
+/// Reserves and deletes all remaining jobs, and compares them with the book.
 fn verify(daemon: &Daemon, book: &mut Book) -> usize {
     let mut client = daemon.client();
     let mut workq = Workq::connect(daemon).expect("a connection");

@@ -32,7 +32,6 @@ fn text(bytes: &[u8]) -> String {
 
 pub struct Workq(BufReader<TcpStream>);
 
-/// Returns the Workq ID with this number.
 pub fn uuid(number: u64) -> String {
     format!("00000000-0000-4000-8000-{number:012x}")
 }
@@ -52,13 +51,13 @@ impl Workq {
         line.strip_suffix("\r\n").map(str::to_owned).ok_or(Error::from(ErrorKind::UnexpectedEof))
     }
 
-    /// Sends a command and returns the first line of the reply.
+    /// Returns the first line of the reply.
     pub fn ask(&mut self, text: &str) -> Result<String> {
         self.send(text)?;
         self.line()
     }
 
-    /// Leases a job from the named queues. Returns the ID and the payload, or `None` after `millis` milliseconds.
+    /// Leases a job from the named queues. Returns `None` after `millis` milliseconds.
     pub fn lease(&mut self, queues: &str, millis: u64) -> Result<Option<(String, String)>> {
         if self.ask(&format!("lease {queues} {millis}\r\n"))? != "+OK 1" {
             return Ok(None);
@@ -70,7 +69,7 @@ impl Workq {
         Ok(Some((id.to_owned(), text(&payload[..size]))))
     }
 
-    /// Returns the success flag and the result of a job, or `None` if the job is unfinished or does not exist.
+    /// Returns the success flag and the result, or `None` if the job is unfinished or does not exist.
     pub fn result(&mut self, id: &str) -> Result<Option<(bool, String)>> {
         if self.ask(&format!("result {id} 0\r\n"))? != "+OK 1" {
             return Ok(None);
@@ -121,7 +120,6 @@ impl Gearman {
         self.0.get_mut().write_all(&packet)
     }
 
-    /// Reads the next packet. Returns the type and the arguments.
     pub fn packet(&mut self) -> Result<(u32, Vec<String>)> {
         let head = read(&mut self.0, 12)?;
         let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
@@ -136,7 +134,7 @@ impl Gearman {
         Ok(args.remove(0))
     }
 
-    /// Grabs a job. Returns the handle and the payload, or `None` if there is no job.
+    /// Returns the handle and the payload of a job, or `None` if there is none.
     pub fn grab(&mut self) -> Result<Option<(String, String)>> {
         self.send(GRAB_JOB, &[])?;
         match self.packet()? {
@@ -146,7 +144,6 @@ impl Gearman {
         }
     }
 
-    /// Returns `true` if the server has a job with this handle.
     pub fn knows(&mut self, handle: &str) -> Result<bool> {
         self.send(GET_STATUS, &[handle])?;
         let (kind, args) = self.packet()?;

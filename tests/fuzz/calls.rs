@@ -25,7 +25,7 @@ impl Bytes<'_> {
         Some(byte)
     }
 
-    /// Returns the next byte, or 0 if no bytes are left.
+    /// Returns 0 if no bytes are left.
     fn byte(&mut self) -> u8 {
         self.next().unwrap_or_default()
     }
@@ -132,7 +132,7 @@ impl Bytes<'_> {
     }
 }
 
-/// Executes the calls in order. Runs the timers that are due between the calls.
+/// Executes the calls in order, and runs the timers that are due between them.
 pub fn make(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let limits = Limits { max_memory: 1 << 40, max_tubes: 1 << 20, max_watched: 1 << 20, ..Limits::NONE };

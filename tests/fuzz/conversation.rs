@@ -14,10 +14,10 @@ use beanpole::Config;
 
 use crate::random::Random;
 
-/// The number of clients. The first two use the protocol under test, and the others use beanstalk.
+/// The first two clients use the protocol under test, and the others use beanstalk.
 const CLIENTS: usize = 4;
 
-/// The first of the input bytes that select a client. The selected client sends the bytes that follow.
+/// The first of the input bytes that select a client, which sends the bytes that follow.
 const CLIENT: u8 = 0xf8;
 /// Input byte that advances the clock, followed by the time in tenths of a second.
 const PASS: u8 = 0xfc;
@@ -26,7 +26,7 @@ const HALF_CLOSE: u8 = 0xfd;
 /// Input byte that replaces the client's connection with a new one.
 const CLOSE: u8 = 0xfe;
 
-/// Maximum number of rounds until the server must be idle. A server that needs more rounds probably loops forever.
+/// A server that needs more rounds until it is idle probably loops forever.
 const ROUNDS: usize = 10_000;
 
 struct Stage {
@@ -38,7 +38,7 @@ struct Stage {
     cuts: Option<Random>,
     /// The index of the client that sent last.
     speaker: usize,
-    /// `true` if the replies can depend on the splitting, because a client sent input while another client had commands
+    /// `true` if the splitting can affect the replies, because a client sent input while another client had commands
     /// after a command that waits.
     raced: bool,
 }
@@ -97,7 +97,7 @@ fn replies(wire: Wire, bytes: &[u8], cuts: Option<Random>) -> Option<[Vec<u8>; C
 }
 
 impl Stage {
-    /// Connects a client and waits until the server has accepted the connection, because statistics count connections.
+    /// Waits until the server has accepted the connection, because statistics count connections.
     fn connect(&mut self, who: usize) {
         self.clients[who] = Some(self.server.connect(self.wires[who]).expect("a pair of sockets"));
         self.settle();
@@ -145,7 +145,7 @@ impl Stage {
             let most = said.len() as u64;
             let length = self.cuts.as_mut().map_or(most, |cuts| 1 + cuts.below(most.min(24))) as usize;
             if let Some(client) = &mut self.clients[who] {
-                // Ignores errors, because the server may have closed the connection.
+                // The server may have closed the connection.
                 let _ = client.write(&said[..length]);
             }
             said = &said[length..];

@@ -20,7 +20,7 @@ const DAWN: Time = Time::from_nanos(1_700_000_000_000_000_000);
 /// The ID, tube, state and body of a job, which a restart must preserve.
 type Kept = (u64, Vec<u8>, String, Vec<u8>);
 
-/// The number of times that the log's threads run. They also rewrite and rename damaged segments.
+/// How often the log's threads run, which also rewrite and rename damaged segments.
 const ROUNDS: usize = 100;
 
 /// The journal and the engine, which share one lock in the server.
@@ -33,7 +33,7 @@ impl JournalAccess for Access {
     }
 }
 
-/// Recovers a queue from the disk. Returns the reported problems as well, or `None` if the log cannot be opened.
+/// Recovers a queue and returns the reported problems. Returns `None` if the log cannot be opened.
 fn start(disk: &Disk) -> Option<(Access, Wal, Vec<String>)> {
     let settings = BinlogSettings::new(SEGMENT, SyncMode::Always);
     let mut engine = Engine::new(Limits { max_watched: 1000, largest_leased: 40, ..Limits::NONE });
@@ -65,7 +65,7 @@ fn start_twice(disk: &Disk) {
     assert_eq!(kept(&again), kept(&access));
 }
 
-/// Removes a piece from the beginning of `bytes`. The first byte contains the length of the piece.
+/// Removes a piece from `bytes`, whose first byte contains the length of the piece.
 fn piece<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
     let Some((&length, rest)) = bytes.split_first() else { return &[] };
     let (piece, rest) = rest.split_at(rest.len().min(length.into()));
@@ -73,8 +73,8 @@ fn piece<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
     piece
 }
 
-/// Tests a beanpole log. The first byte selects a raw segment or a list of records with valid checksums. In a list,
-/// each record has a kind and a payload, and kind 0 begins a new segment.
+/// Tests a beanpole log. The first byte selects a raw segment or a list of records with valid checksums, each with a
+/// kind and a payload. Kind 0 begins a new segment.
 pub fn log(bytes: &[u8]) {
     let Some((form, mut bytes)) = bytes.split_first() else { return };
     let disk = Disk::new(1);

@@ -9,7 +9,6 @@ use beanpole::internals::{gearmand, options};
 
 use crate::{calls, conversation, files};
 
-/// The name of a target and the function that runs it.
 pub type Target = (&'static str, fn(&[u8]));
 
 pub const TARGETS: [Target; 9] = [
@@ -31,7 +30,7 @@ fn command_line(bytes: &[u8]) {
     if let Err(problem) = options::parse(&words) {
         assert!(!problem.is_empty());
     }
-    // Skips these options, because a fuzz target must not look up host names or read configuration files.
+    // These options look up host names or read configuration files, which a fuzz target must not do.
     if !text.contains('L') && !text.contains("--l") && !text.contains("--c") {
         if let Err(problem) = gearmand::parse(&words, None) {
             assert!(!problem.is_empty());

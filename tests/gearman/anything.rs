@@ -30,13 +30,12 @@ impl Random {
     }
 }
 
-/// Returns the seeds of the runs. The variable `BEANPOLE_WILD` sets the number of runs.
+/// `BEANPOLE_WILD` sets the number of runs, one for each seed.
 fn runs() -> std::ops::Range<u64> {
     let wanted = std::env::var("BEANPOLE_WILD").ok().map(|text| text.parse().expect("a number of runs"));
     0..wanted.unwrap_or(60)
 }
 
-/// Number of requests in a run.
 const STEPS: usize = 150;
 
 const FUNCTIONS: [&str; 3] = ["f", "g", "h"];
@@ -44,7 +43,7 @@ const FUNCTIONS: [&str; 3] = ["f", "g", "h"];
 /// Returns a random argument, which is usually valid for the parameter `name`.
 fn argument(name: &str, random: &mut Random) -> Vec<u8> {
     let odd: [&[u8]; 6] = [b"", b"-", b"\xff\n", b"99999999999999999999", b"-1", b"x y"];
-    // Uses only valid times. An invalid time can be very long, and clients would wait for the job.
+    // An invalid time can be very long, and clients would wait for the job.
     if random.below(12) == 0 && name != "time" {
         return random.pick(&odd).to_vec();
     }
@@ -72,13 +71,11 @@ fn sound(kind: u32, random: &mut Random) -> Vec<u8> {
     packet(kind, &body)
 }
 
-/// Returns a random request that workers send.
 fn work(random: &mut Random) -> Vec<u8> {
     let kind = *random.pick(&[1, 1, 2, 3, 4, 4, 9, 9, 9, 30, 39, 12, 13, 13, 14, 25, 28, 29, 23, 15, 41, 22, 16, 26]);
     sound(kind, random)
 }
 
-/// Returns a random foreground submission.
 fn submit(random: &mut Random) -> Vec<u8> {
     let kind = *random.pick(&[7, 21, 33, 37]);
     sound(kind, random)
@@ -97,7 +94,6 @@ const LINES: [&str; 10] = [
     "nonsense\x01",
 ];
 
-/// The events reported to one client about its jobs.
 #[derive(Default)]
 struct Book {
     created: usize,
@@ -191,7 +187,7 @@ fn every_client_learns_each_outcome_once() {
     runs().for_each(orderly_run);
 }
 
-/// Sends packets and lines with changed, missing and inserted bytes, split into pieces of random sizes.
+/// Sends packets and lines with changed, missing and inserted bytes, in pieces of random sizes.
 fn wild_run(seed: u64) {
     let random = &mut Random(seed ^ 0xdead_beef);
     let mut config = Config::embedded();

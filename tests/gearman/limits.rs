@@ -11,7 +11,7 @@ use crate::within::{Pieces, Within};
 
 const UUID: &str = "11111111-1111-4111-8111-111111111111";
 
-/// How a worker dies: the connection closes, or the connection stays open without traffic.
+/// How a worker dies: its connection closes, or stays open without traffic.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Death {
     Closed,
@@ -31,8 +31,8 @@ const PRODUCERS: [Producer; 5] = [
     ("run", Wire::Workq, || format!("run {UUID} f 10000 86400000 1\r\nx\r\n").into_bytes(), Some(10)),
 ];
 
-/// A way to reserve the job: the name, the protocol, the input, the expected prefix of the reply, and the time limit
-/// that the worker sets in seconds, if any.
+/// A way to reserve the job: the name, the protocol, the input, the expected prefix of the reply, and the worker's own
+/// time limit in seconds, if any.
 type Worker = (&'static str, Wire, fn() -> Vec<u8>, &'static [u8], Option<u64>);
 
 const WORKERS: [Worker; 4] = [
@@ -48,10 +48,10 @@ const WORKERS: [Worker; 4] = [
     ("lease", Wire::Workq, || b"lease f 0\r\n".to_vec(), b"+OK 1\r\n", None),
 ];
 
-/// Returns the number of seconds after which another worker must get the job, or `None` if the job has no time limit.
+/// Returns the seconds after which another worker must get the job, or `None` without a time limit.
 fn limit(producer: &Producer, worker: &Worker, death: Death, lease_limit: u64) -> Option<u64> {
     match (worker.1, death) {
-        // A Workq lease is independent of the connection and ends only by its time limit.
+        // Only its time limit ends a Workq lease, regardless of the connection.
         (Wire::Workq, _) => Some(producer.3.unwrap_or(lease_limit)),
         (_, Closed) => Some(0),
         (_, Silent) => producer.3.into_iter().chain(worker.4).min(),

@@ -8,8 +8,7 @@ use beanpole::{Address, Config, Server};
 
 use crate::talk::{ask, packet, say, world};
 
-/// Sends an administrative command over a real socket and returns the reply. The simulated server would be slow,
-/// because it checks invariants after each job.
+/// Sends a command over a real socket. The simulated server would be slow, because it checks invariants after each job.
 fn ask_server(stream: &mut TcpStream, line: &str) -> String {
     stream.write_all(format!("{line}\n").as_bytes()).expect("a connection");
     let mut answer = Vec::new();
@@ -102,7 +101,7 @@ fn many_names_do_not_hide_a_function_with_a_worker() {
         }
         String::from_utf8(text).expect("text")
     };
-    // The server must not report a function as created if the list would not contain the function.
+    // A function that the list would omit must not be reported as created.
     assert_eq!(line("create function one-more"), "ERR QUEUE_ERROR Too+many+functions\r\n");
     assert_eq!(line("create function realwork"), "OK\r\n");
     assert_eq!(line("drop function junk-7"), "OK\r\n");

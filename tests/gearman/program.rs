@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::daemon::{wait_until, Daemon, Folder, Signal, PATIENCE};
 use crate::talk::{packet, parse, Packet};
 
-/// Connects to the Gearman listener.
 fn connect(daemon: &Daemon) -> TcpStream {
     let name = daemon.names().iter().find_map(|name| name.strip_suffix(" (Gearman)")).expect("a door for Gearman");
     let stream = TcpStream::connect(name).expect("a connection");
@@ -116,8 +115,8 @@ fn a_client_that_does_not_read_its_job_s_updates_is_dropped() {
     assert_eq!(alive, [(17, b"alive".to_vec())]);
 }
 
-/// Submits the same foreground job very many times and lets the worker grab it. Without `worker`, the client itself is
-/// the worker. Returns the job's handle.
+/// Submits the same foreground job very many times and lets the worker, or the client itself, grab it. Returns the
+/// job's handle.
 fn awaited_very_often(client: &mut TcpStream, worker: Option<&mut TcpStream>) -> Vec<u8> {
     let mut handle = Vec::new();
     for _ in 0..40 {

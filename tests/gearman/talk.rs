@@ -17,14 +17,13 @@ pub fn packet(kind: u32, body: &[u8]) -> Vec<u8> {
     [b"\0REQ", kind.to_be_bytes().as_slice(), &(body.len() as u32).to_be_bytes(), body].concat()
 }
 
-/// Returns a server without a log and with Gearman connections of the given names.
+/// Returns a server without a log, with Gearman connections of the given names.
 pub fn world(config: &Config, names: &[&str]) -> Within {
     let mut world = Within::new(config, Pieces::AsSent);
     names.iter().for_each(|name| world.open(name, Wire::Gearman).expect("a connection"));
     world
 }
 
-/// Sends packets and returns the packets received in reply.
 pub fn say(world: &mut Within, who: &str, packets: &[(u32, &[u8])]) -> Vec<Packet> {
     packets.iter().for_each(|(kind, body)| world.send(who, &packet(*kind, body)));
     hear(world, who)
@@ -38,7 +37,6 @@ pub fn hear(world: &mut Within, who: &str) -> Vec<Packet> {
     packets
 }
 
-/// Sends a line of text and returns the reply.
 pub fn ask(world: &mut Within, who: &str, line: &str) -> String {
     world.send(who, format!("{line}\r\n").as_bytes());
     String::from_utf8(world.receive(who, Patience::Must)).expect("text")

@@ -8,7 +8,6 @@ use crate::wire::{at_rest, calm, figure, put, served, stat, Wire};
 /// The largest body that can be announced, in bytes.
 const GIB: usize = 1 << 30;
 
-/// The number of clients that misbehave in parallel.
 const CROWD: usize = 20;
 
 #[test]
@@ -77,8 +76,7 @@ fn huge_bodies_that_never_arrive() {
     calm(&daemon);
 }
 
-/// No body fits into memory. A body that does not arrive must not use memory, and a body that arrives must be
-/// discarded.
+/// No body fits into memory. A body that does not arrive must not use memory, and one that arrives must be discarded.
 #[test]
 fn many_huge_bodies_and_little_memory() {
     let daemon = Daemon::start(&["-z", "1073741824", "--max-memory", "1M"]);
@@ -101,7 +99,7 @@ fn many_huge_bodies_and_little_memory() {
     calm(&daemon);
 }
 
-/// An announced body must not reserve memory. Only received bytes must be charged to the memory account.
+/// An announced body must not reserve memory, because only received bytes are charged to the memory account.
 #[test]
 fn bodies_are_charged_as_they_arrive() {
     let daemon = Daemon::start(&["-t", "1", "-z", "1M", "--max-memory", "1M"]);
@@ -109,7 +107,7 @@ fn bodies_are_charged_as_they_arrive() {
     let mut first = Wire::to(&daemon);
     first.send(format!("list-tube-used\r\n{line}"));
     first.expect("USING default");
-    // The same thread replies to another client. The reply shows that the thread has processed the first line.
+    // The reply to another client of the same thread shows that the thread has processed the first line.
     served(&daemon);
     let mut second = Wire::to(&daemon);
     second.send(line);

@@ -10,11 +10,10 @@ use beanpole::Client;
 use crate::daemon::{wait_until, Daemon, Folder};
 use crate::wire::{calm, figure, put, served, stat, Dice, StopAtEnd, Wire};
 
-/// Maximum memory, in bytes, that the server can use for incomplete commands and for commands that it has not executed
-/// yet.
+/// Maximum memory, in bytes, for incomplete commands and for commands that the server has not executed yet.
 const BOUND: u64 = 16 << 20;
 
-/// Sends meaningless bytes from several clients. Afterwards, each client must be able to send valid commands.
+/// Sends meaningless bytes from several clients, which must then be able to send valid commands.
 fn nonsense(bytes: &[u8]) {
     let daemon = Daemon::start(&[]);
     served(&daemon);
@@ -95,7 +94,7 @@ fn a_hundred_thousand_commands_in_one_write() {
     calm(&daemon);
 }
 
-/// Checks that another client is served. Does not put a job, because the test depends on consecutive IDs.
+/// The tests depend on consecutive IDs, so this check puts no job.
 fn serves_without_jobs(daemon: &Daemon) {
     Wire::to(daemon).ask("list-tube-used", "USING default");
 }
@@ -146,12 +145,12 @@ fn flood(stream: TcpStream, commands: &[u8], stop: &AtomicBool) {
                 Err(_) => break,
             }
         }
-        // Ignores the error if the connection is already closed.
+        // The connection may be closed already.
         let _ = stream.shutdown(Shutdown::Both);
     });
 }
 
-/// A server with one thread. Because it uses a Unix socket, sent bytes have arrived when `send` returns.
+/// A server with one thread, on a Unix socket, where sent bytes have arrived when `send` returns.
 struct Flooded {
     daemon: Daemon,
     /// A client that reads the server's progress from the statistics.
@@ -168,7 +167,7 @@ impl Flooded {
         Flooded { daemon, bystander, _folder: folder }
     }
 
-    /// Returns a connection that the server has accepted. The first reply proves this.
+    /// Returns a connection that the server has accepted, as the first reply proves.
     fn client(&self) -> Client {
         let mut client = Client::connect_unix(self.daemon.path()).expect("a connection");
         client.send(b"use default\r\n").expect("room in the socket");
@@ -176,8 +175,8 @@ impl Flooded {
         client
     }
 
-    /// While the server is stopped, each client sends `command` `count` times. Then the bystander sends one command.
-    /// Returns the number of commands executed before the bystander's command, according to the statistic `key`.
+    /// While the server is stopped, each client sends `command` `count` times, and then the bystander sends one
+    /// command. Returns the number of commands executed before the bystander's, according to the statistic `key`.
     fn ahead(&mut self, clients: &mut [Client], command: &str, count: usize, key: &str) -> u64 {
         let before = figure(&mut self.bystander, "stats", key);
         let commands = format!("{command}\r\n").repeat(count);
@@ -195,7 +194,7 @@ impl Flooded {
         after - before
     }
 
-    /// Returns the maximum result of [`Flooded::ahead`] in several runs.
+    /// Returns the maximum of [`Flooded::ahead`] in several runs.
     fn most_ahead(&mut self, clients: &mut [Client], command: &str, count: usize, key: &str) -> u64 {
         let most = (0..5).map(|_| self.ahead(clients, command, count, key)).max().expect("five of them");
         println!("{} x {count} {command}: {most} before somebody else's command", clients.len());
@@ -213,8 +212,7 @@ fn one_client_floods_with_an_expensive_command() {
     calm(&flooded.daemon);
 }
 
-/// A command that scans many items takes longer. The server must execute fewer such commands before it serves other
-/// clients.
+/// Commands that scan many items take longer, so the server must execute fewer of them before it serves other clients.
 #[test]
 fn one_client_floods_with_a_very_expensive_command() {
     const WATCHED: usize = 50_000;
@@ -227,7 +225,7 @@ fn one_client_floods_with_a_very_expensive_command() {
             assert_eq!(watcher.line().expect("an answer"), format!("WATCHING {}", first + number + 2));
         });
     }
-    // Adds a ready job in another tube, because `reserve` does not scan the tubes if the server has no ready job.
+    // Without any ready job, `reserve` does not scan the tubes.
     let mut elsewhere = Wire::to(&flooded.daemon);
     elsewhere.ask("use elsewhere", "USING elsewhere");
     elsewhere.put(b"x", 60);
@@ -243,8 +241,7 @@ fn many_clients_flood() {
     const CROWD: usize = 100;
     let mut flooded = Flooded::start();
     let mut crowd: Vec<Client> = (0..CROWD).map(|_| flooded.client()).collect();
-    // The clients have used little processor time before. The server can therefore execute 32 * 128 of their commands
-    // first.
+    // The clients have used little processor time before, so the server can first execute 32 * 128 of their commands.
     let first = flooded.ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
     assert!(first <= 4400, "{first} of 100,000 come first");
     let most = flooded.most_ahead(&mut crowd, "delete 1", 1000, "cmd-delete");

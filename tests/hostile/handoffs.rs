@@ -11,16 +11,14 @@ use std::time::Duration;
 use crate::daemon::{Daemon, Folder};
 use crate::wire::{calm, put, Dice, Wire};
 
-/// The number of workers that send all reserves in advance.
 const CHAINS: usize = 40;
 const LINKS: usize = 250;
 
-/// The number of workers that send their commands one at a time.
 const TALKERS: usize = 8;
 const TALKS: usize = 1250;
 
 /// Sends many reserves, each followed by another command, in one write. Returns the IDs of the received jobs, which
-/// stay reserved. A job that is delivered twice is therefore detected.
+/// stay reserved so that a second delivery is detected.
 fn chain(daemon: &Daemon, number: usize) -> (Wire, Vec<u64>) {
     let mut worker = Wire::to(daemon);
     worker.send("watch chain\r\nignore default\r\n");
@@ -58,7 +56,6 @@ fn talk(daemon: &Daemon, seed: u64, request: Sender<()>) -> Vec<u64> {
     ids
 }
 
-/// Puts a job for each request.
 fn serve_requests(daemon: &Daemon, seed: u64, requests: &Receiver<()>) {
     let mut dice = Dice::new(seed);
     let mut producer = Wire::to(daemon);
@@ -69,7 +66,7 @@ fn serve_requests(daemon: &Daemon, seed: u64, requests: &Receiver<()>) {
     }
 }
 
-/// Usually returns immediately; otherwise, sleeps for a short random time.
+/// Usually returns immediately. Otherwise, sleeps for a short random time.
 fn pause(dice: &mut Dice) {
     match dice.below(4) {
         0 => std::thread::sleep(Duration::from_micros(dice.below(60))),
@@ -81,7 +78,7 @@ fn pause(dice: &mut Dice) {
 fn every_reply_in_its_place(arguments: &[&str]) {
     let daemon = &Daemon::start(arguments);
     let mut ids: Vec<u64> = Vec::new();
-    // Keeps the connections open, because closing them would release the jobs.
+    // Closing the connections would release the jobs.
     let mut holders = Vec::new();
     std::thread::scope(|scope| {
         let chains: Vec<_> = (0..CHAINS).map(|number| scope.spawn(move || chain(daemon, number))).collect();
@@ -98,7 +95,7 @@ fn every_reply_in_its_place(arguments: &[&str]) {
             scope.spawn(move || {
                 let mut producer = Wire::to(daemon);
                 producer.ask("use chain", "USING chain");
-                // Puts bursts of different lengths, so that one batch of commands serves several workers.
+                // With bursts of different lengths, one batch of commands serves several workers.
                 let mut left = CHAINS * LINKS / 2;
                 let mut burst = 0;
                 while left > 0 {

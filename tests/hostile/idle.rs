@@ -42,12 +42,11 @@ fn clients_that_wait_hold_jobs_or_send_occasionally_stay() {
     waits.send("watch work\r\nreserve\r\n");
     waits.expect("WATCHING 2");
     let (mut sleeps, mut submits) = (gearman(), gearman());
-    // Sends CAN_DO with the function f and PRE_SLEEP on one connection, and SUBMIT_JOB with the function g on the
-    // other.
+    // One connection sends CAN_DO with the function f and PRE_SLEEP, the other SUBMIT_JOB with the function g.
     sleeps.write_all(b"\0REQ\0\0\0\x01\0\0\0\x01f\0REQ\0\0\0\x04\0\0\0\0").expect("a connection");
     submits.write_all(b"\0REQ\0\0\0\x07\0\0\0\x05g\0u\0x").expect("a connection");
-    // Waits until three later clients have been dropped in sequence. The timeout of the first clients has then passed
-    // several times.
+    // After three later clients have been dropped in sequence, the timeout of the first clients has passed several
+    // times.
     for _ in 0..3 {
         let mut silent = Wire::to(&daemon);
         wait_until("a silent client is dropped", || {
@@ -61,7 +60,7 @@ fn clients_that_wait_hold_jobs_or_send_occasionally_stay() {
     speaks.put(b"new", 60);
     assert_eq!(waits.job().1, b"new");
     holds.ask(&format!("delete {id}"), "DELETED");
-    // Sends ECHO_REQ and expects ECHO_RES. One of the clients must first read the reply to its submission.
+    // ECHO_REQ and its reply ECHO_RES. One of the clients must first read the reply to its submission.
     for client in [&mut sleeps, &mut submits] {
         client.write_all(b"\0REQ\0\0\0\x10\0\0\0\x02on").expect("a connection");
         let mut client = Wire::of(client.try_clone().expect("a connection"));

@@ -15,8 +15,7 @@ const TURNED_AWAY: &str = "too many connections";
 /// The server's log line when it has no descriptor for a new connection.
 const NO_FILES: &str = "too many open files";
 
-/// The number of connections beyond `--max-connections` that are reserved for local clients. All clients in the tests
-/// are local.
+/// The number of connections beyond `--max-connections` for local clients, which all clients in these tests are.
 const KEPT: usize = 8;
 
 fn lines_with(daemon: &Daemon, text: &str) -> usize {
@@ -85,7 +84,7 @@ fn many_refused_clients_at_a_full_server() {
     calm(&daemon);
 }
 
-/// Returns a server whose descriptor limit was lowered after the start, or `None` if the limit cannot be changed.
+/// Lowers the server's descriptor limit after the start. Returns `None` if the limit cannot be changed.
 fn few_files() -> Option<Daemon> {
     let daemon = Daemon::start(&["-t", "1", "--max-connections", "100"]);
     let limited = daemon.limit("--nofile=32");
@@ -108,7 +107,7 @@ fn is_let_in(client: &mut Wire) -> bool {
 }
 
 /// The system's descriptor limit is lower than the server's connection limit. The server must reply to clients without
-/// a descriptor and serve all others.
+/// a descriptor, and serve all others.
 #[test]
 fn no_files_left() {
     let Some(daemon) = few_files() else { return };
@@ -133,7 +132,6 @@ fn no_files_left() {
     calm(&daemon);
 }
 
-/// Replaces an admitted client with a new one.
 fn daemon_client(inside: &mut Vec<Wire>, daemon: &Daemon) -> beanpole::Client {
     // The server uses its reserved descriptor for a short time to refuse a client.
     at_rest(daemon);
@@ -163,7 +161,7 @@ fn no_files_left_for_a_while() {
     calm(&daemon);
 }
 
-/// If the system's limit permits fewer connections than `--max-connections`, excess clients must get the usual refusal.
+/// If the system permits fewer connections than `--max-connections`, excess clients must get the usual refusal.
 #[test]
 fn more_connections_than_files() {
     let script = "ulimit -n 100; exec \"$0\" \"$@\"";
@@ -190,7 +188,6 @@ fn hardly_any_files() {
     }
 }
 
-/// Connects from the local address `host`.
 fn from(daemon: &Daemon, host: [u8; 4]) -> Wire {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.bind(&SocketAddr::from((host, 0)).into()).expect("an address of this machine");

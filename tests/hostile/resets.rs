@@ -9,7 +9,7 @@ use crate::wire::{allow_files, at_rest, calm, figure, put, served, stat, Dice, S
 
 const STORM: usize = 500;
 
-/// The number of connections with pending replies. Low, because each of these connections uses kernel memory.
+/// Low, because each connection with pending replies uses kernel memory.
 const PENDING: usize = 100;
 
 fn connect(daemon: &Daemon, count: usize) -> Vec<Wire> {
@@ -17,7 +17,7 @@ fn connect(daemon: &Daemon, count: usize) -> Vec<Wire> {
     (0..count).map(|_| Wire::to(daemon)).collect()
 }
 
-/// Resets all connections at once and waits until the server has closed them.
+/// Resets all connections at once, and waits until the server has closed them.
 fn storm(daemon: &Daemon, clients: Vec<Wire>) {
     clients.into_iter().for_each(Wire::reset);
     let mut observer = daemon.client();
@@ -44,8 +44,7 @@ fn resets_while_waiting() {
     calm(&daemon);
 }
 
-/// The server delivers jobs to half of the clients while their connections are reset. No job may be lost or delivered
-/// twice.
+/// Half of the clients receive jobs while their connections are reset. No job may be lost or delivered twice.
 #[test]
 fn resets_during_deliveries() {
     let daemon = Daemon::start(&["-t", "2"]);
@@ -79,7 +78,7 @@ fn resets_while_holding_jobs() {
     calm(&daemon);
 }
 
-/// Checks that the server has exactly `count` jobs and that each can be reserved and deleted.
+/// The server must have exactly `count` jobs, each of which can be reserved and deleted.
 fn take_all(daemon: &Daemon, count: usize) {
     let mut worker = Wire::to(daemon);
     for expected in 1..=count as u64 {
@@ -116,7 +115,6 @@ fn resets_during_puts() {
     calm(&daemon);
 }
 
-/// The state shared by the threads of [`resets_amid_deliveries`].
 #[derive(Default)]
 struct Counts {
     put: AtomicU64,
@@ -136,7 +134,7 @@ fn churn(daemon: &Daemon, counts: &Counts, seed: u64) {
     let mut dice = Dice::new(seed);
     let mut observer = daemon.client();
     while counts.go_on() {
-        // Waits until the server has closed most connections. More connections would exceed the server's limit.
+        // More connections would exceed the server's limit.
         wait_until("there are few", || figure(&mut observer, "stats", "current-connections") < 300);
         let mut clients: Vec<Wire> = (0..32).map(|_| Wire::to(daemon)).collect();
         clients.iter_mut().for_each(|client| client.send("reserve\r\n"));
@@ -154,7 +152,7 @@ fn churn(daemon: &Daemon, counts: &Counts, seed: u64) {
     }
 }
 
-/// Puts jobs in bursts, so that one batch of commands serves many workers. Deletes the remaining jobs, so that the
+/// Puts jobs in bursts, so that one batch of commands serves many workers, and deletes the remaining jobs, so that the
 /// workers wait again.
 fn produce(daemon: &Daemon, counts: &Counts, seed: u64) {
     let mut dice = Dice::new(seed);
@@ -171,7 +169,7 @@ fn produce(daemon: &Daemon, counts: &Counts, seed: u64) {
     }
 }
 
-/// Reserves and deletes a job. Returns `false` if no job is ready.
+/// Returns `false` if no job is ready.
 fn take_one(client: &mut Wire) -> bool {
     client.send("reserve-with-timeout 0\r\n");
     let line = client.line();
@@ -184,8 +182,7 @@ fn take_one(client: &mut Wire) -> bool {
     true
 }
 
-/// Opens connections that can reuse the slots of closed connections. Each new connection must receive a job and nothing
-/// else.
+/// Opens connections that can reuse the slots of closed ones. Each must receive a job and nothing else.
 fn bystand(daemon: &Daemon, counts: &Counts) {
     while counts.go_on() {
         let mut worker = Wire::to(daemon);
@@ -213,7 +210,7 @@ fn resets_amid_deliveries() {
         }
         std::thread::sleep(Duration::from_secs(3));
         drop(stop);
-        // Puts jobs until the bystanders have finished.
+        // The bystanders need jobs until they have finished.
         let mut producer = Wire::to(daemon);
         while !threads.iter().all(|thread| thread.is_finished()) {
             producer.put(b"x", 600);

@@ -1,5 +1,4 @@
-//! Stops the server process for some time. A debugger, a full disk of the host or a suspended laptop has the same
-//! effect.
+//! Stops the server process for some time, as a debugger, a full disk of the host or a suspended laptop would do.
 //!
 //! When the server continues, several deadlines have passed. All replies must be correct at the time they are sent.
 
@@ -9,11 +8,10 @@ use std::time::{Duration, Instant};
 use crate::daemon::{wait_until, Daemon};
 use crate::wire::{calm, figure, put, stat, Wire};
 
-/// Number of reservations that expire during a stall. The server cannot handle that many before it serves other
-/// clients.
+/// Reservations that expire during a stall, more than the server handles before it serves other clients.
 const MANY: usize = 15_000;
 
-/// Number of clients that hold a job and send a command immediately after the stall.
+/// Clients that hold a job and send a command immediately after the stall.
 const HOLDERS: usize = 10;
 
 /// Time before the end of a reservation at which the server warns the holder, plus a tolerance.
@@ -26,8 +24,7 @@ fn stall(daemon: &Daemon, length: Duration) {
 }
 
 /// Runs a scene with increasing times to run. `asleep` computes the duration of the stall from the time to run in
-/// seconds. If the machine is too busy to finish the scene in the remaining time, the scene is repeated with a longer
-/// time to run.
+/// seconds. A machine that is too busy to finish the scene in the remaining time needs a longer time to run.
 fn play(asleep: impl Fn(u32) -> Duration, scene: impl Fn(&Daemon, u32)) {
     for ttr in [2, 4, 8, 16, 32, 64] {
         let daemon = Daemon::start(&[]);
@@ -48,7 +45,6 @@ fn over(ttr: u32) -> Duration {
     Duration::from_secs(ttr.into()) + Duration::from_millis(300)
 }
 
-/// Returns a worker that uses and watches only `tube`.
 fn worker(daemon: &Daemon, tube: &str) -> Wire {
     let mut worker = Wire::to(daemon);
     worker.ask(&format!("use {tube}"), &format!("USING {tube}"));
@@ -93,8 +89,8 @@ fn a_stall_past_the_deadline_of_the_first_waiting_holder() {
     });
 }
 
-/// Another client is the first waiting client and must get the expired job. The holder must continue to wait, without a
-/// warning.
+/// Another client is the first waiting client and must get the expired job, while the holder continues to wait without
+/// a warning.
 #[test]
 fn a_stall_past_the_deadline_of_a_holder_that_waits_behind_others() {
     play(over, |daemon, ttr| {

@@ -3,7 +3,6 @@
 use crate::daemon::{Daemon, Signal};
 use crate::wire::{at_rest, calm, Wire};
 
-/// The number of consecutive urgent bytes from one client.
 const MANY: usize = 200;
 
 #[test]
@@ -49,8 +48,7 @@ fn urgent_bytes_of_a_client_that_waits_for_a_job() {
     calm(&daemon);
 }
 
-/// A read stops before an urgent byte even if more data follows. To make all data arrive first, the test stops the
-/// server.
+/// A read stops before an urgent byte even if more data follows. While the server is stopped, all data arrives.
 #[test]
 fn commands_behind_an_urgent_byte_are_answered() {
     let daemon = Daemon::start(&[]);
@@ -62,7 +60,7 @@ fn commands_behind_an_urgent_byte_are_answered() {
     client.send("list-tube-used\r\n");
     daemon.signal(Signal::SIGCONT);
     client.expect("USING default");
-    // The server may treat the urgent byte as part of the line or ignore it. The reply shows the server's choice.
+    // The urgent byte can become part of the line or be ignored. The reply shows which.
     let answer = client.line();
     assert!(["USING default", "UNKNOWN_COMMAND"].contains(&answer.as_str()), "{answer}");
     calm(&daemon);

@@ -21,7 +21,7 @@ const SIZES: [[usize; 2]; 3] = [[4000, 3000], [60_000, 50_000], [5000, 100]];
 /// one batch of commands and the overhead of growing buffers.
 const BOUND: u64 = 24 << 20;
 
-/// Puts jobs with different bodies of alternating sizes. Returns the reply to a peek at each job.
+/// Puts jobs with bodies of alternating sizes, and returns the reply to a peek at each job.
 fn jobs(daemon: &Daemon, sizes: [usize; 2]) -> Vec<Vec<u8>> {
     let mut producer = Wire::to(daemon);
     let put = |number: usize| {
@@ -32,12 +32,10 @@ fn jobs(daemon: &Daemon, sizes: [usize; 2]) -> Vec<Vec<u8>> {
     (0..JOBS).map(put).collect()
 }
 
-/// Returns `count` peek commands that cycle through the jobs.
 fn peeks(count: usize) -> String {
     (0..count).map(|number| format!("peek {}\r\n", number % JOBS + 1)).collect()
 }
 
-/// Reads and checks the replies to `count` peek commands.
 fn read_all(client: &mut Wire, replies: &[Vec<u8>], count: usize) {
     let mut found = Vec::new();
     for number in 0..count {
@@ -104,7 +102,7 @@ fn half_closed_with_a_full_window_then_disconnected() {
     calm(&daemon);
 }
 
-/// Sends commands repeatedly until the server is idle and has stopped reading. Returns the number of accepted bytes.
+/// Sends commands until the server is idle and has stopped reading. Returns the number of accepted bytes.
 fn stuff(daemon: &Daemon, stream: &mut TcpStream, commands: &[u8]) -> usize {
     stream.set_nonblocking(true).expect("a connection");
     let (mut sent, mut at_last_rest) = (0, None);
@@ -157,7 +155,7 @@ fn a_client_that_reads_slowly_for_long() {
     let mut writer = stream.try_clone().expect("a connection");
     let sender = std::thread::spawn(move || writer.write_all(peeks(count).as_bytes()).expect("a connection"));
     let mut client = Wire::of(stream);
-    // During the first pause, unsent replies accumulate. During the later pauses, their amount stays constant.
+    // Unsent replies accumulate during the first pause, and keep their amount during the later pauses.
     std::thread::sleep(Duration::from_millis(200));
     for round in 0..count / JOBS / 4 {
         read_all(&mut client, &replies, JOBS * 4);
@@ -198,8 +196,7 @@ fn a_reserve_behind_unread_replies_takes_no_job() {
     calm(&daemon);
 }
 
-/// Returns `true` if the log reports that the server dropped this client to free memory, because the client had not
-/// read for a second.
+/// `true` if the server dropped this client to free memory, because the client had not read for a second.
 fn is_dropped(daemon: &Daemon, reader: &TcpStream) -> bool {
     let address = reader.local_addr().expect("a bound socket");
     daemon.log().contains(&format!("{address}: dropped, since memory is short"))
@@ -214,13 +211,13 @@ fn deleted_bodies_that_are_being_sent_are_charged() {
     let mut producer = Wire::to(&daemon);
     let mut slow: Vec<TcpStream> = Vec::new();
     // On a slow machine, memory may never be exhausted, because the server drops clients that have not read for a
-    // second. The limit of 20 then ends the loop.
+    // second.
     while slow.len() < 20 {
         producer.send(format!("put 0 0 60 {BODY}\r\n"));
         producer.send(&body);
         producer.send("\r\n");
         let line = producer.line();
-        // On a busy machine, the server may have dropped the first clients. Its log names them.
+        // On a busy machine, the server may have dropped the first clients.
         let held = |slow: &[TcpStream]| slow.iter().filter(|reader| !is_dropped(&daemon, reader)).count();
         if line == "OUT_OF_MEMORY" {
             assert!(slow.len() >= 4, "only {} bodies of 8 MiB in 40", slow.len());
@@ -256,8 +253,7 @@ fn unread_long_lists_are_charged() {
     (0..TUBES).for_each(|number| assert_eq!(operator.line(), format!("WATCHING {}", number + 2)));
     let length = 4 + "- default\n".len() + TUBES * 203;
     let mut readers = Vec::new();
-    // On a slow machine, the server drops clients that do not read before memory is exhausted. The limit of 20 then
-    // ends the loop.
+    // On a slow machine, memory may never be exhausted, because the server drops clients that do not read.
     while readers.len() < 20 {
         let mut reader = narrow(&daemon);
         reader.write_all(b"list-tubes\r\n").expect("an open connection");
@@ -294,7 +290,7 @@ fn memory_is_released_when_readers_disconnect() {
     let commands = "peek-ready\r\n".repeat(9000);
     let mut readers: Vec<TcpStream> = (0..READERS).map(|_| narrow(&daemon)).collect();
     readers.iter_mut().for_each(|reader| reader.write_all(commands.as_bytes()).expect("an open connection"));
-    // The replies for each client exceed all buffers of the system and the server. Waits until all buffers are full.
+    // The replies for each client exceed all buffers of the system and the server, which fill up first.
     let mut last = 0;
     wait_until("the server is at rest", || {
         let now = stat(&daemon, "cmd-peek-ready");

@@ -16,19 +16,19 @@ use socket2::SockRef;
 
 use crate::daemon::{wait_until, Daemon, PATIENCE};
 
-/// The number of consecutive checks after which the server is considered idle.
+/// The server is idle after this many successful checks in a row.
 const CHECKS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// Processor time that an idle server can use during all checks: a few clock ticks. A server that loops uses much more
-/// or, on a busy machine, is always ready to run.
+/// Processor time of an idle server during all checks: a few clock ticks. A server that loops uses much more or, on a
+/// busy machine, is always ready to run.
 const AT_REST: Duration = Duration::from_millis(30);
 
 /// A connection that reads lines and bodies.
 pub struct Wire(BufReader<TcpStream>);
 
 impl Wire {
-    /// Connects to the server. Reads time out after [`PATIENCE`].
+    /// Reads time out after [`PATIENCE`].
     pub fn to(daemon: &Daemon) -> Wire {
         Wire::of(daemon.tcp())
     }
@@ -41,7 +41,7 @@ impl Wire {
         self.0.get_ref()
     }
 
-    /// Returns the reader, for tests that need raw bytes.
+    /// For tests that need raw bytes.
     pub fn reader(&mut self) -> &mut impl Read {
         &mut self.0
     }
@@ -54,7 +54,7 @@ impl Wire {
         SockRef::from(self.stream()).send_out_of_band(b"!").expect("a connection that takes an urgent byte");
     }
 
-    /// Reads a line and returns it without the line ending.
+    /// Returns a line without its ending.
     pub fn line(&mut self) -> String {
         let mut line = Vec::new();
         self.0.read_until(b'\n', &mut line).unwrap_or_else(|error| panic!("{error} after {line:?}"));
@@ -62,25 +62,23 @@ impl Wire {
         String::from_utf8_lossy(text).into_owned()
     }
 
-    /// Reads a line and checks that it equals `line`.
     pub fn expect(&mut self, line: &str) {
         assert_eq!(self.line(), line);
     }
 
-    /// Sends a command and checks its one-line reply.
     pub fn ask(&mut self, command: &str, reply: &str) {
         self.send(format!("{command}\r\n"));
         assert_eq!(self.line(), reply, "to {command}");
     }
 
-    /// Puts a job with a time to run of `ttr` seconds. Returns the job's ID.
+    /// Puts a job with a time to run of `ttr` seconds, and returns the ID.
     pub fn put(&mut self, body: &[u8], ttr: u32) -> u64 {
         self.send(put(body, ttr));
         let line = self.line();
         line.strip_prefix("INSERTED ").and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("a put: {line}"))
     }
 
-    /// Reads a RESERVED or FOUND reply. Returns the job's ID and body.
+    /// Returns the ID and the body in a RESERVED or FOUND reply.
     pub fn job(&mut self) -> (u64, Vec<u8>) {
         let line = self.line();
         let mut words = line.split(' ');
@@ -122,7 +120,6 @@ impl Wire {
         self.stream().set_read_timeout(Some(PATIENCE)).expect("a connection");
     }
 
-    /// Closes the connection with a TCP reset.
     pub fn reset(self) {
         SockRef::from(self.stream()).set_linger(Some(Duration::ZERO)).expect("a connection");
     }
@@ -132,18 +129,17 @@ pub fn put(body: &[u8], ttr: u32) -> Vec<u8> {
     [format!("put 0 0 {ttr} {}\r\n", body.len()).as_bytes(), body, b"\r\n"].concat()
 }
 
-/// Returns a number from the output of a statistics command.
 pub fn figure(client: &mut Client, command: &str, key: &str) -> u64 {
     let text = client.figure(command, key).expect("statistics");
     text.parse().unwrap_or_else(|_| panic!("{key}: {text}"))
 }
 
-/// Returns a number from `stats`, using a new connection.
+/// Returns a number from `stats` over a new connection.
 pub fn stat(daemon: &Daemon, key: &str) -> u64 {
     figure(&mut daemon.client(), "stats", key)
 }
 
-/// Checks that the server becomes idle and serves a new client. Called at the end of every test.
+/// Checks that the server becomes idle and serves a new client. Must be called at the end of every test.
 pub fn calm(daemon: &Daemon) {
     at_rest(daemon);
     served(daemon);
@@ -165,7 +161,6 @@ pub fn served(daemon: &Daemon) {
     serves(&mut Wire::to(daemon));
 }
 
-/// Checks that the server executes commands of this client.
 pub fn serves(client: &mut Wire) {
     client.ask("use bystander", "USING bystander");
     let id = client.put(b"work", 3600);
@@ -179,7 +174,7 @@ pub fn serves(client: &mut Wire) {
     client.ask("use default", "USING default");
 }
 
-/// Raises the soft limit of open files of the test process to `wanted` if possible. Returns the resulting limit.
+/// Raises the soft limit of open files to `wanted` if possible, and returns the limit.
 pub fn allow_files(wanted: u64) -> u64 {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     let target = wanted.min(hard).max(soft);

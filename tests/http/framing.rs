@@ -175,7 +175,7 @@ fn health_is_reported_despite_silent_connections() {
             }
             silent.push(visitor);
         }
-        // The server may refuse new connections until it has closed the excess ones.
+        // Until it has closed the excess connections, the server may refuse new ones.
         while !visited.is_healthy() {
             std::thread::yield_now();
         }
@@ -192,7 +192,7 @@ impl Random {
     }
 }
 
-/// Decodes bytes that arrive in random pieces of at most `most` bytes. Returns the requests that the decoder finds.
+/// Decodes bytes in random pieces of at most `most` bytes. Returns the requests that the decoder finds.
 fn decode(bytes: &[u8], most: usize, chance: &mut Random) -> Vec<String> {
     let fingerprints = Engine::new(Limits::NONE).fingerprints();
     let limits =

@@ -9,7 +9,7 @@ use beanpole::{Address, Server};
 
 use crate::visitor::serve;
 
-/// Checks the syntax of a metrics page. Returns the samples by name and labels.
+/// Checks the syntax of a metrics page, and returns the samples by name and labels.
 fn samples(text: &str) -> BTreeMap<&str, f64> {
     let (mut found, mut family, mut seen) = (BTreeMap::new(), "", Vec::new());
     for line in text.lines() {
@@ -53,7 +53,7 @@ fn histograms_count_each_wait_and_each_run_in_its_bucket() {
     pass(3);
     client.delete(late).expect("it is held");
     // Only the first reservation of a job adds a wait time, and a kicked job adds none. A deletion by another client
-    // does not add a run time.
+    // adds no run time.
     let twice = client.put(b"x", 0, 0, 60).expect("a job");
     client.reserve(Some(0)).expect("a reply").expect("a job");
     client.release(twice, 0, 0).expect("it is held");
@@ -251,7 +251,7 @@ fn some_of_very_many_tubes_are_omitted_unless_requested() {
     assert_eq!((told, found["beanpole_tubes_omitted"]), (300, 1701.0));
     assert_eq!(samples(&visited.get("/metrics?tube=t1999"))["beanpole_tube_jobs{tube=\"t1999\",state=\"ready\"}"], 1.0);
     assert_eq!(visited.visitor().get("/metrics?tube=none").status, 404);
-    // Generating the page of all tubes takes long, and the server must serve other clients at the same time.
+    // Meanwhile, the server must serve other clients, because generating the page of all tubes takes long.
     let all = serve(|config| {
         config.protocols.http.metrics_tubes = 1_000_000;
         config.turn_steps = 100;

@@ -9,7 +9,6 @@ use std::time::Duration;
 use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Client, Config, ManualClock, Server};
 
-/// Time limit for a reply. Detects a hanging server.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 pub struct Visited {
@@ -40,8 +39,8 @@ impl Visited {
         Visitor::to(self.server.address_of(Wire::Http).expect("an address"))
     }
 
-    /// Returns `true` if the server replies to a health check. At its connection limit, the server may refuse or reset
-    /// the connection.
+    /// `true` if the server replies to a health check. At its connection limit, the server may refuse or reset the
+    /// connection.
     pub fn is_healthy(&self) -> bool {
         let address = self.server.address_of(Wire::Http).expect("an address");
         let Ok(mut stream) = TcpStream::connect(address) else { return false };
@@ -55,14 +54,13 @@ impl Visited {
         Client::connect(self.server.address()).expect("a connection")
     }
 
-    /// Returns the body of a path that must exist.
+    /// The path must exist.
     pub fn get(&self, path: &str) -> String {
         let reply = self.visitor().get(path);
         assert_eq!(reply.status, 200, "{path}: {reply:?}");
         reply.body
     }
 
-    /// Sends a POST request. Returns the status and the body.
     pub fn post(&self, path: &str, body: &str) -> (u16, String) {
         let reply = self.visitor().post(path, body);
         (reply.status, reply.body)
@@ -98,7 +96,7 @@ impl Visitor {
         self.reply_of(true)
     }
 
-    /// Reads a reply. `has_body` must be `false` for a reply to HEAD, which has a Content-Length but no body.
+    /// `has_body` must be `false` for a reply to HEAD, which has a Content-Length but no body.
     pub fn reply_of(&mut self, has_body: bool) -> Reply {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -112,7 +110,7 @@ impl Visitor {
         Reply { status, head, body: String::from_utf8_lossy(&body).into_owned() }
     }
 
-    /// Returns `true` if the server has closed the connection without sending more bytes.
+    /// `true` if the server has closed the connection without sending more bytes.
     pub fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {

@@ -9,15 +9,15 @@ use beanpole::Client;
 
 use crate::daemon::{wait_until, Daemon};
 
-/// Maximum difference, in bytes, between the growth of resident memory and the memory account. The difference consists
-/// of newly touched pages, thread buffers and fragmentation.
+/// Maximum difference, in bytes, between the growth of resident memory and the memory account, due to newly touched
+/// pages, thread buffers and fragmentation.
 pub const BEYOND: u64 = 4 << 20;
 
 /// Bytes of resident memory that can remain after all clients have disconnected. The allocator keeps up to eight
 /// megabytes.
 const STAYS: u64 = BEYOND + (9 << 20);
 
-/// Number of consecutive equal samples after which a value is considered constant.
+/// Consecutive equal samples after which a value is considered constant.
 const CHECKS: usize = 10;
 
 /// The resident memory and the memory account of an idle program, in bytes.
@@ -43,7 +43,7 @@ impl Growth<'_> {
         if least == 0 {
             settled(self.daemon, &mut self.observer);
         }
-        // Reads the resident memory first. Input that arrives between the two reads can then only increase the account.
+        // In this order, input that arrives between the two reads can only increase the account.
         let resident = self.daemon.rss().saturating_sub(self.resident);
         let account = figure(&mut self.observer, "current-memory").saturating_sub(self.account);
         println!("{what}: {} connections, account +{account}, resident +{resident}", connections.len());
@@ -56,7 +56,7 @@ impl Growth<'_> {
 
     // The tests of TLS include this file, but do not use this method.
     #[allow(dead_code)]
-    /// Checks that the program's memory has never exceeded the limits and that the clients' memory has been released.
+    /// Checks that the program's memory has never exceeded the limits, and that the clients' memory has been released.
     pub fn check_peak(self, what: &str) {
         let peak = self.daemon.peak_rss().saturating_sub(self.resident);
         println!("{what}: at most +{peak}");

@@ -118,13 +118,13 @@ impl Act {
         }
     }
 
-    /// Returns the guarantee that a successful reply to the command gives.
+    /// Returns the guarantee of a successful reply.
     pub fn promise(&self, book: &Book) -> Promise {
         match (self, self.joins(book)) {
             (Act::Submit { kept: true, .. }, Some((_, job))) if job.volatile => Promise::New,
             (Act::Submit { kept: true, .. } | Act::Add { .. }, Some(_)) => Promise::Hearsay,
             (Act::Submit { kept: true, .. } | Act::Add { .. } | Act::Put { .. }, _) => Promise::New,
-            // The log does not store the result of a failed attempt, unless it is the last attempt.
+            // The log only stores the result of a failed attempt if it is the last attempt.
             (Act::Outcome { id, done, .. }, _) => match book.jobs.get(id) {
                 Some(job) if !done && job.counts[1] + 1 < job.max_fails => Promise::Change,
                 _ => Promise::New,
@@ -177,7 +177,7 @@ impl Act {
             Act::Lease { queue } => format!("lease {queue} 0\r\n").into_bytes(),
             Act::Outcome { id, done, result } => {
                 let word = if *done { "complete" } else { "fail" };
-                // The job must exist. Otherwise, the server would reply before it has read the result.
+                // Without the job, the server would reply before it has read the result.
                 debug_assert!(book.jobs.contains_key(id));
                 data(format!("{word} {id} {}", result.length), result)
             }
@@ -219,7 +219,7 @@ impl Act {
         }
     }
 
-    /// Returns the changes that the command makes on success. Excludes changes that depend on the reply.
+    /// Returns the changes of a successful command, except those that depend on the reply.
     pub fn expected(&self, book: &Book) -> Vec<Change> {
         let key = |key: &String| key.clone();
         match self {
@@ -336,7 +336,7 @@ fn flushed(book: &Book, tube: &str) -> Vec<Change> {
     there.map(|(key, _)| Change::Delete(key.clone())).collect()
 }
 
-/// Returns the host name that is a part of Gearman's handles.
+/// Returns the host name in Gearman's handles.
 fn hostname() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
     name.trim_end().to_owned()

@@ -14,7 +14,7 @@ pub enum Wire {
     Workq,
 }
 
-/// A body that begins with `word`. The remaining bytes are derived from the word.
+/// A body that begins with `word`, from which the remaining bytes are derived.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Body {
     pub word: String,
@@ -72,9 +72,8 @@ pub enum Place {
     Delayed,
     Reserved,
     Buried,
-    /// The job waits for members of groups.
     Held,
-    /// The job is a schedule. Its next run is after the end of the history.
+    /// The job is a schedule, whose next run is after the end of the history.
     Scheduled,
     Leased,
     Done,
@@ -90,7 +89,7 @@ pub struct Job {
     pub delay: u64,
     pub ttr: u64,
     pub place: Place,
-    /// Numbers of reservations, releases, buries and kicks. For Workq jobs, numbers of attempts and failures.
+    /// The numbers of reservations, releases, buries and kicks, or for Workq jobs, of attempts and failures.
     pub counts: [u32; 4],
     /// The position in the order of burying or of delaying.
     pub order: u64,
@@ -100,13 +99,11 @@ pub struct Job {
     pub volatile: bool,
     pub max_fails: u32,
     pub result: Option<Body>,
-    /// The tags, separated by spaces.
     pub tags: String,
     /// The groups that the job waits for, with the numbers of members that must end. 0 means all members.
     pub waits: Vec<(String, u64)>,
 }
 
-/// The properties of a job that a restarted server shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct View {
     pub tube: String,
@@ -121,10 +118,8 @@ pub struct View {
     pub tags: BTreeMap<String, String>,
 }
 
-/// The properties of a tube that a restarted server shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TubeView {
-    /// The length of the pause in seconds.
     pub pause: u64,
     /// The key of the buried job that would be kicked next.
     pub buried: Option<String>,
@@ -137,7 +132,7 @@ pub struct Book {
     pub jobs: BTreeMap<String, Job>,
     pub pauses: BTreeMap<String, u64>,
     pub settings: BTreeMap<String, String>,
-    /// The groups that have members or waiting jobs, each with the number of members that have ended.
+    /// The groups with members or waiting jobs, and the number of ended members of each group.
     groups: BTreeMap<String, u64>,
     next: u64,
 }
@@ -154,7 +149,7 @@ impl Body {
         Body { word: word.to_owned(), length: length.max(word.len() + 1) }
     }
 
-    /// Returns the bytes of the body, which contain no zero byte and no line break.
+    /// The bytes contain no zero byte and no line break.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = format!("{}:", self.word).into_bytes();
         let mut state = hash(self.word.as_bytes());
@@ -166,7 +161,6 @@ impl Body {
         bytes
     }
 
-    /// Returns the body with the given contents.
     pub fn of(bytes: &[u8]) -> Body {
         let start = bytes.split(|byte| *byte == b':').next().unwrap_or_default();
         let word = String::from_utf8_lossy(&start[..start.len().min(40)]).into_owned();
@@ -204,7 +198,6 @@ impl Job {
         }
     }
 
-    /// Returns the names of the groups that the job belongs to.
     fn member_of(&self) -> impl Iterator<Item = &str> {
         self.tags.split(' ').filter_map(|tag| tag.strip_prefix("grp:"))
     }
@@ -218,7 +211,7 @@ impl Job {
         })
     }
 
-    /// Returns `true` if the job has a tag that can make it wait for other jobs.
+    /// `true` if the job has a tag that can make it wait for other jobs.
     pub fn may_wait(&self) -> bool {
         self.after().next().is_some()
     }
@@ -228,7 +221,7 @@ impl Job {
         self.tags.split(' ').find_map(|tag| tag.strip_prefix("every:"))
     }
 
-    /// Returns `true` if the job has ended and only its result remains.
+    /// `true` if only the result of the job remains.
     pub fn is_over(&self) -> bool {
         matches!(self.place, Place::Done | Place::Failed)
     }
@@ -250,7 +243,7 @@ impl Job {
 
     /// Returns the properties of the job that a restarted server shows.
     pub fn view(&self) -> View {
-        // Replaces fields that the protocol does not show with defaults, in the recovered state as well.
+        // Fields that the protocol does not show get defaults, in the recovered state as well.
         let told = self.wire == Wire::Beanstalk;
         View {
             tube: self.tube.clone(),
@@ -295,7 +288,7 @@ fn shown(tags: &str) -> BTreeMap<String, String> {
                 second.into_iter().for_each(|seconds| show("backoff", seconds));
             }
             "grp" => show("group", first),
-            // The tag is shown only while the job waits.
+            // Shown only while the job waits.
             "aft" => {}
             "every" => {
                 show("every", first);
@@ -370,7 +363,7 @@ impl Book {
         self.jobs.insert(key.to_owned(), job);
     }
 
-    /// Deletes a job. Makes jobs ready that waited only for this job.
+    /// Deletes a job, and makes jobs ready that waited only for it.
     fn delete(&mut self, key: &str) {
         let Some(job) = self.jobs.remove(key) else { return };
         for group in job.member_of() {
@@ -405,7 +398,7 @@ impl Book {
         self.pauses.retain(|tube, _| settings.contains_key(tube) || jobs.values().any(|job| job.tube == *tube));
     }
 
-    /// Returns the key of the job that the next kick in the tube would move.
+    /// Returns the job that the next kick in the tube would move.
     pub fn kicked_next(&self, tube: &str) -> Option<String> {
         let of = |place| {
             let there = self.jobs.iter().filter(move |(_, job)| job.tube == tube && job.place == place);
@@ -416,7 +409,6 @@ impl Book {
         of(Place::Buried).or_else(|| of(Place::Delayed)).map(|(key, _)| key.clone())
     }
 
-    /// Returns the properties that a restarted server must show.
     pub fn views(&self) -> Views {
         let kept = || self.jobs.iter().filter(|(_, job)| !job.volatile);
         let mut tubes = BTreeMap::new();
@@ -479,7 +471,7 @@ impl Job {
     }
 }
 
-/// Joins words with spaces. Writes an empty word as a hyphen.
+/// Joins words with spaces. An empty word becomes a hyphen.
 fn line(words: &[&dyn std::fmt::Display]) -> String {
     let mut line = String::new();
     for word in words {
@@ -491,7 +483,6 @@ fn line(words: &[&dyn std::fmt::Display]) -> String {
 }
 
 impl Change {
-    /// Returns the textual form of the change for a trace.
     pub fn write(&self) -> String {
         match self {
             Change::Put { key, job } => {
@@ -536,7 +527,6 @@ impl Change {
         }
     }
 
-    /// Parses the output of [`Change::write`].
     pub fn read(text: &str) -> Change {
         let words: Vec<&str> = text.split(' ').map(|word| if word == "-" { "" } else { word }).collect();
         let word = |place: usize| words[place].to_owned();

@@ -28,7 +28,7 @@ pub enum Check {
     PrefixFailing,
     /// After a kill, the surviving changes are not a prefix of the history.
     PrefixKill,
-    /// A change is missing although another client received a reply that depends on this change.
+    /// A change is missing although another client received a reply that depends on it.
     Hearsay,
     /// `--strict` refuses to start after an ordinary power failure.
     Strict,
@@ -55,8 +55,7 @@ pub enum Check {
     Adoption,
 }
 
-/// For each check: `true` if a violation makes the run fail, and a description. Violations of other checks are only
-/// reported.
+/// A check, `true` if a violation makes the run fail, and a description. Violations of other checks are only reported.
 pub const SWITCHES: [(Check, bool, &str); 21] = [
     (Check::Lost, true, "nothing that was promised is lost"),
     (Check::Back, true, "nothing that was promised to be gone is back"),
@@ -82,7 +81,7 @@ pub const SWITCHES: [(Check, bool, &str); 21] = [
 ];
 
 impl Check {
-    /// Returns the check with this name. The name `all` selects all checks.
+    /// The name `all` selects all checks.
     pub fn named(name: &str) -> Vec<Check> {
         let all = SWITCHES.iter().map(|(check, _, _)| *check);
         all.filter(|check| name == "all" || name == format!("{check:?}")).collect()
@@ -112,7 +111,6 @@ pub struct Case<'a> {
     pub rule: Rule,
 }
 
-/// A lane (client), and the numbers of changes that explain its recovered state.
 struct Found<'a> {
     lane: &'a Lane,
     span: Span<'a>,
@@ -200,7 +198,7 @@ impl Case<'_> {
             self.agree(&mut found, &mut verdict);
             let alive: u64 = found.values().map(|it| it.alive).sum();
             if sight.total != alive {
-                // If a client used the same name for two jobs, the two appear as a single job.
+                // Two jobs for which a client used the same name appear as one.
                 let open = found.values().any(|it| it.span.least < it.span.changes.len());
                 let check = if open { self.no_prefix() } else { self.lost(Check::Back) };
                 verdict.problems.push((check, format!("there are {} jobs, not {alive}", sight.total)));
@@ -209,8 +207,8 @@ impl Case<'_> {
         verdict
     }
 
-    /// Reduces the numbers of surviving changes to a consistent combination. If a command survives, all commands that
-    /// were answered before it was sent must survive, including those of other lanes.
+    /// Reduces the numbers of surviving changes to a consistent combination: a surviving command requires all commands,
+    /// even of other lanes, whose replies arrived before it was sent.
     fn agree(&self, found: &mut BTreeMap<u64, Found>, verdict: &mut Verdict) {
         loop {
             let now: BTreeMap<u64, usize> =
@@ -247,8 +245,7 @@ impl Case<'_> {
         }
     }
 
-    /// Describes the violation by comparing each job separately. Used when the queue as a whole is in no permitted
-    /// state.
+    /// Describes the violation by comparing each job separately, if the queue as a whole is in no permitted state.
     fn explain(&self, span: &Span, views: &[(usize, Views)], seen: &Views) -> Vec<Problem> {
         let mut problems = Vec::new();
         for key in span.keys() {

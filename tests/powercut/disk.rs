@@ -21,11 +21,9 @@ const LOCK: &str = "lock";
 
 type Number = usize;
 
-/// A change to the contents of a file.
 #[derive(Clone, Debug)]
 enum Change {
     Write(usize, Vec<u8>),
-    /// Sets the length in bytes.
     Length(usize),
     /// Increases the length to at least this number of bytes.
     Grow(usize),
@@ -37,9 +35,9 @@ struct Object {
     durable: Vec<u8>,
     /// The contents that programs read.
     current: Vec<u8>,
-    /// The changes that lead from `durable` to `current`, each with the index of the event that made the change.
+    /// The changes that lead from `durable` to `current`, each with the index of the event that made it.
     pending: Vec<(usize, Change)>,
-    /// Event indexes of the writes that a failed sync has lost.
+    /// The event indexes of the writes that a failed sync has lost.
     lost: Vec<usize>,
 }
 
@@ -53,7 +51,6 @@ enum Entry {
     RemoveFolder(String),
 }
 
-/// The names of files and directories.
 #[derive(Clone, Default)]
 struct Names {
     files: BTreeMap<String, Number>,
@@ -107,7 +104,6 @@ pub const MOODS: [Mood; 13] = [
     Mood::Alone,
 ];
 
-/// The state of the simulated disk after a number of events.
 #[derive(Clone)]
 pub struct Disk {
     objects: Vec<Object>,
@@ -115,12 +111,12 @@ pub struct Disk {
     durable: Names,
     pending: Vec<(usize, Entry)>,
     handles: HashMap<u64, Opened>,
-    /// Syncs in progress by handle: the file, and the event index at which the sync began.
+    /// The syncs in progress by handle: the file, and the event index at which the sync began.
     syncs: HashMap<u64, (Opened, usize)>,
     /// Removed files with writes that were not durable: the event indexes of the first such write and of the removal.
     /// Kept until everything before the removal is durable, because other files may contain the data.
     orphans: Vec<(usize, usize)>,
-    /// The generator that decides which data a failed sync loses.
+    /// Decides which data a failed sync loses.
     random: Random,
     /// The event index of the first failed sync.
     pub failed: Option<usize>,
@@ -129,12 +125,12 @@ pub struct Disk {
 }
 
 impl Change {
-    /// Returns `true` if the change writes nonzero bytes.
+    /// `true` if the change writes nonzero bytes.
     fn writes(&self) -> bool {
         matches!(self, Change::Write(_, bytes) if bytes.iter().any(|byte| *byte != 0))
     }
 
-    /// Returns `true` if the change may allocate disk space. A write of zeros can also have another purpose.
+    /// `true` if the change may allocate disk space. A write of zeros can also have another purpose.
     fn fills(&self) -> bool {
         match self {
             Change::Write(_, bytes) => bytes.len() >= SECTOR && !self.writes(),
@@ -184,7 +180,6 @@ impl Names {
         path.is_empty() || self.folders.contains(path)
     }
 
-    /// Returns `true` if all parent directories exist.
     fn is_reachable(&self, path: &str) -> bool {
         let above = parent(path);
         above.is_empty() || (self.folders.contains(above) && self.is_reachable(above))
@@ -222,8 +217,8 @@ impl Object {
         self.pending.drain(..behind).for_each(|(_, change)| apply(&mut self.durable, &change));
     }
 
-    /// Simulates a failed sync: all changes before the event index `place` are no longer pending, although some of them
-    /// are lost.
+    /// Simulates a failed sync: the changes before the event index `place` are no longer pending, although some are
+    /// lost.
     fn lose(&mut self, place: usize, random: &mut Random) {
         let behind = self.pending.partition_point(|(at, _)| *at < place);
         for (at, change) in self.pending.drain(..behind) {
@@ -397,7 +392,7 @@ impl Disk {
         orphans.map(|(orphan, _)| *orphan).min().unwrap_or(usize::MAX).min(first)
     }
 
-    /// Returns the files as programs see them. A kill leaves the same contents.
+    /// Returns the files as programs see them, and as a kill leaves them.
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
         self.with_folders(&self.current, |number| self.objects[number].current.clone())
     }
@@ -410,7 +405,6 @@ impl Disk {
         files.map(|(path, number)| (path.clone(), bytes(*number))).chain(folders).collect()
     }
 
-    /// Returns the files that remain after a power failure.
     pub fn cut(&self, mood: Mood, random: &mut Random) -> BTreeMap<String, Vec<u8>> {
         let places: BTreeSet<usize> = (self.pending.iter().map(|(place, _)| *place))
             .chain(self.objects.iter().flat_map(|object| object.pending.iter().map(|(place, _)| *place)))
@@ -462,7 +456,7 @@ impl Disk {
         self.with_folders(&names, |number| bytes[&number].clone())
     }
 
-    /// Returns `true` if the event that removed this entry also added the file to another directory.
+    /// `true` if the event that removed this entry also added the file to another directory.
     fn is_elsewhere(&self, path: &str, number: Number, place: usize) -> bool {
         self.pending
             .iter()
@@ -470,7 +464,7 @@ impl Disk {
     }
 }
 
-/// Splits a write into parts that a disk writes atomically. Returns the start and the end of each part.
+/// Splits a write into parts that a disk writes atomically, and returns their starts and ends.
 fn pieces(at: usize, length: usize, unit: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut from = 0;
     std::iter::from_fn(move || {

@@ -24,7 +24,6 @@ use crate::restart::{books, command, wanted, write_files, Cut};
 use crate::talk::{packet, Talk, SUBMIT_JOB};
 use crate::trace::{read, Event, Number, Trace};
 
-/// The clients and the disk of a history.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     Solo,
@@ -34,22 +33,20 @@ pub enum Kind {
     Held,
     /// One client, on a disk whose syncs fail occasionally.
     Failing,
-    /// One client, on an imported binlog of beanstalkd.
     Import,
     /// One client that puts very many jobs whose IDs the log does not contain.
     Handles,
 }
 
-/// The duration of a sync on a slow disk in microseconds. Above the program's threshold for slow syncs.
+/// The duration of a slow sync in microseconds, above the program's threshold.
 const SLOW_SYNC: u32 = 5000;
 
-/// The number of IDs in a history of kind `Handles`. More than the number of IDs that the server skips when it starts.
+/// The number of IDs in a history of kind `Handles`, more than the server skips when it starts.
 const HANDLES: u64 = 150_000;
 
 /// The number of submissions in one write.
 const BREATH: u64 = 2000;
 
-/// Interval between checks for a blocked sync.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Time for which a sync stays blocked. A reply that is sent too early can arrive in this time.
@@ -69,12 +66,10 @@ pub struct Plan {
     steps: u64,
 }
 
-/// A history that is being recorded.
 pub struct History<'a> {
     pub plan: Plan,
     program: &'a Path,
     shim: &'a Path,
-    /// The directory for the files of this history.
     folder: PathBuf,
     random: Random,
     generation: u64,
@@ -96,9 +91,9 @@ impl Kind {
 
 impl Plan {
     pub fn of(seed: u64) -> Plan {
-        // Makes the random numbers of consecutive seeds independent.
+        // The random numbers of consecutive seeds must be independent.
         let mut random = Random::new(Random::new(seed).next());
-        // Any range of consecutive seeds contains all kinds.
+        // Any range of 20 consecutive seeds contains all common kinds.
         let kind = match seed % 20 {
             3 if seed % 40 == 3 => Kind::Handles,
             15 => Kind::Import,
@@ -130,7 +125,7 @@ impl Plan {
     }
 }
 
-/// Kills the program between two recorded calls. No unrecorded call is executed.
+/// Kills the program between two recorded calls, without an unrecorded call.
 fn kill(daemon: Daemon, trace: &Trace) {
     trace.set(Number::HoldSyncs, 0);
     trace.set(Number::Freeze, 1);
@@ -271,7 +266,7 @@ impl<'a> History<'a> {
             }
             left.files.iter().for_each(|(path, bytes)| trace.found(path, bytes));
         }
-        // The trace contains the effects of some commands only after the cut. Copies them to the new trace.
+        // The effects of some commands occur in the trace only after the cut.
         for event in &events[cut.count..] {
             if let Event::Mark(text) = event {
                 let words: Vec<&str> = text.splitn(4, ' ').collect();
@@ -315,7 +310,6 @@ impl<'a> History<'a> {
         Ok(Some(found))
     }
 
-    /// Runs the clients until all commands are executed.
     fn live(
         &mut self,
         daemon: &Daemon,
@@ -373,7 +367,7 @@ fn steps(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result
 /// While a sync is blocked, a second client sends a command about the latest change of the first client.
 fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<()> {
     for number in 0..plan.steps {
-        // Makes the server expect slow syncs. Afterwards, only the log's thread waits for syncs.
+        // The server then expects slow syncs, for which only the log's thread waits.
         for _ in 0..4 {
             lane.step(daemon)?;
         }
@@ -389,8 +383,7 @@ fn held(plan: &Plan, lane: &mut Lane, daemon: &Daemon, trace: &Trace) -> Result<
         let first = lane.say(daemon, 0, vec![act.clone()])?;
         while trace.get(Number::Held) == 0 && !lane.hears_within(daemon, act.wire(), 0, POLL_INTERVAL)? {}
         let second = lane.say_hearsay(daemon, 1, act.clone())?;
-        // Waits for a reply that is sent too early. A correct server sends none, and the length of the wait does not
-        // affect the verdict.
+        // A correct server sends no reply yet, and the length of the wait does not affect the verdict.
         let early = lane.hears_within(daemon, act.wire(), 1, HELD_FOR)?;
         let early = if early { Some(lane.take(daemon, 1, second, &act)?) } else { None };
         trace.set(Number::HoldSyncs, 0);

@@ -38,7 +38,7 @@ fn record(id: u64, job: &Job, born: u64, state: u8) -> Vec<u8> {
     bytes.extend(born.to_le_bytes());
     bytes.extend(due.to_le_bytes());
     let buries = u32::from(job.place == Place::Buried);
-    // Numbers of reservations, timeouts, releases, buries and kicks.
+    // The numbers of reservations, timeouts, releases, buries and kicks.
     bytes.extend([0, 0, 0, buries, 0].iter().flat_map(|count: &u32| count.to_le_bytes()));
     bytes.extend([state, 0, 0, 0]);
     bytes

@@ -17,7 +17,7 @@ use crate::random::Random;
 use crate::talk::{packet, Talk, CAN_DO};
 use crate::trace::Trace;
 
-/// The number of jobs above which the client deletes jobs instead of putting new ones.
+/// With more jobs than this, the client deletes jobs instead of putting new ones.
 const ENOUGH: usize = 30;
 
 const BODIES: [usize; 16] = [0, 0, 0, 10, 10, 30, 30, 60, 100, 200, 300, 600, 1500, 3000, 17_000, 40_000];
@@ -31,7 +31,6 @@ pub struct Lane {
     pub problems: Vec<Problem>,
     trace: Arc<Trace>,
     talks: BTreeMap<(Wire, usize), Talk>,
-    /// The protocols that the client uses.
     wires: Vec<Wire>,
     next: u64,
     bodies: u64,
@@ -40,7 +39,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Creates a client that continues with the step number `next`.
+    /// `next` is the step number with which the client continues.
     pub fn new(number: u64, book: Book, next: u64, random: Random, trace: Arc<Trace>) -> Lane {
         let mut random = random;
         let mut wires: Vec<Wire> = WIRES.into_iter().filter(|_| random.once_in(2)).collect();
@@ -51,7 +50,7 @@ impl Lane {
         Lane { number, book, random, problems: Vec::new(), trace, talks, wires, next, bodies: 0, failing: false }
     }
 
-    /// Returns `true` if a wrong reply has made the book unreliable.
+    /// `true` if a wrong reply has made the book unreliable.
     pub fn is_lost(&self) -> bool {
         self.problems.iter().any(|(check, _)| *check == Check::Talk)
     }
@@ -64,8 +63,8 @@ impl Lane {
         format!("{}{kind}{which}", prefix(self.number))
     }
 
-    /// Returns the connection for a protocol and a client index, and opens it if necessary. Several connections with
-    /// the same protocol have different values of `seat`.
+    /// Returns or opens the connection for a protocol and `seat`, which distinguishes connections with the same
+    /// protocol.
     fn talk(&mut self, daemon: &Daemon, wire: Wire, seat: usize) -> Result<&mut Talk> {
         if !self.talks.contains_key(&(wire, seat)) {
             let mut talk = Talk::connect(daemon, wire)?;
@@ -96,7 +95,6 @@ impl Lane {
         self.talk(daemon, Wire::Beanstalk, 0).map(drop)
     }
 
-    /// Returns a body with a unique prefix.
     fn body(&mut self) -> Body {
         self.bodies += 1;
         let word = format!("{}{}.{}", prefix(self.number), self.next, self.bodies);
@@ -144,7 +142,7 @@ impl Lane {
                 Act::Submit { function: self.name('f', which), unique, body, kept }
             }
             Wire::Workq => {
-                // Reuses an existing ID occasionally.
+                // Occasionally reuses an existing ID.
                 let number = if self.random.once_in(5) { self.random.below(self.next.max(1)) } else { self.next };
                 let id = format!("00000000-0000-4000-8{:03x}-{number:012x}", self.number);
                 let max_fails = self.random.pick(&[0, 0, 2, 3]);
@@ -153,8 +151,8 @@ impl Lane {
         }
     }
 
-    /// Returns random tags, usually none. None of the tags delays retries, so the jobs that are reserved when a history
-    /// ends are ready immediately afterwards.
+    /// Returns random tags, usually none. None delays retries, so the jobs that are reserved when a history ends are
+    /// ready immediately afterwards.
     fn tags(&mut self) -> String {
         let mut tags = Vec::new();
         for (which, kind) in ["idp:k", "con:c", "try:200", "ttl:"].into_iter().enumerate() {
@@ -262,7 +260,7 @@ impl Lane {
         Ok(steps)
     }
 
-    /// Sends a command that another connection of this lane has sent already, and whose reply is outstanding.
+    /// Sends a command that another connection of this lane has already sent, and whose reply is outstanding.
     pub fn say_hearsay(&mut self, daemon: &Daemon, seat: usize, act: Act) -> Result<u64> {
         let step = self.enter(&act, Promise::Hearsay);
         let bytes = act.bytes(&self.book);
@@ -270,7 +268,7 @@ impl Lane {
         Ok(step)
     }
 
-    /// Writes to the trace that a command will be sent. Returns the step number.
+    /// Writes to the trace that a command will be sent, and returns the step number.
     fn enter(&mut self, act: &Act, promise: Promise) -> u64 {
         self.next += 1;
         let words = format!("{act:?}").replace('\n', " ");
@@ -315,7 +313,6 @@ impl Lane {
         self.book.apply(change);
     }
 
-    /// Records a restart of the server.
     pub fn restarted(&mut self) {
         self.next += 1;
         let (lane, step) = (self.number, self.next);
@@ -324,7 +321,7 @@ impl Lane {
         self.trace.mark(&format!("told {lane} {step} restarted"));
     }
 
-    /// Returns `true` if any bytes arrive within `time`.
+    /// `true` if any bytes arrive within `time`.
     pub fn hears_within(&mut self, daemon: &Daemon, wire: Wire, seat: usize, time: Duration) -> Result<bool> {
         self.talk(daemon, wire, seat)?.hears_within(time)
     }
@@ -340,8 +337,7 @@ impl Lane {
             // The book cannot predict the effect of these commands, so they must be the last in a batch.
             let unforeseen = matches!(act, Act::ReserveAny | Act::Grab | Act::Lease { .. });
             act.expected(&ahead).iter().for_each(|change| ahead.apply(change));
-            // A kick or a flush must be the first command in a batch, because the IDs of jobs put by the same batch are
-            // not known yet.
+            // The IDs of jobs put by the same batch are not known yet, so a kick or a flush must be the first command.
             if acts.is_empty() || !matches!(act, Act::Kick { .. } | Act::Flush(_)) {
                 acts.push(act);
             }
@@ -353,7 +349,7 @@ impl Lane {
     }
 }
 
-/// Returns `true` if the reply is a refusal because of a disk failure.
+/// `true` if the reply is a refusal because of a disk failure.
 fn is_refusal(line: &str) -> bool {
     line.contains("OUT_OF_MEMORY") || line.contains("Out of memory") || line == "packet 19"
 }

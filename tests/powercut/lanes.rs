@@ -10,7 +10,6 @@ use std::ops::RangeInclusive;
 use crate::book::{Book, Change};
 use crate::trace::Event;
 
-/// The guarantee that a reply gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Promise {
     /// The reply reports a new object and is never sent before the object is durable.
@@ -60,7 +59,7 @@ pub struct Rule {
     pub first_unsynced: usize,
     /// The event index of the first failed sync, or the maximum value.
     pub failed: usize,
-    /// `true` if the program had not started to listen before the cut.
+    /// `true` if the cut precedes the moment at which the program listens.
     pub starting: bool,
     /// `true` if this cut or an earlier one is a power failure.
     pub power_cuts: bool,

@@ -14,7 +14,7 @@ use crate::talk::{packet, Talk, JOB_CREATED, SUBMIT_JOB_BG};
 /// The number of unique names of each kind that the check submits again.
 const TRIED: usize = 3;
 
-/// The number of requests sent before their replies are read.
+/// The number of requests to send before reading their replies.
 const AT_A_TIME: usize = 100;
 
 /// The jobs of each protocol and the tubes to read.
@@ -48,7 +48,7 @@ fn ask(talk: &mut Talk, questions: &[String]) -> Result<Vec<(String, Vec<u8>)>> 
     Ok(answers)
 }
 
-/// Converts the statistics and the body of a job to a `View`.
+/// Converts the statistics and the body of a job.
 fn view(wire: Wire, facts: &[u8], body: &[u8]) -> View {
     let facts = parse(facts, ": ");
     let told = wire == Wire::Beanstalk;
@@ -110,8 +110,7 @@ fn look_at_numbers(daemon: &Daemon, wanted: &Wanted, sight: &mut Sight) -> Resul
     let answers = ask(&mut talk, &questions)?;
     for (tube, (_, facts)) in wanted.tubes.iter().zip(answers).filter(|(_, (line, _))| line.starts_with("OK ")) {
         let facts = parse(&facts, ": ");
-        // The server shows the full length of a pause. All listed tubes have jobs or settings, because no other client
-        // is connected.
+        // The full length of a pause. All listed tubes have jobs or settings, because no other client is connected.
         let pause = if number::<u64>(&facts, "pause-time-left") > 0 { number(&facts, "pause") } else { 0 };
         let buried = ask(&mut talk, &[format!("use {tube}\r\n"), "peek-buried\r\n".to_owned()])?.remove(1).0;
         let buried = buried.strip_prefix("FOUND ").and_then(|rest| rest.split(' ').next()).map(str::to_owned);

@@ -13,7 +13,6 @@ const CLOSE: usize = 4;
 /// Event indexes, grouped by what precedes the cut.
 #[derive(Default)]
 struct Places {
-    /// After replies.
     told: Vec<usize>,
     /// After replies that give a guarantee while data is not durable.
     early: Vec<usize>,

@@ -22,7 +22,6 @@ const SHOWN: usize = 25;
 const KEPT: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/powercut");
 
 pub struct Report {
-    /// The checks whose violations make the run fail.
     on: Vec<Check>,
     histories: BTreeMap<&'static str, u64>,
     cuts: BTreeMap<(String, End), u64>,
@@ -35,13 +34,12 @@ pub struct Report {
 
 #[derive(Default)]
 struct Failures {
-    /// The number of failures by kind of history.
     counts: BTreeMap<&'static str, u64>,
     texts: Vec<String>,
 }
 
 impl Report {
-    /// Creates a report. The checks in `also` count as failures even if disabled by default.
+    /// The checks in `also` count as failures even if disabled by default.
     pub fn new(also: &[Check]) -> Report {
         let on = SWITCHES.iter().filter(|(check, on, _)| *on || also.contains(check)).map(|(check, _, _)| *check);
         Report {
@@ -135,7 +133,6 @@ impl Report {
     }
 }
 
-/// Copies a trace to the build directory.
 fn keep(seed: u64, generation: usize, trace: &Path) -> PathBuf {
     let path = Path::new(KEPT).join(format!("{seed}-{generation}.trace"));
     let kept = fs::create_dir_all(KEPT).and_then(|()| fs::copy(trace, &path));

@@ -21,7 +21,6 @@ use crate::trace::Event;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
-    /// The number of events before the cut.
     pub count: usize,
     pub end: End,
     pub seed: u64,
@@ -50,7 +49,6 @@ impl std::fmt::Display for Cut {
 }
 
 impl Cut {
-    /// Parses the output of `Display`.
     pub fn read(text: &str) -> Option<Cut> {
         let words: Vec<&str> = text.split(':').collect();
         let end = match *words.get(1)? {
@@ -61,7 +59,6 @@ impl Cut {
         Some(Cut { count: words[0].parse().ok()?, end, seed: words.get(2)?.parse().ok()? })
     }
 
-    /// Returns the data that remains if the history is cut.
     pub fn leave(&self, events: &[Event]) -> Left {
         let disk = Disk::replay(events, self.count, self.seed);
         let mut random = Random::new(self.seed);
@@ -82,7 +79,6 @@ impl Cut {
     }
 }
 
-/// Writes files into a new directory.
 pub fn write_files(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> io::Result<()> {
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder)?;
@@ -98,8 +94,7 @@ pub fn write_files(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> io::Resu
     Ok(())
 }
 
-/// Returns a command that runs the program on a directory with all protocols, excluding the environment of a service
-/// manager.
+/// Runs the program on a directory with all protocols, without the environment of a service manager.
 pub fn command(program: &Path, folder: &Path, options: &[String]) -> Command {
     let mut command = Command::new(program);
     command.args(["-l", "127.0.0.1:0", "--gearman=127.0.0.1:0", "--workq=127.0.0.1:0", "-b"]).arg(folder).args(options);

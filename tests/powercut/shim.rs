@@ -35,10 +35,8 @@ const F_DUPFD_CLOEXEC: c_int = 1030;
 const SEEK_CUR: c_int = 1;
 const EIO: c_int = 5;
 
-/// The maximum number of file descriptors that the library supports.
 const FILES: usize = 1 << 16;
 
-/// Interval between checks of whether a waiting call can continue.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// Indexes into the control file.
@@ -48,11 +46,10 @@ const FAIL_SYNCS: usize = 2;
 const FREEZE: usize = 3;
 /// The number of calls in progress.
 const BUSY: usize = 4;
-/// The number of blocked syncs.
 const HELD: usize = 5;
 const NUMBERS: usize = 6;
 
-/// For each descriptor: the number of the `open` call and a flag for writable files, or 0 if the file is not watched.
+/// The number of the `open` call and a flag for writable files for each descriptor, or 0 if the file is not watched.
 static HANDLES: [AtomicU64; FILES] = [const { AtomicU64::new(0) }; FILES];
 static NEXT: AtomicU64 = AtomicU64::new(1);
 static STATE: OnceLock<Option<State>> = OnceLock::new();
@@ -119,8 +116,7 @@ impl State {
         }
     }
 
-    /// Returns the path relative to the watched directory. The directory itself has an empty path. Returns `None` for
-    /// paths outside the directory.
+    /// Returns the path relative to the watched directory, which itself has an empty path, or `None` for paths outside.
     fn below(&self, at: c_int, path: *const c_char) -> Option<Vec<u8>> {
         let mut path = unsafe { CStr::from_ptr(path) }.to_bytes().to_vec();
         if !path.starts_with(b"/") {
@@ -158,7 +154,6 @@ impl State {
     }
 }
 
-/// A guard for a call in progress.
 struct Busy<'a>(&'a State);
 
 impl Drop for Busy<'_> {
@@ -202,7 +197,7 @@ fn opened(at: c_int, path: *const c_char, flags: c_int, open: impl FnOnce() -> c
     file
 }
 
-// If the caller has passed no mode, the argument is undefined, and the C library ignores it.
+// Without a mode from the caller, the argument is undefined, and the C library ignores it.
 
 #[no_mangle]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
@@ -282,7 +277,6 @@ pub unsafe extern "C" fn fcntl64(file: c_int, command: c_int, argument: usize) -
     }
 }
 
-/// Records that bytes were written at an offset.
 fn wrote(state: &State, handle: u64, place: i64, bytes: &[u8]) {
     unseen(|| {
         if bytes.iter().all(|byte| *byte == 0) {
@@ -439,7 +433,7 @@ pub unsafe extern "C" fn posix_fallocate64(file: c_int, place: i64, length: i64)
     allocated(file, 0, place, length, || real(file, place, length))
 }
 
-/// Runs a sync. When the sync ends, everything recorded before its beginning is durable.
+/// When the sync ends, everything recorded before its beginning is durable.
 fn synced(file: c_int, sync: impl FnOnce() -> c_int) -> c_int {
     let (Some(state), Some(handle)) = (state(), handle(file)) else { return sync() };
     let _busy = state.enter();
@@ -455,7 +449,7 @@ fn synced(file: c_int, sync: impl FnOnce() -> c_int) -> c_int {
         micros => std::thread::sleep(Duration::from_micros(u64::from(micros))),
     }
     let fewer = |left: u32| left.checked_sub(1);
-    // Only syncs of writable files can fail, not those of directories.
+    // Syncs of writable files can fail, but not those of directories.
     let fails =
         handle % 2 == 1 && state.number(FAIL_SYNCS).fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok();
     state.record(if fails { b'X' } else { b'E' }, handle, number, &[]);
@@ -515,8 +509,8 @@ pub unsafe extern "C" fn mkdirat(at: c_int, path: *const c_char, mode: c_uint) -
     entry(at, path, b'D', || real!("mkdirat", (c_int, *const c_char, c_uint) -> c_int)(at, path, mode))
 }
 
-/// Runs a call that changes two directory entries. Both entries must be inside the watched directory, because the test
-/// cannot replay other changes.
+/// Runs a call that changes two directory entries. Both must be inside the watched directory, because the test cannot
+/// replay other changes.
 fn entries(
     kind: u8,
     from: (c_int, *const c_char),
@@ -560,7 +554,7 @@ pub unsafe extern "C" fn renameat2(
     to: *const c_char,
     flags: c_uint,
 ) -> c_int {
-    // Aborts on an exchange of two files (RENAME_EXCHANGE, 2), which the trace cannot represent.
+    // The trace cannot represent an exchange of two files (RENAME_EXCHANGE, 2).
     if flags & 2 != 0 && state().is_some() {
         std::process::abort();
     }

@@ -22,7 +22,6 @@ pub const SUBMIT_JOB_BG: u32 = 18;
 
 pub struct Talk(BufReader<TcpStream>);
 
-/// Returns the address at which the server listens for a protocol.
 pub fn address(daemon: &Daemon, wire: Wire) -> SocketAddr {
     let suffix = match wire {
         Wire::Beanstalk => "",
@@ -50,7 +49,7 @@ impl Talk {
         self.0.get_mut().write_all(bytes)
     }
 
-    /// Returns `true` if any bytes arrive within `time`.
+    /// `true` if any bytes arrive within `time`.
     pub fn hears_within(&mut self, time: Duration) -> Result<bool> {
         self.0.get_ref().set_read_timeout(Some(time))?;
         let heard = self.0.fill_buf().map(|bytes| !bytes.is_empty());
@@ -61,7 +60,7 @@ impl Talk {
         }
     }
 
-    /// Reads a line and returns it without the line ending.
+    /// Returns a line without its ending.
     pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.0.read_line(&mut line)?;
@@ -74,14 +73,14 @@ impl Talk {
         Ok(bytes)
     }
 
-    /// Reads `count` bytes and a line break. Returns the bytes without the line break.
+    /// Reads `count` bytes and a line break, which is not returned.
     pub fn data(&mut self, count: usize) -> Result<Vec<u8>> {
         let mut bytes = self.bytes(count + 2)?;
         bytes.truncate(count);
         Ok(bytes)
     }
 
-    /// Reads a packet. Returns the type and the arguments.
+    /// Returns the type and the arguments of a packet.
     pub fn packet(&mut self) -> Result<(u32, Vec<Vec<u8>>)> {
         let head = self.bytes(12)?;
         let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
@@ -89,7 +88,7 @@ impl Talk {
         Ok((word(4), body.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()))
     }
 
-    /// Reads a beanstalk reply. Returns the line, and the body if the reply has one.
+    /// Returns the line of a beanstalk reply, and the body if the reply has one.
     pub fn reply(&mut self) -> Result<(String, Vec<u8>)> {
         let line = self.line()?;
         let with_body = ["OK ", "FOUND ", "RESERVED "].iter().any(|word| line.starts_with(word));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-/// An event in a trace. Paths are relative to the watched directory. The directory itself has an empty path.
+/// An event in a trace. Paths are relative to the watched directory, which itself has an empty path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The program started. All earlier file handles are invalid.
@@ -71,7 +71,6 @@ pub enum Event {
         from: String,
         to: String,
     },
-    /// A line of text written by the test.
     Mark(String),
 }
 
@@ -86,7 +85,6 @@ pub enum Number {
     Held,
 }
 
-/// The number of values in the control file.
 const NUMBERS: u64 = 6;
 
 pub struct Trace {
@@ -136,7 +134,6 @@ fn parse_one(record: &[u8]) -> Event {
     }
 }
 
-/// Splits bytes into complete records.
 fn records(bytes: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     let mut rest = bytes;
@@ -155,7 +152,6 @@ pub fn read(path: &Path) -> io::Result<Vec<Event>> {
 }
 
 impl Trace {
-    /// Creates an empty trace and its control file in a directory.
     pub fn new(folder: &Path, name: &str) -> io::Result<Trace> {
         let (path, control) = (folder.join(format!("{name}.trace")), folder.join(format!("{name}.control")));
         let create = |path| OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
@@ -178,8 +174,7 @@ impl Trace {
         let rest = rest.concat();
         let length = 17 + rest.len() as u32;
         let record = [&length.to_le_bytes()[..], &[kind], &[0; 16], &rest].concat();
-        // A single write is atomic. Otherwise, the records of the program, which appends to the same file, could be
-        // interleaved.
+        // The program appends to the same file, and only single writes are atomic.
         let written = io::Write::write(&mut &self.file, &record).expect("a file to write to");
         assert_eq!(written, record.len());
     }
@@ -193,7 +188,6 @@ impl Trace {
         self.append(b'F', &[path.as_bytes(), b"\0", bytes]);
     }
 
-    /// Copies the first `count` records of another trace.
     pub fn continue_from(&self, other: &Path, count: usize) -> io::Result<()> {
         let bytes = std::fs::read(other)?;
         let records: Vec<&[u8]> = records(&bytes).into_iter().take(count).collect();
@@ -201,12 +195,10 @@ impl Trace {
         io::Write::write_all(&mut &self.file, &whole.collect::<Vec<u8>>())
     }
 
-    /// Sets a value that controls the shim.
     pub fn set(&self, number: Number, value: u32) {
         self.numbers.write_all_at(&value.to_ne_bytes(), number as u64 * 4).expect("a file to write to");
     }
 
-    /// Returns a value that the shim has set.
     pub fn get(&self, number: Number) -> u32 {
         let mut bytes = [0; 4];
         self.numbers.read_exact_at(&mut bytes, number as u64 * 4).expect("a number");
@@ -215,7 +207,7 @@ impl Trace {
 }
 
 impl Event {
-    /// Returns `true` if the event changes directory entries.
+    /// `true` if the event changes directory entries.
     pub fn is_of_folder(&self) -> bool {
         match self {
             Event::Open { flags, .. } => flags & libc::O_CREAT != 0,

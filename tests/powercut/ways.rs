@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use crate::book::{Book, Change, Job, Place, View};
 use crate::lanes::Span;
 
-/// The maximum number of possible states of a job. Jobs with more possible states are not checked.
+/// Jobs with more possible states than this are not checked.
 const ENOUGH: usize = 2000;
 
 fn key_of(change: &Change) -> Option<&str> {
@@ -61,7 +61,7 @@ pub fn ways(span: &Span, key: &str) -> Option<Vec<Option<View>>> {
     let mine = span.changes.iter().enumerate().filter(|(_, (_, change))| key_of(change) == Some(key));
     for (place, (_, change)) in mine {
         book.apply(change);
-        // Ignores the order among buried jobs.
+        // The order among buried jobs does not matter.
         let full = book.jobs.get(key).map(|job| Job { order: 0, ..job.clone() });
         if place < span.least {
             ways = vec![full];
@@ -77,7 +77,7 @@ pub fn ways(span: &Span, key: &str) -> Option<Vec<Option<View>>> {
             return None;
         }
     }
-    // Whether the job still waits depends on other jobs' changes, which may be lost. Adds both states.
+    // Whether the job still waits depends on other jobs' changes, which may be lost, so both states are possible.
     for job in ways.clone().into_iter().flatten().filter(Job::may_wait) {
         let free = if job.delay > 0 { Place::Delayed } else { Place::Ready };
         if [Place::Held, free].contains(&job.place) {

@@ -39,19 +39,17 @@ use std::time::Duration;
 
 /// A server with connections on which conversations can be played.
 pub trait World {
-    /// Connects client `who`. Returns the reason as an error if the connection fails.
+    /// Connects client `who`. An error contains the reason for a failed connection.
     fn open(&mut self, who: &str, wire: Wire) -> Result<(), String>;
     fn send(&mut self, who: &str, bytes: &[u8]);
-    /// Returns the bytes that `who` has received since the last call. Waits for bytes as `patience` requires. Returns
-    /// an empty vector if no bytes arrive.
+    /// Returns the bytes that `who` has received since the last call, or none. Waits for bytes as `patience` requires.
     fn receive(&mut self, who: &str, patience: Patience) -> Vec<u8>;
-    /// Returns `true` if the server has closed the connection and all received bytes have been read.
+    /// `true` if the server has closed the connection and all received bytes have been read.
     fn ended(&self, who: &str) -> bool;
     fn half_close(&mut self, who: &str);
     fn close(&mut self, who: &str);
     /// Advances the clock, or sleeps.
     fn pass(&mut self, time: Duration);
-    /// Makes the server drain.
     fn drain(&mut self);
 }
 

@@ -2,10 +2,9 @@
 //!
 //! Independent of the server's list, so that a wrong number in the server is detected.
 
-/// The size of a packet's header in bytes.
 pub const HEADER: usize = 12;
 
-/// The names of the packet types. The first type is 1.
+/// The first type is 1.
 const NAMES: [&str; 42] = [
     "CAN_DO",
     "CANT_DO",

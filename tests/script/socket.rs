@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use super::{Patience, Wire, World};
 
-/// Time limit for expected bytes. Detects hangs.
 const MUST: Duration = Duration::from_secs(300);
 
 /// Time limit for expected bytes from another server, which may never send them.
@@ -17,7 +16,6 @@ const SHOULD: Duration = Duration::from_secs(5);
 /// Maximum length of an input that is sent byte by byte.
 const SHORT: usize = 1000;
 
-/// A TCP or Unix socket.
 #[allow(dead_code)] // not every test program uses both
 pub enum Connection {
     Tcp(TcpStream),
@@ -85,7 +83,6 @@ impl Connection {
 }
 
 impl<'a> Sockets<'a> {
-    /// Creates a world whose connections are opened by `connect`.
     pub fn new(
         connect: impl FnMut(Wire) -> std::io::Result<Connection> + 'a,
         pass: impl FnMut(Duration) + 'a,
@@ -130,7 +127,7 @@ impl World for Sockets<'_> {
         connection.send_at_once();
         for byte in bytes {
             let _ = connection.write(&[*byte]);
-            // Lets the reader run, so that it usually receives the byte separately.
+            // The reader can now receive the byte separately, and usually does.
             std::thread::yield_now();
         }
         self.quiesce();

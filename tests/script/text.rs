@@ -48,14 +48,13 @@ impl Conversation {
         }
     }
 
-    /// Returns `true` if all connections use the protocol.
+    /// `true` if all connections use the protocol.
     #[allow(dead_code)] // only the comparisons with other servers use the method
     pub fn is_all(&self, wire: Wire) -> bool {
         self.steps.iter().all(|step| step.who.is_empty() || self.wire_of(&step.who) == wire)
     }
 }
 
-/// One line of a conversation.
 #[derive(Clone, Debug)]
 pub struct Step {
     pub line: usize,
@@ -73,12 +72,10 @@ pub enum What {
         pattern: Vec<Piece>,
         yaml: bool,
     },
-    /// An expected Gearman packet.
     ExpectPacket {
         kind: u32,
         pattern: Vec<Piece>,
     },
-    /// Any number of additional lines of the body.
     RestOfBody,
     Silence,
     HalfClose,
@@ -180,8 +177,8 @@ fn read(file: &str, text: &str, host: &str, conversations: &mut Vec<Conversation
     }
 }
 
-/// Returns the end of the connection name at the beginning of a line. A name consists of capital letters and digits.
-/// After a protocol prefix, the name can also contain small letters.
+/// Returns the end of the connection name at the beginning of a line. A name consists of capital letters and digits,
+/// and after a protocol prefix also of small letters.
 fn name_end(line: &str) -> Option<usize> {
     if ["b:", "g:", "w:"].iter().any(|prefix| line.starts_with(prefix)) {
         return Some(2 + line[2..].find(|letter: char| !letter.is_ascii_alphanumeric())?);
@@ -223,7 +220,7 @@ fn step(line: &str) -> Option<(&str, What)> {
         What::Send(packets::request(kind, &unescape(body)))
     } else if let Some(text) = operand(rest, "=") {
         let (kind, body) = packet(text)?;
-        // The expected CR LF ends the body, because no wildcard matches these bytes.
+        // No wildcard matches CR LF, which therefore ends the body.
         What::ExpectPacket { kind, pattern: pattern(body, "\r\n") }
     } else {
         expect(operand(rest, "|")?, "\n", true)

@@ -21,11 +21,9 @@ pub const HOST: &str = "h";
 pub enum Pieces {
     /// Input arrives in the pieces in which the conversation sends it.
     AsSent,
-    /// Input arrives one byte at a time.
     Bytes,
 }
 
-/// Returns the decoder and the session of a protocol.
 pub fn speech(wire: Wire) -> Speech {
     match wire {
         Wire::Beanstalk => Speech::Beanstalk,
@@ -46,7 +44,6 @@ struct Peer {
     ended: bool,
 }
 
-/// An engine with sessions and a virtual clock.
 pub struct Within {
     engine: Engine,
     counters: CommandCounters,
@@ -70,9 +67,8 @@ impl Host for Fixed {
 }
 
 impl Within {
-    /// Creates a world with an empty queue.
     pub fn new(config: &Config, pieces: Pieces) -> Within {
-        // Conversations must not depend on the default, which depends on the machine.
+        // The default depends on the machine, so conversations must not depend on it.
         let given = Some(config.max_memory).filter(|most| *most != Config::default().max_memory);
         let limits = Limits {
             max_memory: given.unwrap_or(1 << 40),
@@ -118,7 +114,6 @@ impl Within {
         self.work(who);
     }
 
-    /// Executes the input that a client has sent.
     fn work(&mut self, who: &str) {
         let max_packet = self.settings.max_packet;
         let intake = DecodeLimits {
@@ -260,7 +255,7 @@ impl World for Within {
     }
 
     fn close(&mut self, who: &str) {
-        // Half-closes the connection first: until the server writes to it, a closed connection looks half-closed.
+        // Until the server writes to it, a closed connection looks half-closed.
         self.half_close(who);
         assert!(self.ended(who), "a client that went away is still there");
         self.peers.remove(who);

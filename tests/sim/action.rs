@@ -27,7 +27,6 @@ pub enum Action {
     Write,
     Segments,
     Drain,
-    /// Makes the server accept jobs again after a drain.
     Undrain,
     Crash(Crash),
     /// Makes the next disk operations of this kind fail: the error number, and the number of failures.

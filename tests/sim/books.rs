@@ -12,7 +12,7 @@ pub struct Books {
     owned: BTreeSet<u64>,
     /// Jobs that a client may have ended, even before the producer has read the reply to the put.
     ended: BTreeSet<u64>,
-    /// `true` after a command that can end any job. No jobs are recorded after such a command.
+    /// `true` after a command that can end any job, after which no jobs are recorded.
     closed: bool,
 }
 
@@ -26,7 +26,7 @@ fn numbers(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
 const ENDS: [&[u8]; 5] = [b"delete ", b"delete-batch ", b"cancel job", b"complete ", b"fail "];
 const PACKETS: [u8; 3] = [13, 14, 25];
 
-/// Returns `true` if a reply reports a change that the log must contain.
+/// `true` if a reply reports a change that the log must contain.
 pub fn is_promise(line: &[u8]) -> bool {
     const WORDS: [&[u8]; 6] =
         [b"REVOKED\r\n", b"DELETED\r\n", b"RELEASED\r\n", b"BURIED\r\n", b"KICKED\r\n", b"MOVED\r\n"];
@@ -36,7 +36,6 @@ pub fn is_promise(line: &[u8]) -> bool {
 }
 
 impl Books {
-    /// Records a complete line that a client has received.
     pub fn got(&mut self, line: &[u8]) {
         // The reply names an ended job whose key still exists.
         let is_gone = line.ends_with(b" DELETED\r\n");
@@ -49,8 +48,8 @@ impl Books {
         }
     }
 
-    /// Records a command that a client will send. Jobs named in the command need not exist afterwards. Called with the
-    /// whole command as soon as it is chosen: a number that is only partly sent could name any job.
+    /// Records a command that a client will send. Jobs named in the command need not exist afterwards. Must be called
+    /// with the whole command as soon as it is chosen: a number that is only partly sent could name any job.
     pub fn said(&mut self, command: &[u8]) {
         let is_packet = command.starts_with(b"\0REQ") && PACKETS.contains(&command[7]);
         let has = |word: &[u8]| command.windows(word.len()).any(|part| part == word);
@@ -82,7 +81,6 @@ impl Books {
         self.owned.clear();
     }
 
-    /// Checks that all recorded jobs exist.
     pub fn compare(&self, engine: &Engine) -> Result<(), String> {
         match self.owned.iter().find(|id| engine.any_job(JobId(**id)).is_none()) {
             Some(id) => Err(format!("job {id} was acknowledged, and is gone")),
@@ -90,7 +88,6 @@ impl Books {
         }
     }
 
-    /// Checks that all recorded jobs are in `ids`.
     pub fn are_among(&self, ids: &BTreeSet<u64>) -> Result<(), String> {
         match self.owned.difference(ids).next() {
             Some(id) => Err(format!("job {id} was acknowledged, and nobody got it in the end")),

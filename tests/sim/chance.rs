@@ -19,28 +19,21 @@ const ENOUGH: usize = 24;
 /// Maximum number of jobs in worlds in which a command about many jobs is split into portions.
 const ENOUGH_FOR_TURNS: usize = 60;
 
-/// The constant properties of a world.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// `true` if all clients use beanstalk or HTTP, and the world predicts every byte of the replies.
     pub predicted: bool,
-    /// `true` if some clients use HTTP.
     pub operators: bool,
-    /// `true` if clients use extensions.
     pub extended: bool,
     /// The segment size in bytes and the sync mode, or `None` without a log.
     pub log: Option<(u64, SyncMode)>,
-    /// `true` to run the server after each action until it is idle. `false` to let parts of the server run at random
-    /// times.
+    /// `true` to run the server after each action until it is idle. Otherwise, parts of the server run at random times.
     pub settles: bool,
     pub turn_steps: u64,
-    /// The maximum number of connected clients.
     pub clients: usize,
-    /// The maximum number of commands that a client sends at once.
     pub breath: u64,
     /// `true` if commands arrive in several pieces.
     pub pieces: bool,
-    /// `true` if clients read at random times.
     pub slow_readers: bool,
     /// On average, one of this many actions is a crash. 0 disables crashes.
     pub crashes: u64,
@@ -55,9 +48,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Draws the setup of a seed.
     pub fn drawn(random: &mut Random) -> Setup {
-        // Draws from a copy of the generator, so that existing seeds keep their meaning.
+        // A copy of the generator, so that existing seeds keep their meaning.
         let mut apart = Random::new(random.clone().next() ^ 5);
         let (operators, extended) =
             if apart.once_in(2) { (apart.once_in(2), apart.once_in(2)) } else { (false, false) };
@@ -71,8 +63,8 @@ impl Setup {
         let setup = Setup {
             predicted,
             operators,
-            // Excludes combinations that cannot be checked. The model does not learn tags from a recovered log, and
-            // snapshots cannot represent a log that omits records.
+            // Some combinations cannot be checked: the model does not learn tags from a recovered log, and snapshots
+            // cannot represent a log that omits records.
             extended: extended && (log.is_none() || !predicted && !faults),
             log,
             settles,
@@ -94,7 +86,7 @@ impl Setup {
             unattended: false,
             sweeps: false,
         };
-        // Draws from another copy of the generator, so that existing seeds keep their meaning.
+        // Another copy of the generator, so that existing seeds keep their meaning.
         let mut apart = Random::new(apart.next() ^ 6);
         if apart.once_in(3) {
             setup.unattended(&mut apart)
@@ -152,7 +144,7 @@ pub fn next(random: &mut Random, world: &World) -> Action {
     if setup.faults > 0 && random.once_in(setup.faults) {
         return fault(random);
     }
-    // Usually completes the sync first. If a step executed several commands, several changes of one job could not be
+    // The sync usually comes first. If a step executed several commands, several changes of one job could not be
     // distinguished.
     if world.is_behind() && !random.once_in(if world.is_failing() { 2 } else { 50 }) {
         return random.pick_action(&[
@@ -172,7 +164,7 @@ pub fn next(random: &mut Random, world: &World) -> Action {
     }
 }
 
-/// Draws a duration that occurs only once. Deadlines therefore have a definite order.
+/// Returns a duration that occurs only once, so that deadlines have a definite order.
 fn passed(random: &mut Random) -> u64 {
     random.pick(&[1_000_000, 20_000_000, 300_000_000, 999_999_999, 1_000_000_000, 2_500_000_000])
         + 1
@@ -195,7 +187,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
     match random.below(40) {
         0 => return Action::Close(who),
         1 if client.speaks() => return Action::HalfClose(who),
-        // Ends the drain soon, because a draining server has little to do.
+        // A draining server has little to do, so the drain ends soon.
         2 if world.look(|engine| engine.stats().draining) => return Action::Undrain,
         2 if random.once_in(40) => return Action::Drain,
         3..8 if world.setup.slow_readers => return Action::Read(who, 1 + random.below(200) as usize),
@@ -223,8 +215,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         for _ in 0..breath {
             let said = command(wire, random, &topic);
             words.extend_from_slice(&said);
-            // Ends the input here, because other clients can send commands before the client's next request is
-            // executed.
+            // Other clients can send commands before the client's next request is executed, so the input ends here.
             if predicted && said.windows(12).any(|part| part == b"/clear HTTP/") {
                 break;
             }
@@ -234,7 +225,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
     Action::Say(who, wire, words)
 }
 
-/// Returns `true` in worlds with a log, where a client must not send commands while it waits.
+/// `true` in worlds with a log, where a client must not send commands while it waits.
 fn manner_is_careful(world: &World) -> bool {
     world.setup.log.is_some()
 }

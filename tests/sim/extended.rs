@@ -9,7 +9,7 @@ use crate::random::Random;
 use crate::reference::model::{GroupTie, JobTags, Model, Name, Outcome, Settings};
 use crate::speech::{body, Topic};
 
-/// Draws a command without its CR LF. Returns `None` to make the caller draw one of beanstalkd's commands.
+/// Draws a command without its CR LF, or `None` to make the caller draw one of beanstalkd's commands.
 pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
     let (tube, to, job) = (topic.tube(random), topic.tube(random), topic.job(random));
     let state = random.pick(&["ready", "delayed", "buried"]);
@@ -54,8 +54,8 @@ pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
     })
 }
 
-/// Draws tube settings without retry delays, because these vary randomly. Settings whose effects only the reference
-/// model can follow are used only in predicted worlds.
+/// Draws tube settings without retry delays, which vary randomly. Only predicted worlds use settings whose effects only
+/// the reference model can follow.
 fn settings(random: &mut Random, topic: &Topic) -> String {
     let mut settings = String::new();
     if random.once_in(2) {
@@ -101,7 +101,7 @@ fn tags(random: &mut Random, topic: &Topic) -> String {
     tags
 }
 
-/// Adds up to two groups to the tags of a job. A group has the same name as a tube.
+/// Adds up to two groups, which have the same names as tubes, to the tags of a job.
 fn groups(random: &mut Random, tags: &mut String) {
     let first = random.below(TUBES.len() as u64) as usize;
     for place in 0..random.pick(&[0, 0, 1, 1, 2]) {
@@ -188,8 +188,8 @@ pub fn shown(model: &Model, word: &str, id: JobId) -> Vec<u8> {
     [head.as_bytes(), &job.body, b"\r\n"].concat()
 }
 
-/// Executes a one-line command. Returns `None` for unknown commands and for commands of beanstalkd, and an empty reply
-/// if the client waits.
+/// Executes a one-line command. Returns an empty reply if the client waits, and `None` for unknown commands and for
+/// commands of beanstalkd.
 pub fn carry_out(model: &mut Model, client: ClientId, half_closed: bool, words: &[&str], now: Time) -> Option<Vec<u8>> {
     let job = |place: usize| JobId(number(words[place]));
     let text = match words[0] {

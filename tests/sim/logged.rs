@@ -9,7 +9,6 @@ use crate::chance::ids;
 use crate::durable::{view, Model};
 use crate::snapshots::{Snapshot, Snapshots};
 
-/// The expected contents of the log.
 #[derive(Default)]
 pub struct Logged {
     pub model: Model,
@@ -22,7 +21,6 @@ pub struct Logged {
 }
 
 impl Logged {
-    /// Creates the expected log of an empty queue.
     pub fn new(extended: bool) -> Logged {
         Logged { snapshots: extended.then(Snapshots::default), ..Logged::default() }
     }
@@ -40,7 +38,6 @@ impl Logged {
         }
     }
 
-    /// Makes all changes up to log position `safe` durable.
     pub fn advance(&mut self, safe: u64) {
         self.safe = safe;
         match &mut self.snapshots {
@@ -58,7 +55,6 @@ impl Logged {
         }
     }
 
-    /// Starts again with a recovered queue.
     pub fn begin_again(&mut self, engine: &Engine) {
         let mut snapshots = self.snapshots.take().map(|_| Snapshots::default());
         if let Some(snapshots) = &mut snapshots {

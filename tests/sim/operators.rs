@@ -52,7 +52,7 @@ pub fn request(random: &mut Random, topic: &Topic) -> Vec<u8> {
         16 | 17 => post(&format!("/api/jobs/{job}/bury"), "{}"),
         18 | 19 => post(&format!("/api/jobs/{job}/kick"), "{}"),
         20 => post(&format!("/api/jobs/{job}/delete"), "{}"),
-        // Used only without predictions, because the model does not support these requests.
+        // The model does not support these requests.
         21 if !topic.predicted => get(random.pick(&["/metrics", "/api/server", "/api/tubes", "/readyz", "/", "/no"])),
         22 if !topic.predicted => get(&format!("/api/tubes/{tube}/jobs")),
         23 if topic.extended && !topic.predicted && random.once_in(4) => {
@@ -100,7 +100,6 @@ fn member(object: &str, key: &str) -> u64 {
     digits.parse().expect("a number")
 }
 
-/// Executes a complete request and returns the response.
 pub fn carry_out(model: &mut Model, client: ClientId, request: &[u8], now: Time) -> Vec<u8> {
     let text = std::str::from_utf8(request).expect("plain text");
     let (head, object) = text.split_once("\r\n\r\n").expect("a head");
@@ -142,7 +141,6 @@ pub fn carry_out(model: &mut Model, client: ClientId, request: &[u8], now: Time)
     }
 }
 
-/// Runs `work` while the client uses another tube.
 fn elsewhere<R>(model: &mut Model, client: ClientId, tube: Name, work: impl FnOnce(&mut Model) -> R) -> R {
     model.use_tube(client, tube).expect("room for a tube");
     let result = work(model);

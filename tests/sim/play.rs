@@ -82,7 +82,6 @@ fn replay(seed: u64, actions: &[Action]) -> Result<(), String> {
     })
 }
 
-/// Returns the shortest failing history as a conversation.
 pub fn explain(seed: u64, played: &Played) -> String {
     let (_, setup) = setup(seed);
     let reduced = reduced(played.actions.clone(), setup.clients, |fewer| replay(seed, fewer).is_err());
@@ -161,7 +160,7 @@ pub fn drain_all(world: &mut World) -> Result<(), String> {
         }
         text
     };
-    // Deletes the schedules first, because they would put jobs forever.
+    // The schedules must be deleted first, because they would put jobs forever.
     for id in server.look(|engine| {
         let scheduled = engine.jobs().filter(|job| job.state() == State::Scheduled);
         scheduled.map(|job| job.id().0).collect::<Vec<_>>()
@@ -192,7 +191,7 @@ pub fn drain_all(world: &mut World) -> Result<(), String> {
         if left.all() == 0 {
             return books.are_among(&got);
         }
-        // The remaining jobs wait for each other, or for groups of jobs that were never put. Kicks one of them.
+        // The remaining jobs wait for each other, or for groups of jobs that were never put.
         if left.all() == left.held {
             let held = server.look(|engine| engine.jobs().map(|job| job.id().0).min().unwrap_or_default());
             ask(server, &format!("kick-job {held}\r\n"));

@@ -15,8 +15,8 @@ use crate::{extended, operators};
 
 pub const TUBES: [Name; 4] = ["default", "f", "g", "h"];
 
-/// Tubes that no client watches. A client uses such a tube for at most one put, and the tube is removed with its last
-/// job.
+/// Tubes that no client watches. A client uses such a tube for at most one put, and the last job's end removes the
+/// tube.
 pub const UNATTENDED: [Name; 2] = ["m", "n"];
 
 /// A simulated client and the bytes that it must receive.
@@ -31,7 +31,6 @@ struct Peer {
     owed: Vec<u8>,
     half_closed: bool,
     gone: bool,
-    /// `true` if the client waits for a batch.
     batch: bool,
 }
 
@@ -50,7 +49,6 @@ pub fn places(jobs: &JobCounts) -> [usize; 6] {
     [jobs.ready, jobs.delayed, jobs.reserved, jobs.buried, jobs.held, jobs.scheduled].map(|count| count as usize)
 }
 
-/// Returns the static string that equals `name`.
 pub fn known(name: &str) -> Name {
     TUBES.into_iter().chain(UNATTENDED).find(|known| *known == name).expect("a tube of the simulation")
 }
@@ -70,7 +68,6 @@ fn whole(bytes: &[u8]) -> Option<usize> {
     (bytes.len() >= line + body).then_some(line + body)
 }
 
-/// Returns an OK reply with a YAML list of the names.
 pub fn yaml(names: impl Iterator<Item = impl std::fmt::Display>) -> Vec<u8> {
     let list: String = std::iter::once("---\n".to_owned()).chain(names.map(|name| format!("- {name}\n"))).collect();
     format!("OK {}\r\n{list}\r\n", list.len()).into_bytes()
@@ -144,7 +141,6 @@ impl Predicted {
         counts
     }
 
-    /// Returns all bytes that a client must have received so far.
     pub fn owed(&self, who: usize) -> &[u8] {
         self.peers.get(&who).map_or(&[], |peer| &peer.owed)
     }
@@ -237,8 +233,7 @@ impl Predicted {
         let Predicted { model, peers, next, woken } = self;
         let mut models = vec![model];
         while models.iter().any(|model| model.next_deadline() <= now) {
-            // Runs one deadline at a time, because different orders of simultaneous deadlines usually have the same
-            // result.
+            // One deadline at a time, because different orders of simultaneous deadlines usually have the same result.
             models = models.into_iter().flat_map(|model| model.ticked(now, 1)).collect();
             only_different(&mut models);
             if models.len() > most {
@@ -275,7 +270,6 @@ impl Predicted {
         }
     }
 
-    /// Delivers the model's events to the clients.
     fn tell(&mut self) {
         for event in std::mem::take(&mut self.model.events) {
             let (client, reply) = match event {
@@ -378,7 +372,7 @@ impl Predicted {
         self.job_reply("FOUND", first)
     }
 
-    /// Executes a reserve. A client that has half-closed its connection does not wait.
+    /// A client that has half-closed its connection does not wait.
     fn reserve(&mut self, client: ClientId, half_closed: bool, timeout: Option<Span>, now: Time) -> Vec<u8> {
         match self.model.reserve(client, timeout, now) {
             Outcome::Job(job) => self.job_reply("RESERVED", Some(job)),
@@ -399,7 +393,7 @@ fn no_job(why: NoJob) -> Vec<u8> {
     }
 }
 
-/// Completes commands about many jobs that a crash has interrupted. The prediction assumes that they are complete.
+/// Completes commands about many jobs that a crash has interrupted, as the prediction assumes.
 pub fn complete_operations(server: &mut Stepped) {
     while server.look(|engine| engine.has_deferred()) {
         server.round();

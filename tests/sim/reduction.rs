@@ -9,7 +9,7 @@ use beanpole::internals::protocol::Wire;
 use crate::action::Action;
 use crate::shortening::shortened;
 
-/// Maximum number of actions to replay during one reduction. A time limit would make the result depend on the machine.
+/// The number of actions to replay during one reduction. A time limit would make the result depend on the machine.
 const EFFORT: usize = 3_000_000;
 
 /// The cost of starting and ending a replay, in actions.
@@ -20,7 +20,6 @@ const TAIL: usize = 64;
 
 pub struct Reduced {
     pub actions: Vec<Action>,
-    /// The number of replayed histories.
     pub replays: usize,
     pub effort: usize,
 }
@@ -54,7 +53,7 @@ impl<F: Fn(&[Action]) -> bool> Replays<F> {
 /// Removes all actions that are not needed for the failure.
 pub fn reduced(mut actions: Vec<Action>, clients: usize, fails: impl Fn(&[Action]) -> bool) -> Reduced {
     let replays = Replays { fails, count: Cell::new(0), effort: Cell::new(0) };
-    // Tries short suffixes first, because most failures depend only on the last few actions.
+    // Most failures depend only on the last few actions.
     let lengths = std::iter::successors(Some(TAIL), |length| Some(length * 2));
     let mut tails = lengths.take_while(|length| *length < actions.len()).map(|length| tail(&actions, length));
     if let Some(shorter) = tails.find(|tail| replays.fails(tail)) {
@@ -105,7 +104,6 @@ fn plainer(actions: &[Action]) -> Vec<Action> {
     each.collect()
 }
 
-/// Splits input into single commands, including their bodies.
 fn commands(words: &[u8]) -> Vec<Vec<u8>> {
     let mut commands: Vec<Vec<u8>> = Vec::new();
     let mut has_body = false;

@@ -10,21 +10,17 @@ use crate::random::Random;
 use crate::reference::model::Name;
 use crate::{extended, operators};
 
-/// The conditions that affect the choice of a client's command.
 pub struct Topic<'a> {
-    /// The IDs of the existing jobs.
     pub jobs: &'a [u64],
     /// `true` if no more jobs should be put.
     pub enough: bool,
     /// `true` to use only commands that the reference model supports.
     pub predicted: bool,
-    /// `true` to use extensions of the protocol.
     pub extended: bool,
     /// The size of the largest body in bytes.
     pub largest: u64,
     /// `true` to use tubes that no client uses or watches.
     pub unattended: bool,
-    /// `true` to flush tubes frequently.
     pub sweeps: bool,
     /// `true` to put many jobs at once into a tube that no client uses or watches.
     pub bursts: bool,
@@ -39,7 +35,7 @@ impl Topic<'_> {
         random.pick(self.jobs)
     }
 
-    /// Returns a tube for a command that does not make the client use or watch the tube.
+    /// Returns a tube for a command that does not make the client use or watch it.
     pub fn tube(&self, random: &mut Random) -> Name {
         if self.unattended && !random.once_in(4) {
             return random.pick(&UNATTENDED);
@@ -58,7 +54,6 @@ pub fn command(wire: Wire, random: &mut Random, topic: &Topic) -> Vec<u8> {
     }
 }
 
-/// Draws a body that consists of letters.
 pub fn body(random: &mut Random, topic: &Topic) -> String {
     let length = match random.below(8) {
         0 => 0,
@@ -115,7 +110,6 @@ fn beanstalk(random: &mut Random, topic: &Topic) -> Vec<u8> {
     (text + "\r\n").into_bytes()
 }
 
-/// Draws invalid input.
 fn liar(random: &mut Random) -> String {
     match random.below(6) {
         0 => "put 1 2 3 4\r\ntoo long a body".to_owned(),

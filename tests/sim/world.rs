@@ -27,7 +27,7 @@ const DAWN: u64 = 1_700_000_000_000_000_000;
 /// The maximum number of possible histories to track.
 const WAYS: usize = 256;
 
-/// Maximum number of rounds until the server must be idle. A server that needs more rounds probably loops forever.
+/// A server that needs more rounds until it is idle probably loops forever.
 const ROUNDS: usize = 10_000;
 
 pub struct Client {
@@ -47,7 +47,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns `true` if the client can send.
     pub fn speaks(&self) -> bool {
         !self.half_closed && !self.ended
     }
@@ -69,8 +68,8 @@ pub struct World {
     time: Time,
     /// `true` after the wall clock was set back, which shortens delays and leases without log records.
     skewed: bool,
-    /// `true` if a sync may have failed in a log without guaranteed syncs. The server rewrites the lost data gradually;
-    /// a kill before the end loses the rest.
+    /// `true` if a sync may have failed in a log without guaranteed syncs. The server gradually rewrites the lost data,
+    /// of which a kill loses the rest.
     unpromised: bool,
     /// `true` if the prediction was abandoned because too many histories were possible.
     pub lost: bool,
@@ -78,7 +77,6 @@ pub struct World {
 }
 
 impl World {
-    /// Creates a world with a new server without jobs.
     pub fn new(setup: Setup) -> World {
         let clients = (0..setup.clients).map(|_| None).collect();
         let ways = if setup.predicted { vec![Predicted::new()] } else { Vec::new() };
@@ -119,12 +117,11 @@ impl World {
         self.server.as_ref().expect("a server").look(look)
     }
 
-    /// Returns the client with this index if it is connected.
     pub fn client(&self, who: usize) -> Option<&Client> {
         self.clients.get(who).and_then(Option::as_ref)
     }
 
-    /// Returns `true` if some changes in the engine are not durable yet.
+    /// `true` if some changes in the engine are not durable yet.
     pub fn is_behind(&self) -> bool {
         let server = self.server.as_ref().expect("a server");
         let durable = server.wal().map_or(u64::MAX, |wal| wal.durable());
@@ -136,20 +133,19 @@ impl World {
         self.setup.log.map_or(0, |_| server.with_journal(|journal, _| journal.position()))
     }
 
-    /// Returns the durable position and the end of the log. Returns `None` unless each reply waits for the log and is
-    /// read immediately.
+    /// Returns the durable position and the end of the log, or `None` unless each reply waits for the log and is read
+    /// immediately.
     fn promised(&self) -> Option<(u64, u64)> {
         let is_prompt = matches!(self.setup.log, Some((_, SyncMode::Always))) && !self.setup.slow_readers;
         let wal = self.server.as_ref().and_then(Stepped::wal).filter(|_| is_prompt && !self.short)?;
         Some((wal.durable(), self.log_end()))
     }
 
-    /// Returns `true` if the log cannot write to the disk.
     pub fn is_failing(&self) -> bool {
         self.server.as_ref().and_then(Stepped::wal).is_some_and(|wal| wal.is_failing())
     }
 
-    /// Returns `true` if the client certainly waits for a reply.
+    /// `true` if the client certainly waits for a reply.
     pub fn waits(&self, who: usize) -> bool {
         let Some(client) = self.client(who) else { return false };
         let owed = |way: &Predicted| way.waits(who) || way.owed(who).len() > client.received.len();
@@ -238,7 +234,7 @@ impl World {
     }
 
     fn books_hear(&mut self, words: &[u8]) {
-        // Several commands can be sent at once. Treats each line and packet as a command.
+        // Several commands can be sent at once, so each line and packet counts as a command.
         let mut rest = words;
         while !rest.is_empty() {
             let length = if rest.starts_with(b"\0REQ") {
@@ -312,8 +308,8 @@ impl World {
         let promised = self.promised();
         let Some(client) = &mut self.clients[who] else { return Ok(()) };
         let mut buffer = [0; 4096];
-        // HTTP responses that are not predicted contain statistics of the process, which depend on more than the seed.
-        // Reads such a response completely, but hashes only the first lines.
+        // HTTP responses that are not predicted contain statistics of the process, which depend on more than the seed,
+        // so only the first lines of the complete response are hashed.
         let loose = client.wire == Wire::Http && !self.setup.predicted;
         let mut left = if loose { usize::MAX } else { most };
         let from = client.received.len();
@@ -419,8 +415,8 @@ impl World {
         Err("the server spins".to_owned())
     }
 
-    /// Notifies the server of writable sockets before other events. Otherwise, if two waits ended at the same time, the
-    /// poller could resume the wrong client first.
+    /// Notifies the server of writable sockets before other events. If two waits ended at the same time, the poller
+    /// could otherwise resume the wrong client first.
     fn hear_of_room(&mut self) {
         let rounds = if self.setup.settles { ROUNDS } else { 0 };
         for _ in 0..rounds {
@@ -555,7 +551,7 @@ impl World {
         self.act(&Action::Slow(0))?;
         self.setup.slow_readers = false;
         for _ in 0..40 {
-            // Advances from deadline to deadline. A resumed client continues before the next wait ends.
+            // From deadline to deadline, a resumed client continues before the next wait ends.
             self.pass(Span::from_millis(10))?;
             self.settle()?;
             self.server().sync();
@@ -568,7 +564,7 @@ impl World {
         self.examine()?;
         let now = self.server().now();
         for who in 0..self.clients.len() {
-            // Closes one connection at a time, because each disconnection can end the waits of other clients.
+            // Each disconnection can end the waits of other clients, so only one connection closes at a time.
             self.close(who, now);
             self.settle()?;
         }
@@ -583,7 +579,6 @@ impl World {
         self.clients[who].as_ref().and(self.ways.first()).map(|way| way.owed(who))
     }
 
-    /// Returns the books and the server for the final check.
     pub fn end(&mut self) -> (&Books, &mut Stepped) {
         (&self.books, self.server.as_mut().expect("a server"))
     }

@@ -7,10 +7,9 @@ use beanpole::Client;
 
 use crate::{Done, Stage};
 
-/// Maximum number of waiting jobs. Producers pause at this number.
+/// Producers pause when this many jobs are waiting.
 const WAITING: usize = 2000;
 
-/// The recorded jobs of one tube.
 #[derive(Default)]
 pub struct Book {
     /// Acknowledged jobs that have not been completed.
@@ -19,7 +18,7 @@ pub struct Book {
 }
 
 impl Book {
-    /// Deletes the remaining jobs after all workers have stopped. Each job must exist.
+    /// Deletes the remaining jobs, each of which must exist, after all workers have stopped.
     pub fn settle(&self, client: &mut Client, tube: &str) {
         client.use_tube(tube).expect("a tube");
         client.kick(1_000_000).expect("an answer");
@@ -40,7 +39,7 @@ pub fn produce(connect: &dyn Fn() -> Client, tube: &str, stage: &Stage, book: &B
         }
         number += 1;
         let body = vec![b'x'; if number % 100 == 0 { 40_000 } else { number % 300 }];
-        // Locks the book before the put, because a worker can receive the job before the producer receives the reply.
+        // A worker can receive the job before the producer receives the reply.
         let mut open = book.open.lock().expect("the book");
         let id = client.put(&body, number as u32 % 5, u32::from(number % 50 == 0), 60).expect("a job");
         assert!(open.insert(id), "the id {id} was given twice");

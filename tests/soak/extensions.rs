@@ -6,11 +6,10 @@ use beanpole::{Client, PutResult, PutTags, WaitResult};
 
 use crate::{Done, Stage};
 
-/// The number of jobs in a round.
 const JOBS: u64 = 40;
 const AT_A_TIME: u32 = 6;
 
-/// Returns tags with new keys for each job, to test that the number of keys during a long run is not limited.
+/// Returns tags with new keys for each job, because the number of keys during a long run must not be limited.
 fn tags(round: u64, number: u64) -> PutTags {
     PutTags::default().with(|tags| {
         tags.unique = Some((format!("key-{round}-{number}"), 1));
@@ -35,7 +34,7 @@ fn put(client: &mut Client, round: u64) -> Vec<u64> {
     ids
 }
 
-/// Reserves and deletes a batch of jobs. Returns the number of jobs.
+/// Reserves and deletes a batch of jobs, and returns their number.
 fn batch(client: &mut Client) -> u64 {
     let batch = client.reserve_batch(100, None).expect("a batch");
     assert_eq!(batch.len(), AT_A_TIME as usize, "so many of a key are reserved at a time");
@@ -58,7 +57,7 @@ fn tries(client: &mut Client) -> u64 {
     client.flush_buried("extended").expect("an answer")
 }
 
-/// Moves the remaining jobs to another tube and flushes that tube. Returns the number of removed jobs.
+/// Moves the remaining jobs to another tube, and flushes that tube. Returns the number of removed jobs.
 fn move_and_flush(client: &mut Client, left: &[u64]) -> u64 {
     assert_eq!(client.list_jobs("extended", "ready", 0, 1000).expect("a list"), left);
     let weight = client.watch_weighted("moved", 3).expect("a tube");

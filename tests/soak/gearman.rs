@@ -18,7 +18,7 @@ fn response(stream: &mut TcpStream) -> (u32, Vec<u8>) {
     (number(4), body)
 }
 
-/// Checks that the administrator sees one function without jobs.
+/// The administrator must see one function without jobs.
 fn look(admin: &mut BufReader<TcpStream>) {
     admin.get_mut().write_all(b"status\n").expect("a server");
     let mut line = String::new();

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use crate::{Done, Stage};
 
-/// Number of requests before the operator opens a new connection.
+/// The number of requests per connection.
 const OF_A_CONNECTION: u64 = 300;
 
 struct Operator {
@@ -20,7 +20,7 @@ impl Operator {
         Operator { address, stream, requests: 0 }
     }
 
-    /// Sends a request and returns the body of the reply, which must report success.
+    /// Returns the body of the reply, which must report success.
     fn ask(&mut self, method: &str, path: &str, body: &str) -> String {
         self.requests += 1;
         if self.requests % OF_A_CONNECTION == 0 {
@@ -66,7 +66,6 @@ impl Operator {
     }
 }
 
-/// Returns the number for a key in a JSON text.
 fn number(json: &str, key: &str) -> u64 {
     let from = json.split_once(&format!("\"{key}\":")).unwrap_or_else(|| panic!("{key} in {json}")).1;
     let end = from.find(|byte: char| !byte.is_ascii_digit()).unwrap_or(from.len());

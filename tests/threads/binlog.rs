@@ -27,13 +27,11 @@ pub trait JournalAccess {
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut ()) -> R) -> R;
 }
 
-/// The written and synced positions, and the state of the disk.
 #[derive(Debug)]
 pub struct Wal {
     written: AtomicU64,
     durable: AtomicU64,
     failing: AtomicBool,
-    /// Locked during a sync.
     syncing: Mutex<()>,
     /// `true` to refuse some writes and syncs of pool threads, as if the disk were slow.
     refuses_pool_threads: bool,

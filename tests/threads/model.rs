@@ -28,11 +28,10 @@ use shuttle::{Config, MaxSteps, Runner};
 
 pub use shims::{unbounded, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, Receiver, Sender, Waker};
 
-/// The number of schedules for each scene and strategy.
 const SCHEDULES: usize = 5000;
 
-/// Maximum number of steps in a schedule. Most schedules need several hundred steps. A schedule that exceeds the
-/// maximum contains a loop without progress.
+/// Maximum number of steps in a schedule. Most schedules need several hundred. A schedule that exceeds the maximum
+/// contains a loop without progress.
 const STEPS: usize = 10_000;
 
 /// The number of forced thread switches per schedule in the second strategy.
@@ -42,7 +41,7 @@ const DEPTH: usize = 3;
 static PLAYED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
 fn main() {
-    // Suppresses shuttle's warning that it treats all atomics as sequentially consistent.
+    // shuttle warns that it treats all atomics as sequentially consistent.
     std::env::set_var("SHUTTLE_SILENCE_WARNINGS", "1");
     let configured = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
     let schedules = configured("SCHEDULES").map_or(SCHEDULES, |text| text.parse().expect("a number of schedules"));

@@ -31,7 +31,7 @@ pub const SCENES: [Scene; 7] = [
     ("the-timer-stops", the_timer_stops),
 ];
 
-/// Limits on unread event bytes that are never reached in the scenes.
+/// Limits that the unread event bytes never reach in the scenes.
 const PLENTY: EventLimits = EventLimits { reading: 1 << 20, stuck: 1 << 20 };
 
 /// The thread that owns connections, with its messages and the events that it waits for.
@@ -49,7 +49,7 @@ fn owner() -> Owner {
 }
 
 impl Owner {
-    /// Receives the next message like `PoolThread::run`. Sleeps while there is no message.
+    /// Receives the next message like `PoolThread::run`, and sleeps while there is none.
     fn next(&self) -> Message {
         loop {
             self.handle.will_sleep();
@@ -97,7 +97,7 @@ fn notes_wake_the_owner() {
 }
 
 /// Two threads deliver notifications to one client in the order in which they lock the engine, and the client's socket
-/// is sometimes full. The owner continues when the socket becomes writable or when another thread wakes the owner.
+/// is sometimes full. The owner continues when the socket becomes writable or another thread wakes it.
 fn replies_in_order() {
     const EACH: u8 = 3;
     let owner = owner();
@@ -125,12 +125,12 @@ fn replies_in_order() {
         thread::spawn(move || {
             while stream.arrived().len() < usize::from(EACH * 2) {
                 if stream.make_room(2) {
-                    // Simulates the poller, which reports that the socket is writable.
+                    // Like the poller when the socket is writable.
                     outbox.wake_owner();
                 }
                 thread::yield_now();
             }
-            // Makes the owner check for remaining data.
+            // The owner must check for remaining data.
             outbox.wake_owner();
         })
     };
@@ -194,20 +194,19 @@ fn replies_wait_for_the_log(fails: bool) {
         hub.durability().wal.fail(true);
         thread::yield_now();
         hub.durability().wal.fail(false);
-        // Syncs like the segments thread after the disk has recovered.
+        // After the recovery of the disk, the segments thread syncs.
         hub.durability().sync(&*hub, &mut Output::new());
     }
     let streams: Vec<Stream> = pools.into_iter().map(|pool| pool.join().expect("a thread")).collect();
     hub.durability().stop();
     syncer.join().expect("a thread");
-    // A thread may still be writing a released reply when the owner continues. All writes are complete when all threads
-    // have ended.
+    // A thread may still be writing a released reply when the owner continues, so all threads must have ended.
     let mut all: Vec<u8> = streams.iter().flat_map(Stream::arrived).collect();
     all.sort_unstable();
     assert_eq!(all, [1, 2, 3, 4]);
 }
 
-/// Executes two commands that append one record each. The second command starts when the first reply can be sent.
+/// Executes two commands that append one record each. The second starts when the first reply can be sent.
 fn pool_thread(hub: &Arc<Hub>, lesser: bool) -> Stream {
     let owner = owner();
     let (outbox, stream) = outbox(&owner, 100, only_durable(hub.clone()));

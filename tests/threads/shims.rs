@@ -16,7 +16,7 @@ pub use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[derive(Default)]
 pub struct Mutex<T>(shuttle::sync::Mutex<T>);
 
-/// A guard of a [`Mutex`]. The inner guard is `None` only while a condition variable waits.
+/// The inner guard is `None` only while a condition variable waits.
 pub struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>, &'a Mutex<T>);
 
 impl<T> fmt::Debug for Mutex<T> {
@@ -83,8 +83,8 @@ impl Condvar {
         guard.0 = Some(self.0.wait(inner).expect("no thread panics with it"));
     }
 
-    /// Waits for a notification or until `at`. The virtual clock advances slowly. If a notification is missing, the
-    /// schedule therefore exceeds its step limit before `at`.
+    /// Waits for a notification or until `at`. The virtual clock advances so slowly that a schedule without the
+    /// notification exceeds its step limit before `at`.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, at: Instant) {
         let met = self.1.load(Ordering::SeqCst);
         drop(guard.0.take());

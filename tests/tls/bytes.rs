@@ -107,7 +107,7 @@ fn incomplete_handshakes_and_garbage_harm_no_client() {
         (seed >> 24) as u8
     };
     for cut in (0..hello.len()).step_by(3) {
-        // Tests truncated handshakes on open and closed connections, a handshake with a changed byte, and random bytes.
+        // Truncated handshakes on open and closed connections, a handshake with a changed byte, and random bytes.
         let mut bytes = hello[..cut].to_vec();
         match cut % 4 {
             0 => {}
@@ -128,7 +128,7 @@ fn incomplete_handshakes_and_garbage_harm_no_client() {
         }
     }
     let mut client = connect(&folder, &at, None);
-    // Sends meaningless bytes after a complete handshake.
+    // Meaningless bytes after a complete handshake.
     assert_eq!(ask(&mut client, "list-tube-used").expect("an answer"), "USING default");
     for length in [1, 5, 100, 20_000] {
         let mut client = connect(&folder, &at, None);

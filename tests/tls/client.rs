@@ -10,7 +10,7 @@ use beanpole::{Client, ClientError, ClientTls, ClientTlsFiles};
 use super::{address, connect, folder, make, path, start, CertificateSpec, EC};
 use crate::daemon::{run, Daemon, Ended, Folder, PATIENCE};
 
-/// Returns a server whose access file identifies clients by certificate and by token.
+/// Starts a server whose access file identifies clients by certificate and by token.
 fn guarded(folder: &Folder) -> Daemon {
     make(folder, CertificateSpec { name: "worker", subject: "/CN=worker", alternative: "none", ..EC });
     make(folder, CertificateSpec { name: "server", alternative: "DNS:localhost,IP:127.0.0.1", ..EC });
@@ -66,7 +66,6 @@ fn the_library_s_client_works_over_tls() {
     assert!(waits.join().expect("an end").is_err());
 }
 
-/// Runs a subcommand with the option `-s`.
 fn word(server: &str, words: &[&str]) -> Ended {
     run(&[&[words[0], "-s", server], &words[1..]].concat())
 }
@@ -88,7 +87,7 @@ fn subcommands_use_tls_and_authenticate() {
     let socket = format!("unix:{}", path(&folder, "socket"));
     let ended = word(&socket, &["stats", "mail", "--token-file", &token]);
     assert!(ended.code == 0 && ended.out.contains("current-jobs-ready"), "{ended:?}");
-    // Tests a server that requires client certificates.
+    // This server requires client certificates.
     let more = ["--tls-client-ca", &authority, "--access", &path(&folder, "access")];
     let strict = start(&folder, &more);
     let server = format!("beanstalks://127.0.0.1:{}", port(&address(&strict, "")));
@@ -131,7 +130,7 @@ fn each_problem_has_its_own_message() {
         assert_eq!((ended.code, ended.err.lines().count(), ended.out.as_str()), (code, 1, ""), "{words:?}: {ended:?}");
         assert!(ended.err.contains(text) && !ended.err.contains("secret"), "no {text}: {ended:?}");
     }
-    // Tests a wrong server name, a certificate that is not valid yet, an expired certificate, and a peer without TLS.
+    // A wrong server name, a certificate that is not valid yet, an expired certificate, and a peer without TLS.
     make(&folder, CertificateSpec { name: "server", alternative: "DNS:queue.example", ..EC });
     let elsewhere = start(&folder, &[]);
     make(&folder, CertificateSpec { name: "server", alternative: "DNS:localhost", expired: true, ..EC });

@@ -12,7 +12,6 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use super::{address, ask, config, connect, folder, read_line, start, Secure};
 use crate::daemon::{wait_until, PATIENCE};
 
-/// The number of simultaneous clients.
 const CROWD: usize = 5000;
 const THREADS: usize = 16;
 
@@ -21,7 +20,6 @@ fn session(config: &Arc<ClientConfig>) -> ClientConnection {
     ClientConnection::new(config.clone(), name).expect("a session")
 }
 
-/// Returns a value from `stats`.
 fn figure(client: &mut Secure, key: &str) -> String {
     client.write_all(b"stats\r\n").expect("a peer that reads");
     let size = read_line(client).expect("an answer")["OK ".len()..].parse::<usize>().expect("a length");
@@ -86,7 +84,7 @@ fn resources_of_vanished_peers_are_released() {
         let stream = TcpStream::connect(&at).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("an option");
         let mut session = session(&config);
-        // Sends a ClientHello, completely or partly, and nothing more.
+        // A complete or incomplete ClientHello, and nothing more.
         if round % 4 < 2 {
             let mut hello = Vec::new();
             session.write_tls(&mut hello).expect("a greeting");
@@ -95,7 +93,7 @@ fn resources_of_vanished_peers_are_released() {
         } else {
             let mut client = StreamOwned::new(session, stream.try_clone().expect("the same"));
             assert_eq!(ask(&mut client, "reserve").expect("an answer"), format!("RESERVED {id} 5"));
-            // Holds a job and disconnects in the middle of a record, sometimes with unread replies.
+            // A client that holds a job disconnects in the middle of a record, sometimes with unread replies.
             let mut record = Vec::new();
             client.conn.writer().write_all(b"put 0 0 60 1000\r\nabc").expect("room");
             if round % 4 == 3 {
@@ -104,7 +102,7 @@ fn resources_of_vanished_peers_are_released() {
             client.conn.write_tls(&mut record).expect("a record");
             let _ = (&stream).write_all(&record[..record.len() / 2]);
         }
-        // Closes the connection with a reset or normally.
+        // The connection ends with a reset or normally.
         let linger = if round % 8 < 4 { Some(Duration::ZERO) } else { None };
         socket2::SockRef::from(&stream).set_linger(linger).expect("an option");
         drop(stream);
@@ -116,7 +114,6 @@ fn resources_of_vanished_peers_are_released() {
     assert_eq!(figure(&mut watcher, "current-jobs-reserved"), "0");
 }
 
-/// Returns the records that a TLS session wants to send.
 fn records(session: &mut ClientConnection) -> Vec<u8> {
     let mut bytes = Vec::new();
     while session.wants_write() {
@@ -125,14 +122,14 @@ fn records(session: &mut ClientConnection) -> Vec<u8> {
     bytes
 }
 
-/// Sends bytes in two parts with a pause. The server therefore almost certainly reads the parts separately.
+/// Sends bytes in two parts with a pause, so that the server almost certainly reads them separately.
 fn send_cut(stream: &mut TcpStream, bytes: &[u8], cut: usize) {
     stream.write_all(&bytes[..cut]).expect("a peer that reads");
     std::thread::sleep(Duration::from_millis(1));
     stream.write_all(&bytes[cut..]).expect("a peer that reads");
 }
 
-/// Reads records until a reply line is complete. Returns the line.
+/// Returns a complete reply line.
 fn answer(session: &mut ClientConnection, stream: &mut TcpStream) -> String {
     let mut line = Vec::new();
     while !line.ends_with(b"\n") {
@@ -183,7 +180,7 @@ fn the_reply_after_a_key_update_arrives_however_records_are_split() {
     let StreamOwned { conn: mut session, sock: mut stream } = client;
     let mut cut = 0;
     loop {
-        // Requests a key update. The server must update its own keys before it sends more data.
+        // The server must update its own keys before it sends more data.
         session.refresh_traffic_keys().expect("1.3");
         session.writer().write_all(b"list-tube-used\r\n").expect("room");
         let bytes = records(&mut session);

@@ -71,13 +71,13 @@ fn sighup_loads_a_new_certificate_and_drops_no_connection() {
     let at = address(&daemon, "");
     let mut old = connect(&folder, &at, None);
     assert_eq!(ask(&mut old, "watch x").expect("an answer"), "WATCHING 2");
-    // The new certificate is signed by another authority. The server must refuse clients that trust only the old
+    // Another authority has signed the new certificate. The server must refuse clients that trust only the old
     // authority, and continue to serve existing connections.
     make(&folder, CertificateSpec { name: "new", by: "new", subject: "/CN=new", alternative: "", ..EC });
     make(&folder, CertificateSpec { name: "fresh", by: "new", ..EC });
     replace(&folder.file("fresh.pem"), &folder.file("server.pem"));
     daemon.signal(Signal::SIGHUP);
-    // At this point, the key file still belongs to the old certificate.
+    // The key file still belongs to the old certificate.
     daemon.wait_log("is not that of");
     assert_eq!(ask(&mut connect(&folder, &at, None), "list-tube-used").expect("an answer"), "USING default");
     replace(&folder.file("fresh.key"), &folder.file("server.key"));

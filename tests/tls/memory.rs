@@ -8,10 +8,9 @@ use super::{address, ask, connect, folder, start};
 use crate::daemon::{wait_until, Daemon, Folder};
 use crate::growth::{figure, Growth};
 
-/// The number of connections with incomplete input.
 const HOLDERS: usize = 500;
 
-/// Starts a TLS server that also has a listener without TLS for observers.
+/// The server also has a listener without TLS for observers.
 fn observed(folder: &Folder, memory: &str) -> Daemon {
     start(folder, &["-l", "127.0.0.1:0", "-t", "2", "--max-memory", memory])
 }

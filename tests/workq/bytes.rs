@@ -5,10 +5,9 @@
 use super::crowd::{id, Client};
 use crate::daemon::Daemon;
 
-/// The number of jobs. So high that the program's fixed memory usage is negligible.
+/// The number of jobs, so high that the fixed memory usage of the program is negligible.
 const JOBS: u64 = 200_000;
 
-/// The number of jobs that a client completes in one write.
 const BATCH: u64 = 1000;
 
 #[test]

@@ -8,7 +8,6 @@ use std::time::Duration;
 use beanpole::internals::protocol::Wire;
 use beanpole::{Address, Config, Server};
 
-/// A client with buffered reads.
 pub struct Client {
     stream: BufReader<TcpStream>,
     line: String,
@@ -26,7 +25,7 @@ impl Client {
         self.stream.get_mut().write_all(text.as_bytes()).expect("a server that reads");
     }
 
-    /// Reads a line and returns it without the line ending.
+    /// Returns a line without its ending.
     pub fn line(&mut self) -> &str {
         self.line.clear();
         self.stream.read_line(&mut self.line).expect("a line");
@@ -73,7 +72,6 @@ fn line_parts(line: &str) -> Option<(String, usize)> {
     Some((first.to_owned(), rest.rsplit(' ').next()?.parse().ok()?))
 }
 
-/// Returns the ID of a job with the given number.
 pub fn id(number: u64) -> String {
     format!("00000000-0000-4000-8000-{number:012x}")
 }
@@ -82,7 +80,6 @@ pub fn server() -> (Server, SocketAddr) {
     server_with(Config::embedded())
 }
 
-/// Starts a server with an additional Workq listener.
 pub fn server_with(config: Config) -> (Server, SocketAddr) {
     let config = config.with(|config| config.workq = vec![Address::Tcp(None, None)]);
     let server = Server::with(config).expect("a server");
@@ -115,7 +112,7 @@ pub fn lease_all(address: SocketAddr, clients: u64, jobs: std::ops::Range<u64>) 
     assert_eq!(got.iter().map(Vec::len).sum::<usize>() as u64, expected);
 }
 
-/// Adds jobs one at a time for waiting clients, which complete the jobs. One more client reads every result.
+/// Adds jobs one at a time for waiting clients, which complete them. One more client reads every result.
 pub fn hand_over(address: SocketAddr, workers: u64, jobs: u64) {
     std::thread::scope(|scope| {
         for _ in 0..workers {

@@ -55,7 +55,6 @@ const WORDS: [&str; 40] = [
 
 const ENDS: [&str; 8] = ["\r\n", "\r\n", "\r\n", "\r\nx\r\n", "\r\n\r\n", "\r\nab\r\n", "\n", "\r"];
 
-/// Appends a line that is almost valid.
 fn line(random: &mut Random, out: &mut Vec<u8>) {
     let id = random.below(3);
     let whole = match random.below(10) {
@@ -113,8 +112,8 @@ pub fn nonsense(seed: u64, connections: usize) -> usize {
         if world.ended(&who) {
             continue;
         }
-        // Completes announced data. Only an extremely large announced size would make the server treat the next command
-        // as data.
+        // The rest of announced data. Only an extremely large announced size would make the server treat the next
+        // command as data.
         let end = [vec![b'z'; 70_000], b"\r\n\r\ninspect queues 0 1\r\n".to_vec()].concat();
         world.send(&who, &end);
         world.pass(Duration::from_secs(86_400));

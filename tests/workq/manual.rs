@@ -53,7 +53,7 @@ fn the_page_has_every_reply_and_number() {
     }
 }
 
-/// Returns `true` if the server sends the line. A line of data can repeat data that was typed before.
+/// `true` if the server sends the line. A line of data can repeat data that was typed before.
 fn is_reply(line: &str, typed: &[&str]) -> bool {
     line.starts_with(['+', '-']) || line.starts_with("6ba7b810") || line == "ping" && typed.contains(&"ping") || {
         line == "pong" && typed.contains(&"pong")

@@ -57,7 +57,6 @@ pub struct Model {
     count: u64,
 }
 
-/// An event at a future time.
 #[derive(Clone, PartialEq, Debug)]
 enum Alarm {
     Expire(String),
@@ -85,15 +84,13 @@ impl Model {
         self.say(who, &format!("+OK 1\r\n{id} {} {}\r\n{result}", u8::from(done), result.len()));
     }
 
-    /// Returns the clients that wait for the outcome of a job.
     fn waiters(&self, id: &str) -> Vec<String> {
         let for_it = |wait: &Wait| matches!(wait, Wait::Result { id: of } | Wait::Run { id: of } if of == id);
         self.waiting.iter().filter(|(_, (wait, _))| for_it(wait)).map(|(who, _)| who.clone()).collect()
     }
 
     /// Returns the first ready job of a queue. Higher priorities precede lower ones. Within a priority, unscheduled
-    /// jobs precede scheduled ones, and scheduled jobs are ordered by their times. Otherwise, older jobs precede newer
-    /// ones.
+    /// jobs precede scheduled ones, which are ordered by their times. Otherwise, older jobs precede newer ones.
     pub fn head(&self, queue: char) -> Option<&Job> {
         let ready =
             self.jobs.iter().filter(|job| job.queue == queue && matches!(job.state, State::New | State::Pending));
@@ -278,7 +275,7 @@ impl Model {
         }
     }
 
-    /// Removes an abandoned `run` job and sends a timeout to the client that waits for it, if any.
+    /// Removes an abandoned `run` job, and sends a timeout to the client that waits for it, if any.
     fn end_run(&mut self, id: &str) {
         let runs = |wait: &Wait| matches!(wait, Wait::Run { id: of } if of == id);
         let client = self.waiting.iter().find(|(_, (wait, _))| runs(wait)).map(|(who, _)| who.clone());

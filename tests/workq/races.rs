@@ -147,7 +147,7 @@ impl Race {
         let mut time = String::new();
         if self.random.below(3) == 0 {
             let start = self.model.now / 1000 + self.millis();
-            // Gives every command a unique time in microseconds.
+            // Every command has a unique time in microseconds.
             let start = start * 1000 + self.model.now % 1000;
             job.start = Some(start);
             // The clock starts at 03:33:20.

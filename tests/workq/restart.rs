@@ -10,7 +10,6 @@ use beanpole::{Address, Config, Server};
 
 use super::crowd::{id, Client};
 
-/// A directory that is removed when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {

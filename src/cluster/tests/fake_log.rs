@@ -10,27 +10,27 @@ use std::time::Duration;
 use super::shared_log::{Entries, Epoch, Fail, Merged, Seq, SharedLog, SharedSpace, Tail};
 use crate::shared::lock_order::LeafMutex;
 
-/// The capacity in bytes, which exceeds the needs of all tests.
+/// More bytes than any test needs.
 const QUOTA: u64 = 1 << 40;
 
 /// The probability of each fault, in units of 1/255.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// The probability that a request is lost. The sender gets an `Unknown` error.
+    /// A request is lost. The sender gets an `Unknown` error.
     pub lost_requests: u8,
-    /// The probability that a request is executed, but its response is lost.
+    /// A request is executed, but its response is lost.
     pub lost_answers: u8,
-    /// The probability that a request is executed during a later call. The sender gets an `Unknown` error.
+    /// A request is executed during a later call. The sender gets an `Unknown` error.
     pub late_requests: u8,
-    /// The probability that a read does not return the last entry.
+    /// A read does not return the last entry.
     pub stale_reads: u8,
-    /// The maximum size of a read in bytes. Larger reads time out. 0 means no limit.
+    /// Reads of more bytes than this time out. 0 means no limit.
     pub largest_answer: usize,
 }
 
 #[derive(Debug)]
 struct Request {
-    /// The epoch of the last writer, according to the sender.
+    /// The epoch of the last writer, as the sender knows it.
     epoch: Epoch,
     after: Seq,
     entry: Vec<u8>,
@@ -57,7 +57,7 @@ pub struct MemoryLog {
 }
 
 impl MemoryLog {
-    /// Creates an empty log. The seed determines the faults.
+    /// The seed determines the faults.
     pub fn new(faults: Faults, seed: u64) -> MemoryLog {
         MemoryLog { state: LeafMutex::new(State { random: seed | 1, ..State::default() }), faults }
     }
@@ -66,7 +66,7 @@ impl MemoryLog {
         self.state.lock().delay = delay;
     }
 
-    /// Returns all entries that have not been purged. Not subject to faults.
+    /// Returns all entries that have not been purged, without any faults.
     pub fn entries(&self) -> Vec<(Seq, Vec<u8>)> {
         self.state.lock().entries.iter().map(|(seq, entry)| (*seq, entry.clone())).collect()
     }

@@ -1,8 +1,8 @@
 //! Tests of long commands, which the server interrupts while other clients change the queue.
 //!
-//! Owns the table of changes. The test combines each change with each command in `rows`. The test limits the work
-//! between two interruptions, and checks the queue after each interruption. At the end, the test checks the number of
-//! interruptions and the reply. The test fails if a kind of long command or deferred work does not occur.
+//! Owns the table of changes, each of which is combined with each command in `rows`. The test limits the work between
+//! two interruptions, checks the queue after each interruption, and finally checks the number of interruptions and the
+//! reply. It fails if a kind of long command or deferred work does not occur.
 
 pub mod pieces;
 mod rows;
@@ -15,7 +15,7 @@ use super::*;
 use crate::engine::{Event, JobId, Limits, State, DEFERRED};
 use rows::{Row, ROWS};
 
-/// The maximum work between two interruptions, in engine steps, for two variants of the test.
+/// The maximum work between two interruptions, in engine steps, in two variants of the test.
 const FEW: u64 = 3;
 const MORE: u64 = 40;
 
@@ -24,7 +24,7 @@ const MAX_TURNS: usize = 2000;
 /// The number of jobs in each state, of additional tubes, and of clients that wait for a job.
 const SIZE: usize = 8;
 
-/// The kinds of commands that can be interrupted: the protocol, the route for HTTP, and the type of the progress.
+/// The kinds of interruptible commands: the protocol, the route for HTTP, and the type of the progress.
 const KINDS: [&str; 41] = [
     "check",
     "beanstalk Kick",
@@ -117,9 +117,7 @@ struct World {
     host: TestHost,
     now: Time,
     peers: Vec<Peer>,
-    /// The index of the client that has reserved jobs.
     holder: usize,
-    /// The index of the client that sends the tested command.
     requester: usize,
     steps: u64,
     is_checked: bool,
@@ -128,8 +126,8 @@ struct World {
 }
 
 impl World {
-    /// Returns a queue with jobs in all states in tube `t`. Without `used`, no client uses or watches the tube, so
-    /// deleting all jobs also deletes the tube.
+    /// Fills tube `t` with jobs in all states. Without `used`, no client uses or watches the tube, so deleting all jobs
+    /// also deletes the tube.
     fn new(used: bool) -> World {
         let mut settings = ProtocolSettings::default();
         settings.http.admin = true;
@@ -164,7 +162,7 @@ impl World {
         world
     }
 
-    /// Puts jobs. Half of the jobs expire after 50 seconds.
+    /// Half of the jobs expire after 50 seconds.
     fn put(&mut self, peer: usize, count: usize, delay: u64) {
         for number in 0..count {
             let life = if number % 2 == 0 { " ttl:50" } else { "" };
@@ -184,7 +182,6 @@ impl World {
         self.peers.len() - 1
     }
 
-    /// Returns the IDs of the jobs in tube `t` with the given state.
     fn ids(&self, state: State) -> Vec<u64> {
         let jobs = self.engine.jobs().filter(|job| job.state() == state && self.engine.tube_of(job) == b"t");
         jobs.map(|job| job.id().0).collect()
@@ -195,7 +192,7 @@ impl World {
         all.iter().flat_map(|state| self.ids(*state)).collect()
     }
 
-    /// Returns the requests in `bytes`. HTTP requests that announce a body are executed immediately.
+    /// Decodes `bytes`, and immediately executes HTTP requests that announce a body.
     fn decode(&mut self, peer: usize, mut bytes: &[u8]) -> Vec<Request> {
         let limits = DecodeLimits {
             fingerprints: Fingerprints::new(7),
@@ -215,7 +212,7 @@ impl World {
         requests
     }
 
-    /// Executes all requests in `bytes` until they are complete or the client waits.
+    /// Executes all requests until they are complete or the client waits.
     fn send(&mut self, peer: usize, bytes: &[u8]) {
         let before = std::mem::replace(&mut self.steps, u64::MAX);
         for request in self.decode(peer, bytes) {
@@ -242,7 +239,6 @@ impl World {
         flow
     }
 
-    /// Sends all events to their clients, and checks the queue.
     fn deliver(&mut self) {
         while let Some(event) = self.engine.take_event() {
             // `DeadLetterStays` is only logged, and not sent to a client.
@@ -271,7 +267,7 @@ impl World {
         }
     }
 
-    /// Executes a part of the due and deferred work, as the server does after serving a client.
+    /// Does part of the due and deferred work, as the server does after serving a client.
     fn run_deferred(&mut self) {
         self.engine.grant_steps(self.steps);
         while !self.engine.tick(self.now) {
@@ -312,7 +308,6 @@ impl World {
     }
 }
 
-/// A description and a function that changes the queue.
 type WorldChange = (&'static str, fn(&mut World));
 
 const CHANGES: [WorldChange; 25] = [

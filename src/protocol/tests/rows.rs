@@ -12,8 +12,7 @@ use crate::protocol::Wire;
 
 pub struct Row {
     pub name: &'static str,
-    /// Prepares the queue and returns the bytes of the command. If the row tests a disconnected client, disconnects the
-    /// client and returns `None`.
+    /// Prepares the queue and returns the command. A row about a disconnected client disconnects it and returns `None`.
     pub begin: fn(&mut World) -> Option<Vec<u8>>,
     /// The prefixes of valid replies. Empty if there is no reply.
     pub answers: &'static [&'static str],
@@ -68,7 +67,7 @@ impl World {
         Some(format!("{head}{length}{body}").into_bytes())
     }
 
-    /// Makes several clients wait for the outcome of a reserved job. Returns the job's ID.
+    /// Makes several clients wait for the outcome of a reserved job, and returns its ID.
     fn await_held(&mut self) -> Option<u64> {
         let id = self.ids(State::Reserved).first().copied()?;
         for _ in 0..SIZE {

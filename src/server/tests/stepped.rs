@@ -46,9 +46,9 @@ impl PoolThread {
 }
 
 impl Stepped {
-    /// Starts a server at the time `now`, with a log if `storage` is given. With `whole`, all due work is completed
-    /// before the next command, and the time advances from deadline to deadline. Without `whole`, long work is
-    /// interrupted and continued after other commands.
+    /// Starts a server at `now`, with a log in `storage`, if any. With `whole`, all due work is completed before the
+    /// next command, and the time advances from deadline to deadline. Otherwise, long work is interrupted and continued
+    /// after other commands.
     pub fn start(
         config: Config,
         storage: Option<Arc<dyn Storage>>,
@@ -63,8 +63,7 @@ impl Stepped {
         Ok(Stepped { hub, pool, scratch: TurnScratch::default() })
     }
 
-    /// Creates a connection, which the server accepts at its next poll. Returns the client's socket in non-blocking
-    /// mode.
+    /// Creates a connection for the next poll, and returns the client's socket in non-blocking mode.
     pub fn connect(&mut self, wire: Wire) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -77,13 +76,13 @@ impl Stepped {
         Ok(theirs)
     }
 
-    /// Polls once and serves connections. Returns `false` if there was nothing to do.
+    /// See [`PoolThread::round`], which also returns this result.
     pub fn round(&mut self) -> bool {
         self.pool.round()
     }
 
-    /// Returns `true` if a client has sent commands after a command that is waiting. The order between these commands
-    /// and the commands of other clients is undefined.
+    /// `true` if a client has sent commands after one that is waiting. Their order relative to the commands of other
+    /// clients is undefined.
     pub fn has_commands_behind(&self) -> bool {
         let waits = |connection: &Connection| {
             let state = connection.outbox.write_state(usize::MAX, connection.closing, true);
@@ -93,20 +92,19 @@ impl Stepped {
         self.pool.connections.iter().any(|(_, connection)| sent(connection) && waits(connection))
     }
 
-    /// Writes changes to the log if the disk is fast, as a pool thread does after it has served connections.
+    /// Writes changes if the disk is fast, as a pool thread does after it has served connections.
     pub fn commit(&mut self) {
         self.hub.commit(&mut self.scratch.out);
     }
 
-    /// Does the work of the timer thread once. Returns `false` if the engine has no deferred work.
+    /// Works once like the timer thread. Returns `false` if the engine has no deferred work.
     pub fn timer(&mut self) -> bool {
         let left = self.hub.turn(&mut self.scratch, |core, _, _| core.engine.has_deferred());
         self.hub.clear_discarded();
         left
     }
 
-    /// Advances the time by `span`. If the server was started with `whole`, every deadline is processed at its own
-    /// time.
+    /// Advances the time by `span`. A server with `whole` processes every deadline at its own time.
     pub fn pass(&mut self, span: Span) {
         if self.hub.clock.is_manual() {
             return self.hub.pass(span);
@@ -119,14 +117,14 @@ impl Stepped {
         self.hub.clock.now()
     }
 
-    /// Does the work of the syncer thread once: writes and syncs the log, and releases durable replies.
+    /// Works once like the syncer thread: writes and syncs the log, and releases durable replies.
     pub fn sync(&mut self) {
         if let Some(log) = &self.hub.log {
             log.sync(&*self.hub, &mut Output::new());
         }
     }
 
-    /// Does the work of the writer thread once: writes the log without a sync.
+    /// Works once like the writer thread, which does not sync the log.
     pub fn write(&mut self) {
         if let Some(log) = &self.hub.log {
             log.wal.write(&*self.hub);
@@ -181,7 +179,7 @@ impl Stepped {
         self.hub.with_engine(|engine, _| engine.undrain());
     }
 
-    /// Returns the write-ahead log, or `None` if jobs are kept in memory only.
+    /// `None` if jobs are kept in memory only.
     pub fn wal(&self) -> Option<&Wal> {
         self.hub.log.as_ref().map(|log| &log.wal)
     }
@@ -191,7 +189,7 @@ impl Stepped {
         self.hub.with_engine(|engine, _| look(engine))
     }
 
-    /// Calls `work` with the journal and the engine. Panics without a log.
+    /// Panics if the server has no log.
     pub fn with_journal<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R {
         self.hub.with(work)
     }
@@ -217,8 +215,8 @@ mod tests {
         while server.round() || server.timer() {}
     }
 
-    /// Starts a flush, and passes the client's connection to `end` when a part of the jobs is deleted. Returns the
-    /// number of jobs and the number of connections that are left.
+    /// Starts a flush, and passes the connection to `end` after some deletions. Returns the numbers of remaining jobs
+    /// and connections.
     fn left(end: impl FnOnce(UnixStream) -> Option<UnixStream>) -> (usize, usize) {
         let config = Config { turn_steps: 64, ..Config::default() };
         let mut server = Stepped::start(config, None, Time::from_nanos(1 << 60), false).expect("a server");

@@ -23,7 +23,6 @@ mod random;
 #[path = "../../crash/reference.rs"]
 mod reference;
 
-/// Runs the fuzz target called `name`.
 pub fn run(name: &str, bytes: &[u8]) {
     let (_, target) = targets::TARGETS.iter().find(|(known, _)| *known == name).expect("a target");
     target(bytes);

@@ -19,12 +19,11 @@ pub struct TurnScratch {
     pub out: Output,
 }
 
-/// The data protected by the engine's lock.
 #[derive(Debug, Default)]
 pub struct Core {
     pub journal: Journal,
     pub engine: Engine,
-    /// The next deadline, or `NEVER` after the timer has handled the deadline.
+    /// The next deadline, or `NEVER` after the timer has handled it.
     pub due: Option<Time>,
 }
 
@@ -62,7 +61,7 @@ pub struct Hub {
     /// A bit set of positions. Replies with these positions do not acknowledge a put, so they can be sent while the
     /// disk fails.
     pub lesser: AtomicU64,
-    /// The number of times that the timer handled a deadline.
+    /// How often the timer has handled a deadline.
     pub served: AtomicU64,
 }
 

@@ -41,11 +41,10 @@ pub mod clock {
     pub use super::hub::Clock;
 }
 
-/// Messages from other threads to the owner of a connection.
 pub mod message {
     #[derive(Debug)]
     pub enum Message {
-        /// Requests that the owner checks the connection with this index.
+        /// The owner must check the connection with this index.
         Resume(usize),
     }
 }

@@ -18,7 +18,6 @@ struct Pipe {
     /// `true` if the socket was full during a write. The thread that makes room must then notify the owner, as the
     /// poller does.
     full: bool,
-    /// `true` while a thread is writing.
     busy: bool,
 }
 
@@ -26,7 +25,7 @@ struct Pipe {
 #[derive(Clone, Copy, Debug)]
 pub struct PeerAddress;
 
-/// One end of a connection. Clones refer to the same end.
+/// Clones refer to the same end of a connection.
 #[derive(Clone)]
 pub struct Stream(Arc<Mutex<Pipe>>, Look);
 
@@ -62,7 +61,7 @@ impl Stream {
         0
     }
 
-    /// Simulates a read by the peer. Afterwards, the socket accepts `bytes` bytes. Returns `true` if the socket was
+    /// Simulates a read by the peer, after which the socket accepts `bytes` bytes. Returns `true` if the socket was
     /// full during a write.
     pub fn make_room(&self, bytes: usize) -> bool {
         let mut pipe = self.0.lock();
@@ -80,7 +79,7 @@ pub fn anything() -> Look {
     Arc::new(|_| {})
 }
 
-/// Returns a check that permits a byte only if the log is durable up to the position encoded in the byte.
+/// Permits a byte only if the log is durable up to the position encoded in the byte.
 pub fn only_durable(hub: Arc<super::hub::Hub>) -> Look {
     Arc::new(move |byte| {
         let durable = hub.durability().wal.durable();
