@@ -77,6 +77,9 @@ async function until(look, wanted) {
 async function isWithin(page, what) {
   const [inner, outer] = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
   assert.ok(inner <= outer, what + ': ' + inner + ' px in ' + outer);
+  const wide = await page.evaluate(() => [...document.querySelectorAll('td, tbody th, dd, button, label, p')]
+    .filter((one) => one.offsetParent && one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent));
+  assert.deepStrictEqual(wide, [], what + ': overlaps its neighbor');
 }
 
 async function picture(page, name) {
@@ -331,7 +334,6 @@ async function failures(page, queue, web) {
   page.off('dialog', accept);
 }
 
-/** Changes the settings of a tube with a form. */
 /** A worker that hangs, a late schedule, and ended jobs must be easy to find and have their own URLs. */
 async function views(page, web, queue) {
   const cells = async (column) => (await page.locator('#rows tr > :nth-child(' + column + ')').allTextContents()).map((text) => text.trim());
@@ -393,6 +395,7 @@ async function views(page, web, queue) {
   await page.locator('#to-tubes').click();
 }
 
+/** Changes the settings of a tube with a form. */
 async function settings(page) {
   await page.getByRole('button', { name: 'zoo', exact: true }).click();
   await page.locator('#settings').fill('try:3:10 max:2');
@@ -402,9 +405,97 @@ async function settings(page) {
   await page.keyboard.press('Escape');
 }
 
+/** A late reply to an older request must not replace the reply to a newer one, and a poll must not end a selection. */
+async function order(browser, server) {
+  const page = await browser.newPage();
+  await page.goto('http://127.0.0.1:' + server.web + '/');
+  await until(async () => (await names(page)).includes('zoo'), true);
+  let release;
+  const gate = new Promise((resolve) => { release = resolve; });
+  await page.route(/tubes\?.*filter=fai/, async (route) => { await gate; await route.continue(); });
+  const late = page.waitForResponse(/filter=fai/);
+  await page.locator('#filter').fill('fai');
+  await page.locator('#filter').fill('mai');
+  await until(() => names(page), ['mail']);
+  release();
+  await (await late).finished();
+  const polled = () => page.waitForResponse(/filter=mai/).then((reply) => reply.finished());
+  const chosen = () => page.evaluate(() => getSelection().toString());
+  await page.evaluate(() => getSelection().selectAllChildren(document.querySelector('#rows td')));
+  assert.deepStrictEqual([await names(page), await chosen()], [['mail'], '40']);
+  await polled();
+  await polled();
+  assert.deepStrictEqual([await names(page), await chosen()], [['mail'], '40']);
+  await page.close();
+}
+
+/** Nothing is lost by a slip: deletions are confirmed, and an empty field is not 0. Messages disappear, and ages grow. */
+async function slips(browser, server) {
+  const page = await browser.newPage();
+  const id = /INSERTED (\d+)/.exec(await say(server.queue, 'use slip\r\nput 10 0 60 4\r\nkeep\r\n', 2))[1];
+  await page.goto('http://127.0.0.1:' + server.web + '/#tube/%73%6c%69%70');
+  const facts = page.locator('#peeks p').first();
+  await facts.waitFor();
+  const age = await facts.textContent();
+  const asked = [];
+  page.on('dialog', (dialog) => { asked.push(dialog.message()); dialog.dismiss(); });
+  await page.locator('.job').getByRole('button', { name: 'Delete' }).click();
+  assert.deepStrictEqual(asked, ['Delete job ' + id + '?']);
+  await page.locator('summary').filter({ hasText: 'Put a job' }).click();
+  await page.locator('#put-body').fill('more');
+  await page.locator('#put-pri').fill('');
+  await page.locator('#put button').click();
+  await until(() => page.locator('#note').textContent(), 'Enter a number.');
+  await page.locator('#kick').click();
+  await until(() => page.locator('#note').textContent(), 'Kicked 0.');
+  await until(() => page.locator('#note').textContent(), '');
+  await until(async () => (await facts.textContent()) !== age, true);
+  assert.match(await say(server.queue, 'peek ' + id + '\r\nstats-tube slip\r\n', 4), /keep[^]*current-jobs-ready: 1\n/);
+  await say(server.queue, 'flush-tube slip\r\n', 1);
+  await page.close();
+}
+
+/** A reverse proxy can serve the page below a prefix, and a screen reader finds names of tables and rows. */
+async function proxied(browser, server) {
+  const proxy = http.createServer((request, reply) => {
+    if (!request.url.startsWith('/queue/')) { reply.statusCode = 404; reply.end(); return; }
+    const options = { host: '127.0.0.1', port: server.web, path: request.url.slice(6), headers: { Host: '127.0.0.1' } };
+    http.get(options, (found) => { reply.writeHead(found.statusCode, found.headers); found.pipe(reply); });
+  });
+  await new Promise((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+  const page = await browser.newPage();
+  await page.goto('http://127.0.0.1:' + proxy.address().port + '/queue/');
+  const table = page.getByRole('table', { name: 'Tubes' });
+  await until(() => table.getByRole('rowheader', { name: 'mail' }).count(), 1);
+  await page.getByRole('button', { name: 'mail', exact: true }).click();
+  await until(() => page.locator('#peeks pre').count(), 1);
+  assert.match(await page.locator('link[rel=icon]').getAttribute('href'), /^data:image/);
+  await page.close();
+  proxy.close();
+}
+
+/** The server sorts all tubes, so a single buried job is found among more tubes than the page lists. */
+async function many(browser) {
+  const server = await start();
+  const socket = net.connect(server.queue, '127.0.0.1');
+  socket.write(Array.from({ length: 1200 }, (_, at) => 'watch t' + at + '\r\n').join(''));
+  await until(() => say(server.queue, 'stats-tube t1199\r\n', 1).then((text) => text.startsWith('OK')), true);
+  const heard = await say(server.queue, 'use t777\r\nput 0 0 60 1\r\nx\r\n', 2);
+  const id = /INSERTED (\d+)/.exec(heard)[1];
+  await say(server.queue, 'reserve-job ' + id + '\r\nbury ' + id + ' 0\r\n', 3);
+  const page = await browser.newPage();
+  await page.goto('http://127.0.0.1:' + server.web + '/');
+  await page.locator('#heads button').filter({ hasText: 'buried' }).click();
+  await until(async () => (await names(page))[0], 't777');
+  await page.close();
+  socket.destroy();
+  server.child.removeAllListeners('exit');
+  server.child.kill();
+}
+
 async function forms(browser, web) {
   for (const scheme of ['light', 'dark']) {
-    for (const [width, height] of [[1280, 800], [390, 844]]) {
+    for (const [width, height] of [[320, 640], [768, 1024], [1440, 900]]) {
       const context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme });
       const page = await context.newPage();
       await page.goto('http://127.0.0.1:' + web + '/');
@@ -488,6 +579,10 @@ async function main() {
     assert.deepStrictEqual([strange, complaints], [[], []], 'requests to others, and complaints of the browser');
     await forms(browser, server.web);
     await widths(browser, server);
+    await order(browser, server);
+    await slips(browser, server);
+    await proxied(browser, server);
+    await many(browser);
     await away(browser);
     await refusals(server.web);
     await otherSite(browser, server.web);
@@ -502,4 +597,4 @@ async function main() {
   }
 }
 
-main().catch((error) => { console.error(error); process.exitCode = 1; });
+main().catch((error) => { console.error(error); process.exit(1); });

@@ -42,7 +42,7 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     to
 }
 
-pub const STYLE_HASH: &str = "q4r28Ad+WM5M8WD7VMPr7BEIN3K/yrqBYxTQJSuK5jE=";
+pub const STYLE_HASH: &str = "Ngsrxuy1WAgqfnnUCRvZQMXervUlz23zD0PSeSycmMM=";
 
 pub const SCRIPT_HASH: &str = "NOCXUFdMYkJccKkDHamqF5IlgSjS4D1dBbwvPWC7ZFs=";
 
