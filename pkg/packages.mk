@@ -142,6 +142,6 @@ release: ## build everything that is published: source, packages, static program
 	$(MAKE) sums
 
 packages: ## test the packages and recipes in separate roots; needs root, debootstrap, and `make deb` first
-	pkg/test/deb
-	pkg/test/cluster
-	pkg/test/recipes $(call q,$(STATIC_PROGRAM))
+	OUT='$(OUT)' pkg/test/deb
+	OUT='$(OUT)' pkg/test/cluster
+	OUT='$(OUT)' pkg/test/recipes $(call q,$(STATIC_PROGRAM))
