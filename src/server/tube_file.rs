@@ -40,31 +40,41 @@ pub fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
     Ok(tubes)
 }
 
-/// Reads the file and applies the settings. An error is a one-line message. If it names a tube, earlier settings were
-/// applied.
+/// Reads the file and applies the settings. An error is a one-line message. If it names a tube, other settings may have
+/// been applied.
 pub fn apply(path: &Path, hub: &Hub) -> Result<(), String> {
-    let mut scratch = TurnScratch::default();
-    for (name, settings) in read(path)? {
-        let done = hub.turn(&mut scratch, |core, _, now| {
-            if core.engine.tube_settings(&name).unwrap_or(&TubeSettings::default()) == &settings {
-                return Ok(());
+    let (mut scratch, mut tubes) = (TurnScratch::default(), read(path)?);
+    while !tubes.is_empty() {
+        let (count, mut refused) = (tubes.len(), Vec::new());
+        for (name, settings) in tubes {
+            match set(&name, settings.clone(), hub, &mut scratch) {
+                Ok(()) => {}
+                // The previous settings of a later tube can be the reason, so this tube is tried again.
+                Err(NotSet::Circle) if refused.len() + 1 < count => refused.push((name, settings)),
+                Err(why) => {
+                    return Err(format!("{}: tube {}: {}", path.display(), name.escape_ascii(), why.reason()));
+                }
             }
-            let room = SETTINGS_OVERHEAD + name.len() + settings.dead_length();
-            core.refresh_room();
-            if !core.engine.claim_log_room(room) {
-                return Err(NotSet::OverLimit);
-            }
-            core.engine.set_tube(NOBODY, &name, settings, now)
-        });
-        hub.commit(&mut scratch.out);
-        let why = match done {
-            Ok(()) => continue,
-            Err(NotSet::Circle) => "the chain of dead-letter tubes returns to the tube, or has more than 16 tubes",
-            Err(NotSet::OverLimit) => "there is no memory or no space in the binlog for it",
-        };
-        return Err(format!("{}: tube {}: {why}", path.display(), name.escape_ascii()));
+        }
+        tubes = refused;
     }
     Ok(())
+}
+
+fn set(name: &[u8], settings: TubeSettings, hub: &Hub, scratch: &mut TurnScratch) -> Result<(), NotSet> {
+    let done = hub.turn(scratch, |core, _, now| {
+        if core.engine.tube_settings(name).unwrap_or(&TubeSettings::default()) == &settings {
+            return Ok(());
+        }
+        let room = SETTINGS_OVERHEAD + name.len() + settings.dead_length();
+        core.refresh_room();
+        if !core.engine.claim_log_room(room) {
+            return Err(NotSet::OverLimit);
+        }
+        core.engine.set_tube(NOBODY, name, settings, now)
+    });
+    hub.commit(&mut scratch.out);
+    done
 }
 
 #[cfg(test)]

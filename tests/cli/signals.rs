@@ -99,6 +99,31 @@ fn sigpipe_and_sigstop_do_not_stop_the_server() {
 }
 
 #[test]
+fn the_order_of_the_lines_in_a_tube_file_does_not_matter() {
+    let folder = Folder::new();
+    let (file, lines) = (folder.file("tubes"), (0..17).map(|tube| format!("t{tube} dead:t{}\n", tube + 1)));
+    let name = file.display().to_string();
+    for (long, short) in [
+        (lines.clone().collect::<String>(), lines.clone().take(16).collect::<String>()),
+        (lines.clone().rev().collect(), lines.rev().skip(1).collect()),
+    ] {
+        std::fs::write(&file, long).unwrap();
+        let ended = run(&["-p", "0", "--tubes", &name]);
+        assert!(ended.code == 1 && ended.err.contains("a chain of more than 16 tubes"), "{ended:?}");
+        std::fs::write(&file, short).unwrap();
+        let daemon = Daemon::start(&["--tubes", &name]);
+        // With the previous settings of the other tubes, the first three lines would form cycles.
+        std::fs::write(&file, "t3 dead:t0\nt2 dead:t3\nt1 dead:t2\nt0 max:1\n").unwrap();
+        daemon.signal(Signal::SIGHUP);
+        daemon.wait_log("configuration files reloaded");
+        assert_eq!(daemon.client().figure("stats-tube t3", "settings").unwrap(), "\"dead:t0\"");
+        std::fs::write(&file, "t0 dead:t1\n").unwrap();
+        daemon.signal(Signal::SIGHUP);
+        daemon.wait_log("tube t0: the dead-letter tubes would form a cycle");
+    }
+}
+
+#[test]
 fn tube_settings_are_read_at_the_start_and_on_sighup() {
     let folder = Folder::new();
     let (file, binlog) = (folder.file("tubes"), folder.file("binlog").display().to_string());

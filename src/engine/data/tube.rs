@@ -22,6 +22,9 @@ pub const DEFAULT_TUBE: u32 = 0;
 /// Bytes charged for a tube, excluding its name.
 pub const TUBE_COST: u64 = 400;
 
+/// The maximum number of tubes in a chain of dead-letter tubes, which bounds the work of [`Tubes::set`].
+pub const LONGEST_CHAIN: usize = 16;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct JobCounts {
     /// The number of ready jobs with a priority value below [`super::job::URGENT`].
@@ -215,7 +218,7 @@ impl Tube {
 
     /// Returns the bytes charged for the tube in addition to [`TUBE_COST`].
     pub(in crate::engine) fn variable_cost(&self) -> u64 {
-        let rules = self.rules.as_ref().map_or(0, |rules| rules.cost());
+        let rules = self.rules.as_ref().map_or(0, |rules| rules.settings.cost());
         self.name.len() as u64 + self.times.as_ref().map_or(0, |_| TIMES_COST) + rules
     }
 }
@@ -241,6 +244,8 @@ pub struct Tubes {
     order: Vec<u32>,
     pub(in crate::engine) paused: BTreeSet<u32>,
     pub(in crate::engine) kept: usize,
+    /// The tubes with a dead-letter tube: the name of the dead-letter tube, the rank of the tube, and its number.
+    pub(in crate::engine) links: BTreeSet<(Arc<[u8]>, usize, u32)>,
 }
 
 /// [`Tubes::order`] keeps capacity for this many tubes.
@@ -256,6 +261,7 @@ impl Tubes {
             order: Vec::new(),
             paused: BTreeSet::new(),
             kept: 0,
+            links: BTreeSet::new(),
         };
         let default = tubes.open(DEFAULT);
         assert_eq!(default, DEFAULT_TUBE);
@@ -281,10 +287,39 @@ impl Tubes {
     }
 
     pub fn set(&mut self, number: u32, settings: TubeSettings) {
+        let rank = Some(self.rank(&self.get(number).name));
+        self.relink(number, rank, None);
         self.table.edit(number, |tube| match settings == TubeSettings::default() {
             true => tube.rules = None,
             false => tube.rules.get_or_insert_default().set(settings),
         });
+        self.relink(number, None, rank);
+    }
+
+    /// Returns the rank of the tube `name`, open or not: the length of the longest chain of dead-letter tubes that ends
+    /// with the tube. Longer chains than [`LONGEST_CHAIN`] can exist only in a log.
+    pub fn rank(&self, name: &Arc<[u8]>) -> usize {
+        let links = self.links.range((name.clone(), 0, 0)..=(name.clone(), LONGEST_CHAIN, u32::MAX));
+        links.last().map_or(0, |(_, rank, _)| LONGEST_CHAIN.min(rank + 1))
+    }
+
+    /// Updates `links` after the rank of the tube has changed. `None` means that the tube is not linked.
+    fn relink(&mut self, mut number: u32, mut before: Option<usize>, mut after: Option<usize>) {
+        while let Some(dead) = self.dead_of(number).filter(|_| before != after).cloned() {
+            let rank = Some(self.rank(&dead));
+            if let Some(before) = before {
+                self.links.remove(&(dead.clone(), before, number));
+            }
+            self.links.extend(after.map(|after| (dead.clone(), after, number)));
+            (before, after) = (rank, Some(self.rank(&dead)));
+            let Some(next) = self.find(&dead) else { return };
+            number = next;
+        }
+    }
+
+    /// Returns the name of the dead-letter tube of a tube.
+    pub fn dead_of(&self, number: u32) -> Option<&Arc<[u8]>> {
+        self.get(number).rules.as_ref()?.settings.dead.as_ref()
     }
 
     pub fn find(&self, name: &[u8]) -> Option<u32> {

@@ -59,6 +59,11 @@ impl TubeSettings {
         self.with_dead(self.dead.as_deref())
     }
 
+    /// Returns the bytes charged for the settings.
+    pub fn cost(&self) -> u64 {
+        RULES_COST + self.dead.as_ref().map_or(0, |name| LINK_COST + name.len() as u64)
+    }
+
     /// Returns the length of the name of the dead-letter tube, or 0 without a dead-letter tube.
     pub fn dead_length(&self) -> usize {
         self.dead.as_ref().map_or(0, |name| name.len())
@@ -73,8 +78,11 @@ pub struct TubeRules {
     window_end: Time,
 }
 
-/// Bytes charged for the rules of a tube, excluding the name of the dead-letter tube.
+/// Bytes charged for the rules of a tube, excluding the dead-letter tube.
 pub const RULES_COST: u64 = size_of::<TubeRules>() as u64 + 16;
+
+/// Bytes charged for a dead-letter tube in the rules, excluding its name.
+pub const LINK_COST: u64 = 80;
 
 impl TubeRules {
     /// Replaces the settings. The current window continues if the rate does not change.
@@ -113,10 +121,6 @@ impl TubeRules {
     /// Returns `true` if the settings allow no reservation while `reserved` jobs are reserved.
     pub fn is_spent(&self, reserved: u64) -> bool {
         self.settings.max > 0 && reserved >= self.settings.max.into() || self.opens() != Time::NEVER
-    }
-
-    pub fn cost(&self) -> u64 {
-        RULES_COST + self.settings.dead_length() as u64
     }
 }
 

@@ -27,6 +27,7 @@ impl Engine {
         self.check_deferred();
         self.check_sums();
         self.check_origins();
+        self.check_links();
     }
 
     fn check_jobs(&self) {
@@ -64,6 +65,12 @@ impl Engine {
             let count = self.store.jobs.slots.iter().filter(|(_, job)| dead(job)).count();
             assert_eq!(*letters as usize, count, "dead letters of an origin");
         }
+    }
+
+    fn check_links(&self) {
+        let tubes = self.tubes.iter().filter_map(|(number, tube)| Some((number, tube, self.tubes.dead_of(number)?)));
+        let links = tubes.map(|(number, tube, dead)| (dead.clone(), self.tubes.rank(&tube.name), number));
+        assert_eq!(self.tubes.links, links.collect(), "the links to dead-letter tubes");
     }
 
     fn check_tube(&self, number: u32, tube: &Tube) {

@@ -1,8 +1,8 @@
 //! The statistics and peek commands of the model. Statistics are counted from scratch for each request.
 
 use super::super::{
-    Account, ClientId, JobCounts, JobId, JobStats, Span, State, Stats, Time, TubeStats, JOB_COST, RULES_COST,
-    TIMES_COST, TUBE_COST, WATCH_COST,
+    Account, ClientId, JobCounts, JobId, JobStats, Span, State, Stats, Time, TubeStats, JOB_COST, LINK_COST,
+    RULES_COST, TIMES_COST, TUBE_COST, WATCH_COST,
 };
 use super::model::{ClientState, Job, Model, Place};
 
@@ -39,8 +39,8 @@ impl Model {
         let tubes: u64 = others.map(|tube| TUBE_COST + tube.name.len() as u64).sum();
         let watches: u64 = self.clients.iter().map(|client| client.watched.len() as u64 * WATCH_COST).sum();
         let times = self.extended.times.len() as u64 * TIMES_COST;
-        let rules =
-            self.extended.rules.values().map(|rules| RULES_COST + rules.settings.dead.map_or(0, str::len) as u64);
+        let rules = self.extended.rules.values().map(|rules| rules.settings.dead);
+        let rules = rules.map(|dead| RULES_COST + dead.map_or(0, |name| LINK_COST + name.len() as u64));
         let tubes = TUBE_COST + tubes + times + rules.sum::<u64>();
         Account { jobs, tubes, watches, history: 0, buffers: 0 }
     }

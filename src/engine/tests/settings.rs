@@ -73,21 +73,90 @@ fn tries_and_dead_letters_take_no_memory_for_each_job() {
     assert_eq!(costs[0], costs[1], "the name of the tube is there once");
 }
 
+fn to(number: u32, tries: u8) -> TubeSettings {
+    TubeSettings { tries, dead: Some(format!("t{number}").as_bytes().into()), ..TubeSettings::default() }
+}
+
+fn name_of(number: u32) -> Vec<u8> {
+    format!("t{number}").into_bytes()
+}
+
 #[test]
-fn settings_of_a_long_chain_of_dead_letter_tubes_can_change() {
+fn a_chain_of_dead_letter_tubes_has_at_most_16_in_any_order() {
+    let chain = |order: &mut dyn Iterator<Item = u32>| {
+        let mut engine = Engine::new(Limits::NONE);
+        let client = engine.connect();
+        let set = order.map(|number| engine.set_tube(client, &name_of(number), to(number + 1, 1), at(0)));
+        let refused = set.filter(|set| *set == Err(NotSet::Circle)).count();
+        engine.check();
+        (engine, client, refused)
+    };
+    for length in [16, 17] {
+        let inward = (0..length).map(|place| if place % 2 == 0 { place / 2 } else { length - 1 - place / 2 });
+        let orders: [&mut dyn Iterator<Item = u32>; 4] =
+            [&mut (0..length), &mut (0..length).rev(), &mut inward.clone(), &mut inward.rev()];
+        for order in orders {
+            let (mut engine, client, refused) = chain(order);
+            assert_eq!(refused, (length - 16) as usize, "{length}");
+            if refused == 0 {
+                assert_eq!(engine.set_tube(client, b"t0", to(1, 2), at(0)), Ok(()), "the same dead-letter tube");
+                assert_eq!(engine.set_tube(client, b"u", to(0, 1), at(0)), Err(NotSet::Circle), "a tube before");
+                assert_eq!(engine.set_tube(client, b"t16", to(17, 1), at(0)), Err(NotSet::Circle), "a tube after");
+                assert_eq!(engine.set_tube(client, b"t16", to(0, 1), at(0)), Err(NotSet::Circle), "a cycle");
+                assert_eq!(engine.set_tube(client, b"t8", TubeSettings::default(), at(0)), Ok(()));
+                assert_eq!(engine.set_tube(client, b"t16", to(0, 1), at(0)), Ok(()), "a shorter chain");
+                engine.check();
+            }
+        }
+    }
+}
+
+#[test]
+fn cycles_and_long_chains_in_a_log_do_no_harm() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
-    let to = |tries, dead: u32| {
-        let dead = Some(format!("t{dead}").as_bytes().into());
-        TubeSettings { tries, dead, ..TubeSettings::default() }
-    };
-    // Each tube begins a chain of one tube when it is set.
     for number in 0..40 {
-        let name = format!("t{number}");
-        engine.set_tube(client, name.as_bytes(), to(1, number + 1), at(0)).expect("settings");
+        engine.restore_settings(&name_of(number), to((number + 1) % 40, 1));
+        engine.check();
     }
-    assert_eq!(engine.set_tube(client, b"t0", to(2, 1), at(0)), Ok(()), "the same dead-letter tube");
-    assert_eq!(engine.set_tube(client, b"u", to(1, 0), at(0)), Err(NotSet::Circle), "a chain of more than 16 tubes");
-    assert_eq!(engine.set_tube(client, b"t40", to(1, 0), at(0)), Err(NotSet::Circle), "a cycle");
+    assert_eq!(engine.set_tube(client, b"t7", to(8, 2), at(0)), Err(NotSet::Circle));
+    for number in 0..40 {
+        assert_eq!(engine.set_tube(client, &name_of(number), TubeSettings::default(), at(0)), Ok(()));
+    }
+    assert_eq!(engine.set_tube(client, b"t7", to(8, 2), at(0)), Ok(()));
     engine.check();
+}
+
+/// Random dead-letter tubes, set in two orders, are either all accepted in both orders, or not in either.
+#[test]
+fn the_order_of_settings_does_not_matter() {
+    let mut dice = 1_u64;
+    let mut roll = |bound: usize| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (dice >> 33) as usize % bound
+    };
+    let mut seen = [0; 2];
+    for _ in 0..400 {
+        let count = 10 + roll(20) as u32;
+        // Mostly long chains, with branches and a few cycles.
+        let dead: Vec<u32> = (0..count).map(|number| number + 1 + roll(2) as u32).collect();
+        let mut dead: Vec<(u32, u32)> = (0..count).zip(dead).collect();
+        if roll(4) == 0 {
+            dead[count as usize / 2].1 = roll(count as usize) as u32;
+        }
+        let accepted = [(); 2].map(|()| {
+            let mut engine = Engine::new(Limits::NONE);
+            let client = engine.connect();
+            for last in (1..dead.len()).rev() {
+                dead.swap(last, roll(last + 1));
+            }
+            let set = dead.iter().map(|(tube, dead)| engine.set_tube(client, &name_of(*tube), to(*dead, 1), at(0)));
+            let accepted = set.filter(Result::is_ok).count() == dead.len();
+            engine.check();
+            accepted
+        });
+        assert_eq!(accepted[0], accepted[1], "{dead:?}");
+        seen[usize::from(accepted[0])] += 1;
+    }
+    assert!(seen.iter().all(|count| *count > 50), "{seen:?}");
 }

@@ -5,19 +5,27 @@
 //!
 //! Touches: tubes.
 
-use crate::engine::data::{ClientId, Pause, Span, Time, TubeSettings, RULES_COST};
+use std::sync::Arc;
+
+use crate::engine::data::{ClientId, Pause, Span, Time, TubeSettings, LONGEST_CHAIN, RULES_COST};
 use crate::engine::log::Change;
 use crate::engine::{Engine, OverLimit};
-
-/// Maximum number of tubes in the chain of dead-letter tubes after a tube, which bounds the work of the check.
-const LONGEST_CHAIN: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotSet {
     /// The maximum number of tubes or the memory limit is reached.
     OverLimit,
-    /// The chain of dead-letter tubes would return to the tube, or is too long.
+    /// The dead-letter tubes would form a cycle or too long a chain.
     Circle,
+}
+
+impl NotSet {
+    pub fn reason(self) -> &'static str {
+        match self {
+            NotSet::OverLimit => "there is not enough memory or binlog space, or there are too many tubes",
+            NotSet::Circle => "the dead-letter tubes would form a cycle, or a chain of more than 16 tubes",
+        }
+    }
 }
 
 impl Engine {
@@ -29,11 +37,10 @@ impl Engine {
             }
             return Ok(());
         }
-        let is_same = self.tube_settings(name).is_some_and(|before| before.dead == settings.dead);
-        if !is_same && self.is_circle(name, &settings) {
+        if self.is_circle(&name.into(), &settings) {
             return Err(NotSet::Circle);
         }
-        if !self.has_memory(RULES_COST + settings.dead_length() as u64) {
+        if !self.has_memory(settings.cost()) {
             return Err(NotSet::OverLimit);
         }
         let number = self.open_tube(client, name).map_err(|_| NotSet::OverLimit)?;
@@ -41,18 +48,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns `true` if the chain of dead-letter tubes would return to the tube `name`, or is too long. Tubes that are
-    /// set later can make the chain longer, but a cycle is found when its last tube is set.
-    fn is_circle(&self, name: &[u8], settings: &TubeSettings) -> bool {
-        let mut next = settings.dead.clone();
-        for _ in 0..LONGEST_CHAIN {
-            let Some(dead) = next else { return false };
-            if *dead == *name {
+    /// Returns `true` if the dead-letter tubes would form a cycle or too long a chain through the tube `name`.
+    fn is_circle(&self, name: &Arc<[u8]>, settings: &TubeSettings) -> bool {
+        let (mut next, mut length) = (settings.dead.as_ref(), self.tubes.rank(name));
+        while let Some(dead) = next {
+            length += 1;
+            if dead == name || length > LONGEST_CHAIN {
                 return true;
             }
-            next = self.tube_settings(&dead).and_then(|settings| settings.dead.clone());
+            next = self.tubes.find(dead).and_then(|number| self.tubes.dead_of(number));
         }
-        next.is_some()
+        false
     }
 
     /// Limits the jobs of the tube `name`. A job is refused if the tube already contains at least as many jobs, of any

@@ -234,9 +234,7 @@ pub fn settings(it: &mut Arguments) -> Parsed {
         claim_log_room(SETTINGS_OVERHEAD + tube.len() + settings.dead_length(), context)?;
         match context.engine.set_tube(context.client, &tube, settings, context.now) {
             Ok(()) => done(true, ""),
-            Err(NotSet::Circle) => {
-                Err(Failure::new(409, "the chain of dead-letter tubes returns to the tube, or has more than 16 tubes"))
-            }
+            Err(why @ NotSet::Circle) => Err(Failure::new(409, why.reason())),
             Err(NotSet::OverLimit) => Err(refusal(Refused::OutOfMemory)),
         }
     })
