@@ -206,7 +206,9 @@ fn job_line(job: &JobView, engine: &Engine, now: Time) -> Option<JobLine> {
         State::Delayed | State::Scheduled => job.due(),
         _ => now,
     };
-    line.delay = short(seconds_until(due, now));
+    if line.state != State::Buried {
+        line.delay = short(seconds_until(due, now));
+    }
     if line.state == State::Delayed && line.delay == 0 {
         line.state = State::Ready;
     }

@@ -36,8 +36,9 @@ enum Note {
 #[derive(Clone, Copy)]
 enum After {
     Nothing,
-    /// Bury the job, with the priority, and for a dead letter, the index of the original tube in `origins`.
-    Bury(u32, Option<u32>),
+    /// Bury the job, with the priority, the delay if the server can store it, and for a dead letter, the index of the
+    /// original tube in `origins`.
+    Bury(u32, Option<u32>, Option<u32>),
     /// Delete the job, but retain its idempotency key.
     Delete,
 }
@@ -302,8 +303,8 @@ impl Import<'_> {
             self.refuse("the server does not support schedules");
             return Ok(());
         }
-        let has_origin = job.tags.dead_from().is_some() && self.abilities()?.has("export");
-        let origin = job.tags.dead_from().filter(|_| has_origin).map(|name| self.origin(name));
+        let is_exact = is_buried && self.abilities()?.has("export");
+        let origin = job.tags.dead_from().filter(|_| is_exact).map(|name| self.origin(name));
         if origin.is_some() && !job.tags.key().is_empty() {
             // Until this dead letter is buried, another one with the same key would be a duplicate.
             let key = (tube.to_owned(), job.tags.key().to_owned());
@@ -313,7 +314,7 @@ impl Import<'_> {
             self.unsettled_keys.insert(key);
         }
         let (after, delay, min_ttl) = match job.state {
-            State::Buried => (After::Bury(job.pri, origin), MAX_DELAY, MIN_TTL),
+            State::Buried => (After::Bury(job.pri, is_exact.then_some(job.delay), origin), MAX_DELAY, MIN_TTL),
             State::Delayed | State::Held | State::Scheduled => (After::Nothing, job.delay, 1),
             _ => (After::Nothing, 0, 1),
         };
@@ -379,11 +380,12 @@ impl Import<'_> {
         self.unsettled_keys.clear();
         for &(id, after, _) in &self.results.unsettled {
             let command = match after {
-                After::Bury(pri, origin) => {
+                After::Bury(pri, delay, origin) => {
                     self.pipeline.add(Note::Reserve).extend_from_slice(format!("reserve-job {id}\r\n").as_bytes());
                     let origin = origin.and_then(|number| self.origins.get(number as usize));
                     let from = origin.map_or(String::new(), |name| format!(" from:{name}"));
-                    format!("bury {id} {pri}{from}\r\n")
+                    let delay = delay.map_or(String::new(), |delay| format!(" delay:{delay}"));
+                    format!("bury {id} {pri}{delay}{from}\r\n")
                 }
                 _ => format!("delete {id}\r\n"),
             };

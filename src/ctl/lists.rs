@@ -60,7 +60,7 @@ fn job_row(job: &JobLine, _: &str, body: &[u8]) -> Vec<String> {
     row.extend([job.pri, job.delay, job.ttr].map(|number| number.to_string()));
     row.push(job.age.to_string());
     row.extend(job.counts.map(|count| count.to_string()));
-    row.extend([excerpt(job.tags.0.text("last-error").as_bytes()), excerpt(body)]);
+    row.extend([excerpt(&job.tags.0.bytes("last-error")), excerpt(body)]);
     row
 }
 
@@ -121,7 +121,7 @@ fn history_row(stats: &StatsReply) -> Vec<String> {
     let ended = stats.text("ended").split('.').next().and_then(|text| text.parse().ok());
     let mut row = vec![date(ended.unwrap_or(0))];
     row.extend(["id", "tube", "verdict", "waited", "ran", "tries"].map(|key| stats.text(key).to_owned()));
-    row.extend(["reason", "body"].map(|key| excerpt(stats.text(key).as_bytes())));
+    row.extend(["reason", "body"].map(|key| excerpt(&stats.bytes(key))));
     row
 }
 

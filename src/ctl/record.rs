@@ -14,7 +14,8 @@ pub struct JobLine {
     pub id: u64,
     pub state: State,
     pub pri: u32,
-    /// The remaining delay in seconds, or for a periodic schedule, the time until the next run.
+    /// The remaining delay in seconds, for a periodic schedule, the time until the next run, and for a buried job, the
+    /// last delay.
     pub delay: u32,
     pub left: u32,
     /// The number of runs that a schedule has missed since the last run.
@@ -41,6 +42,8 @@ impl JobLine {
             delay: match state {
                 State::Delayed => short(stats.number("time-left")),
                 State::Scheduled if stats.text("cron").is_empty() => short(stats.number("time-left")),
+                // Without a known delay, an import puts a buried job with the maximum delay.
+                State::Buried if stats.number("delay") < MAX_DELAY.into() => short(stats.number("delay")),
                 State::Held | State::Scheduled => short(stats.number("delay").saturating_sub(stats.number("age"))),
                 _ => 0,
             },

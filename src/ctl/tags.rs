@@ -141,7 +141,7 @@ impl JobTags {
             add("expires-in", format!(" ttl:{}", left.max(min_ttl)), can.has("ttl"));
         }
         let mut reason = Vec::new();
-        push_quoted(&mut reason, text("last-error").as_bytes());
+        push_quoted(&mut reason, &self.0.bytes("last-error"));
         if reason.len() > 2 {
             add("last-error", format!(" err:{}", String::from_utf8_lossy(&reason)), can.has("export"));
         }
@@ -206,7 +206,8 @@ fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String
             bytes => Ok(bytes.map(|bytes| name::written(&bytes))),
         },
         Value::Text(encoded) => {
-            Ok(bytes_of(object, key, encoded)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+            let bytes = bytes_of(object, key, encoded)?.filter(|bytes| !bytes.is_empty());
+            Ok(bytes.map(|bytes| name::written(&bytes)))
         }
         Value::Number => Ok(number_of(object, key)?.map(|number| number.to_string())),
         Value::Word => valid(|_| true),

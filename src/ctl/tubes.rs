@@ -43,7 +43,8 @@ pub fn stats(call: &Call, out: &mut Out) -> Result<u8> {
 fn print(stats: &StatsReply, out: &mut Out) -> Result {
     let width = stats.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     for (key, value) in stats.iter() {
-        let (key, value) = (on_one_line(key.as_bytes()), on_one_line(value.as_bytes()));
+        let value = if yaml::NAMES.contains(&key) { value.into() } else { name::bytes(value) };
+        let (key, value) = (on_one_line(key.as_bytes()), on_one_line(&value));
         match out.is_terminal {
             true => out.line(&format!("{key:width$}  {value}"))?,
             false => out.line(&format!("{key}\t{value}"))?,

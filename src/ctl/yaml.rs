@@ -8,13 +8,16 @@ use crate::shared::json::{self, Members};
 
 /// The keys of text values, which can look like numbers.
 #[rustfmt::skip]
-const TEXTS: [&str; 15] = [
-    "version", "id", "hostname", "os", "platform", "settings", "last-error", "address", "client", "user", "watches",
-    "progress", "reason", "body", "verdict",
+const TEXTS: [&str; 12] = [
+    "version", "id", "hostname", "os", "platform", "settings", "address", "client", "user", "watches", "progress",
+    "verdict",
 ];
 
 /// The keys of values that are names, and may be quoted.
-const NAMES: [&str; 7] = ["name", "tube", "idempotency-key", "concurrency-key", "dead-from", "using", "job-tube"];
+pub const NAMES: [&str; 7] = ["name", "tube", "idempotency-key", "concurrency-key", "dead-from", "using", "job-tube"];
+
+/// The keys of values that are other bytes, and may be quoted.
+const BYTES: [&str; 3] = ["last-error", "reason", "body"];
 
 /// Pairs of key and value, in the order of the server.
 #[derive(Clone, Default, Debug)]
@@ -23,7 +26,7 @@ pub struct StatsReply(Vec<(String, String)>);
 impl StatsReply {
     pub fn parse(text: &str) -> StatsReply {
         let lines = text.lines().filter_map(|line| line.split_once(": "));
-        let value = |key: &str, value: &str| match NAMES.contains(&key) {
+        let value = |key: &str, value: &str| match is_quoted(key) {
             true => name::read(value.as_bytes()),
             false => name::quoted(value.as_bytes())
                 .map_or(value.to_owned(), |text| String::from_utf8_lossy(&text).into_owned()),
@@ -31,7 +34,7 @@ impl StatsReply {
         StatsReply(lines.map(|(key, text)| (key.to_owned(), value(key, text))).collect())
     }
 
-    /// Appends a pair. A name must be in quoted form.
+    /// Appends a pair. A name or other bytes must be in quoted form.
     pub fn push(&mut self, key: &str, value: String) {
         self.0.push((key.to_owned(), value));
     }
@@ -42,6 +45,10 @@ impl StatsReply {
 
     pub fn text(&self, key: &str) -> &str {
         self.0.iter().find(|(found, _)| found == key).map_or("", |(_, value)| value)
+    }
+
+    pub fn bytes(&self, key: &str) -> Vec<u8> {
+        name::bytes(self.text(key))
     }
 
     /// Returns 0 if the value is not a number.
@@ -66,7 +73,7 @@ impl StatsReply {
             // The ID of a server is text, and the ID of a job is a number. Only the statistics of jobs contain a tube.
             let is_text = TEXTS.contains(&key) && !(key == "id" && self.0.iter().any(|(other, _)| other == "tube"));
             match value {
-                _ if NAMES.contains(&key) => json.bytes(key, &name::bytes(value)),
+                _ if is_quoted(key) => json.bytes(key, &name::bytes(value)),
                 _ if is_text => json.text(key, value.as_bytes()),
                 "true" | "false" => json.raw(key, value),
                 _ if is_number(value) => json.raw(key, value),
@@ -107,6 +114,10 @@ pub fn keys(text: &[u8]) -> Vec<KeyItem> {
         (rest == b"]").then(|| KeyItem { number, left, tube: name::written(&tube), key })
     };
     text.split(|&byte| byte == b'\n').filter_map(item).collect()
+}
+
+fn is_quoted(key: &str) -> bool {
+    NAMES.contains(&key) || BYTES.contains(&key)
 }
 
 fn is_number(text: &str) -> bool {

@@ -203,7 +203,7 @@ fn an_interrupted_import_can_be_continued() {
 #[test]
 fn jobs_that_were_not_buried_are_put_again() {
     let server = |line: &str| match line.split(' ').next().unwrap_or_default() {
-        "stats" => Some("OK 3\r\n---\r\n"),
+        "stats" => Some("OK 20\r\n---\nextensions: idp\n\r\n"),
         "reserve-job" if line.ends_with("18446744073709551615") => Some("NOT_FOUND\r\n"),
         "reserve-job" => Some("RESERVED 7 0\r\n\r\n"),
         "bury" if line == "bury 7 1" => Some("BURIED\r\n"),
@@ -269,7 +269,7 @@ fn data_of_extensions_is_exported_and_imported() {
         r#""try":9,"backoff":5"#,
         r#""try":4,"backoff":100000,"fails":2"#,
         r#""fails":2,"dead-from":"mail","last-error":"no route""#,
-        r#""fails":1,"last-error":"refused""#,
+        r#""fails":1,"last-error-base64":"cmVmdXPpIQ==""#,
         r#""idempotency-key-base64":"dW5pcXVlICJuYW1lIv8=","protocol":"gearman""#,
         r#"{"tube":"limited-by-class","settings":"limit:3:0:4"}"#,
         r#"{"tube":"mail","settings":"try:2:100000 dead:mail-dead max:3 rate:7/2"}"#,
@@ -307,6 +307,71 @@ fn data_of_extensions_is_exported_and_imported() {
     let again = fresh.feed(&["import"], first.out.as_bytes());
     assert!(again.err.contains("4 jobs were not put, because the server has jobs with their keys"), "{}", again.err);
     assert!(again.err.contains("2 schedules replaced others with the same names"), "{}", again.err);
+}
+
+/// Returns the statistics of all jobs, except for those that an import does not preserve. Times that decrease are
+/// replaced with a constant.
+fn statistics(server: &Server) -> Vec<String> {
+    let mut client = server.daemon.client();
+    let unkept = ["id", "age", "reserves", "timeouts", "releases", "buries", "kicks"];
+    let mut job = |id: &str| {
+        let stats = client.text(&format!("stats-job {id}")).expect("a job");
+        let kept = stats.lines().filter_map(|line| line.split_once(": ")).filter(|(key, _)| !unkept.contains(key));
+        let decreases = |key: &str| key != "delay" || !stats.contains("state: buried");
+        let is_long = |key: &str, value: &str| decreases(key) && value.parse().is_ok_and(|number: u64| number > 50_000);
+        let line = |(key, value)| format!("{key}: {}", if is_long(key, value) { "long" } else { value });
+        kept.map(line).collect::<Vec<_>>().join("\n")
+    };
+    let export = server.ok(&["export"]);
+    let ids = export.lines().filter_map(|line| line.strip_prefix("{\"id\":")?.split(',').next());
+    let mut all: Vec<String> = ids.map(&mut job).collect();
+    all.sort();
+    all
+}
+
+/// Failed jobs have reasons that are not UTF-8, and delays that differ from the delays of their puts.
+#[test]
+fn imported_jobs_have_the_statistics_of_the_originals() {
+    let binlog = Folder::new();
+    let (server, name) = (Server::beanpole(&[]), binlog.file("").display().to_string());
+    everything::fill(server.daemon.tcp());
+    let mut client = server.daemon.client();
+    server.ok(&["tube", "dying", "try:1", "dead:dead"]);
+    client.use_tube("dying").expect("a tube");
+    for delay in [0, 7] {
+        let id = client.put(b"x", 1, delay, 60).expect("a job");
+        client.reserve_job(id).expect("a job");
+        client.fail(id, 1, b"caf\xe9 \"\\\n\xff").expect("a reply");
+    }
+    for (delay, reason) in [(5, &b"\xff"[..]), (9, b"timeout")] {
+        let id = client.put(b"y", 1, delay, 60).expect("a job");
+        client.reserve_job(id).expect("a job");
+        client.fail(id, 1, reason).expect("a reply");
+        client.kick_job(id).expect("a job");
+        client.reserve_job(id).expect("a job");
+        client.bury(id, 2).expect("a job");
+    }
+    server.ok(&["put", "-t", "worked", "z"]);
+    let worked = ["work", "worked", "--once", "--retries", "0", "--", "sh", "-c", r"printf 'caf\351\n' >&2; exit 3"];
+    assert_eq!(server.run(&worked).code, 1);
+    let export = server.ok(&["export"]);
+    assert!(export.contains(r#""last-error-base64":"ZXhpdCAzOiBjYWbp""#) && !export.contains('\u{fffd}'), "{export}");
+    let listed = server.ok(&["list", "worked", "--json"]);
+    assert!(listed.contains(r#""last-error-base64":"ZXhpdCAzOiBjYWbp""#), "{listed}");
+    let history = server.ok(&["history", "--json", "-t", "worked"]);
+    assert!(history.contains(r#""reason-base64":"ZXhpdCAzOiBjYWbp""#), "{history}");
+    let statistics_before = statistics(&server);
+    assert!(statistics_before.iter().any(|job| job.contains(r#"last-error: "caf\xe9 \"\\\x0a\xff""#)));
+    let fresh = Server::beanpole(&["-b", &name]);
+    let ended = fresh.feed(&["import"], export.as_bytes());
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert_eq!(statistics(&fresh), statistics_before);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(fresh.daemon.pid() as i32), Signal::SIGKILL).expect("a process");
+    drop(fresh);
+    let export = crate::daemon::run(&["export", "--binlog", &name]);
+    let last = Server::beanpole(&[]);
+    assert_eq!(last.feed(&["import"], export.out.as_bytes()).code, 0, "{}", export.err);
+    assert_eq!(statistics(&last), statistics_before);
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub fn fill(mut stream: TcpStream) {
         put("mail", "5 0 60 1", "\r\nh"),
         "reserve-job 8\r\nfail 8 5 7\r\nno host\r\nreserve-job 8\r\nfail 8 5 8\r\nno route\r\n".to_owned(),
         put("mail", "5 0 60 1", "\r\ni"),
-        "reserve-job 9\r\nfail 9 5 7\r\nrefused\r\n".to_owned(),
+        "reserve-job 9\r\nfail 9 5 7\r\nrefus\u{e9}!\r\n".to_owned(),
         // A group with one ended and one remaining member, and jobs that wait for the group.
         put("parts", "5 0 60 1 grp:batch", "\r\nj"),
         put("parts", "5 0 60 1 grp:batch", "\r\nk"),
@@ -45,7 +45,9 @@ pub fn fill(mut stream: TcpStream) {
         put("nightly", "5 0 60 1 idp:year cron:@yearly try:3:10 ttl:100012 con:bound:2 grp:runs", "\r\nn"),
         put("nightly", "5 100013 60 1 idp:long every:100014", "\r\no"),
     ];
-    stream.write_all(commands.concat().as_bytes()).expect("a connection");
+    // Latin-1, so that a reason is not UTF-8.
+    let bytes: Vec<u8> = commands.concat().chars().map(|letter| letter as u8).collect();
+    stream.write_all(&bytes).expect("a connection");
     let lines = BufReader::new(stream).lines();
     let replies: Vec<String> = lines.take(58).map(|line| line.expect("a reply")).collect();
     let refused = replies.iter().find(|line| ["BAD_FORMAT", "NOT_FOUND", "UNKNOWN_COMMAND"].contains(&line.as_str()));

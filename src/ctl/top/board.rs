@@ -165,8 +165,9 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) ->
 fn failures(tube: &str, count: u64, jobs: &[StatsReply]) -> Vec<BoardRow> {
     let mut groups: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for job in jobs {
-        let line = job.text("last-error").lines().next().unwrap_or_default();
-        let summary: String = line.chars().take(SUMMARY).collect();
+        let reason = job.bytes("last-error");
+        let line = reason.split(|&byte| byte == b'\n' || byte == b'\r').next().unwrap_or_default();
+        let summary: String = String::from_utf8_lossy(line).chars().take(SUMMARY).collect();
         let (jobs, newest) = groups.entry(summary).or_default();
         *jobs += 1;
         *newest = (*newest).max(job.number("id"));

@@ -11,7 +11,7 @@ use crate::engine::data::{
     ReservePolicy, Span, State, Time, TubeEvents, TubeTimes, MOVE, TIMES_COST,
 };
 use crate::engine::log::{Change, ORIGIN_SIZE};
-use crate::engine::{Engine, Refused};
+use crate::engine::{Engine, OverLimit, Refused};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kick {
@@ -96,19 +96,36 @@ impl Engine {
         true
     }
 
-    /// Like [`Engine::bury`], for imports. With `from`, the job becomes a dead letter whose origin is the tube `from`.
-    pub fn bury_of(&mut self, client: ClientId, id: JobId, pri: Priority, from: Option<&[u8]>, now: Time) -> bool {
-        let buried = self.bury(client, id, pri, now);
-        let Some(from) = from else { return buried };
-        let slot = self.store.jobs.find(id).filter(|_| buried && self.claim_log_room(ORIGIN_SIZE + 2 * from.len()));
+    /// Like [`Engine::bury`], for imports. Sets the delay in seconds, if any, and the original tube of a dead letter.
+    pub fn bury_as(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        pri: Priority,
+        (delay, from): (Option<u32>, Option<&[u8]>),
+        now: Time,
+    ) -> Result<bool, OverLimit> {
+        if (delay, from) == (None, None) {
+            return Ok(self.bury(client, id, pri, now));
+        }
+        let tube = self.store.jobs.find(id).map_or(0, |slot| self.tubes.get(self.store.jobs.get(slot).tube).name.len());
+        if !self.claim_log_room(tube + from.map_or(0, |from| ORIGIN_SIZE + from.len())) {
+            return Err(OverLimit);
+        }
+        let is_buried = self.bury(client, id, pri, now);
+        let slot = self.store.jobs.find(id).filter(|_| is_buried);
         if let Some(slot) = slot.filter(|&slot| self.store.jobs.get(slot).state() == State::Buried) {
             let before = self.logged_size(slot);
-            self.store.jobs.get_mut(slot).holder = self.store.origins.add(from);
-            self.reveal_one(slot, true);
+            let job = self.store.jobs.get_mut(slot);
+            delay.into_iter().for_each(|delay| job.details.set_delay(Span::from_secs(delay.into())));
+            if let Some(from) = from {
+                job.holder = self.store.origins.add(from);
+                self.reveal_one(slot, true);
+            }
             let sizes = (before, self.logged_size(slot));
             self.changed(Change::Move { slot, sizes });
         }
-        buried
+        Ok(is_buried)
     }
 
     /// Ends the reservation of a job and buries the job with this priority. Returns `false` if the job is not reserved.

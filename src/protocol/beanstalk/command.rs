@@ -64,6 +64,8 @@ pub enum Command {
     Bury {
         id: JobId,
         pri: Priority,
+        /// The delay in seconds that an imported job had when it was buried.
+        delay: Option<u32>,
         /// The tube from which the job was moved as a dead letter.
         dead_from: Option<Box<[u8]>>,
     },

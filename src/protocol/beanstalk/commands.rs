@@ -82,7 +82,7 @@ table! {
     DeleteBatch(Need::DELETE_JOB, Some(Extension::Batch), "delete-batch ", "<ids>", delete_batch),
     Delete(Need::DELETE_JOB, None, "delete ", "<id>", |args| args.id().map(Command::Delete)),
     Release(Need::TAKE_JOB, None, "release ", "<id> <pri> <delay>", |args| Some(Command::Release { id: args.id()?, pri: args.number32()?, delay: args.secs()? })),
-    Bury(Need::TAKE_JOB, None, "bury ", "<id> <pri> [from:<tube>]", bury),
+    Bury(Need::TAKE_JOB, None, "bury ", "<id> <pri> [delay:<seconds>] [from:<tube>]", bury),
     Kick(Need::ADMIN_USED, None, "kick ", "<bound>", |args| strtoul32(args.all()).and_then(|bound| long(Long::Kick(Kick::new(bound.into()))))),
     KickJob(Need::ADMIN_JOB, None, "kick-job ", "<id>", |args| args.id().map(Command::KickJob)),
     TouchAll(Need::TAKE_ANY, Some(Extension::Batch), "touch-all", "", |_| long(Long::TouchAll(None))),
@@ -218,12 +218,13 @@ fn delete_batch(args: &mut Args) -> Option<Command> {
 }
 
 fn bury(args: &mut Args) -> Option<Command> {
-    let (id, pri) = (args.id()?, args.number32()?);
+    let (id, pri, imports) = (args.id()?, args.number32()?, args.has(Extension::Export));
+    let delay = if imports && args.literal(b" delay:").is_some() { Some(args.number32()?) } else { None };
     let dead_from = args.or(None, |args| {
-        args.literal(b" from:").filter(|()| args.has(Extension::Export))?;
+        args.literal(b" from:").filter(|()| imports)?;
         args.tube().map(Some)
     })?;
-    Some(Command::Bury { id, pri, dead_from })
+    Some(Command::Bury { id, pri, delay, dead_from })
 }
 
 /// Parses an ID and an optional progress, which must not exceed the nonzero total.

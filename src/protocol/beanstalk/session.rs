@@ -11,8 +11,8 @@ use super::long::{Long, PartialList};
 use super::{extended, reply, yaml};
 use crate::access::Digest;
 use crate::engine::{
-    Engine, Event, JobId, JobView, Name, NewBody, NewJob, PastJob, Progress, Refused, Report, Reserve, Span, State,
-    Tagged, Tags, TouchAll, TubeStats,
+    Engine, Event, JobId, JobView, Name, NewBody, NewJob, OverLimit, PastJob, Progress, Refused, Report, Reserve, Span,
+    State, Tagged, Tags, TouchAll, TubeStats,
 };
 use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::history::{self, HistoryWalk};
@@ -43,8 +43,8 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
             reply::words(out, reply::OUT_OF_MEMORY);
         }
         Command::Release { id, pri, delay } => release(id, engine.release(client, id, pri, delay, now), engine, out),
-        Command::Bury { id, pri, dead_from } => {
-            reply::found(out, engine.bury_of(client, id, pri, dead_from.as_deref(), now), reply::BURIED);
+        Command::Bury { id, pri, delay, dead_from } => {
+            buried(engine.bury_as(client, id, pri, (delay, dead_from.as_deref()), now), out);
         }
         Command::KickJob(id) => reply::found(out, engine.kick_job(id, now), reply::KICKED),
         Command::Touch(id, None) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
@@ -283,6 +283,13 @@ fn put_tagged(job: NewJob, tags: Tags, context: &mut Context, out: &mut Output) 
         Ok(Tagged::Ended(id)) => reply::duplicate(out, id, None, None),
         Ok(Tagged::Scheduled { id, replaced }) => reply::scheduled(out, id, replaced),
         Err(why) => refused(out, why),
+    }
+}
+
+fn buried(found: Result<bool, OverLimit>, out: &mut Output) {
+    match found {
+        Ok(found) => reply::found(out, found, reply::BURIED),
+        Err(OverLimit) => reply::words(out, reply::OUT_OF_MEMORY),
     }
 }
 
