@@ -7,14 +7,17 @@ use std::path::{Path, PathBuf};
 
 use beanpole::internals::protocol::beanstalk::{SETTINGS, TAGS};
 
-/// The kind of words that a part must contain: tags or settings as clients write them, or the engine's fields.
+/// The kind of words that a part must contain: tags or settings as clients write them, tags in quotes, the engine's
+/// fields, or the keys in `stats-job` that show the tags.
 enum Needs {
     Tags,
     Settings,
+    Quoted,
     Fields,
+    Keys,
 }
 
-use Needs::{Fields, Settings, Tags};
+use Needs::{Fields, Keys, Quoted, Settings, Tags};
 
 /// A part of the project: its files, the required words, and the exceptions.
 struct Part {
@@ -27,14 +30,19 @@ struct Part {
 #[rustfmt::skip]
 const PARTS: &[Part] = &[
     // In the simulated worlds, a search for `limit` would also find a command name, `err` occurs only in exports, and
-    // the model has no calendar schedules.
+    // the model has no calendar schedules. The subcommands have an option for the tube, and an export contains `try`.
     Part { name: "conversations", paths: &["tests/conversations"], needs: &[Tags, Settings], lacks: &[] },
     Part { name: "simulated worlds", paths: &["tests/sim"], needs: &[Tags, Settings], lacks: &["err", "limit", "cron"] },
     Part { name: "model", paths: &["src/engine/tests"], needs: &[Fields], lacks: &[] },
     Part { name: "lives that crash", paths: &["tests/crash"], needs: &[Fields], lacks: &[] },
     Part { name: "kill, export, import, failover", paths: &["tests/daemon/everything.rs"], needs: &[Tags, Settings], lacks: &["err"] },
-    Part { name: "HTTP", paths: &["tests/http"], needs: &[Tags, Settings], lacks: &["err"] },
-    Part { name: "page", paths: &["src/protocol/http/page.html"], needs: &[Settings], lacks: &[] },
+    Part { name: "power cuts", paths: &["tests/powercut"], needs: &[Tags, Settings], lacks: &["tub", "err", "cron"] },
+    Part { name: "HTTP", paths: &["tests/http"], needs: &[Tags, Settings, Keys], lacks: &["err"] },
+    Part { name: "page", paths: &["src/protocol/http/page.html"], needs: &[Settings, Keys], lacks: &[] },
+    Part { name: "export and import", paths: &["src/ctl/tags.rs", "src/ctl/record.rs"], needs: &[Keys], lacks: &["tries-left"] },
+    Part { name: "subcommands", paths: &["src/ctl/put.rs"], needs: &[Quoted], lacks: &["tub", "err"] },
+    Part { name: "tests of subcommands", paths: &["tests/ctl"], needs: &[Settings], lacks: &[] },
+    Part { name: "statistics in the manual", paths: &["man/beanpole-beanstalk.7"], needs: &[Keys], lacks: &[] },
     Part { name: "memory account", paths: &["tests/memory.rs", "tests/memory"], needs: &[Tags], lacks: &["try", "ttl", "err", "tub", "con"] },
     // These client libraries do not support tags. Every Workq job has its own time to live.
     Part { name: "greenstalk", paths: &["tests/compat/settings_greenstalk.py"], needs: &[Settings], lacks: &["limit"] },
@@ -45,22 +53,22 @@ const PARTS: &[Part] = &[
     Part { name: "first screen of the README", paths: &["README.md"], needs: &[Settings], lacks: &[] },
 ];
 
-/// Tags and settings with the engine field that stores each of them.
-const FIELDS: [(&str, &str); 14] = [
-    ("con", "concurrency"),
-    ("idp", "key"),
-    ("tub", "tube"),
-    ("try", "tries"),
-    ("ttl", "ttl"),
-    ("err", "reason"),
-    ("grp", "groups"),
-    ("aft", "groups"),
-    ("cron", "recurs"),
-    ("every", "recurs"),
-    ("dead", "dead"),
-    ("max", "max"),
-    ("rate", "rate"),
-    ("limit", "most"),
+/// Tags and settings with the engine field that stores each of them, and the key in `stats-job` that shows the tag.
+const FIELDS: [(&str, &str, &str); 14] = [
+    ("con", "concurrency", "concurrency-key"),
+    ("idp", "key", "idempotency-key"),
+    ("tub", "tube", "tube"),
+    ("try", "tries", "tries-left"),
+    ("ttl", "ttl", "expires-in"),
+    ("err", "reason", "last-error"),
+    ("grp", "groups", "group"),
+    ("aft", "groups", "after-group"),
+    ("cron", "recurs", "cron"),
+    ("every", "recurs", "every"),
+    ("dead", "dead", ""),
+    ("max", "max", ""),
+    ("rate", "rate", ""),
+    ("limit", "most", ""),
 ];
 
 fn text_of(path: &Path) -> String {
@@ -83,13 +91,12 @@ fn has_word(text: &str, word: &str) -> bool {
 fn words(needs: &Needs) -> Vec<&'static str> {
     let tags = TAGS.iter().map(|(tag, _)| std::str::from_utf8(tag).expect("text").trim_end_matches(':'));
     let settings = SETTINGS.iter().copied();
+    let field = |word| FIELDS.iter().find(|(known, ..)| *known == word).unwrap_or_else(|| panic!("{word}: no field"));
     match needs {
-        Tags => tags.collect(),
+        Tags | Quoted => tags.collect(),
         Settings => settings.collect(),
-        Fields => tags
-            .chain(settings)
-            .map(|word| FIELDS.iter().find(|(known, _)| *known == word).unwrap_or_else(|| panic!("{word}: no field")).1)
-            .collect(),
+        Fields => tags.chain(settings).map(|word| field(word).1).collect(),
+        Keys => tags.map(|word| field(word).2).collect(),
     }
 }
 
@@ -104,6 +111,8 @@ fn every_part_supports_every_tag_and_setting() {
             for word in words(needs) {
                 let found = match needs {
                     Fields => text.contains(&format!(".{word}")) || has_word(&text, word),
+                    Quoted => text.contains(&format!("\"{word}\"")),
+                    Keys => text.split(|letter: char| !letter.is_alphanumeric() && letter != '-').any(|it| it == word),
                     Tags | Settings => has_word(&text, word),
                 };
                 if !found && !part.lacks.contains(&word) {

@@ -489,12 +489,14 @@ fn conversations(text: &str) -> Vec<Vec<(bool, String)>> {
 
 #[test]
 fn the_conversations_to_paste_work_as_shown() {
+    let mut commands = String::new();
     for file in ["README.md", "man/beanpole.8", "man/beanpole-beanstalk.7"] {
         for conversation in conversations(&read(file)) {
             let server = Server::start().expect("a server");
             let mut client = Client::connect(server.address()).expect("a connection");
             for (typed, line) in conversation {
                 if typed {
+                    commands += &format!("{file}: {line} ");
                     client.send(format!("{line}\r\n").as_bytes()).expect("a connection");
                 } else {
                     assert_eq!(client.line().expect("a reply"), line, "{file}");
@@ -502,6 +504,14 @@ fn the_conversations_to_paste_work_as_shown() {
             }
             assert!(client.line().is_err(), "{file}: quit closes the connection");
         }
+    }
+    let set_tubes: String =
+        commands.split("man/beanpole-beanstalk.7: ").filter(|it| it.starts_with("set-tube ")).collect();
+    for word in SETTINGS {
+        assert!(set_tubes.contains(&format!(" {word}:")), "no conversation in beanpole-beanstalk(7) for {word}");
+    }
+    for word in ["fail", "reserve-mode weighted-fair", "reserve-with-abort"] {
+        assert!(commands.contains(&format!("man/beanpole-beanstalk.7: {word} ")), "no conversation for {word}");
     }
 }
 

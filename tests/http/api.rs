@@ -474,16 +474,19 @@ fn tubes_with_names_of_gearman_functions_can_be_changed() {
 fn a_job_is_put_with_tags() {
     let visited = serve(|_| ());
     let put = |tags: &str| visited.post("/api/tubes/mail/put", &format!(r#"{{"body":"x","tags":"{tags}"}}"#));
-    assert_eq!(put("idp:a:60 ttl:90 con:web:2"), (200, "{\"id\":1}\n".to_owned()));
+    assert_eq!(put("idp:a:60 ttl:90 con:web:2 try:3"), (200, "{\"id\":1}\n".to_owned()));
     assert_eq!(put("idp:a"), (200, "{\"id\":1,\"duplicate-of\":\"ready\"}\n".to_owned()));
     assert_eq!(put(""), (200, "{\"id\":2}\n".to_owned()));
     for wrong in ["tub:other", "ttl:0", "foo", "idp:a idp:b", " "] {
         assert_eq!(put(wrong).0, 400, "{wrong:?}");
     }
     let shown = visited.get("/api/jobs/1");
-    for (key, found) in [("idempotency-key", "\"a\""), ("idempotency-ttl", "60"), ("concurrency-key", "\"web\"")] {
+    for (key, found) in
+        [("idempotency-key", "\"a\""), ("idempotency-ttl", "60"), ("concurrency-key", "\"web\""), ("tries-left", "3")]
+    {
         assert_eq!(value(&shown, key), found);
     }
+    assert!(value(&shown, "expires-in").parse::<u32>().is_ok_and(|left| left <= 90), "{shown}");
     assert_eq!(speak(&visited)("delete 1"), "DELETED");
     assert_eq!(put("idp:a"), (200, "{\"id\":1,\"duplicate-of\":\"deleted\"}\n".to_owned()));
     assert_eq!(put("grp:parts"), (200, "{\"id\":3}\n".to_owned()));
