@@ -62,7 +62,7 @@ fn a_hanging_job_can_be_revoked_and_its_command_is_killed() {
     let server = Server::beanpole(&[]);
     let folder = Folder::new();
     let mark = folder.file("begun");
-    server.ok(&["put", "-t", "mail", "-r", "1", "x"]);
+    server.ok(&["put", "-t", "mail", "-r", "6", "x"]);
     let script = format!("echo $$ >> {}; exec sleep 1000", mark.display());
     let mut worker = Running::start(server.command(&["work", "mail", "--once", "--", "sh", "-c", &script]));
     wait_until("the command has begun", || lines(&mark).len() == 1);
