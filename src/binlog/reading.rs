@@ -205,7 +205,10 @@ impl<'a> Reading<'a> {
     /// Reads one segment. Returns `false` if the log ends in or before this segment.
     fn segment(&mut self, place: usize, link: SegmentLink, length: u64) -> Result<bool, OpenError> {
         let (number, name) = (link.number, segment_name(link.number));
-        let is_damage = !(link.header.is_some() && link.whole) && self.is_damage(Place { segment: number, at: 0 });
+        let is_intact = link.header.is_some() && link.whole;
+        // The header of the oldest segment became durable before any earlier segment was removed.
+        let is_lost = link.header.is_none() && place == 0;
+        let is_damage = !is_intact && (is_lost || self.is_damage(Place { segment: number, at: 0 }));
         if link.header.is_none() && !is_damage {
             return Ok(false);
         }

@@ -390,7 +390,7 @@ impl Wal {
         let mut removed = false;
         // Compare with the synced position in every mode: rewritten records must be synced before the original records
         // are removed.
-        let synced = self.writer.lock().synced.position;
+        let synced = self.writer.lock().synced;
         while let Some(retired) = access.with(|journal, _| journal.next_retired(synced)) {
             let name = segment_name(retired.number);
             let dropped = if retired.damaged { set_aside(&*self.storage, &name) } else { self.storage.remove(&name) };

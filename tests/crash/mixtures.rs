@@ -189,6 +189,80 @@ fn files_of_two_servers_that_continued_from_one_copy_are_refused_or_reported() {
     assert!(refused > 0, "some of the mixtures are refused");
 }
 
+/// The files at one moment, and the index of the newest state that was durable by then.
+struct Moment {
+    files: Files,
+    durable: usize,
+}
+
+/// Runs one server that rewrites and removes segments all the time. Returns the states of the queue in order, and the
+/// moments between the steps of the log's threads.
+fn moments(size: u64, seed: u64) -> (Vec<Jobs>, Vec<Moment>) {
+    let disk = Disk::new(seed);
+    let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), seed).expect("a log");
+    let (client, mut random) = (life.first_client(), Random::new(seed));
+    let (mut states, mut positions, mut moments) = (vec![Jobs::new()], vec![0], Vec::new());
+    for step in 0..400u64 {
+        let ids = life.model.ids();
+        if ids.len() > 8 || !ids.is_empty() && random.once_in(2) {
+            life.delete(ids[random.below(ids.len() as u64) as usize]);
+        } else {
+            life.put(client, &[b't'; 100][..1 + step as usize % 99], 1, Span::ZERO);
+        }
+        states.push(jobs(&life.access.0.borrow().1));
+        positions.push(life.access.0.borrow().0.position());
+        for _ in 0..3 {
+            life.look_after();
+            let durable = positions.iter().rposition(|position| *position <= life.wal.durable()).expect("a state");
+            moments.push(Moment { files: files(&disk), durable });
+        }
+    }
+    (states, moments)
+}
+
+/// Copies a directory file by file in a random order while the server is running. A copied file can consist of blocks
+/// from two moments. Returns the files, and the index of the newest state that was durable before the copy.
+fn plain_copy(moments: &[Moment], random: &mut Random) -> (Files, usize) {
+    let mut at = random.below(moments.len() as u64) as usize;
+    let Moment { files, durable } = &moments[at];
+    let mut numbers: Vec<u64> = files.keys().copied().collect();
+    (1..numbers.len()).for_each(|last| numbers.swap(last, random.below(last as u64 + 1) as usize));
+    let (mut copy, pause) = (Files::new(), 1 + random.below(30));
+    let mut pass = |most| {
+        at = (at + random.below(most) as usize).min(moments.len() - 1);
+        &moments[at].files
+    };
+    for number in numbers {
+        let Some(mut bytes) = pass(pause).get(&number).cloned() else { continue };
+        if let Some(later) = pass(4).get(&number) {
+            let from = bytes.len().min(later.len()) / 2;
+            bytes.splice(from.., later[from..].iter().copied());
+        }
+        copy.insert(number, bytes);
+    }
+    (copy, *durable)
+}
+
+// Tests promise P19 of beanpole-promises(7).
+#[test]
+fn a_plain_copy_of_an_active_directory_is_complete_or_reported() {
+    let (mut random, mut whole, samples) = (Random::new(4), 0, samples(2000));
+    for seed in 0..8 {
+        let (states, moments) = moments(600 + 200 * seed, seed);
+        for sample in 0..samples / 8 {
+            let (copy, durable) = plain_copy(&moments, &mut random);
+            // An empty directory is a new log.
+            let Some(Ok((found, problems, _))) = (!copy.is_empty()).then(|| look(&copy)) else { continue };
+            let is_started = start(&disk(&copy), settings(SIZE, SyncMode::Always).strictly(), dawn()).is_ok();
+            whole += u64::from(is_started);
+            let (is_accepted, is_complete) = (is_started || problems.is_empty(), states[durable..].contains(&found));
+            assert!(!is_accepted || is_complete, "seed {seed}, sample {sample}: {durable} {found:?} {problems:?}");
+        }
+    }
+    println!("plain copies: {whole} of {samples} are complete");
+    assert!(whole > samples / 8, "too few copies are complete");
+}
+
 /// A log with all kinds of records, written by six servers in sequence. Only the last one stopped cleanly.
 struct Varied {
     files: Files,

@@ -102,9 +102,15 @@ impl Journal {
         self.segment_size.max(again + self.buffer.len() as u64 + self.segment_size / 4)
     }
 
-    /// Returns the next segment to remove when the log is durable up to `safe`. Segments must be removed in this order.
-    pub fn next_retired(&self, safe: u64) -> Option<Retired> {
-        self.retired.front().filter(|retired| retired.after <= safe).copied()
+    /// Returns the next segment to remove if the log is synced up to `synced`. Segments must be removed in order.
+    ///
+    /// Once a segment is removed, the headers of new segments declare it unneeded. They must therefore also state that
+    /// the record which allowed the removal is synced.
+    pub fn next_retired(&mut self, synced: Synced) -> Option<Retired> {
+        if synced.position > self.synced.position {
+            self.is_synced(synced);
+        }
+        self.retired.front().filter(|retired| retired.after <= synced.position).copied()
     }
 
     pub fn gone(&mut self, gone: Retired) {

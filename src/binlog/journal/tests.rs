@@ -31,6 +31,10 @@ fn use_bytes(journal: &mut Journal, bytes: u64) {
     journal.segments.back_mut().expect("a segment").bytes = bytes;
 }
 
+fn up_to(position: u64) -> Synced {
+    Synced { position, ..Synced::default() }
+}
+
 fn engine() -> (Engine, ClientId) {
     let mut engine = Engine::new(Limits::NONE);
     engine.keep_changes();
@@ -241,7 +245,7 @@ fn maintenance_is_needed_for_retired_wanted_or_excess_segments() {
     journal.old = 0;
     journal.abandon_prepared();
     assert!(journal.needs_maintenance());
-    let retired = journal.next_retired(0).expect("the one that was prepared");
+    let retired = journal.next_retired(up_to(0)).expect("the one that was prepared");
     journal.gone(retired);
     assert!(!journal.needs_maintenance());
     use_bytes(&mut journal, SIZE);
@@ -426,7 +430,7 @@ fn prepared_segments_that_are_given_up_still_take_space_until_they_are_gone() {
     let disk = journal.disk();
     journal.abandon_prepared();
     assert_eq!((journal.ahead(), journal.disk(), journal.large), (ahead, disk, 0));
-    while let Some(retired) = journal.next_retired(0) {
+    while let Some(retired) = journal.next_retired(up_to(0)) {
         journal.gone(retired);
     }
     assert_eq!(journal.disk(), SIZE);
@@ -466,9 +470,11 @@ fn records_of_removed_segments_leave_space_for_the_last_record() {
         use_bytes(&mut journal, SIZE - 2 * MARK as u64 + lacks);
         assert!(!journal.compact(&engine().0));
         assert_eq!((journal.stats().oldest, journal.stats().current), (2, current));
-        let retired = journal.next_retired(journal.position()).expect("the first segment");
+        let end = up_to(journal.position());
+        let retired = journal.next_retired(end).expect("the first segment");
         assert_eq!((retired.number, retired.after, journal.demanded), (1, journal.position(), journal.position()));
-        assert_eq!(journal.next_retired(retired.after - 1), None);
+        assert_eq!(journal.next_retired(up_to(retired.after - 1)), None);
+        assert_eq!(journal.synced, end, "the next header states what allowed the removal");
     }
 }
 
