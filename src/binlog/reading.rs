@@ -178,9 +178,9 @@ impl<'a> Reading<'a> {
         self.chain[self.read..].iter().filter(|link| link.length.is_some()).map(|link| link.number)
     }
 
-    /// Returns the numbers of the segments that were read, with the lengths of their files.
-    pub fn lengths(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.chain[..self.read].iter().filter_map(|link| Some((link.number, link.length?)))
+    /// Returns the segments that were read, with the lengths of their files.
+    pub fn lengths(&self) -> impl Iterator<Item = (SegmentLink, u64)> + '_ {
+        self.chain[..self.read].iter().filter_map(|link| Some((*link, link.length?)))
     }
 
     /// Returns `true` if the log was closed by a clean shutdown.
@@ -230,10 +230,6 @@ impl<'a> Reading<'a> {
                 if is_damage {
                     self.found_problem(format!("{name}: one copy of the header is damaged; nothing is lost"));
                     self.journal.found_damage();
-                } else if !link.whole {
-                    // A power failure can damage one copy of the header. Compaction moves the items to a segment with
-                    // both copies.
-                    self.journal.evacuate_newest();
                 }
             }
             None => self.damage(format!("{name}: bytes 0 to {HEADER}, the header, are damaged"), true),

@@ -157,11 +157,15 @@ fn or_failure<T>(result: Result<T, OpenError>) -> Result<Result<T, io::Error>, O
 /// Syncs the segments that were read, because replies will depend on the restored jobs. Removes all data that is not
 /// part of the log.
 fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(), OpenError> {
-    for (number, length) in reading.lengths() {
-        let name = segment_name(number);
+    for (link, length) in reading.lengths() {
+        let (number, name) = (link.number, segment_name(link.number));
         let found = reading.journal.segment(number);
         let (end, is_damaged) = found.map_or((length, false), |segment| (segment.bytes, segment.damaged));
         let file = in_file(&name, storage.open(&name))?;
+        // An interrupted write can leave one copy of a header. Once later records are synced, that would be damage.
+        if let Some(header) = link.header.filter(|_| !link.whole && !is_damaged) {
+            in_file(&name, file.write_at(0, &header.encode()))?;
+        }
         // Damaged segments are preserved unchanged.
         if !is_damaged && end < length {
             let is_last = continues_in(&reading.journal, reading.end, reading.next) == Some(number);

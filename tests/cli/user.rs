@@ -1,7 +1,7 @@
 //! Tests switching to another user, and running as an unprivileged user. Requires root.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{chown, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -173,4 +173,21 @@ fn a_user_can_be_numeric() {
     for name in ["1:", ":1", "1:x", "4294967295", "-1"] {
         run(&["-p0", &format!("-u{name}")]).failed(NO_SUCH_USER, &["no such user", name, "-u"]);
     }
+}
+
+#[test]
+fn the_parent_of_a_new_binlog_directory_is_synced() {
+    if !is_root() {
+        return;
+    }
+    let (program, place) = (Folder::new(), Folder::new());
+    let parent = place.file("parent");
+    fs::create_dir(&parent).expect("a folder");
+    // A directory that its owner cannot read cannot be synced either, which the server reports.
+    chown(&parent, Some(nobody().uid.as_raw()), None).expect("its owner");
+    fs::set_permissions(&parent, fs::Permissions::from_mode(0o300)).expect("its mode");
+    let log = parent.join("log");
+    let daemon = Daemon::spawn(as_nobody(&program, &["-p", "0", "-b", log.to_str().expect("a plain path")]));
+    daemon.wait_log("cannot sync the folder above log");
+    assert!(log.is_dir());
 }
