@@ -58,11 +58,14 @@ fn schedules_are_put_listed_run_and_replaced() {
     server.ok(&["kick", "1"]);
     assert_eq!(server.run(&["kick", "1"]).code, 1, "the copy still exists");
     assert!(server.ok(&["schedules", "reports"]).ends_with("\t1\t1\t1\treport\n"), "missed, runs, skipped");
+    assert_eq!([server.figure("stats-job 1", "blocked-by"), server.figure("stats", "late-schedules")], ["3", "1"]);
     assert_eq!(server.ok(&["reserve", "reports", "-w", "0", "--delete"]), "report");
     let row = server.ok(&["schedules", "reports", "--json"]);
     assert!(row.contains("\"runs\":1,\"skipped\":1"), "{row}");
+    assert!(!server.ok(&["stats", "-i", "1"]).contains("blocked-by"));
     let replaced = ["put", "-t", "reports", "--unique", "nightly", "--cron", "@daily", "--json", "report"];
     assert_eq!(server.ok(&replaced), "{\"id\":1,\"replaced\":true}\n");
+    assert_eq!(server.figure("stats", "late-schedules"), "0");
     server.ok(&["delete", "1"]);
     assert_eq!(server.ok(&["schedules", "reports"]), SCHEDULES_HEADER);
     for wrong in [

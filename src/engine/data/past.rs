@@ -221,6 +221,11 @@ impl Past {
         self.point_end = Time::from_nanos((now.nanos() / POINT + 1) * POINT);
     }
 
+    /// Returns the number of failed tries in the last hour. Without a history, returns 0.
+    pub fn recent_failures(&self) -> u64 {
+        self.points().map(|point| point.failed).sum()
+    }
+
     /// Returns the points of the last hour in chronological order. Without a history, there are no points.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         let (newer, older) = self.points.split_at(self.points.len().min(self.point + 1));

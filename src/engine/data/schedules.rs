@@ -110,6 +110,8 @@ pub struct Schedules {
     /// The order in which schedules are due or retried. The members are the slots of the jobs.
     pub order: Heap<(Time, JobId)>,
     pub(in crate::engine) total: (u64, u64),
+    /// The number of schedules whose last run was skipped.
+    pub(in crate::engine) late: usize,
 }
 
 impl Schedules {
@@ -120,9 +122,15 @@ impl Schedules {
     /// Counts a run of the schedule with this number. `is_put` is `false` if the run was skipped.
     pub fn note_run(&mut self, number: u32, is_put: bool) {
         let schedule = self.table.get_mut(number);
+        self.late = self.late - usize::from(schedule.missed > 0) + usize::from(!is_put);
         schedule.missed = if is_put { 0 } else { schedule.missed.saturating_add(1) };
         *(if is_put { &mut schedule.count.runs } else { &mut schedule.count.skipped }) += 1;
         *(if is_put { &mut self.total.0 } else { &mut self.total.1 }) += 1;
+    }
+
+    pub fn remove(&mut self, number: u32) {
+        self.late -= usize::from(self.get(number).missed > 0);
+        self.table.remove(number);
     }
 
     /// Returns the number of the schedule with this name and hash for which `is_meant(job slot)` is `true`.

@@ -96,6 +96,8 @@ pub struct JobStats<'a> {
     pub tries_left: Option<u8>,
     /// The number of runs of a schedule that were skipped since the last copy was put.
     pub missed: u32,
+    /// The job that blocks the next run of a schedule whose last run was skipped.
+    pub blocked_by: Option<JobId>,
     /// The tube in which a dead letter originated.
     pub dead_from: Option<&'a [u8]>,
     /// The number of the connection that holds the job; `None` if the job is leased or not reserved.
@@ -154,6 +156,7 @@ impl Engine {
             State::Reserved | State::Delayed | State::Scheduled => job.due.since(now),
             State::Ready | State::Buried | State::Held | State::Finished => Span::ZERO,
         };
+        let schedule = (job.state() == State::Scheduled).then(|| self.store.schedules.get(job.holder));
         Some(JobStats {
             id,
             tube: &self.tubes.get(job.tube).name,
@@ -166,10 +169,8 @@ impl Engine {
             history: job.history(),
             fails: job.fails,
             tries_left: self.tries_left(&job),
-            missed: match job.state() {
-                State::Scheduled => self.store.schedules.get(job.holder).missed,
-                _ => 0,
-            },
+            missed: schedule.map_or(0, |schedule| schedule.missed),
+            blocked_by: schedule.filter(|it| it.missed > 0).and_then(|it| self.copy_of(job.tube, &it.name)),
             dead_from: self.dead_from(&job),
             holder: (job.state() == State::Reserved && !job.is_leased()).then(|| self.connection(ClientId(job.holder))),
             progress: self.progress(&job),

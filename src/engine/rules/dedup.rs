@@ -7,7 +7,7 @@
 
 use std::hash::Hasher;
 
-use crate::engine::data::{DedupKey, Fingerprints, Job, JobExtras, JobFlag, JobId, State, MOVE};
+use crate::engine::data::{DedupKey, Fingerprints, Job, JobExtras, JobFlag, JobId, Name, State, MOVE};
 use crate::engine::log::Change;
 use crate::engine::{Engine, Refused};
 
@@ -104,18 +104,29 @@ impl Engine {
     pub fn find_name(&self, name: &[u8], sees: impl Fn(&[u8]) -> bool) -> Option<JobId> {
         let dedup_key = DedupKey::Name(name.into());
         if !self.limits.keys_per_tube {
-            return self.oldest_named(&dedup_key, 0, |tube| sees(&self.tubes.get(tube).name));
+            return self.oldest_named(&dedup_key, 0, MAX_CHECKED, |tube| sees(&self.tubes.get(tube).name));
         }
         let seen = self.tubes.iter().take(MAX_CHECKED as usize).filter(|(_, tube)| sees(&tube.name));
-        seen.filter_map(|(number, _)| self.oldest_named(&dedup_key, number, |tube| tube == number)).min()
+        seen.filter_map(|(number, _)| self.oldest_named(&dedup_key, number, MAX_CHECKED, |tube| tube == number)).min()
     }
 
-    /// Returns the oldest job with `dedup_key` in a tube for which `is_meant` returns `true`. `tube` is part of the
-    /// hash if keys are unique per tube.
-    fn oldest_named(&self, dedup_key: &DedupKey, tube: u32, is_meant: impl Fn(u32) -> bool) -> Option<JobId> {
+    /// Returns the copy of the schedule `name` in `tube`. Gives up early, because lists contain many schedules.
+    pub(in crate::engine) fn copy_of(&self, tube: u32, name: &Name) -> Option<JobId> {
+        self.oldest_named(&DedupKey::Name(name.clone()), tube, 32, |other| other == tube)
+    }
+
+    /// Returns the oldest job with `dedup_key` in a tube for which `is_meant` returns `true`, among the first `most`
+    /// jobs. `tube` is part of the hash if keys are unique per tube.
+    fn oldest_named(
+        &self,
+        dedup_key: &DedupKey,
+        tube: u32,
+        most: u64,
+        is_meant: impl Fn(u32) -> bool,
+    ) -> Option<JobId> {
         let hash = self.hash_dedup_key(dedup_key, tube, None);
         let (mut oldest, mut checked) = (None, 0);
-        // Return `false` to visit all extras with this hash, and `true` to stop after `MAX_CHECKED`.
+        // Return `false` to visit all extras with this hash, and `true` to stop after `most`.
         self.store.extras.find(hash, |extras| {
             checked += 1;
             if extras.dedup_key == *dedup_key {
@@ -124,7 +135,7 @@ impl Engine {
                     oldest = Some(oldest.map_or(job.id, |oldest: JobId| oldest.min(job.id)));
                 }
             }
-            checked > MAX_CHECKED
+            checked > most
         });
         oldest
     }

@@ -94,6 +94,11 @@ impl Engine {
         self.store.schedules.total
     }
 
+    /// Returns the number of schedules whose last run was skipped.
+    pub fn late_schedules(&self) -> usize {
+        self.store.schedules.late
+    }
+
     /// Returns the time by which the earliest run is overdue, or zero. A run is only overdue if its copy was refused.
     pub fn schedule_delay(&self, now: Time) -> Span {
         let first = self.store.schedules.first();
@@ -104,7 +109,7 @@ impl Engine {
     pub(in crate::engine) fn forget_schedule(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if job.state() == State::Scheduled {
-            self.store.schedules.table.remove(job.holder);
+            self.store.schedules.remove(job.holder);
         }
     }
 }

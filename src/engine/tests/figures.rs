@@ -104,6 +104,8 @@ impl Model {
             Place::Held => (State::Held, Span::ZERO),
             Place::Scheduled { due } => (State::Scheduled, due.since(now)),
         };
+        let schedule = self.extended.schedules.get(&id);
+        let late = schedule.filter(|schedule| schedule.missed > 0);
         Some(JobStats {
             id,
             tube: job.tube.as_bytes(),
@@ -116,7 +118,8 @@ impl Model {
             history: job.history,
             fails: self.fails(id),
             tries_left: self.tries_left(id).filter(|_| state != State::Scheduled),
-            missed: self.extended.schedules.get(&id).map_or(0, |schedule| schedule.missed),
+            missed: schedule.map_or(0, |schedule| schedule.missed),
+            blocked_by: late.and_then(|schedule| self.keyed(job.tube, schedule.tags.key?.0)),
             dead_from: self.dead_from(id).map(str::as_bytes),
             holder: match job.place {
                 Place::Reserved { by, .. } => self.client(by).map(|client| client.connection),

@@ -19,6 +19,12 @@ pub struct QueueFigures<'a> {
     pub log: Option<LogFigures>,
     /// The time since the server started, in seconds.
     pub uptime: u64,
+    /// The number of failed tries in the last hour.
+    pub failures: u64,
+    /// The number of paused tubes.
+    pub paused: u64,
+    /// The number of schedules whose last run was skipped.
+    pub late: u64,
     /// The number of connections for each protocol, in the order of `Wire::ALL`.
     pub connections: [u64; Wire::ALL.len()],
 }
@@ -35,6 +41,9 @@ impl<'a> QueueFigures<'a> {
             usage: context.host.usage(),
             log: context.log,
             uptime: context.now.since(facts.started).secs(),
+            failures: context.engine.past().recent_failures(),
+            paused: context.engine.paused_tubes() as u64,
+            late: context.engine.late_schedules() as u64,
             connections: Wire::ALL.map(|wire| context.registry.count(wire) as u64),
         }
     }
@@ -75,7 +84,7 @@ use FigureValue::{Micros, Number, Text, Truth, Word};
 /// The statistics of the server. Clients require beanstalkd's binlog keys even without a binlog. Keys that beanstalkd
 /// does not have follow at the end.
 #[rustfmt::skip]
-pub const SERVER_FIGURES: [Figure<OfServer>; 69] = [
+pub const SERVER_FIGURES: [Figure<OfServer>; 72] = [
     row("current-jobs-urgent", |it| Number(it.stats.jobs.urgent)),
     row("current-jobs-ready", |it| Number(it.stats.jobs.ready)),
     row("current-jobs-reserved", |it| Number(it.stats.jobs.reserved)),
@@ -145,6 +154,9 @@ pub const SERVER_FIGURES: [Figure<OfServer>; 69] = [
     row("failed-auths", |it| Number(it.usage.failed_auths)),
     row("dropped-connections", |it| Number(it.usage.dropped_connections)),
     row("total-expired", |it| Number(it.stats.evicted)),
+    row("failures-last-hour", |it| Number(it.failures)),
+    row("paused-tubes", |it| Number(it.paused)),
+    row("late-schedules", |it| Number(it.late)),
 ];
 
 pub const ROLE_FIGURES: [Figure<OfRole>; 8] = [

@@ -135,6 +135,7 @@ fn optional_figures(
         show("skipped", Number(schedule.count.skipped.into()));
     }
     positive("missed", job.missed.into(), show);
+    job.blocked_by.into_iter().for_each(|id| show("blocked-by", Number(id.0)));
     if let Some(options) = options {
         match options.dedup_key {
             StoredKey::Kept(name) => show("idempotency-key", Name(&name.text())),

@@ -274,7 +274,7 @@ impl Model {
 }
 
 impl Model {
-    pub(super) fn keyed(&self, tube: Name, key: Name) -> Option<JobId> {
+    pub fn keyed(&self, tube: Name, key: Name) -> Option<JobId> {
         let has =
             |id: &JobId| self.extended.tags.get(id).and_then(|tags| tags.key).is_some_and(|(other, _)| other == key);
         let mut ids = self.jobs.iter().filter(|job| job.tube == tube).map(|job| job.id);
