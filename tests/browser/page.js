@@ -242,6 +242,9 @@ async function jobs(page, web, queue) {
   await picture(page, 'job');
   await page.keyboard.press('Escape');
   await until(() => page.locator('#job').isHidden(), true);
+  assert.strictEqual(await page.locator('#tube-name').textContent(), 'grave', 'a closed job returns to its tube');
+  await page.keyboard.press('Escape');
+  await until(() => page.locator('#tube').isHidden(), true);
 }
 
 /** Shows a job that waits for another job, and a schedule, which is then run immediately. */
@@ -299,6 +302,11 @@ async function failures(page, queue, web) {
   await page.locator('#group-after').click();
   await until(async () => (await shown()).length, 10);
   await page.locator('#group-before').click();
+  await until(async () => (await shown()).length, 20);
+  await page.locator('#group-jobs').getByRole('link', { name: ids[32], exact: true }).click();
+  await until(() => page.locator('#job-name').textContent(), 'Job ' + ids[32]);
+  assert.strictEqual(await page.locator('#to-failed').getAttribute('aria-current'), 'page');
+  await page.keyboard.press('Escape');
   await until(async () => (await shown()).length, 20);
   const dialogs = [];
   const accept = (dialog) => { dialogs.push(dialog.message()); dialog.accept(); };
@@ -369,11 +377,25 @@ async function views(page, web, queue) {
   await page.locator('#filter').fill('');
   await page.locator('#to-schedules').click();
   await until(async () => (await cells(1))[0], 'nightly');
-  await until(async () => /^missed \d+: the last copy still exists$/.test((await cells(5))[0]), true);
+  await until(async () => /^missed \d+: the last copy still exists: job \d+$/.test((await cells(5))[0]), true);
   // Short words must not wrap, and a list with only one page must not have paging buttons.
   await until(async () => page.locator('#rows td[data-label=tube]').first().evaluate((cell) => cell.offsetWidth >= 80), true);
   await until(() => page.locator('#after').isHidden(), true);
   await picture(page, 'schedules');
+  // The job that blocks a schedule has a link. Closing the job returns to the list and to the link.
+  const blocker = page.locator('#rows td[data-label=late] a');
+  const name = await blocker.textContent();
+  await blocker.focus();
+  await page.keyboard.press('Enter');
+  await until(() => page.locator('#job-name').textContent(), 'J' + name.slice(1));
+  assert.strictEqual(await page.locator('#to-schedules').getAttribute('aria-current'), 'page');
+  assert.ok(await page.locator('#view').isHidden());
+  await page.locator('#job-close').click();
+  await until(() => page.evaluate(() => location.hash + document.activeElement.textContent), '#schedules' + name);
+  await page.locator('#rows th.name a').first().click();
+  await until(async () => (await page.locator('#one').textContent()).includes('blocked by ' + name), true);
+  await page.goBack();
+  await until(() => page.locator('#view').isVisible(), true);
   await page.goto('http://127.0.0.1:' + web + '/#failed');
   await until(async () => /^1 to \d$/.test(await page.locator('#more').textContent()), true);
   await until(() => page.locator('#after').isHidden(), true);
@@ -381,6 +403,11 @@ async function views(page, web, queue) {
   await page.locator('#failures').check();
   await until(async () => (await cells(1))[0], 'job ' + id);
   await until(async () => (await cells(8))[0], 'revoked');
+  await until(async () => page.locator('td[data-label=reason]').first().evaluate((cell) => cell.offsetWidth >= 250), true);
+  await page.locator('#rows th.name a').first().click();
+  await until(() => page.locator('#job-name').textContent(), 'Job ' + id);
+  await page.goBack();
+  await until(() => page.locator('#to-history').getAttribute('aria-current'), 'page');
   await until(async () => {
     const verdicts = await cells(4);
     return verdicts.length > 0 && verdicts.every((verdict) => ['buried', 'failed'].includes(verdict));
