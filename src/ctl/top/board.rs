@@ -58,6 +58,8 @@ pub struct BoardRow {
     pub key: String,
     /// The tube to which commands apply, or empty.
     pub tube: String,
+    /// The job that Enter opens.
+    pub job: Option<u64>,
     pub cells: Vec<String>,
     pub is_highlighted: bool,
     /// The row with the largest `rank` is first.
@@ -121,7 +123,8 @@ fn workers(link: &mut Link) -> Result<Vec<BoardRow>> {
         cells.extend([time("job-age"), time("time-left"), it.text("progress").to_owned(), time("idle")]);
         cells.push(format!("{state} {}", if is_working { &tube } else { it.text("watches") }));
         let rank = if is_working { age + 1 } else { 0 };
-        rows.push(BoardRow { key: it.text("number").to_owned(), tube, cells, is_highlighted: rank > LONG, rank });
+        let (key, job) = (it.text("number").to_owned(), it.text("job").parse().ok());
+        rows.push(BoardRow { key, tube, job, cells, is_highlighted: rank > LONG, rank });
         Ok(())
     })?;
     Ok(rows)
@@ -175,6 +178,7 @@ fn failures(tube: &str, count: u64, jobs: &[StatsReply]) -> Vec<BoardRow> {
     let row = |reason: &str, jobs: u64, newest: u64| BoardRow {
         key: format!("{tube} {reason}"),
         tube: tube.to_owned(),
+        job: Some(newest).filter(|id| *id > 0),
         cells: vec![tube.to_owned(), jobs.to_string(), newest.to_string(), reason.to_owned()],
         is_highlighted: true,
         rank: jobs,
@@ -200,7 +204,8 @@ fn schedule(tube: &str, job: &StatsReply) -> BoardRow {
     cells.push(span(job.number("time-left")));
     cells.extend(["runs", "skipped"].map(|key| job.number(key).to_string()));
     cells.push(format!("{}, {tube}", job.recurrence()));
-    BoardRow { key: id.to_owned(), tube: tube.to_owned(), cells, is_highlighted: missed > 0, rank: missed }
+    let (key, tube) = (id.to_owned(), tube.to_owned());
+    BoardRow { key, tube, job: id.parse().ok(), cells, is_highlighted: missed > 0, rank: missed }
 }
 
 /// Formats a duration with its two largest units.

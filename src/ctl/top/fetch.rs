@@ -18,23 +18,42 @@ pub const AT_ONCE: usize = 500;
 
 #[derive(Debug)]
 pub enum FetchRequest {
-    /// Polls the server, the tube with the given name, and the given list.
-    Poll(Option<String>, Option<Board>),
+    /// Polls the server, the opened tube or job, and the given list.
+    Poll(Option<DetailTarget>, Option<Board>),
     Kick(String, u64),
     /// Pauses a tube for a number of seconds. 0 ends a pause.
     Pause(String, u64),
 }
 
+/// A job, or with `job: None` a tube.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DetailTarget {
+    pub tube: String,
+    pub job: Option<u64>,
+}
+
 #[derive(Debug)]
 pub struct Detail {
-    pub name: String,
-    /// `None` if the tube no longer exists.
+    pub of: DetailTarget,
+    /// `None` if the tube or the job no longer exists.
     pub stats: Option<StatsReply>,
-    /// The ID and the body of the next job in each state.
+    /// The next job of the tube in each state, or the opened job itself.
     pub next: Vec<(&'static str, Option<IdAndBody>)>,
 }
 
 impl Detail {
+    pub fn new(of: DetailTarget) -> Detail {
+        Detail { of, stats: Some(StatsReply::default()), next: Vec::new() }
+    }
+
+    /// Returns the jobs that Enter can open: the next jobs of the tube, or the job that blocks the schedule.
+    pub fn jobs(&self) -> Vec<u64> {
+        match self.of.job {
+            None => self.next.iter().filter_map(|(_, job)| Some(job.as_ref()?.0)).collect(),
+            Some(_) => self.stats.iter().filter_map(|stats| stats.text("blocked-by").parse().ok()).collect(),
+        }
+    }
+
     pub fn is_loading(&self) -> bool {
         self.stats.is_some() && self.next.is_empty()
     }
@@ -42,7 +61,7 @@ impl Detail {
 
 #[derive(Debug)]
 pub enum FetchEvent {
-    Poll(Poll, Option<Detail>, Option<(Board, Vec<BoardRow>, Listing)>),
+    Poll(Poll, Option<Box<Detail>>, Option<(Board, Vec<BoardRow>, Listing)>),
     /// The result of a command, or an error message.
     Done(String),
     Lost(String),
@@ -119,7 +138,7 @@ impl Fetcher {
                 let mut poll = poll(&mut link, &self.only, &mut self.next)?;
                 self.is_whole |= board == Some(Board::Workers) || self.next >= poll.names.len();
                 let listing = if self.is_whole { Listing::Loaded } else { Listing::Loading };
-                let detail = open.map(|name| detail(&mut link, name)).transpose()?;
+                let detail = open.map(|of| detail(&mut link, of).map(Box::new)).transpose()?;
                 let rows = board.map(|board| self.boards.poll(&mut link, board, &poll.names, &poll.tubes));
                 let (rows, listing) = match rows.transpose() {
                     // The server does not support or permit the command.
@@ -169,17 +188,26 @@ pub fn poll(link: &mut Link, only: &[String], next: &mut usize) -> Result<Poll> 
     Ok(Poll { at, server, names, tubes, refused })
 }
 
-fn detail(link: &mut Link, name: String) -> Result<Detail> {
-    let stats = link.query(&format!("stats-tube {name}"))?;
+fn detail(link: &mut Link, of: DetailTarget) -> Result<Detail> {
     let mut next = Vec::new();
-    // `use` would recreate a tube that no longer exists.
-    if stats.is_some() {
-        link.use_tube(&name)?;
-        for state in ["ready", "delayed", "buried"] {
-            let reply = link.ask(&format!("peek-{state}"))?;
-            next.push((state, reply.number("FOUND").map(|id| (id, reply.body))));
+    let mut peek = |link: &mut Link, state: &'static str, command: &str| -> Result {
+        let reply = link.ask(command)?;
+        next.push((state, reply.number("FOUND").map(|id| (id, reply.body))));
+        Ok(())
+    };
+    let stats = match of.job {
+        Some(id) => link.query(&format!("stats-job {id}"))?,
+        None => link.query(&format!("stats-tube {}", of.tube))?,
+    };
+    match of.job {
+        Some(id) => peek(link, "body", &format!("peek {id}"))?,
+        // `use` would recreate a tube that no longer exists.
+        None if stats.is_some() => {
+            link.use_tube(&of.tube)?;
+            ["ready", "delayed", "buried"].into_iter().try_for_each(|it| peek(link, it, &format!("peek-{it}")))?;
+            link.use_tube("default")?;
         }
-        link.use_tube("default")?;
+        None => {}
     }
-    Ok(Detail { name, stats, next })
+    Ok(Detail { of, stats, next })
 }

@@ -21,7 +21,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
 use super::prelude::*;
 use board::Board;
-use fetch::{Detail, FetchEvent, FetchRequest, Queues};
+use fetch::{Detail, DetailTarget, FetchEvent, FetchRequest, Queues};
 use keys::Key;
 use model::{Listing, Model, COLUMNS};
 use screen::View;
@@ -157,7 +157,7 @@ impl Top {
         if !self.is_waiting && (!self.view.is_frozen || is_loading) && Instant::now() >= self.next {
             self.next = Instant::now() + Duration::from_secs(self.view.interval);
             self.is_waiting = true;
-            let open = self.view.detail.as_ref().map(|detail| detail.name.clone());
+            let open = self.view.detail.as_ref().map(|detail| detail.of.clone());
             self.queues.send(FetchRequest::Poll(open, self.model.board));
         }
         is_new
@@ -178,9 +178,9 @@ impl Top {
                     }
                 });
                 if let (Some(open), Some(detail)) = (&mut self.view.detail, detail) {
-                    // The user may have opened another tube since the request.
-                    if open.name == detail.name {
-                        *open = detail;
+                    // The user may have opened another tube or job since the request.
+                    if open.of == detail.of {
+                        *open = *detail;
                     }
                 }
             }
@@ -196,18 +196,19 @@ impl Top {
         }
     }
 
-    fn selected_tube(&self) -> Option<String> {
+    fn selected(&self) -> Option<DetailTarget> {
         let keys = self.model.keys();
-        keys.get(self.view.selected).map(|(_, tube)| (*tube).to_owned()).filter(|tube| !tube.is_empty())
+        let (_, tube, job) = keys.get(self.view.selected).filter(|(_, tube, _)| !tube.is_empty())?;
+        Some(DetailTarget { tube: (*tube).to_owned(), job: *job })
     }
 
     /// Changes the model, and keeps the same object selected.
     fn change(&mut self, change: impl FnOnce(&mut Model)) {
-        let key = self.model.keys().get(self.view.selected).map(|(key, _)| (*key).to_owned());
+        let key = self.model.keys().get(self.view.selected).map(|(key, ..)| (*key).to_owned());
         let key = key.filter(|_| self.has_chosen);
         change(&mut self.model);
         let keys = self.model.keys();
-        let index = key.and_then(|key| keys.iter().position(|(other, _)| *other == key));
+        let index = key.and_then(|key| keys.iter().position(|(other, ..)| *other == key));
         let last = keys.len().saturating_sub(1);
         self.view.selected = index.unwrap_or(self.view.selected).min(last);
     }
@@ -246,6 +247,15 @@ impl Top {
         let page = self.visible_rows();
         let moves = [Key::Up, Key::Down, Key::PageUp, Key::PageDown, Key::End, Key::Enter];
         self.has_chosen |= moves.contains(&key) || matches!(key, Key::Char('j' | 'k' | 'K' | 'p'));
+        if let Some(jobs) = self.view.detail.as_ref().map(Detail::jobs) {
+            let chosen = self.view.chosen.min(jobs.len().saturating_sub(1));
+            match key {
+                Key::Up | Key::Char('k') => return self.view.chosen = chosen.saturating_sub(1),
+                Key::Down | Key::Char('j') => return self.view.chosen = chosen + 1,
+                Key::Enter => return self.open_job(jobs.get(chosen).copied()),
+                _ => {}
+            }
+        }
         match key {
             Key::Up | Key::Char('k') => self.view.selected = selected.saturating_sub(1),
             Key::Down | Key::Char('j') => self.view.selected = selected + 1,
@@ -253,8 +263,8 @@ impl Top {
             Key::PageDown => self.view.selected = selected + page,
             Key::Home => (self.view.selected, self.has_chosen) = (0, false),
             Key::End => self.view.selected = usize::MAX - 1,
-            Key::Enter => self.open(),
-            Key::Escape | Key::Back | Key::Char('q') => self.view.detail = None,
+            Key::Enter => self.show(self.selected()),
+            Key::Escape | Key::Back | Key::Char('q') => self.close(),
             Key::Char('?') => self.view.shows_help = true,
             Key::Char(' ') => self.view.is_frozen = !self.view.is_frozen,
             Key::Char('+') => self.view.interval = (self.view.interval + 1).min(MAX_INTERVAL),
@@ -273,17 +283,34 @@ impl Top {
         }
     }
 
-    fn open(&mut self) {
-        let name = self.selected_tube();
-        self.view.detail = name.map(|name| Detail { name, stats: Some(Default::default()), next: Vec::new() });
+    fn show(&mut self, opened: Option<DetailTarget>) {
+        (self.view.detail, self.view.chosen) = (opened.map(Detail::new), 0);
         self.next = Instant::now();
+    }
+
+    /// Opens a job that the open tube or job refers to.
+    fn open_job(&mut self, job: Option<u64>) {
+        if let (Some(detail), Some(_)) = (&self.view.detail, job) {
+            self.show(Some(DetailTarget { tube: detail.of.tube.clone(), job }));
+        }
+    }
+
+    /// Closes the open job or tube, or removes the filter. A job that was opened from its tube returns to the tube.
+    fn close(&mut self) {
+        match self.view.detail.take() {
+            Some(Detail { of: DetailTarget { tube, job: Some(_) }, .. }) if self.model.board.is_none() => {
+                self.show(Some(DetailTarget { tube, job: None }));
+            }
+            Some(_) => {}
+            None => self.change(|model| model.filter.clear()),
+        }
     }
 
     /// Prompts for input about the open tube or the selected tube.
     fn prompt_for_tube(&mut self, question: fn(String) -> Question) {
-        let opened = self.view.detail.as_ref().map(|detail| detail.name.clone());
-        if let Some(name) = opened.or_else(|| self.selected_tube()) {
-            self.prompt(question(name));
+        let opened = self.view.detail.as_ref().map(|detail| detail.of.clone());
+        if let Some(opened) = opened.or_else(|| self.selected()) {
+            self.prompt(question(opened.tube));
         }
     }
 

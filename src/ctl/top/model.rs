@@ -161,10 +161,10 @@ impl Model {
         self.lines.iter().filter(is_meant).collect()
     }
 
-    pub fn keys(&self) -> Vec<(&str, &str)> {
+    pub fn keys(&self) -> Vec<(&str, &str, Option<u64>)> {
         match self.board {
-            None => self.rows().into_iter().map(|tube| (tube.name.as_str(), tube.name.as_str())).collect(),
-            Some(_) => self.listed().into_iter().map(|row| (row.key.as_str(), row.tube.as_str())).collect(),
+            None => self.rows().into_iter().map(|tube| (tube.name.as_str(), tube.name.as_str(), None)).collect(),
+            Some(_) => self.listed().into_iter().map(|row| (row.key.as_str(), row.tube.as_str(), row.job)).collect(),
         }
     }
 

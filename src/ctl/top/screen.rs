@@ -12,7 +12,7 @@ use crate::ctl::prelude::*;
 pub const MIN_SIZE: (usize, usize) = (80, 24);
 
 /// The number of lines above and below the table.
-pub const OTHER_LINES: usize = 5;
+pub const OTHER_LINES: usize = 6;
 
 #[derive(Debug, Default)]
 pub struct View {
@@ -31,16 +31,26 @@ pub struct View {
     /// `true` if the terminal supports Unicode.
     pub unicode: bool,
     pub detail: Option<Detail>,
+    /// The index of the marked job in the open tube.
+    pub chosen: usize,
 }
+
+/// The figures that are shown if they are not 0.
+const ALARMS: [(&str, &str); 4] = [
+    ("current-jobs-buried", "buried"),
+    ("failures-last-hour", "failed (1 h)"),
+    ("paused-tubes", "paused tubes"),
+    ("late-schedules", "late schedules"),
+];
 
 const HELP: &str = "\
 1 2 3 4                           show tubes, workers, failed jobs, schedules
 up, down, PgUp, PgDn, Home, End   choose a line
-Enter                             open its tube; Escape closes it
+Enter                             open its tube or job; Escape closes it
 t r e d b w u n a                 sort by tube, ready, reserved, delayed,
                                   buried, wait, put/s, done/s, paused;
                                   the same again: the other way round
-/                                 show only lines with this text
+/                                 show only lines with this text; Escape: all
 + -                               look less often, more often
 space                             freeze, and go on
 K                                 kick jobs of the marked tube; asks first
@@ -124,9 +134,11 @@ fn head(model: &Model, view: &View) -> Vec<String> {
     let summary = &model.summary;
     let count = |key: &str| summary.stats.number(key);
     let frozen = if view.is_frozen { "  FROZEN" } else { "" };
+    let filter = Some(&model.filter).filter(|filter| !filter.is_empty());
     let first = format!(
-        "beanpole {}  up {}  conns {} ({} waiting)  tubes {}{frozen}",
+        "beanpole {}{}{frozen}  up {}  conns {} ({} waiting)  tubes {}",
         shown(view.server.as_bytes()),
+        filter.map_or_else(String::new, |filter| format!("  FILTER {filter}")),
         span(count("uptime")),
         count("current-connections"),
         count("current-waiting"),
@@ -145,7 +157,26 @@ fn head(model: &Model, view: &View) -> Vec<String> {
     let skip = summary.puts.len().saturating_sub(capacity);
     let spark = spark(summary.puts.iter().copied().skip(skip), view.unicode);
     let third = format!("put/s {put:7}  done/s {:7}  {spark}", summary.done);
-    vec![fit(&first, width), fit(&second, width), fit(&third, width)]
+    let alarms = fit(&alarms(&summary.stats), width);
+    let color = if view.colors && !alarms.starts_with("no ") { "\x1b[33m" } else { "" };
+    vec![fit(&first, width), fit(&second, width), fit(&third, width), format!("{color}{alarms}")]
+}
+
+/// Describes what is wrong with the whole queue, in one line.
+fn alarms(stats: &StatsReply) -> String {
+    let counts = ALARMS.iter().map(|(key, what)| (stats.number(key), *what)).filter(|(count, _)| *count > 0);
+    let mut alarms: Vec<String> = counts.map(|(count, what)| format!("{what} {count}")).collect();
+    alarms.extend(
+        ["full", "failing"].iter().find(|it| stats.text("binlog-state") == **it).map(|it| format!("disk {it}")),
+    );
+    alarms.extend(Some(stats.text("role")).filter(|it| !["", "active"].contains(it)).map(str::to_owned));
+    if stats.text("draining") == "true" {
+        alarms.push("draining".to_owned());
+    }
+    if alarms.is_empty() {
+        return "no alarms".to_owned();
+    }
+    format!("ALARMS  {}", alarms.join("  "))
 }
 
 fn table(model: &Model, view: &View, capacity: usize, lines: &mut Vec<String>) {
@@ -174,7 +205,7 @@ fn table(model: &Model, view: &View, capacity: usize, lines: &mut Vec<String>) {
         let mut line = fit(&format!("{}{}", if is_marked { '>' } else { ' ' }, tube.name), name);
         for (cell_place, (number, column)) in tube.cells.iter().zip(&COLUMNS[1..]).enumerate() {
             let text = cell(*number, column.width + 1);
-            let is_highlighted = view.colors && *number > 0 && [3, 7].contains(&cell_place) && !is_marked;
+            let is_highlighted = view.colors && *number > 0 && [3, 7].contains(&cell_place);
             line += &if is_highlighted { format!("\x1b[33m{text}\x1b[39m") } else { text };
         }
         lines.push(if is_marked { format!("\x1b[1m{line}") } else { line });
@@ -206,17 +237,16 @@ fn list(model: &Model, board: Board, view: &View, capacity: usize, lines: &mut V
         let is_marked = index == view.selected;
         let cells: Vec<&str> = line.cells.iter().map(String::as_str).collect();
         let text = row(if is_marked { '>' } else { ' ' }, &cells);
-        lines.push(match (is_marked, line.is_highlighted && view.colors) {
-            (true, _) => format!("\x1b[1m{text}"),
-            (false, true) => format!("\x1b[33m{text}"),
-            (false, false) => text,
-        });
+        let bold = if is_marked { "\x1b[1m" } else { "" };
+        let color = if line.is_highlighted && view.colors { "\x1b[33m" } else { "" };
+        lines.push(format!("{bold}{color}{text}"));
     }
 }
 
 fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
-    let width = view.size.0;
-    lines.push(format!("\x1b[7m{}", fit(&format!("tube {}", detail.name), width)));
+    let (width, tube) = (view.size.0, &detail.of.tube);
+    let title = detail.of.job.map_or_else(|| format!("tube {tube}"), |id| format!("job {id} of {tube}"));
+    lines.push(format!("\x1b[7m{}", fit(&title, width)));
     let Some(stats) = &detail.stats else {
         lines.push("it is not there any more".to_owned());
         return;
@@ -225,20 +255,44 @@ fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
         lines.push(" loading".to_owned());
         return;
     }
-    let shown: Vec<String> = stats.iter().map(|(key, value)| format!("{key:24}{value}")).collect();
-    let columns = (width / 40).max(1);
+    if detail.of.job.is_some() {
+        let body = detail.next.iter().find_map(|(_, job)| Some(&job.as_ref()?.1[..])).unwrap_or_default();
+        for (heading, text) in [("last-error", stats.text("last-error").as_bytes()), ("body", body)] {
+            if !text.is_empty() {
+                wrapped(heading, text, width, 5, lines);
+            }
+        }
+    } else {
+        let chosen = detail.jobs().get(view.chosen).or(detail.jobs().last()).copied();
+        for (state, job) in &detail.next {
+            let mark = if job.as_ref().is_some_and(|(id, _)| Some(*id) == chosen) { '>' } else { ' ' };
+            let text = job.as_ref().map_or("-".to_owned(), |(id, body)| format!("{id:>10}  {}", excerpt(body)));
+            lines.push(fit(&format!("{mark}next {state:8} {text}"), width));
+        }
+        lines.push(String::new());
+    }
+    figures(stats, view, lines);
+}
+
+/// Adds the start of a text, in at most `most` lines.
+fn wrapped(heading: &str, text: &[u8], width: usize, most: usize, lines: &mut Vec<String>) {
+    let text: Vec<char> =
+        format!("{heading:12}{}", on_one_line(&text[..text.len().min(width * most)])).chars().collect();
+    lines.extend(text.chunks(width).take(most).map(|line| line.iter().collect::<String>()));
+}
+
+/// Adds statistics in columns. If there is not enough room for all, omits zeros.
+fn figures(stats: &StatsReply, view: &View, lines: &mut Vec<String>) {
+    let (width, columns) = (view.size.0, (view.size.0 / 40).max(1));
+    let capacity = (view.size.1 - 1).saturating_sub(lines.len()) * columns;
+    let mut shown: Vec<_> = stats.iter().filter(|(key, _)| *key != "last-error").collect();
+    if shown.len() > capacity {
+        shown.retain(|(_, value)| !value.trim_matches(['0', '.']).is_empty());
+    }
     let rows = shown.len().div_ceil(columns);
     for row in 0..rows {
         let cells = (0..columns).filter_map(|column| shown.get(column * rows + row));
-        let line: String = cells.map(|cell| fit(cell, 40.min(width))).collect();
-        lines.push(fit(&line, width));
-    }
-    lines.push(String::new());
-    for (state, job) in &detail.next {
-        let line = match job {
-            Some((id, body)) => format!("next {state:8} {id:>10}  {}", excerpt(body)),
-            None => format!("next {state:8}          -"),
-        };
+        let line: String = cells.map(|(key, value)| fit(&format!("{key:24}{value}"), 40.min(width))).collect();
         lines.push(fit(&line, width));
     }
 }
@@ -249,7 +303,8 @@ fn last(view: &View) -> String {
         (_, false) => view.status.clone(),
         (Some(lost), true) => format!("{lost}; trying again"),
         (None, true) => {
-            let keys = match view.detail {
+            let keys = match &view.detail {
+                Some(detail) if !detail.jobs().is_empty() => "q back  ? help  Enter job  K kick  p pause",
                 Some(_) => "q back  ? help  K kick  p pause",
                 None => "q quit  ? help  1 tubes  2 workers  3 failed  4 schedules  / filter",
             };
@@ -270,6 +325,7 @@ mod tests {
     use std::time::Instant;
 
     use super::super::board::BoardRow;
+    use super::super::fetch::DetailTarget;
     use super::super::model::Poll;
     use super::*;
     use crate::ctl::yaml::StatsReply;
@@ -308,7 +364,7 @@ mod tests {
                 let model = model(count);
                 for (shows_help, detail) in [(false, false), (true, false), (false, true)] {
                     let detail = detail.then(|| Detail {
-                        name: "mail".to_owned(),
+                        of: DetailTarget { tube: "mail".to_owned(), job: Some(7).filter(|_| count == 3) },
                         stats: Some(StatsReply::parse("name: mail\ncurrent-jobs-ready: 1\npause: 0")),
                         next: vec![("ready", Some((7, b"\x1b[2J\xff".repeat(100)))), ("buried", None)],
                     });
@@ -337,7 +393,7 @@ mod tests {
                     assert_eq!(lines.len(), height, "{board:?} {count}");
                     assert!(lines.iter().all(|line| line.chars().count() <= width), "{board:?} {width}");
                     assert!(!lines.iter().any(|line| line.contains('\u{202e}')), "{board:?} {width}");
-                    assert_eq!(lines[4].starts_with(" none"), count == 0);
+                    assert_eq!(lines[5].starts_with(" none"), count == 0);
                 }
             }
         }
@@ -354,9 +410,10 @@ mod tests {
         let lines = picture(&model(2), &view(80, 24));
         assert_eq!(lines[0].trim_end(), "beanpole 127.0.0.1:11300  up 1d1h  conns 0 (0 waiting)  tubes 0");
         assert!(lines[1].starts_with("ready 12345678901  reserved 0  delayed 0  buried 7  timeouts 0"), "{}", lines[1]);
-        assert!(lines[3].starts_with(" TUBEv") && lines[3].trim_end().ends_with("PUT/S DONE/S PAUSED"), "{}", lines[3]);
-        assert!(lines[4].starts_with(">tube-0000-"), "{}", lines[4]);
-        assert!(lines[4].contains(" 12345M ") || lines[4].contains("12345M"), "{}", lines[4]);
+        assert_eq!(lines[3].trim_end(), "ALARMS  buried 7");
+        assert!(lines[4].starts_with(" TUBEv") && lines[4].trim_end().ends_with("PUT/S DONE/S PAUSED"), "{}", lines[4]);
+        assert!(lines[5].starts_with(">tube-0000-"), "{}", lines[5]);
+        assert!(lines[5].contains(" 12345M ") || lines[5].contains("12345M"), "{}", lines[5]);
         assert!(lines[23].starts_with("q quit  ? help"), "{}", lines[23]);
     }
 
@@ -364,14 +421,53 @@ mod tests {
     fn numbers_stand_beside_the_names_however_wide_the_screen_is() {
         let lines = picture(&model(2), &view(200, 50));
         assert_eq!(
-            lines[4].trim_end().chars().count(),
-            picture(&model(2), &view(80, 24))[4].trim_end().chars().count()
+            lines[5].trim_end().chars().count(),
+            picture(&model(2), &view(80, 24))[5].trim_end().chars().count()
         );
         let lines = picture(&model(60), &view(200, 50));
-        assert!(lines[4 + 40].contains(&"x".repeat(40)), "long names are shown whole: {}", lines[4 + 40]);
-        let detail = Detail { name: "mail".to_owned(), stats: None, next: Vec::new() };
+        assert!(lines[5 + 40].contains(&"x".repeat(40)), "long names are shown whole: {}", lines[5 + 40]);
+        let mut detail = Detail::new(DetailTarget { tube: "mail".to_owned(), job: None });
+        detail.next.push(("ready", Some((7, Vec::new()))));
         let lines = picture(&model(2), &View { detail: Some(detail), ..view(80, 24) });
-        assert!(lines[23].starts_with("q back  ? help  K kick"), "{}", lines[23]);
+        assert!(lines[23].starts_with("q back  ? help  Enter job  K kick"), "{}", lines[23]);
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_in_one_line() {
+        let wrong = "current-jobs-buried: 12\nfailures-last-hour: 1234\npaused-tubes: 3\nlate-schedules: 4\n\
+                     binlog-state: failing\n";
+        let text = alarms(&StatsReply::parse(wrong));
+        assert_eq!(text, "ALARMS  buried 12  failed (1 h) 1234  paused tubes 3  late schedules 4  disk failing");
+        let fine = StatsReply::parse("current-jobs-buried: 0\nbinlog-state: ok\nrole: active\ndraining: false\n");
+        assert_eq!(alarms(&fine), "no alarms");
+        let other = StatsReply::parse("role: standby\ndraining: true\nbinlog-state: full\n");
+        assert_eq!(alarms(&other), "ALARMS  disk full  standby  draining");
+    }
+
+    /// The marked line must keep its warning color, and an active filter must be visible.
+    #[test]
+    fn marks_and_filters_hide_no_warning() {
+        let filtered = Model { filter: "tube".to_owned(), ..model(1) };
+        let text = String::from_utf8(frame(&filtered, &View { colors: true, ..view(80, 24) })).expect("text");
+        assert!(text.contains("beanpole 127.0.0.1:11300  FILTER tube  up "), "{text:?}");
+        assert!(text.contains("\x1b[1m>tube-0000-") && text.contains("\x1b[33m      7\x1b[39m"), "{text:?}");
+        let row = BoardRow { cells: vec!["mail".to_owned()], is_highlighted: true, ..BoardRow::default() };
+        let model = Model { board: Some(Board::Failed), lines: vec![row], ..model(1) };
+        let text = String::from_utf8(frame(&model, &View { colors: true, ..view(80, 24) })).expect("text");
+        assert!(text.contains("\x1b[1m\x1b[33m>mail"), "{text:?}");
+    }
+
+    #[test]
+    fn a_tube_s_next_jobs_are_visible_on_the_smallest_screen() {
+        let text: String = (0..40).map(|number| format!("key-{number}: {}\n", number % 2)).collect();
+        let mut detail = Detail::new(DetailTarget { tube: "mail".to_owned(), job: None });
+        detail.stats = Some(StatsReply::parse(&text));
+        detail.next =
+            vec![("ready", Some((7, b"first".to_vec()))), ("delayed", None), ("buried", Some((9, Vec::new())))];
+        let lines = picture(&model(1), &View { detail: Some(detail), chosen: 1, ..view(80, 24) });
+        assert_eq!(lines[5].trim_end(), " next ready             7  first");
+        assert_eq!(lines[7].trim_end(), ">next buried            9");
+        assert!(lines.iter().any(|line| line.contains("key-39")) && !lines.iter().any(|line| line.contains("key-38 ")));
     }
 
     #[test]
