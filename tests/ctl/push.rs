@@ -201,7 +201,36 @@ fn a_busy_endpoint_receives_no_requests() {
     }
 }
 
-/// The server counts each release as an attempt. After the last attempt, the job must be buried with a reason.
+/// The tube limits the tries. A busy or unreachable endpoint must not use up a try.
+#[test]
+fn waiting_for_an_endpoint_is_no_try() {
+    let server = Server::beanpole(&[]);
+    server.ok(&["tube", "mail", "try:1"]);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let mut worker = Running::start(server.command(&["work", "mail", "--url", &format!("http://{address}")]));
+    wait_until("it waits", || server.figure("stats", "current-waiting") == "1");
+    drop(listener);
+    server.ok(&["put", "-t", "mail", "-r", "1", "a"]);
+    wait_until("it touches the job", || server.figure("stats", "cmd-touch") != "0");
+    let count = Arc::new(AtomicUsize::new(0));
+    let seen = count.clone();
+    let listener = TcpListener::bind(address).expect("the same port");
+    let busy = "HTTP/1.1 503 x\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n";
+    let respond = move |_: Got, stream: &mut TcpStream| match count.fetch_add(1, Ordering::SeqCst) {
+        0 => answer(stream, busy),
+        _ => answer(stream, OK),
+    };
+    std::thread::spawn(move || serve(listener, respond));
+    wait_until("it is done", || server.figure("stats", "cmd-delete") == "1");
+    assert_eq!((seen.load(Ordering::SeqCst), server.figure("stats", "cmd-release")), (2, "0".to_owned()));
+    assert_eq!((server.figure("stats", "job-timeouts"), server.count("mail", "buried")), ("0".to_owned(), 0));
+    worker.signal(Signal::SIGTERM);
+    assert_eq!(worker.code(), Some(0));
+}
+
+/// A stopped worker does not keep a job for a busy endpoint, and the server counts the release as an attempt. After the
+/// last attempt, the job must be buried with a reason.
 #[test]
 fn the_last_attempt_at_a_busy_endpoint_has_a_reason() {
     let server = Server::beanpole(&[]);
@@ -212,6 +241,13 @@ fn the_last_attempt_at_a_busy_endpoint_has_a_reason() {
     let ended = server.run(&["work", "mail", "--once", "--url", &url]);
     assert!(ended.code == 1 && ended.err.contains("HTTP 503: later") && ended.err.contains("buried"), "{}", ended.err);
     assert!(server.ok(&["stats", "-i", "1"]).contains("last-error\tHTTP 503: later\n"));
+    server.ok(&["put", "-t", "mail", "b"]);
+    let busy = "HTTP/1.1 503 x\r\nRetry-After: 9999\r\nContent-Length: 0\r\n\r\n";
+    let url = endpoint(move |_, stream| answer(stream, busy));
+    let mut worker = Running::start(server.command(&["work", "mail", "--url", &url]));
+    wait_until("it touches the job", || server.figure("stats", "cmd-touch") != "0");
+    worker.signal(Signal::SIGTERM);
+    assert_eq!((worker.code(), server.count("mail", "buried")), (Some(0), 2));
 }
 
 #[test]
@@ -347,7 +383,8 @@ fn a_revoked_job_and_a_second_signal_abort_the_request() {
         ended.fetch_add(1, Ordering::SeqCst);
         false
     });
-    server.ok(&["put", "-r", "1", "x"]);
+    // The worker must notice the revocation long before half of the time to run has passed.
+    server.ok(&["put", "-r", "100000", "x"]);
     let line = ["work", "--once", "--max-time", "600", "--url", &url];
     let mut worker = Running::start(server.command(&line));
     wait_until("the request runs", || starts.load(Ordering::SeqCst) == 1);

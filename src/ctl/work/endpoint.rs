@@ -126,7 +126,7 @@ impl Delivery {
     pub fn start(
         endpoint: Arc<Endpoint>,
         job: &Task,
-        body: Vec<u8>,
+        body: Arc<Vec<u8>>,
         spare: Option<Spare>,
         end: Instant,
         ended: impl FnOnce() + Send + 'static,

@@ -3,7 +3,7 @@
 //! Owns limits that apply to commands and requests. Must not decide what happens to the job.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::client::Transport;
 
@@ -11,6 +11,9 @@ pub const MAX_BACKOFF: u64 = 3600;
 
 /// The maximum size of a failure reason, in bytes.
 pub const KEPT: usize = 4096;
+
+/// The maximum time between two touches of a job. A worker detects that its job was revoked when it touches the job.
+const TOUCH: Duration = Duration::from_secs(2);
 
 pub type Spare = (Transport, Instant);
 
@@ -25,6 +28,12 @@ pub struct Task {
     pub tries: u64,
     /// The number of remaining tries, including the current try, or `None` if the server does not limit the tries.
     pub left: Option<u64>,
+}
+
+impl Task {
+    pub fn pace(&self) -> Duration {
+        TOUCH.min(Duration::from_millis(self.ttr.saturating_mul(500)))
+    }
 }
 
 /// An attempt to process a job: a running command or an HTTP request.
@@ -66,5 +75,10 @@ impl AttemptOutcome {
             AttemptOutcome::Stopped => Some("stopped"),
             AttemptOutcome::Lost => Some("killed"),
         }
+    }
+
+    /// Returns `true` if the endpoint has not processed the job.
+    pub fn is_unprocessed(&self) -> bool {
+        matches!(self, AttemptOutcome::Busy(..) | AttemptOutcome::Unreachable(_))
     }
 }

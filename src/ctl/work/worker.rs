@@ -131,69 +131,106 @@ impl Worker {
     }
 
     /// Returns the running attempt and its time limit in seconds.
-    fn start(&mut self, job: &Task, body: Vec<u8>) -> io::Result<(Box<dyn Attempt>, Option<u64>)> {
+    fn start(&mut self, job: &Task, body: &Arc<Vec<u8>>) -> io::Result<(Box<dyn Attempt>, Option<u64>)> {
         let max_time = self.plan.max_time;
         let endpoint = match &self.plan.action {
-            Action::Run(program) => return Ok((Box::new(CommandAttempt::start(program, job, &body)?), max_time)),
+            Action::Run(program) => return Ok((Box::new(CommandAttempt::start(program, job, body)?), max_time)),
             Action::Post(endpoint) => endpoint.clone(),
         };
         let seconds = max_time.unwrap_or(job.ttr);
         let end = Instant::now() + Duration::from_secs(seconds);
         let (shared, index) = (self.shared.clone(), self.index);
-        let delivery = Delivery::start(endpoint, job, body, self.spare.take(), end, move || shared.notify(index))?;
+        let (body, ended) = (body.clone(), move || shared.notify(index));
+        let delivery = Delivery::start(endpoint, job, body, self.spare.take(), end, ended)?;
         Ok((Box::new(delivery), Some(seconds)))
     }
 
     /// Processes a job and reports the outcome to the server. Returns `true` after success.
     fn process(&mut self, job: &Task, body: Vec<u8>) -> Result<bool> {
-        let begun = Instant::now();
-        let (mut attempt, limit) = match self.start(job, body) {
-            Ok(started) => started,
-            Err(error) => {
-                // The job is not responsible for this failure, and does not count as failed.
-                let backoff = self.plan.backoff;
-                self.link().release(job.id, job.pri, backoff)?;
-                let what = match &self.plan.action {
-                    Action::Run(program) => format!("{}: ", program.path.display()),
-                    Action::Post(_) => String::new(),
-                };
-                return Err(Problem::refused(format!("work: {what}{}", plain(&error))));
-            }
-        };
-        let (outcome, mut connection) = self.await_outcome(&mut *attempt, job, limit);
-        let reason = outcome.failure().map(|message| attempt.reason(message));
-        self.spare = attempt.spare();
-        self.is_down = matches!(outcome, AttemptOutcome::Unreachable(_));
-        if let AttemptOutcome::Busy(_, seconds) = outcome {
-            self.shared.pause_reserving(Instant::now() + Duration::from_secs(seconds));
-        }
-        if connection.is_ok() {
-            connection = self.report_outcome(job, &outcome, reason.as_deref());
-        }
-        let verdict = match &connection {
-            Ok(verdict) => verdict.as_str(),
-            Err(problem) if problem.code == NO_CONNECTION => "the connection is lost: it will be run again",
-            Err(_) => "it was revoked, or its time to run has ended",
-        };
-        if !self.plan.quiet || reason.is_some() || connection.is_err() {
-            let went = match (&reason, outcome.failure(), &self.plan.action) {
-                // Omits the rest of the failure reason, which the command has already written to stderr.
-                (_, Some(message), Action::Run(_)) => message.to_owned(),
-                (Some(reason), ..) => excerpt(reason),
-                _ => "done".to_owned(),
+        let (body, mut wait) = (Arc::new(body), 1);
+        loop {
+            let begun = Instant::now();
+            let (mut attempt, limit) = match self.start(job, &body) {
+                Ok(started) => started,
+                Err(error) => {
+                    // The job is not responsible for this failure, and does not count as failed.
+                    let backoff = self.plan.backoff;
+                    self.link().release(job.id, job.pri, backoff)?;
+                    let what = match &self.plan.action {
+                        Action::Run(program) => format!("{}: ", program.path.display()),
+                        Action::Post(_) => String::new(),
+                    };
+                    return Err(Problem::refused(format!("work: {what}{}", plain(&error))));
+                }
             };
-            let millis = begun.elapsed().as_millis() as u64;
-            let (seconds, millis) = (millis / 1000, millis % 1000);
-            print_stderr(&format!("job {} of {}: {went} after {seconds}.{millis:03} s; {verdict}", job.id, job.tube));
-        }
-        match connection {
-            Err(problem) if problem.code == NO_CONNECTION => Err(problem),
-            _ => Ok(reason.is_none()),
+            let (outcome, mut connection) = self.await_outcome(&mut *attempt, job, limit);
+            let reason = outcome.failure().map(|message| attempt.reason(message));
+            self.spare = attempt.spare();
+            self.is_down = matches!(outcome, AttemptOutcome::Unreachable(_));
+            if let AttemptOutcome::Busy(_, seconds) = outcome {
+                self.shared.pause_reserving(Instant::now() + Duration::from_secs(seconds));
+            }
+            // The server would count a release as a try, so the worker keeps the job.
+            if connection.is_ok() && outcome.is_unprocessed() && job.left.is_some() && !self.plan.once {
+                let seconds = if let AttemptOutcome::Busy(_, seconds) = outcome { seconds } else { wait };
+                wait = (wait * 2).min(MAX_RECONNECT.as_secs());
+                self.tell(job, begun, &outcome, reason.as_deref(), &format!("the same try again in {seconds} s"));
+                match self.hold(job, seconds) {
+                    Ok(true) => continue,
+                    Ok(false) => {}
+                    Err(problem) => connection = Err(problem),
+                }
+            }
+            if connection.is_ok() {
+                connection = self.report_outcome(job, &outcome, reason.as_deref());
+            }
+            let verdict = match &connection {
+                Ok(verdict) => verdict.as_str(),
+                Err(problem) if problem.code == NO_CONNECTION => "the connection is lost: it will be run again",
+                Err(_) => "it was revoked, or its time to run has ended",
+            };
+            if !self.plan.quiet || reason.is_some() || connection.is_err() {
+                self.tell(job, begun, &outcome, reason.as_deref(), verdict);
+            }
+            return match connection {
+                Err(problem) if problem.code == NO_CONNECTION => Err(problem),
+                _ => Ok(reason.is_none()),
+            };
         }
     }
 
-    /// Waits for the end of an attempt, and touches the job after each half of the time to run. `limit` is in seconds.
-    /// Also returns an error if the job is no longer reserved.
+    fn tell(&self, job: &Task, begun: Instant, outcome: &AttemptOutcome, reason: Option<&[u8]>, verdict: &str) {
+        let went = match (reason, outcome.failure(), &self.plan.action) {
+            // Omits the rest of the failure reason, which the command has already written to stderr.
+            (_, Some(message), Action::Run(_)) => message.to_owned(),
+            (Some(reason), ..) => excerpt(reason),
+            _ => "done".to_owned(),
+        };
+        let millis = begun.elapsed().as_millis() as u64;
+        let (seconds, millis) = (millis / 1000, millis % 1000);
+        print_stderr(&format!("job {} of {}: {went} after {seconds}.{millis:03} s; {verdict}", job.id, job.tube));
+    }
+
+    fn touch(&mut self, job: &Task) -> Result<String> {
+        self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(|_| String::new())
+    }
+
+    /// Keeps the job reserved for a number of seconds. Returns `false` after a stop request.
+    fn hold(&mut self, job: &Task, seconds: u64) -> Result<bool> {
+        let end = Instant::now() + Duration::from_secs(seconds);
+        while self.shared.stop_request() == Stop::No {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(true);
+            }
+            self.shared.pause(self.index, left.min(job.pace()));
+            self.touch(job)?;
+        }
+        Ok(false)
+    }
+
+    /// Waits for the end of an attempt, and touches the job regularly. `limit` is in seconds. Also returns an error if
+    /// the job is no longer reserved.
     fn await_outcome(
         &mut self,
         attempt: &mut dyn Attempt,
@@ -202,8 +239,7 @@ impl Worker {
     ) -> (AttemptOutcome, Result<String>) {
         let begun = Instant::now();
         let mut held = Ok(String::new());
-        let pace = Duration::from_millis(job.ttr.saturating_mul(500));
-        let mut touch = begun + pace;
+        let mut touch = begun + job.pace();
         let end = limit.map(|seconds| begun + Duration::from_secs(seconds));
         let mut aborted = None;
         loop {
@@ -226,8 +262,8 @@ impl Worker {
                 }
             }
             if held.is_ok() && now >= touch {
-                held = self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(|_| String::new());
-                touch = now + pace;
+                held = self.touch(job);
+                touch = now + job.pace();
                 if held.as_ref().is_err_and(|problem| problem.code == REFUSED) {
                     // The job was revoked, deleted, or reserved by another client, so the outcome is no longer needed.
                     aborted = Some(AttemptOutcome::Lost);
@@ -255,8 +291,7 @@ impl Worker {
         };
         // A job that the endpoint did not process does not count as failed. On the last try, the server would bury a
         // released job without a reason, so the failure is reported.
-        let is_unprocessed =
-            matches!(outcome, AttemptOutcome::Busy(..) | AttemptOutcome::Unreachable(_)) && job.left != Some(1);
+        let is_unprocessed = outcome.is_unprocessed() && job.left != Some(1);
         let is_last = job.left.is_some() || *tries > self.plan.retries;
         if !matches!(outcome, AttemptOutcome::Stopped) && !is_unprocessed && is_last {
             if let Some(delay) = self.fail(job, reason)? {
