@@ -76,8 +76,8 @@ fn plan(arguments: impl Iterator<Item = String>) -> std::result::Result<Plan, St
             plan.limit = Some(Duration::from_millis(number.parse().map_err(|_| USAGE.to_owned())?));
         } else {
             // `T11` selects `T11a` and `T11b`, but `T1` does not.
-            let asked = |row: &&Row| row.code.trim_end_matches(char::is_lowercase) == word || row.code == word;
-            let found: Vec<_> = ROWS.iter().filter(asked).collect();
+            let matches = |row: &&Row| row.code.trim_end_matches(char::is_lowercase) == word || row.code == word;
+            let found: Vec<_> = ROWS.iter().filter(matches).collect();
             if found.is_empty() {
                 let codes: Vec<&str> = ROWS.iter().map(|row| row.code).collect();
                 return Err(format!("no row {word}; there are {}\n{USAGE}", codes.join(" ")));

@@ -98,12 +98,12 @@ impl Writer {
             self.head = Head { kind: EntryKind::Operations, epoch: self.epoch, number, ..self.head };
             self.ahead.push_back(self.head);
         }
-        let place = random.below(self.ahead.len() as u64);
-        let (seq, head) = (self.end + 1 + place, self.ahead[place as usize]);
+        let index = random.below(self.ahead.len() as u64);
+        let (seq, head) = (self.end + 1 + index, self.ahead[index as usize]);
         let confirmed = match log.append(self.epoch, seq - 1, &head.seal(b"")) {
             Ok(()) => true,
             Err(Fail::Fenced) => return self.active = false,
-            Err(Fail::Conflict) if place > 0 => false,
+            Err(Fail::Conflict) if index > 0 => false,
             Err(_) => match Writer::head_at(log, seq) {
                 Some(found) if found == head => true,
                 // Another writer's entry. This writer stops without confirming its own.
@@ -112,7 +112,7 @@ impl Writer {
             },
         };
         if confirmed {
-            for head in self.ahead.drain(..=place as usize) {
+            for head in self.ahead.drain(..=index as usize) {
                 self.end += 1;
                 self.confirmed.insert(self.end, head);
             }
@@ -122,7 +122,7 @@ impl Writer {
 
 fn schedule(seed: u64) -> usize {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut part = |most| random.below(most) as u8;
+    let mut part = |limit| random.below(limit) as u8;
     let faults = Faults {
         lost_requests: part(40),
         lost_answers: part(40),
@@ -274,10 +274,10 @@ fn a_copy_at_any_position_can_follow_merged_entries() {
         let active = activate(&mut node(&log, &first, "a"));
         let mut standby = node(&log, &second, "b");
         let file = active.storage.create("segment.0000000001", 64).expect("a file");
-        for place in 0..10 {
-            file.write_at(place, &[place as u8; 3]).expect("a write");
+        for index in 0..10 {
+            file.write_at(index, &[index as u8; 3]).expect("a write");
             file.sync().expect("a sync");
-            if place == seen {
+            if index == seen {
                 let _ = standby.poll().expect("a log in memory");
                 standby.save().expect("a position");
             }
@@ -393,7 +393,6 @@ fn restored(entries: &[(Seq, Vec<u8>)], note: &[u8]) -> Arc<MemoryLog> {
     Arc::new(copy)
 }
 
-/// Appends entries until the log contains the entry `end`.
 fn write_until(active: &Active, log: &MemoryLog, end: Seq) {
     let file = active.storage.create("segment.0000000009", 64).expect("a file");
     while log.entries().last().is_some_and(|(seq, _)| *seq < end) {
@@ -477,8 +476,8 @@ fn a_damaged_copy_is_replaced_before_the_server_becomes_active() {
             let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 8)), Folder::new(), Folder::new());
             let active = activate(&mut node(&log, &first, "a"));
             let file = active.storage.create("segment.0000000001", 4096).expect("a file");
-            for place in 0..3 {
-                file.write_at(place * 100, &[7; 100]).expect("a write");
+            for index in 0..3 {
+                file.write_at(index * 100, &[7; 100]).expect("a write");
                 file.sync().expect("a sync");
             }
             let good = files(&first);

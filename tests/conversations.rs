@@ -109,11 +109,11 @@ fn sent_at_once(steps: &[Step]) -> Vec<Step> {
     // Steps before the first send can depend on the input of other clients.
     let first = steps.iter().position(|step| matches!(step.what, What::Send(_))).unwrap_or(steps.len());
     let (mut pieces, mut sent, mut got) = (steps[..first].to_vec(), Vec::new(), Vec::new());
-    for (place, step) in steps.iter().enumerate().skip(first) {
+    for (index, step) in steps.iter().enumerate().skip(first) {
         match &step.what {
             What::Send(bytes) => sent.extend_from_slice(bytes),
             // Merged input can cause an earlier reply.
-            What::Silence if place + 1 < steps.len() => {}
+            What::Silence if index + 1 < steps.len() => {}
             _ => got.push(step.clone()),
         }
     }
@@ -222,8 +222,8 @@ fn the_page_for_clients_shows_the_vectors_and_each_extension_has_one() {
     let (text, shown) = page.split_once(VECTORS).expect("the line above the vectors");
     let wanted = page_of(&vectors);
     if shown != wanted {
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("CLIENTS.md");
-        std::fs::write(&place, [text, VECTORS, &wanted].concat()).unwrap();
-        panic!("outdated vectors in examples/CLIENTS.md: cp {} examples/", place.display());
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("CLIENTS.md");
+        std::fs::write(&path, [text, VECTORS, &wanted].concat()).unwrap();
+        panic!("outdated vectors in examples/CLIENTS.md: cp {} examples/", path.display());
     }
 }

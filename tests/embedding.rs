@@ -383,10 +383,10 @@ fn watching_a_tube_again_resets_its_weight() {
     let reserves = "reserve\r\n".repeat(JOBS);
     let watch = "watch t 9999\r\nwatch t\r\nreserve-mode weighted\r\n";
     stream.write_all(format!("{puts}{watch}{reserves}quit\r\n").as_bytes()).expect("a connection");
-    let mut told = String::new();
-    stream.read_to_string(&mut told).expect("answers");
-    assert_eq!(told.matches("RESERVED ").count(), JOBS, "{told}");
+    let mut output = String::new();
+    stream.read_to_string(&mut output).expect("answers");
+    assert_eq!(output.matches("RESERVED ").count(), JOBS, "{output}");
     // With the old weight of 9999, all forty jobs would be from one tube.
-    let count = |body: &str| told.lines().filter(|line| *line == body).count();
-    assert!(count("x") > 0 && count("y") > 0, "{told}");
+    let count = |body: &str| output.lines().filter(|line| *line == body).count();
+    assert!(count("x") > 0 && count("y") > 0, "{output}");
 }

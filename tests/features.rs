@@ -29,8 +29,9 @@ struct Part {
 
 #[rustfmt::skip]
 const PARTS: &[Part] = &[
-    // In the simulated worlds, a search for `limit` would also find a command name, `err` occurs only in exports, and
-    // the model has no calendar schedules. The subcommands have an option for the tube, and an export contains `try`.
+    // The exceptions of the simulated worlds: a search for `limit` would find the name of a command, `err` occurs only
+    // in exports, and the model has no calendar schedules. The subcommands have an option for the tube, and an export
+    // contains `try`.
     Part { name: "conversations", paths: &["tests/conversations"], needs: &[Tags, Settings], lacks: &[] },
     Part { name: "simulated worlds", paths: &["tests/sim"], needs: &[Tags, Settings], lacks: &["err", "limit", "cron"] },
     Part { name: "model", paths: &["src/engine/tests"], needs: &[Fields], lacks: &[] },

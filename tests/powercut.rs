@@ -69,7 +69,7 @@ struct Plan {
     /// Checks that are disabled by default, but whose failures count in this run.
     also: Vec<Check>,
     /// A recorded trace and a cut in it, to be repeated.
-    again: Option<(PathBuf, Cut)>,
+    replay: Option<(PathBuf, Cut)>,
 }
 
 fn plan(arguments: impl Iterator<Item = String>) -> Option<Plan> {
@@ -94,7 +94,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> Option<Plan> {
             _ => return None,
         }
     }
-    plan.again = trace.zip(cut);
+    plan.replay = trace.zip(cut);
     plan.program.is_file().then_some(plan)
 }
 
@@ -162,10 +162,10 @@ fn run(seed: u64, plan: &Plan, shim: &Path, folder: &Path, report: &Mutex<Report
         let last = before.as_ref().map(|(events, path, cut)| (events.as_slice(), path.as_path(), *cut));
         restarts += u64::from(last.is_some());
         let recorded = history.record(last);
-        let told = !history.problems.is_empty();
+        let has_problems = !history.problems.is_empty();
         report().live(&mut history, generation);
         // A client that got no reply has already recorded a problem, so this error is redundant.
-        let recorded = if told && recorded.is_err() { None } else { recorded? };
+        let recorded = if has_problems && recorded.is_err() { None } else { recorded? };
         let Some(path) = recorded else { break };
         let events = trace::read(&path)?;
         let cuts = choose(&events, &mut random, history.plan.kind);
@@ -208,7 +208,7 @@ fn run_all(plan: &Plan, shim: &Path, scratch: &Path) -> Report {
     report.into_inner().expect("nobody panics with it")
 }
 
-fn again(plan: &Plan, path: &Path, cut: Cut, folder: &Path) -> io::Result<bool> {
+fn replay(plan: &Plan, path: &Path, cut: Cut, folder: &Path) -> io::Result<bool> {
     let events = trace::read(path)?;
     let problems = Starter { program: &plan.program, folder: folder.join("restarted") }.restart(&events, cut)?;
     report::show(&events, cut, &problems);
@@ -225,8 +225,8 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let scratch = Scratch::new();
-    let well = match &plan.again {
-        Some((path, cut)) => again(&plan, path, *cut, &scratch.0).expect("a trace and a program"),
+    let well = match &plan.replay {
+        Some((path, cut)) => replay(&plan, path, *cut, &scratch.0).expect("a trace and a program"),
         None => {
             let shim = shim(&scratch.0).expect("rustc");
             let report = run_all(&plan, &shim, &scratch.0);

@@ -349,13 +349,13 @@ fn architecture_shows_the_permitted_imports() {
             let path = line.strip_prefix("| `src/").and_then(|rest| rest.split('`').next());
             path.is_some_and(|path| path.trim_end_matches(".rs").trim_end_matches('/') == *room)
         });
-        let told = row.and_then(|row| row.trim_end_matches([' ', '|']).rsplit(" | ").next());
+        let documented = row.and_then(|row| row.trim_end_matches([' ', '|']).rsplit(" | ").next());
         let mut may = may.to_vec();
         may.sort_unstable();
         let rule = if may.is_empty() { "nothing".to_owned() } else { may.join(", ") };
-        let told = told.unwrap_or("no row of its own").split(" (").next().expect("a first part");
-        if told != rule {
-            problems.push(format!("{room} may import {rule}, and ARCHITECTURE.md says: {told}"));
+        let documented = documented.unwrap_or("no row of its own").split(" (").next().expect("a first part");
+        if documented != rule {
+            problems.push(format!("{room} may import {rule}, and ARCHITECTURE.md says: {documented}"));
         }
     }
     complain(problems);

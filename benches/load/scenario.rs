@@ -10,7 +10,6 @@ pub struct Scenario {
     /// An operation is a command unless the description says otherwise.
     pub about: &'static str,
     pub goals: Goals,
-    /// Determines the peer, the requirements, and the runs that include the scenario.
     pub kind: Kind,
     pub run: fn(Bench) -> Result<Outcome, String>,
 }
@@ -28,7 +27,7 @@ pub struct Goals {
     pub p99: f64,
 }
 
-/// See [`Scenario::kind`].
+/// Determines the peer, the requirements, and the runs that include a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Part of quick runs and full runs.

@@ -18,7 +18,7 @@ const MAX_HEADERS: usize = 100;
 const MAX_LINE: usize = 1024;
 
 /// Interval between checks for an early response while the server does not read the request.
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy)]
 pub enum Keep {
@@ -89,18 +89,18 @@ impl Exchange {
         Ok(response)
     }
 
-    fn limit(&self, most: Duration) -> io::Result<()> {
+    fn limit(&self, max: Duration) -> io::Result<()> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }
-        self.stream.set_timeout(Some(left.min(most)))
+        self.stream.set_timeout(Some(left.min(max)))
     }
 
     /// Sends bytes. Returns `false` if the server responds or closes the connection before reading all bytes.
     fn send(&mut self, mut bytes: &[u8]) -> io::Result<bool> {
         while !bytes.is_empty() {
-            self.limit(GLANCE)?;
+            self.limit(POLL_INTERVAL)?;
             match self.stream.write(bytes) {
                 Ok(0) => return Ok(false),
                 Ok(count) => bytes = &bytes[count..],
@@ -154,7 +154,7 @@ impl Exchange {
     fn body(&mut self, frame: Frame, keep: Keep) -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
         match (frame, keep) {
-            (Frame::Length(length), Keep::All(most)) if length > most as u64 => return Err(malformed()),
+            (Frame::Length(length), Keep::All(max)) if length > max as u64 => return Err(malformed()),
             (Frame::Close, Keep::All(_)) => return Err(malformed()),
             (Frame::Length(length), _) => self.take(length, &mut body, keep)?,
             (Frame::Chunked, _) => self.chunks(&mut body, keep)?,
@@ -172,9 +172,9 @@ impl Exchange {
             let count = length.min(self.bytes.len() as u64);
             let bytes = self.bytes.drain(..count as usize);
             match keep {
-                Keep::All(most) if body.len() + bytes.len() > most => return Err(malformed()),
+                Keep::All(max) if body.len() + bytes.len() > max => return Err(malformed()),
                 Keep::All(_) => body.extend(bytes),
-                Keep::Start(most) => body.extend(bytes.take(most - body.len().min(most))),
+                Keep::Start(max) => body.extend(bytes.take(max - body.len().min(max))),
             }
             length -= count;
             if length == 0 {
@@ -333,11 +333,11 @@ mod tests {
         for round in 0..3000 {
             let mut bytes = texts[round % 2].as_bytes().to_vec();
             for _ in 0..=random(3) {
-                let place = random(bytes.len());
+                let index = random(bytes.len());
                 match random(3) {
-                    0 => drop(bytes.remove(place)),
-                    1 => bytes[place] = b"\r\n :;0f9-\0\xff"[random(11)],
-                    _ => bytes.insert(place, b"\r\n :;0f9-\0\xff"[random(11)]),
+                    0 => drop(bytes.remove(index)),
+                    1 => bytes[index] = b"\r\n :;0f9-\0\xff"[random(11)],
+                    _ => bytes.insert(index, b"\r\n :;0f9-\0\xff"[random(11)]),
                 }
             }
             let error = receive(&[&bytes]).err();

@@ -210,8 +210,7 @@ impl Client {
         self.request_number("touch-all", "TOUCHED_ALL")
     }
 
-    /// Waits up to `seconds` seconds until the job is deleted or buried. Fails with `NOT_FOUND` if there is no such
-    /// job.
+    /// Waits up to `seconds` seconds until the job is deleted or buried. Fails with `NOT_FOUND` if no such job exists.
     pub fn wait(&mut self, id: u64, seconds: u32) -> Result<WaitResult> {
         self.command(&format!("wait {id} {seconds}"))?;
         let reply = self.reply()?;
@@ -341,8 +340,7 @@ impl Client {
         self.request_number(&format!("watch {}", checked(tube)?), "WATCHING")
     }
 
-    /// Stops watching a tube, and returns the number of watched tubes. Fails with `NOT_IGNORED` for the last watched
-    /// tube.
+    /// Stops watching a tube. Returns the number of watched tubes. Fails with `NOT_IGNORED` for the last watched tube.
     pub fn ignore(&mut self, tube: &str) -> Result<u64> {
         self.request_number(&format!("ignore {}", checked(tube)?), "WATCHING")
     }
@@ -372,8 +370,7 @@ impl Client {
         self.request_job("peek-reserved", "FOUND")
     }
 
-    /// Pauses reservations from a tube for `seconds` seconds. 0 ends a pause. Fails with `NOT_FOUND` if there is no
-    /// such tube.
+    /// Pauses a tube for `seconds` seconds. 0 ends a pause. Fails with `NOT_FOUND` if there is no such tube.
     pub fn pause_tube(&mut self, tube: &str, seconds: u32) -> Result<()> {
         self.request(&format!("pause-tube {} {seconds}", checked(tube)?), "PAUSED")
     }

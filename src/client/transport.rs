@@ -47,8 +47,7 @@ impl Transport {
         }
     }
 
-    /// `true` if data or the end of the stream has arrived. Always `false` with TLS, because a TLS record may contain
-    /// no data.
+    /// `true` if data or the end of the stream has arrived. Always `false` with TLS, whose records may contain no data.
     pub fn has_input(&self) -> bool {
         let mut ready = [PollFd::new(self.socket().as_fd(), PollFlags::POLLIN)];
         let is_plain = matches!(self, Transport::Plain(_));

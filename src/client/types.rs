@@ -171,8 +171,7 @@ impl PutResult {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct ClientTlsFiles {
-    /// The file with the authorities that may sign the server's certificate. `None` means the authorities of the
-    /// system.
+    /// The file with the authorities that may sign the server's certificate. `None` means those of the system.
     pub authority: Option<PathBuf>,
     /// The file with the client's certificate chain, if the server requires a certificate.
     pub certificate: Option<PathBuf>,

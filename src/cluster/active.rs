@@ -20,8 +20,7 @@ use crate::shared::lease::{Lease, Moment};
 use crate::shared::lock_order::{Mutex, REPORTING};
 use crate::shared::role::RoleBoard;
 
-/// The interval for saving the position of the local server, and for compacting etcd while more than half of its quota
-/// is used.
+/// The interval for saving the local position, and for compacting etcd while more than half of its quota is used.
 pub const SAVE: Duration = Duration::from_secs(2);
 
 const RENEWAL: Duration = Duration::from_millis(300);
@@ -51,8 +50,7 @@ impl Member {
         let (time, lag, ahead) = (board.queue_time(), board.figures().lag().as_millis(), board.ahead());
         let state = format!("{role} {entry} {address} {id:016x} {time} {lag} {ahead}");
         let Ok(before) = self.log.publish(name, &state) else { return };
-        // After the first report of the local server, only another server with the same name may have changed the
-        // state.
+        // After this server's first report, only another server with the same name may have changed the state.
         let is_own = before.split(' ').nth(3).is_none_or(|word| u64::from_str_radix(word, 16) == Ok(*id));
         if self.has_reported.swap(true, Ordering::Relaxed) && !is_own {
             let other = before.split(' ').nth(2).unwrap_or_default();
@@ -184,8 +182,7 @@ impl ActiveState {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Renews the lease periodically over one connection. `start` is the queue's time in milliseconds at the instant
-    /// `anchor`.
+    /// Renews the lease periodically over one connection. `start` is the queue's time in milliseconds at `anchor`.
     fn renew_lease(&self, connection: usize, start: u64, anchor: Instant) {
         let ActiveState { origin, member, lease, is_failing, .. } = self;
         while !self.has_ended() && !lease.is_over() {
@@ -215,8 +212,7 @@ impl ActiveState {
         }
     }
 
-    /// Saves the last confirmed entry locally. After a crash, it shows whether the journal was restored from an older
-    /// backup.
+    /// Saves the last confirmed entry locally, which shows after a crash whether the journal is from an older backup.
     fn save_progress(&self, end: Seq, last: Option<(u64, u64)>) {
         if let Err(error) = mirror::save_progress(&self.path, end, Origin { last, ..self.origin }) {
             if !is_no_space(&error) {

@@ -41,8 +41,8 @@ impl Checksum {
         let (file, mut sum, mut offset) = (File::open(path)?, Checksum::default(), 0);
         let mut bytes = vec![0; CHUNK];
         while offset < length {
-            let most = (length - offset).min(CHUNK as u64) as usize;
-            match file.read_at(&mut bytes[..most], offset)? {
+            let size = (length - offset).min(CHUNK as u64) as usize;
+            match file.read_at(&mut bytes[..size], offset)? {
                 0 => break,
                 count => {
                     sum.extend(offset, &bytes[..count]);
@@ -131,8 +131,7 @@ mod tests {
         file.set_len(300_000).expect("a file");
         let mut sums = Checksums::default();
         sums.note(&Operation::Create("segment.1", 300_000));
-        // Covers appends, a gap, trailing zeros, a write of zeros only, an overwrite, and an append after the
-        // overwrite.
+        // Covers appends, a gap, trailing zeros, a write of zeros only, an overwrite, and a subsequent append.
         let pieces: [(u64, &[u8]); 6] =
             [(0, b"head"), (4, b"more"), (200_000, b"gap\0\0"), (200_005, &[0; 9]), (2, b"middle"), (200_020, b"end")];
         for (offset, bytes) in pieces {

@@ -48,8 +48,7 @@ pub struct Etcd {
     renewals: Vec<Mutex<Gateway, GATEWAY>>,
     prefix: String,
     quota: u64,
-    /// The number of positions that the next read requests. 0 means no upper bound, because the last read reached the
-    /// end.
+    /// The number of positions that the next read requests. 0 means no upper bound: the last read reached the end.
     span: LeafMutex<u64>,
     /// `true` until all servers are known to belong to one etcd cluster.
     is_new: AtomicBool,
@@ -243,8 +242,8 @@ impl Etcd {
         let document = Document::read(&response);
         let entries = pairs(&document, 0).elements().map(|pair| Ok((seq_of(&pair)?, pair.get("value").bytes())));
         let entries = entries.collect::<io::Result<_>>()?;
-        let value = |place| pairs(&document, place).at(0).get("value").bytes();
-        let version = |place, name| pairs(&document, place).at(0).get(name).number().unwrap_or(0);
+        let value = |index| pairs(&document, index).at(0).get("value").bytes();
+        let version = |index, name| pairs(&document, index).at(0).get(name).number().unwrap_or(0);
         let clock = std::str::from_utf8(&value(2)).ok().and_then(|text| text.parse().ok());
         let (epoch, beat) = (version(1, "version"), version(2, "mod_revision"));
         let tail = Tail { epoch, note: value(1), beat, clock, requested: value(3) };
@@ -436,8 +435,7 @@ impl SharedLog for Etcd {
 }
 
 impl Etcd {
-    /// Defragments the current etcd server if much of its space is unused, or if etcd is full and reports no current
-    /// sizes.
+    /// Defragments the current etcd server if much of its space is unused, or if etcd is full and reports no sizes.
     fn defragment(&self, gateway: &mut Gateway, is_full: bool) -> io::Result<()> {
         let response = gateway.request("/v3/maintenance/status", "{}")?;
         let document = Document::read(&response.body);

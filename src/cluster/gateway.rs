@@ -141,8 +141,8 @@ pub struct ClusterId {
 struct State {
     /// The first received cluster ID, and the address of the server that sent the ID.
     first: Option<(String, String)>,
-    /// The error message after two servers have sent different cluster IDs. It is permanent, because nobody knows which
-    /// cluster is right.
+    /// The error message after two servers have sent different cluster IDs. The error is permanent, because nobody
+    /// knows which cluster is right.
     problem: Option<String>,
 }
 

@@ -126,7 +126,7 @@ mod tests {
             ]
         );
         assert!(merge(&entries, 3, 8).is_empty() && merge(&entries, 2, 7).is_empty(), "those of others stay");
-        let again = vec![(13, runs[0].entry.clone()), (14, entry(EntryKind::Operations, 44, &[]))];
-        assert!(merge(&again, 3, 7).is_empty(), "those that are merged stay");
+        let repeated = vec![(13, runs[0].entry.clone()), (14, entry(EntryKind::Operations, 44, &[]))];
+        assert!(merge(&repeated, 3, 7).is_empty(), "those that are merged stay");
     }
 }

@@ -220,7 +220,7 @@ impl Mirror {
         self.position.write(&self.folder)
     }
 
-    /// Marks the local server as active. It claimed the journal `origin` with the entry `seq`.
+    /// Marks the local server, which claimed the journal `origin` with the entry `seq`, as active.
     pub fn save_active(&mut self, seq: Seq, origin: Origin) -> io::Result<()> {
         (self.position.done, self.position.origin) = (seq, origin);
         self.save()?;

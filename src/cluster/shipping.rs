@@ -81,8 +81,7 @@ impl Position {
 }
 
 impl Shipper {
-    /// Creates the shipper of a server whose claim is the entry `end`. `created` maps each file to the entry that
-    /// created it.
+    /// Creates the shipper of a server whose claim is the entry `end`. `created` maps each file to its creation entry.
     pub fn new(
         log: Arc<dyn SharedLog>,
         lease: Arc<Lease>,

@@ -192,12 +192,12 @@ mod tests {
 
     fn alive_status(log: &MemoryLog) -> String {
         std::thread::scope(|scope| {
-            let asked = scope.spawn(|| status(log, Duration::from_secs(3600)).expect("memory"));
-            while !asked.is_finished() {
+            let waiter = scope.spawn(|| status(log, Duration::from_secs(3600)).expect("memory"));
+            while !waiter.is_finished() {
                 log.renew(0, 1, 13_000).expect("memory");
                 std::thread::sleep(POLL / 10);
             }
-            asked.join().expect("no panic")
+            waiter.join().expect("no panic")
         })
     }
 
@@ -268,15 +268,15 @@ mod tests {
         assert!(log.read(1, 1).expect("memory").1.requested.is_empty());
         // `promote` ignores entries appended after the call, because a busy queue never stops appending.
         std::thread::scope(|scope| {
-            let asked = scope.spawn(|| promote(&log, "b", Instant::now() + Duration::from_secs(3600)));
-            while !asked.is_finished() {
+            let waiter = scope.spawn(|| promote(&log, "b", Instant::now() + Duration::from_secs(3600)));
+            while !waiter.is_finished() {
                 let written = log.nodes().expect("memory")[0].1.split(' ').nth(1).map(str::parse::<Seq>);
                 let written = written.expect("an entry").expect("a number") + 1;
                 log.publish("a", &format!("active {written} 10.0.0.1:11300")).expect("memory");
                 log.publish("b", &format!("standby {} 10.0.0.2:11300", written - 5)).expect("memory");
                 std::thread::sleep(POLL / 10);
             }
-            asked.join().expect("no panic").expect("it is ready");
+            waiter.join().expect("no panic").expect("it is ready");
         });
         assert_eq!(log.read(1, 1).expect("memory").1.requested, b"b");
     }

@@ -35,7 +35,7 @@ pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8> {
         (_, Some(moved)) => moved,
         ("UNKNOWN_COMMAND", _) => {
             print_stderr("the server does not support move-tube: jobs are put again, with new IDs, ages and counts");
-            // Only the jobs that existed initially, because a producer could add jobs forever.
+            // Move only as many jobs as existed initially, because a producer could add jobs forever.
             let limit = limit.min(stats.number(&format!("current-jobs-{state}")));
             move_one_by_one(&mut link, &from, &to, &state, limit)?
         }
@@ -85,8 +85,7 @@ fn put_copy(link: &mut Link, to: &str, record: &JobLine, body: &[u8]) -> Result 
     Ok(())
 }
 
-/// Restores the state of a job that could not be moved. After an error, the job becomes ready when the connection
-/// closes.
+/// Restores the state of a job that could not be moved. If this fails, closing the connection makes the job ready.
 fn give_back(link: &mut Link, record: &JobLine) {
     let JobLine { id, pri, delay, .. } = record;
     let _ = match record.state {
@@ -135,7 +134,7 @@ fn flush(link: &mut Link, name: &str) -> Result<Option<u64>> {
 fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &StatsReply) -> Result<u64> {
     let mut progress = ProgressBar::new("jobs deleted");
     let mut deleted = 0;
-    // Only the jobs that existed initially, because a producer could add jobs forever.
+    // Delete only as many jobs as existed initially, because a producer could add jobs forever.
     let limit = states.iter().map(|state| stats.number(&format!("current-jobs-{state}"))).sum();
     link.use_tube(name)?;
     if states.iter().any(|state| state == "ready") {

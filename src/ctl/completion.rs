@@ -19,7 +19,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
         }
     };
     let script = script.replace("@OPTIONS@", &options).replace("@NAMES@", &names);
-    // Must be last, because the list of subcommands can contain `@SETTINGS@`.
+    // Replace `@SETTINGS@` last, because the subcommands can contain this placeholder.
     let script = script.replace("@SUBCOMMANDS@", &subcommands);
     let script = script.replace("@SETTINGS@", &SETTINGS.map(|word| format!("{word}:")).join(" "));
     out.line(script.trim_end()).map(|()| DONE)

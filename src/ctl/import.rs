@@ -18,7 +18,7 @@ const MAX_REPORTS: u64 = 10;
 /// The maximum length of a line in bytes: a job body of 1 GiB, in base64 or escaped.
 const MAX_LINE: u64 = 6 << 30;
 
-/// The minimum lifetime, in seconds, of a job to bury. With a shorter lifetime, it could expire first.
+/// The minimum lifetime, in seconds, of a job to bury. With a shorter lifetime, the job could expire first.
 const MIN_TTL: u64 = 60;
 
 /// The name of an unsupported idempotency key in the final report.
@@ -52,7 +52,7 @@ struct Import<'a> {
     line: u64,
     /// `None` until the server's support for `reserve-job` has been tested.
     can_bury: Option<bool>,
-    /// The kinds of job data that the server can store. `None` until this has been tested.
+    /// The kinds of job data that the server can store. `None` before the first test.
     abilities: Option<Abilities>,
     /// The tube and the key of each dead letter that waits to be buried.
     unsettled_keys: BTreeSet<(String, String)>,

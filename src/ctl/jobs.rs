@@ -23,8 +23,8 @@ fn for_each_job(call: &Call, act: Act<u64>) -> Result<u8> {
 pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8> {
     let mut link = Link::open(call)?;
     let mut code = DONE;
-    for one in all {
-        match act(&mut link, one) {
+    for id in all {
+        match act(&mut link, id) {
             Err(problem) if problem.code == REFUSED => {
                 print_stderr(&problem.text);
                 code = REFUSED;

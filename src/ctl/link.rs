@@ -162,8 +162,7 @@ impl Link {
         self.existing(&format!("stats-tube {name}"))
     }
 
-    /// Queries the statistics of a tube. Returns `None` if there is no such tube, and empty statistics for a hidden
-    /// tube.
+    /// Queries a tube's statistics. Returns `None` if there is no such tube, and empty statistics for a hidden tube.
     pub fn visible_tube(&mut self, name: &str) -> Result<Option<StatsReply>> {
         let command = format!("stats-tube {name}");
         let reply = self.ask(&command)?;

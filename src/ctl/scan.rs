@@ -166,8 +166,7 @@ impl Scan {
             self.query(link, wanted, &ids)?;
             next = low;
             let found = self.jobs.len() as u64;
-            // The search ends when all jobs are found or all IDs are tried, so the larger of the two fractions is the
-            // progress.
+            // The search ends when all jobs are found or all IDs are tried, so the progress is the larger fraction.
             let part = (found * 1000 / total.max(1)).max((begin - next) * 1000 / begin.max(1));
             progress.update(found, Some((part, 1000)));
         }
@@ -212,7 +211,7 @@ pub fn highest_id(link: &mut Link) -> Result<u64> {
     if !["DRAINING", "OUT_OF_MEMORY"].contains(&reply.line.as_str()) {
         return Err(refusal("put", &reply.line));
     }
-    // Estimated from the total number of jobs and from the next job of each tube.
+    // Estimate the highest ID from the total number of jobs and from the next job of each tube.
     let mut highest = link.stats()?.number("total-jobs");
     for name in link.tubes()? {
         link.use_tube(&name)?;

@@ -97,7 +97,7 @@ pub fn objects(text: &[u8]) -> Vec<StatsReply> {
 /// A retained idempotency key, as listed by `list-keys`.
 #[derive(Debug)]
 pub struct KeyItem {
-    /// The position of the key, after which the next page starts.
+    /// The position of the key. The next page starts after the position of the last key.
     pub number: u64,
     /// The remaining lifetime of the key in seconds.
     pub left: u64,

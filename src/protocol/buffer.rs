@@ -17,8 +17,7 @@ const CHUNK: usize = 256 * 1024;
 /// The initial size of a buffer in bytes, sufficient for most replies.
 const REPLY: usize = 128;
 
-/// The free space, in bytes, that a buffer must have before a reply is appended. A longer reply can grow the buffer
-/// beyond [`CHUNK`].
+/// The free bytes that a buffer needs before a reply is appended. A longer reply can grow the buffer beyond [`CHUNK`].
 const SLACK: usize = 4 * 1024;
 
 /// The maximum length, in bytes, of a buffer that [`Output::append`] copies instead of moving.
@@ -48,8 +47,7 @@ pub struct Output {
     chunks: VecDeque<Chunk>,
     /// The number of bytes at the start of the first chunk that have been sent.
     sent: usize,
-    /// The sums over all chunks except the last, which can still grow. Cached, because every reply needs the length of
-    /// the queue.
+    /// The sums over all chunks except the last, which can grow. Cached, because every reply needs the total length.
     settled: Sums,
 }
 
@@ -120,8 +118,7 @@ impl Output {
 
     #[cold]
     fn add_buffer(&mut self) {
-        // A full buffer suggests that more replies follow. Doubling a new buffer repeatedly could leave half of it
-        // unused.
+        // A full buffer suggests that more replies follow. Repeated doubling could leave half of the buffer unused.
         let size = if matches!(self.chunks.back(), Some(Chunk::Bytes(_))) { CHUNK } else { REPLY };
         self.push(Chunk::Bytes(Vec::with_capacity(size)));
     }

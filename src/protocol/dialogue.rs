@@ -114,8 +114,7 @@ impl Dialogue {
         }
     }
 
-    /// Like [`Dialogue::next`], but only decodes frequent requests. A body can stay in `bytes` until [`Request::own`]
-    /// copies it.
+    /// Like [`Dialogue::next`], but only decodes frequent requests. A body can stay in `bytes` until [`Request::own`].
     pub fn next_plain(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         match self {
             Dialogue::Beanstalk(decoder) => {
@@ -125,8 +124,7 @@ impl Dialogue {
         }
     }
 
-    /// Returns the buffer for the rest of an incomplete body, into which the server can read. Allocates at most `room`
-    /// bytes.
+    /// Returns the buffer, of at most `room` bytes, for the rest of an incomplete body. The server can read into it.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         match self {
             Dialogue::Http(decoder) => decoder.gap(room),

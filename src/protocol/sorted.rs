@@ -9,8 +9,7 @@ use super::text::{hex_pair, whole_number};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order {
-    /// The index of the statistic to sort by, or `None` to sort by name. The name also decides between equal
-    /// statistics.
+    /// The index of the statistic to sort by, or `None` for the name, which also decides between equal statistics.
     pub figure: Option<usize>,
     pub descending: bool,
 }

@@ -107,10 +107,8 @@ pub struct Connection {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Readiness {
     pub readable: bool,
-    /// `true` if the socket accepts more data.
     pub writable: bool,
-    /// `true` if the peer has sent urgent data. A read that stops at the urgent mark is short even if more data
-    /// follows.
+    /// `true` if the peer has sent urgent data. A read that stops at the urgent mark is short even if data follows.
     pub urgent: bool,
     /// `true` if the peer has closed its sending side. Earlier bytes may still be unread.
     pub half_closed: bool,
@@ -129,7 +127,6 @@ pub enum Next {
 }
 
 struct Batch {
-    /// Determines how the connection continues after the last request.
     flow: Flow,
     /// The log space in bytes that the next request waits for, or 0 if no request waits.
     lacking: u64,
@@ -239,8 +236,7 @@ impl Connection {
                 WriteState::Ended => return Next::Close,
             }
             if self.ready.gone && self.backlog().pending.front().is_some_and(Request::has_begun) {
-                // The client can no longer receive the reply of its long command. The engine completes the command
-                // later.
+                // The client can no longer receive the reply of its long command, which the engine completes later.
                 return Next::Close;
             }
             // A connection without more input need not be queued, because the poller reports new input.
@@ -303,11 +299,11 @@ impl Connection {
         Input { from: 0, to }
     }
 
-    /// Reads once. Returns the number of bytes read, or 1 if there were none. Reads the rest of a body directly into
-    /// the body, and the bytes after the body into the thread's buffer.
+    /// Reads once. Returns the number of bytes read, but at least 1. Reads the missing part of a body directly into the
+    /// body, and later bytes into the thread's buffer.
     fn read(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> usize {
-        let most = if thread.others { READ_BESIDE_OTHERS } else { usize::MAX };
-        let most = most.min(hub.memory.allowance()).max(LEAST_READ);
+        let max_bytes = if thread.others { READ_BESIDE_OTHERS } else { usize::MAX };
+        let max_bytes = max_bytes.min(hub.memory.allowance()).max(LEAST_READ);
         let buffer = &mut thread.buffer;
         buffer.copy_within(input.from..input.to, 0);
         *input = Input { from: 0, to: input.to - input.from };
@@ -316,9 +312,9 @@ impl Connection {
         }
         #[cfg(feature = "tls")]
         if self.outbox.tls.is_some() {
-            return self.read_tls(input, most, hub, thread);
+            return self.read_tls(input, max_bytes, hub, thread);
         }
-        let end = buffer.len().min(input.to.saturating_add(most));
+        let end = buffer.len().min(input.to.saturating_add(max_bytes));
         let gap = self.dialogue.gap(hub.memory.room()).unwrap_or_default();
         let gap_length = gap.len();
         let room = gap_length + end - input.to;

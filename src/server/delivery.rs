@@ -65,14 +65,14 @@ struct OutboxState {
     waiting: bool,
     /// The number of reasons to delay all output, such as records that are not durable yet. Unless it is 0, nothing is
     /// sent and no command is read.
-    holds: u32,
+    delay_reasons: u32,
     /// `true` if the next command waits for space in the log.
     awaiting_space: bool,
     /// `true` if the owner must be notified when the client's wait ends or another thread has sent all output.
     resume: bool,
     flushing: bool,
     /// `true` if another thread tried to flush during the write, so that the writing thread must check for more output.
-    again: bool,
+    send_again: bool,
     /// `true` if the peer has disconnected or was dropped, after which nothing is sent.
     broken: bool,
     /// `true` if the client was dropped because it did not read its events.
@@ -244,9 +244,9 @@ impl Outbox {
             state.unsent().output.append(out);
         }
         state.waiting = waits;
-        state.holds += u32::from(held);
+        state.delay_reasons += u32::from(held);
         state.charge(&self.owner.memory);
-        state.length() > 0 && state.holds == 0
+        state.length() > 0 && state.delay_reasons == 0
     }
 
     /// Returns the bytes of pending output, including memory shared with jobs, and the time since which the socket is
@@ -267,13 +267,13 @@ impl Outbox {
 
     /// Delays all later output until [`Outbox::release`]. Call with the engine locked.
     pub fn hold(&self) {
-        self.state.lock().holds += 1;
+        self.state.lock().delay_reasons += 1;
     }
 
     /// Ends one delay of the output, and sends the output if no other delay remains.
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
-        state.holds -= 1;
+        state.delay_reasons -= 1;
         // The client may still be waiting, because its owner ignored a half-close while the output was delayed.
         let resume = std::mem::take(&mut state.resume);
         self.flush_locked(state, spare);
@@ -303,8 +303,8 @@ impl Outbox {
     /// client reads.
     pub fn push_events(&self, out: &mut Output, limits: EventLimits) -> bool {
         let mut state = self.state.lock();
-        let most = if state.stuck().is_some() { limits.stuck } else { limits.reading };
-        if state.broken || state.length() > most {
+        let limit = if state.stuck().is_some() { limits.stuck } else { limits.reading };
+        if state.broken || state.length() > limit {
             *out = Output::new();
             return state.overflow(&self.owner.memory);
         }
@@ -314,8 +314,7 @@ impl Outbox {
         std::mem::take(&mut state.resume)
     }
 
-    /// Drops a client with too many unread events caused by its own commands. Returns `true` if the owner must be
-    /// notified.
+    /// Drops a client with too many unread events of its own commands. Returns `true` if the owner must be notified.
     pub fn drop_client(&self) -> bool {
         self.state.lock().overflow(&self.owner.memory)
     }
@@ -327,7 +326,7 @@ impl Outbox {
     /// Returns the number of reply bytes that the peer has not acknowledged, or `None` if the replies wait for the log.
     pub fn unread(&self) -> Option<usize> {
         let state = self.state.lock();
-        (state.holds == 0 && !state.awaiting_space).then(|| state.length() + self.stream.unsent())
+        (state.delay_reasons == 0 && !state.awaiting_space).then(|| state.length() + self.stream.unsent())
     }
 
     pub fn wake_owner(&self) {
@@ -341,7 +340,7 @@ impl Outbox {
         let has_output = state.flushing || state.length() > 0;
         let write_state = if state.broken {
             WriteState::Ended
-        } else if state.holds > 0 {
+        } else if state.delay_reasons > 0 {
             WriteState::Blocked
         } else if state.waiting && !(closing && has_output) {
             WriteState::Waiting
@@ -396,11 +395,11 @@ impl Outbox {
 
     /// Like [`Outbox::flush`], with the lock already taken. Releases the lock during each write and before returning.
     fn flush_locked<'a>(&'a self, mut state: MutexGuard<'a, OutboxState>, spare: &mut Output) -> Flushed {
-        if state.holds > 0 {
+        if state.delay_reasons > 0 {
             return Flushed::Later;
         }
         if state.flushing {
-            state.again = true;
+            state.send_again = true;
             return Flushed::Later;
         }
         if state.broken || state.length() == 0 {
@@ -415,7 +414,7 @@ impl Outbox {
             let sent = self.transmit(&mut output);
             state = self.state.lock();
             let some = output.len() < before;
-            let again = std::mem::take(&mut state.again);
+            let send_again = std::mem::take(&mut state.send_again);
             if sent.is_ok() {
                 state.unsent().stuck = None;
             }
@@ -428,7 +427,7 @@ impl Outbox {
                     break;
                 }
                 // Output appended during the write may not be durable yet. The thread that ends the delay sends it.
-                Ok(()) if state.holds > 0 => {
+                Ok(()) if state.delay_reasons > 0 => {
                     wakes = false;
                     break;
                 }
@@ -438,7 +437,7 @@ impl Outbox {
                     output.append(&mut unsent.output);
                     unsent.output = output;
                     state.block(some);
-                    if !again || state.holds > 0 {
+                    if !send_again || state.delay_reasons > 0 {
                         wakes = false;
                         break;
                     }
@@ -551,7 +550,7 @@ mod tests {
             let count = peer.read(&mut buffer).expect("more to read");
             read.extend_from_slice(&buffer[..count]);
         }
-        assert!(read[..sent].iter().enumerate().all(|(place, &byte)| byte == place as u8));
+        assert!(read[..sent].iter().enumerate().all(|(index, &byte)| byte == index as u8));
         assert_eq!(&read[sent..], b"behind");
         assert_eq!(outbox.write_state(1 << 30, false, false), WriteState::Clear);
     }
@@ -568,8 +567,8 @@ mod tests {
             assert!(out.is_empty());
             !outbox.is_overflown()
         };
-        let (much, little) = (1 << 30, 4 << 10);
-        let limits = EventLimits { reading: much, stuck: much };
+        let (large, small) = (1 << 30, 4 << 10);
+        let limits = EventLimits { reading: large, stuck: large };
         while outbox.memory_used().1.is_none() {
             assert!(news(10_000, limits));
         }
@@ -578,7 +577,7 @@ mod tests {
         }
         assert!(news(10_000, limits), "its socket is full, and there is memory");
         let before = memory.buffers();
-        assert!(!news(10_000, EventLimits { reading: much, stuck: little }));
+        assert!(!news(10_000, EventLimits { reading: large, stuck: small }));
         // The output is freed with the connection, not while the lock is held.
         assert_eq!((memory.buffers(), memory.waiting()), (before, 0));
         assert_eq!(outbox.write_state(0, false, false), WriteState::Ended);

@@ -24,7 +24,7 @@ use crate::shared::lock_order::{Condvar, Mutex, HELD_REPLIES, WAKE_UP};
 const MAX_UNSYNCED: Duration = Duration::from_millis(50);
 
 /// Number of unsynced bytes above which a sync is started even while other syncs are running.
-const MUCH: u64 = 32 * 1024;
+const EARLY_SYNC_BYTES: u64 = 32 * 1024;
 
 /// The durability that a reply waits for.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub struct Promise {
 }
 
 /// Replies of one connection that wait for the log.
-struct Hold {
+struct HeldReply {
     promise: Promise,
     outbox: Arc<Outbox>,
     slow_reply: Option<SlowReply>,
@@ -45,7 +45,7 @@ struct Hold {
 pub struct Durability {
     pub wal: Wal,
     /// The replies that wait for the log, ordered by log position.
-    holds: Mutex<VecDeque<Hold>, HELD_REPLIES>,
+    held_replies: Mutex<VecDeque<HeldReply>, HELD_REPLIES>,
     /// The end of the log when the engine was last unlocked.
     appended: AtomicU64,
     /// The log position up to which a thread has written or requested a write.
@@ -53,7 +53,6 @@ pub struct Durability {
     /// The log position up to which a sync has begun. `under_way` is the number of running syncs.
     begun: AtomicU64,
     under_way: AtomicU64,
-    /// `true` if maintenance of the log is due.
     maintain: AtomicBool,
     pub space: Space,
     /// Wakes the writer thread, which writes so that pool threads need not wait for the disk.
@@ -88,7 +87,7 @@ impl Durability {
     pub fn new(wal: Wal) -> Durability {
         Durability {
             wal,
-            holds: Mutex::default(),
+            held_replies: Mutex::default(),
             appended: AtomicU64::new(0),
             committed: AtomicU64::new(0),
             begun: AtomicU64::new(0),
@@ -129,7 +128,7 @@ impl Durability {
     ) -> bool {
         // Update the outbox first: another thread can release the replies as soon as they are in the queue.
         let has_output = outbox.reply(out, waits, true);
-        self.holds.lock().push_back(Hold { promise, outbox: outbox.clone(), slow_reply });
+        self.held_replies.lock().push_back(HeldReply { promise, outbox: outbox.clone(), slow_reply });
         has_output
     }
 
@@ -141,9 +140,9 @@ impl Durability {
         if position > self.wal.durable() && (is_result || !self.wal.is_failing()) {
             outbox.hold();
             let promise = Promise { position, is_put: is_result };
-            let mut holds = self.holds.lock();
-            let place = holds.partition_point(|other| other.promise.position <= promise.position);
-            holds.insert(place, Hold { promise, outbox: outbox.clone(), slow_reply: None });
+            let mut held_replies = self.held_replies.lock();
+            let index = held_replies.partition_point(|other| other.promise.position <= promise.position);
+            held_replies.insert(index, HeldReply { promise, outbox: outbox.clone(), slow_reply: None });
         }
     }
 
@@ -178,7 +177,7 @@ impl Durability {
         let wal = &self.wal;
         match wal.mode() {
             // No reply depends on the new records (for example, of reservations), so sync them with later records.
-            SyncMode::Always if self.holds.lock().is_empty() => {
+            SyncMode::Always if self.held_replies.lock().is_empty() => {
                 if !wal.is_slow() {
                     wal.write_promptly(access);
                 }
@@ -215,28 +214,28 @@ impl Durability {
         if self.wal.is_failing() {
             self.space.resume(usize::MAX);
         }
-        let mut holds = self.holds.lock();
-        if holds.is_empty() {
+        let mut held_replies = self.held_replies.lock();
+        if held_replies.is_empty() {
             return 0;
         }
-        let mut free = Vec::with_capacity(holds.len());
+        let mut released = Vec::with_capacity(held_replies.len());
         let durable = self.wal.durable();
-        while holds.front().is_some_and(|hold| hold.promise.position <= durable) {
-            free.extend(holds.pop_front());
+        while held_replies.front().is_some_and(|reply| reply.promise.position <= durable) {
+            released.extend(held_replies.pop_front());
         }
         if self.wal.is_failing() {
             // Changes are valid while the server runs, and become durable when the disk recovers. Only the
             // acknowledgment of a new job must wait until then.
-            let all = std::mem::take(&mut *holds).into_iter();
-            let (keep, go): (_, VecDeque<Hold>) = all.partition(|hold| hold.promise.is_put);
-            *holds = keep;
-            free.extend(go);
+            let all = std::mem::take(&mut *held_replies).into_iter();
+            let (keep, released_now): (_, VecDeque<HeldReply>) = all.partition(|reply| reply.promise.is_put);
+            *held_replies = keep;
+            released.extend(released_now);
         }
-        drop(holds);
-        let count = free.len();
-        for hold in free {
-            hold.outbox.release(spare);
-            if let Some(slow_reply) = hold.slow_reply {
+        drop(held_replies);
+        let count = released.len();
+        for reply in released {
+            reply.outbox.release(spare);
+            if let Some(slow_reply) = reply.slow_reply {
                 slow_reply.log();
             }
         }
@@ -259,17 +258,17 @@ impl Durability {
             return under_way == 0;
         }
         let begun = self.begun.load(Ordering::Acquire);
-        if self.appended.load(Ordering::Acquire).saturating_sub(begun) >= MUCH {
+        if self.appended.load(Ordering::Acquire).saturating_sub(begun) >= EARLY_SYNC_BYTES {
             return true;
         }
-        let holds = self.holds.lock();
-        let before = holds.partition_point(|hold| hold.promise.position <= begun);
-        before > 0 && holds.len() - before > before
+        let held_replies = self.held_replies.lock();
+        let before = held_replies.partition_point(|reply| reply.promise.position <= begun);
+        before > 0 && held_replies.len() - before > before
     }
 
     /// `true` if at least `released` replies, and at least one, wait for the log.
     pub fn has_gathered(&self, released: usize) -> bool {
-        let waiting = self.holds.lock().len();
+        let waiting = self.held_replies.lock().len();
         waiting > 0 && waiting >= released
     }
 

@@ -87,8 +87,7 @@ impl LogLimit {
         LogLimit(LeafMutex::new((None, 0)))
     }
 
-    /// Returns the number of events since the last line, or counts the event and returns `None` if it is too early for
-    /// a line.
+    /// Returns the number of events since the last line. If it is too early for a line, counts the event instead.
     pub fn admit(&self) -> Option<u64> {
         let mut logged = self.0.lock();
         if logged.0.is_some_and(|at| at.elapsed() < QUIET) {

@@ -36,8 +36,7 @@ use crate::shared::lock_order::{LeafMutex, Mutex, ENGINE};
 /// continues with the rest, so that clients are served in between.
 const BACKGROUND_SHARE: u64 = 2;
 
-/// The history of finished jobs can use 1/`HISTORY_PART` of the memory limit. Below `LEAST_FOR_HISTORY` bytes, there is
-/// no history.
+/// The history of finished jobs can use 1/`HISTORY_PART` of the memory limit. None below `LEAST_FOR_HISTORY` bytes.
 const HISTORY_PART: usize = 16;
 const LEAST_FOR_HISTORY: u64 = 4 << 20;
 
@@ -65,8 +64,8 @@ pub struct Core {
 pub struct TurnScratch {
     pub out: Output,
     pub now: Time,
-    /// The number of connections that share one budget of engine steps. 0 counts as 1.
-    pub sharers: u64,
+    /// The engine's step budget is divided by this number. 0 counts as 1.
+    pub step_divisor: u64,
     /// The time that the thread last waited for the engine's lock, if slow commands are logged.
     pub locked: Duration,
     /// Log entries of commands, to be written after the engine is unlocked.
@@ -91,7 +90,6 @@ pub struct Hub {
     pub(super) discarded: LeafMutex<Vec<Box<dyn Any + Send>>>,
     pub(super) admission: Admission,
     pub(super) gate: Option<Gate>,
-    /// The TLS settings for new connections.
     #[cfg(feature = "tls")]
     pub(super) tls: LeafMutex<Option<Arc<ServerConfig>>>,
     pub(super) unauthenticated: Arc<AtomicUsize>,
@@ -167,10 +165,10 @@ impl Hub {
     /// `work` never decreases. `work` must call [`Core::deliver_events`] between two engine operations.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
         self.check_resident();
-        let asked = self.config.slow.map(|_| Instant::now());
+        let start = self.config.slow.map(|_| Instant::now());
         let mut core = self.core.lock();
-        if let Some(asked) = asked {
-            scratch.locked = asked.elapsed();
+        if let Some(start) = start {
+            scratch.locked = start.elapsed();
         }
         let now = self.clock.now();
         scratch.now = now;
@@ -178,7 +176,7 @@ impl Hub {
         self.memory.try_system();
         core.engine.set_buffers(self.memory.buffers(), self.memory.is_exhausted());
         self.tick(&mut core, scratch, now);
-        core.engine.grant_steps((self.config.turn_steps / scratch.sharers.max(1)).max(1));
+        core.engine.grant_steps((self.config.turn_steps / scratch.step_divisor.max(1)).max(1));
         let result = work(&mut core, scratch, now);
         core.deliver_events(self, scratch, None);
         // With a manual clock, complete deferred work now, because no later command or deadline may come.
@@ -221,7 +219,7 @@ impl Hub {
 
     /// Processes due deadlines, and then deferred work, each within its share of the step budget.
     fn tick(&self, core: &mut Core, scratch: &mut TurnScratch, now: Time) {
-        let steps = (self.config.turn_steps / BACKGROUND_SHARE / scratch.sharers.max(1)).max(1);
+        let steps = (self.config.turn_steps / BACKGROUND_SHARE / scratch.step_divisor.max(1)).max(1);
         if core.next_tick() <= now {
             core.refresh_room();
             core.engine.grant_steps(steps);
@@ -337,7 +335,7 @@ impl Peers for Vec<Option<Arc<Outbox>>> {
 fn history_of(config: &Config) -> usize {
     match config.max_memory {
         0..LEAST_FOR_HISTORY => 0,
-        most => config.history.min(most as usize / HISTORY_PART / size_of::<PastJob>()),
+        max_memory => config.history.min(max_memory as usize / HISTORY_PART / size_of::<PastJob>()),
     }
 }
 
@@ -398,11 +396,11 @@ impl Core {
         self.registry.enter(client, wire, address);
         self.registry.identify(client, user);
         self.engine.hear(client, now);
-        let place = client.0 as usize;
-        if self.outboxes.len() <= place {
-            self.outboxes.resize(place + 1, None);
+        let index = client.0 as usize;
+        if self.outboxes.len() <= index {
+            self.outboxes.resize(index + 1, None);
         }
-        self.outboxes[place] = Some(outbox);
+        self.outboxes[index] = Some(outbox);
         client
     }
 
@@ -492,7 +490,7 @@ impl Core {
     }
 
     fn deliver_each(&mut self, hub: &Hub, scratch: &mut TurnScratch, mut own: Option<(ClientId, &mut Output)>) {
-        let most = hub.max_event_bytes();
+        let max_bytes = hub.max_event_bytes();
         while let Some(event) = self.engine.take_event() {
             if let Event::DeadLetterStays { job, from, dead } = event {
                 scratch.stays.push((job, from, dead));
@@ -500,7 +498,7 @@ impl Core {
             }
             let own = own.as_mut().filter(|(client, _)| *client == event.client()).map(|(_, out)| &mut **out);
             let own = match own {
-                Some(out) if out.len() <= most => {
+                Some(out) if out.len() <= max_bytes => {
                     notify(&event, &self.engine, &mut self.registry, &hub.process, out);
                     continue;
                 }

@@ -35,8 +35,8 @@ impl Hub {
     }
 
     pub fn event_limits(&self) -> EventLimits {
-        let most = self.max_event_bytes();
-        let reading = if self.memory.is_full() { most.min(MIN_EVENTS) } else { most };
+        let max_bytes = self.max_event_bytes();
+        let reading = if self.memory.is_full() { max_bytes.min(MIN_EVENTS) } else { max_bytes };
         let stuck = if self.memory.is_crowded() { reading.min(MIN_STUCK_EVENTS) } else { reading };
         EventLimits { reading, stuck }
     }

@@ -99,8 +99,7 @@ impl Idle {
         start..self.cursor
     }
 
-    /// Schedules the next batch soon, starting with this connection, because a batch closes at most [`MAX_CLOSED`] of
-    /// them.
+    /// Schedules the next batch soon, starting with this connection. Called when [`MAX_CLOSED`] ends a batch early.
     pub fn resume_at(&mut self, number: usize, now: Time) {
         self.cursor = number;
         self.next = now + MIN_INTERVAL;
@@ -129,8 +128,7 @@ impl Idle {
                 false
             }
             ClientActivity::Unread(unread) => {
-                // A client whose unread bytes decrease is reading. If they increase from 0, another client may have
-                // caused the output.
+                // A client whose unread bytes decrease is reading. An increase from 0 may be caused by another client.
                 let before = std::mem::replace(&mut state.unread, unread);
                 let goes_on = was_engaged || unread < before || (before == 0 && unread > 0);
                 if goes_on {

@@ -106,8 +106,8 @@ impl Acceptor<'_> {
         }
     }
 
-    /// `true` if another unauthenticated client can be accepted. At the limit, waits briefly, because most authenticate
-    /// quickly.
+    /// `true` if another unauthenticated client can be accepted. At the limit, waits briefly, because most clients
+    /// authenticate quickly.
     fn has_room_for_unauthenticated(&self) -> bool {
         for _ in 0..UNAUTHENTICATED_CHECKS {
             if self.hub.unauthenticated.load(Ordering::Relaxed) < MAX_UNAUTHENTICATED || self.hub.is_stopping() {

@@ -111,8 +111,7 @@ impl Stderr {
     }
 }
 
-/// Waits up to `patience` milliseconds until stderr accepts a line or reports an error, which the next write will
-/// return.
+/// Waits up to `patience` milliseconds until stderr accepts a line or has an error, which the next write will return.
 fn is_writable(patience: u16) -> bool {
     let stderr = std::io::stderr();
     let mut file = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];

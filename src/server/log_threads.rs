@@ -13,7 +13,7 @@ use crate::protocol::Output;
 /// Maximum pause after a sync, and the number of checks in this pause. Clients that received replies after the sync
 /// send new commands, which can share the next sync. The pause ends when enough replies wait for a sync.
 const GATHER: Duration = Duration::from_millis(1);
-const LOOKS: u32 = 8;
+const GATHER_CHECKS: u32 = 8;
 
 pub type Run = fn(&Hub, &Durability);
 
@@ -28,11 +28,11 @@ fn run_syncer(hub: &Hub, log: &Durability) {
     let mut spare = Output::new();
     while log.wait_to_sync() {
         let released = log.sync(hub, &mut spare);
-        for _ in 0..LOOKS {
+        for _ in 0..GATHER_CHECKS {
             if log.has_gathered(released) {
                 break;
             }
-            std::thread::sleep(GATHER / LOOKS);
+            std::thread::sleep(GATHER / GATHER_CHECKS);
         }
         log.synced();
     }

@@ -9,8 +9,7 @@ use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use crate::settings::config::CONNECTION_COST;
 
-/// 1/`KEPT` of the memory limit, but at most `MAX_KEPT` bytes, is a reserve for replies and for commands that free
-/// memory.
+/// 1/`KEPT` of the memory limit, at most `MAX_KEPT` bytes, is a reserve for replies and for commands that free memory.
 const KEPT: u64 = 16;
 const MAX_KEPT: u64 = 64 << 20;
 
@@ -32,10 +31,9 @@ const TRIAL: u64 = 2 << 20;
 const LEAST_TRIAL: u64 = 128 * 1024;
 
 /// Number of freed bytes above which the allocator returns memory to the system, if they are at least half of the peak.
-const MUCH: u64 = 8 << 20;
+const MIN_FREED: u64 = 8 << 20;
 
-/// Number of freed bytes above which memory is always returned. Returning more at once would block other threads too
-/// long.
+/// Number of freed bytes above which memory is always returned. Returning more would block other threads for too long.
 const MAX_FREED: u64 = 32 << 20;
 
 /// Number of bytes by which the process may exceed the memory limit, for the program, its threads, and fragmentation. A
@@ -187,8 +185,8 @@ impl Memory {
             // Check after little growth, because reusing freed memory can fragment the heap.
             self.check_at.store(taken + RESIDENT_STEP, Ordering::Relaxed);
         }
-        let again = self.too_large.load(Ordering::Relaxed) && self.is_due();
-        taken >= at || again
+        let is_retried = self.too_large.load(Ordering::Relaxed) && self.is_due();
+        taken >= at || is_retried
     }
 
     pub fn set_resident(&self, bytes: u64) {
@@ -214,7 +212,7 @@ impl Memory {
     /// `true` if clients have freed so much memory that the allocator should return it to the system.
     pub fn has_freed_much(&self) -> bool {
         let freed = self.freed();
-        self.must_give_back() || freed > MUCH && freed > self.taken()
+        self.must_give_back() || freed > MIN_FREED && freed > self.taken()
     }
 
     /// `true` if memory must be returned soon: the process is too large, or returning even more memory later would
@@ -229,8 +227,8 @@ impl Memory {
         self.peak.store(self.taken(), Ordering::Relaxed);
     }
 
-    /// `true` if there is memory for another connection. A shortage leaves some, because a worker must connect to free
-    /// memory.
+    /// `true` if there is memory for another connection. The reserve also serves new connections, because a worker must
+    /// connect to free memory.
     pub fn has_for_connection(&self) -> bool {
         let mut trial: Vec<u8> = Vec::new();
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())

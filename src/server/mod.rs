@@ -178,8 +178,7 @@ struct Place {
 pub struct ManualClock(Arc<Hub>);
 
 impl ManualClock {
-    /// Advances the server's time by `time`, and processes every deadline up to the new time, in order, before it
-    /// returns.
+    /// Advances the server's time by `time`. Before returning, processes every deadline up to the new time, in order.
     pub fn advance(&self, time: Duration) {
         self.0.pass(Span::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
     }
@@ -208,8 +207,7 @@ impl Server {
         Server::launch(config, clock, Vec::new(), Some(storage))
     }
 
-    /// Starts a server that serves beanstalk clients on `inherited`, or on the configured addresses if `inherited` is
-    /// empty.
+    /// Starts a server for beanstalk clients on `inherited`, or on the configured addresses if `inherited` is empty.
     #[doc(hidden)]
     pub fn with_inherited(config: Config, inherited: Vec<Listener>) -> Result<Server, StartError> {
         Server::launch(config, Clock::system(), inherited, None)
@@ -259,7 +257,7 @@ impl Server {
                 .prepare(&hub.config.keepalive)
                 .map_err(|error| StartError::address(&listener.name(), Wire::Beanstalk, &error))?;
         }
-        let mut listeners: Vec<_> = inherited.into_iter().map(|one| (one, Wire::Beanstalk)).collect();
+        let mut listeners: Vec<_> = inherited.into_iter().map(|listener| (listener, Wire::Beanstalk)).collect();
         for (name, bound, wire) in bound {
             let listener = bound.listen(&hub.config.keepalive);
             let listener = listener.map_err(|error| StartError::address(&name, wire, &error))?;
@@ -278,8 +276,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Checks that a server with this configuration could start: its TCP addresses can be bound and its files can be
-    /// read.
+    /// Checks that a server with this configuration could start: TCP addresses can be bound and files can be read.
     #[doc(hidden)]
     pub fn try_start(config: &Config) -> Result<(), StartError> {
         let mut config = config.clone();

@@ -42,8 +42,7 @@ const VACANT: u32 = u32::MAX;
 
 pub(super) const EVENTS: usize = 256;
 
-/// Number of queued connections to serve before writing changes to the log. Without queued connections, a thread writes
-/// immediately.
+/// Number of queued connections to serve before writing changes to the log. Without any, a thread writes immediately.
 const TURNS: u32 = 8;
 
 /// With more active connections than this, each gets fewer engine steps before others are served.
@@ -83,7 +82,7 @@ pub struct PoolThread {
     /// The key in `connections` for each file descriptor, or [`VACANT`].
     numbers: Vec<u32>,
     /// The keys of connections with queued work, in the order in which they are served.
-    pub(super) again: VecDeque<usize>,
+    pub(super) queue: VecDeque<usize>,
     /// The number of queued connections served since changes were last written to the log.
     turns: u32,
     scratch: ThreadScratch,
@@ -138,7 +137,7 @@ impl PoolThread {
             arrivals,
             connections: Slab::new(),
             numbers: Vec::new(),
-            again: VecDeque::new(),
+            queue: VecDeque::new(),
             turns: 0,
             scratch: ThreadScratch::default(),
             relieved: None,
@@ -157,7 +156,7 @@ impl PoolThread {
         let (mut events, mut spare) = (Events::with_capacity(EVENTS), Output::new());
         loop {
             // One write to the log contains the changes of many commands of all connections.
-            if self.again.is_empty() || self.turns >= TURNS {
+            if self.queue.is_empty() || self.turns >= TURNS {
                 self.turns = 0;
                 match self.commit(relief, &mut spare) {
                     Some(thread) => self = thread,
@@ -168,7 +167,7 @@ impl PoolThread {
                 [self.close_idle(), self.drop_heavy(), self.close_http(), self.close_unauthenticated(), self.renew()];
             let patience = due.into_iter().flatten().min();
             self.owner.will_sleep();
-            let rests = self.again.is_empty() && self.inbox.is_empty();
+            let rests = self.queue.is_empty() && self.inbox.is_empty();
             let wait = if rests && self.quiescing.is_empty() { patience } else { Some(Duration::ZERO) };
             self.wait(&mut events, wait);
             self.owner.is_awake();
@@ -200,9 +199,9 @@ impl PoolThread {
     /// Returns `Break` on [`Message::Stop`]. `has_messages` means that the inbox may contain messages without an event
     /// of the waker: senders do not wake a thread that is awake.
     pub(super) fn serve(&mut self, events: &Events, mut has_messages: bool) -> ControlFlow<()> {
-        // With many active connections, fewer engine steps for each limit the delay of the last one.
+        // With many active connections, each gets fewer engine steps, which limits the delay of the last connection.
         let count = events.iter().count();
-        self.scratch.turn.sharers = (count / MANY_ACTIVE) as u64;
+        self.scratch.turn.step_divisor = (count / MANY_ACTIVE) as u64;
         for event in events {
             if event.token() == WAKER {
                 has_messages = true;
@@ -225,7 +224,7 @@ impl PoolThread {
         }
         // Ignore messages that arrive later, because connections must be served and replies need a write to the log.
         let messages = if has_messages { self.inbox.len() } else { 0 };
-        self.scratch.turn.sharers = (messages / MANY_ACTIVE) as u64;
+        self.scratch.turn.step_divisor = (messages / MANY_ACTIVE) as u64;
         for _ in 0..messages.min(MANY_ACTIVE) {
             let Ok(message) = self.inbox.try_recv() else { break };
             match message {
@@ -237,8 +236,8 @@ impl PoolThread {
                 Message::Stop => return ControlFlow::Break(()),
             }
         }
-        self.scratch.turn.sharers = 0;
-        if let Some(number) = self.again.pop_front() {
+        self.scratch.turn.step_divisor = 0;
+        if let Some(number) = self.queue.pop_front() {
             self.turns += 1;
             if let Some(connection) = self.connections.get_mut(number) {
                 connection.queued = false;
@@ -342,8 +341,7 @@ impl PoolThread {
         }
     }
 
-    /// Returns the key of the connection with this token, accepting a new connection, or `None` if the connection has
-    /// ended.
+    /// Returns the key of the connection with this token. Accepts a new connection. `None` if the connection has ended.
     fn number_of(&mut self, token: Token) -> Option<usize> {
         loop {
             if let Some(number) = self.numbers.get(token.0).filter(|number| **number != VACANT) {
@@ -379,8 +377,8 @@ impl PoolThread {
         log::debug!("{}: connected from {peer}", client.0);
         let mut connection = Connection::new(outbox, client, wire);
         if is_tls || access.as_ref().is_some_and(|access| access.name().is_none()) {
-            let place = Unauthenticated::enter(&self.hub.unauthenticated);
-            connection.probation = Some(Box::new((self.probation.enter(number), place)));
+            let counted = Unauthenticated::enter(&self.hub.unauthenticated);
+            connection.probation = Some(Box::new((self.probation.enter(number), counted)));
         }
         access.into_iter().for_each(|access| connection.set_access(access));
         entry.insert(connection);
@@ -396,8 +394,8 @@ impl PoolThread {
         self.numbers[file] = number as u32;
     }
 
-    /// Handles readiness. If many connections are active, one whose last input was not light (see
-    /// [`Connection::light`]) joins the queue, so that light connections are served first.
+    /// Handles the readiness of a connection. If many connections are active, this connection joins the queue unless it
+    /// is light (see [`Connection::light`]), so that light connections are served first.
     fn on_ready(&mut self, number: usize, readiness: Readiness, many_active: bool) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         connection.set_ready(readiness);
@@ -409,14 +407,14 @@ impl PoolThread {
         }
         if many_active && !connection.light {
             connection.queued = true;
-            return self.again.push_back(number);
+            return self.queue.push_back(number);
         }
         self.work(number);
     }
 
     fn work(&mut self, number: usize) {
         let Some(connection) = self.connections.get_mut(number) else { return };
-        self.scratch.others = !self.again.is_empty() || self.scratch.turn.sharers > 1;
+        self.scratch.others = !self.queue.is_empty() || self.scratch.turn.step_divisor > 1;
         let next = connection.work(&self.hub, &mut self.scratch);
         if let Some(outbox) = connection.take_delayed() {
             self.probation.delay(outbox);
@@ -426,7 +424,7 @@ impl PoolThread {
             // A second entry in the queue would double the connection's share of the time.
             Next::Again => {
                 if !std::mem::replace(&mut connection.queued, true) {
-                    self.again.push_back(number);
+                    self.queue.push_back(number);
                 }
             }
             Next::Close => {
@@ -478,8 +476,7 @@ impl PoolThread {
         wait
     }
 
-    /// Closes HTTP connections that are too slow, and idle ones if there are too many. Returns the time until the next
-    /// check.
+    /// Closes slow HTTP connections, and idle ones if there are too many. Returns the time until the next check.
     fn close_http(&mut self) -> Option<Duration> {
         if self.http.is_empty() {
             // Also avoids reading the clock.
@@ -510,7 +507,7 @@ impl PoolThread {
         self.numbers[connection.file()] = VACANT;
         let operation = connection.take_operation();
         if connection.queued {
-            self.again.retain(|&other| other != number);
+            self.queue.retain(|&other| other != number);
         }
         let client = connection.client;
         if connection.outbox.is_overflown() {
@@ -540,8 +537,7 @@ impl PoolThread {
             if self.connections.is_empty() || left.is_zero() {
                 return;
             }
-            // Wake up regularly, because a thread that sends the last output of a connection does not notify this
-            // thread.
+            // Wake up regularly, because no thread notifies this thread when the last output has been sent.
             self.wait(events, Some(left.min(STOP_STEP)));
         }
     }
@@ -585,7 +581,7 @@ mod tests {
         assert_eq!(client.write(commands).expect("room in the socket"), commands.len());
     }
 
-    fn heard(client: &mut UnixStream) -> usize {
+    fn received(client: &mut UnixStream) -> usize {
         client.read(&mut [0; 4096]).unwrap_or(0)
     }
 
@@ -595,16 +591,16 @@ mod tests {
         let mut bystander = clients.pop().expect("a client");
         say(&mut bystander, b"peek 1\r\n");
         while thread.round() {}
-        assert_eq!(heard(&mut bystander), 11);
+        assert_eq!(received(&mut bystander), 11);
         let commands = b"list-tubes\r\n".repeat(1000);
         clients.iter_mut().for_each(|client| say(client, &commands));
         say(&mut bystander, b"peek 1\r\n");
         thread.round();
-        assert_eq!(heard(&mut bystander), 11);
-        let served = clients.iter_mut().map(heard).filter(|bytes| *bytes > 0).count();
+        assert_eq!(received(&mut bystander), 11);
+        let served = clients.iter_mut().map(received).filter(|bytes| *bytes > 0).count();
         assert_eq!(served, 1);
         clients.iter().for_each(|_| assert!(thread.round()));
-        assert!(clients.iter_mut().map(heard).filter(|bytes| *bytes > 0).count() >= 198);
+        assert!(clients.iter_mut().map(received).filter(|bytes| *bytes > 0).count() >= 198);
     }
 
     fn ready_jobs(thread: &mut PoolThread, client: &mut UnixStream, tube: &str) -> u64 {
@@ -627,11 +623,11 @@ mod tests {
             for _ in 0..JOBS {
                 say(&mut client, b"put 0 0 9 0\r\n\r\n");
                 while thread.round() {}
-                heard(&mut client);
+                received(&mut client);
             }
             say(&mut client, format!("{command}\r\n").as_bytes());
             thread.round();
-            assert_eq!(heard(&mut client), 0, "{command} takes several turns");
+            assert_eq!(received(&mut client), 0, "{command} takes several turns");
             drop(client);
             for _ in 0..JOBS {
                 ready_jobs(&mut thread, &mut bystander, "default");
@@ -698,8 +694,8 @@ mod tests {
         let (mut thread, _clients) = crowded_thread();
         let lightest = thread.connections.iter().min_by_key(|(_, connection)| connection.memory_used().0);
         let number = lightest.expect("a connection").0;
-        let place = Unauthenticated::enter(&thread.hub.unauthenticated);
-        thread.connections[number].probation = Some(Box::new((Instant::now() + MAX_SHORTAGE, place)));
+        let counted = Unauthenticated::enter(&thread.hub.unauthenticated);
+        thread.connections[number].probation = Some(Box::new((Instant::now() + MAX_SHORTAGE, counted)));
         std::thread::sleep(INACTIVE);
         thread.drop_heavy();
         assert!(!thread.connections.contains(number) && thread.connections.len() == 9);

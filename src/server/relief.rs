@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::durability::{Bell, Durability};
 use crate::shared::lock_order::LeafMutex;
 
-/// A slow sync is detected before the second check.
+/// Interval at which threads that write to the log are checked for a disk that blocks them.
 const CHECK: Duration = Duration::from_millis(10);
 
 pub struct Relief<T> {

@@ -25,7 +25,7 @@ pub enum SignalAction {
 /// Catches signals, so that none is lost during startup. With `reopens`, catches SIGHUP even if the process was started
 /// with SIGHUP ignored.
 pub fn catch(reopens: bool) -> io::Result<Signals> {
-    // SIGXFSZ would end the process at the file size limit. Now the write fails instead.
+    // Without a handler, SIGXFSZ would end the process at the file size limit. With a handler, only the write fails.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     let wanted = |signal: &i32| !is_ignored(*signal) || *signal == SIGHUP && reopens;
     let optional = [SIGINT, SIGHUP].into_iter().filter(wanted);

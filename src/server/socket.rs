@@ -29,8 +29,7 @@ use crate::shared::system;
 /// Length of the accept queue. The kernel may apply a lower limit.
 const BACKLOG: i32 = 1024;
 
-/// Number of attempts to lock a directory, and their interval. A server locks the directory of its socket file only
-/// briefly.
+/// Number of attempts to lock a directory, and their interval. A server holds the lock only while it binds a socket.
 const LOCK_TRIES: u32 = 100;
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -45,8 +44,8 @@ impl Stream {
     pub fn read(&self, buffers: &mut [IoSliceMut]) -> io::Result<usize> {
         // The kernel handles a single buffer faster than a list with one buffer.
         match (self, buffers) {
-            (Stream::Tcp(stream), [one]) => (&mut &*stream).read(one),
-            (Stream::Unix(stream), [one]) => (&mut &*stream).read(one),
+            (Stream::Tcp(stream), [buffer]) => (&mut &*stream).read(buffer),
+            (Stream::Unix(stream), [buffer]) => (&mut &*stream).read(buffer),
             (Stream::Tcp(stream), buffers) => (&mut &*stream).read_vectored(buffers),
             (Stream::Unix(stream), buffers) => (&mut &*stream).read_vectored(buffers),
         }
@@ -54,8 +53,8 @@ impl Stream {
 
     pub fn write(&self, buffers: &[IoSlice]) -> io::Result<usize> {
         match (self, buffers) {
-            (Stream::Tcp(stream), [one]) => (&mut &*stream).write(one),
-            (Stream::Unix(stream), [one]) => (&mut &*stream).write(one),
+            (Stream::Tcp(stream), [buffer]) => (&mut &*stream).write(buffer),
+            (Stream::Unix(stream), [buffer]) => (&mut &*stream).write(buffer),
             (Stream::Tcp(stream), buffers) => (&mut &*stream).write_vectored(buffers),
             (Stream::Unix(stream), buffers) => (&mut &*stream).write_vectored(buffers),
         }
@@ -230,7 +229,7 @@ impl Listener {
         let [idle, interval] = [keepalive.idle, keepalive.interval].map(|secs| Duration::from_secs(secs.into()));
         let probes = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(keepalive.count);
         socket.set_tcp_keepalive(&probes)?;
-        // Keepalive only detects dead peers on idle connections. This detects peers that do not acknowledge data.
+        // Keepalive only detects dead peers on idle connections. This limit detects peers that do not acknowledge data.
         system::limit_unacknowledged(&socket, idle + interval * keepalive.count)
     }
 
@@ -252,7 +251,7 @@ impl Listener {
         let socket = SockRef::from(self);
         match if inherited { call(&socket) } else { socket.shutdown(std::net::Shutdown::Both) } {
             Ok(()) => {}
-            // Shut down already, but the listener thread has not noticed yet.
+            // The socket is already shut down, but the listener thread has not noticed yet.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
             Err(error) => log::debug!("waking {}: {error}", self.name()),
         }
@@ -343,8 +342,7 @@ fn bind_with_mode(path: &Path, mode: u32, bind: impl FnOnce() -> io::Result<()>)
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
-/// `true` if a server listens on the socket file at `path`, even if it is too busy to accept a connection. Never
-/// blocks.
+/// `true` if a server listens on the socket file at `path`, even if its accept queue is full. Never blocks.
 fn is_alive(path: &Path) -> io::Result<bool> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;

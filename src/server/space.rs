@@ -39,8 +39,7 @@ pub struct SpaceRequest {
 pub struct Space {
     pub(super) state: LeafMutex<SpaceState>,
     changed: Condvar,
-    /// Bytes reserved for connections that can continue but have not used the space yet. Only changed while `state` is
-    /// locked.
+    /// Bytes reserved for resumed connections that have not used the space yet. Only changed while `state` is locked.
     pub(super) reserved: AtomicU64,
 }
 
@@ -182,10 +181,10 @@ impl Space {
     }
 }
 
-pub fn next_portion(state: &SpaceState, most: u64) -> SpaceTask {
+pub fn next_portion(state: &SpaceState, max_bytes: u64) -> SpaceTask {
     let (mut bytes, mut count) = (0, 0);
     for waiting in &state.waiting {
-        if count > 0 && bytes + waiting.bytes > most {
+        if count > 0 && bytes + waiting.bytes > max_bytes {
             break;
         }
         bytes += waiting.bytes;

@@ -18,12 +18,12 @@ pub fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
     let fail = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
     let text = files::read(path).map_err(|error| fail(&error))?;
     let mut tubes = Vec::new();
-    for (place, line) in text.split(|&byte| byte == b'\n').enumerate() {
+    for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() || line.starts_with(b"#") {
             continue;
         }
-        let wrong = |what: &str| fail(&format!("line {}: {what}: {}", place + 1, line.escape_ascii()));
+        let wrong = |what: &str| fail(&format!("line {}: {what}: {}", index + 1, line.escape_ascii()));
         let (name, rest) = match unquote_name(line) {
             Some((name, rest)) => (name.to_vec(), rest),
             None => {
@@ -40,8 +40,7 @@ pub fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
     Ok(tubes)
 }
 
-/// Reads the file and applies the settings. An error is a one-line message. If it names a tube, other settings may have
-/// been applied.
+/// Reads the file and applies the settings. If the one-line error names a tube, other settings may have been applied.
 pub fn apply(path: &Path, hub: &Hub) -> Result<(), String> {
     let (mut scratch, mut tubes) = (TurnScratch::default(), read(path)?);
     while !tubes.is_empty() {

@@ -57,10 +57,10 @@ pub fn half_sent(trial: &mut Trial) {
             let mut crowd = Clients::open(&daemon, 4000, None);
             crowd.push(&[b"put 0 0 60 60000\r\n".as_slice(), &[b'x'; 30_000]].concat());
             trial.wait_until_idle(&daemon);
-            let heard = crowd.heard();
-            let refused = heard.iter().filter(|text| text.starts_with("OUT_OF_MEMORY")).count();
-            let silent = heard.iter().filter(|text| text.is_empty()).count();
-            trial.same("other answers", heard.len() - refused - silent, 0);
+            let replies = crowd.received();
+            let refused = replies.iter().filter(|text| text.starts_with("OUT_OF_MEMORY")).count();
+            let silent = replies.iter().filter(|text| text.is_empty()).count();
+            trial.same("other answers", replies.len() - refused - silent, 0);
             trial.note(format!("{refused} refused, {} connections ended", crowd.ended));
         });
     });

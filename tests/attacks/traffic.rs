@@ -223,7 +223,7 @@ impl Clients {
     }
 
     /// Returns the bytes that each connection has received, without waiting.
-    pub fn heard(&mut self) -> Vec<String> {
+    pub fn received(&mut self) -> Vec<String> {
         let hear = |(stream, _): &mut (TcpStream, usize)| {
             let mut bytes = [0; 256];
             let length = stream.read(&mut bytes).unwrap_or(0);

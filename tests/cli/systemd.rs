@@ -181,7 +181,7 @@ fn invalid_socket_counts_exit_with_111() {
     ended.failed(NO_ADDRESS, &["inherited", "4"]);
 }
 
-fn told(socket: &UnixDatagram) -> String {
+fn notification(socket: &UnixDatagram) -> String {
     let mut buffer = [0; 256];
     let length = socket.recv(&mut buffer).expect("a message");
     String::from_utf8_lossy(&buffer[..length]).into_owned()
@@ -190,12 +190,12 @@ fn told(socket: &UnixDatagram) -> String {
 fn tells(name: &str, socket: &UnixDatagram) {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let daemon = Daemon::start_with(&[("NOTIFY_SOCKET", name)], &[]);
-    assert_eq!(told(socket), "READY=1");
+    assert_eq!(notification(socket), "READY=1");
     daemon.client().put(b"x", 0, 0, 60).unwrap();
     daemon.signal(Signal::SIGUSR1);
     daemon.wait_log("draining");
     stops(&daemon);
-    assert_eq!(told(socket), "STOPPING=1");
+    assert_eq!(notification(socket), "STOPPING=1");
     socket.set_nonblocking(true).unwrap();
     assert!(socket.recv(&mut [0; 8]).is_err(), "it has more to say");
 }

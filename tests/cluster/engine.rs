@@ -36,7 +36,7 @@ pub struct Engine {
     /// `true` to refuse read-only transactions as well while the quota is exceeded, like etcd 3.5.1.
     pub full_for_reads: bool,
     /// The paths of all requests except transactions and ranges.
-    pub asked: Vec<String>,
+    pub requested_paths: Vec<String>,
     /// Milliseconds added to the timestamps of heartbeats when a server reads them.
     pub ahead: u64,
     /// The body size in bytes of the last append request.
@@ -204,7 +204,7 @@ impl Engine {
             "/v3/kv/txn" => self.transact(request),
             "/v3/kv/range" => Ok(self.range(request)),
             path => {
-                self.asked.push(path.to_owned());
+                self.requested_paths.push(path.to_owned());
                 match path {
                     "/v3/auth/authenticate" => self.log_in(text(request, "name"), text(request, "password")),
                     "/v3/kv/deleterange" => Ok(self.delete(request)),
@@ -222,11 +222,11 @@ impl Engine {
                     "/v3/maintenance/alarm" => {
                         // etcd clears an alarm only for the named member, and raises it again if no space was freed.
                         self.is_full &= text(request, "memberID") != "7"
-                            || !self.asked.iter().any(|path| path == "/v3/maintenance/defragment");
+                            || !self.requested_paths.iter().any(|path| path == "/v3/maintenance/defragment");
                         Ok("{}".to_owned())
                     }
                     "/v3/kv/compaction"
-                        if self.asked.iter().filter(|path| *path == "/v3/kv/compaction").count() > 1 =>
+                        if self.requested_paths.iter().filter(|path| *path == "/v3/kv/compaction").count() > 1 =>
                     {
                         Err((400, r#"{"error":"etcdserver: mvcc: required revision has been compacted"}"#.to_owned()))
                     }

@@ -97,7 +97,7 @@ impl Member {
     }
 
     /// Returns the systemd notifications since the last call, up to and including the line `last`.
-    pub fn told(&self, last: &str) -> Vec<String> {
+    pub fn notifications(&self, last: &str) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         let mut buffer = [0; 1000];
         while !lines.iter().any(|line| line == last) {
@@ -109,7 +109,7 @@ impl Member {
 }
 
 impl Member {
-    pub fn again(self, served: &Served, clocks: &Clocks) -> Member {
+    pub fn restart(self, served: &Served, clocks: &Clocks) -> Member {
         clocks.start_in(served, "a", self.folder)
     }
 }

@@ -85,10 +85,10 @@ fn each_address_reports_the_role_and_only_the_active_server_is_ready() {
     assert_eq!(second.get("/api/server").0, 503);
     assert!(second.get("/metrics").1.contains("\nbeanpole_active 0\n"));
     wait_until("it follows", || second.get("/metrics").1.contains("\nbeanpole_epoch 1\n"));
-    let told = first.told("STATUS=active, epoch 1");
-    assert_eq!(told, ["READY=1", "STATUS=standing by", "STATUS=active, epoch 1"]);
+    let notifications = first.notifications("STATUS=active, epoch 1");
+    assert_eq!(notifications, ["READY=1", "STATUS=standing by", "STATUS=active, epoch 1"]);
     let following = "STATUS=standing by; a is active, epoch 1";
-    assert_eq!(second.told(following), ["READY=1", "STATUS=standing by", following]);
+    assert_eq!(second.notifications(following), ["READY=1", "STATUS=standing by", following]);
     for log in ["standing by as a", "active as a, epoch 1"] {
         assert!(first.daemon.log().contains(log), "{}", first.daemon.log());
     }
@@ -102,7 +102,7 @@ fn a_promoted_server_takes_over_and_the_other_becomes_a_standby() {
     let id = first.client().put(b"x", 0, 0, 60).expect("a job");
     let second = Member::start(&served, "b", &[]);
     wait_until("it is known", || run(&["cluster", "status", &served.url()]).out.contains("b\tstandby\t"));
-    first.told("STATUS=active, epoch 1");
+    first.notifications("STATUS=active, epoch 1");
     assert_eq!(run(&["cluster", "promote", &served.url(), "b"]).code, 0);
     second.wait_active();
     assert_eq!(second.client().reserve(Some(0)).expect("an answer").expect("the job").id, id);
@@ -110,20 +110,20 @@ fn a_promoted_server_takes_over_and_the_other_becomes_a_standby() {
     wait_until("the other stands by", || first.get("/readyz").0 == 503);
     first.daemon.wait_log("b at ");
     let last = "STATUS=standing by; b is active, epoch 2";
-    let mut told = first.told(last);
+    let mut notifications = first.notifications(last);
     // A server may see its own epoch as the latest one, so this status only appears sometimes.
-    told.retain(|line| !line.ends_with("a is active, epoch 1"));
+    notifications.retain(|line| !line.ends_with("a is active, epoch 1"));
     let wanted = ["STATUS=closing, epoch 1", "READY=1", "STATUS=standing by", last];
-    assert_eq!(told, wanted, "the service does not stop");
+    assert_eq!(notifications, wanted, "the service does not stop");
     for log in ["another server is to take over", "journal: released", "epoch 2"] {
         assert!(first.daemon.log().contains(log), "{}", first.daemon.log());
     }
     // A server that stops cleanly informs systemd and releases its lease, so the standby can take over immediately.
-    second.told("STATUS=active, epoch 2");
+    second.notifications("STATUS=active, epoch 2");
     second.daemon.signal(Signal::SIGTERM);
     assert_eq!(second.daemon.wait(PATIENCE), 0);
     let last = "STATUS=closing, epoch 2";
-    assert_eq!(second.told(last), ["STOPPING=1", last]);
+    assert_eq!(second.notifications(last), ["STOPPING=1", last]);
     first.wait_active();
     assert_eq!(first.figure("epoch"), "3");
 }
@@ -319,14 +319,14 @@ fn small_entries_are_merged_for_fast_restarts() {
 fn a_full_etcd_is_compacted_by_a_standby() {
     let served = Served::start();
     // Simulates a compaction requested by another server.
-    served.engine().asked.push("/v3/kv/compaction".to_owned());
+    served.engine().requested_paths.push("/v3/kv/compaction".to_owned());
     served.engine().is_full = true;
     let member = Member::start(&served, "a", &[]);
     member.daemon.wait_log("active as a, epoch 1");
     assert!(!served.engine().is_full);
     assert!(member.daemon.log().contains("reached its quota"), "{}", member.daemon.log());
-    let asked = served.engine().asked.clone();
-    assert!(asked.iter().any(|path| path == "/v3/kv/compaction"), "{asked:?}");
+    let requested_paths = served.engine().requested_paths.clone();
+    assert!(requested_paths.iter().any(|path| path == "/v3/kv/compaction"), "{requested_paths:?}");
 }
 
 #[test]

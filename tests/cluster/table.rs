@@ -71,7 +71,7 @@ fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Membe
             first.daemon.signal(Signal::SIGTERM);
             assert_eq!(first.daemon.wait(PATIENCE), 0);
             served.engine().is_away = true;
-            (first.again(served, clocks), None)
+            (first.restart(served, clocks), None)
         }
         State::Joining => {
             served.engine().is_away = true;
@@ -100,7 +100,7 @@ fn bring(state: State, event: Event, served: &Served, clocks: &Clocks) -> (Membe
             member.wait_active();
             served.engine().is_away = true;
             member.daemon.signal(Signal::SIGTERM);
-            member.told("STATUS=closing, epoch 1");
+            member.notifications("STATUS=closing, epoch 1");
             (member, None)
         }
     }

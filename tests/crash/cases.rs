@@ -301,8 +301,12 @@ fn an_unremovable_segment_is_logged_once() {
         put_and_delete(&mut life, 8);
         life.settle();
         life.settle();
-        let told = lines::told();
-        assert_eq!(told.iter().filter(|line| line.contains(": cannot be removed: ")).count(), 1, "{round}: {told:?}");
+        let captured = lines::captured();
+        assert_eq!(
+            captured.iter().filter(|line| line.contains(": cannot be removed: ")).count(),
+            1,
+            "{round}: {captured:?}"
+        );
         disk.heal();
         life.settle();
     }

@@ -29,6 +29,6 @@ pub fn forget() {
 }
 
 /// Returns the lines captured since the last call.
-pub fn told() -> Vec<String> {
+pub fn captured() -> Vec<String> {
     LINES.take()
 }

@@ -49,11 +49,11 @@ fn disk(files: &Files) -> Disk {
 }
 
 fn jobs(engine: &Engine) -> Jobs {
-    let told = engine.jobs().map(|job| {
+    let texts = engine.jobs().map(|job| {
         let text = format!("{:?} {} {:?} {:?}", job.state(), job.priority(), engine.tube_of(&job), job.body().bytes());
         (job.id().0, text)
     });
-    told.collect()
+    texts.collect()
 }
 
 /// Recovers a queue. Returns the jobs, the reported problems, and the highest ID that may have been assigned before.
@@ -369,15 +369,15 @@ fn a_damaged_byte_loses_at_most_one_record_and_is_reported() {
         let most = if random.once_in(4) { HEADER } else { end };
         let place = random.below(most as u64) as usize;
         bytes[place] ^= if random.once_in(2) { 1 << random.below(8) } else { 1 + random.below(255) as u8 };
-        let told = format!("byte {place} of {end} in {number}");
-        let (after, problems) = varied.look(&damaged, &told).expect("damage is no mixture");
+        let case = format!("byte {place} of {end} in {number}");
+        let (after, problems) = varied.look(&damaged, &case).expect("damage is no mixture");
         let ids = varied.jobs.keys().chain(after.keys());
         let changed: BTreeSet<_> = ids.filter(|id| varied.jobs.get(id) != after.get(id)).collect();
-        let told = format!("{told}: {problems:?}, {changed:?}");
-        assert!(changed.len() <= 1, "{told}");
+        let case = format!("{case}: {problems:?}, {changed:?}");
+        assert!(changed.len() <= 1, "{case}");
         // Damage to the record of a clean stop loses no data and is not reported.
         let is_last = varied.files.keys().last() == Some(&number) && place + CLOSED >= end;
-        assert!(!problems.is_empty() || is_last && changed.is_empty(), "{told}");
+        assert!(!problems.is_empty() || is_last && changed.is_empty(), "{case}");
     });
 }
 
@@ -396,11 +396,11 @@ fn removed_duplicated_and_swapped_segments_are_reported() {
             3 => damaged.extend([(one, second.clone()), (other, first.clone())]),
             _ => damaged.get_mut(&one).expect("a segment")[..HEADER].copy_from_slice(&second[..HEADER]),
         }
-        let told = format!("damage {what} to {one} and {other} of {:?}", varied.files.keys());
-        let Ok((after, problems)) = varied.look(&damaged, &told) else { return };
+        let case = format!("damage {what} to {one} and {other} of {:?}", varied.files.keys());
+        let Ok((after, problems)) = varied.look(&damaged, &case) else { return };
         reported += u64::from(!problems.is_empty());
         whole += u64::from(problems.is_empty());
-        assert!(!problems.is_empty() || after == varied.jobs, "{told}");
+        assert!(!problems.is_empty() || after == varied.jobs, "{case}");
     });
     assert!(reported > 0 && whole > 0, "some damage costs nothing, such as the loss of an obsolete segment");
 }

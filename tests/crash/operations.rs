@@ -49,7 +49,7 @@ fn turn(life: &mut Life, mut work: impl FnMut(&mut Engine) -> Progress) -> Progr
 /// Runs a command on a disk that crashes at operation `point`, and then starts the server twice. Returns whether the
 /// crash interrupted the command, and whether the disk crashed.
 fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
-    let told = format!("moves {moves}, segments of {size}, operation {point}");
+    let case = format!("moves {moves}, segments of {size}, operation {point}");
     let mut life = Life::begin(Disk::new(point), settings(size, SyncMode::Always), dawn(), point).expect("a log");
     let client = life.first_client();
     while counts(&life)[0] < JOBS {
@@ -72,13 +72,13 @@ fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
     life.settle();
     let done = if moves { [JOBS - MOVED, MOVED] } else { [0, 0] };
     let has_crashed = life.disk.has_crashed();
-    assert!(has_crashed || counts(&life) == done, "{told}");
+    assert!(has_crashed || counts(&life) == done, "{case}");
     let mut disk = life.disk.power_cut(point);
     let mut was_open = false;
     for start in 0..2 {
         let mut life = Life::begin(disk.clone(), settings(size, SyncMode::Always), dawn(), 1).expect("a log");
         let is_open = life.access.0.borrow().1.operation_at(0).is_some();
-        assert!(start == 0 || !is_open, "{told}: it is complete");
+        assert!(start == 0 || !is_open, "{case}: it is complete");
         was_open |= is_open;
         while life.access.0.borrow().1.has_deferred() {
             let _ = turn(&mut life, |engine| {
@@ -87,7 +87,7 @@ fn crash(moves: bool, size: u64, point: u64) -> (bool, bool) {
             });
         }
         let found = counts(&life);
-        assert!(found == done || has_crashed && found == [JOBS, 0], "{told}: {found:?} jobs after start {start}");
+        assert!(found == done || has_crashed && found == [JOBS, 0], "{case}: {found:?} jobs after start {start}");
         life.settle();
         disk = life.disk.kill(point);
     }

@@ -21,7 +21,7 @@ impl Life {
     pub fn verb_with_options(&mut self, many: bool) {
         let job = self.any();
         match self.random.below(20) {
-            0..=3 if !many => self.submit_told(),
+            0..=3 if !many => self.submit_tracked(),
             0..=7 if !many => self.submit_kept(),
             0..=9 => self.lease(),
             10 | 11 => self.grab(),
@@ -62,7 +62,7 @@ impl Life {
     }
 
     /// Submits a job in the foreground or background. The server joins jobs with the same unique name.
-    fn submit_told(&mut self) {
+    fn submit_tracked(&mut self) {
         let shared = self.random.pick(&SHARED);
         let dedup_key = match self.random.below(3) {
             0 => DedupKey::None,

@@ -99,11 +99,11 @@ fn commands_that_an_old_server_does_not_know_are_reported() {
         "reserve-job" | "kick-job" => Some("UNKNOWN_COMMAND\r\n"),
         _ => Some("BAD_FORMAT\r\n"),
     };
-    let told = |arguments: &[&str], words: &[&str]| failed(&run_command(ctl(&pretender(old), arguments)), 1, words);
-    told(&["bury", "1"], &["reserve-job: the server does not know this command"]);
-    told(&["kick", "1"], &["kick-job: the server does not know"]);
-    told(&["kick", "-t", "x"], &["kick: the server answered BAD_FORMAT; it may be too old"]);
-    told(&["pause", "x", "0"], &["pause-tube: the server answered BAD_FORMAT"]);
+    let fails = |arguments: &[&str], words: &[&str]| failed(&run_command(ctl(&pretender(old), arguments)), 1, words);
+    fails(&["bury", "1"], &["reserve-job: the server does not know this command"]);
+    fails(&["kick", "1"], &["kick-job: the server does not know"]);
+    fails(&["kick", "-t", "x"], &["kick: the server answered BAD_FORMAT; it may be too old"]);
+    fails(&["pause", "x", "0"], &["pause-tube: the server answered BAD_FORMAT"]);
 }
 
 #[test]

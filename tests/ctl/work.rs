@@ -51,8 +51,8 @@ fn the_command_receives_the_body_and_the_job_s_properties() {
         assert_eq!(ended.code, 0, "{}", ended.err);
         let expected = "$(touch /tmp/never); `false` \"'|1|mail|1|--once\n-x --help|2|mail|1|--once\n";
         assert_eq!(ended.out, expected);
-        let told = ended.err.lines().find_map(|line| line.strip_prefix("beanpole: job 1 of mail: done after "));
-        assert!(told.is_some_and(|told| told.ends_with(" s; deleted")), "{}", ended.err);
+        let line = ended.err.lines().find_map(|line| line.strip_prefix("beanpole: job 1 of mail: done after "));
+        assert!(line.is_some_and(|line| line.ends_with(" s; deleted")), "{}", ended.err);
         assert_eq!(server.figure("stats", "current-jobs-ready"), "0");
     });
 }
@@ -102,10 +102,10 @@ fn failed_jobs_are_retried_and_then_buried() {
         let line = ["work", "-w", "3", "--retries", "2", "--backoff", "0", "--", "sh", "-c", "exit 3"];
         let ended = server.run(&line);
         assert_eq!(ended.code, 0);
-        let told: Vec<&str> = ended.err.lines().collect();
-        assert_eq!(told.len(), 3, "{}", ended.err);
-        assert!(told[0].contains("exit 3 after") && told[0].ends_with("try 2 in 0 s"), "{}", told[0]);
-        assert!(told[2].ends_with("buried after try 3"), "{}", told[2]);
+        let lines: Vec<&str> = ended.err.lines().collect();
+        assert_eq!(lines.len(), 3, "{}", ended.err);
+        assert!(lines[0].contains("exit 3 after") && lines[0].ends_with("try 2 in 0 s"), "{}", lines[0]);
+        assert!(lines[2].ends_with("buried after try 3"), "{}", lines[2]);
         assert_eq!((server.count("default", "buried"), server.figure("stats-job 1", "pri")), (1, "77".to_owned()));
         // Kicking a job restores its attempts.
         server.ok(&["kick", "1"]);

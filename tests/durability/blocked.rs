@@ -359,7 +359,6 @@ fn writing_a_large_body_delays_no_other_client() {
     }
 }
 
-/// With delayed syncs, a put does not wait for a sync.
 #[test]
 fn puts_with_delayed_syncs_are_answered_while_a_sync_blocks() {
     let home = Home::new();

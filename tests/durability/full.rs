@@ -87,7 +87,7 @@ fn delete_some(daemon: &Daemon, client: &mut Client, jobs: &mut BTreeMap<u64, Ve
 }
 
 /// Returns the numbers of log messages that the disk became full and that it recovered.
-fn told(log: &str) -> (usize, usize) {
+fn counts(log: &str) -> (usize, usize) {
     let count = |words: &str| log.lines().filter(|line| line.contains("binlog") && line.contains(words)).count();
     (count(" refused"), count("taken again"))
 }
@@ -159,12 +159,12 @@ fn service_resumes_when_another_program_frees_space() {
     goes_on(&mut client, &jobs);
     // Another thread may be about to write the message.
     daemon.wait_log(" refused");
-    assert_eq!(told(&daemon.log()), (1, 0), "{}", daemon.log());
+    assert_eq!(counts(&daemon.log()), (1, 0), "{}", daemon.log());
     fs::remove_file(&filler).unwrap();
     // The server must resume even if no client sends a command.
     daemon.wait_log("taken again");
     resumes(&mut client, &mut jobs);
-    assert_eq!(told(&daemon.log()), (1, 1), "{}", daemon.log());
+    assert_eq!(counts(&daemon.log()), (1, 1), "{}", daemon.log());
     compare(&mut client, &jobs);
     crash(daemon);
     let daemon = small.0.start(&OPTIONS);

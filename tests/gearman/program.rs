@@ -146,8 +146,8 @@ fn a_client_that_sends_itself_updates_gets_them_as_it_reads() {
     // Other clients must not be affected.
     assert_eq!(line(&mut connect(&daemon), "getpid\n").split(' ').next(), Some("OK"));
     assert!(daemon.peak_rss() < 30_000_000, "{} bytes", daemon.peak_rss());
-    let told = say(&mut client, &[packet(16, b"on")], 20_001);
-    let (last, all) = told.split_last().expect("replies");
+    let replies = say(&mut client, &[packet(16, b"on")], 20_001);
+    let (last, all) = replies.split_last().expect("replies");
     assert!(all.iter().all(|(kind, _)| *kind == 28) && *last == (17, b"on".to_vec()));
     assert!(daemon.peak_rss() < 30_000_000, "{} bytes", daemon.peak_rss());
 }

@@ -241,7 +241,7 @@ fn many_clients_flood() {
     const CROWD: usize = 100;
     let mut flooded = Flooded::start();
     let mut crowd: Vec<Client> = (0..CROWD).map(|_| flooded.client()).collect();
-    // The clients have used little processor time before, so the server can first execute 32 * 128 of their commands.
+    // The clients have used little processor time before, so the server can first execute 32 batches of 128 commands.
     let first = flooded.ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
     assert!(first <= 4400, "{first} of 100,000 come first");
     let most = flooded.most_ahead(&mut crowd, "delete 1", 1000, "cmd-delete");

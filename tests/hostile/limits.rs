@@ -15,7 +15,7 @@ const TURNED_AWAY: &str = "too many connections";
 /// The server's log line when it has no descriptor for a new connection.
 const NO_FILES: &str = "too many open files";
 
-/// The number of connections beyond `--max-connections` for local clients, which all clients in these tests are.
+/// The number of additional connections for local clients. All clients in these tests are local.
 const KEPT: usize = 8;
 
 fn lines_with(daemon: &Daemon, text: &str) -> usize {

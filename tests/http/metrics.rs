@@ -31,10 +31,10 @@ fn the_metrics_are_those_of_the_table() {
     let visited = serve(|config| config.gearman = vec![Address::Tcp(None, None)]);
     let text = visited.get("/metrics");
     samples(&text);
-    let told: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    let types: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     let alone = metrics().filter(|metric| !metric.shared);
     let wanted: Vec<String> = alone.map(|metric| format!("{} {}", metric.name, metric.kind)).collect();
-    assert_eq!(told[..told.len() - 1], wanted, "gearman_up stands behind them");
+    assert_eq!(types[..types.len() - 1], wanted, "gearman_up stands behind them");
     assert!(text.ends_with("gearman_up 1\n"));
     assert!(!serve(|_| ()).get("/metrics").contains("\ngearman"));
 }
@@ -114,18 +114,18 @@ fn commands_of_all_protocols_are_counted() {
     let mut client = visited.client();
     client.put(b"x", 0, 0, 60).expect("a job");
     assert!(client.text("frobnicate").is_err());
-    let told = |protocol: &str, command: &str| {
+    let requests = |protocol: &str, command: &str| {
         let text = visited.get("/metrics");
         let name = format!("beanpole_commands_total{{protocol=\"{protocol}\",command=\"{command}\"}}");
         samples(&text).get(&*name).copied()
     };
-    assert_eq!((told("beanstalk", "put"), told("beanstalk", "reserve")), (Some(1.0), Some(0.0)));
+    assert_eq!((requests("beanstalk", "put"), requests("beanstalk", "reserve")), (Some(1.0), Some(0.0)));
     assert_eq!(
-        (told("workq", "add"), told("gearman", "JOB_CREATED")),
+        (requests("workq", "add"), requests("gearman", "JOB_CREATED")),
         (Some(0.0), None),
         "nobody asks for a JOB_CREATED"
     );
-    assert_eq!(told("http", "metrics"), Some(5.0));
+    assert_eq!(requests("http", "metrics"), Some(5.0));
     let submit: &[u8] = b"\0REQ\0\0\0\x12\0\0\0\x04f\0u\0";
     for (wire, request, command) in [
         (Wire::Gearman, &b"nonsense\nVersion\n"[..], "version"),
@@ -135,7 +135,7 @@ fn commands_of_all_protocols_are_counted() {
     ] {
         let mut visitor = crate::visitor::Visitor::to(visited.server.address_of(wire).expect("an address"));
         visitor.send(request);
-        let counted = (0..10_000).any(|_| told(wire.name(), command) == Some(1.0));
+        let counted = (0..10_000).any(|_| requests(wire.name(), command) == Some(1.0));
         assert!(counted, "{command}");
     }
     // Metrics of disabled protocols must be missing.
@@ -247,8 +247,8 @@ fn some_of_very_many_tubes_are_omitted_unless_requested() {
     }
     let text = visited.get("/metrics");
     let found = samples(&text);
-    let told = found.keys().filter(|name| name.starts_with("beanpole_tube_jobs_total{")).count();
-    assert_eq!((told, found["beanpole_tubes_omitted"]), (300, 1701.0));
+    let shown = found.keys().filter(|name| name.starts_with("beanpole_tube_jobs_total{")).count();
+    assert_eq!((shown, found["beanpole_tubes_omitted"]), (300, 1701.0));
     assert_eq!(samples(&visited.get("/metrics?tube=t1999"))["beanpole_tube_jobs{tube=\"t1999\",state=\"ready\"}"], 1.0);
     assert_eq!(visited.visitor().get("/metrics?tube=none").status, 404);
     // Meanwhile, the server must serve other clients, because generating the page of all tubes takes long.

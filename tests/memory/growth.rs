@@ -17,7 +17,7 @@ pub const BEYOND: u64 = 4 << 20;
 /// megabytes.
 const STAYS: u64 = BEYOND + (9 << 20);
 
-/// Consecutive equal samples after which a value is considered constant.
+/// The number of consecutive equal samples after which a value is considered constant.
 const CHECKS: usize = 10;
 
 /// The resident memory and the memory account of an idle program, in bytes.

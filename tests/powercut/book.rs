@@ -244,14 +244,14 @@ impl Job {
     /// Returns the properties of the job that a restarted server shows.
     pub fn view(&self) -> View {
         // Fields that the protocol does not show get defaults, in the recovered state as well.
-        let told = self.wire == Wire::Beanstalk;
+        let is_shown = self.wire == Wire::Beanstalk;
         View {
             tube: self.tube.clone(),
             body: self.body.clone(),
             state: self.state().to_owned(),
-            pri: if told { self.pri } else { 0 },
-            delay: if told { self.delay } else { 0 },
-            ttr: if told { self.ttr } else { 0 },
+            pri: if is_shown { self.pri } else { 0 },
+            delay: if is_shown { self.delay } else { 0 },
+            ttr: if is_shown { self.ttr } else { 0 },
             counts: self.counts,
             result: self.result.clone(),
             tags: self.shown(),

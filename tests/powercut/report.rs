@@ -13,10 +13,10 @@ use crate::restart::Cut;
 use crate::trace::Event;
 
 /// The maximum number of failures of each kind to print.
-const TOLD: usize = 3;
+const MAX_PRINTED: usize = 3;
 
 /// The number of marks (lines about commands and replies) printed before a cut.
-const SHOWN: usize = 25;
+const MARKS_PRINTED: usize = 25;
 
 /// The directory for the traces of failed restarts.
 const KEPT: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/powercut");
@@ -59,7 +59,7 @@ impl Report {
     fn fail(&mut self, check: Check, kind: &'static str, text: impl FnOnce() -> String) {
         let failures = self.failures.entry(check).or_default();
         *failures.counts.entry(kind).or_default() += 1;
-        if failures.texts.len() < TOLD {
+        if failures.texts.len() < MAX_PRINTED {
             let text = text();
             failures.texts.push(text.clone());
             if self.counts(check) {
@@ -143,7 +143,7 @@ fn keep(seed: u64, generation: usize, trace: &Path) -> PathBuf {
 /// Prints the events before a cut and the remaining data.
 pub fn show(events: &[Event], cut: Cut, problems: &[Problem]) {
     let left = cut.leave(events);
-    let from = events[..cut.count].iter().rev().filter(|event| matches!(event, Event::Mark(_))).nth(SHOWN);
+    let from = events[..cut.count].iter().rev().filter(|event| matches!(event, Event::Mark(_))).nth(MARKS_PRINTED);
     let from = from.map_or(0, |mark| events.iter().position(|event| std::ptr::eq(event, mark)).unwrap_or(0));
     for (place, event) in events[..cut.count].iter().enumerate().skip(from) {
         let text = match event {

@@ -107,7 +107,7 @@ impl Action {
     }
 
     /// Returns the action as a line of a conversation, or as a comment if conversations cannot express it.
-    pub fn told(&self) -> String {
+    pub fn describe(&self) -> String {
         match self {
             Action::Connect(who, wire) => match wire {
                 Wire::Beanstalk => format!("{} open\n", name(*who)),

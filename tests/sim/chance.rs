@@ -144,8 +144,7 @@ pub fn next(random: &mut Random, world: &World) -> Action {
     if setup.faults > 0 && random.once_in(setup.faults) {
         return fault(random);
     }
-    // The sync usually comes first. If a step executed several commands, several changes of one job could not be
-    // distinguished.
+    // Usually sync before the next command, because several changes of one job in one step could not be distinguished.
     if world.is_behind() && !random.once_in(if world.is_failing() { 2 } else { 50 }) {
         return random.pick_action(&[
             Action::Sync,

@@ -37,7 +37,7 @@ fn setup(seed: u64) -> (Random, Setup) {
 /// Plays a seed for `steps` actions, then empties the queue.
 pub fn play_seed(seed: u64, steps: usize) -> Played {
     let (mut random, setup) = setup(seed);
-    let told = format!("{setup:?}");
+    let setup_text = format!("{setup:?}");
     let (mut actions, mut hash, mut lost, mut drains) = (Vec::new(), 0, false, Drains::default());
     let result = quietly(|| {
         let mut world = World::new(setup);
@@ -52,7 +52,7 @@ pub fn play_seed(seed: u64, steps: usize) -> Played {
         (hash, lost) = (world.hash, world.lost);
         Ok(())
     });
-    Played { problem: result.err(), steps: actions.len(), actions, hash, drains: drains.over, lost, setup: told }
+    Played { problem: result.err(), steps: actions.len(), actions, hash, drains: drains.over, lost, setup: setup_text }
 }
 
 /// Counts the drains after which the server accepted jobs again.
@@ -106,7 +106,7 @@ fn conversation(seed: u64, actions: &[Action]) -> String {
         let mut owed = vec![0; setup.clients];
         let mut unsaid: Vec<Vec<u8>> = vec![Vec::new(); setup.clients];
         for action in actions {
-            text.push_str(&action.told());
+            text.push_str(&action.describe());
             match action {
                 Action::Connect(who, _) => (owed[*who], unsaid[*who]) = (0, Vec::new()),
                 Action::Say(who, wire, words) if world.client(*who).is_some_and(|client| client.wire == *wire) => {

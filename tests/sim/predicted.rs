@@ -25,7 +25,7 @@ struct Peer {
     id: ClientId,
     wire: Wire,
     /// Received bytes that do not form a complete command yet.
-    heard: Vec<u8>,
+    received: Vec<u8>,
     /// Complete commands received while the client waits.
     commands: VecDeque<Vec<u8>>,
     owed: Vec<u8>,
@@ -153,8 +153,9 @@ impl Predicted {
         let id = ClientId(self.next);
         self.next += 1;
         self.model.connect(id);
-        let (heard, commands, owed) = Default::default();
-        self.peers.insert(who, Peer { id, wire, heard, commands, owed, half_closed: false, gone: false, batch: false });
+        let (received, commands, owed) = Default::default();
+        self.peers
+            .insert(who, Peer { id, wire, received, commands, owed, half_closed: false, gone: false, batch: false });
     }
 
     fn peer(&mut self, who: usize) -> &mut Peer {
@@ -164,10 +165,10 @@ impl Predicted {
     /// Processes bytes from a client. The effects on other clients follow in [`Predicted::tick`].
     pub fn hear(&mut self, who: usize, bytes: &[u8], now: Time) {
         let peer = self.peer(who);
-        peer.heard.extend_from_slice(bytes);
+        peer.received.extend_from_slice(bytes);
         let whole = if peer.wire == Wire::Http { operators::whole } else { whole };
-        while let Some(length) = whole(&peer.heard) {
-            let command = peer.heard.drain(..length).collect();
+        while let Some(length) = whole(&peer.received) {
+            let command = peer.received.drain(..length).collect();
             peer.commands.push_back(command);
         }
         self.run(who, now);

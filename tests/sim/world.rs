@@ -38,10 +38,10 @@ pub struct Client {
     received: Vec<u8>,
     /// The number of received bytes that belong to complete lines and are processed.
     read: usize,
-    /// `true` if the client has sent a command and received nothing since. `asked_at` is the end of the log at that
-    /// moment.
-    asked: bool,
-    asked_at: u64,
+    /// `true` if the client has sent a command and received nothing since. `log_end_when_asked` is the end of the log
+    /// at that moment.
+    has_asked: bool,
+    log_end_when_asked: u64,
     half_closed: bool,
     ended: bool,
 }
@@ -149,7 +149,7 @@ impl World {
     pub fn waits(&self, who: usize) -> bool {
         let Some(client) = self.client(who) else { return false };
         let owed = |way: &Predicted| way.waits(who) || way.owed(who).len() > client.received.len();
-        client.asked && client.unsaid.is_empty() || self.ways.first().is_some_and(owed)
+        client.has_asked && client.unsaid.is_empty() || self.ways.first().is_some_and(owed)
     }
 
     fn note(&mut self, bytes: &[u8]) {
@@ -260,8 +260,8 @@ impl World {
             unsaid,
             received,
             read: 0,
-            asked: false,
-            asked_at: 0,
+            has_asked: false,
+            log_end_when_asked: 0,
             half_closed: false,
             ended: false,
         });
@@ -282,8 +282,8 @@ impl World {
             }
         };
         let bytes: Vec<u8> = client.unsaid.drain(..sent).collect();
-        client.asked |= client.wire != Wire::Gearman && !bytes.is_empty();
-        client.asked_at = end;
+        client.has_asked |= client.wire != Wire::Gearman && !bytes.is_empty();
+        client.log_end_when_asked = end;
         self.ways.iter_mut().for_each(|way| way.hear(who, &bytes, now));
         self.tick(now);
     }
@@ -332,14 +332,14 @@ impl World {
             }
         }
         let fresh = client.received[from..].to_vec();
-        client.asked &= fresh.is_empty();
+        client.has_asked &= fresh.is_empty();
         if matches!(client.wire, Wire::Beanstalk | Wire::Http) {
             while let Some(length) = client.received[client.read..].iter().position(|&byte| byte == b'\n') {
                 let end = client.read + length + 1;
                 let line = &client.received[client.read..end];
                 self.books.got(line);
                 // Changes to jobs that are not stored have no records in the log.
-                let early = |(safe, end)| safe <= client.asked_at && end > client.asked_at;
+                let early = |(safe, end)| safe <= client.log_end_when_asked && end > client.log_end_when_asked;
                 if promised.is_some_and(early) && is_promise(line) {
                     let line = String::from_utf8_lossy(line);
                     return Err(format!("client {who} received {line:?} before the log had the change"));
@@ -471,7 +471,7 @@ impl World {
                 let client = client.as_ref()?;
                 let owed = way.owed(who);
                 let same = if whole { owed == client.received } else { owed.starts_with(&client.received) };
-                (!same).then(|| told(who, owed, &client.received))
+                (!same).then(|| describe(who, owed, &client.received))
             };
             if way.counts() != counts {
                 return Err(format!("there are {counts:?} jobs, in the model {:?}", way.counts()));
@@ -551,7 +551,7 @@ impl World {
         self.act(&Action::Slow(0))?;
         self.setup.slow_readers = false;
         for _ in 0..40 {
-            // From deadline to deadline, a resumed client continues before the next wait ends.
+            // With `settles`, deadlines run separately, so a resumed client continues before the next wait ends.
             self.pass(Span::from_millis(10))?;
             self.settle()?;
             self.server().sync();
@@ -584,7 +584,7 @@ impl World {
     }
 }
 
-fn told(who: usize, owed: &[u8], received: &[u8]) -> String {
+fn describe(who: usize, owed: &[u8], received: &[u8]) -> String {
     let same = owed.iter().zip(received).take_while(|(left, right)| left == right).count();
     let from = owed[..same].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
     let show = |bytes: &[u8]| String::from_utf8_lossy(&bytes[from.min(bytes.len())..]).into_owned();

@@ -125,7 +125,7 @@ fn replies_in_order() {
         thread::spawn(move || {
             while stream.arrived().len() < usize::from(EACH * 2) {
                 if stream.make_room(2) {
-                    // Like the poller when the socket is writable.
+                    // The poller would report that the socket is writable.
                     outbox.wake_owner();
                 }
                 thread::yield_now();

@@ -52,7 +52,7 @@ pub struct Model {
     pub jobs: Vec<Job>,
     pub waiting: BTreeMap<String, (Wait, Micros)>,
     /// The output that the server must have sent to each client since the last comparison.
-    pub heard: BTreeMap<String, String>,
+    pub received: BTreeMap<String, String>,
     pub evicted: u64,
     count: u64,
 }
@@ -75,8 +75,8 @@ impl Model {
     }
 
     pub fn say(&mut self, who: &str, text: &str) {
-        let heard = self.heard.entry(who.to_owned()).or_default();
-        write!(heard, "{text}\r\n").expect("a string takes it");
+        let received = self.received.entry(who.to_owned()).or_default();
+        write!(received, "{text}\r\n").expect("a string takes it");
     }
 
     fn tell(&mut self, who: &str, id: &str, done: bool, result: &str) {
@@ -203,7 +203,7 @@ impl Model {
     }
 
     pub fn close(&mut self, who: &str) {
-        self.heard.remove(who);
+        self.received.remove(who);
         if let Some((Wait::Run { id }, _)) = self.waiting.remove(who) {
             let job = self.job_mut(&id);
             if matches!(job.state, State::Leased { .. }) {

@@ -62,7 +62,7 @@ impl Race {
 
     fn compare(&mut self) {
         for who in self.clients.clone() {
-            let (got, expected) = (self.got(&who), self.model.heard.remove(&who).unwrap_or_default());
+            let (got, expected) = (self.got(&who), self.model.received.remove(&who).unwrap_or_default());
             if got != expected {
                 self.fail(&format!("{who} got {got:?} instead of {expected:?}"));
             }
@@ -84,8 +84,8 @@ impl Race {
     }
 
     fn millis(&mut self) -> u64 {
-        let most = self.random.pick(&[3, 40, 400]);
-        1 + self.random.below(most)
+        let max = self.random.pick(&[3, 40, 400]);
+        1 + self.random.below(max)
     }
 
     /// Executes a command of a client that does not wait, after a random pause. Returns `false` if the schedule ends.
@@ -94,10 +94,10 @@ impl Race {
         if !self.pass(idle + 1) {
             return false;
         }
-        let place = self.random.below(CLIENTS as u64) as usize;
-        let who = self.clients[place].clone();
+        let index = self.random.below(CLIENTS as u64) as usize;
+        let who = self.clients[index].clone();
         if self.random.below(40) == 0 {
-            return self.leave(place, &who);
+            return self.leave(index, &who);
         }
         if self.model.waiting.contains_key(&who) {
             return true;
@@ -123,11 +123,11 @@ impl Race {
         true
     }
 
-    fn leave(&mut self, place: usize, who: &str) -> bool {
+    fn leave(&mut self, index: usize, who: &str) -> bool {
         self.history.push(format!("{who} closes"));
         self.server.close(who);
         self.model.close(who);
-        self.clients[place] = self.open();
+        self.clients[index] = self.open();
         self.compare();
         true
     }
@@ -200,7 +200,7 @@ impl Race {
             self.fail(&format!("{who} got {got:?}, which is no head"));
         };
         self.model.lease(who, &id);
-        let expected = self.model.heard.remove(who);
+        let expected = self.model.received.remove(who);
         if expected.as_deref() != Some(&got) {
             self.fail(&format!("{who} got {got:?} instead of {expected:?}"));
         }

@@ -80,8 +80,8 @@ impl MemoryLog {
         }
         // Executes delayed requests in random order.
         if !state.late.is_empty() && state.once_in(128) {
-            let place = state.next() as usize % state.late.len();
-            let late = state.late.swap_remove(place);
+            let index = state.next() as usize % state.late.len();
+            let late = state.late.swap_remove(index);
             let _ = state.carry_out(&late);
         }
         if state.once_in(lost_requests) {

@@ -140,7 +140,7 @@ impl Model {
     }
 
     /// Returns the matching tubes, with names in ascending and numbers in descending order, unless the user has
-    /// reversed it.
+    /// reversed the order.
     pub fn rows(&self) -> Vec<&TubeRow> {
         let mut rows: Vec<&TubeRow> = self.tubes.iter().filter(|tube| tube.name.contains(&self.filter)).collect();
         if let Some(cell) = self.sort.checked_sub(1) {

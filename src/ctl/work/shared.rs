@@ -117,7 +117,7 @@ impl SharedState {
         state.stop == Stop::No
     }
 
-    /// Registers a thread that is about to reserve a job. Returns `false` if it must not reserve.
+    /// Registers a thread that is about to reserve a job. Returns `false` if the thread must not reserve.
     pub fn begin_waiting(&self, index: usize, closer: Closer) -> bool {
         let mut state = self.state.lock();
         if state.stop != Stop::No || state.paused_until.is_some_and(|until| until > Instant::now()) {

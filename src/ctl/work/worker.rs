@@ -311,8 +311,7 @@ impl Worker {
     /// and otherwise the delay in seconds before the next try.
     fn fail(&mut self, job: &Task, reason: &[u8]) -> Result<Option<Option<u64>>> {
         if self.knows_fail.is_none() {
-            // Tests with an invalid command, because a server without `fail` would execute the failure reason as a
-            // command.
+            // Tests with an invalid command: a server without `fail` would execute the reason as a command.
             self.knows_fail = Some(self.link().ask("fail x")?.line != "UNKNOWN_COMMAND");
         }
         if self.knows_fail == Some(false) {

@@ -20,8 +20,8 @@ use crate::protocol::text::{is_tube_name, name_run, strtoul32, MAX_QUOTED_NAME};
 /// Maximum length of a line in beanstalkd in bytes, including CR LF.
 pub const MAX_LINE: usize = 224;
 
-/// Maximum length of a put line with tags, in bytes: with a quoted key, a quoted tube, the maximum number of groups, a
-/// quoted reason, and shorter tags.
+/// Maximum length of a put line with tags, in bytes: a quoted key and tube, the maximum number of groups, a quoted
+/// reason, and 1,024 bytes for all other tags and numbers.
 pub const MAX_PUT_LINE: usize = 1024 + 2 * 4 * MAX_QUOTED_NAME + 256 * MAX_TIES + 4 * MAX_REASON;
 
 /// The memory charged for a connection covers a client name of this many bytes.

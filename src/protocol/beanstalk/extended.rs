@@ -72,8 +72,7 @@ pub fn delete_batch(
     context: &mut Context,
     out: &mut Output,
 ) -> Progress {
-    // In reverse order, because the engine stores reservations in order and can remove the last one without moving
-    // others.
+    // In reverse order, because the engine can remove the last reservation in its list without moving others.
     while let Some(id) = ids.iter().rev().nth(*at).copied() {
         let may = guard::may_delete(context, id);
         *deleted += u64::from(may && context.engine.delete(context.client, id, context.now));

@@ -56,8 +56,7 @@ impl PartialList {
         PartialList { from, count: 0, text }
     }
 
-    /// Appends the complete list to `out`, or an error if memory is exhausted. Returns `Progress::More` if the list is
-    /// incomplete.
+    /// Appends the complete list, or an error if memory is exhausted. Returns `Progress::More` for an incomplete list.
     pub fn send(&mut self, progress: Progress, context: &Context, out: &mut Output) -> Progress {
         match progress {
             Progress::Done => reply::list(out, std::mem::take(&mut self.text)),

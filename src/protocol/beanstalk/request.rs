@@ -14,8 +14,7 @@ use crate::protocol::text::{number, number32, past, upto};
 use crate::protocol::upload::{Arriving, Upload};
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
-/// The decoder of one connection. It does not store lines, so the caller must pass an incomplete line again with more
-/// bytes.
+/// The decoder of one connection. Lines are not stored: the caller must pass an incomplete line again with more bytes.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
@@ -107,13 +106,13 @@ impl Decoder {
     fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Decoded<Command>>> {
         // Command words do not contain CR LF, so the command is known before the line is complete.
         let row = row_of(input, limits.extensions);
-        let most = row.map_or(MAX_LINE, |row| row.longest(limits.extensions));
-        let window = upto(input, most);
+        let max_length = row.map_or(MAX_LINE, |row| row.longest(limits.extensions));
+        let window = upto(input, max_length);
         let Some(length) = find_crlf(window) else {
-            if window.len() < most {
+            if window.len() < max_length {
                 return None;
             }
-            *input = past(input, most);
+            *input = past(input, max_length);
             self.state = Reading::LongLine { cr: window.ends_with(b"\r") };
             return Some(None);
         };

@@ -131,8 +131,8 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
             tags.recurs = Some(is_number.then(|| Name::from(value))?);
         }
         Extension::Con => {
-            let (key, most) = split(value, b':')?;
-            tags.options.concurrency = Some((name(key)?, most.or(Some(1)).filter(|most| *most > 0)?));
+            let (key, limit) = split(value, b':')?;
+            tags.options.concurrency = Some((name(key)?, limit.or(Some(1)).filter(|limit| *limit > 0)?));
         }
         _ => return None,
     }
@@ -148,8 +148,7 @@ fn may_recur(tags: &Tags) -> bool {
         && tags.options.reason.is_none()
 }
 
-/// Parses a cron expression with five fields, or a name such as `@daily`. Quoted fields are separated by spaces, others
-/// by commas.
+/// Parses five cron fields, separated by spaces in a quoted value and otherwise by commas, or a name such as `@daily`.
 fn read_cron(value: &[u8]) -> Option<Name> {
     let text = match unquote(value) {
         Some((text, b"")) => text,

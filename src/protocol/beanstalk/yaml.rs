@@ -145,9 +145,9 @@ fn optional_figures(
             StoredKey::None => {}
         }
         positive("idempotency-ttl", options.keep.into(), show);
-        if let (StoredKey::Kept(name), most) = options.concurrency {
+        if let (StoredKey::Kept(name), limit) = options.concurrency {
             show("concurrency-key", Name(&name.text()));
-            show("concurrency-limit", Number(most.into()));
+            show("concurrency-limit", Number(limit.into()));
         }
         for (key, groups) in [("group", groups(options, true)), ("after-group", groups(options, false))] {
             if !groups.is_empty() {
@@ -248,8 +248,8 @@ pub fn tube_item(list: &mut Output, tube: &TubeStats) -> usize {
 fn push_item(list: &mut Output, lines: &[u8]) -> usize {
     let text = list.text();
     let before = text.len();
-    for (place, line) in lines.split_inclusive(|&byte| byte == b'\n').skip(1).enumerate() {
-        text.extend_from_slice(if place == 0 { b"- " } else { b"  " });
+    for (index, line) in lines.split_inclusive(|&byte| byte == b'\n').skip(1).enumerate() {
+        text.extend_from_slice(if index == 0 { b"- " } else { b"  " });
         text.extend_from_slice(line);
     }
     text.len() - before

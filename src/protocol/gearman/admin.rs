@@ -82,12 +82,12 @@ pub fn parse(line: &[u8]) -> (AdminCommand, Option<usize>) {
     if words.len() > MAX_WORDS {
         return (incomplete(first, b"Too+many+arguments+were+sent+to+this+command+"), None);
     }
-    for (place, row) in TEXT_COMMANDS.iter().enumerate() {
+    for (index, row) in TEXT_COMMANDS.iter().enumerate() {
         let mut rest = words.iter();
         if row.words.split(' ').all(|word| rest.next().is_some_and(|given| given.eq_ignore_ascii_case(word.as_bytes())))
         {
             if let Some(command) = (row.parse)(rest.as_slice()) {
-                return (command, Some(place));
+                return (command, Some(index));
             }
             break;
         }

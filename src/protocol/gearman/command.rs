@@ -40,8 +40,7 @@ pub enum Command {
     /// Input that does not follow the protocol. The connection closes without a reply.
     OutOfSync,
     List(ListKind, Cursor),
-    /// Ends the worker's reservations of one function, or of all functions if `None`, with the progress of this
-    /// command.
+    /// Ends the worker's reservations of one function, or of all functions if `None`, with the progress so far.
     GiveBack(Option<Box<[u8]>>, Option<GiveBack>),
     /// Forwards a worker's report on a job to the clients that wait for the job.
     Report(JobId, Arc<Report>),

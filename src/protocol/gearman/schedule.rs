@@ -19,12 +19,12 @@ pub fn parse(fields: [&[u8]; 5]) -> Option<Minutes> {
     ]))
 }
 
-fn field(text: &[u8], least: u8, most: u8) -> Option<Option<u8>> {
+fn field(text: &[u8], min: u8, max: u8) -> Option<Option<u8>> {
     if matches!(text, b"" | b"*") {
         return Some(None);
     }
     let number = whole_number(text).and_then(|number| u8::try_from(number).ok());
-    number.filter(|number| (least..=most).contains(number)).map(Some)
+    number.filter(|number| (min..=max).contains(number)).map(Some)
 }
 
 #[cfg(test)]

@@ -57,9 +57,9 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
             Progress::More => return unless_done(Progress::More, || Command::ResetAbilities),
             Progress::Done => return give_back(None, None, context),
         },
-        Command::GiveBack(function, place) => return give_back(function, place, context),
+        Command::GiveBack(function, cursor) => return give_back(function, cursor, context),
         Command::Report(id, report) => return send_report(id, report, context),
-        Command::List(kind, place) => return list(kind, place, context, out),
+        Command::List(kind, cursor) => return list(kind, cursor, context, out),
         Command::CanDo { function, limit } => can_do(&function, limit, context, out),
         Command::PreSleep => {
             if context.engine.sleep(context.client, context.now) {
@@ -83,13 +83,13 @@ fn unless_done(progress: Progress, command: impl FnOnce() -> Command) -> Flow {
     }
 }
 
-fn list(kind: ListKind, mut place: Cursor, context: &mut Context, out: &mut Output) -> Flow {
-    unless_done(listing::list(kind, &mut place, context, out), || Command::List(kind, place))
+fn list(kind: ListKind, mut cursor: Cursor, context: &mut Context, out: &mut Output) -> Flow {
+    unless_done(listing::list(kind, &mut cursor, context, out), || Command::List(kind, cursor))
 }
 
-fn give_back(function: Option<Box<[u8]>>, mut place: Option<GiveBack>, context: &mut Context) -> Flow {
-    let progress = context.engine.give_back(context.client, function.as_deref(), &mut place, context.now);
-    unless_done(progress, || Command::GiveBack(function, place))
+fn give_back(function: Option<Box<[u8]>>, mut cursor: Option<GiveBack>, context: &mut Context) -> Flow {
+    let progress = context.engine.give_back(context.client, function.as_deref(), &mut cursor, context.now);
+    unless_done(progress, || Command::GiveBack(function, cursor))
 }
 
 fn send_report(id: JobId, report: Arc<Report>, context: &mut Context) -> Flow {

@@ -113,8 +113,8 @@ impl Arguments<'_> {
     }
 
     /// `limit` in the query is the maximum number of items on a page.
-    pub fn limit(&self, default: u64, most: u64) -> Result<usize, Failure> {
-        self.query_number("limit", default).map(|limit| limit.clamp(1, most) as usize)
+    pub fn limit(&self, default: u64, max: u64) -> Result<usize, Failure> {
+        self.query_number("limit", default).map(|limit| limit.clamp(1, max) as usize)
     }
 
     pub fn number(&self, key: &str, default: u64) -> Result<u64, Failure> {

@@ -67,8 +67,7 @@ struct Failures {
 struct FailedGroups {
     filter: Box<[u8]>,
     walk: BuriedWalk,
-    /// Groups by tube and summary. A key contains the length of the tube name in 2 bytes, the tube name, and the
-    /// summary.
+    /// Groups by tube and summary. A key contains the length of the tube name (2 bytes), the tube name and the summary.
     groups: HashMap<Box<[u8]>, Failures>,
     /// The total size of the keys in `groups`, in bytes.
     keys: u64,

@@ -314,8 +314,7 @@ pub struct JobRows {
 }
 
 impl JobRows {
-    /// Returns a page with the first `limit` of `jobs`. Before each ID is the position after which another page can
-    /// start.
+    /// Returns a page with the first `limit` of `jobs`: each job's position (another page can start after it) and ID.
     pub fn new(mut jobs: Vec<(u64, JobId)>, limit: usize) -> JobRows {
         let has_more = jobs.len() > limit;
         jobs.truncate(limit);

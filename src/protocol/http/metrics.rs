@@ -37,16 +37,16 @@ const fn metric<W: Copy>(name: &'static str, kind: &'static str, help: &'static 
 
 #[rustfmt::skip]
 const SERVER: [Metric<OfServer>; 49] = [
-    metric("beanpole_build_info", "gauge", "Version of the running server.", |of, it| it.one("version", [(&*of.figures.facts.version, 1)])),
-    metric("beanpole_jobs", "gauge", "Number of jobs by state.", |of, it| it.one("state", states(&of.figures.stats.jobs))),
+    metric("beanpole_build_info", "gauge", "Version of the running server.", |of, it| it.write_metric("version", [(&*of.figures.facts.version, 1)])),
+    metric("beanpole_jobs", "gauge", "Number of jobs by state.", |of, it| it.write_metric("state", states(&of.figures.stats.jobs))),
     metric("beanpole_jobs_urgent", "gauge", "Number of ready jobs with a priority below 1024.", |of, it| it.number(of.figures.stats.jobs.urgent)),
     metric("beanpole_oldest_job_age_seconds", "gauge", "Time since the oldest ready, delayed and buried jobs were put.", |of, it| it.ages(of.ages)),
     metric("beanpole_tubes", "gauge", "Number of tubes.", |of, it| it.number(of.figures.stats.tubes as u64)),
-    metric("beanpole_connections", "gauge", "Number of connections by protocol.", |of, it| it.one("protocol", Wire::ALL.iter().map(|wire| wire.name()).zip(of.figures.connections))),
+    metric("beanpole_connections", "gauge", "Number of connections by protocol.", |of, it| it.write_metric("protocol", Wire::ALL.iter().map(|wire| wire.name()).zip(of.figures.connections))),
     metric("beanpole_workers", "gauge", "Number of connections that have requested a job.", |of, it| it.number(of.figures.stats.workers as u64)),
     metric("beanpole_producers", "gauge", "Number of connections that have put a job.", |of, it| it.number(of.figures.stats.producers as u64)),
     metric("beanpole_waiting", "gauge", "Number of connections that are waiting for a job.", |of, it| it.number(of.figures.stats.waiting as u64)),
-    metric("beanpole_memory_bytes", "gauge", "Memory used by jobs, tubes and clients, by purpose.", |of, it| it.one("kind", memory(&of.figures.stats))),
+    metric("beanpole_memory_bytes", "gauge", "Memory used by jobs, tubes and clients, by purpose.", |of, it| it.write_metric("kind", memory(&of.figures.stats))),
     metric("beanpole_memory_limit_bytes", "gauge", "Limit for the memory used by jobs, tubes and clients.", |of, it| it.number(of.figures.stats.max_memory)),
     metric("beanpole_draining", "gauge", "1 if the server does not accept new jobs.", |of, it| it.number(of.figures.stats.draining.into())),
     metric("beanpole_jobs_total", "counter", "Number of jobs put.", |of, it| it.number(of.figures.stats.total_jobs)),
@@ -63,7 +63,7 @@ const SERVER: [Metric<OfServer>; 49] = [
     metric("beanpole_auth_failures_total", "counter", "Number of failed authentications.", |of, it| it.number(of.figures.usage.failed_auths)),
     metric("beanpole_binlog_up", "gauge", "1 if the binlog can be written.", |of, it| it.number(of.figures.log.is_some_and(|log| log.health == Health::Ok).into())),
     metric("beanpole_binlog_bytes", "gauge", "Size of the binlog on disk.", |of, it| it.number(of.figures.log.map_or(0, |log| log.disk))),
-    metric("beanpole_binlog_records_total", "counter", "Number of records written to the binlog, including those copied by compaction.", |of, it| it.one("kind", records(of.figures.log))),
+    metric("beanpole_binlog_records_total", "counter", "Number of records written to the binlog, including those copied by compaction.", |of, it| it.write_metric("kind", records(of.figures.log))),
     metric("beanpole_binlog_lost_segments_total", "counter", "Number of binlog files removed by another program.", |of, it| it.number(of.figures.log.map_or(0, |log| log.lost))),
     metric("beanpole_binlog_skipped_records", "gauge", "Number of records that could not be read at startup.", |of, it| it.number(of.figures.log.map_or(0, |log| log.skipped))),
     Metric { shared: true, ..metric("beanpole_active", "gauge", "1 if this server is the active server of its cluster.", |of, it| it.number((of.role.role == Role::Active).into())) },
@@ -90,7 +90,7 @@ const SERVER: [Metric<OfServer>; 49] = [
 
 #[rustfmt::skip]
 const TUBES: [Metric<OfTube>; 12] = [
-    metric("beanpole_tube_jobs", "gauge", "Number of jobs of a tube by state.", |of, it| it.one("state", states(&of.jobs))),
+    metric("beanpole_tube_jobs", "gauge", "Number of jobs of a tube by state.", |of, it| it.write_metric("state", states(&of.jobs))),
     metric("beanpole_tube_jobs_total", "counter", "Number of jobs put into a tube.", |of, it| it.number(of.total_jobs)),
     metric("beanpole_tube_deleted_total", "counter", "Number of jobs deleted from a tube, completed or not.", |of, it| it.number(of.deletes)),
     metric("beanpole_tube_waiting", "gauge", "Number of connections that watch a tube and are waiting for a job.", |of, it| it.number(of.waiting as u64)),
@@ -113,7 +113,7 @@ const GEARMAN: [Metric<OfTube>; 4] = [
     metric("gearman_workers", "gauge", "Number of workers that can execute a function.", |of, it| it.number(of.watching.into())),
 ];
 
-/// Has its samples added last, because finding the oldest jobs can take long.
+/// The samples of this metric are added last, because finding the oldest jobs can take long.
 const AGES: &str = "beanpole_tube_oldest_job_age_seconds";
 
 /// Returns all metrics in the order of the output, without samples.
@@ -161,8 +161,7 @@ fn rank(tube: &TubeStats) -> u8 {
 pub struct Scrape {
     choice: TubeChoice,
     sums: VisibleSums,
-    /// The sums over the tubes that the client may see. `None` before they are known, or if the client may see all
-    /// tubes.
+    /// The sums over the tubes that the client may see. `None` before they are known, or if the client may see all.
     stats: Option<Stats>,
     next: u32,
     pass: u8,
@@ -203,8 +202,8 @@ impl Scrape {
 
     fn show_tubes(&mut self, context: &mut Context) -> Progress {
         let Context { engine, access, now, settings, .. } = context;
-        let (most, gearman) = (settings.http.metrics_tubes, settings.http.spoken.contains(&Wire::Gearman));
-        self.is_ranked |= self.pass == 0 && self.next == 0 && engine.stats().tubes > most;
+        let (max_tubes, gearman) = (settings.http.metrics_tubes, settings.http.spoken.contains(&Wire::Gearman));
+        self.is_ranked |= self.pass == 0 && self.next == 0 && engine.stats().tubes > max_tubes;
         while self.pass < RANKS {
             let mut next = self.next;
             let progress = engine.walk_tubes(&mut next, *now, |tube| {
@@ -213,13 +212,13 @@ impl Scrape {
                 }
                 self.matching += usize::from(self.pass == 0);
                 let is_due = !self.is_ranked || rank(tube) == self.pass;
-                if is_due && self.shown_count < most {
+                if is_due && self.shown_count < max_tubes {
                     self.show(tube, gearman)
                 } else {
                     0
                 }
             });
-            let is_over = self.pass > 0 && self.shown_count >= most;
+            let is_over = self.pass > 0 && self.shown_count >= max_tubes;
             if progress == Progress::More && !is_over {
                 self.next = next;
                 return Progress::More;
@@ -365,7 +364,7 @@ impl Samples<'_> {
     }
 
     /// Writes a sample for each value of the label `key`.
-    fn one<'l>(&mut self, key: &str, samples: impl IntoIterator<Item = (&'l str, u64)>) {
+    fn write_metric<'l>(&mut self, key: &str, samples: impl IntoIterator<Item = (&'l str, u64)>) {
         for (value, number) in samples {
             self.line("", &format!("{key}=\"{value}\""), &number.to_string());
         }
@@ -475,9 +474,9 @@ mod tests {
         }
     }
 
-    /// Scrapes the metrics of 100,000 tubes, of which at most `most` are shown. Returns the number of parts in which
-    /// the tubes were read, the size of the reply in bytes, and the number of shown tubes.
-    fn scrape_many(most: usize) -> (u64, usize, usize) {
+    /// Scrapes the metrics of 100,000 tubes, and shows at most `max_tubes`. Returns the number of parts in which the
+    /// tubes were read, the size of the reply in bytes, and the number of shown tubes.
+    fn scrape_many(max_tubes: usize) -> (u64, usize, usize) {
         const STEPS: u64 = 1024;
         let limits = Limits { max_memory: u64::MAX, max_tubes: 1 << 20, hash_secret: 7, ..Limits::NONE };
         let mut engine = Engine::new(limits);
@@ -489,7 +488,7 @@ mod tests {
         }
         let (mut counters, mut registry) = (Default::default(), ClientRegistry::new(false));
         let (mut settings, host) = (ProtocolSettings::default(), TestHost(Default::default()));
-        settings.http.metrics_tubes = most;
+        settings.http.metrics_tubes = max_tubes;
         let mut scrape = Scrape::default();
         let (mut turns, mut before) = (0, scrape.footprint());
         let text = loop {

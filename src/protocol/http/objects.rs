@@ -68,12 +68,12 @@ pub fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown:
     members.truth("truncated", part.len() < body.len());
 }
 
-/// Returns at most `most` bytes of a text, without an incomplete character at the end.
-pub fn beginning(bytes: &[u8], most: usize) -> &[u8] {
-    if bytes.len() <= most {
+/// Returns at most `max` bytes of a text, without an incomplete character at the end.
+pub fn beginning(bytes: &[u8], max: usize) -> &[u8] {
+    if bytes.len() <= max {
         return bytes;
     }
-    let cut = upto(bytes, most);
+    let cut = upto(bytes, max);
     match std::str::from_utf8(cut) {
         Err(error) if error.error_len().is_none() => upto(cut, error.valid_up_to()),
         _ => cut,

@@ -128,8 +128,7 @@ pub fn object(fill: impl FnOnce(&mut Members)) -> HttpBody {
     (Kind::Json, body)
 }
 
-/// Returns the reply to a change of many jobs. `key` names their number. `stopped` is the reason for an early stop, if
-/// any.
+/// Returns the reply to a change of many jobs. `key` names their number. `stopped` is the reason for an early stop.
 pub fn changed(key: &str, count: u64, stopped: Option<&str>) -> HttpAnswer {
     Ok(object(|members| {
         members.number(key, count);

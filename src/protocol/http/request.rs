@@ -263,8 +263,8 @@ impl Decoder {
 
     fn await_body(&mut self, head: RequestHead, target: RequestTarget, size: usize) -> Request {
         // The client may or may not send a refused body after `Expect: 100-continue`, so the connection must close.
-        let asked = RequestHead { close: head.close || head.expects_continue, ..head.clone() };
-        let request = Request { awaits_body: true, ..Request::new(asked, parse_head(&target), target.size()) };
+        let closing_head = RequestHead { close: head.close || head.expects_continue, ..head.clone() };
+        let request = Request { awaits_body: true, ..Request::new(closing_head, parse_head(&target), target.size()) };
         self.stage = Stage::BeforeBody(Box::new(BeforeBody { head, target, size, is_accepted: false }));
         request
     }

@@ -19,8 +19,8 @@ pub struct CommandRow {
     pub object: &'static str,
     pub arguments: &'static str,
     /// Minimum and maximum number of arguments, and maximum number of flags.
-    fewest: usize,
-    most: usize,
+    min_arguments: usize,
+    max_arguments: usize,
     flags: usize,
     /// For a command with data, the error for an invalid size or a missing CR LF. The size is the last argument.
     pub data: Option<Words>,
@@ -52,11 +52,11 @@ const fn row(
     need: Need,
     (word, object): (&'static str, &'static str),
     arguments: &'static str,
-    (fewest, most, flags): (usize, usize, usize),
+    (min_arguments, max_arguments, flags): (usize, usize, usize),
     data: Option<Words>,
     parse: Parse,
 ) -> CommandRow {
-    CommandRow { name, need, word, object, arguments, fewest, most, flags, data, parse }
+    CommandRow { name, need, word, object, arguments, min_arguments, max_arguments, flags, data, parse }
 }
 
 const PAYLOAD: Option<Words> = Some(reply::INVALID_PAYLOAD);
@@ -131,7 +131,7 @@ pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
             rows.find(|row| row.object.as_bytes() == object).ok_or(reply::UNKNOWN_COMMAND)?
         }
     };
-    (row.fewest..=row.most).contains(&taken.count).then_some((row, taken)).ok_or(reply::INVALID_ARGS)
+    (row.min_arguments..=row.max_arguments).contains(&taken.count).then_some((row, taken)).ok_or(reply::INVALID_ARGS)
 }
 
 fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -236,7 +236,7 @@ mod tests {
     fn numbers_of_arguments_agree_with_the_table() {
         for row in &COMMANDS {
             let named = row.arguments.matches('<').count();
-            assert!((row.fewest..=row.most).contains(&named), "{:?}", row.name);
+            assert!((row.min_arguments..=row.max_arguments).contains(&named), "{:?}", row.name);
             assert_eq!(row.arguments.contains("-size>"), row.data.is_some(), "{:?}", row.name);
             assert_eq!(row.arguments.matches('[').count(), row.flags, "{:?}", row.name);
         }
@@ -244,8 +244,9 @@ mod tests {
 
     #[test]
     fn only_the_first_arguments_are_stored() {
-        let most = COMMANDS.iter().filter(|row| row.most != usize::MAX).map(|row| row.most).max();
-        assert!(most < Some(STORED_ARGUMENTS));
+        let max_arguments =
+            COMMANDS.iter().filter(|row| row.max_arguments != usize::MAX).map(|row| row.max_arguments).max();
+        assert!(max_arguments < Some(STORED_ARGUMENTS));
         let names = "q ".repeat(500_000);
         let line = format!("lease -a=b {names} 10");
         let (row, line) = read(line.as_bytes()).expect("a command");

@@ -42,8 +42,7 @@ fn signed(text: &[u8]) -> Option<i64> {
     i64::try_from(if negative { -number } else { number }).ok()
 }
 
-/// Parses the size of a payload or result, in bytes. Accepts a sign, as the original server does, and sizes above
-/// `MAX_DATA`.
+/// Parses a size in bytes. Like the original server, accepts a sign. The size can exceed `MAX_DATA`.
 pub fn size(text: &[u8]) -> Option<u64> {
     signed(text).and_then(|size| u64::try_from(size).ok())
 }

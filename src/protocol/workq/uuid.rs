@@ -45,7 +45,7 @@ pub fn is_rfc(uuid: &Uuid) -> bool {
     (1..=8).contains(&(uuid[6] >> 4)) && uuid[8] >> 6 == 0b10
 }
 
-/// Returns the UUID of a job for which no client has chosen a UUID. It stays the same after a restart.
+/// Returns the UUID of a job for which no client has chosen a UUID. The UUID survives a restart.
 pub fn derive(id: JobId) -> Uuid {
     let mut uuid = [0; 16];
     uuid[..7].copy_from_slice(&PREFIX);

@@ -11,15 +11,15 @@ use crate::server::hub::Hub;
 use crate::server::tls;
 
 impl Connection {
-    /// Reads once from a TLS peer. Returns the number of bytes read, or 1 if there were none.
-    pub(super) fn read_tls(&mut self, input: &mut Input, most: usize, hub: &Hub, thread: &mut ThreadScratch) -> usize {
+    /// Reads once from a TLS peer. Returns the number of bytes read, but at least 1.
+    pub(super) fn read_tls(&mut self, input: &mut Input, max: usize, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let outbox = self.outbox.clone();
         let Some(session) = &outbox.tls else { return 0 };
         let mut session = session.lock();
         let was_handshaking = session.is_handshaking();
         let (dialogue, buffer) = (&mut self.dialogue, &mut thread.buffer);
         let room = hub.memory.room();
-        let arrived = session.read(&outbox.stream, most, &mut |mut bytes| {
+        let arrived = session.read(&outbox.stream, max, &mut |mut bytes| {
             while let Some(gap) = dialogue.gap(room).filter(|gap| !gap.is_empty() && !bytes.is_empty()) {
                 let count = gap.len().min(bytes.len());
                 gap[..count].copy_from_slice(&bytes[..count]);

@@ -38,7 +38,7 @@ impl PoolThread {
     pub fn round(&mut self) -> bool {
         let mut events = Events::with_capacity(EVENTS);
         self.owner.is_awake();
-        let idle = self.again.is_empty() && self.inbox.is_empty();
+        let idle = self.queue.is_empty() && self.inbox.is_empty();
         self.wait(&mut events, Some(Duration::ZERO));
         let _ = self.serve(&events, true);
         !(idle && events.is_empty())
@@ -76,7 +76,7 @@ impl Stepped {
         Ok(theirs)
     }
 
-    /// See [`PoolThread::round`], which also returns this result.
+    /// Polls once and serves connections, like [`PoolThread::round`].
     pub fn round(&mut self) -> bool {
         self.pool.round()
     }
@@ -88,8 +88,8 @@ impl Stepped {
             let state = connection.outbox.write_state(usize::MAX, connection.closing, true);
             matches!(state, WriteState::Waiting | WriteState::Blocked)
         };
-        let sent = |one: &Connection| one.has_pending() || one.has_rest() || one.ready.readable;
-        self.pool.connections.iter().any(|(_, connection)| sent(connection) && waits(connection))
+        let sent = |it: &Connection| it.has_pending() || it.has_rest() || it.ready.readable;
+        self.pool.connections.iter().any(|(_, it)| sent(it) && waits(it))
     }
 
     /// Writes changes if the disk is fast, as a pool thread does after it has served connections.

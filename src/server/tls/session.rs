@@ -51,8 +51,7 @@ pub struct TlsSession {
     connection: Box<UnbufferedServerConnection>,
     /// An incomplete record, or incomplete handshake messages.
     incoming: Vec<u8>,
-    /// Bytes that the encryption state stores for the peer: during the handshake the received data, and then the
-    /// certificates.
+    /// Bytes stored by the encryption state: received data during the handshake, and then the peer's certificates.
     held: u64,
     /// Encrypted bytes that the socket has not accepted.
     outgoing: Vec<u8>,
@@ -102,13 +101,13 @@ impl TlsSession {
         self.connection.peer_certificates().and_then(|chain| chain.first()).map_or(Vec::new(), |leaf| names(leaf))
     }
 
-    /// Reads about `most` bytes once, and passes the plaintext to `take`. Sends replies of the TLS layer until the
+    /// Reads about `max` bytes once, and passes the plaintext to `take`. Sends replies of the TLS layer until the
     /// socket is full.
-    pub fn read(&mut self, stream: &Stream, most: usize, take: &mut dyn FnMut(&[u8])) -> io::Result<Arrived> {
+    pub fn read(&mut self, stream: &Stream, max: usize, take: &mut dyn FnMut(&[u8])) -> io::Result<Arrived> {
         BUFFERS.with_borrow_mut(|buffers| {
             let buffer = &mut buffers.sealed;
             let begun = self.incoming.len();
-            let end = begun + most.min(READ);
+            let end = begun + max.min(READ);
             if buffer.len() < end {
                 buffer.resize(end, 0);
             }
@@ -301,8 +300,7 @@ fn encode(to: &mut Vec<u8>, mut put: impl FnMut(&mut [u8]) -> Result<usize, Enco
     Ok(())
 }
 
-/// Writes until all bytes are sent or the socket is full, and returns the number of sent bytes. Fails if the lease has
-/// ended.
+/// Writes until all bytes are sent, the socket is full or the lease ends (an error). Returns the number of sent bytes.
 fn write(stream: &Stream, lease: &Lease, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {

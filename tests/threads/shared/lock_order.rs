@@ -1,5 +1,5 @@
-//! The server's ranked locks, implemented with shuttle. They do not check the lock order, as in all other tests,
-//! because shuttle runs all threads on one system thread.
+//! The server's ranked locks, implemented with shuttle. Unlike in all other tests, the locks do not check the
+//! lock order, because shuttle runs all threads on one system thread.
 
 pub use crate::shims::{Condvar, MutexGuard};
 
