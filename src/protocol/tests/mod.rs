@@ -456,3 +456,26 @@ fn long_commands_survive_any_change_between_their_turns() {
         assert!(seen.contains(*kind), "no row of the table reaches {kind}: {seen:?}");
     }
 }
+
+/// A sorted list of 100,000 connections must consist of short turns, between which the server serves other clients.
+#[test]
+fn lists_of_many_connections_delay_nobody() {
+    const STEPS: u64 = 1024;
+    let mut world = World::new(true);
+    (0..100_000).for_each(|_| _ = world.peer(Wire::Beanstalk));
+    world.steps = STEPS;
+    let bytes = world.http("GET /api/connections?sort=job-age&order=desc&limit=1000", "").expect("a request");
+    let requester = world.requester;
+    let (mut next, mut turns) = (world.decode(requester, &bytes).pop(), 0);
+    while let Some(request) = next.take() {
+        if let Flow::Continue(rest) = world.turn(requester, request) {
+            next = Some(*rest);
+        }
+        turns += 1;
+        // The last connection of a turn can exceed the limit, as can sorting the page of 1,000 connections.
+        assert!(world.engine.steps().used() <= STEPS + 64 + 1000, "{} steps", world.engine.steps().used());
+    }
+    let text = String::from_utf8_lossy(&world.peers[requester].received).into_owned();
+    assert!(text.starts_with("HTTP/1.1 200") && text.contains("\"total\":100003"), "{}", &text[text.len() - 200..]);
+    assert!(turns > 400, "{turns} turns");
+}
