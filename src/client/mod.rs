@@ -434,7 +434,8 @@ impl Client {
         self.send(&[b"put ", arguments.as_bytes(), b"\r\n", body, b"\r\n"].concat())
     }
 
-    fn command(&mut self, command: &str) -> Result<()> {
+    /// Sends a command without CR LF. Fails with [`ClientError::Invalid`] if the command contains a line break.
+    pub(crate) fn command(&mut self, command: &str) -> Result<()> {
         one_line(command.as_bytes())?;
         self.send(format!("{command}\r\n").as_bytes())
     }

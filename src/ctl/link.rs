@@ -75,19 +75,24 @@ impl Link {
     }
 
     pub fn send(&mut self, bytes: &[u8]) -> Result {
-        self.client.send(bytes).map_err(|error| match error {
+        self.client.send(bytes).map_err(|error| self.problem(error))
+    }
+
+    fn problem(&self, error: ClientError) -> Problem {
+        match error {
             ClientError::Io(error) => self.target.failed(&error),
             refused => Problem::refused(refused.to_string()),
-        })
+        }
     }
 
     pub fn reply(&mut self) -> Result<Reply> {
         self.client.reply().map_err(|error| self.target.failed(&error))
     }
 
-    /// Sends a command without CR LF, and returns the reply.
+    /// Sends a command without CR LF, and returns the reply. Refuses a command with a line break, which may come from a
+    /// manipulated export.
     pub fn ask(&mut self, command: &str) -> Result<Reply> {
-        self.send(format!("{command}\r\n").as_bytes())?;
+        self.client.command(command).map_err(|error| self.problem(error))?;
         self.reply()
     }
 

@@ -202,7 +202,8 @@ impl Scan {
 
 pub fn highest_id(link: &mut Link) -> Result<u64> {
     link.use_tube(PROBE)?;
-    let reply = link.ask(&format!("put {} {MAX_DELAY} 1 0\r\n", u32::MAX))?;
+    link.send(format!("put {} {MAX_DELAY} 1 0\r\n\r\n", u32::MAX).as_bytes())?;
+    let reply = link.reply()?;
     if let Some(id) = reply.number("INSERTED") {
         link.expect(&format!("delete {id}"), "DELETED")?;
         link.use_tube("default")?;

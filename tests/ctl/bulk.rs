@@ -167,6 +167,20 @@ fn invalid_lines_are_reported_and_others_are_imported() {
     });
 }
 
+/// A line break in a value must not begin another command.
+#[test]
+fn imported_settings_run_no_other_commands() {
+    let folder = Folder::new();
+    let file = folder.file("jobs");
+    let text = r#"{"tube":"a","settings":"try:3\r\nflush-tube victim"}"#;
+    fs::write(&file, text).expect("a file");
+    let server = Server::beanpole(&[]);
+    server.ok(&["put", "-t", "victim", "x"]);
+    let ended = server.run(&["import", file.to_str().expect("a plain path")]);
+    assert_eq!((ended.code, server.count("victim", "ready")), (1, 1), "{}", ended.err);
+    assert!(ended.err.contains("line 1: invalid argument"), "{}", ended.err);
+}
+
 /// The error message must state how to continue the import.
 #[test]
 fn an_interrupted_import_can_be_continued() {
