@@ -310,6 +310,8 @@ pub enum Flow {
     WaitForInput,
     /// Close the connection after sending all replies.
     Close,
+    /// Like `Close`, but delay the replies, because the client sent a wrong token.
+    WrongToken,
     /// Let other clients execute commands, and then continue the request. The client's later requests must wait.
     Continue(Box<Request>),
     /// Stop the server. If `graceful` is `true`, refuse new jobs and stop when no jobs are left.

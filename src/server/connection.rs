@@ -479,11 +479,12 @@ impl Connection {
         turn_log: &TurnLog,
     ) -> bool {
         let waits = matches!(batch.flow, Flow::Wait | Flow::WaitForInput);
+        let has_failed = matches!(batch.flow, Flow::WrongToken);
         match batch.flow {
             Flow::Next => {}
             Flow::Wait => self.abortable = false,
             Flow::WaitForInput => self.abortable = true,
-            Flow::Close => {
+            Flow::Close | Flow::WrongToken => {
                 self.closing = true;
                 self.backlog().pending.clear();
             }
@@ -492,7 +493,7 @@ impl Connection {
         }
         let promise =
             hub.log.as_ref().and_then(|log| log.promise(before, core.required()).map(|promise| (log, promise)));
-        if self.access.as_mut().is_some_and(|access| access.take_failure()) {
+        if has_failed || self.access.as_mut().is_some_and(|access| access.take_failure()) {
             self.outbox.hold();
             self.is_reply_delayed = true;
         }

@@ -1,15 +1,18 @@
 //! Identification of clients, and the current access file.
 //!
-//! Owns reading the access file, the credentials of the peers of Unix sockets, and log lines about wrong tokens. Must
+//! Owns reading the access file, the credentials of the peers of Unix sockets, and the rate limit of log lines. Must
 //! not decide what a client may do; the module `access` does.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::socket::{PeerAddress, Stream};
+use log::Level;
+
+use super::socket::Stream;
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Proof};
 use crate::shared::files;
 use crate::shared::lock_order::LeafMutex;
@@ -35,14 +38,13 @@ const MAX_ERRORS: usize = 5;
 pub struct Gate {
     path: PathBuf,
     table: LeafMutex<Arc<AccessTable>>,
-    logged: LogLimit,
 }
 
 impl Gate {
     /// An error is a one-line message.
     pub fn open(path: &Path) -> Result<Gate, String> {
         let table = LeafMutex::new(Arc::new(read(path)?));
-        Ok(Gate { path: path.to_owned(), table, logged: LogLimit::new() })
+        Ok(Gate { path: path.to_owned(), table })
     }
 
     /// Reads the access file again. On failure, keeps the old contents and returns a one-line message.
@@ -67,15 +69,6 @@ impl Gate {
         }
         ClientAccess::new(self.table.lock().clone(), &proofs, is_private || is_unix)
     }
-
-    /// Logs that a client sent a wrong or unexpected token.
-    pub fn log_failure(&self, peer: PeerAddress) {
-        match self.logged.admit() {
-            None => {}
-            Some(0) => log::warn!("{peer}: its token was refused"),
-            Some(more) => log::warn!("{peer}: its token was refused, as were {more} others before"),
-        }
-    }
 }
 
 /// Limits the rate of a log line that clients can cause: the time of the last line, and the number of later events.
@@ -87,14 +80,19 @@ impl LogLimit {
         LogLimit(LeafMutex::new((None, 0)))
     }
 
-    /// Returns the number of events since the last line. If it is too early for a line, counts the event instead.
-    pub fn admit(&self) -> Option<u64> {
+    /// Logs `event`, or counts it if it is too early for another line. A line has the number of events since the last.
+    pub fn log(&self, level: Level, event: fmt::Arguments) {
         let mut logged = self.0.lock();
         if logged.0.is_some_and(|at| at.elapsed() < QUIET) {
             logged.1 += 1;
-            return None;
+            return;
         }
-        Some(std::mem::replace(&mut *logged, (Some(Instant::now()), 0)).1)
+        let more = std::mem::replace(&mut *logged, (Some(Instant::now()), 0)).1;
+        drop(logged);
+        match more {
+            0 => log::log!(level, "{event}"),
+            more => log::log!(level, "{event} ({more} more since the last such line)"),
+        }
     }
 }
 

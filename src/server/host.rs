@@ -10,11 +10,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::shared::atomic::{AtomicU64, Ordering};
+use log::Level;
 use nix::sys::resource::{getrusage, UsageWho};
 use nix::sys::stat::{umask, Mode};
 use nix::sys::time::TimeValLike;
 use nix::unistd::{getegid, geteuid, setgid, setuid, Gid, Uid, User};
 
+use super::gate::LogLimit;
+use super::socket::PeerAddress;
 use crate::engine::{Histogram, Time};
 use crate::protocol::gearman::handle_prefix;
 use crate::protocol::{Facts, Host, Latencies, Usage};
@@ -29,7 +32,7 @@ use crate::shared::system;
 pub struct Process {
     facts: Facts,
     pub rejected: AtomicU64,
-    pub failed_auths: AtomicU64,
+    failed_auths: AtomicU64,
     /// The number of connections dropped because of a memory shortage or a connection limit.
     pub dropped: AtomicU64,
     resident: AtomicU64,
@@ -74,6 +77,13 @@ impl Process {
         let refreshed = LeafMutex::new(None);
         let (syncs, role) = (None, config.role.clone());
         Process { facts, rejected, failed_auths, dropped, resident, open_files, refreshed, turns, syncs, role }
+    }
+
+    /// Counts and logs that a client sent a wrong or unexpected token.
+    pub fn record_wrong_token(&self, peer: PeerAddress) {
+        self.failed_auths.fetch_add(1, Ordering::Relaxed);
+        static WRONG_TOKENS: LogLimit = LogLimit::new();
+        WRONG_TOKENS.log(Level::Warn, format_args!("{peer}: its token was refused"));
     }
 
     /// Updates the memory size and the number of open files. Reads files, so the caller must not hold a lock.

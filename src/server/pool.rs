@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{unbounded, Receiver, Sender};
+use log::Level;
 use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
@@ -20,7 +21,7 @@ use super::arrivals::{Arrival, Arrivals};
 use super::connection::{Connection, Next, Readiness, ThreadScratch};
 use super::delivery::Outbox;
 use super::durability::Durability;
-use super::gate::Unauthenticated;
+use super::gate::{LogLimit, Unauthenticated};
 use super::handle::ThreadHandle;
 use super::http_limits::HttpConnections;
 use super::hub::Hub;
@@ -67,6 +68,10 @@ const MIN_DROPPED: u64 = 4 * 1024;
 
 /// Time limit for sending pending replies when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Clients that have not authenticated in time, and HTTP clients above the limit. Anyone can cause these log lines.
+static LATE: LogLimit = LogLimit::new();
+static EXCESS: LogLimit = LogLimit::new();
 
 /// Interval between checks for unsent replies when the server stops.
 const STOP_STEP: Duration = Duration::from_millis(20);
@@ -305,7 +310,8 @@ impl PoolThread {
         while let Some((until, number)) = self.probation.overdue() {
             if self.connections.get(number).is_some_and(|connection| connection.must_authenticate_by(until)) {
                 let peer = self.connections[number].outbox.peer;
-                log::info!("{peer}: closed: it has not proven who it is in time");
+                let event = format_args!("{peer}: closed: it has not authenticated in time");
+                LATE.log(Level::Info, event);
                 self.close(number);
             }
         }
@@ -491,7 +497,8 @@ impl PoolThread {
                 log::debug!("{peer}: closed: it took too long");
             } else if connection.is_http && self.hub.admission.evict_http() {
                 connection.is_http = false;
-                log::warn!("{peer}: dropped: too many HTTP connections, and it was idle for the longest time");
+                let event = format_args!("{peer}: dropped: too many HTTP connections, and it was idle the longest");
+                EXCESS.log(Level::Warn, event);
                 self.hub.process.dropped.fetch_add(1, Ordering::Relaxed);
             } else {
                 break;

@@ -4,6 +4,7 @@ use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use beanpole::internals::protocol::http::{PAGE, SCRIPT_HASH, STYLE_HASH};
 
@@ -161,25 +162,37 @@ fn remote_clients_need_a_token() {
     let (log, _) = program(&["--http=0.0.0.0:0", "--http-token", &path], |port| {
         let address = format!("127.0.0.1:{port}").parse().expect("an address");
         let mut visitor = Visitor::to(address);
+        let get = |visitor: &mut Visitor, path: &str, token: &str| {
+            let header = if token.is_empty() { String::new() } else { format!("Authorization: {token}\r\n") };
+            visitor.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n").as_bytes());
+            visitor.reply()
+        };
         for (path, token, status) in [
             ("/", "", 200),
             ("/healthz", "", 200),
             ("/readyz", "", 200),
             ("/metrics", "", 401),
             ("/api/tubes", "", 401),
-            ("/api/tubes", "Bearer 0123456789abcdeg", 401),
-            ("/api/tubes", "Bearer 0123456789abcdef0", 401),
             ("/api/tubes", "Basic 0123456789abcdef", 401),
             ("/api/tubes", "Bearer 0123456789abcdef", 200),
             ("/metrics", "bearer 0123456789abcdef", 200),
             ("/nothing", "", 401),
         ] {
-            let header = if token.is_empty() { String::new() } else { format!("Authorization: {token}\r\n") };
-            visitor.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n").as_bytes());
-            let reply = visitor.reply();
+            let reply = get(&mut visitor, path, token);
             assert_eq!(reply.status, status, "{path} {token}");
             assert_eq!(reply.head.contains("WWW-Authenticate: Bearer"), status == 401, "{path}");
         }
+        // Each guess takes a second and a connection.
+        for token in ["Bearer 0123456789abcdeg", "Bearer 0123456789abcdef0"] {
+            let (mut guesser, start) = (Visitor::to(address), Instant::now());
+            let reply = get(&mut guesser, "/api/tubes", token);
+            assert!(reply.status == 401 && reply.head.contains("Connection: close"), "{token}");
+            assert!(start.elapsed() >= Duration::from_millis(990), "{:?}", start.elapsed());
+        }
+        let metrics = get(&mut visitor, "/metrics", "bearer 0123456789abcdef");
+        assert!(metrics.body.contains("beanpole_auth_failures_total 2"));
+        let twice = "Bearer 0123456789abcdef\r\nAuthorization: Bearer 0123456789abcdef";
+        assert_eq!(get(&mut visitor, "/api/tubes", twice).status, 400);
     });
     assert!(log.contains("http://0.0.0.0:"), "{log}");
     std::fs::remove_file(file).expect("a file");

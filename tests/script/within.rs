@@ -152,7 +152,7 @@ impl Within {
                 match peer.dialogue.execute(request, world, &mut peer.output) {
                     Flow::Wait => (peer.waiting, peer.abortable) = (true, false),
                     Flow::WaitForInput => (peer.waiting, peer.abortable) = (true, true),
-                    Flow::Close => peer.ended = true,
+                    Flow::Close | Flow::WrongToken => peer.ended = true,
                     Flow::Continue(rest) => peer.pending.push_front(*rest),
                     Flow::Next | Flow::Stop { .. } => {}
                 }

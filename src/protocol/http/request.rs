@@ -313,7 +313,7 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
 fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead, Option<usize>), Failure> {
     let wrong = |text: &str| Failure::new(400, text);
     let mut head = RequestHead::default();
-    let (mut closes, mut keeps) = (false, false);
+    let (mut closes, mut keeps, mut authorized) = (false, false, false);
     let (mut hosts, mut length, mut coded) = (0, None, false);
     for httparse::Header { name, value } in headers {
         let text = std::str::from_utf8(value).map_err(|_| wrong("a header is no text"))?.trim();
@@ -329,6 +329,9 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead,
             head.is_json =
                 text.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
         } else if is("authorization") {
+            if std::mem::replace(&mut authorized, true) {
+                return Err(wrong("there is more than one Authorization header"));
+            }
             let token = text.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
             head.token = token.map(|(_, token)| Digest::of(token.trim().as_bytes()));
         } else if is("connection") {

@@ -42,6 +42,11 @@ pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Contex
     };
     match answer {
         Ok((kind, body)) => reply::whole(out, 200, kind, body, &request.head),
+        Err(failure) if failure.status == 401 && request.head.token.is_some() => {
+            request.head.close = true;
+            reply::failure(out, &failure, &request.head);
+            Flow::WrongToken
+        }
         Err(failure) => reply::failure(out, &failure, &request.head),
     }
 }

@@ -3,7 +3,6 @@
 //! Owns the change from an unauthenticated to a named client, and the consequences of a wrong token. Must not decide
 //! which commands are allowed.
 
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -40,13 +39,11 @@ impl Connection {
 
     /// Reacts to a successful or failed authentication in the last batch of commands.
     pub(super) fn notice_access(&mut self, hub: &Hub) {
-        let Some(access) = &self.access else { return };
-        if self.probation.is_some() && access.name().is_some() {
-            self.probation = None;
+        if self.is_reply_delayed {
+            hub.process.record_wrong_token(self.outbox.peer);
         }
-        if let (true, Some(gate)) = (self.is_reply_delayed, &hub.gate) {
-            hub.process.failed_auths.fetch_add(1, Ordering::Relaxed);
-            gate.log_failure(self.outbox.peer);
+        if self.access.as_ref().is_some_and(|access| access.name().is_some()) {
+            self.probation = None;
         }
     }
 }

@@ -17,9 +17,5 @@ use super::gate::LogLimit;
 static LOGGED: LogLimit = LogLimit::new();
 
 pub fn log_failure(peer: &impl Display, error: &io::Error) {
-    match LOGGED.admit() {
-        None => {}
-        Some(0) => log::info!("{peer}: the TLS handshake failed: {error}"),
-        Some(more) => log::info!("{peer}: the TLS handshake failed: {error}; so did {more} others before"),
-    }
+    LOGGED.log(log::Level::Info, format_args!("{peer}: the TLS handshake failed: {error}"));
 }
