@@ -42,6 +42,7 @@ pub use figures::connections::{ClientStats, SHOWN_TUBES};
 pub use figures::pages::{BuriedWalk, IdPage, JobPage, NamePage, Page};
 pub use figures::stats::{GroupStats, JobStats, Stats, TubeStats};
 pub use rules::completion::NotCompleted;
+pub use rules::dedup::NameSearch;
 pub use rules::failures::{Failed, MAX_REASON};
 #[cfg(test)]
 pub use support::DEFERRED;

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use beanpole::internals::engine::{CompletionPolicy, DedupKey, Engine, History, JobExtras, JobId, State, Time};
+use beanpole::internals::engine::{
+    CompletionPolicy, DedupKey, Engine, History, JobExtras, JobId, NameSearch, Progress, State, Steps, Time,
+};
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct View {
@@ -429,7 +431,7 @@ impl Model {
                 b'i' => engine
                     .find_id(&dedup_key[..].try_into().expect("sixteen bytes"))
                     .is_some_and(|it| ids.contains(&it)),
-                b'n' => engine.find_name(&dedup_key, |_| true).is_some_and(|it| {
+                b'n' => find_name(engine, &dedup_key).is_some_and(|it| {
                     let tube = |id| engine.any_job(id).map(|job| engine.tube_of(&job));
                     // If several jobs share the key, a search can find any buried one. Damage can also leave two jobs
                     // with this key in one tube, one of them buried.
@@ -467,4 +469,11 @@ impl Model {
     pub fn is_settled(&self) -> bool {
         self.jobs.values().all(|job| job.steps.is_empty())
     }
+}
+
+pub fn find_name(engine: &Engine, name: &[u8]) -> Option<JobId> {
+    let mut search = NameSearch::default();
+    let progress = engine.find_name(name, |_| true, &mut search, &mut Steps::ENDLESS.clone());
+    assert_eq!(progress, Progress::Done);
+    search.found
 }

@@ -387,6 +387,11 @@ impl Tubes {
         self.table.get_mut(number)
     }
 
+    /// Returns the number of the tube at this place in the order of lists.
+    pub fn in_order(&self, place: usize) -> u32 {
+        self.order[place]
+    }
+
     /// Returns all tubes with their numbers, in the order of lists.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Tube)> {
         self.order.iter().map(|&number| (number, self.get(number)))

@@ -7,13 +7,24 @@
 
 use std::hash::Hasher;
 
-use crate::engine::data::{DedupKey, Fingerprints, Job, JobExtras, JobFlag, JobId, Name, State, MOVE};
+use crate::engine::data::{DedupKey, Fingerprints, Job, JobExtras, JobFlag, JobId, Name, State, MOVE, TUBE};
 use crate::engine::log::Change;
-use crate::engine::{Engine, Refused};
+use crate::engine::{Engine, Progress, Refused, Steps};
 
 /// The maximum number of extras that one key lookup checks. Unless keys are unique per tube, the index combines all
 /// tubes, and a name is refused if more than this number of tubes use it.
 pub(in crate::engine) const MAX_CHECKED: u64 = 4096;
+
+/// Steps of a search by name in all tubes at once, which may examine [`MAX_CHECKED`] extras.
+const SEARCH: u64 = 64;
+
+/// The progress and the result of a search by [`Engine::find_name`].
+#[derive(Clone, Debug, Default)]
+pub struct NameSearch {
+    pub found: Option<JobId>,
+    /// The number of tubes that are not searched yet, or `None` before the first call.
+    left: Option<usize>,
+}
 
 impl Engine {
     /// Returns the hash functions for the fingerprints of submitted bodies.
@@ -100,14 +111,36 @@ impl Engine {
         Some(self.store.jobs.get(self.store.extras.get(number).slot).id)
     }
 
-    /// Returns the oldest job submitted with `name` in a tube for which `sees` returns `true`. Ignores dead letters.
-    pub fn find_name(&self, name: &[u8], sees: impl Fn(&[u8]) -> bool) -> Option<JobId> {
+    /// Finds the oldest job submitted with `name` in a tube for which `sees` returns `true`. Ignores dead letters. If
+    /// keys are unique per tube, searches the tubes one by one.
+    pub fn find_name(
+        &self,
+        name: &[u8],
+        sees: impl Fn(&[u8]) -> bool,
+        search: &mut NameSearch,
+        steps: &mut Steps,
+    ) -> Progress {
         let dedup_key = DedupKey::Name(name.into());
         if !self.limits.keys_per_tube {
-            return self.oldest_named(&dedup_key, 0, MAX_CHECKED, |tube| sees(&self.tubes.get(tube).name));
+            steps.take(SEARCH);
+            search.found = self.oldest_named(&dedup_key, 0, MAX_CHECKED, |tube| sees(&self.tubes.get(tube).name));
+            return Progress::Done;
         }
-        let seen = self.tubes.iter().take(MAX_CHECKED as usize).filter(|(_, tube)| sees(&tube.name));
-        seen.filter_map(|(number, _)| self.oldest_named(&dedup_key, number, MAX_CHECKED, |tube| tube == number)).min()
+        // From the last tube to the first, because the last tube replaces a tube that is closed meanwhile.
+        let last = search.left.unwrap_or(usize::MAX).min(self.tubes.len());
+        for place in (0..last).rev() {
+            if steps.are_used_up() {
+                search.left = Some(place + 1);
+                return Progress::More;
+            }
+            steps.take(TUBE);
+            let number = self.tubes.in_order(place);
+            if sees(&self.tubes.get(number).name) {
+                let found = self.oldest_named(&dedup_key, number, MAX_CHECKED, |tube| tube == number);
+                search.found = [search.found, found].into_iter().flatten().min();
+            }
+        }
+        Progress::Done
     }
 
     /// Returns the copy of the schedule `name` in `tube`. Gives up early, because lists contain many schedules.

@@ -51,7 +51,9 @@ fn one_name_may_be_in_many_tubes_but_not_in_more_than_a_search_passes() {
     }
     assert_eq!(submit(looks + 1), Err(Refused::OutOfMemory));
     assert!(submit(looks).expect("the one there").joined);
-    assert_eq!(engine.find_name(b"same", |_| true), Some(first.id));
+    let mut search = NameSearch::default();
+    assert_eq!(engine.find_name(b"same", |_| true, &mut search, &mut Steps::new(0)), Progress::Done);
+    assert_eq!(search.found, Some(first.id));
 }
 
 #[test]
@@ -446,7 +448,15 @@ fn keys_of_a_tube_are_no_business_of_other_tubes() {
     for _ in 0..100 {
         assert!(take(&mut engine, worker).is_some());
     }
-    assert_eq!(engine.find_name(b"same", |tube| tube == name_of(7)), Some(ids[7]));
+    // The search passes all tubes, in turns.
+    for place in [0, 7, MAX_CHECKED as usize + 1] {
+        let (mut search, mut turns) = (NameSearch::default(), 1);
+        let sees = |tube: &[u8]| tube == name_of(place);
+        while engine.find_name(b"same", sees, &mut search, &mut Steps::new(100)) == Progress::More {
+            turns += 1;
+        }
+        assert!(search.found == Some(ids[place]) && turns > 300, "{turns}");
+    }
     engine.check();
 }
 

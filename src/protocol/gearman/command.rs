@@ -11,8 +11,8 @@ use super::kind::Kind;
 use super::listing::Cursor;
 use super::names::{job_of, MAX_LINE};
 use super::reply::{self, Fault};
-use crate::access::{Denied, Need};
-use crate::engine::{Body, DedupKey, Fingerprint, GiveBack, JobId, Minutes, Priority, Report, Time};
+use crate::access::Denied;
+use crate::engine::{Body, DedupKey, Fingerprint, GiveBack, JobId, Minutes, NameSearch, Priority, Report, Time};
 use crate::protocol::guard::Subject;
 use crate::protocol::{Context, Flow, Output, ProtocolCommand};
 
@@ -30,7 +30,7 @@ pub enum Command {
     Grab(Kind),
     Work(Work),
     GetStatus(Box<[u8]>),
-    GetStatusUnique(Box<[u8]>),
+    GetStatusUnique(Box<[u8]>, NameSearch),
     Echo(Body),
     Option(Box<[u8]>),
     SetClientId(Box<[u8]>),
@@ -103,7 +103,8 @@ impl ProtocolCommand for Command {
             Command::Submit(submission) => Subject::Tube(&submission.function),
             Command::Work(work) => job(&work.handle),
             Command::GetStatus(handle) | Command::Text(AdminCommand::CancelJob(handle)) => job(handle),
-            Command::GetStatusUnique(unique) => Subject::Job(find_unique(unique, context)),
+            // The search ignores jobs that the client may not query.
+            Command::GetStatusUnique(..) => Subject::Job(None),
             Command::Text(
                 AdminCommand::CreateFunction(name) | AdminCommand::DropFunction(name) | AdminCommand::Maxqueue(name, _),
             ) => Subject::Tube(name),
@@ -138,7 +139,7 @@ impl ProtocolCommand for Command {
             Command::CanDo { function: text, .. }
             | Command::CantDo(text)
             | Command::GetStatus(text)
-            | Command::GetStatusUnique(text)
+            | Command::GetStatusUnique(text, _)
             | Command::Option(text)
             | Command::SetClientId(text)
             | Command::GiveBack(Some(text), _) => text.len(),
@@ -148,10 +149,4 @@ impl ProtocolCommand for Command {
         };
         bytes as u64
     }
-}
-
-/// Returns the oldest job with this unique ID that the client may query.
-pub fn find_unique(unique: &[u8], context: &Context) -> Option<JobId> {
-    let sees = |tube: &[u8]| context.access.as_ref().is_none_or(|it| it.check(Need::FOLLOW_JOB, Some(tube)).is_ok());
-    context.engine.find_name(unique, sees)
 }

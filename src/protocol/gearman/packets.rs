@@ -9,7 +9,7 @@ use super::kind::Kind;
 use super::names::{MAX_CLIENT_ID, MAX_FUNCTION, MAX_UNIQUE};
 use super::reply::{self, Fault};
 use super::schedule;
-use crate::engine::{Body, DedupKey, Priority, Span, Time, PRIORITY_CLASSES};
+use crate::engine::{Body, DedupKey, NameSearch, Priority, Span, Time, PRIORITY_CLASSES};
 use crate::protocol::text::{strtoll, upto};
 
 const HIGH: Priority = PRIORITY_CLASSES[0];
@@ -45,7 +45,7 @@ pub fn parse(kind: Kind, args: &[&[u8]]) -> Result<Command, Fault> {
         Kind::SubmitReduceJob => reduce(args, false),
         Kind::SubmitReduceJobBackground => reduce(args, true),
         Kind::GrabJobAll => Ok(Command::Grab(Kind::JobAssignAll)),
-        Kind::GetStatusUnique => Ok(Command::GetStatusUnique(last(args).into())),
+        Kind::GetStatusUnique => Ok(Command::GetStatusUnique(last(args).into(), NameSearch::default())),
         _ => Err(reply::NOT_A_REQUEST),
     }
 }

@@ -7,11 +7,12 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::admin::{self, AdminCommand, ListKind};
-use super::command::{find_unique, Command, Submission, When, Work};
+use super::command::{Command, Submission, When, Work};
 use super::kind::Kind;
 use super::listing::{self, Cursor};
 use super::names::job_of;
 use super::reply::{self, Fault, Status};
+use crate::access::Need;
 use crate::engine::{
     Body, CompletionPolicy, Dropped, Engine, Event, GiveBack, Grab, JobId, JobOptions, JobView, NewJob, NotCompleted,
     Outcome, Progress, Refused, Report, Span, State,
@@ -19,9 +20,6 @@ use crate::engine::{
 use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::text::strtoll;
 use crate::protocol::{ClientInfo, Context, Flow, Host, Output, ProtocolSettings};
-
-/// Engine steps charged for finding a unique ID, which may examine thousands of functions.
-const SEARCH_STEPS: u64 = 64;
 
 pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flow {
     match command {
@@ -44,9 +42,16 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
             let job = job_of(&handle, &context.host.facts().handle_prefix).and_then(|id| context.engine.job(id));
             reply::status(out, Kind::StatusRes, &handle, &status(context.engine, job));
         }
-        Command::GetStatusUnique(unique) => {
-            context.engine.take_steps(SEARCH_STEPS);
-            let job = find_unique(&unique, context).and_then(|id| context.engine.job(id));
+        Command::GetStatusUnique(unique, mut search) => {
+            let Context { engine, access, .. } = context;
+            let sees = |tube: &[u8]| access.as_ref().is_none_or(|it| it.check(Need::FOLLOW_JOB, Some(tube)).is_ok());
+            let mut steps = engine.steps();
+            let progress = engine.find_name(&unique, sees, &mut search, &mut steps);
+            engine.take_steps(engine.steps().left() - steps.left());
+            if progress == Progress::More {
+                return Flow::resume(AnyCommand::Gearman(Command::GetStatusUnique(unique, search)));
+            }
+            let job = search.found.and_then(|id| context.engine.job(id));
             reply::status(out, Kind::StatusResUnique, &unique, &status(context.engine, job));
         }
         Command::CantDo(function) => {
