@@ -213,7 +213,13 @@ impl Groups {
             let group = self.table.get_mut(group);
             match need {
                 0 => group.waits.push_back(number, &mut self.waits),
-                need => group.counted.push((need, id), number, &mut self.waits),
+                need => {
+                    if group.counted.len() == 0 {
+                        // Most groups have a single wait.
+                        group.counted.entries.reserve_exact(1);
+                    }
+                    group.counted.push((need, id), number, &mut self.waits);
+                }
             }
         }
     }
