@@ -72,6 +72,14 @@ impl Admission {
         }
     }
 
+    /// Lowers the limits so that connections leave `spare` descriptors to the server, in addition to the `open` ones.
+    /// Returns `false` if no connection would be admitted.
+    pub fn keep_descriptors(&self, open: usize, spare: usize, file_limit: usize) -> bool {
+        let excess = self.local_limit.saturating_sub(file_limit.saturating_sub(open + spare));
+        self.connections.fetch_add(excess, Ordering::AcqRel);
+        excess < self.local_limit
+    }
+
     /// HTTP connections have an additional, lower limit.
     pub fn admit(&self, peer: &PeerAddress, is_http: bool) -> Result<(), Refusal> {
         if is_http {
@@ -162,6 +170,16 @@ mod tests {
         admission.leave(&far, false);
         assert_eq!(admission.admit(&far, false), Err(Refusal::Connections), "those of this machine count");
         admission.admit(&PeerAddress::Unix, false).expect("a place that is free again");
+    }
+
+    #[test]
+    fn connections_leave_descriptors_to_the_server() {
+        let admission = admission(10, None);
+        assert!(admission.keep_descriptors(20, 8, 33));
+        let far = peer("192.0.2.1");
+        assert_eq!(std::iter::from_fn(|| admission.admit(&far, false).ok()).count(), 3);
+        assert_eq!(std::iter::from_fn(|| admission.admit(&PeerAddress::Unix, false).ok()).count(), 2);
+        assert!(!super::Admission::keep_descriptors(&self::admission(10, None), 20, 8, 28));
     }
 
     #[test]

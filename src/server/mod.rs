@@ -77,6 +77,8 @@ use crate::engine::Span;
 use crate::protocol::Wire;
 use crate::settings::config::{Address, Config};
 use crate::shared::lock_order::{Mutex, SERVER};
+use crate::shared::machine;
+use crate::shared::system;
 
 /// An error that prevented a server from starting.
 #[derive(Debug)]
@@ -97,6 +99,9 @@ impl std::error::Error for StartError {}
 
 /// The exit code for errors after which a later start may succeed with the same settings; EX_TEMPFAIL in sysexits(3).
 const NOT_YET: u8 = 75;
+
+/// Descriptors for files that the binlog and reloads open after the start.
+const LOG_DESCRIPTORS: usize = 8;
 
 impl StartError {
     fn address(name: &str, wire: Wire, error: &io::Error) -> StartError {
@@ -273,7 +278,15 @@ impl Server {
         let running = Arc::new(Mutex::new(Running::new(hub.clone(), listeners, is_inherited)));
         let mut server = Server { hub, places, running, stopper: None };
         server.run().map_err(|error| StartError::settings(format!("cannot start: {error}")))?;
-        Ok(server)
+        let (open, limit) = (system::open_files() as usize, machine::file_limit());
+        let spare = if server.hub.log.is_some() { LOG_DESCRIPTORS } else { 1 };
+        match server.hub.admission.keep_descriptors(open, spare, limit) {
+            true => Ok(server),
+            false => Err(StartError::settings(format!(
+                "{limit} open files are too few: the server needs {}, and each client needs one (ulimit -n)",
+                open + spare
+            ))),
+        }
     }
 
     /// Checks that a server with this configuration could start: TCP addresses can be bound and files can be read.
