@@ -93,17 +93,33 @@ impl Default for Need {
 }
 
 /// The rights of a client: for each right, the patterns of the tubes to which the right applies.
+///
+/// The patterns are sorted, and no pattern covers another. Therefore, only the last pattern that is not greater than a
+/// name can match the name: a pattern between a prefix and the name would be covered by the prefix.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rights([Vec<Pattern>; 4]);
 
 impl Rights {
     pub fn grant(&mut self, right: Right, pattern: Pattern) {
-        self.0[right as usize].push(pattern);
+        let patterns = &mut self.0[right as usize];
+        let end = patterns.partition_point(|other| other.bytes <= pattern.bytes);
+        let last = patterns[..end].last();
+        if !last.is_some_and(|last| last.covers(&pattern)) {
+            let start = end - usize::from(last.is_some_and(|last| pattern.covers(last)));
+            let covered = patterns[start..].iter().take_while(|other| pattern.covers(other)).count();
+            patterns.splice(start..start + covered, [pattern]);
+        }
+    }
+
+    /// Returns the only pattern of `right` that can match `name`, or cover a pattern with these bytes.
+    fn candidate(&self, right: Right, name: &[u8]) -> Option<&Pattern> {
+        let patterns = &self.0[right as usize];
+        patterns[..patterns.partition_point(|pattern| *pattern.bytes <= *name)].last()
     }
 
     /// Returns `true` if the client has at least one of `rights` for the tube.
     pub fn allow(&self, rights: &[Right], tube: &[u8]) -> bool {
-        rights.iter().any(|right| self.0[*right as usize].iter().any(|pattern| pattern.matches(tube)))
+        rights.iter().any(|right| self.candidate(*right, tube).is_some_and(|pattern| pattern.matches(tube)))
     }
 
     /// Returns `true` if the client has at least one of `rights` for at least one tube.
@@ -119,7 +135,8 @@ impl Rights {
     /// Returns `true` if `self` includes every right in `other`. The comparison is conservative: a pattern in `other`
     /// must be covered by a single pattern in `self`.
     pub fn cover(&self, other: &Rights) -> bool {
-        let covered = |right: Right, narrow: &Pattern| self.0[right as usize].iter().any(|wide| wide.covers(narrow));
+        let covered =
+            |right, narrow: &Pattern| self.candidate(right, &narrow.bytes).is_some_and(|wide| wide.covers(narrow));
         Right::ALL.into_iter().all(|right| other.0[right as usize].iter().all(|narrow| covered(right, narrow)))
     }
 }
@@ -217,6 +234,28 @@ mod tests {
         assert_eq!(Pattern::parse(""), Err((0, "missing pattern")));
         for (text, at) in [("a*b", 1), ("a**", 1), ("%", 0), ("a%2", 1), ("a%2x", 1), ("%%41", 0)] {
             assert_eq!(Pattern::parse(text).map_err(|(at, _)| at), Err(at), "{text}");
+        }
+    }
+
+    /// Compares the search with a check of all patterns.
+    #[test]
+    fn the_order_of_patterns_does_not_matter() {
+        const PATTERNS: [&str; 10] = ["a", "a*", "ab", "ab*", "abc", "abd*", "b", "ba", "c*", "caa*"];
+        const NAMES: [&str; 11] = ["", "a", "aa", "ab", "abc", "abcd", "abd", "b", "ba", "c", "caab"];
+        for subset in 0..1 << PATTERNS.len() {
+            let chosen = |place: &usize| subset >> place & 1 == 1;
+            let places: Vec<usize> = (0..PATTERNS.len()).filter(chosen).collect();
+            let granted = |places: &mut dyn Iterator<Item = &usize>| {
+                let mut rights = Rights::default();
+                places.for_each(|place| rights.grant(Right::Look, pattern(PATTERNS[*place])));
+                rights
+            };
+            let rights = granted(&mut places.iter());
+            assert_eq!(rights, granted(&mut places.iter().rev()), "{places:?}");
+            for name in NAMES.map(str::as_bytes) {
+                let is_allowed = places.iter().any(|place| pattern(PATTERNS[*place]).matches(name));
+                assert_eq!(rights.allow(&[Right::Look], name), is_allowed, "{places:?} {name:?}");
+            }
         }
     }
 
