@@ -191,7 +191,7 @@ pub fn wait(call: &Call, out: &mut Out) -> Result<u8> {
         return Err(Problem::usage("wait requires either job IDs or --group"));
     }
     if let Some(name) = groups.iter().find(|name| !is_tube_name(name.as_bytes())) {
-        return Err(Problem::usage(format!("--group: invalid name: {name}")));
+        return Err(Problem::usage(format!("--group: invalid name: {}", name.escape_debug())));
     }
     let until = call.short_number(&UNTIL)?.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
     let mut link = Link::open(call)?;

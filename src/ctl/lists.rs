@@ -98,7 +98,9 @@ pub fn history(call: &Call, out: &mut Out) -> Result<u8> {
     while below > 0 {
         let reply = link.expect(&format!("list-history {below} {PAGE}"), "OK")?;
         let page = yaml::objects(&reply.body);
-        below = page.last().map_or(0, |last| last.number("number"));
+        let next = page.last().map_or(0, |last| last.number("number"));
+        check_progress(next < below)?;
+        below = next;
         for stats in page {
             let is_failure = matches!(stats.text("verdict"), "failed" | "buried");
             let is_of_tube = of_tube.as_ref().is_none_or(|tube| stats.text("tube") == tube);
@@ -146,8 +148,17 @@ pub fn each_connection(link: &mut Link, limit: usize, act: &mut dyn FnMut(&Stats
         page.iter().try_for_each(&mut *act)?;
         count += page.len();
         match page.last() {
-            Some(last) if page.len() == PAGE && count < limit => above = last.number("number"),
+            Some(last) if page.len() == PAGE && count < limit => {
+                let next = last.number("number");
+                check_progress(next > above)?;
+                above = next;
+            }
             _ => return Ok(()),
         }
     }
+}
+
+/// Fails if a server sends a part of a list again, which would never end.
+fn check_progress(is_new: bool) -> Result {
+    is_new.then_some(()).ok_or_else(|| Problem::refused("the server repeats a part of the list"))
 }

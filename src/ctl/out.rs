@@ -147,7 +147,9 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(shown(b"a\x1b[2Jb\x07\r\n\xff\xc3\xa9\xc2\x9b"), "a\\u001b[2Jb\\u0007\\r\n\\xff\u{e9}\\u009b");
-        for letter in "\u{7f}\u{85}\u{200b}\u{200e}\u{202a}\u{202e}\u{2066}\u{2069}\u{feff}\u{61c}".chars() {
+        for letter in
+            "\u{7f}\u{85}\u{200b}\u{200e}\u{202a}\u{202e}\u{2066}\u{2069}\u{feff}\u{61c}\u{ad}\u{e0041}".chars()
+        {
             assert_eq!(shown(letter.to_string().as_bytes()), format!("\\u{:04x}", u32::from(letter)));
         }
         assert_eq!(excerpt(b"one\ntwo\tthree"), "one\\ntwo\\tthree");

@@ -164,11 +164,12 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
 /// optional value, the error explains how to set the value.
 fn stray_argument(stray: &str, arguments: &[String]) -> String {
     let place = arguments.iter().position(|argument| argument == stray);
+    let stray = stray.escape_debug().to_string();
     let before = place.and_then(|place| arguments.get(place.checked_sub(1)?));
     let mut optional = OPTIONS.iter().filter(|opt| opt.optional);
     match before.and_then(|before| optional.find(|opt| *before == format!("--{}", opt.long))) {
         Some(opt) => format!("unknown argument: {stray}; to set the address of --{0}, use --{0}={stray}", opt.long),
-        None if place == Some(0) && !matches!(stray, "" | "-") => format!("unknown subcommand: {stray}"),
+        None if place == Some(0) && !matches!(&*stray, "" | "-") => format!("unknown subcommand: {stray}"),
         None => format!("unknown argument: {stray}; options begin with a hyphen"),
     }
 }

@@ -4,6 +4,7 @@
 //! never causes a panic, and the nesting is limited. Must not depend on the meaning of keys.
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 
 use hifijson::str::LexAlloc;
 use hifijson::token::Lex;
@@ -17,10 +18,30 @@ const DEPTH: usize = 16;
 
 /// Returns `true` for control characters, line separators, invisible characters, and characters that reorder text.
 pub fn is_hostile(letter: char) -> bool {
-    letter.is_control()
-        || matches!(letter, '\u{61c}' | '\u{feff}')
-        || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+    letter.is_control() || INVISIBLE.iter().any(|range| range.contains(&letter))
 }
+
+/// Unicode's default-ignorable characters, line separators, interlinear annotations, and the empty Braille pattern.
+const INVISIBLE: [RangeInclusive<char>; 18] = [
+    '\u{ad}'..='\u{ad}',
+    '\u{34f}'..='\u{34f}',
+    '\u{61c}'..='\u{61c}',
+    '\u{115f}'..='\u{1160}',
+    '\u{17b4}'..='\u{17b5}',
+    '\u{180b}'..='\u{180f}',
+    '\u{200b}'..='\u{200f}',
+    '\u{2028}'..='\u{202e}',
+    '\u{2060}'..='\u{206f}',
+    '\u{2800}'..='\u{2800}',
+    '\u{3164}'..='\u{3164}',
+    '\u{fe00}'..='\u{fe0f}',
+    '\u{feff}'..='\u{feff}',
+    '\u{ffa0}'..='\u{ffa0}',
+    '\u{fff0}'..='\u{fffb}',
+    '\u{1bca0}'..='\u{1bca3}',
+    '\u{1d173}'..='\u{1d17a}',
+    '\u{e0000}'..='\u{e0fff}',
+];
 
 /// Appends `text` in quotes. Replaces invalid UTF-8, and escapes hostile characters.
 fn quote(out: &mut Vec<u8>, text: &[u8]) {
@@ -32,7 +53,9 @@ fn quote(out: &mut Vec<u8>, text: &[u8]) {
             '\r' => out.extend_from_slice(b"\\r"),
             '\t' => out.extend_from_slice(b"\\t"),
             letter if is_hostile(letter) => {
-                out.extend_from_slice(format!("\\u{:04x}", letter as u32).as_bytes());
+                for unit in letter.encode_utf16(&mut [0; 2]) {
+                    out.extend_from_slice(format!("\\u{unit:04x}").as_bytes());
+                }
             }
             letter => out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
         }

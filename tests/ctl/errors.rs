@@ -226,3 +226,9 @@ fn a_full_disk_is_reported() {
         assert!(err.contains("cannot write: No space left"), "{err}");
     }
 }
+
+#[test]
+fn lists_of_a_server_that_repeats_itself_end() {
+    let server = pretender(|_| Some("OK 16\r\n---\n- number: 7\n\r\n"));
+    failed(&run_command(ctl(&server, &["history", "-n", "0"])), 1, &["the server repeats a part of the list"]);
+}
