@@ -31,7 +31,8 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
         let numbers = numbers(from)?;
         let oldest = newest;
         // Ignore segments without a header. The server writes a header only after the previous segment is complete.
-        let Some(last) = numbers.iter().rev().find(|number| header(from, **number).is_some()) else { break };
+        // If all listed segments have been removed by now, list again.
+        let Some(last) = numbers.iter().rev().find(|number| header(from, **number).is_some()) else { continue };
         newest = *last;
         let mut vanished = false;
         for &number in numbers.iter().filter(|number| (oldest..=newest).contains(*number)) {
