@@ -3,7 +3,8 @@
 //! Acknowledged changes must survive any failure of the process, the power or the disk, and the log must stay within
 //! its size bound. Everything runs in memory and is derived from seeds, which makes failures reproducible. `disk`
 //! simulates the disk, and `driver` simulates the server. `options` adds jobs with options, and `tagged_lives` adds
-//! jobs with tags. `model` and `snapshots` predict the recovered state. `lines` checks the log messages for operators.
+//! jobs with tags. `model` and `snapshots` predict the recovered state. `counts` counts releases and runs, without a
+//! prediction. `lines` checks the log messages for operators.
 
 #[path = "crash/disk.rs"]
 mod disk;
@@ -33,6 +34,8 @@ mod verbs;
 mod bounds;
 #[path = "crash/cases.rs"]
 mod cases;
+#[path = "crash/counts.rs"]
+mod counts;
 #[path = "crash/crashes.rs"]
 mod crashes;
 #[path = "crash/damage.rs"]
