@@ -226,6 +226,9 @@ impl Hub {
             let all = loop {
                 let all = core.engine.tick(now);
                 core.deliver_events(self, scratch, None);
+                if let (bytes @ 1.., Some(log)) = (core.engine.take_lacking(), &self.log) {
+                    log.space.request(bytes);
+                }
                 core.engine.take_steps(1);
                 if all || core.engine.steps().are_used_up() {
                     break all;

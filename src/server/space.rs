@@ -46,6 +46,8 @@ pub struct Space {
 #[derive(Default)]
 pub struct SpaceState {
     pub waiting: VecDeque<SpaceWaiter>,
+    /// Bytes that the copy of a schedule needs.
+    requested: u64,
     /// The time until which reserved space is kept.
     reserved_until: Option<Instant>,
     maintain: bool,
@@ -110,9 +112,15 @@ impl Space {
         let state = self.state.lock();
         let reserved = self.reserved.load(Ordering::Relaxed).saturating_sub(bytes);
         self.reserved.store(reserved, Ordering::Relaxed);
-        if reserved == 0 && !state.waiting.is_empty() {
+        if reserved == 0 && state.wants_space() {
             self.changed.notify_one();
         }
+    }
+
+    /// Requests `bytes` of log space for the copy of a schedule, which the engine puts later.
+    pub fn request(&self, bytes: u64) {
+        self.state.lock().requested = bytes;
+        self.changed.notify_one();
     }
 
     /// Requests maintenance of the segments, which is not urgent.
@@ -151,12 +159,12 @@ impl Space {
             }
             if self.is_urgent(&state) {
                 self.reserved.store(0, Ordering::Relaxed);
-                return next_portion(&state, portion);
+                return next_portion(&mut state, portion);
             }
             if std::mem::take(&mut state.maintain) {
                 return SpaceTask::Maintain;
             }
-            match state.reserved_until.filter(|_| !state.waiting.is_empty()) {
+            match state.reserved_until.filter(|_| state.wants_space()) {
                 Some(until) => {
                     self.changed.wait_until(&mut state, until);
                 }
@@ -174,17 +182,23 @@ impl Space {
         while !state.stop && !self.is_urgent(&state) && !self.changed.wait_until(&mut state, end) {}
     }
 
-    /// `true` if space must be created now: a connection waits, and no reserved space is left.
+    /// `true` if space must be created now: a connection or a schedule waits, and no reserved space is left.
     fn is_urgent(&self, state: &SpaceState) -> bool {
         let is_over = || state.reserved_until.is_none_or(|until| until <= Instant::now());
-        !state.waiting.is_empty() && (self.reserved.load(Ordering::Relaxed) == 0 || is_over())
+        state.wants_space() && (self.reserved.load(Ordering::Relaxed) == 0 || is_over())
     }
 }
 
-pub fn next_portion(state: &SpaceState, max_bytes: u64) -> SpaceTask {
-    let (mut bytes, mut count) = (0, 0);
+impl SpaceState {
+    pub fn wants_space(&self) -> bool {
+        self.requested > 0 || !self.waiting.is_empty()
+    }
+}
+
+pub fn next_portion(state: &mut SpaceState, max_bytes: u64) -> SpaceTask {
+    let (mut bytes, mut count) = (std::mem::take(&mut state.requested), 0);
     for waiting in &state.waiting {
-        if count > 0 && bytes + waiting.bytes > max_bytes {
+        if bytes > 0 && bytes + waiting.bytes > max_bytes {
             break;
         }
         bytes += waiting.bytes;

@@ -4,7 +4,8 @@
 
 use beanpole::Client;
 
-use super::support::{stop, Home};
+use super::daemon::wait_until;
+use super::support::{number, stop, Home};
 
 const SEGMENT: u64 = 65_536;
 
@@ -57,4 +58,19 @@ fn pipelines_of_duplicates_keep_the_log_within_its_bound() {
         assert!(worst <= 0, "{mode}: {worst} bytes above the bound");
         stop(daemon);
     }
+}
+
+#[test]
+fn schedules_with_copies_larger_than_a_segment_run() {
+    let home = Home::new();
+    let daemon = home.start(&["-F", "-z", "1M", "-s", &SEGMENT.to_string()]);
+    let mut client = daemon.client();
+    let body = "x".repeat(2 * SEGMENT as usize);
+    for number in 0..10 {
+        let put = format!("put 0 1 60 {} idp:{number} every:1000\r\n{body}\r\n", body.len());
+        client.send(put.as_bytes()).expect("a server");
+    }
+    replies(&mut client, 10);
+    wait_until("each schedule has run", || number(&mut client, "stats", "current-jobs-ready") == 10);
+    stop(daemon);
 }

@@ -112,6 +112,8 @@ pub struct Schedules {
     pub(in crate::engine) total: (u64, u64),
     /// The number of schedules whose last run was skipped.
     pub(in crate::engine) late: usize,
+    /// The time until which no schedule runs, because the log is creating space.
+    pub(in crate::engine) rests_until: Time,
 }
 
 impl Schedules {
@@ -160,6 +162,6 @@ impl Schedules {
 
     /// Returns the next time at which a schedule is due or retried, and the slot of its job.
     pub fn first(&self) -> Option<(Time, u32)> {
-        self.order.first().map(|((at, _), slot)| (at, slot))
+        self.order.first().map(|((at, _), slot)| (at.max(self.rests_until), slot))
     }
 }

@@ -40,6 +40,11 @@ pub struct LogRoom {
 
 impl LogRoom {
     pub const ENDLESS: LogRoom = LogRoom { puts: u64::MAX, changes: u64::MAX, burst: u64::MAX, ids: u64::MAX };
+
+    /// Returns `true` if the log can provide more space, because its disk is neither full nor failing.
+    fn can_grow(self) -> bool {
+        self.changes > u64::MAX / 2
+    }
 }
 
 impl Engine {
@@ -48,7 +53,7 @@ impl Engine {
     }
 
     /// Returns and clears the number of bytes that the last refused request lacked, so that the log can provide them
-    /// for a retry. Returns 0 if no request was refused, or if the refusal was predictable from the log space.
+    /// for a retry. Returns 0 if no request was refused, or if the log cannot provide space.
     pub fn take_lacking(&mut self) -> u64 {
         std::mem::take(&mut self.news.lacking)
     }
@@ -57,11 +62,9 @@ impl Engine {
     /// `false` if there is not enough.
     pub(in crate::engine) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
-        if logged > self.news.room.puts {
-            return false;
-        }
-        if self.store.last_id >= self.news.room.ids {
-            self.news.lacking = logged.max(1);
+        let is_short = logged > self.news.room.puts;
+        if is_short || self.store.last_id >= self.news.room.ids {
+            self.news.lacking = if is_short && !self.news.room.can_grow() { 0 } else { logged.max(1) };
             return false;
         }
         self.news.room.puts -= logged;

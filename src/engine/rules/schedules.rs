@@ -4,7 +4,7 @@
 //! job in the tube has the key. Must not create schedules: `verbs/recurring.rs` does.
 //!
 //! Enforces promise P31 of beanpole-promises(7).
-//! Touches: agenda, store, tubes.
+//! Touches: agenda, news, store, tubes.
 
 use crate::engine::data::{Body, DedupKey, Name, NewJob, Span, State, Time, TimerKey, MOVE};
 use crate::engine::log::Change;
@@ -12,6 +12,9 @@ use crate::engine::{Engine, Refused};
 
 /// The delay after which a refused copy is tried again.
 const RETRY: Span = Span::from_secs(1);
+
+/// The delay after which all schedules are tried again if the log is creating space for a copy.
+const SPACE_RETRY: Span = Span::from_millis(1);
 
 /// The number of body bytes that are copied per step.
 const COPIED: u64 = 1024;
@@ -32,13 +35,17 @@ impl Engine {
     }
 
     /// Runs the first due schedule. Runs that were missed while the server was down count as one run. If the copy is
-    /// refused, the schedule remains due and is tried again.
+    /// refused, the schedule remains due and is tried again. A schedule that waits for log space stays first, so that
+    /// smaller copies cannot use up the space forever.
     pub(in crate::engine) fn schedule_due(&mut self, now: Time) {
         let (_, slot) = self.store.schedules.first().expect("a schedule that is due");
         let schedule = self.store.schedules.get(self.store.jobs.get(slot).holder);
         let due = self.store.jobs.get(slot).due;
         let next = schedule.recurrence().map_or(Time::NEVER, |recurrence| recurrence.after(due, now));
-        if self.run_schedule(slot, next, now).is_err() {
+        let is_put = self.run_schedule(slot, next, now).is_ok();
+        if !is_put && self.news.lacking > 0 {
+            self.store.schedules.rests_until = now + SPACE_RETRY;
+        } else if !is_put {
             self.store.schedules.retime(now + RETRY, slot, &mut self.store.jobs);
         }
         self.retime_schedules();

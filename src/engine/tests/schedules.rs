@@ -84,6 +84,27 @@ fn a_refused_copy_is_put_as_soon_as_it_can_be() {
 }
 
 #[test]
+fn schedules_wait_in_order_while_the_log_creates_space() {
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    let ids = ["a", "b"].map(|name| put(&mut engine, client, name, "60", 0, at(0)));
+    engine.set_log_room(LogRoom { puts: 90, ..LogRoom::ENDLESS });
+    tick(&mut engine, at(60));
+    assert_eq!(engine.next_deadline(), at(60) + Span::from_millis(1), "both are tried again soon");
+    assert_eq!(ids.map(|id| counts(&engine, id)), [(0, 0, at(60)); 2]);
+    assert!(engine.take_lacking() > 90);
+    engine.set_log_room(LogRoom::ENDLESS);
+    tick(&mut engine, at(61));
+    assert_eq!(ids.map(|id| counts(&engine, id)), [(1, 0, at(120)); 2]);
+    while let Some(copy) = engine.reserve_more(client, at(61)).map(|job| job.id()) {
+        assert!(engine.delete(client, copy, at(61)));
+    }
+    engine.set_log_room(LogRoom { puts: 0, changes: 1000, ..LogRoom::ENDLESS });
+    tick(&mut engine, at(120));
+    assert_eq!((engine.next_deadline(), engine.take_lacking()), (at(121), 0), "the disk is full");
+}
+
+#[test]
 fn dead_letters_do_not_keep_later_runs_from_failing_too() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();

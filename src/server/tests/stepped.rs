@@ -144,8 +144,8 @@ impl Stepped {
         let (space, wal, hub) = (&log.space, &log.wal, &*self.hub);
         space.reserved.store(0, Ordering::Relaxed);
         let task = {
-            let state = space.state.lock();
-            (!state.waiting.is_empty()).then(|| next_portion(&state, segments::portion(hub)))
+            let mut state = space.state.lock();
+            state.wants_space().then(|| next_portion(&mut state, segments::portion(hub)))
         };
         if let Some(SpaceTask::Make(bytes, count)) = task {
             wal.reserve(hub, bytes);
