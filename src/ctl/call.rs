@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 use getopts::{Fail, HasArg, Matches, Occur, Options};
 
 use super::prelude::*;
+use crate::protocol::text::is_tube_name;
 use crate::settings::options;
 
 /// The kind of operand that a subcommand takes, for shell completion.
@@ -105,6 +106,15 @@ impl Call {
 
     pub fn tubes(&self) -> Result<Vec<String>> {
         self.operands.iter().map(|name| tube(name)).collect()
+    }
+
+    /// Returns the groups that `--group` names.
+    pub fn groups(&self) -> Result<Vec<String>> {
+        let groups = self.values(&OF_GROUP);
+        match groups.iter().find(|name| !is_tube_name(name.as_bytes())) {
+            Some(name) => Err(Problem::usage(format!("--group: invalid name: {}", name.escape_debug()))),
+            None => Ok(groups),
+        }
     }
 
     pub fn ids(&self) -> Result<Vec<u64>> {

@@ -7,7 +7,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::prelude::*;
-use crate::protocol::text::is_tube_name;
 
 const LONGEST: u64 = u32::MAX as u64;
 
@@ -128,7 +127,16 @@ pub fn kick(call: &Call, out: &mut Out) -> Result<u8> {
     if count.is_some() {
         return Err(Problem::usage("--count requires --tube"));
     }
-    for_each_job(call, &mut |link, id| link.expect(&format!("kick-job {id}"), "KICKED").map(drop))
+    for_each_job(call, &mut |link, id| {
+        let Err(problem) = link.expect(&format!("kick-job {id}"), "KICKED") else { return Ok(()) };
+        let stats = link.query(&format!("stats-job {id}")).unwrap_or_default().unwrap_or_default();
+        let why = match (stats.text("state"), stats.number("missed")) {
+            ("scheduled", 0) => "the server cannot take a copy of the job now",
+            ("scheduled", _) => "the last copy, or another job with the same key, is still in the tube",
+            _ => return Err(problem),
+        };
+        Err(Problem::refused(format!("schedule {id} was not run: {why}")))
+    })
 }
 
 fn priority(link: &mut Link, id: u64) -> Result<u64> {
@@ -186,12 +194,9 @@ fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result {
 /// Waits until the given jobs, or all jobs in the given groups, have ended or are buried.
 pub fn wait(call: &Call, out: &mut Out) -> Result<u8> {
     let ids = call.ids()?;
-    let groups = call.values(&OF_GROUP);
+    let groups = call.groups()?;
     if ids.is_empty() == groups.is_empty() {
         return Err(Problem::usage("wait requires either job IDs or --group"));
-    }
-    if let Some(name) = groups.iter().find(|name| !is_tube_name(name.as_bytes())) {
-        return Err(Problem::usage(format!("--group: invalid name: {}", name.escape_debug())));
     }
     let until = call.short_number(&UNTIL)?.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
     let mut link = Link::open(call)?;
@@ -221,25 +226,31 @@ fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out)
     }
 }
 
-/// Waits until a group has no members except buried ones.
+/// Waits until a group has no members and no job waits for it, or until all members are buried. A job that waits for
+/// more members keeps the group from being complete before they are put.
 fn wait_for_group(link: &mut Link, group: &str, until: Option<Instant>, out: &mut Out) -> Result<u8> {
     let command = format!("stats-group {group}");
     let mut progress = ProgressBar::new("jobs done");
     loop {
         let stats = link.query(&command)?.unwrap_or_default();
-        let [pending, buried, deleted] = ["pending", "buried", "deleted"].map(|key| stats.number(key));
-        if pending == 0 {
+        let [pending, buried, waiting] = ["pending", "buried", "waiting-jobs"].map(|key| stats.number(key));
+        if pending + waiting == 0 {
             progress.end();
             return out.line(&format!("{group} complete")).map(|()| DONE);
         }
-        if pending == buried {
+        if pending > 0 && pending == buried {
             progress.end();
             return out.line(&format!("{group}: {buried} buried")).map(|()| REFUSED);
         }
+        let deleted = stats.number("deleted");
         progress.update(deleted, Some((deleted, deleted + pending)));
         let left = until.map_or(POLL, |until| until.saturating_duration_since(Instant::now()));
         if left.is_zero() {
-            return Err(Problem::empty(format!("timed out: {pending} jobs of group {group} have not ended")));
+            let left = match pending {
+                0 => format!("{waiting} jobs wait for more members of group {group}"),
+                _ => format!("{pending} jobs of group {group} have not ended"),
+            };
+            return Err(Problem::empty(format!("timed out: {left}")));
         }
         thread::sleep(left.min(POLL));
     }

@@ -223,6 +223,7 @@ pub fn refusal(command: &str, line: &str) -> Problem {
     };
     Problem::refused(match line {
         "NOT_FOUND" if verb.ends_with("-tube") => format!("there is no tube {}", tube()),
+        "NOT_FOUND" if verb == "stats-group" => format!("group {object} has no members, and no job waits for it"),
         "NOT_FOUND" if object.is_empty() => format!("{verb}: nothing found"),
         "NOT_FOUND" => format!("{verb}: job {object} does not exist, or its state does not allow this"),
         "FORBIDDEN" => format!("{verb}: permission denied by the server"),

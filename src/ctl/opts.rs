@@ -36,7 +36,7 @@ pub static AFTER: Flag =
     flag("after", "GROUP", "hold the job until all members of GROUP have ended; GROUP:N: N of them", ());
 pub static CRON: Flag = flag("cron", "FIELDS", "put a copy of the job when cron's five FIELDS match, in UTC", ());
 pub static EVERY: Flag = flag("every", "SECONDS", "put a copy of the job every SECONDS", ());
-pub static OF_GROUP: Flag = flag("group", "GROUP", "wait until all members of GROUP have ended", ());
+pub static OF_GROUP: Flag = flag("group", "GROUP", "select this group of jobs; repeatable", ());
 pub static TTL: Flag = flag("ttl", "SECONDS", "delete the job after SECONDS unless it is reserved", ());
 pub static TRY: Flag = flag("try", "N", "bury the job after N failed tries; N:SECONDS: delay the next try", ());
 pub static UNTIL: Flag = flag("w,wait", "SECONDS", "wait at most SECONDS (default: no limit)", ());

@@ -22,7 +22,7 @@ const fn row(
 
 #[rustfmt::skip]
 pub static SUBCOMMANDS: [Subcommand; 31] = [
-    row(("stats", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &JOB], tubes::stats, "show statistics of the server, of tubes or of jobs"),
+    row(("stats", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &JOB, &OF_GROUP], tubes::stats, "show statistics of the server, of tubes, jobs or groups"),
     row(("tubes", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], tubes::tubes, "list tubes in a table"),
     row(("top", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &INTERVAL, &SORT, &FILTER, &BATCH, &ROUNDS], top::run, "monitor the server and its tubes; press ? for help"),
     row(("put", "[BODY...]"), (OperandKind::Text, 0, MANY), &[&SERVER, &TIMEOUT, &JSON, &TUBE, &PRI, &DELAY, &TTR, &UNIQUE, &CON, &TTL, &TRY, &GROUP, &AFTER, &CRON, &EVERY, &LINES, &FILE], put::run, "put jobs from arguments, stdin or files"),

@@ -7,13 +7,16 @@ use super::jobs::for_each;
 use super::prelude::*;
 use crate::protocol::beanstalk::read_settings;
 
-/// The headings of the tube table, and the keys in the server's reply.
+/// The headings of the tube table, and the keys in the server's reply, or [`OTHER`].
 #[rustfmt::skip]
-const COLUMNS: [(&str, &str); 9] = [
+const COLUMNS: [(&str, &str); 10] = [
     ("tube", "name"), ("ready", "current-jobs-ready"), ("reserved", "current-jobs-reserved"),
-    ("delayed", "current-jobs-delayed"), ("buried", "current-jobs-buried"), ("waiting", "current-waiting"),
-    ("total", "total-jobs"), ("deleted", "cmd-delete"), ("paused", "pause-time-left"),
+    ("delayed", "current-jobs-delayed"), ("buried", "current-jobs-buried"), ("other", OTHER),
+    ("waiting", "current-waiting"), ("total", "total-jobs"), ("deleted", "cmd-delete"), ("paused", "pause-time-left"),
 ];
+
+/// A column for held jobs and schedules, of which most tubes have none.
+const OTHER: &str = "";
 
 pub fn stats(call: &Call, out: &mut Out) -> Result<u8> {
     let mut commands = Vec::new();
@@ -23,6 +26,7 @@ pub fn stats(call: &Call, out: &mut Out) -> Result<u8> {
     for id in call.values(&JOB) {
         commands.push(format!("stats-job {}", number("--job", &id, 1, u64::MAX)?));
     }
+    commands.extend(call.groups()?.iter().map(|group| format!("stats-group {group}")));
     if commands.is_empty() {
         commands.push("stats".to_owned());
     }
@@ -67,7 +71,10 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8> {
             Ok(())
         }
         Some(stats) => list.add(&|| stats.object(), &|| {
-            let numbers = COLUMNS.iter().skip(1).map(|(_, key)| stats.text(key).to_owned());
+            let numbers = COLUMNS.iter().skip(1).map(|(_, key)| match *key {
+                OTHER => stats.other_jobs().to_string(),
+                key => stats.text(key).to_owned(),
+            });
             [name.to_owned()].into_iter().chain(numbers).collect()
         }),
     })?;

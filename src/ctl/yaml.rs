@@ -56,6 +56,11 @@ impl StatsReply {
         self.text(key).parse().unwrap_or(0)
     }
 
+    /// Returns the number of held jobs and schedules.
+    pub fn other_jobs(&self) -> u64 {
+        self.number("current-jobs-held") + self.number("current-jobs-scheduled")
+    }
+
     /// Returns the recurrence of a schedule, such as `every 60 s` or five cron fields.
     pub fn recurrence(&self) -> String {
         match self.text("cron") {

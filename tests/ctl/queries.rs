@@ -45,8 +45,8 @@ fn tubes_are_a_table() {
         fill(server);
         let table = server.ok(&["tubes"]);
         let lines: Vec<&str> = table.lines().collect();
-        assert_eq!(lines[0], "tube\tready\treserved\tdelayed\tburied\twaiting\ttotal\tdeleted\tpaused");
-        assert_eq!(lines[1..], ["default\t0\t0\t0\t0\t0\t0\t0\t0", "mail\t1\t0\t1\t1\t0\t3\t0\t0"]);
+        assert_eq!(lines[0], "tube\tready\treserved\tdelayed\tburied\tother\twaiting\ttotal\tdeleted\tpaused");
+        assert_eq!(lines[1..], ["default\t0\t0\t0\t0\t0\t0\t0\t0\t0", "mail\t1\t0\t1\t1\t0\t0\t3\t0\t0"]);
         let objects = server.ok(&["tubes", "mail", "--json"]);
         assert!(objects.starts_with("{\"name\":\"mail\",") && objects.lines().count() == 1, "{objects}");
         assert_eq!(server.run(&["tubes", "nosuch"]).code, 1);

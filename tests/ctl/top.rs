@@ -227,9 +227,12 @@ fn tables_for_scripts() {
         let out = server.ok(&["top", "-b", "-n", "2", "--sort", "ready", "--filter", "ai"]);
         let lines: Vec<&str> = out.lines().collect();
         assert_eq!(lines.len(), 6, "{out}");
-        assert!(lines[0].contains("tubes 2  ready 2  reserved 0  delayed 0  buried 0  put/s 0"), "{out}");
-        assert_eq!(lines[1], "tube\tready\tresvd\tdelay\tburied\twait\tput/s\tdone/s\tpaused");
-        assert_eq!(lines[2], "mail\t2\t0\t0\t0\t0\t0\t0\t0");
+        assert!(
+            lines[0].contains("tubes 2  ready 2  reserved 0  delayed 0  buried 0  held 0  scheduled 0  put/s 0"),
+            "{out}"
+        );
+        assert_eq!(lines[1], "tube\tready\tresvd\tdelay\tburied\tother\twait\tput/s\tdone/s\tpaused");
+        assert_eq!(lines[2], "mail\t2\t0\t0\t0\t0\t0\t0\t0\t0");
     });
 }
 

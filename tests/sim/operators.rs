@@ -124,7 +124,10 @@ pub fn carry_out(model: &mut Model, client: ClientId, request: &[u8], now: Time)
             done(model.pause(known(tube), Span::from_secs(member(object, "seconds")), now), "tube")
         }
         ["api", "tubes", tube, "clear"] => clear(model, known(tube), object),
-        ["api", "jobs", id, "kick"] => done(model.kick_job(job(id), now), "job that is buried, delayed or leased"),
+        ["api", "jobs", id, "kick"] => done(
+            model.kick_job(job(id), now),
+            "job that is buried, delayed, held or leased, or schedule without a copy in the tube",
+        ),
         ["api", "jobs", id, "delete"] => done(model.delete(client, job(id)), "job that nobody has reserved"),
         ["api", "jobs", id, "bury"] => {
             let pri = model.job(job(id)).map(|job| job.pri);

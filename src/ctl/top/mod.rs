@@ -415,7 +415,7 @@ fn print(out: &mut Out, model: &Model, server: &str) -> Result {
     let summary = &model.summary;
     let put = summary.puts.back().copied().unwrap_or(0);
     let stats = &summary.stats;
-    let stats = ["ready", "reserved", "delayed", "buried"]
+    let stats = ["ready", "reserved", "delayed", "buried", "held", "scheduled"]
         .map(|state| format!("{state} {}", stats.number(&format!("current-jobs-{state}"))));
     let tubes = model.tubes.len();
     out.line(&format!("{server}  tubes {tubes}  {}  put/s {put}  done/s {}", stats.join("  "), summary.done))?;

@@ -18,7 +18,7 @@ pub struct Column {
     pub key: char,
     /// The width of the column in characters. 0 means the remaining width.
     pub width: usize,
-    /// The key in the server's reply, or empty for a rate.
+    /// The key in the server's reply, or empty for other values.
     stat: &'static str,
 }
 
@@ -26,12 +26,13 @@ const fn column(head: &'static str, key: char, width: usize, stat: &'static str)
     Column { head, key, width, stat }
 }
 
-pub const COLUMNS: [Column; 9] = [
+pub const COLUMNS: [Column; 10] = [
     column("TUBE", 't', 0, ""),
     column("READY", 'r', 7, "current-jobs-ready"),
     column("RESVD", 'e', 6, "current-jobs-reserved"),
     column("DELAY", 'd', 6, "current-jobs-delayed"),
     column("BURIED", 'b', 6, "current-jobs-buried"),
+    column("OTHER", 'o', 5, ""),
     column("WAIT", 'w', 5, "current-waiting"),
     column("PUT/S", 'u', 6, ""),
     column("DONE/S", 'n', 6, ""),
@@ -41,7 +42,7 @@ pub const COLUMNS: [Column; 9] = [
 #[derive(Clone, Debug, Default)]
 pub struct TubeRow {
     pub name: String,
-    pub cells: [u64; 8],
+    pub cells: [u64; 9],
     totals: Option<Totals>,
 }
 
@@ -135,7 +136,8 @@ impl Model {
             let tube = &mut self.tubes[index];
             let now = totals(&stats, "total-jobs");
             tube.cells = std::array::from_fn(|cell| stats.number(COLUMNS[cell + 1].stat));
-            (tube.cells[5], tube.cells[6]) = tube.totals.replace(now).map_or((0, 0), |old| now.rates_since(old));
+            tube.cells[4] = stats.other_jobs();
+            (tube.cells[6], tube.cells[7]) = tube.totals.replace(now).map_or((0, 0), |old| now.rates_since(old));
         }
     }
 
@@ -208,13 +210,13 @@ mod tests {
         let mut model = Model::default();
         let now = Instant::now();
         model.take(poll(now, &[("a", 5, 100), ("b", 6, 0)]));
-        assert_eq!(model.rows()[0].cells[5], 0);
+        assert_eq!(model.rows()[0].cells[6], 0);
         model.take(poll(now + Duration::from_secs(2), &[("a", 7, 500), ("b", 6, 0)]));
-        assert_eq!((model.rows()[0].cells[0], model.rows()[0].cells[5], model.rows()[1].cells[5]), (7, 200, 0));
+        assert_eq!((model.rows()[0].cells[0], model.rows()[0].cells[6], model.rows()[1].cells[6]), (7, 200, 0));
         assert_eq!(model.summary.puts, [200]);
         // The total has decreased because of a server restart.
         model.take(poll(now + Duration::from_secs(3), &[("a", 0, 1)]));
-        assert_eq!((model.rows().len(), model.rows()[0].cells[5]), (1, 0));
+        assert_eq!((model.rows().len(), model.rows()[0].cells[6]), (1, 0));
     }
 
     #[test]

@@ -47,8 +47,8 @@ const HELP: &str = "\
 1 2 3 4                           show tubes, workers, failed jobs, schedules
 up, down, PgUp, PgDn, Home, End   choose a line
 Enter                             open its tube or job; Escape closes it
-t r e d b w u n a                 sort by tube, ready, reserved, delayed,
-                                  buried, wait, put/s, done/s, paused;
+t r e d b o w u n a               sort by tube, ready, reserved, delayed,
+                                  buried, other, wait, put/s, done/s, paused;
                                   the same again: the other way round
 /                                 show only lines with this text; Escape: all
 + -                               look less often, more often
@@ -59,7 +59,7 @@ p                                 pause it, or end its pause; asks first
 q                                 quit
 
 ready: to be given out    reserved: with a worker    delayed: ready later
-buried: set aside         wait: workers waiting      done: deleted";
+buried: set aside   other: held, schedules   wait: idle workers   done: deleted";
 
 fn fit(text: &str, width: usize) -> String {
     let text = on_one_line(text.as_bytes());
@@ -145,11 +145,12 @@ fn head(model: &Model, view: &View) -> Vec<String> {
         count("current-tubes"),
     );
     let second = format!(
-        "ready {}  reserved {}  delayed {}  buried {}  timeouts {}",
+        "ready {}  reserved {}  delayed {}  buried {}  other {}  timeouts {}",
         count("current-jobs-ready"),
         count("current-jobs-reserved"),
         count("current-jobs-delayed"),
         count("current-jobs-buried"),
+        summary.stats.other_jobs(),
         count("job-timeouts"),
     );
     let put = summary.puts.back().copied().unwrap_or(0);
@@ -205,7 +206,7 @@ fn table(model: &Model, view: &View, capacity: usize, lines: &mut Vec<String>) {
         let mut line = fit(&format!("{}{}", if is_marked { '>' } else { ' ' }, tube.name), name);
         for (cell_place, (number, column)) in tube.cells.iter().zip(&COLUMNS[1..]).enumerate() {
             let text = cell(*number, column.width + 1);
-            let is_highlighted = view.colors && *number > 0 && [3, 7].contains(&cell_place);
+            let is_highlighted = view.colors && *number > 0 && [3, 8].contains(&cell_place);
             line += &if is_highlighted { format!("\x1b[33m{text}\x1b[39m") } else { text };
         }
         lines.push(if is_marked { format!("\x1b[1m{line}") } else { line });
@@ -409,7 +410,8 @@ mod tests {
     fn it_looks_as_drawn() {
         let lines = picture(&model(2), &view(80, 24));
         assert_eq!(lines[0].trim_end(), "beanpole 127.0.0.1:11300  up 1d1h  conns 0 (0 waiting)  tubes 0");
-        assert!(lines[1].starts_with("ready 12345678901  reserved 0  delayed 0  buried 7  timeouts 0"), "{}", lines[1]);
+        let figures = "ready 12345678901  reserved 0  delayed 0  buried 7  other 0  timeouts 0";
+        assert!(lines[1].starts_with(figures), "{}", lines[1]);
         assert_eq!(lines[3].trim_end(), "ALARMS  buried 7");
         assert!(lines[4].starts_with(" TUBEv") && lines[4].trim_end().ends_with("PUT/S DONE/S PAUSED"), "{}", lines[4]);
         assert!(lines[5].starts_with(">tube-0000-"), "{}", lines[5]);

@@ -185,7 +185,12 @@ fn change_job(it: &Arguments, frees: bool, what: &'static str, change: fn(JobId,
 }
 
 pub fn kick_job(it: &mut Arguments) -> Parsed {
-    change_job(it, false, "job that is buried, delayed or leased", |id, it| it.engine.kick_job(id, it.now))
+    change_job(
+        it,
+        false,
+        "job that is buried, delayed, held or leased, or schedule without a copy in the tube",
+        |id, it| it.engine.kick_job(id, it.now),
+    )
 }
 
 pub fn delete_job(it: &mut Arguments) -> Parsed {
