@@ -91,7 +91,9 @@ fn inserted(bytes: &[u8]) -> Option<(Reply<'_>, usize)> {
         return None;
     }
     let (id, end) = digits(bytes, word.len())?;
-    bytes[end..].starts_with(b"\r\n").then_some((Reply::Inserted(id), end + 2))
+    // The ID of a schedule is followed by a word.
+    let rest = bytes[end..].iter().position(|byte| *byte == b'\n')?;
+    Some((Reply::Inserted(id), end + rest + 1))
 }
 
 fn reserved(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
