@@ -159,6 +159,8 @@ fn setting_the_clock_back_extends_no_delay() {
     let mut client = Client::connect(server.address()).unwrap();
     let over = client.put(b"over", 0, 60, 60).unwrap();
     let later = client.put(b"later", 0, 86_400 + 3600, 60).unwrap();
+    client.send(b"put 0 0 60 4 idp:tick every:3600\r\ntick\r\n").unwrap();
+    assert!(client.line().unwrap().starts_with("INSERTED 3 SCHEDULED"));
     clock.advance(Duration::from_secs(86_400));
     drop((server, clock));
     let server = Server::with(config()).expect("a server");
@@ -167,6 +169,8 @@ fn setting_the_clock_back_extends_no_delay() {
     let later = facts(&mut client, later).unwrap();
     let left: u64 = later["time-left"].parse().unwrap();
     assert!(later["state"] == "delayed" && (3000..=3600).contains(&left), "{later:?}");
+    let schedule = facts(&mut client, 3).unwrap();
+    assert!((1..=3600).contains(&schedule["time-left"].parse::<u64>().unwrap()), "{schedule:?}");
 }
 
 // Tests promise P3 of beanpole-promises(7).
