@@ -300,6 +300,15 @@ mod tests {
         }
     }
 
+    /// gearmand 1.1 expresses the lack of a limit as 0, and gearmand 2.0 as -1.
+    #[test]
+    fn tries_have_no_limit_with_0_and_with_minus_1() {
+        for (line, tries) in [("-j -1", None), ("--job-retries=-1", None), ("-j 0", None), ("-j 2", Some(2))] {
+            assert_eq!(gearmand(line).settings.config.job_retries, tries, "{line}");
+        }
+        assert!(problem("-j -2").contains("invalid number"));
+    }
+
     #[test]
     fn keepalive_has_beanpole_s_defaults() {
         let numbers = |line| gearmand(line).settings.config.keepalive;
