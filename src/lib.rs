@@ -22,6 +22,7 @@ mod engine;
 mod protocol;
 mod server;
 mod settings;
+#[allow(missing_docs)]
 mod shared;
 
 pub use binlog::{BinlogSettings, SyncMode};

@@ -118,7 +118,7 @@ fn run_gearmand(gearmand: Gearmand) -> ExitCode {
                 if let Some(Err(error)) = pid_file.as_mut().map(PidFile::write) {
                     log::error!("cannot write the PID file: {error}");
                 }
-                if let Some(Err(error)) = ready.take().map(|ready| ready.tell(keeps_stderr)) {
+                if let Some(Err(error)) = ready.take().map(|ready| ready.announce(keeps_stderr)) {
                     log::error!("cannot notify the parent process: {error}");
                 }
             }
@@ -182,7 +182,7 @@ fn start_and_serve(
     log_addresses(&server);
     report(None);
     systemd::notify("READY=1");
-    if let Some(Err(error)) = ready_file.map(|file| file.tell(&server.names())) {
+    if let Some(Err(error)) = ready_file.map(|file| file.announce(&server.names())) {
         log::warn!("cannot report the addresses (--ready-fd): {error}");
     }
     serve(&server, signals, can_end, (reopens, reloads), || systemd::notify("STOPPING=1"))

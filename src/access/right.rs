@@ -122,12 +122,10 @@ impl Rights {
         rights.iter().any(|right| self.candidate(*right, tube).is_some_and(|pattern| pattern.matches(tube)))
     }
 
-    /// Returns `true` if the client has at least one of `rights` for at least one tube.
     pub fn allow_somewhere(&self, rights: &[Right]) -> bool {
         rights.iter().any(|right| !self.0[*right as usize].is_empty())
     }
 
-    /// Returns `true` if at least one of `rights` applies to all tubes.
     pub fn allow_everywhere(&self, rights: &[Right]) -> bool {
         rights.iter().any(|right| self.0[*right as usize].iter().any(Pattern::is_all))
     }
@@ -196,7 +194,6 @@ impl Pattern {
     }
 }
 
-/// Decodes a byte from its two hexadecimal digits.
 pub fn hex(digits: &[u8]) -> Option<u8> {
     digits.iter().try_fold(0, |byte, digit| Some(byte << 4 | char::from(*digit).to_digit(16)? as u8))
 }

@@ -16,7 +16,7 @@ use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid, ForkResult
 
 /// The process that continues after [`detach`].
 pub enum Side {
-    /// The background process, which must call [`Ready::tell`] when the server listens.
+    /// The background process, which must call [`Ready::announce`] when the server listens.
     Background(Ready),
     /// The original process, which must exit with this code.
     Foreground(ExitCode),
@@ -53,7 +53,7 @@ pub fn detach() -> io::Result<Side> {
 impl Ready {
     /// Makes the original process exit, and redirects the standard files of this process to /dev/null. With
     /// `keeps_stderr`, stderr stays open.
-    pub fn tell(mut self, keeps_stderr: bool) -> io::Result<()> {
+    pub fn announce(mut self, keeps_stderr: bool) -> io::Result<()> {
         let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
         dup2_stdin(&nothing)?;
         dup2_stdout(&nothing)?;

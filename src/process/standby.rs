@@ -20,12 +20,12 @@ use beanpole::{Address, Role, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
-/// The exit code for an unusable address, as in the server.
+/// The exit code for an unusable address, as in beanstalkd.
 const NO_ADDRESS: u8 = 111;
 
 /// Follows the shared log until this server becomes active. Returns `None` if a signal requests the end of the process,
-/// or an exit code and a message on failure. With `reloads`, SIGHUP is ignored, because a standby has no files to
-/// reload.
+/// or an exit code and a message on failure. `reloads` means that SIGHUP must be ignored instead of ending the process:
+/// a standby has no files to reload.
 pub fn stand_by(
     cluster: &Cluster,
     settings: &Settings,
@@ -141,19 +141,17 @@ fn start_status_server(
     Server::with(config).map(Some)
 }
 
-/// Starts to forward clients of all TCP addresses to the active server.
 fn start_relay(settings: &Settings, status_server: Option<&Server>) -> std::io::Result<Relay> {
     let mut addresses = tcp_addresses(settings);
     // TLS addresses for HTTP belong to the server without a queue, because a relay cannot interpret encrypted requests.
     addresses.retain(|(protocol, _)| *protocol != format!("{HTTP}{WITH_TLS}"));
-    let most = settings.config.max_connections / 2;
-    Relay::start(&addresses, most, status_server.and_then(|server| server.address_of(Wire::Http)))
+    let connections = settings.config.max_connections / 2;
+    Relay::start(&addresses, connections, status_server.and_then(|server| server.address_of(Wire::Http)))
 }
 
 /// The suffix of a protocol name in published addresses with TLS.
 const WITH_TLS: &str = "+tls";
 
-/// Returns the protocols and TCP addresses of this server.
 fn tcp_addresses(settings: &Settings) -> Vec<(String, String)> {
     let config = &settings.config;
     let all = [
@@ -248,7 +246,6 @@ fn restart(stops: &StopRequests) -> ! {
     std::process::exit(1);
 }
 
-/// Returns the host and port of the first TCP address for beanstalk clients.
 fn own_address(settings: &Settings) -> String {
     let is_beanstalk = |protocol: &str| protocol.trim_end_matches(WITH_TLS) == Wire::Beanstalk.name();
     let first = tcp_addresses(settings).into_iter().find(|(protocol, _)| is_beanstalk(protocol));

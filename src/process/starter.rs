@@ -18,13 +18,12 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::unistd::{getpid, getppid, getsid, Pid};
 use signal_hook::consts::SIGTERM;
 
-/// The highest number of a standard file. Standard files stay open after the line is written.
+/// Standard files, which have numbers up to this number, stay open after the line is written.
 const LAST_STANDARD: RawFd = 2;
 
 /// Interval between checks for the end of the parent, if the system cannot wait for it (Linux before 5.3).
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The stack size in bytes of the thread that waits for the end of the parent.
 const STACK: usize = 64 * 1024;
 
 /// An open file to which the listening addresses are written.
@@ -46,7 +45,7 @@ impl ReadyFile {
 
     /// Writes the addresses in one line, separated by spaces. Closes the file, unless it is a standard file.
     #[allow(unsafe_code)]
-    pub fn tell(self, names: &[String]) -> io::Result<()> {
+    pub fn announce(self, names: &[String]) -> io::Result<()> {
         // SAFETY: [`ReadyFile::claim`] has checked that the file is open, and no other code uses the file.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(self.0) });
         let written = (&file).write_all(format!("{}\n", names.join(" ")).as_bytes());
@@ -61,7 +60,7 @@ impl ReadyFile {
 pub struct PortFile(FileEntry);
 
 impl PortFile {
-    /// Writes the port of `address`. Readers never see an incomplete file.
+    /// Writes the port of `address` atomically, so readers never see an incomplete file.
     pub fn write(path: &Path, address: Option<SocketAddr>) -> io::Result<PortFile> {
         let port = address.map(|address| address.port());
         let port = port.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "the server has no TCP port"))?;
@@ -80,14 +79,14 @@ pub struct Parent {
     /// A file descriptor that becomes readable when the parent ends, or `None` if the system does not provide one.
     end: Option<OwnedFd>,
     /// `true` if the process that started this process had already ended, and another process has become the parent.
-    is_foster: bool,
+    is_reparented: bool,
 }
 
 impl Parent {
     /// Returns the current parent. Call at startup, because the parent can change.
     pub fn find() -> Parent {
         let id = getppid();
-        Parent { id, end: system::end_of(id), is_foster: is_foster(id) }
+        Parent { id, end: system::end_of(id), is_reparented: is_reparented(id) }
     }
 
     /// Starts a thread that raises SIGTERM in this process when the parent ends.
@@ -102,7 +101,7 @@ impl Parent {
 
     fn wait(&self) {
         // A different parent means that the original parent has ended.
-        while getppid() == self.id && !self.is_foster {
+        while getppid() == self.id && !self.is_reparented {
             match &self.end {
                 Some(end) => match poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
                     Err(Errno::EINTR) => {}
@@ -117,7 +116,7 @@ impl Parent {
 /// Returns `true` if `parent` cannot have started this process, because the two processes are in different sessions. A
 /// process that has created its own session is not checked. A parent ID of 1 proves nothing, because the first process
 /// of a container can start servers.
-fn is_foster(parent: Pid) -> bool {
+fn is_reparented(parent: Pid) -> bool {
     let session = getsid(None);
     session != Ok(getpid()) && getsid(Some(parent)) != session
 }

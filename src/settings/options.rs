@@ -185,7 +185,7 @@ pub fn usage() -> String {
     text + "\nSIZE may end in K, M or G. SIGUSR1 starts to drain the server, SIGTERM stops it. See beanpole(8).\n"
 }
 
-/// Returns the settings that `--journal` has created, or an error if `--journal` does not precede the option.
+/// Fails if `--journal` does not precede the option.
 fn cluster(settings: &mut Settings) -> Result<&mut Cluster, String> {
     settings.cluster.as_mut().ok_or_else(|| "requires --journal before it".to_owned())
 }
@@ -255,7 +255,6 @@ fn optional_address(text: &str) -> Result<Address, String> {
     }
 }
 
-/// Returns an error if the program was built without TLS.
 pub fn needs_tls() -> Result<(), String> {
     let problem = "this program was built without TLS; build it with make TLS=1";
     cfg!(feature = "tls").then_some(()).ok_or_else(|| problem.to_owned())
@@ -344,7 +343,6 @@ pub fn host_port(text: &str, forms: &str) -> Result<(String, Option<u16>), Strin
     is_valid.then_some((host, port)).ok_or_else(|| forms.to_owned())
 }
 
-/// Formats `HOST:PORT`, with an IPv6 address in brackets.
 pub fn host_and_port(host: &str, port: u16) -> String {
     let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
     format!("{open}{host}{close}:{port}")

@@ -40,7 +40,6 @@ pub const fn flag<A: Copy>(name: &'static str, value: &'static str, help: &'stat
 }
 
 impl<A> Flag<A> {
-    /// Returns the names with their hyphens. The letter precedes the long name.
     pub fn names(&self) -> impl Iterator<Item = String> {
         let short = self.short.map(|letter| format!("-{letter}"));
         short.into_iter().chain([format!("--{}", self.long)])

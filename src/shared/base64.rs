@@ -4,7 +4,6 @@
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Appends `bytes` in base64, four characters for every three bytes.
 pub fn push(out: &mut Vec<u8>, bytes: &[u8]) {
     for three in bytes.chunks(3) {
         let whole = three.iter().fold(0_u32, |whole, byte| whole << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
@@ -15,14 +14,12 @@ pub fn push(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Returns the bytes in base64.
 pub fn encode(bytes: &[u8]) -> String {
     let mut out = Vec::with_capacity(bytes.len().div_ceil(3) * 4);
     push(&mut out, bytes);
     out.into_iter().map(char::from).collect()
 }
 
-/// Decodes padded base64. Returns `None` if the text is malformed.
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let padding = text.iter().rev().take_while(|letter| **letter == b'=').count();
     if text.len() % 4 != 0 || padding > 2 {

@@ -33,7 +33,7 @@ pub struct FilePlace {
     is_safe: bool,
 }
 
-/// The file at a path, identified by its inode, because another file may later replace the file at the path.
+/// A file with its inode. Another file may replace this file at its path.
 #[derive(Debug)]
 pub struct FileEntry {
     place: FilePlace,
@@ -42,7 +42,7 @@ pub struct FileEntry {
 }
 
 impl FilePlace {
-    /// Opens the directory of `path`. Does not follow a link at the end of `path`.
+    /// Does not follow a link at the end of `path`.
     pub fn find(path: &Path) -> io::Result<FilePlace> {
         FilePlace::resolve(path, false)
     }
@@ -58,7 +58,7 @@ impl FilePlace {
         let mut rest = parts(path);
         let mut links = 0;
         loop {
-            let is_safe = is_only_root_s(&fstat(&folder)?);
+            let is_safe = can_only_root_change(&fstat(&folder)?);
             let name = rest.pop().ok_or(Errno::EISDIR)?;
             // Do not resolve a link to an open file in /proc, to which /dev/stdout leads: the target may not be a path.
             let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
@@ -79,7 +79,6 @@ impl FilePlace {
         }
     }
 
-    /// Returns the status of the file, without following a link, or `None` if the file does not exist.
     pub fn status(&self) -> io::Result<Option<FileStat>> {
         match fstatat(&self.folder, self.name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(status) => Ok(Some(status)),
@@ -88,7 +87,6 @@ impl FilePlace {
         }
     }
 
-    /// Removes the file, which must not be a directory.
     pub fn remove(&self) -> io::Result<()> {
         Ok(unlinkat(&self.folder, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir)?)
     }
@@ -98,7 +96,6 @@ impl FilePlace {
         Ok(File::from(openat(&self.folder, ".", OFlag::O_RDONLY | FOLDER, Mode::empty())?))
     }
 
-    /// Identifies the file that currently has this name.
     pub fn into_entry(self) -> io::Result<FileEntry> {
         let status = self.status()?.ok_or(Errno::ENOENT)?;
         Ok(self.entry_of(&status))
@@ -132,7 +129,7 @@ impl FilePlace {
         }
     }
 
-    /// Atomically replaces the file with a new file that contains `bytes`.
+    /// Replaces the file atomically with a new file that contains `bytes`.
     pub fn replace(self, bytes: &[u8]) -> io::Result<FileEntry> {
         let mut fresh = self.name.clone();
         fresh.push(format!(".{}", std::process::id()));
@@ -174,7 +171,7 @@ impl FilePlace {
         Ok(true)
     }
 
-    /// Opens the file at `path`, or creates the file if it does not exist. The flag is `true` if the file was created.
+    /// Opens or creates the file at `path`. Also returns `true` if the file is new.
     pub fn open(path: &Path, flags: OFlag) -> io::Result<(File, bool, FileEntry)> {
         let place = FilePlace::resolve(path, true)?;
         let (file, is_new) = match place.create(&place.name, flags) {
@@ -237,7 +234,6 @@ pub fn with_mode(mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result
     bound
 }
 
-/// Logs a warning if users other than the owner and the group can read a file that contains a secret.
 pub fn check_secret(path: &Path) {
     let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.mode());
     if Mode::from_bits_truncate(mode as mode_t).contains(Mode::S_IROTH) {
@@ -246,11 +242,9 @@ pub fn check_secret(path: &Path) {
     }
 }
 
-/// Flags for opening a directory that is not a link.
 const FOLDER: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// Returns `true` if only root can change the entries of this directory.
-fn is_only_root_s(folder: &FileStat) -> bool {
+fn can_only_root_change(folder: &FileStat) -> bool {
     folder.st_uid == 0 && !Mode::from_bits_truncate(folder.st_mode).intersects(Mode::S_IWGRP | Mode::S_IWOTH)
 }
 
@@ -258,7 +252,6 @@ fn kind(status: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT
 }
 
-/// Returns the directory in which the resolution of `path` starts.
 fn start_of(path: &Path) -> &'static str {
     if path.is_absolute() {
         "/"

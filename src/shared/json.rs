@@ -63,7 +63,6 @@ fn quote(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
 }
 
-/// Returns a JSON object with the members that `fill` writes.
 pub fn object(fill: impl FnOnce(&mut Members)) -> String {
     let mut out = Vec::new();
     let mut members = Members::begin(&mut out);
@@ -72,14 +71,12 @@ pub fn object(fill: impl FnOnce(&mut Members)) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// A writer for the members of a JSON object.
 pub struct Members<'a> {
     out: &'a mut Vec<u8>,
     first: bool,
 }
 
 impl<'a> Members<'a> {
-    /// Starts an object at the end of `out`.
     pub fn begin(out: &'a mut Vec<u8>) -> Members<'a> {
         out.push(b'{');
         Members { out, first: true }
@@ -102,7 +99,7 @@ impl<'a> Members<'a> {
         quote(self.out, text);
     }
 
-    /// Appends a member whose value is valid JSON already.
+    /// Appends a member. `json` must be valid JSON.
     pub fn raw(&mut self, key: &str, json: &str) {
         self.key(key);
         self.out.extend_from_slice(json.as_bytes());
@@ -128,7 +125,6 @@ impl<'a> Members<'a> {
 /// A JSON value that borrows from the input.
 type Read<'a> = Value<&'a str, Cow<'a, str>>;
 
-/// Reads one JSON value. Returns a message if the input is malformed.
 fn read(bytes: &[u8]) -> Result<Read<'_>, String> {
     std::str::from_utf8(bytes).map_err(|_| "no JSON: it is not UTF-8")?;
     let mut lexer = SliceLexer::new(bytes);
@@ -136,11 +132,11 @@ fn read(bytes: &[u8]) -> Result<Read<'_>, String> {
     value.map_err(|error| format!("no JSON: {error}"))
 }
 
-/// A JSON document whose parts are accessed by path.
+/// A parsed JSON document. [`Part::get`] and [`Part::elements`] access its values.
 pub struct Document<'a>(Read<'a>);
 
 impl<'a> Document<'a> {
-    /// Reads a document. Malformed input results in a document without parts.
+    /// Malformed input results in a document without parts.
     pub fn read(bytes: &'a [u8]) -> Document<'a> {
         Document(read(bytes).unwrap_or(Value::Null))
     }
@@ -155,7 +151,6 @@ impl<'a> Document<'a> {
 pub struct Part<'d>(&'d Read<'d>);
 
 impl<'d> Part<'d> {
-    /// Returns the member `name` of an object.
     pub fn get(self, name: &str) -> Part<'d> {
         Part(match self.0 {
             Value::Object(members) => find(members, name).unwrap_or(&Value::Null),
@@ -163,13 +158,12 @@ impl<'d> Part<'d> {
         })
     }
 
-    /// Returns the elements of an array, or no elements for any other value.
+    /// Returns no elements if the value is not an array.
     pub fn elements(self) -> impl ExactSizeIterator<Item = Part<'d>> {
         let Value::Array(elements) = self.0 else { return [].iter().map(Part) };
         elements.iter().map(Part)
     }
 
-    /// Returns the array element with the index `place`.
     pub fn at(self, place: usize) -> Part<'d> {
         self.elements().nth(place).unwrap_or(Part(&Value::Null))
     }
@@ -181,12 +175,12 @@ impl<'d> Part<'d> {
         }
     }
 
-    /// Decodes base64 text. Returns an empty vector for any other value.
+    /// Decodes base64. Returns an empty vector if the value is not valid base64 text.
     pub fn bytes(self) -> Vec<u8> {
         self.text().and_then(|text| base64::decode(text.as_bytes())).unwrap_or_default()
     }
 
-    /// Returns a nonnegative integer. Text that consists of digits is also accepted.
+    /// Returns a nonnegative integer. Also accepts text that consists of digits.
     pub fn number(self) -> Option<u64> {
         match self.0 {
             Value::Number((number, _)) => number.parse().ok(),
@@ -203,7 +197,6 @@ fn find<'v, 'a>(members: &'v [(Cow<'a, str>, Read<'a>)], key: &str) -> Option<&'
     members.iter().find(|(found, _)| found == key).map(|(_, value)| value)
 }
 
-/// A message about an object that cannot be read.
 struct Malformed(String);
 
 impl<E: Into<hifijson::Error>> From<E> for Malformed {
@@ -212,7 +205,6 @@ impl<E: Into<hifijson::Error>> From<E> for Malformed {
     }
 }
 
-/// The treatment of unknown members of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strays {
     Refused,
@@ -248,7 +240,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Like [`Object::text`], but moves the text out of the object to avoid a copy.
+    /// Like [`Object::text`], but moves the text out of the object instead of borrowing it.
     pub fn take_text(&mut self, key: &str) -> Result<Option<Cow<'a, str>>, ()> {
         match self.0.iter_mut().find(|(found, _)| found == key) {
             None => Ok(None),
@@ -267,7 +259,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Maximum number of characters of an unknown key in a message.
+/// The maximum number of characters of an unknown key that an error message quotes.
 const SHOWN_KEY: usize = 100;
 
 fn read_member<'a>(

@@ -26,7 +26,7 @@ impl Moment {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns the number of milliseconds since the machine was started.
+    /// Returns the milliseconds since the machine was started.
     pub fn millis(self) -> u64 {
         self.0 / 1_000_000
     }
@@ -40,7 +40,7 @@ impl Add<Duration> for Moment {
     }
 }
 
-/// The time until which a server may reply to its clients.
+/// The period during which a server may reply to its clients.
 #[derive(Debug)]
 pub struct Lease {
     /// The end of the lease, in nanoseconds as in [`Moment`], or 0 if the lease was ended permanently.
@@ -63,7 +63,6 @@ impl Lease {
         Lease { until: AtomicU64::new(until.0) }
     }
 
-    /// Returns `true` if the server may no longer reply.
     pub fn is_over(&self) -> bool {
         match self.until.load(Ordering::Acquire) {
             ENDLESS => false,

@@ -1,59 +1,34 @@
 //! Locks that must be acquired in a fixed order.
 //!
-//! Owns the ranks of the locks. A thread that holds a lock may only acquire locks of higher ranks, so no deadlock is
-//! possible. Debug builds check the order, and release builds are as fast as plain parking_lot locks. Must not depend
-//! on the data that the locks protect.
+//! Owns the ranks of the locks, which ARCHITECTURE.md lists under "Locks". A thread that holds a lock may only acquire
+//! locks of higher ranks, so no deadlock is possible. Debug builds check the order, and release builds are as fast as
+//! plain parking_lot locks. Must not depend on the data that the locks protect.
 
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
-/// The rank of the lock for starting and stopping a server (`Running`).
 pub const SERVER: u8 = 1;
-
-/// The rank of the lock for creating and removing segments and for retrying a failed disk (`Wal`).
 pub const MAINTENANCE: u8 = 2;
-
-/// The rank of the lock that permits one sync at a time (`Wal`).
 pub const SYNCING: u8 = 3;
-
-/// The rank of the lock that guards the open files and the bytes that are not durable yet (`Wal`).
 pub const WRITER: u8 = 4;
-
-/// The rank of the lock that guards the engine and the journal (`Hub`).
 pub const ENGINE: u8 = 5;
-
-/// The rank of the lock that guards the output of one connection (`Outbox`).
 pub const OUTPUT: u8 = 6;
-
-/// The rank of the lock that guards the wake-up time of a thread (`Bell`).
 pub const WAKE_UP: u8 = 7;
-
-/// The rank of the lock that guards the replies that wait for the log (`Durability`).
 pub const HELD_REPLIES: u8 = 8;
-
-/// The rank of the lock for reporting the state of this server to the cluster (`Active`).
 pub const REPORTING: u8 = 9;
-
-/// The rank of the lock that guards the position of the next entry in the shared log (`Shipper`).
 pub const SHIPPING: u8 = 10;
-
-/// The rank of the lock that guards a connection to etcd (`Etcd`).
 pub const GATEWAY: u8 = 11;
-
-/// The rank of the lock that guards the log target. Log lines can be written while any lock except a leaf is held.
+// Log lines can be written while any lock except a leaf is held.
 pub const LOG_LINES: u8 = 12;
 
 /// The highest rank. A thread that holds such a lock must not acquire another lock.
 const LEAF: u8 = 13;
 
-/// A lock under which no other lock is acquired.
 pub type LeafMutex<T> = Mutex<T, LEAF>;
 
-/// A mutex of the given rank.
 #[derive(Debug, Default)]
 pub struct Mutex<T, const RANK: u8>(parking_lot::Mutex<T>);
 
-/// Access to the data of a [`Mutex`]. Dropping this value releases the lock.
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
     guard: parking_lot::MutexGuard<'a, T>,
@@ -65,20 +40,18 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
         Mutex(parking_lot::Mutex::new(value))
     }
 
-    /// Waits for the lock. Debug builds panic if the thread holds a lock of the same or a higher rank.
+    /// Debug builds panic if the thread already holds a lock of the same or a higher rank.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let rank = HeldRank::take(RANK);
         MutexGuard { guard: self.0.lock(), rank }
     }
 
-    /// Like [`Mutex::lock`], but returns `None` if the lock is not available within `time`.
     pub fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, T>> {
         let rank = HeldRank::take(RANK);
         Some(MutexGuard { guard: self.0.try_lock_for(time)?, rank })
     }
 
-    /// Like [`Mutex::lock`], but returns `None` if another thread holds the lock.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.try_lock_for(Duration::ZERO)
     }
@@ -89,7 +62,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
 }
 
 impl<T> MutexGuard<'_, T> {
-    /// Passes the lock directly to the thread that has waited longest, if there is one.
+    /// Passes the lock directly to the thread that has waited longest, if any thread waits.
     pub fn unlock_fair(self) {
         parking_lot::MutexGuard::unlock_fair(self.guard);
         drop(self.rank);
@@ -112,7 +85,8 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// A condition variable for a [`Mutex`]. A waiting thread acquires no other lock, so it keeps the rank of the mutex.
+/// A condition variable for a [`Mutex`]. A waiting thread keeps the rank of the mutex, which is safe because the thread
+/// cannot acquire another lock while it waits.
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
 

@@ -9,7 +9,7 @@ use super::system;
 /// Usable bytes of a 32-bit address space. The kernel reserves one or two of the 4 GiB, and the rest has gaps.
 const ADDRESS_SPACE: Option<u64> = if usize::BITS < 64 { Some(2 << 30) } else { None };
 
-/// Raises the limit of open files to the hard limit. On failure, the old limit stays in effect.
+/// Raises the limit of open files to the hard limit. Ignores errors, because the old limit stays in effect.
 pub fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         if soft < hard {
@@ -30,9 +30,7 @@ pub fn file_limit() -> usize {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
 }
 
-/// Returns the memory that this process can use, in bytes. This is the minimum of the machine's memory, the limits of
-/// the control groups, the process limits for address space and data, and the range of a pointer. Returns `u64::MAX` if
-/// no limit is known.
+/// Returns the memory that this process can use, in bytes, or `u64::MAX` if no limit is known.
 pub fn memory() -> u64 {
     let limits = [system::ADDRESS_SPACE, Resource::RLIMIT_DATA].into_iter().filter_map(resource_limit);
     let of_system = system::group_memory_limits().into_iter().chain(system::machine_memory());

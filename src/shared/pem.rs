@@ -9,7 +9,6 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{Error, RootCertStore};
 
-/// Returns all certificates in a file. Fails if there are none.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match found {
@@ -19,12 +18,10 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String>
     }
 }
 
-/// Returns the first private key in a file.
 pub fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| wrong(path, "private key", &error))
 }
 
-/// Returns the trusted authorities in a file.
 pub fn authorities(path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for authority in certificates(path)? {
@@ -34,7 +31,6 @@ pub fn authorities(path: &Path) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// Returns the message for a certificate and a key that do not match.
 pub fn mismatch(certificate: &Path, key: &Path, error: &Error) -> String {
     let (certificate, key) = (certificate.display(), key.display());
     match error {

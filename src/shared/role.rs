@@ -21,7 +21,6 @@ pub enum Role {
 }
 
 impl Role {
-    /// Returns the name of the role.
     pub fn word(self) -> &'static str {
         match self {
             Role::Standby => "standby",
@@ -34,7 +33,6 @@ impl Role {
 /// The role of a server, and statistics of the shared log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RoleFigures {
-    /// The current role of this server.
     pub role: Role,
     /// The last known epoch of the active server.
     pub epoch: u64,
@@ -44,7 +42,7 @@ pub struct RoleFigures {
     pub written: u64,
     /// The size of the appended entries in bytes.
     pub bytes: u64,
-    /// The number of appends whose outcome was initially unknown.
+    /// The number of appends that got no reply, so that it was unknown whether the shared log contains the entry.
     pub retries: u64,
     /// The last known size of the shared log in bytes.
     pub used: u64,
@@ -73,7 +71,6 @@ impl RoleFigures {
 pub struct RoleBoard(LeafMutex<RoleFigures>);
 
 impl RoleBoard {
-    /// Returns the last recorded role and statistics.
     pub fn figures(&self) -> RoleFigures {
         *self.0.lock()
     }
@@ -89,7 +86,6 @@ impl RoleBoard {
         (self.queue_time() as i64).saturating_sub(wall_clock() as i64)
     }
 
-    /// Calls `change` to update the recorded role and statistics.
     pub fn note(&self, change: impl FnOnce(&mut RoleFigures)) {
         change(&mut self.0.lock());
     }

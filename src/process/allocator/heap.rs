@@ -25,9 +25,9 @@ const SEGMENT: usize = 1 << 20;
 /// them only together.
 const GAP: usize = 64 * 1024;
 
-/// The page size in bytes that dlmalloc assumes, which is the largest of any system, and the alignment that the system
-/// guarantees for mapped blocks.
+/// The page size in bytes that dlmalloc assumes. No supported system has larger pages.
 const PAGE: usize = 64 * 1024;
+/// The smallest page size of a supported system in bytes. Mapped blocks have at least this alignment.
 const ALIGNED: usize = 4096;
 
 pub struct ProgramHeap(Mutex<Dlmalloc<Segments>>);
@@ -40,7 +40,6 @@ impl ProgramHeap {
         ProgramHeap(Mutex::new(small))
     }
 
-    /// Returns all unused segments to the system.
     #[allow(unsafe_code)]
     pub fn give_back(&self) {
         // SAFETY: the call touches free memory, and no other thread is in the heap.
@@ -107,7 +106,6 @@ unsafe impl GlobalAlloc for ProgramHeap {
     }
 }
 
-/// Maps and unmaps the segments of dlmalloc.
 pub struct Segments {
     /// The total size of the segments in bytes.
     mapped: Cell<usize>,

@@ -21,8 +21,8 @@ static HEAP: heap::ProgramHeap = heap::ProgramHeap::new();
 #[cfg(target_env = "gnu")]
 const MMAP_THRESHOLD: i32 = 64 * 1024;
 
-/// The number of free bytes at the end of a heap above which memory returns to the system. With a smaller number,
-/// memory would be returned and requested again for every few bodies.
+/// The number of free bytes at the end of a heap above which memory returns to the system. With a smaller threshold,
+/// every few bodies would cause memory to be returned and requested again.
 #[cfg(target_env = "gnu")]
 const TRIM_THRESHOLD: i32 = 2 * 1024 * 1024;
 

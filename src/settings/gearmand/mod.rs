@@ -96,7 +96,6 @@ pub const OPTIONS: [Flag<Apply>; 33] = [
 /// The error for TLS options. Ignoring such options would leave the connections unencrypted.
 const NO_TLS: &str = "not supported; for TLS, use --gearman=tls:ADDR with --tls-cert and --tls-key";
 
-/// Returns `true` if a program with this name uses gearmand's options.
 pub fn is_gearmand(name: &std::ffi::OsStr) -> bool {
     std::path::Path::new(name).file_name().is_some_and(|name| name == "gearmand")
 }

@@ -24,16 +24,14 @@ mod proc;
 
 pub use proc::*;
 
-/// The flag to open a directory only for access to its entries.
 pub const O_PATH: OFlag = OFlag::O_PATH;
-/// The flag that allows files of more than 2 GiB on 32-bit systems.
+/// Permits files of more than 2 GiB on 32-bit systems.
 pub const O_LARGEFILE: OFlag = OFlag::O_LARGEFILE;
-/// The resource limit for a process's address space.
 pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_AS;
 /// The poller's interest in urgent data. A read stops at the urgent mark even if more data follows.
 pub const URGENT: Option<Interest> = Some(Interest::PRIORITY);
 
-/// The initial and the maximum number of groups in the buffer for a peer's group list.
+/// The capacities of the buffer for a peer's group list, in groups: at first, and at most.
 const GROUPS: usize = 32;
 const MAX_GROUPS: usize = 65_536;
 
@@ -76,12 +74,10 @@ pub fn limit_unacknowledged(socket: &SockRef, time: Duration) -> io::Result<()> 
     socket.set_tcp_user_timeout(Some(time))
 }
 
-/// Returns the address of a Unix socket without a file.
 pub fn abstract_address(name: &[u8]) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
-/// Makes `group` the only supplementary group of this process.
 pub fn set_groups(group: Gid) -> nix::Result<()> {
     setgroups(&[group])
 }

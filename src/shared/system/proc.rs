@@ -25,16 +25,14 @@ pub fn open_files() -> u64 {
     fs::read_dir(FOLDER).map_or(0, |files| files.count().saturating_sub(1) as u64)
 }
 
-/// Returns the memory limits of the control groups of this process, in bytes.
 pub fn group_memory_limits() -> Vec<u64> {
     let own_groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let files = group_limit_files(&own_groups, &mounts);
-    // The value "max" is not a number, and means that there is no limit.
+    // A file without a limit contains "max", which is not a number.
     files.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok()).collect()
 }
 
-/// Returns the memory of the machine in bytes, from sysinfo(2) if /proc is not mounted.
 pub fn machine_memory() -> Option<u64> {
     let known = fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_total(&text));
     known.or_else(|| sysinfo().ok().map(|info| info.ram_total()))
@@ -73,7 +71,6 @@ fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
     files
 }
 
-/// A line of `/proc/self/mountinfo`; see proc_pid_mountinfo(5).
 struct Mount<'a> {
     /// The mounted directory within the file system.
     root: &'a str,
@@ -96,7 +93,6 @@ fn has_word(list: &str, word: &str) -> bool {
     list.split(',').any(|one| one == word)
 }
 
-/// Returns the resident memory of this process in bytes, or 0 without /proc.
 pub fn resident_memory() -> u64 {
     let page_size = || sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|size| u64::try_from(size).ok());
     let pages = || fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse::<u64>().ok();

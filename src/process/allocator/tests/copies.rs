@@ -9,7 +9,6 @@ extern "C" {
 /// The longest tested copy in bytes. Longer copies only take more iterations.
 const MAX_LENGTH: usize = 4096 + 64;
 
-/// Returns the initial value of the byte at `place`.
 fn byte(place: usize) -> u8 {
     (place ^ ((place >> 8) * 7)) as u8
 }
