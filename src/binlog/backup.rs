@@ -87,7 +87,7 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
     Ok(())
 }
 
-/// Overwrites the copy of a file with the current contents, without making the copy longer.
+/// Overwrites the copy of a file with the current contents of the file, up to the length of the copy.
 fn refresh(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     let file = to.open(name)?;
     // By now, the server has written every byte up to the length of the copy.
@@ -95,12 +95,12 @@ fn refresh(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     file.sync()
 }
 
-/// Copies up to `end` bytes from the beginning of a file to another file. Returns the number of copied bytes.
+/// Copies at most `end` bytes from the beginning of a file. Returns the number of copied bytes.
 fn pour(from: &dyn Storage, name: &str, to: &dyn LogFile, end: u64) -> io::Result<u64> {
     let (mut bytes, mut at) = (vec![0; PIECE], 0);
     loop {
-        let most = (end - at).min(PIECE as u64) as usize;
-        let count = from.read_at(name, at, &mut bytes[..most])?;
+        let length = (end - at).min(PIECE as u64) as usize;
+        let count = from.read_at(name, at, &mut bytes[..length])?;
         if count == 0 {
             return Ok(at);
         }

@@ -236,7 +236,7 @@ fn is_tube_name(name: &[u8]) -> bool {
     name.first() != Some(&b'-') && name.iter().all(|byte| is_tube_name_byte(*byte))
 }
 
-/// Does nothing. In tests, counts the bytes that are read.
+/// Does nothing. The version for tests counts the bytes that are read.
 #[cfg(not(test))]
 fn look(_: usize) {}
 

@@ -51,7 +51,6 @@ impl SharedTail {
 }
 
 impl Bytes {
-    /// Creates an empty buffer that reuses the memory of `spare`.
     pub fn with(mut spare: Vec<u8>) -> Bytes {
         spare.clear();
         Bytes { own: spare, ..Bytes::default() }
@@ -86,9 +85,9 @@ impl Bytes {
         }
     }
 
-    /// Returns `true` if `next` can be appended without exceeding `most` bytes, and neither buffer has shared tails.
-    pub fn can_append(&self, next: &Bytes, most: usize) -> bool {
-        self.shared + next.shared == 0 && self.own.len() + next.own.len() <= most
+    /// Returns `true` if `next` can be appended without exceeding `limit` bytes, and neither buffer has shared tails.
+    pub fn can_append(&self, next: &Bytes, limit: usize) -> bool {
+        self.shared + next.shared == 0 && self.own.len() + next.own.len() <= limit
     }
 
     /// Returns the records between two offsets in [`Bytes::own`], which must be record boundaries.
@@ -121,7 +120,6 @@ impl Bytes {
         }
     }
 
-    /// Returns all bytes in order, including the shared tails.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let ends = self.tails.iter().map(|placed| placed.at);
         let starts = std::iter::once(0).chain(ends.clone());

@@ -50,7 +50,6 @@ impl RecordHead {
         self.prefix + self.length
     }
 
-    /// Returns `true` if a payload with the checksum `sum` is intact.
     pub fn fits(&self, sum: u32) -> bool {
         self.prefix == PREFIX || sum == self.sum
     }
@@ -150,7 +149,7 @@ fn read_settings<'a>(fields: &mut Fields<'a>) -> Option<TubeSettings<&'a [u8]>> 
     let (count, seconds, tries, dead): (u32, u32, u8, &[u8]) = fields.read()?;
     let rate = (count > 0 && seconds > 0).then_some(Rate { count, seconds });
     let dead = Some(dead).filter(|dead| !dead.is_empty());
-    Some(TubeSettings { most: [high, normal, low], tries, backoff, ttl, dead, max, rate })
+    Some(TubeSettings { max_jobs: [high, normal, low], tries, backoff, ttl, dead, max, rate })
 }
 
 fn read_change(kind: u8, fields: &mut Fields) -> Option<Record<'static>> {

@@ -44,7 +44,6 @@ impl<'a> Fields<'a> {
         F::read(self)
     }
 
-    /// Decodes a number that was encoded with [`variable`](variable()).
     pub fn variable(&mut self) -> Option<u64> {
         let mut number = 0;
         for (place, &byte) in self.0.iter().enumerate().take(LONG) {
@@ -59,7 +58,6 @@ impl<'a> Fields<'a> {
         None
     }
 
-    /// Decodes a variable-length number that must fit into 32 bits.
     pub fn short(&mut self) -> Option<u32> {
         self.variable()?.try_into().ok()
     }

@@ -32,7 +32,6 @@ pub struct ImportedJob {
 }
 
 impl ImportedJob {
-    /// Returns the complete job, including the tube and the body.
     pub fn stored(&self) -> StoredJob<'_> {
         StoredJob { tube: &self.tube, body: self.body.bytes(), ..self.rest }
     }
@@ -117,7 +116,6 @@ impl Importer {
         self.problem(format!("{name}: the files before it, from {first} on, are missing, {LOSS}"));
     }
 
-    /// Returns the jobs that were not deleted.
     pub fn finish(mut self) -> Imported {
         let omitted = self.skipped - self.problems.len() as u64;
         if omitted > 0 {

@@ -71,7 +71,7 @@ pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// Encodes a schedule: the next due time, the run counts, and the recurrence.
+/// Encodes the next due time, the run counts, and the recurrence.
 fn push_schedule(schedule: &StoredSchedule) -> Cow<'static, [u8]> {
     let StoredSchedule { when, due, count: RunCount { runs, skipped } } = *schedule;
     let mut out = Vec::new();

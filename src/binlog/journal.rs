@@ -437,7 +437,6 @@ impl Journal {
         }
     }
 
-    /// Returns `true` if more than [`LARGE`] bytes wait to be written.
     pub fn is_large(&self) -> bool {
         self.buffer.len() > LARGE
     }
@@ -446,12 +445,11 @@ impl Journal {
         self.position
     }
 
-    /// Requests space for records of this many bytes. 0 cancels the request.
+    /// 0 cancels the request.
     pub fn request_space(&mut self, bytes: u64) {
         self.requested = bytes;
     }
 
-    /// Returns the size of the next segment to be prepared, in bytes.
     pub fn wanted_size(&self) -> u64 {
         let needed = self.requested + (HEADER + MARK) as u64 + 2 * (CHANGE + PUT + DELETE) as u64;
         let large = needed > self.segment_size && self.prepared.iter().all(|&(_, size)| size < needed);
@@ -468,7 +466,6 @@ impl Journal {
         self.next_number - 1
     }
 
-    /// Adds a prepared segment, which is an empty file on disk.
     pub fn prepared(&mut self, number: u64, size: u64) {
         debug_assert!(self.prepared.back().is_none_or(|last| last.0 < number), "segments are begun in order");
         self.ready += size;
@@ -491,7 +488,6 @@ impl Journal {
         self.health = health;
     }
 
-    /// Returns the size of the log on disk, in bytes.
     pub fn disk(&self) -> u64 {
         let current = self.segments.back().map_or(0, |segment| segment.size.max(segment.bytes));
         self.old + self.retiring + current + self.ready

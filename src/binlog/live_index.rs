@@ -32,7 +32,7 @@ struct Chunk {
 pub type SegmentItems = List;
 
 impl LiveIndex {
-    /// Returns the number of the segment that contains the item in `slot`. The item must be in a segment.
+    /// Returns the number of the item's segment. The item must be in a segment.
     pub fn of(&self, slot: u32) -> u32 {
         self.entry(slot).segment
     }

@@ -165,7 +165,6 @@ mod tests {
         names
     }
 
-    /// Returns a beanstalkd binlog with jobs of 100 bytes.
     fn jobs(ids: std::ops::RangeInclusive<u64>) -> Vec<u8> {
         file(V7, &ids.map(|id| ready(id, &[b'x'; 100])).collect::<Vec<_>>())
     }

@@ -77,7 +77,6 @@ enum Last {
 }
 
 impl<'a> Reading<'a> {
-    /// Creates a reader that restores the surveyed log into an empty engine.
     pub fn new(storage: &'a dyn Storage, engine: &'a mut Engine, journal: Journal, survey: &Survey) -> Reading<'a> {
         Reading {
             storage,
@@ -183,7 +182,6 @@ impl<'a> Reading<'a> {
         self.chain[..self.read].iter().filter_map(|link| Some((*link, link.length?)))
     }
 
-    /// Returns `true` if the log was closed by a clean shutdown.
     pub fn is_closed(&self) -> bool {
         matches!(self.last, Some(Last::Closed(_)))
     }
@@ -464,7 +462,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Updates the size of a job after a record was applied. `changed` contains the job's slot and previous size.
+    /// `changed` contains the slot and the previous size of the job that a record has changed.
     fn resized(&mut self, changed: Option<(u32, usize)>) {
         if let Some((slot, before)) = changed {
             let after = self.engine.logged_size(slot);

@@ -357,7 +357,7 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
         }
         Record::Settings { tube, ref settings } => {
             let (count, seconds) = settings.rate.map_or((0, 0), |rate| (rate.count, rate.seconds));
-            let TubeSettings { most: [high, normal, low], backoff, ttl, max, .. } = *settings;
+            let TubeSettings { max_jobs: [high, normal, low], backoff, ttl, max, .. } = *settings;
             [high, normal, low, backoff, ttl, max, count, seconds].iter().for_each(|number| number.write(out));
             push(b'Q', (settings.tries, settings.dead.unwrap_or_default(), Rest(tube)), out)
         }
@@ -514,7 +514,7 @@ mod tests {
             Record::Settings {
                 tube: b"emails",
                 settings: TubeSettings {
-                    most: [1, 2, u32::MAX],
+                    max_jobs: [1, 2, u32::MAX],
                     tries: 5,
                     backoff: 10,
                     ttl: 60,

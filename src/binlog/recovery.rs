@@ -206,7 +206,6 @@ fn continues_in(journal: &Journal, end: Place, next: Option<u64>) -> Option<u64>
     (end.segment > 0 && next.is_none() && !is_emptied()).then_some(end.segment)
 }
 
-/// Overwrites a file with zero bytes from offset `from` on.
 fn wipe(storage: &dyn Storage, name: &str, file: &dyn LogFile, from: u64) -> io::Result<()> {
     let mut zeros = Vec::new();
     for_each_used(storage, name, from, &mut |at, count| {

@@ -23,7 +23,6 @@ const COPY: usize = 96;
 /// The size of a segment's header, in bytes. The header is stored twice, so that one copy survives a damaged byte.
 pub const HEADER: usize = 2 * COPY;
 
-/// The subdirectory for damaged segments.
 pub const ASIDE: &str = "damaged";
 
 /// Segment numbers are smaller than this limit, which is only reached after centuries.
@@ -94,7 +93,6 @@ impl RecordKey {
         RecordKey(hasher.finalize())
     }
 
-    /// Returns a hasher for the checksum of a record in this segment.
     pub fn hasher(self) -> crc32fast::Hasher {
         crc32fast::Hasher::new_with_initial(self.0)
     }
@@ -140,7 +138,6 @@ impl Beginning {
         }
     }
 
-    /// Returns the header, or `None` if no copy of the header is valid.
     pub fn header(self) -> Option<Header> {
         match self {
             Beginning::Header { header, .. } => Some(header),

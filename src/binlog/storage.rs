@@ -116,7 +116,7 @@ const ZEROS: usize = 64 * 1024;
 const COARSE: Duration = Duration::from_millis(100);
 
 impl Folder {
-    /// Creates a storage for the directory at `path`, which is opened on first use.
+    /// The directory is opened on first use.
     pub fn new(path: impl Into<PathBuf>) -> Folder {
         Folder { path: path.into(), opened: LeafMutex::default() }
     }
@@ -360,7 +360,6 @@ fn lock_against_beanstalkd(file: File) -> io::Result<File> {
     Ok(file)
 }
 
-/// Returns the description of a write lock on a whole file.
 fn whole_file() -> libc::flock {
     // SAFETY: all fields are integers, for which zero is valid. A list of the fields would not compile on all
     // processors.

@@ -100,7 +100,6 @@ pub enum OpenError {
     Mixed(String, String),
 }
 
-/// Converts an I/O error to an [`OpenError`] that names the file.
 pub fn in_file<T>(name: &str, result: io::Result<T>) -> Result<T, OpenError> {
     result.map_err(|error| OpenError::File(name.to_owned(), error))
 }

@@ -175,7 +175,6 @@ impl Wal {
         self.writes.hangs_for(SLOW) || syncs && self.syncs.hangs_for(SLOW)
     }
 
-    /// Returns `true` if a sync of written records is due.
     pub fn is_unsynced(&self) -> bool {
         self.writer.lock().is_unsynced()
     }

@@ -130,7 +130,6 @@ impl Writer {
         self.current = Some(Open { number: end.segment, file, length: end.at, end: 0 });
     }
 
-    /// Takes the memory of an earlier batch for reuse.
     pub fn spare(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.spare)
     }
@@ -268,7 +267,6 @@ impl Writer {
         self.left.iter().chain(&self.current).map(|open| open.number).min().unwrap_or(0)
     }
 
-    /// Returns the size of the records that are not durable, in bytes.
     pub fn unsynced_bytes(&self) -> u64 {
         self.pending.iter().map(|piece| (piece.bytes.len() - header_of(piece)) as u64).sum()
     }

@@ -24,13 +24,11 @@ impl Journal {
         self.next_number = self.next_number.max(number + 1);
     }
 
-    /// Sets the number of valid bytes in the last segment.
     pub fn found_length(&mut self, bytes: u64) {
         self.segments.back_mut().expect("a segment").bytes = bytes;
     }
 
-    /// Sets the random IDs of this process and of the process that wrote the last record of the log. `found` is 0 if
-    /// unknown.
+    /// `found` is the random ID of the process that wrote the last record of the log, or 0 if unknown.
     pub fn set_epochs(&mut self, own: u64, found: u64) {
         (self.epoch, self.found_epoch) = (own, found);
     }
@@ -68,7 +66,7 @@ impl Journal {
         self.mark_due = 0;
     }
 
-    /// Continues the log after the valid bytes of the last segment, whose file has `size` bytes.
+    /// Continues the log in the last segment, whose file has `size` bytes.
     pub fn go_on_in_last(&mut self, size: u64) {
         let last = self.segments.back_mut().expect("a segment");
         last.size = size;
@@ -88,12 +86,10 @@ impl Journal {
         self.append(engine);
     }
 
-    /// Returns the segment with this number, if the segment was found.
     pub fn segment(&self, number: u64) -> Option<&Segment> {
         self.segments.get(self.place_from(number as u32)).filter(|segment| segment.number == number)
     }
 
-    /// Counts records that could not be restored.
     pub fn found_skipped(&mut self, skipped: u64) {
         self.skipped += skipped;
     }
@@ -122,7 +118,6 @@ impl Journal {
         self.jobs -= 1;
     }
 
-    /// Sets the largest job ID that may have been assigned.
     pub fn found_ids(&mut self, ids: u64) {
         (self.last_id, self.ids, self.ids_synced) = (ids, ids, ids);
     }

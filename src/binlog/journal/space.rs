@@ -42,16 +42,16 @@ impl Journal {
     /// Returns the maximum size of a record that can be appended while `kept` bytes remain available.
     pub(super) fn space(&self, kept: u64) -> u64 {
         let mut ahead = self.ahead();
-        let mut most = 0;
+        let mut max = 0;
         // If all prepared segments have the same size, only the first one needs to be checked.
         let first = if self.large == 0 { 1 } else { self.prepared.len() };
         let fresh = self.prepared.iter().take(first).map(|&(_, size)| self.fresh(size));
         for space in std::iter::once(self.rest()).chain(fresh) {
-            most = most.max(space.min(ahead.saturating_sub(kept)));
+            max = max.max(space.min(ahead.saturating_sub(kept)));
             // A record in a later segment leaves the space of this segment unused.
             ahead -= space;
         }
-        most
+        max
     }
 
     /// Returns the number of bytes that records other than deletes may use. On a full disk, some bytes remain reserved

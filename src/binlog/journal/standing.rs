@@ -163,8 +163,7 @@ impl Journal {
         self.found(Live::Operation, number, size);
     }
 
-    /// Appends a record of the move of a job to another tube. The size of the job's full record changes by `sizes.1 -
-    /// sizes.0` bytes.
+    /// The size of the job's full record changes from `sizes.0` to `sizes.1` bytes.
     pub(super) fn record_move(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
         let job = engine.job_at(slot);
         let tube = engine.tube_of(&job);
@@ -180,8 +179,7 @@ impl Journal {
         self.resize(slot, sizes.0, sizes.1);
     }
 
-    /// Appends a record of the reason for a job's failure. The size of the job's full record changes by `sizes.1 -
-    /// sizes.0` bytes.
+    /// The size of the job's full record changes from `sizes.0` to `sizes.1` bytes.
     pub(super) fn record_reason(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
         let job = engine.job_at(slot);
         let reason = engine.extras(&job).map_or(&[][..], JobExtras::reason);
@@ -189,7 +187,6 @@ impl Journal {
         self.resize(slot, sizes.0, sizes.1);
     }
 
-    /// Changes the size of the full record of the job in `slot` by `after - before` bytes.
     pub fn resize(&mut self, slot: u32, before: usize, after: usize) {
         let place = self.place_of(Live::Job, slot);
         for live in [&mut self.live, &mut self.segments[place].live] {
