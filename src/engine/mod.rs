@@ -6,9 +6,9 @@
 //! expired timers. Each verb or tick can change [`Engine::next_deadline`], so the caller reads the deadline after each
 //! call, and ticks when the deadline has passed. A late tick does not extend a reservation.
 //!
-//! The time for which the caller keeps the engine locked is a *turn*. The verbs in a turn use at most the steps granted
-//! with [`Engine::grant_steps`]. If a verb returns [`Progress::More`], the caller must call the verb again in a later
-//! turn. [`Engine::go_on`] continues work that no caller can continue. Must not import code from outside the engine.
+//! The period during which the caller keeps the engine locked is a *turn*. The verbs in a turn use at most the steps
+//! granted with [`Engine::grant_steps`]. If a verb returns [`Progress::More`], the caller must call the verb again in a
+//! later turn. [`Engine::go_on`] continues deferred work. Must not import code from outside the engine.
 
 #[cfg(any(test, feature = "test-support"))]
 #[path = "tests/check.rs"]
@@ -118,7 +118,7 @@ impl Limits {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OverLimit;
 
-/// The queue. The header of each file in `rules` and `verbs` lists the fields of this struct that the file uses.
+/// The queue. The `Touches:` line of a file in `rules` or `verbs` lists the fields of this struct that the file uses.
 #[derive(Debug)]
 pub struct Engine {
     store: Store,
@@ -181,15 +181,14 @@ impl Engine {
 
     /// Records that a client connected or sent a command at `now`, for [`ClientStats`] and the chart of the last hour.
     #[inline]
-    pub fn hear(&mut self, client: ClientId, now: Time) {
-        self.clients.hear(client, now);
+    pub fn note_activity(&mut self, client: ClientId, now: Time) {
+        self.clients.note_activity(client, now);
         self.past.now = now;
         if now >= self.past.point_end {
             self.past.begin_point(now, self.store.counts.ready);
         }
     }
 
-    /// Returns the history: the jobs that ended most recently, and the chart of the last hour.
     pub fn past(&self) -> &Past {
         &self.past
     }
@@ -204,12 +203,10 @@ impl Engine {
         self.clients[client].connection
     }
 
-    /// Returns the number of connections accepted since the server started.
     pub fn total_connections(&self) -> u64 {
         self.clients.connected
     }
 
-    /// Returns all jobs in any state, in no particular order.
     pub fn jobs(&self) -> impl Iterator<Item = JobView<'_>> {
         self.store.jobs.slots.iter().map(|(slot, _)| self.store.jobs.view(slot))
     }
@@ -219,7 +216,6 @@ impl Engine {
         self.any_job(id).filter(|job| job.state() != State::Finished)
     }
 
-    /// Returns the job with this ID, even if the job has finished.
     pub fn any_job(&self, id: JobId) -> Option<JobView<'_>> {
         self.store.jobs.find(id).map(|slot| self.store.jobs.view(slot))
     }
@@ -248,7 +244,6 @@ impl Engine {
         event
     }
 
-    /// Returns the job in the `slot` of a [`Change`].
     pub fn job_at(&self, slot: u32) -> JobView<'_> {
         self.store.jobs.view(slot)
     }

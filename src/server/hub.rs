@@ -398,7 +398,7 @@ impl Core {
         };
         self.registry.enter(client, wire, address);
         self.registry.identify(client, user);
-        self.engine.hear(client, now);
+        self.engine.note_activity(client, now);
         let index = client.0 as usize;
         if self.outboxes.len() <= index {
             self.outboxes.resize(index + 1, None);
@@ -421,7 +421,7 @@ impl Core {
     pub fn context<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> Context<'a> {
         self.refresh_room();
         let Core { engine, counters, registry, journal, outboxes, .. } = self;
-        engine.hear(client, now);
+        engine.note_activity(client, now);
         let log = journal.as_ref().map(Journal::stats);
         let settings = &hub.config.protocols;
         Context {

@@ -83,7 +83,7 @@ fn operate(life: &mut Life, job: JobId) {
         dead: life.random.once_in(2).then(|| from.into()),
         max: life.random.pick(&[0, 0, 2]),
         rate: life.random.once_in(8).then_some(Rate { count: 5, seconds: 2 }),
-        most: life.random.pick(&[UNLIMITED, UNLIMITED, UNLIMITED, [3; 3]]),
+        max_jobs: life.random.pick(&[UNLIMITED, UNLIMITED, UNLIMITED, [3; 3]]),
     };
     let what = life.random.below(12);
     life.wal.reserve(&life.access, ROOM);

@@ -110,7 +110,7 @@ impl Predicted {
             created: job.created,
             place: match job.state() {
                 State::Delayed => Place::Delayed { until: job.due() },
-                State::Buried => Place::Buried { turn: job.due().nanos() },
+                State::Buried => Place::Buried { order: job.due().nanos() },
                 State::Held => Place::Held,
                 _ => Place::Ready,
             },

@@ -25,7 +25,6 @@ pub const NOTIFY: u64 = 32;
 const WRITTEN: usize = 512;
 const MAX_WRITE: usize = 256 * 1024;
 
-/// Returns the number of steps charged for a notification of `bytes` bytes.
 pub fn notify_steps(bytes: usize) -> u64 {
     NOTIFY + (bytes.min(MAX_WRITE) / WRITTEN) as u64
 }
@@ -37,7 +36,6 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// A budget that never runs out.
     pub const ENDLESS: Steps = Steps::new(u64::MAX);
 
     pub const fn new(left: u64) -> Steps {
@@ -69,7 +67,6 @@ impl Default for Steps {
     }
 }
 
-/// The progress of a method that may need several calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Progress {

@@ -57,9 +57,7 @@ impl Default for Body {
 
 #[derive(Clone, Copy, Debug)]
 pub enum BodyRef<'a> {
-    /// At most [`COPY_MAX`] bytes, which replies copy.
     Small(&'a [u8]),
-    /// More than [`COPY_MAX`] bytes, which replies share.
     Large(&'a Arc<Box<[u8]>>),
 }
 

@@ -18,7 +18,7 @@ pub fn day_of(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leap_days + (month * 306 + 5) / 10 + day - 1 - EPOCH
 }
 
-/// Returns the year, month and day of the month for a day since 1970-01-01. Month and day count from 1.
+/// Returns the year, the month and the day of the month. `day` counts from 1970-01-01, and the results from 1.
 pub fn date_of(day: i64) -> (i64, i64, i64) {
     let (era, of_era) = ((day + EPOCH).div_euclid(ERA), (day + EPOCH).rem_euclid(ERA));
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -112,7 +112,7 @@ pub struct ClientState {
     pub(in crate::engine) connection: u32,
     pub(in crate::engine) opened: u32,
     /// The position in the watch list at which the next search starts. Larger values mean the last tube.
-    pub(in crate::engine) turn: u32,
+    pub(in crate::engine) next_start: u32,
     /// The used tube, or [`NIL`] if the client's commands name their tube.
     pub(in crate::engine) used: u32,
     pub(in crate::engine) watched: WatchList,
@@ -150,14 +150,14 @@ pub(in crate::engine) fn time_since(then: u32, now: Time) -> Span {
 
 impl ClientState {
     pub(in crate::engine) fn new(reserve_policy: ReservePolicy, connection: u32) -> ClientState {
-        ClientState { reserve_policy, connection, turn: NIL, used: NIL, ..ClientState::default() }
+        ClientState { reserve_policy, connection, next_start: NIL, used: NIL, ..ClientState::default() }
     }
 
     pub(in crate::engine) fn waits_for_job(&self) -> bool {
         self.waiting.is_some_and(Waiting::is_for_job)
     }
 
-    /// Returns the client's reserved jobs, ordered by the time at which their times to run end.
+    /// Returns the client's reserved jobs, ordered by the end of their time to run.
     pub(in crate::engine) fn reserved(&self) -> &Heap<(Time, JobId)> {
         const NONE: &Heap<(Time, JobId)> = &Heap::new();
         self.held.as_deref().unwrap_or(NONE)
@@ -167,7 +167,6 @@ impl ClientState {
         self.held.get_or_insert_default()
     }
 
-    /// Returns the earliest end of a reservation, or [`Time::NEVER`] without reservations.
     pub(in crate::engine) fn nearest_end(&self) -> Time {
         self.reserved().first().map_or(Time::NEVER, |((end, _), _)| end)
     }
@@ -231,7 +230,7 @@ impl Clients {
     }
 
     #[inline]
-    pub(in crate::engine) fn hear(&mut self, client: ClientId, now: Time) {
+    pub(in crate::engine) fn note_activity(&mut self, client: ClientId, now: Time) {
         if let Some(state) = self.states.get_mut(client.0 as usize) {
             state.last_active = (now.nanos() >> ACTIVITY_UNIT) as u32;
             if state.connected == 0 {
@@ -244,12 +243,11 @@ impl Clients {
         self.states.get(number as usize)
     }
 
-    /// Returns a number greater than the number of any client.
+    /// Returns an exclusive upper bound of the client numbers.
     pub(in crate::engine) fn end(&self) -> u32 {
         self.states.capacity() as u32
     }
 
-    /// Counts `client` as a producer.
     pub(in crate::engine) fn mark_producer(&mut self, client: ClientId) {
         let producer = &mut self.states[client.0 as usize].producer;
         self.producers += usize::from(!std::mem::replace(producer, true));
@@ -275,14 +273,14 @@ impl Clients {
         self.watches.len() as u64 * WATCH_COST
     }
 
-    /// Adds a tube that is not watched yet to the client's watch list. Returns the new length of the list.
+    /// The tube must not be watched yet. Returns the new length of the watch list.
     pub(in crate::engine) fn watch(&mut self, client: ClientId, tube: u32) -> usize {
         let watched = &mut self.states[client.0 as usize].watched;
         watched.add(client.0, tube, &mut self.watches);
         watched.len()
     }
 
-    /// Removes a tube from the client's watch list. The watch must not be queued.
+    /// The watch must not be queued.
     pub(in crate::engine) fn unwatch(&mut self, client: ClientId, tube: u32) {
         self.states[client.0 as usize].watched.remove(tube, &mut self.watches);
     }
@@ -381,7 +379,7 @@ impl WatchList {
         self.position(tube, watches).is_some()
     }
 
-    /// Adds `tube`, which must not be watched yet.
+    /// `tube` must not be watched yet.
     pub fn add(&mut self, client: u32, tube: u32, watches: &mut Watches) {
         let number = watches.insert(Watch { client, tube, limit: 0, wait: 0, weight: 1, lease: 0, links: Links::NONE });
         let position = self.numbers.len() as u32;
@@ -398,7 +396,7 @@ impl WatchList {
         }
     }
 
-    /// Removes `tube`, whose watch must not be queued. Returns `true` if the tube was watched.
+    /// The watch of `tube` must not be queued. Returns `true` if the tube was watched.
     pub fn remove(&mut self, tube: u32, watches: &mut Watches) -> bool {
         let Some(position) = self.position(tube, watches) else { return false };
         let number = self.numbers.swap_remove(position);

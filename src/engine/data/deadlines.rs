@@ -74,7 +74,7 @@ impl Positions for PositionTable {
 }
 
 impl Deadlines {
-    /// Sets the deadline of `owner` to `at`, or removes the deadline if `at` is [`Time::NEVER`].
+    /// [`Time::NEVER`] removes the deadline.
     pub fn set(&mut self, owner: TimerKey, at: Time) {
         let (member, key) = (owner.member(), (at, matches!(owner, TimerKey::Client(_))));
         match (*self.positions.get(member), at) {

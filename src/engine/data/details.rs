@@ -9,7 +9,6 @@ use super::Span;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Count {
     Reserves,
-    /// The number of times that the time to run ended.
     Timeouts,
     Releases,
     Buries,
@@ -109,7 +108,7 @@ impl Details {
         }
     }
 
-    /// Returns the number of reservations. Cheaper than [`Details::history`].
+    /// Cheaper than [`Details::history`].
     pub fn reserves(&self) -> u32 {
         match &self.0 {
             Form::Packed { counts, .. } => counts[Count::Reserves as usize].into(),

@@ -49,7 +49,6 @@ impl EndedKeys {
         self.table.find(hash, |ended| ended.hash == hash && ended.key == *key && *ended.tube == *tube)
     }
 
-    /// Adds a new key with the hash `hash`, and returns its number.
     pub fn insert(&mut self, id: JobId, tube: Arc<[u8]>, key: Name, hash: u32, until: Time, is_logged: bool) -> u32 {
         let number = self.table.insert(EndedKey { id, until, tube, key, hash, chain: NIL, position: NIL, is_logged });
         self.ends.push(until, number, &mut self.table.items);

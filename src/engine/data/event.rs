@@ -65,7 +65,7 @@ pub enum Event {
         client: ClientId,
         why: NoJob,
     },
-    /// The client is no longer idle, because a watched tube has work.
+    /// The client is no longer idle, because a watched tube has a ready job.
     Work {
         client: ClientId,
     },

@@ -10,10 +10,10 @@ use super::{table::hashed, Heap, Linked, Links, List, Name, Positions, SlotTable
 pub struct GroupCount {
     /// The number of members that have ended since the group was created.
     pub ended: u64,
-    /// The last job ID when the group last had no members left. Jobs up to this ID no longer wait for all members.
+    /// The last job ID assigned before the group last became empty. Jobs up to this ID no longer wait for all members.
     pub complete_to: u64,
-    /// The last job ID when the group was created. Jobs up to this ID waited for an earlier group with the same name,
-    /// and no longer wait for a number of members.
+    /// The last job ID assigned before the group was created. Jobs up to this ID waited for an earlier group with the
+    /// same name, and no longer wait for a number of members.
     pub created_at: u64,
 }
 
@@ -169,7 +169,6 @@ impl Groups {
         }
     }
 
-    /// Returns the groups of which the job in `slot` is a member.
     pub fn of_member(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
         let mut next = self.members.get(slot);
         std::iter::from_fn(move || {
@@ -202,7 +201,6 @@ impl Groups {
         self.waiters.get(slot) != NIL
     }
 
-    /// Adds the waits of the job in `slot` to the lists and heaps of the groups.
     pub fn enqueue(&mut self, slot: u32) {
         let mut next = self.waiters.get(slot);
         while next != NIL {
@@ -224,7 +222,6 @@ impl Groups {
         }
     }
 
-    /// Removes a wait from the list or heap of its group, if queued.
     fn unqueue(&mut self, number: u32) {
         let wait = self.waits.0.get_mut(number);
         if !std::mem::take(&mut wait.queued) {

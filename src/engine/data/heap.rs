@@ -192,7 +192,6 @@ mod tests {
         }
     }
 
-    /// A simple reproducible pseudo-random number generator.
     fn scramble(seed: u64) -> u64 {
         seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) >> 20
     }

@@ -153,7 +153,6 @@ pub struct Job {
     /// reservation.
     pub(in crate::engine) links: Links,
     state: State,
-    /// Determines what happens to the job when a worker completes or loses it.
     pub completion: CompletionPolicy,
     /// The number of failed tries since the job was put or kicked.
     pub fails: u8,
@@ -239,7 +238,7 @@ impl Job {
         self.details.history()
     }
 
-    /// Changes the state according to the transition table. Panics if `cause` is not possible in this state.
+    /// Panics if the transition table does not permit `cause` in the job's state.
     pub(in crate::engine) fn transition(&mut self, cause: Cause) {
         self.state = self.state.after(cause).expect("a transition that the table has");
     }
@@ -283,7 +282,6 @@ impl Job {
         self.has(JobFlag::Bound)
     }
 
-    /// Returns `true` if the job is a member of a group, waits for a group, or is a schedule.
     pub(in crate::engine) fn is_tied(&self) -> bool {
         self.has(JobFlag::Tied)
     }
@@ -293,7 +291,7 @@ impl Job {
         self.flags & (JobFlag::Bound as u8 | JobFlag::Tied as u8) != 0
     }
 
-    /// Sets the state to held. The job must not be in a queue.
+    /// The job must not be in a queue.
     pub(in crate::engine) fn hold(&mut self) {
         self.state = State::Held;
     }

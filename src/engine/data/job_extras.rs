@@ -126,7 +126,6 @@ impl JobExtras {
         self.hash == (hash >> 32) as u32
     }
 
-    /// Returns the bytes that the worker receives in addition to the body.
     pub fn reducer(&self) -> Option<&[u8]> {
         self.rare.as_ref()?.reducer.as_deref()
     }
@@ -148,7 +147,6 @@ impl JobExtras {
         self.rare.as_ref().map(|rare| rare.start).filter(|start| *start != Time::NEVER)
     }
 
-    /// Returns the delay after the first failed try, in seconds.
     pub(in crate::engine) fn backoff(&self) -> u32 {
         self.rare.as_ref().map_or(0, |rare| rare.backoff)
     }
@@ -252,20 +250,19 @@ impl ExtrasStore {
         self.table.edit(number, change);
     }
 
-    /// Returns the number of the extras of the job in `slot`. The job must have extras.
+    /// The job must have extras.
     pub fn of(&self, slot: u32) -> u32 {
         let number = self.by_slot.get(slot);
         debug_assert_ne!(number, NIL, "a job with extras");
         number
     }
 
-    /// Creates extras for the job in `slot`. The dedup key, whose hash is `hash`, must be new.
+    /// The dedup key, whose hash is `hash`, must be new.
     pub fn insert(&mut self, slot: u32, dedup_key: DedupKey, hash: u64, expires: Time) -> u32 {
         let extras = JobExtras::default();
         self.link(JobExtras { slot, hash: (hash >> 32) as u32, expires, dedup_key, ..extras })
     }
 
-    /// Stores extras and adds them to the indexes.
     fn link(&mut self, extras: JobExtras) -> u32 {
         let (slot, expires, indexed) = (extras.slot, extras.expires, extras.dedup_key != DedupKey::None);
         self.table.memory += extras.cost();
@@ -308,7 +305,6 @@ impl ExtrasStore {
         self.get(number).slot == NIL
     }
 
-    /// Releases the dedup key, so that other jobs can use the key.
     pub fn forget_dedup_key(&mut self, number: u32) {
         if self.get(number).dedup_key != DedupKey::None {
             self.table.unindex(number);
@@ -316,7 +312,7 @@ impl ExtrasStore {
         }
     }
 
-    /// Removes the extras of a job, which must have no attachments.
+    /// The extras must have no attachments.
     pub fn remove(&mut self, number: u32) {
         self.unlink(number);
         let extras = self.table.items.remove(number);
@@ -338,7 +334,7 @@ impl ExtrasStore {
     }
 
     /// Suspends the expiry of the job.
-    pub fn spare(&mut self, number: u32) {
+    pub fn suspend_expiry(&mut self, number: u32) {
         let position = std::mem::replace(&mut self.get_mut(number).position, NIL);
         if position != NIL {
             self.ends.remove(position, &mut self.table.items);

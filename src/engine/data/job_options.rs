@@ -42,7 +42,6 @@ impl Fingerprints {
         taking.finish()
     }
 
-    /// Starts the fingerprint of a body that arrives in parts.
     pub fn begin(self) -> Fingerprinting {
         Fingerprinting([self.0, !self.0.rotate_left(32)].map(|secret| {
             let mut hasher = DefaultHasher::new();

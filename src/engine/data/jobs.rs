@@ -67,7 +67,7 @@ impl Jobs {
         self.bodies.remove(old);
     }
 
-    /// Replaces the job in `slot` with another job with the same ID.
+    /// Replaces a job. `job` must have the same ID.
     pub fn replace(&mut self, slot: u32, job: Job) {
         let old = std::mem::replace(self.slots.get_mut(slot), job);
         self.bodies.remove(old.body);

@@ -53,7 +53,7 @@ impl List {
         (self.tail != NIL).then_some(self.tail)
     }
 
-    /// Appends `member`, which must be in no list.
+    /// `member` must be in no list.
     pub fn push_back(&mut self, member: u32, store: &mut impl Linked) {
         *store.links_mut(member) = Links { prev: self.tail, next: NIL };
         match self.tail {
@@ -64,7 +64,7 @@ impl List {
         self.len += 1;
     }
 
-    /// Removes `member`, which must be in this list.
+    /// `member` must be in this list.
     pub fn remove(&mut self, member: u32, store: &mut impl Linked) {
         let Links { prev, next } = store.links(member);
         match prev {

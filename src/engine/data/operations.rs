@@ -24,7 +24,7 @@ impl OpenOperation {
         self.from.len() + self.to.len()
     }
 
-    /// Returns the command that continues this operation. `number` is the operation's number in the log.
+    /// `number` is the operation's number in the log.
     pub(in crate::engine) fn resume(self, number: u32) -> LongCommand {
         if self.to.is_empty() {
             let flush = Flush { last: Some(self.bound), open: Some(number), ..Flush::new(self.from, &[]) };
@@ -35,7 +35,7 @@ impl OpenOperation {
     }
 }
 
-/// A command that completes even if its client disconnects.
+/// A command that continues after its client disconnects.
 #[derive(Debug)]
 pub enum LongCommand {
     Flush(Flush),
@@ -86,7 +86,6 @@ pub struct MoveJobs {
 }
 
 impl MoveJobs {
-    /// Creates a command that moves up to `bound` ready, delayed or buried jobs.
     pub fn new(from: Box<[u8]>, to: Box<[u8]>, state: State, bound: u64) -> MoveJobs {
         MoveJobs { from, to, state, left: bound, origin: None, passed: 0, open: None, done: 0 }
     }

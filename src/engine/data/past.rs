@@ -18,7 +18,6 @@ pub enum Verdict {
 impl Verdict {
     const COUNT: usize = Verdict::Deleted as usize + 1;
 
-    /// Returns the verdict's name in replies.
     pub fn word(self) -> &'static str {
         ["done", "failed", "buried", "deleted"][self as usize]
     }
@@ -71,9 +70,7 @@ impl PastJob {
     }
 }
 
-/// The number of points in the chart of the last hour.
 pub const POINTS: usize = 240;
-/// The length of the period that a point of the chart covers, in seconds.
 pub const POINT_SECONDS: u64 = 15;
 
 /// Statistics of the whole queue for a period of [`POINT_SECONDS`].
@@ -91,7 +88,7 @@ pub struct Point {
 pub struct Past {
     /// The maximum number of jobs, or 0 to disable the history. All memory except for failure reasons is allocated at
     /// startup.
-    most: usize,
+    capacity: usize,
     jobs: Vec<PastJob>,
     /// The index in `jobs` of the next entry to overwrite.
     next: usize,
@@ -109,20 +106,31 @@ pub struct Past {
 }
 
 impl Past {
-    pub fn new(most: usize) -> Past {
-        let jobs: Vec<PastJob> = Vec::with_capacity(most);
-        let (points, point_end) = match most {
+    pub fn new(capacity: usize) -> Past {
+        let jobs: Vec<PastJob> = Vec::with_capacity(capacity);
+        let (points, point_end) = match capacity {
             0 => (Vec::new(), Time::NEVER),
             _ => (vec![Point::default(); POINTS], Time::default()),
         };
-        let memory = (most * size_of::<PastJob>() + size_of_val(&*points)) as u64;
+        let memory = (capacity * size_of::<PastJob>() + size_of_val(&*points)) as u64;
         let recorded = Default::default();
-        Past { most, jobs, next: 0, recorded, retries: 0, memory, points, point: 0, now: Time::default(), point_end }
+        Past {
+            capacity,
+            jobs,
+            next: 0,
+            recorded,
+            retries: 0,
+            memory,
+            points,
+            point: 0,
+            now: Time::default(),
+            point_end,
+        }
     }
 
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.most > 0
+        self.capacity > 0
     }
 
     #[inline]
@@ -135,7 +143,7 @@ impl Past {
     pub fn record(&mut self, job: &Job, body: &[u8], tube: &Arc<[u8]>, verdict: Verdict) {
         self.recorded[verdict as usize] += 1;
         let at = self.next;
-        self.next = if at + 1 == self.most { 0 } else { at + 1 };
+        self.next = if at + 1 == self.capacity { 0 } else { at + 1 };
         if at == self.jobs.len() {
             self.add_entry();
         }
@@ -170,7 +178,7 @@ impl Past {
     /// Sets the failure reason of the job that was added last. Only the first [`KEPT_REASON`] bytes are kept.
     pub fn explain(&mut self, reason: &[u8]) {
         let kept = &reason[..reason.len().min(KEPT_REASON)];
-        let last = self.next.checked_sub(1).unwrap_or(self.most - 1);
+        let last = self.next.checked_sub(1).unwrap_or(self.capacity - 1);
         if let (Some(job), false) = (self.jobs.get_mut(last), kept.is_empty()) {
             job.reason = Some(kept.into());
             self.memory += kept.len() as u64;
@@ -189,7 +197,7 @@ impl Past {
 
     pub fn job(&self, number: u64) -> Option<&PastJob> {
         let (first, end) = self.numbers();
-        let oldest = if self.jobs.len() < self.most { 0 } else { self.next as u64 };
+        let oldest = if self.jobs.len() < self.capacity { 0 } else { self.next as u64 };
         let at = (number >= first && number < end).then(|| (oldest + number - first) % self.jobs.len() as u64)?;
         self.jobs.get(at as usize)
     }
@@ -197,7 +205,7 @@ impl Past {
     /// Returns the bytes charged for the history, recounted to check [`Past::memory`].
     #[cfg(any(test, feature = "test-support"))]
     pub fn counted(&self) -> u64 {
-        let own = self.most * size_of::<PastJob>() + size_of_val(&*self.points);
+        let own = self.capacity * size_of::<PastJob>() + size_of_val(&*self.points);
         own as u64
             + self.jobs.iter().filter_map(|job| job.reason.as_ref()).map(|reason| reason.len() as u64).sum::<u64>()
     }

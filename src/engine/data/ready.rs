@@ -32,7 +32,7 @@ impl ReadyQueue {
         }
     }
 
-    /// Adds a job, which must be in no queue.
+    /// The job must be in no queue.
     pub fn push(&mut self, slot: u32, jobs: &mut Jobs) {
         let key = jobs.get(slot).ready_key();
         let in_order = self.run.last().is_none_or(|last| jobs.get(last).ready_key() < key);
@@ -55,16 +55,16 @@ impl ReadyQueue {
         }
     }
 
-    /// Returns the job with the smallest rank, and the number of compared jobs. Returns `None` if more than `most` jobs
+    /// Returns the job with the smallest rank, and the number of compared jobs. Returns `None` if more than `limit` jobs
     /// would have to be compared.
-    pub fn oldest(&self, jobs: &Jobs, most: usize) -> Option<(u32, usize)> {
-        let is_sorted_by_place = match (self.run.first(), self.run.last()) {
+    pub fn oldest(&self, jobs: &Jobs, limit: usize) -> Option<(u32, usize)> {
+        let is_sorted_by_rank = match (self.run.first(), self.run.last()) {
             (Some(first), Some(last)) => jobs.get(first).pri == jobs.get(last).pri,
             _ => true,
         };
-        let of_run = if is_sorted_by_place { 1 } else { self.run.len() };
+        let of_run = if is_sorted_by_rank { 1 } else { self.run.len() };
         let checked = of_run + self.rest.len();
-        if checked > most {
+        if checked > limit {
             return None;
         }
         let slots = self.run.iter(jobs).take(of_run).chain(self.rest.iter().map(|(_, slot)| slot));

@@ -30,7 +30,6 @@ const NICKNAMES: [(&[u8], &[u8]); 7] = [
     (b"@annually", b"0 0 1 1 *"),
 ];
 
-/// Maximum length of the text of a recurrence, in bytes.
 pub const MAX_RECURRENCE: usize = 200;
 
 /// The minutes that match all fields of cron.
@@ -60,7 +59,6 @@ impl Minutes {
         Minutes { sets, any_day: false }
     }
 
-    /// Parses five fields separated by spaces. Returns `None` if a field is malformed.
     fn parse(text: &[u8]) -> Option<Minutes> {
         let mut fields = text.split(|&byte| byte == b' ');
         let (mut sets, mut starred) = ([0; 5], [false; 5]);
@@ -120,8 +118,7 @@ impl Minutes {
 }
 
 impl Recurrence {
-    /// Parses seconds, the five fields of cron, or a nickname. Returns `None` if `text` is malformed or too long, or if
-    /// no date matches.
+    /// Returns `None` if `text` is malformed or too long, or if no date matches.
     pub fn parse(text: &[u8]) -> Option<Recurrence> {
         if text.len() > MAX_RECURRENCE {
             return None;
@@ -216,7 +213,6 @@ mod tests {
         Time::from_nanos(seconds * 1_000_000_000)
     }
 
-    /// Returns the next time after `now`, in seconds since 1970-01-01.
     fn after(text: &str, now: u64) -> u64 {
         let recurrence = Recurrence::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text}"));
         recurrence.after(at(now), at(now)).nanos() / 1_000_000_000

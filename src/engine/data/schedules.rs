@@ -63,12 +63,10 @@ impl Schedule {
         self.tags.as_deref()
     }
 
-    /// Returns the number of completed and skipped runs since the schedule was created.
     pub fn count(&self) -> RunCount {
         self.count
     }
 
-    /// Returns the total length of the schedule's texts in bytes.
     pub fn texts(&self) -> usize {
         self.name.length() + self.when.length() + self.tags().map_or(0, CopyTags::names)
     }
@@ -146,7 +144,6 @@ impl Schedules {
         self.table.insert(Schedule { slot, hash, chain: NIL, count, missed: 0, name, when, tags })
     }
 
-    /// Queues the schedule of the job in `slot` for its next run at `at`.
     pub fn enter(&mut self, at: Time, slot: u32, jobs: &mut Jobs) {
         self.order.push((at, jobs.get(slot).id), slot, jobs);
     }

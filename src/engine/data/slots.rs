@@ -128,7 +128,7 @@ impl<T, const N: usize> Slots<T, N> {
         }
     }
 
-    /// Returns the item in `slot`, which must not be vacant.
+    /// `slot` must not be vacant.
     #[inline(always)] // Each command calls this a dozen times, so inline it even when optimizing for size.
     pub fn get(&self, slot: u32) -> &T {
         self.try_get(slot).unwrap_or_else(|| vacant_slot(slot))

@@ -173,7 +173,6 @@ pub struct SlotTable {
 }
 
 impl SlotTable {
-    /// Returns the number stored for `slot`, or [`NIL`] if there is none.
     pub fn get(&self, slot: u32) -> u32 {
         let chunk = self.chunks.get(slot as usize / BUCKETS).and_then(Option::as_ref);
         chunk.map_or(NIL, |chunk| chunk[slot as usize % BUCKETS])

@@ -168,7 +168,6 @@ impl Tube {
         }
     }
 
-    /// Returns `true` if no client is queued in the tube.
     pub(in crate::engine) fn has_no_waiters(&self) -> bool {
         self.waiting.is_empty() && self.leasing.is_empty() && self.idle.is_empty()
     }
@@ -216,7 +215,6 @@ impl Tube {
         delay.min(pause).min(opens).min(self.renotify_at)
     }
 
-    /// Returns the bytes charged for the tube in addition to [`TUBE_COST`].
     pub(in crate::engine) fn variable_cost(&self) -> u64 {
         let rules = self.rules.as_ref().map_or(0, |rules| rules.settings.cost());
         self.name.len() as u64 + self.times.as_ref().map_or(0, |_| TIMES_COST) + rules
@@ -239,8 +237,8 @@ pub struct Tubes {
     /// belong to a few tubes.
     recent: u32,
     opened: u32,
-    /// The numbers of the tubes in the order of lists. As in beanstalkd, this is the creation order, except that the
-    /// last tube replaces a closed tube.
+    /// The numbers of the tubes in the order in which lists show the tubes. As in beanstalkd, this is the creation
+    /// order, except that the last tube replaces a closed tube.
     order: Vec<u32>,
     pub(in crate::engine) paused: BTreeSet<u32>,
     pub(in crate::engine) kept: usize,
@@ -279,7 +277,6 @@ impl Tubes {
         self.order.len()
     }
 
-    /// Returns the measurements of a tube, and creates them if necessary.
     pub fn measure(&mut self, number: u32) -> &mut TubeTimes {
         let times = &mut self.table.items.get_mut(number).times;
         self.table.memory += if times.is_none() { TIMES_COST } else { 0 };
@@ -387,12 +384,12 @@ impl Tubes {
         self.table.get_mut(number)
     }
 
-    /// Returns the number of the tube at this place in the order of lists.
+    /// Returns the number of the tube at this position in lists.
     pub fn in_order(&self, place: usize) -> u32 {
         self.order[place]
     }
 
-    /// Returns all tubes with their numbers, in the order of lists.
+    /// Returns the tubes in the order in which lists show them.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Tube)> {
         self.order.iter().map(|&number| (number, self.get(number)))
     }

@@ -21,7 +21,7 @@ pub struct Rate {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TubeSettings<N = Arc<[u8]>> {
     /// The number of jobs at which new jobs of each priority class are refused. [`u32::MAX`] means unlimited.
-    pub most: [u32; 3],
+    pub max_jobs: [u32; 3],
     /// The number of failed tries after which a job without a limit of its own is buried. 0 means unlimited.
     pub tries: u8,
     /// The delay after the first failed try in seconds. Each later failed try doubles the delay.
@@ -37,14 +37,14 @@ pub struct TubeSettings<N = Arc<[u8]>> {
 
 impl<N> Default for TubeSettings<N> {
     fn default() -> TubeSettings<N> {
-        TubeSettings { most: UNLIMITED, tries: 0, backoff: 0, ttl: 0, dead: None, max: 0, rate: None }
+        TubeSettings { max_jobs: UNLIMITED, tries: 0, backoff: 0, ttl: 0, dead: None, max: 0, rate: None }
     }
 }
 
 impl<N> TubeSettings<N> {
     fn with_dead<M>(&self, dead: Option<M>) -> TubeSettings<M> {
-        let TubeSettings { most, tries, backoff, ttl, max, rate, .. } = *self;
-        TubeSettings { most, tries, backoff, ttl, dead, max, rate }
+        let TubeSettings { max_jobs, tries, backoff, ttl, max, rate, .. } = *self;
+        TubeSettings { max_jobs, tries, backoff, ttl, dead, max, rate }
     }
 }
 
@@ -59,12 +59,10 @@ impl TubeSettings {
         self.with_dead(self.dead.as_deref())
     }
 
-    /// Returns the bytes charged for the settings.
     pub fn cost(&self) -> u64 {
         RULES_COST + self.dead.as_ref().map_or(0, |name| LINK_COST + name.len() as u64)
     }
 
-    /// Returns the length of the name of the dead-letter tube, or 0 without a dead-letter tube.
     pub fn dead_length(&self) -> usize {
         self.dead.as_ref().map_or(0, |name| name.len())
     }

@@ -31,7 +31,6 @@ impl FindOldest {
         FindOldest { tube: Some(tube), ..FindOldest::default() }
     }
 
-    /// Returns the name of the tube, or an empty name for the whole queue.
     pub fn tube(&self) -> &[u8] {
         self.tube.as_deref().unwrap_or_default()
     }
@@ -47,7 +46,6 @@ impl FindOldest {
 }
 
 impl Engine {
-    /// Continues the search. A tube that does not exist has no jobs.
     pub fn find_oldest(&mut self, find: &mut FindOldest) -> Progress {
         while find.found.len() < STATES.len() {
             if self.agenda.steps.are_used_up() {
@@ -104,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// Returns the oldest job of the tube in this state, if the queue of the state is short or already ordered by ID.
+    /// Returns the oldest job of the tube in this state if the queue of the state is short or ordered by ID.
     fn oldest_in_queue(&mut self, number: u32, state: State) -> Option<u32> {
         let tube = self.tubes.get(number);
         let (slot, checked) = match state {

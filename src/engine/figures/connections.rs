@@ -27,18 +27,16 @@ pub struct ClientStats<'a> {
     pub watched: Vec<&'a [u8]>,
     /// `true` if the client waits for a job or for the end of a job, or is idle.
     pub waits: bool,
-    /// The number of reserved jobs.
     pub held: usize,
     /// The reserved job whose time to run ends first.
     pub job: Option<JobView<'a>>,
-    /// The time since the client connected.
     pub age: Span,
     pub idle: Span,
 }
 
 impl Engine {
-    /// Calls `each` for every client with a number from `from` on, including the pseudo-client that holds leased jobs.
-    /// `each` returns the size of its output in bytes.
+    /// Visits every client with a number from `from` on, including the pseudo-client that holds leased jobs. `each`
+    /// returns the size of its output in bytes.
     pub fn walk_clients(
         &mut self,
         from: &mut u32,
@@ -53,8 +51,8 @@ impl Engine {
         })
     }
 
-    /// Returns the statistics of the client with this number. The leased jobs belong to number 0, which has no
-    /// statistics if no job is leased.
+    /// Returns the statistics of the client with this number. Number 0 holds the leased jobs, and has no statistics if
+    /// no job is leased.
     pub fn client_stats(&self, number: u32, now: Time) -> Option<ClientStats<'_>> {
         let state = self.clients.get(number).filter(|state| state.leaving.is_none())?;
         let ClientState { connection, used, watched, connected, last_active, .. } = state;

@@ -1,7 +1,8 @@
 //! Pages of long lists, and iterations over all jobs, tubes or watches that can take several calls.
 //!
 //! Owns the order of lists. An iteration visits every item exactly once, except that it may miss items added or removed
-//! in the meantime. Must not change anything except the step budget.
+//! in the meantime. The callbacks named `each` return the size of their output in bytes. Must not change anything
+//! except the step budget.
 //!
 //! Touches: agenda, clients, store, tubes.
 
@@ -42,7 +43,7 @@ pub enum Page<'a> {
 }
 
 impl JobPage {
-    /// Creates an empty page for up to `limit` jobs after the first `offset` jobs. `state` is ready or delayed.
+    /// `state` is ready or delayed.
     pub fn new(state: State, offset: usize, limit: usize) -> JobPage {
         JobPage { state, offset, limit, smallest: Smallest::new(offset, limit), from: 0 }
     }
@@ -53,7 +54,6 @@ impl JobPage {
 }
 
 impl NamePage {
-    /// Creates an empty page for up to `limit` names after the first `offset` names.
     pub fn new(offset: usize, limit: usize) -> NamePage {
         NamePage { smallest: Smallest::new(offset, limit), from: 0 }
     }
@@ -134,8 +134,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Calls `each` for all jobs from the slot `from` on, in no particular order. `each` returns the size of its output
-    /// in bytes.
+    /// Visits all jobs from the slot `from` on, in no particular order.
     pub fn walk_jobs(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
         while let Some(slot) = self.next_job(from) {
             let bytes = each(self, &self.store.jobs.view(slot));
@@ -168,8 +167,7 @@ impl Engine {
         }
     }
 
-    /// Calls `each` for all tubes from the number `from` on, in no particular order. `each` returns the size of its
-    /// output in bytes.
+    /// Visits all tubes from the number `from` on, in no particular order.
     pub fn walk_tubes(&mut self, from: &mut u32, now: Time, mut each: impl FnMut(&TubeStats) -> usize) -> Progress {
         self.walk(from, self.tubes.table.items.end(), |engine, number| {
             let tube = engine.tubes.table.items.try_get(number);
@@ -177,8 +175,7 @@ impl Engine {
         })
     }
 
-    /// Calls `each` for the jobs of all schedules, in no particular order. `each` returns the size of its output in
-    /// bytes.
+    /// Visits the jobs of all schedules, in no particular order.
     pub fn walk_schedules(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
         self.walk(from, self.store.schedules.table.items.end(), |engine, number| {
             match engine.store.schedules.table.items.try_get(number) {
@@ -200,8 +197,8 @@ impl Engine {
         true
     }
 
-    /// Calls `each` for the names of the tubes that `client` watches, after the first `from` tubes. The order is
-    /// reversed for [`ReservePolicy::Notified`]. `each` returns the size of its output in bytes.
+    /// Visits the names of the tubes that `client` watches, after the first `from` tubes. The order is reversed for
+    /// [`ReservePolicy::Notified`].
     pub fn walk_watched(
         &mut self,
         client: ClientId,
@@ -220,7 +217,7 @@ impl Engine {
         progress
     }
 
-    /// Returns a page of the jobs of the tube named `tube`. Omits ready jobs that are too large to be leased.
+    /// Returns a page of the jobs of a tube. Omits ready jobs that are too large to be leased.
     pub fn jobs_of(&mut self, tube: &[u8], page: &mut JobPage) -> Page<'_> {
         let Some(number) = self.tubes.find(tube) else { return Page::NotFound };
         let tube = self.tubes.get(number);
@@ -397,7 +394,6 @@ impl Engine {
         None
     }
 
-    /// Returns [`Progress::Done`] if the walk is complete.
     pub fn walked_buried(&self, walk: &BuriedWalk) -> Progress {
         if walk.next_tube.is_some() || !walk.ids.is_empty() {
             Progress::More

@@ -14,7 +14,6 @@ use crate::engine::Engine;
 pub struct Stats {
     pub jobs: JobCounts,
     pub total_jobs: u64,
-    /// The number of reservations that ended because the time to run was over.
     pub timeouts: u64,
     pub tubes: usize,
     pub connections: usize,
@@ -22,10 +21,8 @@ pub struct Stats {
     pub workers: usize,
     pub waiting: usize,
     pub total_connections: u64,
-    /// `true` if the server refuses new jobs.
     pub draining: bool,
     pub memory: Account,
-    /// The memory limit in bytes.
     pub max_memory: u64,
     /// The number of jobs whose time to live ended before the jobs were finished.
     pub evicted: u64,
@@ -62,7 +59,6 @@ pub struct TubeStats<'a> {
 pub struct GroupStats {
     /// The number of members in each state, in the order of [`State::UNFINISHED`].
     pub members: [u32; State::UNFINISHED.len()],
-    /// The number of members that have ended since the group was created.
     pub ended: u64,
     /// The number of held jobs that wait for the group, counted once per `aft:` tag.
     pub waiting: u64,
@@ -90,7 +86,6 @@ pub struct JobStats<'a> {
     /// The time until the time to run or the delay ends, or until the next run of a schedule. Zero in other states.
     pub left: Span,
     pub history: History,
-    /// The number of failed tries since the job was put or kicked.
     pub fails: u8,
     /// The number of remaining tries; `None` without a limit.
     pub tries_left: Option<u8>,
@@ -102,7 +97,6 @@ pub struct JobStats<'a> {
     pub dead_from: Option<&'a [u8]>,
     /// The number of the connection that holds the job; `None` if the job is leased or not reserved.
     pub holder: Option<u32>,
-    /// The numerator and denominator of the worker's last progress report.
     pub progress: Option<(u32, u32)>,
 }
 
@@ -149,7 +143,6 @@ impl Engine {
         Some(GroupStats { members: group.members, ended: group.count.ended, waiting: group.waiting() as u64 })
     }
 
-    /// Returns the statistics of the unfinished job with this ID, if the job exists.
     pub fn job_stats(&self, id: JobId, now: Time) -> Option<JobStats<'_>> {
         let job = self.job(id)?;
         let left = match job.state() {
@@ -177,7 +170,7 @@ impl Engine {
         })
     }
 
-    /// Returns the numerator and denominator of the last progress report of the worker that has reserved `job`.
+    /// Returns the numerator and denominator of the worker's last progress report if `job` is reserved.
     pub fn progress(&self, job: &Job) -> Option<(u32, u32)> {
         let progress = self.extras(job).map(JobExtras::progress);
         progress.filter(|(_, total)| *total > 0 && job.state() == State::Reserved)

@@ -194,7 +194,6 @@ impl Engine {
         self.news.changes.is_some()
     }
 
-    /// Appends the result of `change` if there is a log.
     #[inline(always)] // this runs at every step of a job's life
     pub(in crate::engine) fn changed_if(&mut self, change: impl FnOnce() -> Change) {
         if self.is_logged() {
@@ -209,8 +208,8 @@ impl Engine {
         }
     }
 
-    /// Appends a change. Claims log space first, unless `claimed` is `true`. Omits the change if there is no log space:
-    /// after a restart, the same change occurs again.
+    /// Appends a change. Claims log space first, unless `claimed` is `true`. Omits the change if there is no log space,
+    /// because the same change occurs again after a restart.
     pub(in crate::engine) fn changed_claimed(&mut self, change: Change, claimed: bool) {
         if claimed || self.claim_log_room(0) {
             self.changed(change);

@@ -76,7 +76,6 @@ impl Engine {
         }
     }
 
-    /// Returns the group with this number in the form that the log stores.
     pub fn group_at(&self, number: u32) -> Option<LoggedGroup> {
         let group = self.store.groups.table.items.try_get(number)?;
         Some(LoggedGroup { number, name: group.name.clone(), count: group.count })

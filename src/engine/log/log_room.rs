@@ -94,25 +94,23 @@ impl Engine {
         claim(&mut self.news.room.puts, logged)
     }
 
-    /// Claims log space for a change with `extra` bytes of names. If the result is `false`, the caller must not make
-    /// the change.
+    /// Claims log space for a change with `extra` bytes of names. If this fails, the caller must not make the change.
     pub fn claim_log_room(&mut self, extra: usize) -> bool {
         claim(&mut self.news.room.changes, CHANGE_SIZE + extra as u64)
     }
 
     /// Claims log space for at most `most` changes of one command. Returns the number of changes.
-    pub(in crate::engine) fn claim_burst(&mut self, most: u64) -> u64 {
-        let claimed = most.min(self.news.room.changes.min(self.news.room.burst) / CHANGE_SIZE);
+    pub(in crate::engine) fn claim_burst(&mut self, count: u64) -> u64 {
+        let claimed = count.min(self.news.room.changes.min(self.news.room.burst) / CHANGE_SIZE);
         self.news.room.changes -= claimed * CHANGE_SIZE;
         claimed
     }
 
-    /// Returns the log bytes reserved for recording that group members have ended, in addition to plain deletes.
     pub fn group_ends(&self) -> u64 {
         self.store.groups.ends
     }
 
-    /// Returns the bytes charged for the job in `slot`, excluding [`PUT_SIZE`].
+    /// Returns the bytes charged for a job, excluding [`PUT_SIZE`].
     pub fn logged_size(&self, slot: u32) -> usize {
         let job = self.store.jobs.get(slot);
         let origin =
@@ -159,8 +157,7 @@ impl GroupTag {
     }
 }
 
-/// Returns the bytes charged for the options of a schedule. `texts` is the total length of all texts, and `groups` is
-/// the number of groups of the copies.
+/// `texts` is the total length of the schedule's texts, and `groups` is the number of groups of the copies.
 pub(in crate::engine) const fn logged_schedule(texts: usize, groups: usize) -> usize {
     OPTIONS_SIZE + 16 + texts + groups * tie_size(0)
 }

@@ -39,17 +39,16 @@ impl Engine {
         }
     }
 
-    /// Returns the operation that has this number in the log, if the operation is in progress.
     pub fn operation_at(&self, number: u32) -> Option<&OpenOperation> {
         self.agenda.open.get(&number)
     }
 
-    /// Restores an operation in progress. Returns the total length in bytes of the names in a replaced operation.
+    /// Returns the total length in bytes of the names in a replaced operation.
     pub fn restore_operation(&mut self, number: u32, operation: OpenOperation) -> Option<usize> {
         self.agenda.open.insert(number, operation).map(|before| before.names())
     }
 
-    /// Restores the end of an operation. Returns the total length in bytes of the operation's names.
+    /// Returns the total length in bytes of the names in the operation.
     pub fn restore_closed(&mut self, number: u32) -> Option<usize> {
         self.agenda.open.remove(&number).map(|operation| operation.names())
     }

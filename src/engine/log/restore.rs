@@ -1,7 +1,8 @@
 //! Restores a queue from its log.
 //!
 //! Owns the effects of log records, which are applied in the order of writing. Restored jobs are not in a queue until
-//! [`Engine::finish_restore`] queues every job. Must not be used after [`Engine::finish_restore`].
+//! [`Engine::finish_restore`] queues every job. Methods that restore a change return the job's slot and its previous
+//! [`Engine::logged_size`], or `None` if the job is unknown. Must not be used after [`Engine::finish_restore`].
 //!
 //! Touches: store, tubes.
 
@@ -24,7 +25,6 @@ pub struct MovedJob<'a> {
 
 impl Engine {
     /// Restores a job, or updates a restored job from a newer record. If `body` is `Some`, `found.body` is ignored.
-    /// Returns the job's slot, and its previous [`Engine::logged_size`] if the job was already restored.
     pub fn restore_job(&mut self, found: &StoredJob, body: Option<Body>) -> (u32, Option<usize>) {
         // The usual case: an ID greater than all earlier IDs belongs to a new job.
         let known = if found.id.0 > self.store.last_id { None } else { self.store.jobs.find(found.id) };
@@ -56,8 +56,6 @@ impl Engine {
         (slot, before)
     }
 
-    /// Restores a change to a job. Returns the job's slot and its previous [`Engine::logged_size`], or `None` if the
-    /// job is unknown.
     pub fn restore_change(&mut self, id: JobId, change: StoredChange) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
         let before = self.logged_size(slot);
@@ -136,7 +134,6 @@ impl Engine {
         }
     }
 
-    /// Restores a job's move to another tube. Returns the job's slot and its previous [`Engine::logged_size`].
     pub fn restore_move(&mut self, id: JobId, tube: &[u8], to: &MovedJob) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
         if matches!(self.store.jobs.get(slot).state(), State::Finished | State::Scheduled) {
@@ -166,7 +163,6 @@ impl Engine {
         Some((slot, before))
     }
 
-    /// Restores the reason for a job's failure. Returns the job's slot and its previous [`Engine::logged_size`].
     pub fn restore_reason(&mut self, id: JobId, reason: &[u8]) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() != State::Scheduled)?;
         let before = self.logged_size(slot);
@@ -175,8 +171,7 @@ impl Engine {
         Some((slot, before))
     }
 
-    /// Restores an outcome: success, failure, or `None` for a failed try that is retried. Returns the job's slot and
-    /// its previous [`Engine::logged_size`].
+    /// `done` is `None` for a failed try that is retried.
     pub fn restore_outcome(&mut self, id: JobId, done: Option<bool>, fails: u8, result: &[u8]) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
         let before = self.logged_size(slot);
@@ -204,7 +199,6 @@ impl Engine {
         Some((slot, before))
     }
 
-    /// Restores a delete. Returns the job's slot and its previous [`Engine::logged_size`].
     pub fn restore_delete(&mut self, id: JobId) -> Option<(u32, usize)> {
         let slot = self.store.jobs.find(id)?;
         let size = self.forget_more(slot);

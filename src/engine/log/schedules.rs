@@ -40,7 +40,7 @@ impl Engine {
             reducer: None,
             keep: tags.keep,
             backoff: tags.backoff,
-            concurrency: key.map_or((StoredKey::None, 0), |(key, most)| (StoredKey::Kept(key), *most)),
+            concurrency: key.map_or((StoredKey::None, 0), |(key, limit)| (StoredKey::Kept(key), *limit)),
             reason: &[],
             ties: StoredTies::Tags(&tags.groups),
         }
@@ -58,13 +58,13 @@ impl Engine {
             _ => Name::from(&[][..]),
         };
         let ties = options.ties.iter().map(|tie| GroupTag { name: Name::from(&*tie.name), tie: Tie::Member });
-        let (key, most) = options.concurrency;
+        let (key, limit) = options.concurrency;
         let tags = CopyTags {
             ttl: options.ttl,
             tries: options.max_attempts,
             backoff: options.backoff,
             keep: options.keep,
-            concurrency: (key != StoredKey::None).then(|| (name(key), most)),
+            concurrency: (key != StoredKey::None).then(|| (name(key), limit)),
             groups: ties.collect(),
         };
         let job = self.store.jobs.get_mut(slot);

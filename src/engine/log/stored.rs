@@ -73,14 +73,12 @@ pub enum StoredChange {
     },
 }
 
-/// The options of a job, in the form that the log stores.
+/// The options of a job, in the form that the log stores; see [`JobOptions`](crate::engine::JobOptions).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredOptions<'a> {
     /// The recurrence and counts of a schedule. The other options apply to the copies of the schedule.
     pub schedule: Option<StoredSchedule<'a>>,
-    /// Determines what happens to the job when a worker completes or loses it.
     pub completion: CompletionPolicy,
-    /// The key that prevents duplicates of the job.
     pub dedup_key: StoredKey<'a>,
     pub ttl: Span,
     pub expires: Time,
@@ -88,19 +86,14 @@ pub struct StoredOptions<'a> {
     pub start: Time,
     /// The rank of a job whose start time has passed, among ready jobs of the same priority. 0 before the start time.
     pub order: u64,
-    /// The maximum number of reservations. 0 means unlimited.
     pub max_attempts: u8,
-    /// The number of failures after which the job fails permanently. 0 means 1.
     pub max_fails: u8,
     /// For a finished job, `true` on success, and the offset of the result in the body.
     pub outcome: Option<(bool, u32)>,
-    /// The bytes that the worker receives in addition to the body.
     pub reducer: Option<&'a [u8]>,
     /// The number of seconds for which the key outlives the job.
     pub keep: u32,
-    /// The delay after the first failed try, in seconds.
     pub backoff: u32,
-    /// The concurrency key, and the maximum number of reserved jobs with the same key.
     pub concurrency: (StoredKey<'a>, u32),
     /// The reason for the last failure, or empty if unknown.
     pub reason: &'a [u8],
@@ -183,12 +176,11 @@ impl fmt::Debug for StoredTies<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoredKey<'a> {
     None,
-    /// A name that is unique within the tube, borrowed from a log record.
+    /// Borrowed from a log record.
     Name(&'a [u8]),
-    /// A name that is unique within the tube, borrowed from a job.
+    /// Borrowed from a job.
     Kept(&'a Name),
     Body,
-    /// An ID that is unique among the jobs of all tubes.
     Id([u8; 16]),
 }
 

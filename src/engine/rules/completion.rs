@@ -25,8 +25,7 @@ pub enum NotCompleted {
 }
 
 impl Engine {
-    /// Completes a job that `client` has reserved. Returns [`NotCompleted::NotFound`] if `client` does not hold the
-    /// job.
+    /// Completes a job. Returns [`NotCompleted::NotFound`] if `client` does not hold the job.
     pub fn finish(&mut self, client: ClientId, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.held(client, id, now).ok_or(NotCompleted::NotFound)?;
         self.complete_slot(slot, outcome, now)
@@ -91,8 +90,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Handles a failure reported by the holder of a job, with a reason of any length. `pri` is the priority for the
-    /// next try. Returns `None` if `client` does not hold the job.
+    /// Handles a failure reported by the holder of a job. `pri` is the priority for the next try. Returns `None` if
+    /// `client` does not hold the job.
     pub fn fail(&mut self, client: ClientId, id: JobId, pri: Priority, reason: &[u8], now: Time) -> Option<Failed> {
         let slot = self.held(client, id, now)?;
         self.count_run(slot, now);
@@ -105,7 +104,6 @@ impl Engine {
         Some(failed)
     }
 
-    /// Handles a failure of the job in `slot`, which has no limit of tries.
     fn fail_unbounded(&mut self, slot: u32, reason: &[u8], now: Time) -> Failed {
         self.note_reason(slot, reason);
         let job = self.store.jobs.get(slot);
@@ -259,8 +257,8 @@ impl Engine {
     /// Returns `true` if the job in `slot` has reached its maximum number of reservations.
     pub(in crate::engine) fn is_spent(&self, slot: u32) -> bool {
         let job = self.store.jobs.get(slot);
-        let most = self.extras_at(slot).map_or(0, |extras| extras.max_attempts);
-        job.completion == CompletionPolicy::Keep && most > 0 && job.history().reserves >= most.into()
+        let limit = self.extras_at(slot).map_or(0, |extras| extras.max_attempts);
+        job.completion == CompletionPolicy::Keep && limit > 0 && job.history().reserves >= limit.into()
     }
 
     fn rare_of(&self, slot: u32) -> Option<&RareExtras> {
@@ -401,8 +399,7 @@ impl Engine {
         true
     }
 
-    /// Removes the job in `slot` from all queues and from the store. Sends `outcome` to the clients that wait for the
-    /// job.
+    /// Removes the job from all queues and from the store, and sends `outcome` to the clients that wait for the job.
     pub(in crate::engine) fn remove_job(&mut self, slot: u32, outcome: Outcome) {
         let verdict = self.verdict_of(slot, &outcome);
         self.notify_outcome(slot, outcome);
@@ -419,8 +416,7 @@ impl Engine {
         self.close_tube_if_idle(job.tube);
     }
 
-    /// Removes the job in `slot`, which is no longer counted in its groups. `size` is the previous logged size in
-    /// bytes.
+    /// Removes a job that is no longer counted in its groups. `size` is the previous logged size in bytes.
     #[inline(never)] // cold: few jobs are tied to groups
     fn remove_member(&mut self, slot: u32, size: usize, verdict: Option<Verdict>) {
         let groups = self.end_membership(slot);
@@ -436,8 +432,7 @@ impl Engine {
         self.settle_groups(&groups);
     }
 
-    /// Removes the job in `slot`, which must not be in a queue, from the store. Adds the job to the history if there is
-    /// a verdict.
+    /// Removes a job that is in no queue. Adds the job to the history if there is a verdict.
     #[inline]
     fn forget_job(&mut self, slot: u32, verdict: Option<Verdict>) -> Job {
         self.unbind(slot);
@@ -507,13 +502,11 @@ impl Engine {
         self.bound(slot).map(|number| self.store.extras.get(number))
     }
 
-    /// Returns the number of the extras of the job in `slot`, if the job has extras.
     #[inline]
     pub(in crate::engine) fn bound(&self, slot: u32) -> Option<u32> {
         self.store.jobs.get(slot).is_bound().then(|| self.store.extras.of(slot))
     }
 
-    /// Returns the slot of the job with this ID, if `accepts` returns `true` for the job.
     pub(in crate::engine) fn find_job(&self, id: JobId, accepts: impl FnOnce(&Job) -> bool) -> Option<u32> {
         self.store.jobs.find(id).filter(|&slot| accepts(self.store.jobs.get(slot)))
     }
@@ -526,7 +519,7 @@ impl Engine {
         }
     }
 
-    /// Returns the outcome of a finished job: a flag for success, and the result.
+    /// Returns `true` if the job succeeded, and its result. Returns `None` for an unfinished job.
     pub fn outcome<'a>(&'a self, job: &JobView<'a>) -> Option<(bool, &'a [u8])> {
         let extras = self.extras(job).filter(|_| job.state() == State::Finished)?;
         Some((extras.done, &job.body.bytes()[extras.result_at as usize..]))

@@ -38,15 +38,15 @@ impl Engine {
         (rare.lane != NIL).then_some(rare.lane)
     }
 
-    /// Adds the job in `slot` to the lane of `key`. The job sets the limit of reserved jobs with this key to `most`.
-    /// The job must have extras and must not be in a queue.
-    pub(in crate::engine) fn join_lane(&mut self, slot: u32, key: Name, most: u32) {
+    /// Adds a job to the lane of `key`. `limit` is the job's limit of reserved jobs with this key. The job must have
+    /// extras and must not be in a queue.
+    pub(in crate::engine) fn join_lane(&mut self, slot: u32, key: Name, limit: u32) {
         let job = self.store.jobs.get(slot);
         let (tube, large) = (job.tube, self.is_large(job));
         let (scope, hash) = self.scope_of_key(&key, tube);
         let lane = self.store.lanes.join(key, scope, hash, tube, large);
         let rare = self.store.extras.get_mut(self.store.extras.of(slot)).rare_mut();
-        (rare.lane, rare.con_limit) = (lane, most);
+        (rare.lane, rare.con_limit) = (lane, limit);
     }
 
     /// Removes the job in `slot`, which must not be in a queue, from its lane. Returns the key and the limit.
@@ -54,13 +54,12 @@ impl Engine {
         let lane = self.lane_of(slot)?;
         let rare = self.store.extras.get_mut(self.store.extras.of(slot)).rare_mut();
         rare.lane = NIL;
-        let most = rare.con_limit;
+        let limit = rare.con_limit;
         let key = self.store.lanes.key_of(lane).clone();
         self.store.lanes.leave(lane);
-        Some((key, most))
+        Some((key, limit))
     }
 
-    /// Returns `true` if the concurrency key of the job in `slot` has reached its limit.
     pub(in crate::engine) fn is_blocked(&self, slot: u32) -> bool {
         let lane = self.lane_of(slot).map(|lane| self.store.lanes.lanes.get(lane));
         lane.is_some_and(|lane| self.store.lanes.keys.get(lane.shared).blocked)
@@ -115,11 +114,10 @@ impl Engine {
         }
     }
 
-    /// Counts the start or the end of a reservation of the job in `slot`, which belongs to `lane`.
     pub(in crate::engine) fn count_reserved(&mut self, lane: u32, slot: u32, reserved: bool) {
-        let most = self.store.extras.get(self.store.extras.of(slot)).rare().map_or(1, |rare| rare.con_limit);
+        let limit = self.store.extras.get(self.store.extras.of(slot)).rare().map_or(1, |rare| rare.con_limit);
         let number = self.store.lanes.lanes.get(lane).shared;
-        if let Some(blocked) = self.store.lanes.keys.edit(number, |shared| shared.count(most, reserved)) {
+        if let Some(blocked) = self.store.lanes.keys.edit(number, |shared| shared.count(limit, reserved)) {
             self.block(number, blocked);
         }
     }
@@ -150,7 +148,7 @@ impl Engine {
         }
     }
 
-    /// Serves all tubes in `lanes.unblocked`, beginning with the tube that has the most urgent job.
+    /// Starts with the tube that has the most urgent job.
     pub(in crate::engine) fn serve_all_unblocked(&mut self, now: Time) {
         let tubes = std::mem::take(&mut self.store.lanes.unblocked).into_iter().enumerate();
         // There is usually only one tube. A heap compiles to an eighth of the code of a sort.

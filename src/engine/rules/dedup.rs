@@ -27,7 +27,6 @@ pub struct NameSearch {
 }
 
 impl Engine {
-    /// Returns the hash functions for the fingerprints of submitted bodies.
     pub fn fingerprints(&self) -> Fingerprints {
         Fingerprints::new(self.limits.hash_secret)
     }

@@ -14,7 +14,6 @@ use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Removes the ended job in `slot`, and keeps its key if the key must outlive the job.
     pub(in crate::engine) fn end_job(&mut self, slot: u32, outcome: Outcome, now: Time) {
         self.keep_key(slot, now);
         self.remove_job(slot, outcome);
@@ -53,8 +52,7 @@ impl Engine {
         (number, before)
     }
 
-    /// Removes the key with this number. If the key is in the log, returns the number, and the total length in bytes of
-    /// the key and the tube name.
+    /// If the key is in the log, returns the number, and the total length in bytes of the key and the tube name.
     fn forget_key(&mut self, number: u32) -> Option<(u32, usize)> {
         let gone = self.store.ended_keys.remove(number);
         if gone.is_logged {
@@ -64,7 +62,6 @@ impl Engine {
         gone.is_logged.then_some((number, gone.names()))
     }
 
-    /// Removes the key that expires next.
     pub(in crate::engine) fn key_due(&mut self) {
         if let Some((_, number)) = self.store.ended_keys.ends.first() {
             self.forget_key(number);
@@ -115,8 +112,8 @@ impl Engine {
         self.store.ended_keys.table.get(number)
     }
 
-    /// Restores a key without a job from the log. Returns the number of the key. Also returns the number of a replaced
-    /// key, and the total length of its names in bytes.
+    /// Returns the number of the key. Also returns the number of a replaced key, and the total length of its names in
+    /// bytes.
     pub fn restore_key(&mut self, id: JobId, tube: &[u8], key: &[u8], until: Time) -> (u32, Option<(u32, usize)>) {
         self.add_key(id, tube.into(), key.into(), until, true)
     }

@@ -66,7 +66,6 @@ impl Engine {
         (settings.tries > 0).then_some(Bounds { tries: settings.tries, backoff: settings.backoff, of_tube: true })
     }
 
-    /// Returns the number of tries that `job` has left, or `None` without a limit.
     pub fn tries_left(&self, job: &Job) -> Option<u8> {
         let slot = self.find_job(job.id, |job| job.state() != State::Scheduled)?;
         self.try_limits(slot).map(|bounds| bounds.tries.saturating_sub(job.fails))
@@ -131,7 +130,6 @@ impl Engine {
         Some(Failed::Retried(delay))
     }
 
-    /// Releases the reserved job in `slot` with this priority and delay.
     pub(in crate::engine) fn release_slot(&mut self, slot: u32, pri: Priority, delay: Span, now: Time) {
         let cause = if delay == Span::ZERO { Cause::Release } else { Cause::ReleaseLater };
         self.transfer_with(slot, cause, |job| {
@@ -195,7 +193,7 @@ impl Engine {
         self.agenda.steps.take(MOVE);
         let is_full = self.tubes.find(&dead).is_some_and(|number| {
             let tube = self.tubes.get(number);
-            tube.rules.as_ref().is_some_and(|rules| tube.counts.all() >= rules.settings.most[class].into())
+            tube.rules.as_ref().is_some_and(|rules| tube.counts.all() >= rules.settings.max_jobs[class].into())
         });
         let to = if is_full || !self.may_move_lane(slot, &dead) { None } else { self.open_tube(NOBODY, &dead).ok() };
         let names = dead.len() + ORIGIN_SIZE + self.tubes.get(from).name.len();

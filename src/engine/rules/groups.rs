@@ -182,7 +182,6 @@ impl Engine {
         }
     }
 
-    /// Removes the group if no job is a member or waits for the group.
     pub(in crate::engine) fn close_group_if_idle(&mut self, number: u32) {
         let group = self.store.groups.get(number);
         if group.size() == 0 && group.waiting() == 0 {

@@ -36,7 +36,6 @@ impl Engine {
         self.serve_all_unblocked(now);
     }
 
-    /// Returns `true` if the tube is open and has both a ready job and a waiting or idle client.
     fn can_serve(&self, number: u32) -> bool {
         let tube = self.tubes.get(number);
         let has_job = || tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_some();
@@ -104,7 +103,6 @@ impl Engine {
         self.news.events.push_back(Event::Reserved { client, job });
     }
 
-    /// Notifies the idle `client` of work in `tube`.
     pub(in crate::engine) fn notify(&mut self, client: ClientId, tube: u32) {
         self.become_active(client);
         self.clients[client].idle_state = IdleState::Notified(tube);

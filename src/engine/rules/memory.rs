@@ -45,8 +45,8 @@ impl Engine {
         self.store.jobs.bodies.note_in_flight(body);
     }
 
-    /// Stops counting bodies that replies no longer share. Each call checks only some bodies, so call this function
-    /// regularly.
+    /// Stops counting bodies that replies no longer share. Must be called regularly, because each call checks only some
+    /// bodies.
     #[inline]
     pub fn check_in_flight(&mut self) {
         self.store.jobs.bodies.check_in_flight();

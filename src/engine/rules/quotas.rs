@@ -37,7 +37,6 @@ impl Engine {
         }
     }
 
-    /// Opens the tube when its rate allows reservations again.
     pub(in crate::engine) fn reopen(&mut self, number: u32) {
         if let Some(rules) = &mut self.tubes.get_mut(number).rules {
             rules.open();
@@ -45,7 +44,6 @@ impl Engine {
         self.update_closed(number);
     }
 
-    /// Returns `true` if the settings of the tube allow no reservation now.
     pub(in crate::engine) fn is_exhausted(&self, number: u32) -> bool {
         let tube = self.tubes.get(number);
         tube.rules.as_ref().is_some_and(|rules| rules.is_spent(tube.counts.reserved))

@@ -120,7 +120,6 @@ impl Engine {
         self.agenda.deadlines.set(TimerKey::Extras, next);
     }
 
-    /// Processes the earliest end of a time to live.
     pub(in crate::engine) fn extras_due(&mut self, now: Time) {
         let (_, number) = self.store.extras.ends.first().expect("a time to live that ends");
         let slot = self.store.extras.get(number).slot;
@@ -132,7 +131,7 @@ impl Engine {
                 self.serve_unblocked(now);
             }
             (_, State::Reserved | State::Buried) => {
-                self.store.extras.spare(number);
+                self.store.extras.suspend_expiry(number);
                 self.retime_extras();
             }
             _ => self.expire_job(slot, now),

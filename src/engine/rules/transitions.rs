@@ -226,7 +226,6 @@ impl Engine {
         self.changed_if(|| if leased { Change::Lease(slot) } else { Change::Reserve(slot) });
     }
 
-    /// Returns the longest time to run that `client` accepts for the job in `slot`.
     pub(in crate::engine) fn time_limit(&self, client: ClientId, slot: u32) -> Span {
         let state = &self.clients[client];
         match state.reserve_policy {
@@ -244,8 +243,8 @@ impl Engine {
     /// Returns the lease time of `job`: its time to run, limited to [`MAX_LEASE`]. For a job without a time to run,
     /// returns `Limits::lease_limit`, because the server cannot notice the loss of a leasing client.
     pub fn lease_of(&self, job: &Job) -> Span {
-        let most = if job.ttr() == Span::MAX { self.limits.lease_limit } else { MAX_LEASE };
-        job.ttr().min(most)
+        let limit = if job.ttr() == Span::MAX { self.limits.lease_limit } else { MAX_LEASE };
+        job.ttr().min(limit)
     }
 
     /// Returns `true` if the body of the unfinished `job` is too large for a lease.

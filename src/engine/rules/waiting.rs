@@ -127,7 +127,7 @@ impl Engine {
         count > self.limits.few_watched && count as u64 > self.agenda.steps.left()
     }
 
-    /// Returns the next ready job for `client` from the watched tubes, except paused tubes.
+    /// Skips paused tubes.
     pub(in crate::engine) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
         // Avoid an expensive search of many tubes when no job is ready.
         if self.store.counts.ready == 0 {
@@ -149,13 +149,14 @@ impl Engine {
     /// Continues `search` with up to `most` more tubes in the watch list of `client`. With `PerConnection`, the most
     /// urgent job wins, or a random tube in a weighted mode. With `Notified`, the best priority class wins, and tubes
     /// of equal class take turns from the last to the first, as in gearmand. With `Lease`, a random tube wins.
-    pub(in crate::engine) fn search_tubes(&mut self, client: ClientId, search: &mut Search, most: usize) {
+    pub(in crate::engine) fn search_tubes(&mut self, client: ClientId, search: &mut Search, limit: usize) {
         let state = &self.clients[client];
-        let (reserve_policy, turn, count) = (state.reserve_policy, state.turn as usize, state.watched.len());
+        let (reserve_policy, next_start, count) =
+            (state.reserve_policy, state.next_start as usize, state.watched.len());
         let mode = state.mode;
         let is_random = mode != ReserveMode::Urgent || reserve_policy == ReservePolicy::Lease;
-        let end = count.min(search.seen.saturating_add(most));
-        let start = turn.min(count.saturating_sub(1));
+        let end = count.min(search.seen.saturating_add(limit));
+        let start = next_start.min(count.saturating_sub(1));
         self.agenda.steps.take((end - search.seen) as u64);
         for step in search.seen..end {
             let position =
@@ -195,7 +196,7 @@ impl Engine {
     pub(in crate::engine) fn found(&mut self, client: ClientId, search: &Search) -> Option<u32> {
         let (_, tube, position) = search.best?;
         let slot = self.head(self.tubes.at(tube)?, self.clients[client].reserve_policy)?;
-        self.clients[client].turn = position.checked_sub(1).map_or(NIL, |position| position as u32);
+        self.clients[client].next_start = position.checked_sub(1).map_or(NIL, |position| position as u32);
         Some(slot)
     }
 
@@ -247,8 +248,8 @@ impl Engine {
 
     fn search_more(&mut self, client: ClientId, search: &mut Search, now: Time) -> Progress {
         if self.store.counts.ready > 0 {
-            let most = usize::try_from(self.agenda.steps.left()).unwrap_or(usize::MAX).max(1);
-            self.search_tubes(client, search, most);
+            let count = usize::try_from(self.agenda.steps.left()).unwrap_or(usize::MAX).max(1);
+            self.search_tubes(client, search, count);
             if search.seen < self.clients[client].watched.len() && !search.is_over() {
                 return Progress::More;
             }

@@ -60,7 +60,6 @@ pub enum Call {
         ttr: Span,
         tags: JobTags,
     },
-    /// Reserves one more job for a batch.
     ReserveMore(ClientId),
     /// Sets whether the client chooses tubes at random.
     Weighted(ClientId, bool),
@@ -100,7 +99,7 @@ pub enum Call {
         job: JobId,
         timeout: Span,
     },
-    /// The ages of the oldest ready and the oldest buried job.
+    /// The ages of the tube's oldest ready job and oldest buried job.
     Ages(Name),
 }
 
@@ -128,7 +127,7 @@ pub enum Answer {
 }
 
 impl Call {
-    /// Returns `true` if the engine allows the call: the client exists and, for some calls, is not waiting.
+    /// Returns `true` if the client of the call exists and, where the call requires this, is not waiting.
     pub fn is_legal(&self, model: &Model) -> bool {
         use Call::*;
         match *self {
@@ -163,7 +162,6 @@ impl Call {
         }
     }
 
-    /// Returns the client that requests a job, if any.
     pub fn waiter(&self) -> Option<ClientId> {
         match *self {
             Call::Reserve { client, .. } => Some(client),
@@ -304,8 +302,8 @@ impl Call {
     fn settings_on_engine(&self, engine: &mut Engine, now: Time) -> Answer {
         use Call::*;
         match *self {
-            LimitTube(client, tube, most) => {
-                Answer::Using(engine.limit_new_tube(client, tube.as_bytes(), [most; 3], now))
+            LimitTube(client, tube, limit) => {
+                Answer::Using(engine.limit_new_tube(client, tube.as_bytes(), [limit; 3], now))
             }
             SetTube(client, tube, settings) => {
                 Answer::Set(engine.set_tube(client, tube.as_bytes(), settings.to_engine(), now))
@@ -316,7 +314,7 @@ impl Call {
     }
 
     /// Runs the call on the model. `engine` is the engine's answer, which provides the number of a new client. Returns
-    /// all possible answers and models, of which one must match the engine: a tick can have several valid results.
+    /// all valid answers with the resulting models. At least one of them must match the engine.
     pub fn on_model(&self, mut model: Model, engine: &Answer, now: Time) -> Vec<(Answer, Model)> {
         if let Call::Tick { limit } = *self {
             let all_done = |model: Model| (Answer::Is(model.next_deadline() > now), model);
@@ -421,7 +419,7 @@ impl Call {
             MoveTube { client, from, to, state, bound } => {
                 Answer::Moved(model.move_jobs(client, (from, to), state, bound, now))
             }
-            LimitTube(client, tube, most) => Answer::Using(model.limit(client, tube, most)),
+            LimitTube(client, tube, limit) => Answer::Using(model.limit(client, tube, limit)),
             SetTube(client, tube, settings) => Answer::Set(model.set_tube(client, tube, settings, now)),
             Fail { client, job, pri, reason } => {
                 let Answer::Failed(engine) = *engine else { unreachable!("{engine:?} to {self:?}") };
@@ -457,7 +455,7 @@ fn tags_of(tags: &JobTags) -> Tags {
         max_attempts: tags.tries,
         backoff: tags.backoff,
         ttl: tags.ttl.unwrap_or(Span::MAX),
-        concurrency: tags.bound.map(|(key, most)| (key.as_bytes().into(), most)),
+        concurrency: tags.bound.map(|(key, limit)| (key.as_bytes().into(), limit)),
         groups: groups.collect(),
         ..JobOptions::default()
     };
@@ -477,7 +475,6 @@ fn show(id: JobId, body: &[u8]) -> Answer {
     Answer::Job(id, body.to_vec())
 }
 
-/// Returns the answer for the job with this ID, or [`Answer::NoSuchJob`].
 fn known(model: &Model, id: Option<JobId>) -> Answer {
     id.and_then(|id| model.job(id)).map_or(Answer::NoSuchJob, |job| show(job.id, &job.body))
 }

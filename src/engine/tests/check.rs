@@ -13,7 +13,6 @@ use crate::engine::data::{
 use crate::engine::{Engine, JOB_COST, TUBE_COST};
 
 impl Engine {
-    /// Panics with a description of the problem unless all invariants hold.
     pub fn check(&self) {
         self.check_jobs();
         self.check_oldest(|_| true, self.store.oldest);
@@ -137,7 +136,6 @@ impl Engine {
         }
     }
 
-    /// Checks the order of the tube's queues, and the watches in the queues.
     fn check_queues(&self, number: u32, tube: &Tube) {
         for ready in [Some(&tube.ready), tube.large.as_deref()].into_iter().flatten() {
             let keys: Vec<_> =
@@ -420,7 +418,6 @@ impl Engine {
     }
 }
 
-/// Returns the queue in which clients of this reserve policy wait or are idle.
 fn queue_of(tube: &Tube, reserve_policy: ReservePolicy) -> &List {
     match reserve_policy {
         ReservePolicy::PerConnection => &tube.waiting,

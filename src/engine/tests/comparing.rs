@@ -16,7 +16,6 @@ pub struct Stage {
     pub steps: Option<u64>,
 }
 
-/// Makes a call and compares the results. Returns the model after the call.
 pub fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &Stage) -> Result<Model, String> {
     let names = stage.names;
     let steps = stage.steps.unwrap_or(u64::MAX);
@@ -73,7 +72,6 @@ fn compare_news(engine: (&Answer, &Vec<Event>), model: &(Answer, Vec<Event>)) ->
     same(&"the events", engine.1, &model.1)
 }
 
-/// Compares all state that callers of the engine can observe.
 pub fn compare(engine: &Engine, model: &Model, now: Time, names: &[Name]) -> Result<(), String> {
     let account = |stats: Stats| Stats { memory: Account::default(), ..stats };
     same(&"the statistics", account(engine.stats()), account(model.stats()))?;
@@ -128,7 +126,6 @@ pub fn compare(engine: &Engine, model: &Model, now: Time, names: &[Name]) -> Res
     Ok(())
 }
 
-/// Compares the waiting and running times of a tube's jobs.
 fn compare_times(name: &Name, engine: Option<&TubeTimes>, model: &Model) -> Result<(), String> {
     let model = model.extended.times.get(name);
     same(&("whether times are kept", name), engine.is_some(), model.is_some())?;

@@ -13,7 +13,6 @@ fn name_of(place: usize) -> Vec<u8> {
     format!("t{place}").into_bytes()
 }
 
-/// Reserves a job for the client without waiting.
 fn take(engine: &mut Engine, client: ClientId) -> Option<JobId> {
     match engine.reserve(client, Some(Span::ZERO), NOW) {
         Reserve::Job(job) => Some(job.id()),
@@ -371,7 +370,7 @@ fn a_client_that_waits_for_an_end_is_notified_of_a_burial_when_it_is_durable() {
     assert!(matches!(engine.take_change(), Some(Change::Promise(_))));
 }
 
-/// Returns the bytes charged for the last job, excluding its body and the name of its tube.
+/// Returns the bytes charged in the log for the last job, excluding its body and the name of its tube.
 fn logged_beside(engine: &mut Engine, body_and_tube: usize) -> usize {
     let mut changes = std::iter::from_fn(|| engine.take_change());
     let slot = changes.find_map(|change| if let Change::Put(slot) = change { Some(slot) } else { None });
@@ -423,7 +422,7 @@ fn the_jobs_of_two_tubes_are_added_state_by_state() {
     );
 }
 
-/// With keys per tube, clients of one tube cannot use up, block or find the keys of another tube.
+/// If keys are unique per tube, clients of one tube cannot use up, block or find the keys of another tube.
 #[test]
 fn keys_of_a_tube_are_no_business_of_other_tubes() {
     let mut engine = Engine::new(Limits { keys_per_tube: true, ..Limits::NONE });

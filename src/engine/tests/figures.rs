@@ -63,7 +63,6 @@ impl Model {
         }
     }
 
-    /// Returns the first job in this state in the tube used by the client.
     pub fn peek(&self, client: ClientId, state: State) -> Option<&Job> {
         let ids = self.in_order(self.used(client), state);
         self.job(*ids.first()?)

@@ -38,9 +38,9 @@ pub enum Place {
         since: Time,
         until: Time,
     },
-    /// The jobs are kicked in the order of `turn`.
+    /// Buried jobs are kicked in ascending order of `order`.
     Buried {
-        turn: u64,
+        order: u64,
     },
     /// The job waits until members of groups have ended.
     Held,
@@ -64,7 +64,6 @@ pub struct Job {
 }
 
 impl Job {
-    /// Restarts the time to run of a reserved job.
     fn touch(&mut self, now: Time) {
         if let Place::Reserved { until, .. } = &mut self.place {
             *until = now + self.ttr;
@@ -120,7 +119,7 @@ pub enum Outcome {
 #[derive(Clone, Debug)]
 pub struct Model {
     pub jobs: Vec<Job>,
-    /// The tubes in the order of lists.
+    /// The tubes, in the order in which lists show them.
     pub tubes: Vec<Tube>,
     pub clients: Vec<ClientState>,
     /// The waiting clients, longest wait first.
@@ -188,7 +187,7 @@ impl Model {
         self.client(client).expect("a client").used
     }
 
-    /// Returns the jobs reserved by the client, with the ends of their times to run.
+    /// Returns the client's reserved jobs, with the ends of their times to run.
     fn held(&self, client: ClientId) -> impl Iterator<Item = (Time, JobId)> + '_ {
         self.jobs.iter().filter_map(move |job| match job.place {
             Place::Reserved { by, until, .. } if by == client => Some((until, job.id)),
@@ -202,7 +201,7 @@ impl Model {
 }
 
 impl Model {
-    /// Connects a client. The caller provides a number that no other client has.
+    /// No other client may have the number `id`.
     pub fn connect(&mut self, id: ClientId) {
         assert!(self.client(id).is_none(), "{id:?} is somebody else");
         self.total_connections += 1;
@@ -237,7 +236,7 @@ impl Model {
         self.tubes.push(Tube { name, pause: None, total_jobs: 0, deletes: 0, pauses: 0, opener });
     }
 
-    /// Finds or creates a tube. A client that opened more tubes than can still be opened cannot create another tube.
+    /// Fails if the client has already opened more tubes than can still be opened.
     fn find_or_create(&mut self, client: ClientId, name: Name) -> Result<(), OverLimit> {
         if self.tube(name).is_some() {
             return Ok(());
@@ -253,7 +252,6 @@ impl Model {
         Ok(())
     }
 
-    /// Returns `true` if `bytes` more bytes exceed the memory limit.
     fn lacks(&self, bytes: u64) -> bool {
         self.memory().total() + bytes > self.limits.max_memory
     }
@@ -295,7 +293,7 @@ impl Model {
         Ok(many + 1)
     }
 
-    /// Stops watching a tube. The last tube of the watch list replaces the removed tube.
+    /// The last tube of the watch list replaces the removed tube.
     pub fn ignore(&mut self, client: ClientId, name: Name) -> Option<usize> {
         let watched = &mut self.client_mut(client).watched;
         if watched == &[name] {
@@ -309,7 +307,7 @@ impl Model {
         Some(many)
     }
 
-    /// Pauses a tube, or ends the pause if `length` is zero. A new pause replaces an earlier pause.
+    /// Ends the pause if `length` is zero. A new pause replaces an earlier pause.
     pub fn pause(&mut self, name: Name, length: Span, now: Time) -> bool {
         if self.tube(name).is_none() {
             return false;
@@ -323,7 +321,7 @@ impl Model {
 }
 
 impl Model {
-    /// Puts a job. The first job has the ID 1. Refused jobs do not use up IDs.
+    /// The first job has the ID 1. Refused jobs do not use up IDs.
     pub fn put(
         &mut self,
         client: ClientId,
@@ -338,7 +336,6 @@ impl Model {
         Ok(id)
     }
 
-    /// Creates a job. Does not serve waiting clients.
     fn take_in(
         &mut self,
         tube: Name,
@@ -497,7 +494,7 @@ impl Model {
         let key = |job: &Job| match (job.place, state) {
             (Place::Ready, State::Ready) if !self.is_blocked(job.id) => Some((u64::from(job.pri), job.id)),
             (Place::Delayed { until }, State::Delayed) => Some((until.nanos(), job.id)),
-            (Place::Buried { turn }, State::Buried) => Some((turn, job.id)),
+            (Place::Buried { order }, State::Buried) => Some((order, job.id)),
             _ => None,
         };
         let mut keys: Vec<_> = self.jobs.iter().filter(|job| job.tube == tube).filter_map(key).collect();

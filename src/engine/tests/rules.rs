@@ -33,12 +33,10 @@ impl Queue {
         self.engine.put(client, new, self.now).expect("room for a job")
     }
 
-    /// Puts a job that is ready immediately and has a long time to run.
     fn put_ready(&mut self, client: ClientId, pri: Priority) -> JobId {
         self.put(client, pri, Span::ZERO, TTR)
     }
 
-    /// Reserves a job for the client without waiting.
     fn take(&mut self, client: ClientId) -> JobId {
         match self.engine.reserve(client, Some(Span::ZERO), self.now) {
             Reserve::Job(job) => job.id(),
@@ -59,7 +57,6 @@ impl Queue {
         assert!(matches!(self.engine.reserve(client, timeout, self.now), Reserve::Waiting), "{client:?} should wait");
     }
 
-    /// Makes the clients wait in this order without a timeout.
     fn wait_all<const N: usize>(&mut self, clients: [ClientId; N]) {
         clients.into_iter().for_each(|client| self.wait(client, None));
     }
@@ -68,7 +65,6 @@ impl Queue {
         assert!(self.engine.release(client, job, pri, delay, self.now), "{client:?} has {job:?}");
     }
 
-    /// Kicks jobs until the kick is complete. Returns the number of kicked jobs.
     fn kick(&mut self, client: ClientId, bound: u64) -> u64 {
         let mut kick = super::super::Kick::new(bound);
         while self.engine.kick(client, &mut kick, self.now) == Progress::More {}

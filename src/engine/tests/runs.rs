@@ -15,7 +15,6 @@ use super::shortening::{quietly, shortened};
 const SEEDS: u64 = 220;
 const STEPS: usize = 400;
 
-/// A sequence of calls with their times.
 pub(super) type Calls = Vec<(Time, Call)>;
 
 #[test]
@@ -69,7 +68,6 @@ fn play_seeds(kind: Kind, percent: u64) {
     }
 }
 
-/// Performs the run of this kind and seed, and records its calls.
 fn recorded(kind: Kind, seed: u64) -> (Stage, Calls, Result<(), String>) {
     let mut script = Script::new(kind, seed);
     let Script { ref limits, start, steps, .. } = script;

@@ -74,7 +74,7 @@ fn a_refused_copy_is_put_as_soon_as_it_can_be() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
     put(&mut engine, client, "a", "60", 0, at(0));
-    // Enough memory for a schedule, but not also for a copy.
+    // There is memory for a schedule, but not for a copy.
     let short = Limits { max_memory: engine.memory().total() + 100, ..Limits::NONE };
     let mut engine = Engine::new(short);
     let client = engine.connect();

@@ -161,7 +161,6 @@ impl Script {
         }
     }
 
-    /// Returns a random duration of up to `secs` seconds.
     fn span(&mut self, secs: u64) -> Span {
         if self.coarse {
             Span::from_millis(500 * self.dice.below(2 * secs + 1))
@@ -216,7 +215,6 @@ impl Script {
         }
     }
 
-    /// Returns a call that puts, reserves or ends a job.
     fn work(&mut self, model: &Model) -> Call {
         let choice = self.dice.below(48);
         let full = model.jobs.len() >= self.jobs;
@@ -242,7 +240,6 @@ impl Script {
         Call::Put { client, pri, delay, ttr, fill, size }
     }
 
-    /// Returns a call for a single job.
     fn handling(&mut self, model: &Model) -> Call {
         let (client, job) = self.hand(model);
         match self.dice.below(26) {
@@ -259,7 +256,6 @@ impl Script {
         }
     }
 
-    /// Returns a call for a tube or a client.
     fn housekeeping(&mut self, model: &Model) -> Call {
         let client = self.client(model);
         let idle = self.idle(model);
@@ -313,8 +309,8 @@ impl Script {
             }
             (51..52, _) => Call::SetTube(client, self.name(), self.settings()),
             (52..53, _) => {
-                let most = self.dice.percent(60).then(|| 1 + self.dice.below(4) as u32);
-                Call::LimitTube(client, self.name(), most)
+                let limit = self.dice.percent(60).then(|| 1 + self.dice.below(4) as u32);
+                Call::LimitTube(client, self.name(), limit)
             }
             (53..55, _) => Call::Weighted(client, self.dice.percent(30)),
             (55..56, _) => Call::Drain,

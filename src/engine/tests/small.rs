@@ -78,9 +78,9 @@ fn kind(model: &Model, now: Time) -> String {
         let place = match job.place {
             Place::Delayed { until } => format!("d{}", rest(until)),
             Place::Reserved { by, until, .. } => format!("r{}:{}", by.0, rest(until)),
-            Place::Buried { turn } => {
-                let revoked = model.extended.revoked.get(&job.id).filter(|(_, at)| *at == turn);
-                format!("b{turn}{:?}", revoked.map(|(client, _)| client))
+            Place::Buried { order } => {
+                let revoked = model.extended.revoked.get(&job.id).filter(|(_, at)| *at == order);
+                format!("b{order}{:?}", revoked.map(|(client, _)| client))
             }
             other => format!("{other:?}"),
         };

@@ -19,7 +19,6 @@ use crate::engine::{Engine, Job, JobId, OpenOperation, State, UNLIMITED};
 pub const DEFERRED: [&str; 7] = ["disconnect", "search", "serve", "buried", "tell", "operation", "release"];
 
 impl Engine {
-    /// Returns the kinds of unfinished deferred work.
     pub fn deferred_kinds(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.agenda.deferred.iter().map(|work| match work {
             Deferred::Disconnect(_) => DEFERRED[0],
@@ -32,7 +31,6 @@ impl Engine {
         })
     }
 
-    /// Returns the names of all groups, in no particular order.
     pub fn group_names(&self) -> impl Iterator<Item = Cow<'_, [u8]>> {
         self.store.groups.table.items.iter().map(|(_, group)| group.name.text())
     }
@@ -42,20 +40,17 @@ impl Engine {
         self.agenda.open.values()
     }
 
-    /// Returns the time at which the schedule with this ID is due or retried.
     pub fn next_run(&self, id: JobId) -> Option<Time> {
         let slot = self.store.jobs.find(id).filter(|&slot| self.store.jobs.get(slot).state() == State::Scheduled)?;
         Some(self.store.schedules.order.key_at(self.store.jobs.get(slot).position()).0)
     }
 
-    /// Returns the pause of the tube with this name, if the tube is paused.
     pub fn tube_pause(&self, name: &[u8]) -> Option<Pause> {
         self.pause_at(self.tubes.find(name)?).map(|(_, pause)| pause)
     }
 
-    /// Returns the job limits by priority class of the tube with this name, if the tube exists.
     pub fn tube_limit(&self, name: &[u8]) -> Option<[u32; 3]> {
-        Some(self.settings_at(self.tubes.find(name)?).map_or(UNLIMITED, |(_, settings)| settings.most))
+        Some(self.settings_at(self.tubes.find(name)?).map_or(UNLIMITED, |(_, settings)| settings.max_jobs))
     }
 }
 
@@ -117,7 +112,6 @@ impl ExtrasStore {
 }
 
 impl Schedules {
-    /// Panics unless the schedules are in order.
     pub fn check(&self, jobs: &Jobs) {
         self.order.check(|slot| jobs.get(slot).position());
         let len = self.table.items.len();
@@ -126,7 +120,6 @@ impl Schedules {
 }
 
 impl EndedKeys {
-    /// Panics unless the keys are in order.
     pub fn check(&self) {
         self.ends.check(|number| self.table.get(number).position);
         let len = self.table.items.len();
@@ -135,13 +128,11 @@ impl EndedKeys {
 }
 
 impl Deadlines {
-    /// Panics unless the heap is in order.
     pub fn check(&self) {
         let mut positions = self.positions.clone();
         self.heap.check(|member| *positions.get(member));
     }
 
-    /// Returns all deadlines, in no particular order.
     pub fn all(&self) -> impl Iterator<Item = (Time, TimerKey)> + '_ {
         self.heap.iter().map(|((at, _), member)| (at, TimerKey::of(member)))
     }

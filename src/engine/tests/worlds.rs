@@ -40,7 +40,6 @@ impl Turns {
         Turns { engine, now: Time::from_nanos(1 << 60), steps, turns: 0, events: 0, checks: size <= SMALL }
     }
 
-    /// Makes one call with a new step budget.
     pub fn turn<R>(&mut self, call: impl FnOnce(&mut Engine, Time) -> R) -> R {
         self.engine.grant_steps(self.steps);
         let result = call(&mut self.engine, self.now);
@@ -62,7 +61,7 @@ impl Turns {
         result
     }
 
-    /// Calls a method of the engine until it is done. Returns the number of calls.
+    /// Calls `call` with new step budgets until it is done. Returns the number of calls.
     pub fn verb(&mut self, mut call: impl FnMut(&mut Engine, Time) -> Progress) -> u64 {
         let before = self.turns;
         while self.turn(&mut call) == Progress::More {}
@@ -99,7 +98,7 @@ impl Turns {
         }
     }
 
-    /// Requests a job for the client. A client that watches very many tubes receives the result as an event.
+    /// A client that watches very many tubes receives the result as an event.
     fn ask(&mut self, client: ClientId, timeout: Option<Span>) {
         self.turn(|engine, now| {
             let _ = engine.reserve(client, timeout, now);
@@ -114,7 +113,6 @@ impl Turns {
     }
 }
 
-/// Runs a test with few items and with many items.
 pub fn in_both(test: impl Fn(&mut Turns, usize)) {
     for size in [SMALL, large()] {
         test(&mut Turns::new(size), size);

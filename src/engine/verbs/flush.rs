@@ -26,7 +26,6 @@ pub struct FindReserved {
 }
 
 impl FindReserved {
-    /// Returns the maximum number of heap bytes that the value can allocate.
     pub fn footprint(&self) -> u64 {
         (CANDIDATES * size_of::<(Time, JobId)>()) as u64
     }
@@ -39,7 +38,7 @@ impl Default for FindReserved {
 }
 
 impl Engine {
-    /// Deletes the jobs that the tube contained when the flush began. Their keys can be used again immediately.
+    /// Deletes the jobs that existed when the flush began. Their keys can be used again immediately.
     pub fn flush(&mut self, flush: &mut Flush, now: Time) -> Progress {
         if flush.last.is_none() {
             flush.last = Some(self.store.last_id);
@@ -143,7 +142,7 @@ impl Engine {
         (Progress::Done, found.map(|&slot| self.store.jobs.view(slot)))
     }
 
-    /// Returns the tube's reserved job whose time to run ends first. Checks all reservations of all clients.
+    /// Checks all reservations of all clients.
     fn first_reserved(&self, number: u32) -> Option<u32> {
         let held = self.clients.iter().flat_map(|(_, client)| {
             let leaving = client.leaving.iter().flat_map(|leaving| leaving.iter());

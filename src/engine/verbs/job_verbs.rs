@@ -42,7 +42,7 @@ pub struct TouchAll {
 }
 
 impl TouchAll {
-    /// Returns the initial progress. All times to run will start at `begin`.
+    /// All times to run will start at `begin`.
     pub fn new(begin: Time) -> TouchAll {
         TouchAll { begin, at: 0, held: 0 }
     }
@@ -67,7 +67,7 @@ impl Engine {
         true
     }
 
-    /// Releases a job with a new priority and delay. Returns `false` if `client` does not hold the job.
+    /// Returns `false` if `client` does not hold the job.
     pub fn release(&mut self, client: ClientId, id: JobId, pri: Priority, delay: Span, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         if self.ends_without_retry(slot, true) {
@@ -88,7 +88,7 @@ impl Engine {
         true
     }
 
-    /// Buries a job with a new priority. Returns `false` if `client` does not hold the job.
+    /// Returns `false` if `client` does not hold the job.
     pub fn bury(&mut self, client: ClientId, id: JobId, pri: Priority, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         self.complete_buried(slot, pri);
@@ -231,7 +231,6 @@ impl Engine {
         self.serve_living(slot, now);
     }
 
-    /// Returns the next job in this state in the tube that `client` uses.
     pub fn peek(&self, client: ClientId, state: State) -> Option<JobView<'_>> {
         let slot = self.first_in(self.clients[client].used, state);
         slot.map(|slot| self.store.jobs.view(slot))
@@ -298,7 +297,6 @@ impl Engine {
         &self.job_times
     }
 
-    /// Returns the next job in this state in the tube named `tube`.
     pub fn peek_in(&self, tube: &[u8], state: State) -> Option<JobView<'_>> {
         let slot = self.first_in(self.tubes.find(tube)?, state)?;
         Some(self.store.jobs.view(slot))

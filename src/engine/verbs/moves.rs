@@ -114,10 +114,10 @@ impl Engine {
         Ok(if ended { Progress::Done } else { Progress::More })
     }
 
-    /// Moves the next batch of jobs. Returns the number of jobs checked.
+    /// Moves the next batch. Returns the number of jobs checked.
     fn move_some(&mut self, from: u32, to: u32, moving: &mut MoveJobs, now: Time) -> usize {
-        let most = moving.left.min((self.agenda.steps.left() / (2 * MOVE)).max(1)).min(BATCH) as usize;
-        let slots = self.first_of(from, moving.state, moving.passed, most);
+        let count = moving.left.min((self.agenda.steps.left() / (2 * MOVE)).max(1)).min(BATCH) as usize;
+        let slots = self.first_of(from, moving.state, moving.passed, count);
         self.agenda.steps.take((moving.passed + slots.len()) as u64);
         let mut checked = 0;
         for slot in slots {
@@ -142,16 +142,16 @@ impl Engine {
         checked
     }
 
-    /// Returns up to `most` jobs of the tube in this state, in queue order, after the first `passed` jobs.
-    fn first_of(&self, number: u32, state: State, passed: usize, most: usize) -> Vec<u32> {
+    /// Returns up to `count` jobs in queue order, after the first `passed` jobs.
+    fn first_of(&self, number: u32, state: State, passed: usize, count: usize) -> Vec<u32> {
         let tube = self.tubes.get(number);
         match state {
             State::Ready => {
                 let large = tube.large.iter().flat_map(|large| large.in_order(&self.store.jobs));
-                tube.ready.in_order(&self.store.jobs).chain(large).skip(passed).take(most).collect()
+                tube.ready.in_order(&self.store.jobs).chain(large).skip(passed).take(count).collect()
             }
-            State::Delayed => tube.delayed.in_order().map(|(_, slot)| slot).skip(passed).take(most).collect(),
-            _ => tube.buried.iter(&self.store.jobs).skip(passed).take(most).collect(),
+            State::Delayed => tube.delayed.in_order().map(|(_, slot)| slot).skip(passed).take(count).collect(),
+            _ => tube.buried.iter(&self.store.jobs).skip(passed).take(count).collect(),
         }
     }
 }

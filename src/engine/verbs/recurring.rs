@@ -21,7 +21,7 @@ struct NewSchedule {
 }
 
 impl NewSchedule {
-    /// Extracts the schedule from `tags`. Returns `None` if the job does not recur.
+    /// Returns `None` if the job does not recur.
     fn of(tags: Tags) -> Option<NewSchedule> {
         let (when, options) = (tags.recurs?, tags.options);
         let JobOptions { ttl, max_attempts: tries, backoff, keep, concurrency, groups, .. } = options;
@@ -30,7 +30,6 @@ impl NewSchedule {
         Some(NewSchedule { name, when, recurrence, tags: CopyTags { ttl, tries, backoff, keep, concurrency, groups } })
     }
 
-    /// Returns the log bytes charged for the schedule, excluding the body and the name of the tube.
     fn logged_size(&self) -> usize {
         logged_schedule(self.name.length() + self.when.length() + self.tags.names(), self.tags.groups.len())
     }

@@ -44,10 +44,8 @@ pub enum Awaited<'a> {
 pub enum JobEnd {
     Buried,
     NotFound,
-    /// The job is unfinished, and the timeout is zero.
     TimedOut,
     OutOfMemory,
-    /// The client waits. An event will report the result.
     Waiting,
 }
 
@@ -129,8 +127,8 @@ impl Engine {
         if self.store.counts.ready == 0 || count == 0 {
             return Ok(None);
         }
-        let most = if self.watches_many(client) { self.agenda.steps.left().max(1) as usize } else { usize::MAX };
-        self.search_tubes(client, &mut search, most);
+        let limit = if self.watches_many(client) { self.agenda.steps.left().max(1) as usize } else { usize::MAX };
+        self.search_tubes(client, &mut search, limit);
         if search.seen < count && !search.is_over() {
             self.clients[client].search = Some(search);
             return Err(Grab::More);

@@ -29,7 +29,6 @@ pub struct Submitted {
 }
 
 impl Engine {
-    /// Puts a job into the tube that `client` uses.
     pub fn put(&mut self, client: ClientId, new: NewJob<impl NewBody>, now: Time) -> Result<JobId, Refused> {
         self.mark_producer(client);
         let number = self.clients[client].used;
@@ -128,8 +127,8 @@ impl Engine {
         }
         let tube = self.tubes.get(number);
         if let Some(rules) = &tube.rules {
-            let most = rules.settings.most[priority_class(new.pri)];
-            if tube.counts.all() - tube.counts.buried >= most.into() {
+            let limit = rules.settings.max_jobs[priority_class(new.pri)];
+            if tube.counts.all() - tube.counts.buried >= limit.into() {
                 return Err(Refused::QueueFull);
             }
             if rules.settings.ttl > 0 {
@@ -190,12 +189,12 @@ impl Engine {
                 rare.start = options.start.unwrap_or(Time::NEVER);
             }
         });
-        if let Some((key, most)) = options.concurrency {
-            self.join_lane(slot, key, most);
+        if let Some((key, limit)) = options.concurrency {
+            self.join_lane(slot, key, limit);
         }
     }
 
-    /// Creates extras for the job in `slot`, which must not have extras.
+    /// The job must not have extras.
     pub(in crate::engine) fn new_extras(&mut self, slot: u32, dedup_key: DedupKey, expires: Time) -> u32 {
         let job = self.store.jobs.view(slot);
         // Include the job ID in the hash of an empty body, which is never looked up. Otherwise all empty bodies would
@@ -213,7 +212,6 @@ impl Engine {
         number
     }
 
-    /// Returns the extras of the job in `slot`, creating extras if necessary.
     pub(in crate::engine) fn extras_of(&mut self, slot: u32) -> u32 {
         if self.store.jobs.get(slot).is_bound() {
             return self.store.extras.of(slot);
@@ -221,7 +219,6 @@ impl Engine {
         self.new_extras(slot, DedupKey::None, Time::NEVER)
     }
 
-    /// Attaches `client` to the job in `slot`, so that `client` receives the outcome.
     pub(in crate::engine) fn attach(&mut self, slot: u32, client: ClientId) {
         let number = self.extras_of(slot);
         let list = &mut self.clients[client].attached;

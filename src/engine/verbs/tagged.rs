@@ -88,7 +88,6 @@ impl Engine {
         Ok(Tagged::New(id))
     }
 
-    /// Returns the number of the tube that `tags` name or, by default, that `client` uses, if the tube exists.
     fn tube_of_tags(&self, client: ClientId, tags: &Tags) -> Option<u32> {
         tags.tube.as_ref().map_or(Some(self.clients[client].used), |tube| self.tubes.find(tube))
     }

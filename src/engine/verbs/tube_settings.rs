@@ -64,11 +64,11 @@ impl Engine {
     /// Limits the jobs of the tube `name`. A job is refused if the tube already contains at least as many jobs, of any
     /// priority, as the limit of the job's priority class. `None` means no limit. Returns `false` if the tube does not
     /// exist.
-    pub fn limit_tube(&mut self, name: &[u8], most: [Option<u32>; 3], now: Time) -> bool {
+    pub fn limit_tube(&mut self, name: &[u8], max_jobs: [Option<u32>; 3], now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
-        let most = most.map(|most| most.unwrap_or(u32::MAX));
+        let max_jobs = max_jobs.map(|max_jobs| max_jobs.unwrap_or(u32::MAX));
         let settings = self.settings_at(number).map_or_else(TubeSettings::default, |(_, settings)| settings.clone());
-        self.change_settings(number, TubeSettings { most, ..settings }, now);
+        self.change_settings(number, TubeSettings { max_jobs, ..settings }, now);
         true
     }
 
@@ -77,27 +77,26 @@ impl Engine {
         &mut self,
         client: ClientId,
         name: &[u8],
-        most: [Option<u32>; 3],
+        max_jobs: [Option<u32>; 3],
         now: Time,
     ) -> Result<(), OverLimit> {
-        if most != [None; 3] {
+        if max_jobs != [None; 3] {
             if !self.has_memory(RULES_COST) {
                 return Err(OverLimit);
             }
             self.open_tube(client, name)?;
         }
-        self.limit_tube(name, most, now);
+        self.limit_tube(name, max_jobs, now);
         Ok(())
     }
 
-    /// Replaces the settings of the tube. Closes the tube if it is now unused and empty.
     fn change_settings(&mut self, number: u32, settings: TubeSettings, now: Time) {
         self.replace_settings(number, settings);
         self.serve(number, now);
         self.close_tube_if_idle(number);
     }
 
-    /// Replaces the settings of the tube. Returns the total length in bytes of the names in the old settings, if any.
+    /// Returns the total length in bytes of the names in the old settings, if any.
     fn replace_settings(&mut self, number: u32, settings: TubeSettings) -> Option<usize> {
         let before = self.settings_at(number).map(|(name, settings)| name.len() + settings.dead_length());
         self.tubes.set(number, settings);
@@ -116,12 +115,10 @@ impl Engine {
         self.replace_settings(number, TubeSettings::default());
     }
 
-    /// Returns the settings of the tube `name`, if the tube has settings.
     pub fn tube_settings(&self, name: &[u8]) -> Option<&TubeSettings> {
         self.settings_at(self.tubes.find(name)?).map(|(_, settings)| settings)
     }
 
-    /// Returns the name and the settings of the tube, if the tube has settings.
     pub fn settings_at(&self, number: u32) -> Option<(&[u8], &TubeSettings)> {
         let tube = self.tubes.get(number);
         Some((&tube.name, &tube.rules.as_deref()?.settings))
@@ -131,8 +128,7 @@ impl Engine {
         self.tubes.iter().filter_map(|(number, _)| self.settings_at(number))
     }
 
-    /// Restores the settings of a tube from the log. Returns the number of the tube, and the total length in bytes of
-    /// the names in the replaced settings.
+    /// Returns the number of the tube, and the total length in bytes of the names in the replaced settings.
     pub fn restore_settings(&mut self, name: &[u8], settings: TubeSettings) -> (u32, Option<usize>) {
         let number = self.open_tube_unlimited(name);
         (number, self.replace_settings(number, settings))
@@ -156,7 +152,6 @@ impl Engine {
         true
     }
 
-    /// Ends the pause of the tube after the full length.
     pub(in crate::engine) fn end_pause(&mut self, number: u32) {
         self.set_pause(number, None);
         let name = self.tubes.get(number).name.len();
@@ -172,7 +167,6 @@ impl Engine {
         self.update_closed(number);
     }
 
-    /// Returns the name and the pause of the tube, if the tube is paused.
     pub fn pause_at(&self, number: u32) -> Option<(&[u8], Pause)> {
         let tube = self.tubes.get(number);
         Some((&tube.name, *tube.pause.as_deref()?))

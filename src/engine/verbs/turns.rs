@@ -8,7 +8,7 @@ use crate::engine::data::{Deferred, LongCommand, Progress, Time, MAX_OPERATIONS,
 use crate::engine::{Engine, Steps};
 
 impl Engine {
-    /// Sets the step budget for all following calls, until the next call of this method.
+    /// The budget applies until the next call of this method.
     pub fn grant_steps(&mut self, steps: u64) {
         self.agenda.steps = Steps::new(steps);
     }
@@ -17,12 +17,10 @@ impl Engine {
         self.agenda.steps
     }
 
-    /// Charges this number of steps to the current step budget.
     pub fn take_steps(&mut self, steps: u64) {
         self.agenda.steps.take(steps);
     }
 
-    /// Returns `true` if [`Engine::go_on`] has work to do.
     pub fn has_deferred(&self) -> bool {
         !self.agenda.deferred.is_empty()
     }

@@ -59,7 +59,6 @@ impl WantedTubes {
 }
 
 impl Engine {
-    /// Makes `client` use the tube `name`, creating the tube if necessary.
     pub fn use_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
         self.tubes.get_mut(number).using += 1;
@@ -125,7 +124,7 @@ impl Engine {
         Some(left - 1)
     }
 
-    /// Removes the tube from the watch list of `client`. The client must be watching the tube and must not be waiting.
+    /// The client must watch the tube and must not be waiting.
     pub(in crate::engine) fn unwatch(&mut self, client: ClientId, number: u32, now: Time) {
         let state = &mut self.clients[client];
         let (idle_state, reserve_policy) = (state.idle_state, state.reserve_policy);
@@ -157,7 +156,6 @@ impl Engine {
         }
     }
 
-    /// Returns the number of the watch, if `client` watches the tube `name`.
     fn watch_of(&self, client: ClientId, name: &[u8]) -> Option<u32> {
         self.clients[client].watched.find(self.tubes.find(name)?, &self.clients.watches)
     }

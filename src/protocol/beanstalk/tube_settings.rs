@@ -40,7 +40,7 @@ fn read_one(name: &[u8], value: &[u8], settings: &mut TubeSettings) -> Option<()
             let (count, seconds) = split(value, b'/')?;
             settings.rate = Some(Rate { count: positive(count)?, seconds: seconds.filter(|seconds| *seconds > 0)? });
         }
-        b"limit" => settings.most = limits(value)?,
+        b"limit" => settings.max_jobs = limits(value)?,
         _ => return None,
     }
     Some(())
@@ -74,7 +74,7 @@ pub fn written(settings: &TubeSettings) -> Vec<u8> {
     let tries = [settings.tries.into(), settings.backoff];
     let used = if settings.tries == 0 { 0 } else { 1 + usize::from(settings.backoff > 0) };
     let rate = settings.rate.map_or([0; 2], |rate| [rate.count, rate.seconds]);
-    let limits = settings.most.map(|limit| if limit == u32::MAX { 0 } else { limit });
+    let limits = settings.max_jobs.map(|limit| if limit == u32::MAX { 0 } else { limit });
     let differ = limits.iter().any(|limit| *limit != limits[0]);
     let values = [
         numbers(upto(&tries, used), ":"),

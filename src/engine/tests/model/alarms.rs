@@ -16,7 +16,6 @@ enum Alarm {
 }
 
 impl Model {
-    /// Returns `true` if a reservation of the client is in its last second.
     pub(super) fn is_soon(&self, client: ClientId, now: Time) -> bool {
         self.held(client).any(|(until, _)| until - Span::from_secs(1) <= now)
     }
@@ -102,7 +101,7 @@ impl Model {
         model
     }
 
-    /// Handles a client's alarm. Expired reservations come before a warning, and a warning before a timeout.
+    /// Expired reservations come before a warning, and a warning before a timeout.
     fn ring_client(&mut self, client: ClientId, now: Time) {
         if self.take_one_ended(client, now) {
             return;
@@ -124,12 +123,11 @@ impl Model {
         ended.is_some()
     }
 
-    /// Ends all expired reservations of the client, even if the tick is late.
     pub(super) fn take_ended(&mut self, client: ClientId, now: Time) {
         while self.take_one_ended(client, now) {}
     }
 
-    /// Handles a tube's alarm. Delays that end no later than a pause end first, so their jobs compete by priority.
+    /// Delays that end no later than a pause end first, so their jobs compete by priority.
     fn ring_tube(&mut self, tube: Name, now: Time) {
         let pause = self.tube_mut(tube).pause.map_or(Time::NEVER, |(_, until)| until);
         let opens = self.extended.rules.get(tube).and_then(|rules| rules.opens()).unwrap_or(Time::NEVER);

@@ -81,19 +81,16 @@ pub struct Extended {
 }
 
 impl Extended {
-    /// Returns the scheduled ends of times to live.
     pub fn ends_of_life(&self) -> impl Iterator<Item = (Time, JobId)> + '_ {
         self.tags.iter().filter(|(_, tags)| tags.timed).filter_map(|(id, tags)| Some((tags.expires?, *id)))
     }
 }
 
 impl Model {
-    /// Returns `true` if the client waits for the end of a job.
     pub(super) fn awaits(&self, client: ClientId) -> bool {
         self.extended.awaiting.iter().any(|wait| wait.client == client)
     }
 
-    /// Returns the end of the client's wait, for a job or for an outcome.
     pub(super) fn wait_ends(&self, client: ClientId) -> Option<Time> {
         let jobs = self.waiting.iter().filter(|wait| wait.client == client).map(|wait| wait.until);
         let ends = self.extended.awaiting.iter().filter(|wait| wait.client == client).map(|wait| wait.until);
@@ -105,11 +102,10 @@ impl Model {
         let counts = |job: &&super::Job| {
             job.tube == tube && !matches!(job.place, Place::Buried { .. } | Place::Scheduled { .. })
         };
-        let most = self.extended.rules.get(tube).and_then(|rules| rules.settings.limit);
-        most.is_some_and(|most| self.jobs.iter().filter(counts).count() >= most as usize)
+        let limit = self.extended.rules.get(tube).and_then(|rules| rules.settings.limit);
+        limit.is_some_and(|limit| self.jobs.iter().filter(counts).count() >= limit as usize)
     }
 
-    /// Returns `true` if the concurrency key of this job has reached its limit.
     pub(super) fn is_blocked(&self, id: JobId) -> bool {
         let bound = |id: &JobId| self.extended.tags.get(id).and_then(|tags| tags.bound);
         let Some((key, _)) = bound(&id) else { return false };
@@ -117,9 +113,9 @@ impl Model {
         let bounds: Vec<u32> = reserved
             .filter_map(|job| bound(&job.id))
             .filter(|(other, _)| *other == key)
-            .map(|(_, most)| most)
+            .map(|(_, limit)| limit)
             .collect();
-        bounds.iter().max().is_some_and(|most| bounds.len() >= *most as usize)
+        bounds.iter().max().is_some_and(|limit| bounds.len() >= *limit as usize)
     }
 
     /// Records a running or waiting time of a tube, if there is memory for the tube's first measurement.
@@ -149,7 +145,6 @@ impl Model {
         }
     }
 
-    /// Ends the job, and notifies the clients that wait for the outcome.
     pub(super) fn end(&mut self, id: JobId, outcome: Outcome, keeps_key: bool) {
         self.remove(id, outcome, keeps_key);
         self.end_tubes();
@@ -185,7 +180,6 @@ impl Model {
         self.events.extend(told.into_iter().map(event));
     }
 
-    /// Buries a reserved job behind all buried jobs.
     pub(super) fn bury_last(&mut self, id: JobId, pri: Priority, now: Time) {
         self.lay_aside(id, pri);
         self.serve(now);
@@ -208,17 +202,17 @@ impl Model {
     pub(super) fn is_revoked(&self, id: JobId, from: ClientId) -> bool {
         let place = self.job(id).map(|job| job.place);
         let revoked = self.extended.revoked.get(&id);
-        revoked.is_some_and(|&(by, turn)| by == from && place == Some(Place::Buried { turn }))
+        revoked.is_some_and(|&(by, order)| by == from && place == Some(Place::Buried { order }))
     }
 
     pub(super) fn lay_aside(&mut self, id: JobId, pri: Priority) {
         self.burials += 1;
         self.note_event(id, |events| &mut events.buries);
-        let turn = self.burials;
+        let order = self.burials;
         let job = self.job_mut(id);
         job.pri = pri;
         job.history.buries += 1;
-        job.place = Place::Buried { turn };
+        job.place = Place::Buried { order };
         self.tell_awaiting(id, &Outcome::Failed(Body::default()));
     }
 
@@ -262,7 +256,6 @@ impl Model {
         self.end(id, Outcome::Gone, true);
     }
 
-    /// Handles the end of a time to live.
     pub(super) fn ring_life(&mut self, id: JobId) {
         let place = self.job(id).expect("a job").place;
         if matches!(place, Place::Ready | Place::Delayed { .. } | Place::Held) {
@@ -341,7 +334,6 @@ impl Model {
         Ok(Tagged::New(id))
     }
 
-    /// Reserves another job if one is available.
     pub fn reserve_more(&mut self, client: ClientId, now: Time) -> Option<JobId> {
         self.take_ended(client, now);
         let id = self.best_for(client)?;
@@ -361,7 +353,6 @@ impl Model {
         self.client_mut(client).worker = true;
     }
 
-    /// Reserves the job that the engine chose at random.
     pub fn give_chosen(&mut self, id: JobId, client: ClientId, now: Time) {
         self.give(id, client, now);
     }
@@ -499,7 +490,7 @@ impl Model {
                 continue;
             }
             self.burials += u64::from(state == State::Buried);
-            let turn = self.burials;
+            let order = self.burials;
             let job = self.job_mut(id);
             job.tube = to;
             if let Some(failure) = self.extended.failures.get_mut(&id) {
@@ -507,7 +498,7 @@ impl Model {
             }
             let job = self.job_mut(id);
             if state == State::Buried {
-                job.place = Place::Buried { turn };
+                job.place = Place::Buried { order };
             }
             moved += 1;
         }
@@ -516,13 +507,13 @@ impl Model {
         Ok(moved)
     }
 
-    pub fn limit(&mut self, client: ClientId, tube: Name, most: Option<u32>) -> Result<(), OverLimit> {
-        if most.is_some() {
+    pub fn limit(&mut self, client: ClientId, tube: Name, limit: Option<u32>) -> Result<(), OverLimit> {
+        if limit.is_some() {
             self.find_or_create(client, tube)?;
         }
         if self.tube(tube).is_some() {
             let rules = self.extended.rules.entry(tube).or_default();
-            rules.settings.limit = most;
+            rules.settings.limit = limit;
             if rules.settings == Settings::default() {
                 self.extended.rules.remove(tube);
             }

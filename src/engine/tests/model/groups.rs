@@ -8,7 +8,7 @@ use super::{Model, Name, Place};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupTie {
     Member,
-    /// The job is held until all members have ended. If `true`, the job is also held if the group does not exist yet.
+    /// The job is held until all members have ended. If `true`, the job is held even if the group does not exist yet.
     After(bool),
     /// The job is held until this number of members have ended.
     AfterCount(u32),
@@ -20,7 +20,6 @@ impl Model {
         ties.filter(|tags| tags.groups.contains(&(group, GroupTie::Member))).count()
     }
 
-    /// Returns the number of members in this state.
     #[allow(dead_code)] // unused in some of the crates that include this file
     pub fn members_in(&self, group: Name, state: State) -> usize {
         let is_member = |id: &JobId| {
@@ -101,7 +100,6 @@ impl Model {
         self.tidy_groups();
     }
 
-    /// Returns the waits of a held job, ordered by group.
     pub fn waits(&self, id: JobId) -> Vec<(Name, u32)> {
         let is_held = self.job(id).is_some_and(|job| job.place == Place::Held);
         self.extended.waits.get(&id).filter(|_| is_held).cloned().unwrap_or_default()

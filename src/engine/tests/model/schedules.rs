@@ -29,7 +29,6 @@ impl Schedule {
 }
 
 impl Model {
-    /// Returns the next due time of a schedule, or `None` for other jobs.
     pub fn next_run(&self, id: JobId) -> Option<Time> {
         match self.job(id)?.place {
             Place::Scheduled { due } => Some(due),
@@ -37,7 +36,6 @@ impl Model {
         }
     }
 
-    /// Returns the time at which a schedule is due or retried.
     #[allow(dead_code)] // unused in some of the crates that include this file
     pub fn next_try(&self, id: JobId) -> Option<Time> {
         self.runs().find(|(_, other)| *other == id).map(|(at, _)| at)
@@ -130,7 +128,6 @@ impl Model {
         }
     }
 
-    /// Runs a schedule at the request of a client.
     pub(super) fn run_now(&mut self, id: JobId, now: Time) -> bool {
         let due = self.next_run(id).expect("a schedule");
         let next = if due <= now { self.extended.schedules[&id].after(due, now) } else { due };
@@ -153,7 +150,6 @@ impl Model {
         }
     }
 
-    /// Returns the number of copies put, and the number of runs without a copy.
     #[allow(dead_code)] // unused in some of the crates that include this file
     pub fn run_counts(&self, id: JobId) -> Option<(u32, u32)> {
         let schedule = self.extended.schedules.get(&id)?;

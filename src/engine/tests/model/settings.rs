@@ -20,7 +20,7 @@ pub struct Settings {
 impl Settings {
     pub fn to_engine(self) -> TubeSettings {
         TubeSettings {
-            most: self.limit.map_or(UNLIMITED, |most| [most; 3]),
+            max_jobs: self.limit.map_or(UNLIMITED, |limit| [limit; 3]),
             tries: self.tries,
             ttl: self.ttl,
             dead: self.dead.map(|dead| dead.as_bytes().into()),
@@ -48,12 +48,10 @@ impl Ruled {
 }
 
 impl Model {
-    /// Returns `true` if the tube's jobs can only be reserved by ID.
     pub(super) fn is_closed(&self, tube: Name) -> bool {
         self.tube(tube).is_some_and(|tube| tube.pause.is_some()) || self.is_exhausted(tube)
     }
 
-    /// Returns `true` if the settings of a tube allow no reservation.
     pub(super) fn is_exhausted(&self, tube: Name) -> bool {
         let Some(rules) = self.extended.rules.get(tube) else { return false };
         let reserved = self.jobs.iter().filter(|job| job.tube == tube);
@@ -72,7 +70,7 @@ impl Model {
         rules.taken += 1;
     }
 
-    /// Counts a failed try, whose reservation was lost or released. Returns `true` if the job has no tries left.
+    /// Counts a failed try of a job whose reservation was lost or released. Returns `true` if no tries are left.
     pub(super) fn is_last_try(&mut self, id: JobId) -> bool {
         let Some(tries) = self.tries(id) else { return false };
         let failure = self.extended.failures.entry(id).or_default();
@@ -80,7 +78,6 @@ impl Model {
         failure.0 >= tries
     }
 
-    /// Returns the maximum number of tries from the job's tags or from the settings of the tube.
     fn tries(&self, id: JobId) -> Option<u8> {
         let own = self.own_tries(id);
         let tube = self.job(id).expect("a job").tube;
@@ -121,10 +118,10 @@ impl Model {
         self.lay_aside(id, pri);
         let from = self.job(id).expect("a job").tube;
         let Some(dead) = self.extended.rules.get(from).and_then(|rules| rules.settings.dead) else { return };
-        let most = self.extended.rules.get(dead).and_then(|rules| rules.settings.limit);
+        let limit = self.extended.rules.get(dead).and_then(|rules| rules.settings.limit);
         let counts = |job: &&super::Job| job.tube == dead && !matches!(job.place, Place::Scheduled { .. });
         let many = self.jobs.iter().filter(counts).count();
-        let is_full = most.is_some_and(|most| many >= most as usize);
+        let is_full = limit.is_some_and(|limit| many >= limit as usize);
         if is_full || self.find_or_create(NOBODY, dead).is_err() {
             self.events.push(Event::DeadLetterStays {
                 job: id,
@@ -134,9 +131,9 @@ impl Model {
             return;
         }
         self.burials += 1;
-        let turn = self.burials;
+        let order = self.burials;
         let job = self.job_mut(id);
-        (job.tube, job.place) = (dead, Place::Buried { turn });
+        (job.tube, job.place) = (dead, Place::Buried { order });
         self.extended.failures.entry(id).or_default().2 = Some(from);
         self.end_tubes();
     }
@@ -179,7 +176,7 @@ impl Model {
         Some(Failed::Retried(delay))
     }
 
-    /// Returns the delay after the last failed try, according to the job's tags.
+    /// Returns the delay after the last failed try.
     pub(super) fn backoff(&self, id: JobId) -> Span {
         let tags = self.extended.tags.get(&id).filter(|tags| tags.tries > 0 && tags.backoff > 0);
         Span::from_secs(tags.map_or(0, |tags| {
@@ -211,7 +208,7 @@ impl Model {
         Ok(())
     }
 
-    /// Sets the time to live of a new job from its tags or from its tube.
+    /// Sets the time to live of a new job, from the job's tags or from the settings of its tube.
     pub(super) fn date(&mut self, id: JobId, now: Time) {
         let tube = self.job(id).expect("a job").tube;
         let of_tube = self.extended.rules.get(tube).map_or(0, |rules| rules.settings.ttl);
