@@ -12,7 +12,7 @@ use std::fmt;
 use super::right::{hex, Pattern, Right, Rights};
 use super::table::{AccessTable, Digest, Entry, Proof};
 
-/// Functions that return the numeric ID of a user or group name.
+/// Looks up the numeric IDs of user and group names.
 #[derive(Clone, Copy)]
 pub struct Accounts<'a> {
     pub user: &'a dyn Fn(&str) -> Option<u32>,

@@ -153,7 +153,7 @@ impl Pattern {
         Pattern { bytes: Box::default(), open: true }
     }
 
-    /// Parses a pattern. An error contains the byte index of the invalid character and a message.
+    /// Parses a pattern. On error, returns the byte index of the invalid character and a message.
     pub fn parse(text: &str) -> Result<Pattern, (usize, &'static str)> {
         let (text, open) = text.strip_suffix('*').map_or((text, false), |text| (text, true));
         if text.is_empty() && !open {

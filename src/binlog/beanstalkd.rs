@@ -107,7 +107,7 @@ pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Resu
         return reader.last_id;
     }
     visit(at, Err(format!("{what}; the last {} bytes of the file were not read, {LOSS}", rest.len())));
-    // Do not assign the IDs that the unread bytes may contain, at most one for each full record.
+    // The unread bytes may contain IDs, at most one for each full record. New jobs must not get these IDs.
     reader.last_id + (rest.len() / MIN_FULL) as u64 + 1
 }
 
@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
         let tube = self.take(length as usize)?;
         let job = ForeignRecord::read(self.take(self.format.job_size)?, self.format.unit);
         if job.fault().is_none() {
-            // Record the ID even if the body is incomplete.
+            // Count the ID even if the body is incomplete, so that no new job gets the ID.
             self.last_id = self.last_id.max(job.id);
         }
         if tube.is_empty() {

@@ -148,8 +148,7 @@ mod tests {
         (head.record(&bytes[head.prefix..head.total()]).expect("a whole one"), head.total())
     }
 
-    /// Returns two buffers with the same records, which include job results. The first buffer copies the results, and
-    /// the second buffer shares the results.
+    /// Returns two buffers with the same records: the first copies the job results, and the second shares them.
     fn samples(segment: u64) -> (Bytes, Bytes) {
         let body = Body::from([&[1; 100], RESULT].concat());
         let (mut plain, mut shared) = (Bytes::default(), Bytes::default());

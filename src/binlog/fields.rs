@@ -63,8 +63,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends a variable-length number: seven bits per byte, least significant bits first, with the top bit set in all
-/// bytes but the last.
+/// Appends seven bits per byte, least significant bits first, with the top bit set in all bytes but the last.
 pub fn variable(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);

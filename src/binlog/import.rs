@@ -291,7 +291,7 @@ mod tests {
             (ids(&imported), imported.jobs[1].rest.pri, imported.jobs[1].rest.state),
             (vec![1, 2], 99, State::Ready)
         );
-        // The oldest file may be missing.
+        // beanstalkd may have removed the oldest file.
         let imported = read_clean(&[&file(V7, &copies)]);
         assert_eq!((ids(&imported), imported.jobs[0].rest.state), (vec![2, 7], State::Buried));
         let imported = read_clean(&[&file(V7, &copies), &file(V7, &[later(2, DELETED, b"same")])]);

@@ -28,8 +28,7 @@ use crate::shared::log_figures::{Health, LogFigures};
 
 pub use standing::Live;
 
-/// Number of job IDs that are reserved in the log ahead of use. After a crash, new jobs get larger IDs than all
-/// reserved IDs.
+/// The number of job IDs reserved in the log ahead of use. After a crash, new IDs exceed all reserved IDs.
 pub const IDS_AHEAD: u64 = 1 << 20;
 
 /// Minimum number of reserved IDs: commands that need an ID wait while fewer IDs are reserved. All threads together use
@@ -66,8 +65,7 @@ pub struct Segment {
     lists: [SegmentItems; 6],
     /// `true` if compaction must empty the segment regardless of the disk usage.
     pub evacuating: bool,
-    /// `true` if the segment is damaged. Once the segment is empty, the file is moved to a subdirectory instead of
-    /// being removed.
+    /// `true` if the segment is damaged. Its file is then moved to a subdirectory instead of being removed.
     pub damaged: bool,
     /// `true` if the file of the segment was removed.
     missing: bool,
@@ -146,8 +144,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Creates an empty journal for the log with the random ID `log`. Segments have `segment_size` bytes, and are
-    /// numbered from 1.
+    /// Segments have `segment_size` bytes, and are numbered from 1. `log` is the random ID of the log.
     pub fn new(segment_size: u64, log: u64) -> Journal {
         let segment_size = segment_size.max((HEADER + SYNCED + 2 * MARK) as u64 + 1);
         Journal { log, segment_size, next_number: 1, ..Journal::default() }
@@ -397,8 +394,8 @@ impl Journal {
         self.written += 1;
     }
 
-    /// Takes the bytes appended since the last call. `synced` is the end of the synced part of the log, which is
-    /// recorded at intervals. After a crash, recovery uses the record to distinguish damage from the effects of a power
+    /// Takes the bytes appended since the last call. `synced` is the end of the synced part of the log. A record of
+    /// this location is appended at intervals, so that recovery can distinguish damage from the effects of a power
     /// failure.
     pub fn take(&mut self, mut spare: Vec<u8>, synced: Synced) -> Batch {
         debug_assert!(spare.is_empty());
@@ -426,7 +423,6 @@ impl Journal {
         }
     }
 
-    /// Appends a [`Record::Synced`] if such a record is due.
     fn append_synced(&mut self) {
         let synced = self.synced;
         let current = self.segments.back().expect("a segment");
@@ -445,7 +441,7 @@ impl Journal {
         self.position
     }
 
-    /// 0 cancels the request.
+    /// 0 cancels the request for space.
     pub fn request_space(&mut self, bytes: u64) {
         self.requested = bytes;
     }

@@ -37,8 +37,7 @@ impl LiveIndex {
         self.entry(slot).segment
     }
 
-    /// Adds the item in `slot` to a segment, and to the list of the segment's items. The item must not be in another
-    /// segment.
+    /// Adds an item to a segment and to the list of its items. The item must not be in another segment.
     pub fn move_in(&mut self, slot: u32, segment: u32, list: &mut SegmentItems) {
         let number = slot as usize / CHUNK;
         while self.chunks.len() <= number {

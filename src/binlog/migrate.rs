@@ -29,8 +29,7 @@ fn foreign_number(name: &str) -> Option<u64> {
     (format!("binlog.{number}") == name).then_some(number)
 }
 
-/// Reads the jobs of the beanstalkd binlog in this directory. Returns `None` if there is no such binlog, or if it was
-/// imported earlier.
+/// Reads the jobs of the beanstalkd binlog. Returns `None` if there is no binlog, or if it was imported earlier.
 pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     let names = storage.list().map_err(OpenError::Folder)?;
     let foreign = numbers_in(&names, foreign_number);

@@ -66,7 +66,6 @@ pub struct Reading<'a> {
 struct Claims {
     /// The last location up to which a record states that the log is synced.
     synced: Place,
-    /// The number of the oldest segment that is needed.
     oldest: u64,
 }
 

@@ -65,29 +65,20 @@ pub const START: usize = PREFIX + 40;
 pub const MAX_PAYLOAD: usize = (2 << 30) + (1 << 18);
 
 macro_rules! sizes {
-    ($($(#[$doc:meta])* $name:ident: $fixed:expr;)+) => {$(
-        $(#[$doc])*
-        pub fn $name(names: usize) -> u64 {
-            ($fixed + names) as u64
+    ($($name:ident: $fixed:expr;)+) => {$(
+        pub fn $name(texts: usize) -> u64 {
+            ($fixed + texts) as u64
         }
     )+};
 }
 
+// The maximum sizes of records whose texts have `texts` bytes in total. The texts of a full job include the body.
 sizes! {
-    /// Returns the size of a tube-settings record. `names` is the combined length of the tube's name and the name of
-    /// the dead-letter tube.
     settings_size: LONG_PREFIX + SETTINGS;
-    /// Returns the record size of a key that outlives its job. `names` is the combined length of the key and the tube's
-    /// name.
     key_size: LONG_PREFIX + 18;
-    /// Returns the maximum size of a [`Record::Opened`]. `names` is the combined length of the tube names.
     operation_size: LONG_PREFIX + 15;
-    /// Returns the maximum size of a [`Record::Groups`] with one group. `names` is the length of the group's name.
     group_size: LONG_PREFIX + 8 + 3 * LONG + 1;
-    /// Returns the maximum size of the full record of a job. `names` is the combined length of the tube name, the
-    /// options and the body.
     full_size: SNAPSHOT;
-    /// Returns the maximum size of a pause record. `names` is the length of the tube's name.
     pause_size: LONG_PREFIX + 16;
 }
 
@@ -224,8 +215,7 @@ pub fn states_of(bits: u8) -> Box<[State]> {
     STATES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, &state)| state).collect()
 }
 
-/// The first record of a server process that continues an existing segment. The header of a new segment contains the
-/// same fields.
+/// The first record of a process that continues a segment. The header of a new segment has the same fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
     pub synced: Place,
@@ -253,8 +243,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Appends an encoded record, which will be written at offset `at` of the segment with this key. Returns the size of
-/// the record.
+/// Appends a record that will be written at offset `at` of the segment with this key. Returns its size.
 pub fn encode(record: &Record, key: RecordKey, at: u64, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     let length = encode_head(record, 0, out);
@@ -504,7 +493,7 @@ mod tests {
         ]
     }
 
-    /// Returns records of tubes and failures, and records with long payloads.
+    /// Returns records that concern tubes or failures, and records with long payloads.
     fn samples_of_failures(job: StoredJob<'static>) -> Vec<Record<'static>> {
         let (delay, due, state) = (Span::from_secs(3), Time::from_nanos(9), State::Delayed);
         vec![

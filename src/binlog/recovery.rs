@@ -56,8 +56,7 @@ pub struct Opened {
     pub failure: Option<io::Error>,
 }
 
-/// Opens the log in `storage` and restores its jobs into `engine`, which must be empty. Calls `watch` with the
-/// progress.
+/// Restores the log in `storage` into `engine`, which must be empty. Calls `watch` with the progress.
 pub fn open(
     storage: Arc<dyn Storage>,
     settings: BinlogSettings,
@@ -110,7 +109,7 @@ pub struct Inspection {
     /// The largest job ID that may have been assigned.
     pub last_id: u64,
     /// `true` if the log was closed by a clean shutdown.
-    pub left_in_order: bool,
+    pub closed_cleanly: bool,
 }
 
 /// Reads the log in `storage` into `engine`, which must be empty and must not be changed afterwards. Does not modify
@@ -124,8 +123,8 @@ pub fn inspect(storage: &dyn Storage, engine: &mut Engine) -> Result<Inspection,
     if reading.lengths().next().is_none() && reading.report.problems.is_empty() {
         reading.found_problem("there is no binlog in this directory".to_owned());
     }
-    let (last_id, left_in_order) = (reading.last_id(), reading.is_closed());
-    Ok(Inspection { version: VERSION, report: reading.report, last_id, left_in_order })
+    let (last_id, closed_cleanly) = (reading.last_id(), reading.is_closed());
+    Ok(Inspection { version: VERSION, report: reading.report, last_id, closed_cleanly })
 }
 
 fn note_numbers(reading: &mut Reading, survey: &Survey) {
@@ -199,8 +198,7 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
     Ok(())
 }
 
-/// Returns the number of the existing segment in which the log continues, or `None` if the log continues in a new
-/// segment.
+/// Returns the existing segment in which the log continues, or `None` if a new segment is needed.
 fn continues_in(journal: &Journal, end: Place, next: Option<u64>) -> Option<u64> {
     let is_emptied = || journal.segment(end.segment).is_some_and(|segment| segment.evacuating);
     (end.segment > 0 && next.is_none() && !is_emptied()).then_some(end.segment)

@@ -19,8 +19,7 @@ use crate::engine::Body;
 /// Number of bytes read at a time. A longer record is read in two parts.
 const WINDOW: usize = 1 << 20;
 
-/// Maximum size of a record before the body, in bytes. The lengths of tube names, deduplication keys and reducers are
-/// limited.
+/// Maximum size of a record before the body, in bytes. All names and keys in a record have limited lengths.
 const FRONT: usize = 256 << 10;
 
 pub trait Source {
@@ -402,7 +401,7 @@ mod tests {
         assert_eq!((end.expect("memory").at, count), (START + 3 * 17, 3));
     }
 
-    /// The bodies are shorter and longer than the read window.
+    /// Tests bodies that are shorter and longer than the read window.
     #[test]
     fn large_bodies_are_restored_unless_damaged() {
         use crate::engine::{History, JobId, Span, State, StoredJob, Time};

@@ -12,7 +12,6 @@ use super::segment::{Place, VERSION};
 /// The end of the synced part of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Synced {
-    /// The end of the synced part, as a segment and an offset.
     pub place: Place,
     /// The number of bytes that this process has appended before the end of the synced part.
     pub position: u64,
@@ -58,8 +57,7 @@ pub struct Retired {
 pub struct Required {
     /// The position after the last change that a reply acknowledges.
     pub any: u64,
-    /// The position after the last new job or job result. While the disk fails, the server withholds replies to new
-    /// jobs and results.
+    /// The position after the last new job or result, whose replies are withheld while the disk fails.
     pub puts: u64,
     /// The number of changes that replies acknowledge.
     pub count: u64,
@@ -95,8 +93,7 @@ pub enum OpenError {
     Damaged(Vec<String>),
     /// The named segment has an unsupported format version.
     Version(String, u32),
-    /// The segment named first does not continue the segment named second. The directory contains files of two servers
-    /// that started with copies of the same log.
+    /// The first segment does not continue the second: two servers started with copies of the same log.
     Mixed(String, String),
 }
 

@@ -58,7 +58,7 @@ pub struct Wal {
     sync_times: Arc<LeafMutex<Histogram>>,
 }
 
-/// The duration of one kind of operation. At most one operation of a kind runs at a time.
+/// Measures the duration of one kind of operation. At most one operation of a kind runs at a time.
 struct Latency {
     /// The moving average of operation durations, in nanoseconds.
     average: AtomicU64,
@@ -103,8 +103,7 @@ impl Latency {
 }
 
 impl Wal {
-    /// Creates the `Wal` of a log that was just opened. `first_sync` is the duration of the first sync, or `None` if
-    /// the sync failed.
+    /// `first_sync` is the duration of the first sync, or `None` if the sync failed.
     pub fn new(writer: Writer, mode: SyncMode, first_sync: Option<Duration>) -> Wal {
         let storage = writer.storage();
         let [clock, other] = [(); 2].map(|()| storage.clone()).map(|storage| move || storage.now());
@@ -232,8 +231,7 @@ impl Wal {
         guard.is_some_and(|_guard| self.sync_with(|| self.writer.try_lock_for(SLOW), access))
     }
 
-    /// Syncs all written records. If `lock_writer` fails after the sync, the sync is not recorded, and must be
-    /// repeated.
+    /// If `lock_writer` fails after the sync, the sync is not recorded and must be repeated.
     fn sync_with<'a>(
         &self,
         lock_writer: impl Fn() -> Option<MutexGuard<'a, Writer>>,
@@ -343,8 +341,7 @@ impl Wal {
         self.full.store(access.with(|journal, _| journal.health() == Health::Full), Ordering::Release);
     }
 
-    /// Tries to recover from a failure by writing all records that are not durable into a new segment. Returns `true`
-    /// on success.
+    /// Writes all records that are not durable to a new segment. Returns `true` on success.
     fn recover(&self, access: &impl JournalAccess, refusal: &mut String) -> bool {
         if self.is_parallel() {
             // Do not recover, because other syncs may still be running. The server is going to stop.

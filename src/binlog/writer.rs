@@ -295,8 +295,7 @@ impl Writer {
     }
 }
 
-/// Splits a batch at segment boundaries. Calls `visit` with the segment number of each part, the part, and the log
-/// position after the part.
+/// Splits a batch at segment boundaries. Calls `visit` with the segment, the part, and the log position after it.
 fn split(mut batch: Batch, mut visit: impl FnMut(u64, Bytes, u64)) {
     let total = batch.bytes.own.len();
     let mut end = batch.end - batch.bytes.len() as u64;

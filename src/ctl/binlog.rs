@@ -50,7 +50,7 @@ fn report(found: &Inspection, engine: &Engine, out: &mut Out) -> Result {
         ("jobs", progress.jobs.to_string()),
         ("paused-tubes", engine.pauses().count().to_string()),
         ("last-id", found.last_id.to_string()),
-        ("left-in-order", found.left_in_order.to_string()),
+        ("left-in-order", found.closed_cleanly.to_string()),
     ] {
         out.line(&format!("{key}: {value}"))?;
     }

@@ -197,8 +197,7 @@ impl Engine {
         self.clients.at(handle)
     }
 
-    /// Returns the sequence number of the client's connection, or 0 for [`NOBODY`]. No other connection has this
-    /// number.
+    /// Returns the number of the client's connection, which no other connection has, or 0 for [`NOBODY`].
     pub fn connection(&self, client: ClientId) -> u32 {
         self.clients[client].connection
     }

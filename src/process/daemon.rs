@@ -22,7 +22,7 @@ pub enum Side {
     Foreground(ExitCode),
 }
 
-/// The connection from the background process to the original process.
+/// Notifies the original process when the background process is ready.
 pub struct Ready(UnixStream);
 
 /// Forks. In the background process, returns immediately. In the original process, waits until the background process

@@ -21,7 +21,7 @@ use signal_hook::consts::SIGTERM;
 /// Standard files, which have numbers up to this number, stay open after the line is written.
 const LAST_STANDARD: RawFd = 2;
 
-/// Interval between checks for the end of the parent, if the system cannot wait for it (Linux before 5.3).
+/// Interval between checks whether the parent has ended, on systems that cannot wait for its end (Linux before 5.3).
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 const STACK: usize = 64 * 1024;
@@ -30,8 +30,8 @@ const STACK: usize = 64 * 1024;
 pub struct ReadyFile(RawFd);
 
 impl ReadyFile {
-    /// Checks that a file with this number is open. Call before this process opens files, which could get the same
-    /// number.
+    /// Checks that a file with this number is open. Call before this process opens files, because one of them could get
+    /// the same number.
     #[allow(unsafe_code)]
     pub fn claim(number: RawFd) -> io::Result<ReadyFile> {
         // SAFETY: the file is only inspected. If it is not open, the call returns an error.

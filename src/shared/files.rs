@@ -33,7 +33,7 @@ pub struct FilePlace {
     is_safe: bool,
 }
 
-/// A file with its inode. Another file may replace this file at its path.
+/// Identifies a file by its path and inode, because another file may later have the same path.
 #[derive(Debug)]
 pub struct FileEntry {
     place: FilePlace,
@@ -222,8 +222,7 @@ pub fn open_log(path: &Path, owner: Option<u32>) -> io::Result<File> {
     Ok(file)
 }
 
-/// Calls `bind` to create a socket file with the mode `mode`. During the call, the umask of the whole process is
-/// changed.
+/// Calls `bind` to create a socket file with this mode. During the call, the umask of the process is changed.
 pub fn with_mode(mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     // Two concurrent calls could restore the wrong umask.
     static UMASK_LOCK: LeafMutex<()> = LeafMutex::new(());

@@ -175,7 +175,6 @@ impl<'d> Part<'d> {
         }
     }
 
-    /// Decodes base64. Returns an empty vector if the value is not valid base64 text.
     pub fn bytes(self) -> Vec<u8> {
         self.text().and_then(|text| base64::decode(text.as_bytes())).unwrap_or_default()
     }

@@ -109,7 +109,7 @@ impl Condvar {
     }
 }
 
-/// Records that the current thread holds a lock, until this value is dropped. Only in debug builds.
+/// In debug builds, records that the current thread holds a lock until this value is dropped.
 #[derive(Debug)]
 struct HeldRank(u8);
 

@@ -42,7 +42,7 @@ pub struct RoleFigures {
     pub written: u64,
     /// The size of the appended entries in bytes.
     pub bytes: u64,
-    /// The number of appends that got no reply, so that it was unknown whether the shared log contains the entry.
+    /// The number of appends whose outcome was unknown at first, because no reply arrived.
     pub retries: u64,
     /// The last known size of the shared log in bytes.
     pub used: u64,
@@ -75,8 +75,7 @@ impl RoleBoard {
         *self.0.lock()
     }
 
-    /// Returns the queue's time in milliseconds since 1970. Without a time from another server, this is the wall-clock
-    /// time.
+    /// Returns the queue's time in milliseconds since 1970, or the wall-clock time if no server has reported a time.
     pub fn queue_time(&self) -> u64 {
         self.figures().clock.map_or_else(wall_clock, |clock| Moment::now().millis().saturating_add_signed(clock))
     }

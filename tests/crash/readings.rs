@@ -221,7 +221,7 @@ fn impossibly_large_ids_are_ignored() {
             let mut bytes = begin(1, 0, (0, 0));
             push(&mut bytes, 1, kind, &id.to_le_bytes());
             let found = look(&disk(&[(1, bytes)]));
-            assert_eq!((found.last_id, found.left_in_order), (last, kind == b'C' && id < LIMIT), "{}", kind as char);
+            assert_eq!((found.last_id, found.closed_cleanly), (last, kind == b'C' && id < LIMIT), "{}", kind as char);
         }
     }
 }

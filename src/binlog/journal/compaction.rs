@@ -79,8 +79,7 @@ impl Journal {
         self.retired.push_back(Retired { number, bytes, after: UNRECORDED, damaged });
     }
 
-    /// Appends a record which states that the retired segments are not needed. The segments can be removed once the
-    /// record is durable.
+    /// Appends a record which states that the retired segments are not needed, so that they can be removed.
     fn append_gone(&mut self) {
         if self.evacuating == 0 {
             self.in_doubt = false;

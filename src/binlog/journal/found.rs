@@ -11,8 +11,7 @@ use crate::engine::Engine;
 use crate::shared::log_figures::Health;
 
 impl Journal {
-    /// Adds a segment found on disk. Segments must be added in ascending order. A segment must be added before the
-    /// records that it contains.
+    /// Segments must be added in ascending order, and before the records that they contain.
     pub fn found_segment(&mut self, number: u64, bytes: u64) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, bytes, bytes));
@@ -94,8 +93,7 @@ impl Journal {
         self.skipped += skipped;
     }
 
-    /// Marks the last segment as damaged. Compaction will empty the segment, and the file will then be moved to a
-    /// subdirectory.
+    /// Marks the last segment as damaged, so that compaction empties the segment and moves the file to a subdirectory.
     pub fn found_damage(&mut self) {
         let segment = self.segments.back_mut().expect("a segment");
         (segment.evacuating, segment.damaged) = (true, true);

@@ -54,8 +54,7 @@ impl Journal {
         max
     }
 
-    /// Returns the number of bytes that records other than deletes may use. On a full disk, some bytes remain reserved
-    /// for compaction.
+    /// Returns the bytes that records other than deletes may use. A full disk keeps some bytes for compaction.
     pub(super) fn room(&self) -> u64 {
         match self.health {
             Health::Ok => u64::MAX,
@@ -103,8 +102,7 @@ impl Journal {
             && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)
     }
 
-    /// Returns `true` if the log exceeds its maximum size, but compaction or the removal of segments can reduce the
-    /// size.
+    /// Returns `true` if the log exceeds its maximum size but can be reduced.
     pub fn is_behind(&self) -> bool {
         self.health == Health::Ok && self.disk() > self.bound() && self.can_shrink()
     }

@@ -119,8 +119,7 @@ impl Journal {
         self.move_in(live, number, size);
     }
 
-    /// Appends the full record of a new or changed item. `before` is the size of the previous record, or `None` for a
-    /// new item.
+    /// Appends the full record of a new or changed item. `before` is the size of the previous record, if any.
     pub(super) fn write_new(&mut self, live: Live, number: u32, before: Option<u64>, engine: &Engine) {
         let size = live.size(number, engine);
         if let Some(before) = before {

@@ -71,7 +71,7 @@ pub struct Bodies {
     pub in_flight_bytes: u64,
     /// The total length of all stored bodies in bytes.
     pub held: u64,
-    /// Removed large bodies to be freed after the lock is released, because freeing them is slow.
+    /// Removed large bodies, to be freed after the engine's lock is released.
     released: Vec<Body>,
 }
 
@@ -103,8 +103,7 @@ pub struct Class {
 pub struct Page {
     /// The entries, up to the highest entry that was ever used.
     bytes: Vec<u8>,
-    /// The head of the linked list of vacated entries, or [`NIL`]. Each vacated entry starts with the number of the
-    /// next.
+    /// The head of the list of vacated entries, or [`NIL`]. Each entry starts with the number of the next entry.
     first_vacant: u32,
     pub held: u32,
     next_open: u32,

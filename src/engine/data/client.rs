@@ -12,8 +12,8 @@ use super::{
     ClientHandle, ClientId, Handle, Heap, JobId, Linked, Links, List, Priority, Slots, Span, Time, TubeHandle, NIL,
 };
 
-/// The last part of a reservation. If the holder waits for another job during this time, it receives DEADLINE_SOON, as
-/// in beanstalkd.
+/// The length of the last part of a reservation, during which a holder that waits for another job receives
+/// DEADLINE_SOON, as in beanstalkd.
 pub const MARGIN: Span = Span::from_secs(1);
 
 /// The maximum length of a lease. No client holds a leased job, so no disconnect can end the lease.

@@ -17,8 +17,7 @@ pub enum TimerKey {
 
 #[derive(Debug, Default)]
 pub struct Deadlines {
-    /// At equal times, tubes come before clients, so that a client whose wait is about to end can still get a job whose
-    /// delay has ended.
+    /// At equal times, tubes come first, so that a client whose wait ends can still get a job whose delay ends.
     pub heap: Heap<(Time, bool)>,
     pub positions: PositionTable,
 }
@@ -74,7 +73,7 @@ impl Positions for PositionTable {
 }
 
 impl Deadlines {
-    /// [`Time::NEVER`] removes the deadline.
+    /// Removes the deadline if `at` is [`Time::NEVER`].
     pub fn set(&mut self, owner: TimerKey, at: Time) {
         let (member, key) = (owner.member(), (at, matches!(owner, TimerKey::Client(_))));
         match (*self.positions.get(member), at) {

@@ -108,7 +108,7 @@ impl Details {
         }
     }
 
-    /// Cheaper than [`Details::history`].
+    /// Faster than reading the count from [`Details::history`].
     pub fn reserves(&self) -> u32 {
         match &self.0 {
             Form::Packed { counts, .. } => counts[Count::Reserves as usize].into(),

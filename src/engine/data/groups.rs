@@ -234,8 +234,7 @@ impl Groups {
         }
     }
 
-    /// Removes all memberships of the job in `slot`, which must no longer be counted. Returns the numbers of the
-    /// groups.
+    /// Removes all memberships of a job, which must no longer be counted. Returns the numbers of the groups.
     pub fn leave(&mut self, slot: u32) -> Vec<u32> {
         let (mut groups, mut next) = (Vec::new(), self.members.get(slot));
         while next != NIL {
@@ -267,7 +266,7 @@ impl Groups {
         groups
     }
 
-    /// Returns a wait for `group` that is over, and the slot of the waiting job.
+    /// Returns the number of a wait for `group` that is over, and the slot of the waiting job.
     pub fn next_ended(&self, group: u32) -> Option<(u32, u32)> {
         let group = self.table.get(group);
         let first = group.waits.first().filter(|&wait| group.count.satisfies(self.waits.0.get(wait).id, 0));
@@ -278,7 +277,7 @@ impl Groups {
         Some((ended, self.waits.0.get(ended).slot))
     }
 
-    /// Removes a wait that [`Groups::next_ended`] returned.
+    /// `ended` must be a wait that [`Groups::next_ended`] returned.
     pub fn end_wait(&mut self, ended: u32) {
         self.unqueue(ended);
         let Wait { slot, next, .. } = self.waits.0.remove(ended);

@@ -71,13 +71,11 @@ impl<K: Ord + Copy> Heap<K> {
         (position - self.left) as usize
     }
 
-    /// Returns the members, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (K, u32)> + '_ {
         self.entries.iter().copied()
     }
 
-    /// Returns the members in ascending order, computed lazily: the cost of the first members does not depend on the
-    /// size.
+    /// Returns the members in ascending order, lazily: the cost of the first members does not depend on the size.
     pub fn in_order(&self) -> impl Iterator<Item = (K, u32)> + '_ {
         let mut next = BinaryHeap::new();
         next.extend(self.first().map(|(key, _)| Reverse((key, 0))));

@@ -26,11 +26,10 @@ pub struct Row {
 #[derive(Debug)]
 pub struct Ids {
     pub rows: Table<Row>,
-    /// The row of the last insertion, or [`NIL`]. An empty row is kept too, because the next ID usually belongs to this
-    /// row.
+    /// The row of the last insertion, or [`NIL`]. Kept even if empty, because most new IDs follow the last ID.
     pub last: u32,
     /// The row that the last search found, or [`NIL`]. Jobs are usually removed in insertion order, so the next search
-    /// often finds it again.
+    /// often needs the same row.
     recent: Cell<u32>,
 }
 

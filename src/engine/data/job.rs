@@ -149,8 +149,7 @@ pub struct Job {
     /// - buried: the number of a dead letter's origin in [`Origins`](super::origins::Origins)
     /// - scheduled: the number in [`Schedules`](super::schedules::Schedules)
     pub(in crate::engine) holder: u32,
-    /// The position in the list or heap that contains the job. For a reserved job, `next` is the time of the
-    /// reservation.
+    /// The position in the list or heap with the job. For a reserved job, `next` is the time of the reservation.
     pub(in crate::engine) links: Links,
     state: State,
     pub completion: CompletionPolicy,

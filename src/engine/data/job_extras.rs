@@ -14,8 +14,7 @@ use super::{
 pub(in crate::engine) struct RareExtras {
     pub attached: List,
     pub progress: (u32, u32),
-    /// For a revoked job, the previous holder's connection number and the job's rank among buried jobs. The connection
-    /// number of a lease is 0.
+    /// For a revoked job, the former holder's connection number (0 for a lease) and the job's rank among buried jobs.
     pub revoked: Option<(u32, Time)>,
     pub reducer: Option<Box<[u8]>>,
     /// The requested start time, or [`Time::NEVER`].
@@ -35,7 +34,7 @@ pub(in crate::engine) struct RareExtras {
     pub lane: u32,
     /// The maximum number of reserved jobs with the same concurrency key.
     pub con_limit: u32,
-    /// The worker's explanation of the last failure.
+    /// The reason that the worker gave for the last failure.
     pub reason: Option<Box<[u8]>>,
 }
 
@@ -80,10 +79,10 @@ pub struct JobExtras {
     /// The time at which the job expires, or [`Time::NEVER`].
     pub expires: Time,
     pub ttl: Span,
-    /// The key that prevents duplicates of the job.
     pub dedup_key: DedupKey,
-    /// For a finished job, the offset of the result in the body. With
-    /// [`CompletionPolicy::Drop`](super::CompletionPolicy), the number of seconds for which the key outlives the job.
+    /// The offset of the result in the body of a finished job. With
+    /// [`CompletionPolicy::Drop`](super::CompletionPolicy), instead the number of seconds for which the key outlives
+    /// the job.
     pub(in crate::engine) result_at: u32,
     pub max_attempts: u8,
     /// The number of failures after which the job fails permanently. 0 means 1.
@@ -288,8 +287,7 @@ impl ExtrasStore {
         self.by_slot.remove(self.get(number).slot);
     }
 
-    /// Detaches the extras `number` from the job, but keeps them until all attached clients are notified. Returns the
-    /// number of a copy for the job, without attachments.
+    /// Leaves the extras to the attached clients. Returns the number of a copy for the job, without attachments.
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
         let own = self.table.edit(number, |left| {
@@ -333,7 +331,6 @@ impl ExtrasStore {
         self.table.index(number);
     }
 
-    /// Suspends the expiry of the job.
     pub fn suspend_expiry(&mut self, number: u32) {
         let position = std::mem::replace(&mut self.get_mut(number).position, NIL);
         if position != NIL {

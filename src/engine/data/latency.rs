@@ -88,7 +88,7 @@ pub struct Latency {
     /// The sum of all durations. All fields are in nanoseconds.
     sum: u128,
     average: u64,
-    /// The shortest duration, or [`u64::MAX`] initially.
+    /// The shortest duration, or [`u64::MAX`] before the first duration.
     min: u64,
     max: u64,
 }
@@ -150,7 +150,6 @@ impl Latency {
         self.sum
     }
 
-    /// Returns the moving average, to which each new duration contributes a tenth.
     pub fn average(&self) -> Span {
         Span::from_nanos(self.average)
     }

@@ -10,7 +10,6 @@ pub const MAX_OPEN: u32 = 1024;
 /// A long command in progress, as recorded in the log. The server completes the command after a crash.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenOperation {
-    /// The name of the tube whose jobs are deleted or moved.
     pub from: Box<[u8]>,
     /// The name of the destination tube, or empty if the jobs are deleted.
     pub to: Box<[u8]>,
@@ -48,10 +47,9 @@ pub struct Flush {
     pub(in crate::engine) states: Box<[State]>,
     /// The highest job ID when the command began, or `None` before the command begins.
     pub(in crate::engine) last: Option<u64>,
-    /// The next slot to check for jobs that are in no queue of the tube.
+    /// The next slot to check for jobs of the tube that are in none of its queues.
     pub(in crate::engine) from: u32,
-    /// `true` after all held jobs were deleted. Held jobs are deleted first, because deleting other jobs could release
-    /// them.
+    /// `true` after all held jobs were deleted, which come first because other deletes could release them.
     pub(in crate::engine) held_done: bool,
     /// The number of the command in the log.
     pub(in crate::engine) open: Option<u32>,

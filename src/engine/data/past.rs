@@ -27,9 +27,9 @@ impl Verdict {
     }
 }
 
-/// The number of bytes kept of a body.
+/// The number of bytes of each body that the history keeps.
 const SHOWN: usize = 64;
-/// The number of bytes kept of a failure reason.
+/// The number of bytes of each failure reason that the history keeps.
 const KEPT_REASON: usize = 256;
 
 #[derive(Debug)]
@@ -49,7 +49,6 @@ pub struct PastJob {
 }
 
 impl PastJob {
-    /// Keeps the length and the first bytes of a body.
     #[inline]
     pub fn set_body(&mut self, body: &[u8]) {
         self.size = body.len() as u32;
@@ -78,7 +77,6 @@ pub const POINT_SECONDS: u64 = 15;
 pub struct Point {
     /// The number of ready jobs at the start of the period.
     pub ready: u64,
-    /// The number of jobs completed in the period.
     pub done: u64,
     /// The number of failed tries in the period.
     pub failed: u64,
@@ -86,8 +84,7 @@ pub struct Point {
 
 #[derive(Debug)]
 pub struct Past {
-    /// The maximum number of jobs, or 0 to disable the history. All memory except for failure reasons is allocated at
-    /// startup.
+    /// The maximum number of jobs, or 0 to disable the history. Only failure reasons are allocated after startup.
     capacity: usize,
     jobs: Vec<PastJob>,
     /// The index in `jobs` of the next entry to overwrite.
@@ -96,7 +93,6 @@ pub struct Past {
     recorded: [u64; Verdict::COUNT],
     /// The number of failed tries after which the job was retried.
     retries: u64,
-    /// The bytes charged for the history.
     memory: u64,
     /// The values at the start of each period. `done` and `failed` are totals since the server started.
     points: Vec<Point>,
@@ -202,7 +198,7 @@ impl Past {
         self.jobs.get(at as usize)
     }
 
-    /// Returns the bytes charged for the history, recounted to check [`Past::memory`].
+    /// Recounts the value of [`Past::memory`], for checks.
     #[cfg(any(test, feature = "test-support"))]
     pub fn counted(&self) -> u64 {
         let own = self.capacity * size_of::<PastJob>() + size_of_val(&*self.points);

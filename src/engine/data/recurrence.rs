@@ -152,8 +152,8 @@ impl Recurrence {
         }
     }
 
-    /// Returns `due`, or the second recurrence after `now + delay` if that is earlier. Only a clock that was set back
-    /// leads to a later `due`.
+    /// Limits `due`, which is too late if the clock was set back. The limit is the second calendar time after `now +
+    /// delay`, or the first run of a new [`Recurrence::Every`].
     pub fn bounded(&self, due: Time, now: Time, delay: Span) -> Time {
         let begin = now + delay;
         match self {

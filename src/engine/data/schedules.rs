@@ -24,7 +24,6 @@ pub struct CopyTags {
     pub backoff: u32,
     pub keep: u32,
     pub concurrency: Option<(Name, u32)>,
-    /// The group tags of each copy.
     pub groups: Vec<GroupTag>,
 }
 

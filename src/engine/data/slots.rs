@@ -81,7 +81,6 @@ impl<T, const N: usize> Slots<T, N> {
         self.len
     }
 
-    /// Returns the size of the vacated entries in bytes.
     pub fn spare(&self) -> u64 {
         ((self.used - self.len) * size_of::<Entry<T>>()) as u64
     }

@@ -128,8 +128,7 @@ pub struct Tube {
     /// `true` if the tube stays open even if unused and empty.
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
-    /// `true` while the engine serves the waiting clients in several calls. Other clients get no jobs of the tube
-    /// during this time.
+    /// `true` while waiting clients are served in several calls. Until the end, other clients get no jobs of the tube.
     pub(in crate::engine) serving: bool,
     pub(in crate::engine) pause: Option<Box<Pause>>,
     /// The measurements, which start with the first reserved job.
@@ -148,7 +147,6 @@ pub struct Tube {
     pub(in crate::engine) opener: ClientHandle,
     /// Distinguishes the tube from earlier and later tubes with the same number.
     birth: u32,
-    /// The index of the tube in [`Tubes::order`].
     order: u32,
     hash: u32,
     chain: u32,
@@ -231,10 +229,8 @@ hashed!(Tube, |tube| tube.hash, TUBE_COST + tube.variable_cost());
 pub struct Tubes {
     /// The tubes. `table.memory` excludes the name of the default tube, because no client chose that name.
     pub(in crate::engine) table: Table<Tube, TUBES>,
-    /// The seed of name hashes, so that clients cannot choose names whose hashes collide.
     hash_secret: u64,
-    /// The most recently opened tube. A restart usually opens the same tube again next, because most jobs in a log
-    /// belong to a few tubes.
+    /// The most recently opened tube. During a restart, the next job in the log usually belongs to the same tube.
     recent: u32,
     opened: u32,
     /// The numbers of the tubes in the order in which lists show the tubes. As in beanstalkd, this is the creation

@@ -9,7 +9,6 @@ use super::{Span, Time};
 
 pub const UNLIMITED: [u32; 3] = [u32::MAX; 3];
 
-/// A limit of `count` reservations in each window of `seconds` seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
     pub count: u32,
@@ -103,8 +102,7 @@ impl TubeRules {
         self.taken += 1;
     }
 
-    /// Returns the time at which the rate limit allows another reservation, or [`Time::NEVER`] if the limit is not
-    /// reached.
+    /// Returns the time at which the rate limit allows a reservation again, or [`Time::NEVER`] below the limit.
     pub fn opens(&self) -> Time {
         match self.settings.rate {
             Some(rate) if self.taken >= rate.count => self.window_end,

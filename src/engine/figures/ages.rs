@@ -21,8 +21,7 @@ pub struct FindOldest {
     tube: Option<Box<[u8]>>,
     /// The creation times of the oldest jobs, in the order of [`STATES`]; `None` if no job is in the state.
     found: Vec<Option<Time>>,
-    /// The next slot and the smallest ID found by a walk over all jobs, which replaces the search by ID if IDs are
-    /// sparse.
+    /// The next slot and the smallest ID of a walk over all jobs, which replaces the search by ID if IDs are sparse.
     walk: Option<(u32, u64)>,
 }
 
@@ -63,8 +62,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns the creation time of the oldest job in a state, or `Some(None)` if no job is in the state. Returns
-    /// `None` if the step budget runs out first.
+    /// Returns the creation time of the oldest job, `Some(None)` without a job, or `None` if the step budget runs out.
     fn oldest_of(&mut self, number: Option<u32>, find: &mut FindOldest) -> Option<Option<Time>> {
         let position = find.found.len();
         let state = STATES[position];

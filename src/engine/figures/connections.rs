@@ -51,8 +51,7 @@ impl Engine {
         })
     }
 
-    /// Returns the statistics of the client with this number. Number 0 holds the leased jobs, and has no statistics if
-    /// no job is leased.
+    /// Returns the statistics of a client. Number 0 holds the leased jobs, and has no statistics without leased jobs.
     pub fn client_stats(&self, number: u32, now: Time) -> Option<ClientStats<'_>> {
         let state = self.clients.get(number).filter(|state| state.leaving.is_none())?;
         let ClientState { connection, used, watched, connected, last_active, .. } = state;

@@ -100,7 +100,6 @@ pub struct BuriedWalk {
     ids: Vec<JobId>,
     /// The numbers of tubes with many buried jobs, in ascending order. Their jobs are found by visiting all slots.
     long: Vec<u32>,
-    /// The next slot to visit.
     from: u32,
 }
 
@@ -186,8 +185,7 @@ impl Engine {
         })
     }
 
-    /// Calls `each` for the names of all tubes, in list order. Returns `false` and does nothing if the step budget does
-    /// not suffice for all tubes.
+    /// Visits all tube names in list order. Returns `false` without visiting any if the step budget does not suffice.
     pub fn walk_few_tubes(&mut self, mut each: impl FnMut(&[u8])) -> bool {
         if self.tubes.len() as u64 > self.agenda.steps.left() {
             return false;
@@ -290,8 +288,7 @@ impl Engine {
         }
     }
 
-    /// Continues to fill the page, and returns the IDs when the page is complete. Returns `None` if the tube does not
-    /// exist.
+    /// Continues to fill the page, and returns the IDs once complete. Returns `None` if the tube does not exist.
     pub fn list_ids(&mut self, page: &mut IdPage) -> Option<(Progress, Vec<JobId>)> {
         let number = self.tubes.find(&page.tube)?;
         let count = self.tubes.get_mut(number).counts.sum(&[page.state]);

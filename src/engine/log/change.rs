@@ -108,13 +108,12 @@ pub enum Change {
     /// The key of an ended job was removed.
     KeyGone {
         number: u32,
-        /// The length of the key and its tube's name in bytes.
+        /// The total length of the key and its tube's name in bytes.
         names: usize,
     },
     Settings {
         tube: u32,
-        /// The total length of the names in the replaced settings, including the tube's name. `None` if the tube had no
-        /// settings.
+        /// The total length of all names in the replaced settings, or `None` if the tube had no settings.
         before: Option<usize>,
     },
     SettingsEnded {
@@ -216,8 +215,7 @@ impl Engine {
         }
     }
 
-    /// Drops the pending changes of the removed job in `slot`. Returns the number of bytes by which the changes
-    /// increased the job's logged size.
+    /// Drops the pending changes of a removed job. Returns the bytes by which the changes increased its logged size.
     #[inline(always)] // without a log, there is nothing to do
     pub(in crate::engine) fn forget_changes(&mut self, slot: u32) -> isize {
         match &mut self.news.changes {

@@ -219,8 +219,7 @@ impl Engine {
         size
     }
 
-    /// Restores a pause, or the end of a pause if `length` is zero. Returns the tube, and `true` if the tube was
-    /// already paused.
+    /// `length` is zero at the end of a pause. Returns the tube, and `true` if the tube was already paused.
     pub fn restore_pause(&mut self, name: &[u8], length: Span, until: Time) -> (u32, bool) {
         let number = self.open_tube_unlimited(name);
         let before = self.tubes.get(number).pause.is_some();
@@ -229,8 +228,7 @@ impl Engine {
         (number, before)
     }
 
-    /// Queues every job, and processes delays, pauses and keys that have ended. New jobs get IDs greater than
-    /// `last_id`.
+    /// Queues all jobs, and ends delays, pauses and keys that are over. New jobs get IDs greater than `last_id`.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.store.last_id = self.store.last_id.max(last_id);
         let (mut buried, mut started, mut held) = (Vec::new(), Vec::new(), Vec::new());

@@ -58,8 +58,7 @@ pub enum StoredChange {
         count: u32,
         fails: u8,
     },
-    /// A worker lost or released the job. `fails` is the total number of failed tries. With a zero `delay`, the job is
-    /// ready.
+    /// A worker lost or released the job. `fails` is the total of failed tries. A zero `delay` makes the job ready.
     Retry {
         fails: u8,
         delay: Span,
@@ -176,9 +175,9 @@ impl fmt::Debug for StoredTies<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoredKey<'a> {
     None,
-    /// Borrowed from a log record.
+    /// The name of a key, borrowed from a log record.
     Name(&'a [u8]),
-    /// Borrowed from a job.
+    /// The name of a key, borrowed from a job.
     Kept(&'a Name),
     Body,
     Id([u8; 16]),

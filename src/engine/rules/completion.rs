@@ -71,8 +71,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Handles a failure reported by a worker, if the job in `slot` or its tube has a limit of tries. Returns `true` if
-    /// handled.
+    /// Handles a failure reported by a worker if the tries of the job are limited or the job needs a dead-letter tube.
+    /// Returns `false` if the caller must handle the failure.
     fn fail_within_limits(&mut self, slot: u32, text: &[u8], now: Time) -> Result<bool, NotCompleted> {
         let job = self.store.jobs.get(slot);
         let notifies = job.completion == CompletionPolicy::Tell && !job.is_volatile();
@@ -179,8 +179,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Stores the outcome of the job in `slot`, and notifies the clients that wait for the outcome. The caller must log
-    /// the change.
+    /// Stores the outcome, and notifies the clients that wait for the outcome. The caller must log the change.
     pub(in crate::engine) fn keep_outcome(&mut self, slot: u32, done: bool, result: Body) {
         self.record_past(slot, if done { Verdict::Done } else { Verdict::Failed });
         self.transfer(slot, Cause::Finish);
@@ -232,8 +231,7 @@ impl Engine {
         }
     }
 
-    /// Notifies the next batch of clients that wait for this job to end or be buried. Clients that wait for the outcome
-    /// are not notified.
+    /// Notifies the next batch of clients that wait for the job to end or be buried, but not for its outcome.
     pub(in crate::engine) fn notify_buried(&mut self, id: JobId) -> Progress {
         let Some(slot) = self.find_job(id, |job| job.state() == State::Buried) else { return Progress::Done };
         let logged = !self.store.jobs.get(slot).is_volatile();
@@ -291,8 +289,7 @@ impl Engine {
         self.rare_of(slot).is_some_and(|rare| rare.orphaned || rare.last_try)
     }
 
-    /// Ends the reservation of the job in `slot` without an outcome, because the time to run has ended or the holder is
-    /// gone.
+    /// Ends the reservation without an outcome, because the time to run has ended or the holder is gone.
     pub(in crate::engine) fn end_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
         let job = self.store.jobs.get_mut(slot);
         let (tube, completion) = (job.tube, job.completion);

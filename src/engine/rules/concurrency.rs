@@ -151,7 +151,7 @@ impl Engine {
     /// Starts with the tube that has the most urgent job.
     pub(in crate::engine) fn serve_all_unblocked(&mut self, now: Time) {
         let tubes = std::mem::take(&mut self.store.lanes.unblocked).into_iter().enumerate();
-        // There is usually only one tube. A heap compiles to an eighth of the code of a sort.
+        // There is usually only one tube. A heap needs an eighth of the machine code of a sort.
         let mut next: BinaryHeap<_> = tubes
             .filter_map(|(position, tube)| Some((position, self.tubes.at(tube)?)))
             .map(|(position, tube)| {

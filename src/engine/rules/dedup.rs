@@ -12,7 +12,7 @@ use crate::engine::log::Change;
 use crate::engine::{Engine, Progress, Refused, Steps};
 
 /// The maximum number of extras that one key lookup checks. Unless keys are unique per tube, the index combines all
-/// tubes, and a name is refused if more than this number of tubes use it.
+/// tubes, and a name is refused if more tubes than this number use the name.
 pub(in crate::engine) const MAX_CHECKED: u64 = 4096;
 
 /// Steps of a search by name in all tubes at once, which may examine [`MAX_CHECKED`] extras.
@@ -55,8 +55,7 @@ impl Engine {
         hasher.finish()
     }
 
-    /// Returns the slot of the existing job with `dedup_key`. A fingerprint matches only bodies of the same `length` in
-    /// bytes.
+    /// Returns the slot of the job with `dedup_key`. A fingerprint matches only bodies of the same `length` in bytes.
     pub(in crate::engine) fn find_duplicate(
         &mut self,
         dedup_key: &DedupKey,
@@ -199,8 +198,7 @@ impl Engine {
         }
     }
 
-    /// Returns the number of log bytes needed to make the existing duplicate durable, or 0 if no volatile duplicate
-    /// exists.
+    /// Returns the log bytes needed to make the existing duplicate durable, or 0 without a volatile duplicate.
     pub fn adoption_of(&mut self, tube: &[u8], dedup_key: &DedupKey, length: usize) -> u64 {
         match dedup_key {
             // A duplicate ID is refused, and a job without a key has no duplicate.

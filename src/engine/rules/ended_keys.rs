@@ -95,8 +95,7 @@ impl Engine {
         self.store.ended_keys.table.items.iter().map(|(_, ended)| ended).filter(|ended| ended.is_logged)
     }
 
-    /// Returns the number of the first key from `from` on, and advances `from` past the key. Returns [`Progress::More`]
-    /// if the step budget is used up.
+    /// Returns the next key from `from` on, and advances `from`. Returns [`Progress::More`] if the budget is used up.
     pub fn next_ended_key(&mut self, from: &mut u32) -> (Progress, Option<u32>) {
         if self.agenda.steps.are_used_up() {
             return (Progress::More, None);

@@ -82,8 +82,7 @@ impl Engine {
         self.store.jobs.get(slot).fails >= bounds.tries
     }
 
-    /// Returns the delay of the job in `slot` after a failed try. Adds a random part of up to 10 % if `spread` is
-    /// `true` or the limits are tube settings.
+    /// Returns the delay after a failed try. Adds up to 10 % at random for tube settings, or if `spread` is `true`.
     fn backoff(&mut self, slot: u32, spread: bool) -> Span {
         let Some(bounds) = self.try_limits(slot) else { return Span::ZERO };
         let doublings = u32::from(self.store.jobs.get(slot).fails.saturating_sub(1)).min(32);
@@ -214,8 +213,7 @@ impl Engine {
         self.changed(Change::Shrunk { slot, bytes });
     }
 
-    /// Deletes the job in `slot` if its time to live ended during the reservation. Otherwise serves the tube of the
-    /// job.
+    /// Deletes the job if its time to live ended during the reservation. Otherwise serves the tube of the job.
     pub(in crate::engine) fn serve_living(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
         if matches!(job.state(), State::Ready | State::Delayed) && self.has_expired(slot, now) {

@@ -32,8 +32,7 @@ impl Engine {
         number
     }
 
-    /// Ties the new job in `slot`, which must not be in a queue yet, to the groups in `tags`. A job that must wait for
-    /// a group becomes held.
+    /// Ties a new job, which is in no queue yet, to the groups in `tags`. A job that must wait becomes held.
     pub(in crate::engine) fn tie(&mut self, slot: u32, tags: &[GroupTag]) {
         let id = self.store.jobs.get(slot).id.0;
         // Each tie is prepended to a chain, so iterate in reverse to keep the order of the tags.
@@ -85,8 +84,7 @@ impl Engine {
         }
     }
 
-    /// Updates the flag [`JobFlag::Tied`] of the job in `slot`, and logs the decrease of the logged size from `before`
-    /// bytes.
+    /// Updates [`JobFlag::Tied`], and logs the decrease of the job's logged size from `before` bytes.
     fn retie(&mut self, slot: u32, before: usize) {
         let is_tied = self.store.groups.of_member(slot).next().is_some() || self.store.groups.waits(slot);
         self.store.jobs.get_mut(slot).set(JobFlag::Tied, is_tied);

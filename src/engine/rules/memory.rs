@@ -33,8 +33,7 @@ impl Engine {
         self.store.jobs.bodies.in_flight_bytes
     }
 
-    /// Sets the number of bytes that connections use outside the engine and that count toward the memory limit.
-    /// `exhausted` is `true` if the system has no free memory.
+    /// Sets the bytes of memory outside the engine. `exhausted` is `true` if the system has no free memory.
     pub fn set_buffers(&mut self, bytes: u64, exhausted: bool) {
         self.buffers = bytes;
         self.exhausted = exhausted;

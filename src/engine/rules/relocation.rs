@@ -28,8 +28,7 @@ impl Engine {
         bound.is_none_or(|key| self.has_lane(key, number, self.is_large(self.store.jobs.get(slot))))
     }
 
-    /// Like [`Engine::may_move_lane`], but also returns `false` if a current or ended job of `tube` has the same dedup
-    /// key.
+    /// Like [`Engine::may_move_lane`], but also requires that no current or ended job of `tube` has the same dedup key.
     pub(in crate::engine) fn may_move(&mut self, slot: u32, tube: &[u8], now: Time) -> bool {
         if !self.may_move_lane(slot, tube) {
             return false;
@@ -67,8 +66,7 @@ impl Engine {
         }
     }
 
-    /// Returns `true` if the time to live of the job in `slot` has ended, even if the job is buried or reserved and
-    /// must not be deleted now.
+    /// Returns `true` if the time to live has ended, even if the job is buried or reserved and must be kept for now.
     pub(in crate::engine) fn has_expired(&self, slot: u32, now: Time) -> bool {
         let job = self.store.jobs.get(slot);
         job.completion != CompletionPolicy::Keep && self.extras_at(slot).is_some_and(|extras| extras.expires <= now)

@@ -68,8 +68,7 @@ impl Engine {
         self.agenda.steps.take(1);
     }
 
-    /// Removes the watch `number` from the queue of its tube, if queued. `reserve_policy` is the policy of the watching
-    /// client.
+    /// Removes the watch `number` from the queue of its tube, if queued. `reserve_policy` is that of the client.
     pub(in crate::engine) fn dequeue(&mut self, number: u32, reserve_policy: ReservePolicy) {
         let watch = self.clients.watches.get_mut(number);
         if std::mem::take(&mut watch.wait) != 0 {
@@ -127,7 +126,7 @@ impl Engine {
         count > self.limits.few_watched && count as u64 > self.agenda.steps.left()
     }
 
-    /// Skips paused tubes.
+    /// Skips closed tubes, and tubes that are scheduled to be served.
     pub(in crate::engine) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
         // Avoid an expensive search of many tubes when no job is ready.
         if self.store.counts.ready == 0 {
@@ -146,7 +145,7 @@ impl Engine {
         self.found(client, &search)
     }
 
-    /// Continues `search` with up to `most` more tubes in the watch list of `client`. With `PerConnection`, the most
+    /// Continues `search` with up to `limit` more tubes in the watch list of `client`. With `PerConnection`, the most
     /// urgent job wins, or a random tube in a weighted mode. With `Notified`, the best priority class wins, and tubes
     /// of equal class take turns from the last to the first, as in gearmand. With `Lease`, a random tube wins.
     pub(in crate::engine) fn search_tubes(&mut self, client: ClientId, search: &mut Search, limit: usize) {

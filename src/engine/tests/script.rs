@@ -67,7 +67,6 @@ pub enum Kind {
     ExtendedSteps,
 }
 
-/// The parameters of a run.
 #[derive(Debug)]
 pub struct Script {
     dice: Dice,

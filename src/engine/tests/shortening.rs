@@ -36,7 +36,7 @@ thread_local! {
     static KEPT: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Converts a panic to an error.
+/// Converts a panic of `work` to an error, without printing the panic message.
 pub fn quietly<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -35,7 +35,6 @@ impl Engine {
         self.store.groups.table.items.iter().map(|(_, group)| group.name.text())
     }
 
-    /// Returns all logged operations in progress.
     pub fn open_operations(&self) -> impl Iterator<Item = &OpenOperation> {
         self.agenda.open.values()
     }

@@ -69,8 +69,8 @@ impl Engine {
         }
     }
 
-    /// Ends the reservations of `client`, in all tubes or only in `tube`. `position` stores the progress between calls
-    /// and must be `None` on the first call.
+    /// Ends the reservations in all tubes or in `tube`. `position` stores the progress, and is `None` on the first
+    /// call.
     pub fn give_back(
         &mut self,
         client: ClientId,

@@ -96,8 +96,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns the next job to delete from a walk over all jobs. Returns `None` after the last job or if the step
-    /// budget is used up.
+    /// Returns the next job to delete, or `None` after the last job or if the step budget is used up.
     fn walk_to_next(&mut self, number: u32, flush: &mut Flush, last: u64) -> Option<u32> {
         loop {
             let slot = self.next_job(&mut flush.from)?;

@@ -36,8 +36,8 @@ pub struct TouchAll {
     begin: Time,
     /// The heap index of the next job to touch. The jobs at smaller indexes have been touched.
     at: usize,
-    /// The number of jobs that the client held at the end of the last call. If the number has changed, the jobs have
-    /// different positions in the heap.
+    /// The number of jobs that the client held at the end of the last call. If the number has changed, the jobs may
+    /// have moved in the heap.
     held: usize,
 }
 
@@ -236,8 +236,7 @@ impl Engine {
         slot.map(|slot| self.store.jobs.view(slot))
     }
 
-    /// Reserves one more job from the tubes that `client` watches, without waiting. Returns `None` if there is no job,
-    /// or if the step budget is used up.
+    /// Reserves one more job without waiting. Returns `None` without a job, or if the step budget is used up.
     pub fn reserve_more(&mut self, client: ClientId, now: Time) -> Option<JobView<'_>> {
         if self.catch_up(client, now) == Progress::More || self.watches_many(client) {
             return None;

@@ -36,8 +36,7 @@ impl NewSchedule {
 }
 
 impl Engine {
-    /// Puts a schedule, or replaces the schedule with the same name. If the recurrence is unchanged, the time of the
-    /// next run is unchanged too.
+    /// Puts or replaces a schedule. If the recurrence is unchanged, the time of the next run is unchanged too.
     pub(in crate::engine) fn put_schedule(
         &mut self,
         client: ClientId,
@@ -114,8 +113,7 @@ impl Engine {
         self.store.jobs.get_mut(slot).holder = number;
     }
 
-    /// Puts a copy of the schedule in `slot` now. Returns `false` if the previous copy still exists or the copy is
-    /// refused.
+    /// Puts a copy now. Returns `false` if the previous copy still exists or the copy is refused.
     pub(in crate::engine) fn run_now(&mut self, slot: u32, now: Time) -> bool {
         let (due, number) = (self.store.jobs.get(slot).due, self.store.jobs.get(slot).holder);
         // If the schedule is already due, this run replaces the due run.

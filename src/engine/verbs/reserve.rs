@@ -235,8 +235,7 @@ impl Engine {
         true
     }
 
-    /// Removes the job that the extras `number` belong to, because no client will query the outcome. A reserved job is
-    /// removed when the reservation ends.
+    /// Removes a job whose outcome no client will query. A reserved job is removed when the reservation ends.
     fn orphan(&mut self, number: u32) {
         if self.store.extras.is_left(number) {
             return;
@@ -253,8 +252,7 @@ impl Engine {
         self.store.extras.detach(member, &mut self.clients[client].attached).extras
     }
 
-    /// Ends the wait of `client` after a timeout. If a worker has reserved a job of [`Engine::run`], extends the wait
-    /// instead.
+    /// Ends the wait after a timeout. If a worker has reserved a job of [`Engine::run`], extends the wait instead.
     pub(in crate::engine) fn give_up(&mut self, client: ClientId, waiting: Waiting) {
         if waiting.run && !self.store.extras.is_left(waiting.outcome) {
             let extras = self.store.extras.get_mut(waiting.outcome);

@@ -42,8 +42,7 @@ impl Engine {
         self.clients.mark_producer(client);
     }
 
-    /// Puts a job with options into the tube named `tube`, creating the tube if necessary. A duplicate joins the
-    /// existing job.
+    /// Puts a job with options, creating the tube if necessary. A duplicate joins the existing job.
     pub fn submit(
         &mut self,
         client: ClientId,
@@ -104,7 +103,7 @@ impl Engine {
             attach: true,
             ..JobOptions::default()
         };
-        // `submit` may have assigned the job to a worker, but no code reads the flag before this function returns.
+        // `submit` may have assigned the job to a worker, but no code reads `ephemeral` before this function returns.
         let submitted = self.submit(client, tube, job, options, now)?;
         let slot = self.store.jobs.find(submitted.id).expect("a job that was just put");
         let number = self.store.extras.of(slot);
@@ -113,8 +112,7 @@ impl Engine {
         Ok(submitted.id)
     }
 
-    /// Adds a job to the tube, claiming memory and log space. Returns the slot of the job. The caller must serve the
-    /// tube.
+    /// Adds a job to the tube, claiming memory and log space. The caller must serve the tube.
     pub(in crate::engine) fn take_in(
         &mut self,
         number: u32,

@@ -248,8 +248,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps the tube `name` open even if it is unused and empty, creating the tube if necessary. Fails if too many
-    /// tubes are kept open already.
+    /// Keeps the tube open even if unused and empty, creating it if necessary. Fails if too many tubes are kept open.
     pub fn keep_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
         if self.tubes.kept < MAX_KEPT && !self.tubes.get(number).kept {

@@ -31,7 +31,7 @@ pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_AS;
 /// The poller's interest in urgent data. A read stops at the urgent mark even if more data follows.
 pub const URGENT: Option<Interest> = Some(Interest::PRIORITY);
 
-/// The capacities of the buffer for a peer's group list, in groups: at first, and at most.
+/// The initial capacity of the buffer for a peer's group list.
 const GROUPS: usize = 32;
 const MAX_GROUPS: usize = 65_536;
 

@@ -176,7 +176,6 @@ impl Model {
         Some(Failed::Retried(delay))
     }
 
-    /// Returns the delay after the last failed try.
     pub(super) fn backoff(&self, id: JobId) -> Span {
         let tags = self.extended.tags.get(&id).filter(|tags| tags.tries > 0 && tags.backoff > 0);
         Span::from_secs(tags.map_or(0, |tags| {
