@@ -76,10 +76,10 @@ pub struct Full<'a> {
 }
 
 /// Calls `visit` with the offset and the contents of each record of a file, or with an error message for an invalid
-/// record. `last_id` is the largest ID in earlier files. Returns the largest ID in all files, including this file.
-///
-/// Decoding stops at the first offset that cannot be the start of a record, because the following bytes may be part of
-/// a body. A full record with an invalid field is skipped, because the end of the record is known.
+/// record. `last_id` is the largest ID in earlier files. Returns the largest ID in all files up to this file, or a
+/// larger number if a part of this file was not read. Decoding stops at the first offset that cannot be the start of a
+/// record, because the following bytes may be part of a body. A full record with an invalid field is skipped, because
+/// the end of the record is known.
 pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Result<ForeignEntry<'a>, String>)) -> u64 {
     let mut reader = Reader { format: &VERSION_7, bytes, at: 0, last_id };
     let mut at = 0;

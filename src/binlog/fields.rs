@@ -63,7 +63,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends seven bits per byte, least significant bits first, with the top bit set in all bytes but the last.
+/// Appends `number` with seven bits per byte, least significant bits first. All bytes but the last have the top bit
+/// set.
 pub fn variable(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);

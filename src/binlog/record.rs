@@ -72,7 +72,8 @@ macro_rules! sizes {
     )+};
 }
 
-// The maximum sizes of records whose texts have `texts` bytes in total. The texts of a full job include the body.
+// The maximum sizes of records whose texts have `texts` bytes in total. In the full record of a job, the options and
+// the body count as texts.
 sizes! {
     settings_size: LONG_PREFIX + SETTINGS;
     key_size: LONG_PREFIX + 18;

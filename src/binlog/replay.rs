@@ -187,7 +187,7 @@ impl Scan<'_> {
         if !head.fits(hasher.finalize()) {
             return Ok(None);
         }
-        // `front` does not contain the body, so the record has an empty body.
+        // `front` does not contain the body, so the body of the decoded record is empty.
         let Some(record) = head.record_with_tail(&front) else { return Ok(None) };
         Ok(Some(visit(Scanned::Record { at, record, body: Some(Body::from(body)) })))
     }

@@ -50,7 +50,7 @@ pub trait Storage: Send + Sync {
     /// Creates a file of `size` zero bytes, which are allocated and durable.
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>>;
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
-    /// Renames a file durably. `to` can include a subdirectory. A number is appended to a name that exists.
+    /// Renames a file durably. `to` can include a subdirectory. If a file named `to` exists, a number is appended.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file. The removal is durable.
     fn remove(&self, name: &str) -> io::Result<()>;

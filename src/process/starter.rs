@@ -18,7 +18,7 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::unistd::{getpid, getppid, getsid, Pid};
 use signal_hook::consts::SIGTERM;
 
-/// Standard files, which have numbers up to this number, stay open after the line is written.
+/// The highest number of a standard file. Standard files stay open after the line is written.
 const LAST_STANDARD: RawFd = 2;
 
 /// Interval between checks whether the parent has ended, on systems that cannot wait for its end (Linux before 5.3).

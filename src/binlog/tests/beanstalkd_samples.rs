@@ -84,7 +84,7 @@ fn record(version: u32, tube: &[u8], said: &Said) -> Vec<u8> {
     out
 }
 
-/// Returns a full record of version 7.
+/// Returns a full record of a ready job, in version 7.
 pub fn ready(id: u64, body: &[u8]) -> Vec<u8> {
     full(V7, "default", &said(id, READY, body), body)
 }

@@ -111,7 +111,7 @@ pub enum Deferred {
         outcome: Arc<Outcome>,
         logged: bool,
     },
-    /// Held jobs whose wait for the group with this number has ended must still be released.
+    /// Jobs no longer need to wait for the group with this number, and must still be released.
     Release(u32),
     LongCommand(LongCommand),
 }

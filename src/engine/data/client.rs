@@ -52,7 +52,7 @@ pub enum IdleState {
     /// The client receives a notification when a job is ready, and then requests the job.
     Idle,
     /// The client was notified of a job in this tube but has not requested a job yet. The tube is [`NIL`] if the client
-    /// no longer watches it.
+    /// no longer watches the tube.
     Notified(u32),
 }
 
@@ -93,7 +93,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// Returns a second and last search, for when another client has taken the job that the first search found.
+    /// Returns the second and last search, which follows if another client has taken the job that the first search
+    /// found.
     pub(in crate::engine) fn again() -> Search {
         Search { again: true, ..Search::default() }
     }
@@ -324,7 +325,7 @@ pub struct Watch {
     /// The longest time to run, in milliseconds, of a job that the client accepts from this tube. 0 means unlimited.
     pub(in crate::engine) limit: u32,
     /// The number of the wait or idle period for which the watch was queued, or 0 if the watch is not queued. That wait
-    /// may be over, because a client that watches very many tubes leaves their queues gradually.
+    /// may be over, because a client that watches very many tubes leaves the queues gradually.
     pub(in crate::engine) wait: u32,
     /// The weight of the tube, used by [`ReserveMode::Weighted`] and [`ReserveMode::Fair`].
     pub(in crate::engine) weight: u16,

@@ -19,7 +19,7 @@ pub(in crate::engine) struct RareExtras {
     pub reducer: Option<Box<[u8]>>,
     /// The requested start time, or [`Time::NEVER`].
     pub start: Time,
-    /// The rank of a job whose start time has passed, among ready jobs of the same priority. 0 before the start time.
+    /// After the start time, the rank of the job among ready jobs of the same priority. 0 before the start time.
     pub order: u64,
     /// `true` if the only client that waited for the outcome has disconnected, and no client can query the outcome.
     pub orphaned: bool,

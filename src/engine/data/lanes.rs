@@ -25,7 +25,7 @@ pub(in crate::engine) struct SharedKey {
 }
 
 impl SharedKey {
-    /// Counts a job with this limit as reserved or not. Returns the new value of `blocked` if the value has changed.
+    /// Counts the start or end of a reservation with this limit. Returns the new value of `blocked` if it has changed.
     pub fn count(&mut self, limit: u32, is_reserved: bool) -> Option<bool> {
         let count = self.bounds.entry(limit).or_default();
         if is_reserved {

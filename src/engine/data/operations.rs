@@ -49,7 +49,7 @@ pub struct Flush {
     pub(in crate::engine) last: Option<u64>,
     /// The next slot to check for jobs of the tube that are in none of its queues.
     pub(in crate::engine) from: u32,
-    /// `true` after all held jobs were deleted, which come first because other deletes could release them.
+    /// `true` after all held jobs were deleted. Held jobs come first, because deletes of other jobs could release them.
     pub(in crate::engine) held_done: bool,
     /// The number of the command in the log.
     pub(in crate::engine) open: Option<u32>,

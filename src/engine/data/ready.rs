@@ -55,7 +55,8 @@ impl ReadyQueue {
         }
     }
 
-    /// Returns the job with the smallest rank and the number of compared jobs, or `None` if it would exceed `limit`.
+    /// Returns the job with the smallest rank and the number of compared jobs, or `None` if that number would exceed
+    /// `limit`.
     pub fn oldest(&self, jobs: &Jobs, limit: usize) -> Option<(u32, usize)> {
         let is_sorted_by_rank = match (self.run.first(), self.run.last()) {
             (Some(first), Some(last)) => jobs.get(first).pri == jobs.get(last).pri,

@@ -128,7 +128,7 @@ pub struct Tube {
     /// `true` if the tube stays open even if unused and empty.
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
-    /// `true` while waiting clients are served in several calls. Until the end, other clients get no jobs of the tube.
+    /// `true` while waiting clients are served in several calls, during which other clients get no jobs of the tube.
     pub(in crate::engine) serving: bool,
     pub(in crate::engine) pause: Option<Box<Pause>>,
     /// The measurements, which start with the first reserved job.

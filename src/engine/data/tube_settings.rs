@@ -19,7 +19,8 @@ pub struct Rate {
 /// The settings of a tube. The default has no effect. `N` is an owned or borrowed tube name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TubeSettings<N = Arc<[u8]>> {
-    /// The number of jobs at which new jobs of each priority class are refused. [`u32::MAX`] means unlimited.
+    /// For each priority class, the number of jobs in the tube at which new jobs are refused. [`u32::MAX`] means
+    /// unlimited.
     pub max_jobs: [u32; 3],
     /// The number of failed tries after which a job without a limit of its own is buried. 0 means unlimited.
     pub tries: u8,

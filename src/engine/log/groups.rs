@@ -40,7 +40,7 @@ impl Engine {
         }
     }
 
-    /// Ends the job's waits for groups if a log record has changed the state of the job in `slot` from held.
+    /// Ends the job's waits for groups if the job is no longer held after the restoration of a log record.
     pub(in crate::engine) fn forget_waits(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if job.is_tied() && !matches!(job.state(), State::Held | State::Scheduled) {

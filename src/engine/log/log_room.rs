@@ -94,7 +94,7 @@ impl Engine {
         claim(&mut self.news.room.puts, logged)
     }
 
-    /// Claims log space for a change with `extra` bytes of names. If this fails, the caller must not make the change.
+    /// Claims log space for a change with `extra` bytes of names. Without space, the caller must not make the change.
     pub fn claim_log_room(&mut self, extra: usize) -> bool {
         claim(&mut self.news.room.changes, CHANGE_SIZE + extra as u64)
     }

@@ -83,7 +83,7 @@ pub struct StoredOptions<'a> {
     pub expires: Time,
     /// The requested start time, or [`Time::NEVER`].
     pub start: Time,
-    /// The rank of a job whose start time has passed, among ready jobs of the same priority. 0 before the start time.
+    /// After the start time, the rank of the job among ready jobs of the same priority. 0 before the start time.
     pub order: u64,
     pub max_attempts: u8,
     pub max_fails: u8,

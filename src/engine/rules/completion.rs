@@ -458,7 +458,7 @@ impl Engine {
         }
     }
 
-    /// Sends `outcome` to the next batch of clients attached to `extras`, and detaches them.
+    /// Sends `outcome` to the next batch of clients attached to `extras`, and detaches these clients.
     pub(in crate::engine) fn notify_some(
         &mut self,
         extras: u32,

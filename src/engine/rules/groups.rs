@@ -126,7 +126,7 @@ impl Engine {
         }
     }
 
-    /// Continues to release the jobs that wait for the group. Returns `None` if the group has been removed.
+    /// Continues to release jobs of the group. Returns `None` if the group was removed, or has no more jobs to release.
     pub(in crate::engine) fn release_on(&mut self, number: u32) -> Option<Progress> {
         self.store.groups.table.items.try_get(number).filter(|group| group.releasing)?;
         let progress = self.release_some(number, None);

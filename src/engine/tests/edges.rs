@@ -488,7 +488,7 @@ fn buried_jobs_of_one_key_are_no_reason_to_refuse_it() {
     }
 }
 
-/// The number of tubes with settings is only limited by the number of tubes.
+/// There is no separate limit for the number of tubes with settings.
 #[test]
 fn each_tube_may_have_a_limit() {
     let mut engine = Engine::new(Limits::NONE);

@@ -38,7 +38,7 @@ impl Default for FindReserved {
 }
 
 impl Engine {
-    /// Deletes the jobs that existed when the flush began. Their keys can be used again immediately.
+    /// Deletes the jobs that existed when the flush began. The keys of these jobs can be used again immediately.
     pub fn flush(&mut self, flush: &mut Flush, now: Time) -> Progress {
         if flush.last.is_none() {
             flush.last = Some(self.store.last_id);
@@ -141,7 +141,7 @@ impl Engine {
         (Progress::Done, found.map(|&slot| self.store.jobs.view(slot)))
     }
 
-    /// Checks all reservations of all clients.
+    /// Checks the reservations of all clients, because a tube has no list of its reserved jobs.
     fn first_reserved(&self, number: u32) -> Option<u32> {
         let held = self.clients.iter().flat_map(|(_, client)| {
             let leaving = client.leaving.iter().flat_map(|leaving| leaving.iter());

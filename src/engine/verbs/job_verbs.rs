@@ -341,7 +341,7 @@ impl Engine {
     /// Measures the time since the reservation of the job in `slot`.
     pub(in crate::engine) fn count_run(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
-        // The start of a reservation without an end is unknown.
+        // The start is calculated from the end, which a reservation without a time to run does not have.
         if job.due == Time::NEVER {
             return;
         }

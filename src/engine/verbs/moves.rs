@@ -43,7 +43,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Moves a buried job. Returns `false` if there is no such job, or if a job in that tube has the same key.
+    /// Moves a buried job. Returns `false` if there is no such job, or if a job in the destination tube has the same
+    /// key.
     pub fn move_buried(&mut self, client: ClientId, id: JobId, tube: &[u8], now: Time) -> Result<bool, OverLimit> {
         let Some(slot) = self.find_job(id, |job| job.state() == State::Buried) else { return Ok(false) };
         let Some(number) = self.open_target(client, slot, tube, now)? else { return Ok(false) };

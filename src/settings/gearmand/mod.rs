@@ -100,8 +100,8 @@ pub fn is_gearmand(name: &std::ffi::OsStr) -> bool {
     std::path::Path::new(name).file_name().is_some_and(|name| name == "gearmand")
 }
 
-/// Parses the arguments of a command line, without the program name, and the configuration file. `port` is the
-/// environment variable `GEARMAND_PORT`. Returns a one-line error for an invalid argument.
+/// Parses the arguments of a command line, without the program name, and the configuration file. `port` is the value of
+/// the environment variable `GEARMAND_PORT`. Returns a one-line error for an invalid argument.
 pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction, String> {
     let given = file::read(arguments.to_vec())?;
     let has = |long: &str| given.iter().any(|it| it.long == long);

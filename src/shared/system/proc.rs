@@ -77,7 +77,7 @@ struct Mount<'a> {
     /// The path of the mount point.
     point: &'a str,
     kind: &'a str,
-    /// Options of the file system. With version 1 of control groups, they name the controllers.
+    /// Options of the file system. With version 1 of control groups, the options name the controllers.
     options: &'a str,
 }
 

@@ -366,7 +366,7 @@ impl Model {
         held.len() as u64
     }
 
-    /// Deletes all jobs of a tube, or only the buried jobs. Their keys do not outlive them.
+    /// Deletes all jobs of a tube, or only the buried jobs. The keys of the deleted jobs can be used again immediately.
     pub fn flush(&mut self, tube: Name, buried: bool) -> u64 {
         let all = State::UNFINISHED;
         self.flush_states(tube, if buried { &[State::Buried] } else { &all })

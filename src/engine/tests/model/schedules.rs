@@ -7,7 +7,6 @@ use super::{History, Job, JobTags, Model, Name, Place};
 
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// The tags of the copies.
     pub tags: JobTags,
     pub every: u32,
     /// The time at which a refused copy is tried again.
