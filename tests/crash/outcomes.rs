@@ -235,6 +235,25 @@ fn a_lease_continues_across_restarts_and_expires_in_time() {
 }
 
 #[test]
+fn a_kick_that_ends_a_lease_keeps_the_number_of_failed_tries() {
+    let disk = Disk::new(1);
+    let mut life = life(&disk, 4096);
+    let job = life.submit_plainly(b"body", JobOptions { max_fails: 2, ..kept(1) });
+    let leaser = connect_as(&mut life, ReservePolicy::Lease);
+    life.turn(|engine, now| {
+        let _ = verbs::lease(engine, leaser, &[b"t"], Span::ZERO, now);
+        assert!(engine.complete(job, Outcome::Failed(Body::default()), now).is_ok());
+        let _ = verbs::lease(engine, leaser, &[b"t"], Span::ZERO, now);
+        assert!(engine.any_job(job).expect("a job").is_leased() && engine.kick_job(job, now));
+        None
+    });
+    life.save();
+    let back = life.cut();
+    let view = back.any_job(job).expect("a job");
+    assert_eq!((view.fails, view.history().kicks, view.state()), (1, 1, State::Ready));
+}
+
+#[test]
 fn scheduled_jobs_keep_their_order_across_a_restart() {
     let disk = Disk::new(1);
     let mut life = life(&disk, 4096);

@@ -80,6 +80,7 @@ impl Engine {
             }
             _ => {}
         }
+        let is_leased = job.state() == State::Reserved;
         match job.state() {
             // The outcome was already restored, so this record is being read a second time.
             State::Finished | State::Scheduled => return,
@@ -116,7 +117,8 @@ impl Engine {
             StoredChange::Kick(count) => {
                 job.transition(Cause::Release);
                 job.details.set_count(Count::Kicks, count);
-                job.fails = 0;
+                // A kick that ends a lease does not restore the tries.
+                job.fails = if is_leased { job.fails } else { 0 };
             }
             StoredChange::Release { pri, delay, due, count, fails } => {
                 job.fails = fails;
