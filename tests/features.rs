@@ -69,7 +69,7 @@ const FIELDS: [(&str, &str, &str); 14] = [
     ("dead", "dead", ""),
     ("max", "max", ""),
     ("rate", "rate", ""),
-    ("limit", "most", ""),
+    ("limit", "max_jobs", ""),
 ];
 
 fn text_of(path: &Path) -> String {
