@@ -24,6 +24,8 @@ struct Standing {
     history: [u32; 5],
     fails: u8,
     outcome: Option<(bool, Vec<u8>)>,
+    /// The reason of the last failure, which the log stores in a record of its own.
+    reason: Vec<u8>,
     /// The text form of the groups that the job belongs to or waits for.
     ties: String,
 }
@@ -47,7 +49,8 @@ pub struct Snapshots(Vec<Snapshot>);
 
 fn standing(engine: &Engine, job: &JobView) -> Standing {
     let options = engine.stored_options(job);
-    let fixed = options.map(|options| StoredOptions { outcome: None, order: 0, ties: StoredTies::None, ..options });
+    let constant = |options| StoredOptions { outcome: None, order: 0, reason: b"", ties: StoredTies::None, ..options };
+    let fixed = options.map(constant);
     // The run count and the next run of a schedule are not constant.
     let schedule = options.and_then(|options| options.schedule);
     let initial = schedule.map(|schedule| StoredSchedule { due: Time::NEVER, count: RunCount::default(), ..schedule });
@@ -75,6 +78,7 @@ fn standing(engine: &Engine, job: &JobView) -> Standing {
         history: [history.reserves, history.timeouts, history.releases, history.buries, history.kicks],
         fails: job.fails,
         outcome: engine.outcome(job).map(|(done, result)| (done, result.to_vec())),
+        reason: options.map_or(Vec::new(), |options| options.reason.to_vec()),
         ties: options.map_or(String::new(), |options| format!("{:?}", options.ties)),
     }
 }
@@ -116,7 +120,7 @@ impl Standing {
         let same = ends().all(|end| end.fixed == self.fixed);
         let no_less = |end: &Standing| self.history.iter().zip(end.history).all(|(count, low)| *count >= low);
         let no_more = |end: &Standing| self.history.iter().zip(end.history).all(|(count, high)| *count <= high);
-        let in_place = ends().any(|end| end.tube == self.tube);
+        let in_place = ends().any(|end| end.tube == self.tube) && ends().any(|end| end.reason == self.reason);
         same && in_place && before.is_none_or(no_less) && after.is_none_or(no_more)
     }
 }
