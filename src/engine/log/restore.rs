@@ -67,10 +67,7 @@ impl Engine {
     fn apply_change(&mut self, slot: u32, change: StoredChange) {
         let job = self.store.jobs.get_mut(slot);
         match change {
-            StoredChange::Priority(pri) => {
-                job.pri = pri;
-                return;
-            }
+            StoredChange::Priority(pri) => return job.pri = pri,
             StoredChange::Scheduled { due, count } => {
                 if job.state() == State::Scheduled {
                     job.due = due;
