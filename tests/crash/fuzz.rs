@@ -3,7 +3,7 @@
 //! Whatever the directory contains, the server must not panic, hang or use much memory.
 
 use beanpole::internals::binlog::SyncMode;
-use beanpole::internals::engine::{Body, NewJob, Span};
+use beanpole::internals::engine::{Body, Engine, NewJob, Span};
 
 use crate::disk::Disk;
 use crate::driver::{dawn, settings, start, Life};
@@ -28,9 +28,14 @@ fn open(disk: &Disk) {
         wal.maintain(&access, true);
         assert!(wal.write(&access) && wal.sync(&access));
     });
-    let jobs = access.0.borrow().1.stats().jobs;
+    // A ready job whose records are from the future can be delayed after a restart.
+    let counts = |engine: &Engine| {
+        let jobs = engine.stats().jobs;
+        [jobs.ready + jobs.delayed, jobs.reserved, jobs.buried, jobs.held, jobs.scheduled, jobs.finished]
+    };
+    let before = counts(&access.0.borrow().1);
     let (engine, .., report) = start(&disk.power_cut(1), how, dawn()).expect("a log of our own");
-    assert_eq!(engine.stats().jobs, jobs);
+    assert_eq!(counts(&engine), before);
     assert_eq!(report.problems, Vec::<String>::new());
 }
 
