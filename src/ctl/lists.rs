@@ -72,7 +72,11 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8> {
         let stats = &job.tags.0;
         let (name, when) = (job.tags.key().to_owned(), stats.recurrence());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let next = now.as_nanos().div_ceil(1_000_000_000) as u64 + u64::from(job.left);
+        let mut next = now.as_nanos().div_ceil(1_000_000_000) as u64 + u64::from(job.left);
+        if !stats.text("cron").is_empty() {
+            // The reply may be a second old. Cron schedules run at the beginning of a minute.
+            next = (next + 30) / 60 * 60;
+        }
         let mut row = vec![job.id.to_string(), tube.to_owned(), name, when, date(next), job.missed.to_string()];
         row.extend(["runs", "skipped"].map(|key| stats.number(key).to_string()));
         row.push(excerpt(body));
