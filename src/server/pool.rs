@@ -310,8 +310,7 @@ impl PoolThread {
         while let Some((until, number)) = self.probation.overdue() {
             if self.connections.get(number).is_some_and(|connection| connection.must_authenticate_by(until)) {
                 let peer = self.connections[number].outbox.peer;
-                let event = format_args!("{peer}: closed: it has not authenticated in time");
-                LATE.log(Level::Info, event);
+                LATE.log(Level::Info, format_args!("{peer}: closed: it has not authenticated in time"));
                 self.close(number);
             }
         }
@@ -497,8 +496,8 @@ impl PoolThread {
                 log::debug!("{peer}: closed: it took too long");
             } else if connection.is_http && self.hub.admission.evict_http() {
                 connection.is_http = false;
-                let event = format_args!("{peer}: dropped: too many HTTP connections, and it was idle the longest");
-                EXCESS.log(Level::Warn, event);
+                EXCESS
+                    .log(Level::Warn, format_args!("{peer}: dropped: too many HTTP connections, and the longest idle"));
                 self.hub.process.dropped.fetch_add(1, Ordering::Relaxed);
             } else {
                 break;
