@@ -42,7 +42,7 @@ pub struct Work {
     pub busy_rate: f64,
     /// The server's processor time per operation, in microseconds.
     pub cpu: f64,
-    /// The percentiles 50, 99 and 99.9 of request durations, in microseconds.
+    /// The 50th, 99th and 99.9th percentiles of request durations, in microseconds.
     pub times: [f64; 3],
     /// The longest request duration, in microseconds.
     pub longest: f64,

@@ -1,4 +1,4 @@
-//! Measures the nanoseconds of an operation and, with valgrind, the instructions.
+//! Measures the time per operation in nanoseconds and, with valgrind, the number of instructions.
 //!
 //! Owns the rounds and the medians. Each round prepares the case again; only the operations are measured, not the
 //! preparation and the cleanup. The number of instructions is the difference between two runs under callgrind, with and

@@ -428,7 +428,7 @@ mod tests {
                 assert_eq!(lines.len(), count + usize::from(torn), "{end}: {lines:?}");
                 assert!(!torn || lines[count].contains("problem: a record that is cut short; "), "{end}: {lines:?}");
                 assert!((5..20).contains(&last_id));
-                // Zero bytes in place of the last bytes do not complete a full record.
+                // A torn record is not accepted if its missing bytes are read as zeros.
                 let (lines, _) = described(&[&bytes[..end], &[0; 300]].concat());
                 assert!(lines[..count] == whole[..count] && lines.len() <= count + 1, "{end}: {lines:?}");
                 let is_full = records[count][0] != 0;

@@ -48,7 +48,7 @@ pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
         StoredKey::Kept(name) => name.text(),
         StoredKey::None | StoredKey::Body | StoredKey::Id(_) => Cow::default(),
     };
-    // Schedules have no reducer, so the field of the reducer contains the schedule.
+    // Schedules have no reducer, so the reducer field contains the schedule.
     let reducer = match &options.schedule {
         Some(schedule) => push_schedule(schedule),
         None => Cow::from(options.reducer.unwrap_or_default()),

@@ -222,7 +222,7 @@ impl Client {
         }
     }
 
-    /// Deletes all jobs of a tube in every state, and returns the number of deleted jobs.
+    /// Deletes all jobs in a tube, whatever their state, and returns the number of deleted jobs.
     pub fn flush_tube(&mut self, tube: &str) -> Result<u64> {
         self.request_number(&format!("flush-tube {}", checked(tube)?), "FLUSHED")
     }

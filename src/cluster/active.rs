@@ -44,13 +44,13 @@ pub struct Member {
 }
 
 impl Member {
-    /// Publishes the role of the local server and the last entry of its copy in the shared log. Ignores errors.
+    /// Publishes the role of the local server, and the number of the last entry in its copy. Ignores errors.
     pub fn report(&self, role: &str, entry: Seq) {
         let Member { name, address, id, board, .. } = self;
         let (time, lag, ahead) = (board.queue_time(), board.figures().lag().as_millis(), board.ahead());
         let state = format!("{role} {entry} {address} {id:016x} {time} {lag} {ahead}");
         let Ok(before) = self.log.publish(name, &state) else { return };
-        // After this server's first report, only another server with the same name may have changed the state.
+        // After this server's first report, only another server with the same name can have changed the state.
         let is_own = before.split(' ').nth(3).is_none_or(|word| u64::from_str_radix(word, 16) == Ok(*id));
         if self.has_reported.swap(true, Ordering::Relaxed) && !is_own {
             let other = before.split(' ').nth(2).unwrap_or_default();

@@ -46,7 +46,7 @@ fn operands(row: &Subcommand) -> [&'static str; 3] {
     }
 }
 
-/// Returns the code for the value of an option, for zsh and fish.
+/// Returns the zsh and fish code that completes the value of an option.
 fn value(opt: &Flag) -> [&'static str; 2] {
     match opt.long {
         "tube" => ["_beanpole_tubes", "-x -a '(__beanpole_tubes)'"],

@@ -58,7 +58,7 @@ pub fn members() -> Vec<&'static str> {
 /// The maximum length of a `put` command without tags, in bytes.
 const PUT_LINE: usize = 64;
 
-/// The job data, with the same keys as in `stats-job`.
+/// The attributes of a job, with the same keys as in `stats-job`.
 #[derive(Clone, Default, Debug)]
 pub struct JobTags(pub StatsReply);
 

@@ -23,7 +23,7 @@ const SHARE: u64 = 8;
 /// Number of bytes that can be read without free memory, because a command that frees memory must be read first.
 pub const LEAST_READ: usize = 4 * 1024;
 
-/// Growth of the account, in bytes, between checks whether the system has more memory. These checks are necessary
+/// Number of bytes by which the accounted memory grows between checks of whether the system has more memory. These checks are necessary
 /// because the limits of a process are not always known.
 const TRIAL: u64 = 2 << 20;
 

@@ -398,7 +398,7 @@ impl Server {
         self.running.lock().quiesce(connections);
     }
 
-    /// Checks the invariants of the queue in all jobs. Panics if an invariant is violated.
+    /// Checks the invariants of the queue and of every job. Panics if an invariant is violated.
     #[doc(hidden)]
     #[cfg(any(test, feature = "test-support"))]
     pub fn check(&self) {

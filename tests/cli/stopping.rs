@@ -1,4 +1,4 @@
-//! Tests the stop of the server: clean, without delay, and with outstanding replies.
+//! Tests stopping the server: cleanly, without delay, and with outstanding replies.
 
 use std::fs;
 use std::io::{Read, Write};

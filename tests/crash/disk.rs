@@ -341,7 +341,7 @@ impl State {
                     return Err(io::Error::from_raw_os_error(ENOSPC));
                 }
             }
-            // The disk stopped while the new file was filled with zeros.
+            // The disk stopped while the new file was being filled with zeros.
             Err((_, true)) if self.random.once_in(2) => bytes.truncate(self.random.below(size + 1) as usize),
             Err((error, _)) => return Err(error),
         }

@@ -66,7 +66,7 @@ fn serve_requests(daemon: &Daemon, seed: u64, requests: &Receiver<()>) {
     }
 }
 
-/// Usually returns immediately. Otherwise, sleeps for a short random time.
+/// Returns immediately in half of the cases. Otherwise, sleeps or spins for a short random time.
 fn pause(dice: &mut Dice) {
     match dice.below(4) {
         0 => std::thread::sleep(Duration::from_micros(dice.below(60))),

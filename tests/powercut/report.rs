@@ -39,7 +39,7 @@ struct Failures {
 }
 
 impl Report {
-    /// The checks in `also` count as failures even if disabled by default.
+    /// Violations of the checks in `also` count as failures even if these checks are disabled by default.
     pub fn new(also: &[Check]) -> Report {
         let on = SWITCHES.iter().filter(|(check, on, _)| *on || also.contains(check)).map(|(check, _, _)| *check);
         Report {

@@ -394,7 +394,7 @@ fn no_job(why: NoJob) -> Vec<u8> {
     }
 }
 
-/// Completes commands about many jobs that a crash has interrupted, as the prediction assumes.
+/// Completes the multi-job commands that a crash has interrupted, as the prediction assumes.
 pub fn complete_operations(server: &mut Stepped) {
     while server.look(|engine| engine.has_deferred()) {
         server.round();

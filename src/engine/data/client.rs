@@ -16,7 +16,7 @@ use super::{
 /// DEADLINE_SOON, as in beanstalkd.
 pub const MARGIN: Span = Span::from_secs(1);
 
-/// The maximum length of a lease. No client holds a leased job, so no disconnect can end the lease.
+/// The maximum length of a lease. A lease is not tied to a connection, so a disconnect does not end it.
 pub const MAX_LEASE: Span = Span::from_secs(24 * 3600);
 
 /// The order in which a client with [`ReservePolicy::PerConnection`] receives jobs from its watched tubes.

@@ -50,7 +50,7 @@ impl Report {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoJob {
     TimedOut,
-    /// A reservation of the same client is in its last second.
+    /// A reservation of the receiving client is in its last second.
     DeadlineSoon,
 }
 

@@ -70,7 +70,7 @@ impl Engine {
         if options.concurrency.as_ref().is_some_and(|(key, _)| !self.has_lane(key, tube, large)) {
             return Err(Refused::OutOfMemory);
         }
-        // Claim log space for the time of the next run, which the record of the copy contains.
+        // Claim log space for the record of the copy, which also contains the time of the next run.
         if !self.claim_log_room(0) {
             return Err(Refused::OutOfMemory);
         }

@@ -26,7 +26,7 @@ pub enum Command {
     ResetAbilities,
     PreSleep,
     Submit(Box<Submission>),
-    /// GRAB_JOB, GRAB_JOB_UNIQ or GRAB_JOB_ALL, identified by the packet that assigns a job.
+    /// GRAB_JOB, GRAB_JOB_UNIQ or GRAB_JOB_ALL. `Kind` is the packet with which the server replies.
     Grab(Kind),
     Work(Work),
     GetStatus(Box<[u8]>),

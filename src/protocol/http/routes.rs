@@ -88,7 +88,7 @@ pub const ROUTES: [Route; 33] = [
     row(("favicon", Get, "/favicon.ico"), &[], Need::OPEN, |_| Err(Failure::new(404, "there is no icon"))),
 ];
 
-/// Returns the parts of the path that replace the placeholders in `path`, or `None` if the paths differ.
+/// Returns the parts of `target` at the placeholders of the pattern `path`, or `None` if `target` does not match.
 fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> {
     let mut parts = Vec::new();
     let mut given = target.parts.iter();

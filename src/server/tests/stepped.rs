@@ -117,7 +117,7 @@ impl Stepped {
         self.hub.clock.now()
     }
 
-    /// Works once like the syncer thread: writes and syncs the log, and releases durable replies.
+    /// Performs one pass of the syncer thread: writes and syncs the log, and releases durable replies.
     pub fn sync(&mut self) {
         if let Some(log) = &self.hub.log {
             log.sync(&*self.hub, &mut Output::new());
