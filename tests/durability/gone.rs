@@ -69,7 +69,8 @@ fn a_removed_and_recreated_directory_loses_nothing() {
     let mut jobs = Jobs::new();
     (0..100).for_each(|_| assert!(put(&mut client, &mut jobs)));
     let before = number(&mut client, "stats", "binlog-current-index");
-    fs::remove_dir_all(home.path()).unwrap();
+    // The server may be creating a file at the same time.
+    wait_until("the directory is gone", || fs::remove_dir_all(home.path()).is_ok());
     // This put is usually the first to encounter the missing directory, and is acknowledged when the directory is back
     // and the job is durable. A server that has already detected the loss refuses the put.
     let address = daemon.address();
@@ -180,7 +181,7 @@ fn a_replaced_directory_is_filled_if_it_is_empty() {
     wait_until("the log says why", || daemon.log().contains("has replaced"));
     assert!(segments(&home).is_empty());
     // After the directory is renamed back, the server must recover.
-    fs::remove_dir_all(home.path()).unwrap();
+    wait_until("the directory is gone", || fs::remove_dir_all(home.path()).is_ok());
     fs::rename(&aside, home.path()).unwrap();
     wait_until("jobs are taken again", || put(&mut client, &mut jobs));
     wait_until("the state is ok", || state(&mut client) == "ok");
