@@ -23,8 +23,8 @@ const SHARE: u64 = 8;
 /// Number of bytes that can be read without free memory, because a command that frees memory must be read first.
 pub const LEAST_READ: usize = 4 * 1024;
 
-/// Number of bytes by which the accounted memory grows between checks of whether the system has more memory. These checks are necessary
-/// because the limits of a process are not always known.
+/// Number of bytes by which the accounted memory grows between checks of whether the system has more memory. These
+/// checks are necessary because the limits of a process are not always known.
 const TRIAL: u64 = 2 << 20;
 
 /// Number of bytes that clients must free before memory is used again after the system ran out of memory.

@@ -23,8 +23,8 @@ pub const CHECK: Duration = Duration::from_millis(500);
 /// replies can leave the space unused.
 const RESERVED_FOR: Duration = Duration::from_millis(100);
 
-/// Maximum number of times that a command waits because other work, such as compaction, has used up the space. Afterwards, the
-/// command is executed, or refused if there is no space.
+/// Maximum number of times that a command waits because other work, such as compaction, has used up the space.
+/// Afterwards, the command is executed, or refused if there is no space.
 const WAITS: u8 = 64;
 
 /// The space that a connection waits for, or was granted and has not used yet.

@@ -143,8 +143,8 @@ fn replies_in_order() {
     assert!(matches!(outbox.write_state(1 << 20, false, false), WriteState::Clear));
 }
 
-/// A client has sent commands after a command that waits. A thread that delivers a job or a durable result must wake the
-/// owner, whatever the owner does at that moment.
+/// A client has sent commands after a command that waits. A thread that delivers a job or a durable result must wake
+/// the owner, whatever the owner does at that moment.
 fn a_wait_ends() {
     let owner = owner();
     let (outbox, stream) = outbox(&owner, 10, anything());
