@@ -72,10 +72,11 @@ impl Admission {
         }
     }
 
-    /// Lowers the limits so that connections leave `spare` descriptors to the server, in addition to the `open` ones.
-    /// Returns `false` if no connection would be admitted.
+    /// Lowers the limits so that connections leave `spare` descriptors to the server, in addition to those `open` ones
+    /// that belong to no connection. Returns `false` if no connection would be admitted.
     pub fn keep_descriptors(&self, open: usize, spare: usize, file_limit: usize) -> bool {
-        let excess = self.local_limit.saturating_sub(file_limit.saturating_sub(open + spare));
+        let own = open.saturating_sub(self.connections.load(Ordering::Acquire)) + spare;
+        let excess = self.local_limit.saturating_sub(file_limit.saturating_sub(own));
         self.connections.fetch_add(excess, Ordering::AcqRel);
         excess < self.local_limit
     }
@@ -179,7 +180,17 @@ mod tests {
         let far = peer("192.0.2.1");
         assert_eq!(std::iter::from_fn(|| admission.admit(&far, false).ok()).count(), 3);
         assert_eq!(std::iter::from_fn(|| admission.admit(&PeerAddress::Unix, false).ok()).count(), 2);
-        assert!(!super::Admission::keep_descriptors(&self::admission(10, None), 20, 8, 28));
+        assert!(!self::admission(10, None).keep_descriptors(20, 8, 28));
+    }
+
+    /// Clients reconnect while the server starts.
+    #[test]
+    fn early_connections_do_not_lower_the_limit() {
+        let admission = admission(10, None);
+        (0..4).for_each(|_| admission.admit(&PeerAddress::Unix, false).expect("a place"));
+        assert!(admission.keep_descriptors(24, 8, 33));
+        admission.admit(&PeerAddress::Unix, false).expect("the fifth place");
+        assert_eq!(admission.admit(&PeerAddress::Unix, false), Err(Refusal::Connections));
     }
 
     #[test]
