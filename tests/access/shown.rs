@@ -21,7 +21,11 @@ fn only_visible_tubes_and_jobs_are_listed() {
     for line in ["current-jobs-ready: 2", "current-jobs-urgent: 2", "total-jobs: 2", "current-tubes: 2"] {
         assert!(stats.contains(&format!("\n{line}\n")) || stats.contains(&format!("{line}\n")), "{line} in {stats}");
     }
-    let all = guarded.operator().body("stats");
+    let mut operator = guarded.operator();
+    assert_eq!(operator.ask("pause-tube secret 60"), "PAUSED");
+    assert!(operator.body("stats").contains("paused-tubes: 1\n"));
+    assert!(client.body("stats").contains("paused-tubes: 0\n"));
+    let all = operator.body("stats");
     assert!(all.contains("current-jobs-ready: 4\n") && all.contains("current-tubes: 5\n"), "{all}");
     let mut admin = guarded.connect("gearman");
     admin.send(b"status\n");

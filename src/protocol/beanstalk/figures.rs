@@ -33,6 +33,10 @@ impl<'a> QueueFigures<'a> {
     /// `stats` contains only the statistics that the client may view.
     pub fn of(stats: Stats, context: &'a Context) -> QueueFigures<'a> {
         let facts = context.host.facts();
+        let engine = &context.engine;
+        let problems = [engine.past().recent_failures(), engine.paused_tubes() as u64, engine.late_schedules() as u64];
+        // These numbers cover all tubes.
+        let [failures, paused, late] = if context.sees_all() { problems } else { [0; 3] };
         QueueFigures {
             stats,
             role: context.host.role(),
@@ -41,9 +45,9 @@ impl<'a> QueueFigures<'a> {
             usage: context.host.usage(),
             log: context.log,
             uptime: context.now.since(facts.started).secs(),
-            failures: context.engine.past().recent_failures(),
-            paused: context.engine.paused_tubes() as u64,
-            late: context.engine.late_schedules() as u64,
+            failures,
+            paused,
+            late,
             connections: Wire::ALL.map(|wire| context.registry.count(wire) as u64),
         }
     }
