@@ -174,8 +174,8 @@ impl Worker {
             if connection.is_ok() && outcome.is_unprocessed() && job.left.is_some() && !self.plan.once {
                 let seconds = if let AttemptOutcome::Busy(_, seconds) = outcome { seconds } else { wait };
                 wait = (wait * 2).min(MAX_RECONNECT.as_secs());
-                self.tell(job, begun, &outcome, reason.as_deref(), &format!("the same try again in {seconds} s"));
-                match self.hold(job, seconds) {
+                self.show(job, begun, &outcome, reason.as_deref(), &format!("the same try again in {seconds} s"));
+                match self.keep(job, seconds) {
                     Ok(true) => continue,
                     Ok(false) => {}
                     Err(problem) => connection = Err(problem),
@@ -190,7 +190,7 @@ impl Worker {
                 Err(_) => "it was revoked, or its time to run has ended",
             };
             if !self.plan.quiet || reason.is_some() || connection.is_err() {
-                self.tell(job, begun, &outcome, reason.as_deref(), verdict);
+                self.show(job, begun, &outcome, reason.as_deref(), verdict);
             }
             return match connection {
                 Err(problem) if problem.code == NO_CONNECTION => Err(problem),
@@ -199,7 +199,7 @@ impl Worker {
         }
     }
 
-    fn tell(&self, job: &Task, begun: Instant, outcome: &AttemptOutcome, reason: Option<&[u8]>, verdict: &str) {
+    fn show(&self, job: &Task, begun: Instant, outcome: &AttemptOutcome, reason: Option<&[u8]>, verdict: &str) {
         let went = match (reason, outcome.failure(), &self.plan.action) {
             // Omits the rest of the failure reason, which the command has already written to stderr.
             (_, Some(message), Action::Run(_)) => message.to_owned(),
@@ -216,7 +216,7 @@ impl Worker {
     }
 
     /// Keeps the job reserved for a number of seconds. Returns `false` after a stop request.
-    fn hold(&mut self, job: &Task, seconds: u64) -> Result<bool> {
+    fn keep(&mut self, job: &Task, seconds: u64) -> Result<bool> {
         let end = Instant::now() + Duration::from_secs(seconds);
         while self.shared.stop_request() == Stop::No {
             let left = end.saturating_duration_since(Instant::now());
