@@ -64,7 +64,7 @@ table! {
     WorkComplete("WORK_COMPLETE", data(Need::TAKE_JOB), HANDLE, "report that a job has succeeded, with its result"),
     WorkFail("WORK_FAIL", request(Need::TAKE_JOB), HANDLE, "report that a job has failed"),
     GetStatus("GET_STATUS", request(Need::FOLLOW_JOB), HANDLE, "request the status of a job"),
-    EchoReq("ECHO_REQ", data(Need::OPEN), &[], "request the same data back"),
+    EchoReq("ECHO_REQ", data(Need::OPEN), &[], "ask the server to echo the data"),
     EchoRes("ECHO_RES", SENT, &[], "the data of ECHO_REQ"),
     SubmitJobBg("SUBMIT_JOB_BG", data(Need::PUT_NAMED), SUBMIT, "submit a background job, whose result no client waits for"),
     Error("ERROR", SENT, &[], "code and text of an error"),
