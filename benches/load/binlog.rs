@@ -42,6 +42,6 @@ pub fn restart(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     let mut driver = Driver::connect(server.address, 1)?;
     // Checks that the server has read the whole log before accepting connections.
     driver.ask(0..1, |_, out| out.delete(count as u64))?;
-    let outcome = Outcome::default().and("restart, s", seconds, Goal::RatioAtMost(0.25));
+    let outcome = Outcome::default().and("restart, s", seconds, Goal::RatioAtMost(0.2));
     Ok(outcome.and("log bytes for a job of 64 bytes", bytes, Goal::AtMost(130.0)))
 }

@@ -46,7 +46,7 @@ pub fn jobs(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     std::thread::sleep(bench.scale.time);
     let after = settled(&server);
     let each = (full - before) / count as f64;
-    let outcome = Outcome::default().and("bytes for a ready job of 64 bytes", each, Goal::AtMost(165.0));
+    let outcome = Outcome::default().and("bytes for a ready job of 64 bytes", each, Goal::AtMost(160.0));
     Ok(outcome.and("RSS after all jobs are deleted, relative to before", after / before, Goal::AtMost(1.5)))
 }
 
@@ -101,7 +101,7 @@ pub fn size(bench: Bench) -> Result<Outcome, String> {
     };
     let start = server.started_in.as_secs_f64() * 1000.0;
     let outcome = Outcome::default().and("idle RSS, MB", rss, Goal::AtMost(3.0));
-    let outcome = outcome.and("program file, MB", binary, Goal::AtMost(0.9));
+    let outcome = outcome.and("program file, MB", binary, Goal::AtMost(2.0));
     Ok(outcome.and("startup until listening, ms", start, Goal::None))
 }
 

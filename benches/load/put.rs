@@ -129,5 +129,5 @@ pub fn load(bench: Bench, jobs: usize) -> Result<Outcome, String> {
     load.limit = count;
     driver.start(&mut load, 0..1)?;
     let work = measure_all(&server, &mut driver, &mut load, count)?;
-    Ok(Outcome::of(work).and("worst put, ms", work.longest / 1000.0, Goal::AtMost(2.0)))
+    Ok(Outcome::of(work).and("worst put, ms", work.longest / 1000.0, Goal::AtMost(1.0)))
 }
