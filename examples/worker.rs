@@ -13,7 +13,7 @@ fn send(address: &[u8], touch: impl FnOnce() -> Result<(), ClientError>) -> Resu
     if !address.contains('@') {
         return Err(format!("not an address: {address}").into());
     }
-    touch()?; // Restarts the time to run. During long work, call this at least once a minute.
+    touch()?; // Restarts the time to run (60 s). During long work, call this more often.
     println!("sent to {address}");
     Ok(())
 }
@@ -30,7 +30,7 @@ fn work(address: &str) -> Result<(), ClientError> {
         };
         match done {
             Err(ClientError::Refused(reply)) if reply == "NOT_FOUND" => {
-                eprintln!("job {}: the time to run ended before the work did", job.id);
+                eprintln!("job {}: no longer reserved by this worker", job.id);
             }
             other => other?,
         }

@@ -62,7 +62,7 @@ func work(queue Client) error {
 			err = queue.Delete(id)
 		}
 		if isReply(err, beanstalk.ErrNotFound) {
-			log.Printf("job %d: the time to run ended before the work did", id)
+			log.Printf("job %d: no longer reserved by this worker", id)
 		} else if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func send(address string, touch func() error) error {
 	if !strings.Contains(address, "@") {
 		return fmt.Errorf("not an address: %s", address)
 	}
-	// Restarts the time to run. During long work, call this at least once a minute.
+	// Restarts the time to run (60 s). During long work, call this more often.
 	if err := touch(); err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@ import { Client } from './client.mjs';
 
 async function send(address, touch) {
   if (!address.includes('@')) throw new RangeError(`not an address: ${address}`);
-  await touch(); // Restarts the time to run. During long work, call this at least once a minute.
+  await touch(); // Restarts the time to run (60 s). During long work, call this more often.
   console.log(`sent to ${address}`);
 }
 
@@ -19,7 +19,7 @@ async function work(queue) {
       await (error ? queue.fail(job.id, String(error)) : queue.delete(job.id));
     } catch (error) {
       if (error.reply !== 'NOT_FOUND') throw error;
-      console.error(`job ${job.id}: the time to run ended before the work did`);
+      console.error(`job ${job.id}: no longer reserved by this worker`);
     }
   }
 }

@@ -9,7 +9,7 @@ use Pheanstalk\Exception\SocketException;
 function send(string $address, callable $touch): void
 {
     str_contains($address, '@') || throw new InvalidArgumentException("not an address: $address");
-    $touch(); // Restarts the time to run. During long work, call this at least once a minute.
+    $touch(); // Restarts the time to run (60 s). During long work, call this more often.
     echo "sent to $address\n";
 }
 
@@ -27,7 +27,7 @@ function work(Client $queue): void
             }
             $queue->delete($job);
         } catch (JobNotFoundException) {
-            fwrite(STDERR, "job {$job->getId()}: the time to run ended before the work did\n");
+            fwrite(STDERR, "job {$job->getId()}: no longer reserved by this worker\n");
         }
     }
 }

@@ -11,7 +11,7 @@ from client import Client
 def send(address, touch):
     if "@" not in address:
         raise ValueError(f"not an address: {address}")
-    touch()  # Restarts the time to run. During long work, call this at least once a minute.
+    touch()  # Restarts the time to run (60 s). During long work, call this more often.
     print(f"sent to {address}", flush=True)
 
 
@@ -27,7 +27,7 @@ def work(queue):
             else:
                 queue.delete(job)
         except greenstalk.NotFoundError:
-            print(f"job {job.id}: the time to run ended before the work did", file=sys.stderr)
+            print(f"job {job.id}: no longer reserved by this worker", file=sys.stderr)
 
 
 while True:

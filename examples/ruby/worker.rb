@@ -3,7 +3,7 @@ require_relative "client"
 
 def deliver(job)
   raise ArgumentError, "not an address: #{job.body}" unless job.body.include?("@")
-  job.touch # Restarts the time to run. During long work, call this at least once a minute.
+  job.touch # Restarts the time to run (60 s). During long work, call this more often.
   puts "sent to #{job.body}"
 end
 
@@ -20,7 +20,7 @@ def work(queue)
       job.delete
     end
   rescue Beaneater::NotFoundError
-    warn "job #{job.id}: the time to run ended before the work did"
+    warn "job #{job.id}: no longer reserved by this worker"
   end
 end
 

@@ -37,7 +37,7 @@ pub static SUBCOMMANDS: [Subcommand; 31] = [
     row(("wait", "[ID...]"), (OperandKind::Job, 0, MANY), &[&SERVER, &TIMEOUT, &UNTIL, &OF_GROUP], jobs::wait, "wait until jobs, or all jobs of a group, end or are buried"),
     row(("pause", "TUBE SECONDS"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT], tubes::pause, "pause a tube, so that no job is reserved from it"),
     row(("resume", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT], tubes::resume, "resume paused tubes"),
-    row(("tube", "TUBE [SETTING...]"), (OperandKind::Settings, 1, MANY), &[&SERVER, &TIMEOUT, &NONE], tubes::tube_settings, "show or change the settings of a tube"),
+    row(("tube", "TUBE [SETTING...]"), (OperandKind::Settings, 1, MANY), &[&SERVER, &TIMEOUT, &NONE], tubes::tube_settings, "show or replace the settings of a tube"),
     row(("move", "FROM TO"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT, &STATE, &MOVED, &YES], bulk::move_jobs, "move jobs from one tube to another"),
     row(("clear", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT, &STATES, &YES], bulk::clear, "delete the jobs of tubes"),
     row(("list", "TUBE"), (OperandKind::Tube, 1, 1), &[&SERVER, &TIMEOUT, &JSON, &STATES, &FROM, &SHOWN], lists::list, "list the jobs of a tube"),
