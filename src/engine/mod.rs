@@ -60,38 +60,38 @@ use std::collections::VecDeque;
 use self::log::News;
 use data::{Agenda, ClientState, Clients, Store, Tubes, DEFAULT_TUBE};
 
-/// The event queue keeps an allocation of at most this many events. Longer queues are rare.
+/// The event queue keeps at most this capacity. Longer queues are rare.
 const KEPT_EVENTS: usize = 4096;
 
-/// The default for [`Limits::few_watched`]. Nearly all clients have shorter watch lists.
+/// Nearly all clients have shorter watch lists.
 pub const FEW_WATCHED: usize = 64;
 
 /// Watches can use at most 1/`WATCHES_PART` of the memory limit, and tubes 1/`TUBES_PART`. The rest is for jobs.
 const WATCHES_PART: u64 = 4;
 const TUBES_PART: u64 = 2;
 
-/// Limits of the engine. Most of these limits are options of the server.
+/// Most of these limits are options of the server.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Limit, in bytes, for memory allocated on behalf of clients.
+    /// Bytes of memory allocated on behalf of clients.
     pub max_memory: u64,
     /// The part of `max_memory` reserved for replies and for commands that free memory.
     pub kept_memory: u64,
     pub max_tubes: usize,
     pub max_watched: usize,
-    /// A client that watches at most this many tubes is served in a single call, even if the step budget is used up.
+    /// The tubes of a client that watches at most this many are searched in one call, even without remaining steps.
     pub few_watched: usize,
-    /// The number of lost workers after which a job with [`CompletionPolicy::Tell`] fails. `None` means unlimited.
+    /// A job with [`CompletionPolicy::Tell`] fails after this many lost workers. `None` means unlimited.
     pub max_losses: Option<u32>,
-    /// The size, in bytes, of the largest body that can be leased. Clients that lease jobs receive no larger jobs.
+    /// The size, in bytes, of the largest body that can be leased.
     pub largest_leased: usize,
-    /// The length of a lease of a job without a time to run.
+    /// The lease time of a job without a time to run.
     pub lease_limit: Span,
     /// The number of idle clients notified when a job becomes ready. 0 means all.
     pub wakeups: u32,
     /// If `true`, two jobs in different tubes can have the same key.
     pub keys_per_tube: bool,
-    /// Seed for the hashes of names, so that clients cannot choose names whose hashes collide.
+    /// A secret, so that clients cannot choose names whose hashes collide.
     pub hash_secret: u64,
     /// The maximum number of ended and buried jobs in the history. 0 disables the history.
     pub history: usize,
@@ -129,13 +129,13 @@ pub struct Engine {
     limits: Limits,
     job_times: JobTimes,
     past: Past,
-    /// The size of all connection buffers in bytes, as last reported with [`Engine::set_buffers`].
+    /// Bytes of all connection buffers, as last reported with [`Engine::set_buffers`].
     buffers: u64,
     /// `true` if the system cannot provide more memory.
     exhausted: bool,
     /// `true` in drain mode, in which the server refuses new jobs.
     draining: bool,
-    /// The state of the pseudo-random generator of [`Engine::roll`]. Clients can predict the numbers.
+    /// The state of the pseudo-random generator, whose numbers clients can predict.
     dice: u64,
 }
 
@@ -174,12 +174,12 @@ impl Engine {
         self.clients.insert(ClientState::new(reserve_policy, self.clients.connected as u32))
     }
 
-    /// Returns a handle that stays unique even if another client later reuses the client's number.
+    /// The handle stays unique if another client reuses the client's number.
     pub fn handle(&self, client: ClientId) -> ClientHandle {
         self.clients.handle(client)
     }
 
-    /// Records that a client connected or sent a command at `now`, for [`ClientStats`] and the chart of the last hour.
+    /// Records that a client connected or sent a command, for [`ClientStats`] and the chart of the last hour.
     #[inline]
     pub fn note_activity(&mut self, client: ClientId, now: Time) {
         self.clients.note_activity(client, now);
@@ -197,7 +197,7 @@ impl Engine {
         self.clients.at(handle)
     }
 
-    /// Returns the number of the client's connection, which no other connection has, or 0 for [`NOBODY`].
+    /// Returns a number that no other connection has, or 0 for [`NOBODY`].
     pub fn connection(&self, client: ClientId) -> u32 {
         self.clients[client].connection
     }

@@ -37,13 +37,13 @@ impl Refusal {
     }
 }
 
-/// Maximum number of HTTP connections: enough for browsers and scrapers, and few enough to check all of them at once.
+/// Enough HTTP connections for browsers and scrapers, and few enough to check all of them at once.
 pub const MAX_HTTP: usize = 64;
 
-/// Number of HTTP connections accepted above [`MAX_HTTP`] until idle HTTP connections are closed.
+/// HTTP connections above [`MAX_HTTP`] that are accepted until idle ones are closed.
 const EXTRA_HTTP: usize = 16;
 
-/// Number of additional HTTP connections for Unix sockets and loopback addresses.
+/// Additional HTTP connections for Unix sockets and loopback addresses.
 const LOCAL_HTTP: usize = 8;
 
 #[derive(Debug)]
@@ -54,7 +54,7 @@ pub struct Admission {
     address_limit: Option<usize>,
     connections: AtomicUsize,
     http: AtomicUsize,
-    /// The number of connections from each address that has any.
+    /// Contains only addresses that have connections.
     addresses: LeafMutex<HashMap<IpAddr, usize>>,
     memory: Arc<Memory>,
 }
@@ -72,8 +72,8 @@ impl Admission {
         }
     }
 
-    /// Lowers the limits so that connections leave `spare` descriptors to the server, in addition to those `open` ones
-    /// that belong to no connection. Returns `false` if no connection would be admitted.
+    /// Lowers the limits so that connections leave `spare` descriptors to the server, which itself uses `open`
+    /// descriptors. Returns `false` if no connection would be admitted.
     pub fn keep_descriptors(&self, open: usize, spare: usize, file_limit: usize) -> bool {
         let own = open.saturating_sub(self.connections.load(Ordering::Acquire)) + spare;
         let excess = self.local_limit.saturating_sub(file_limit.saturating_sub(own));
@@ -107,7 +107,7 @@ impl Admission {
         let (Some(limit), Some(address)) = (self.address_limit, peer.ip()) else { return Ok(()) };
         let mut addresses = self.addresses.lock();
         let count = addresses.entry(address).or_default();
-        // `limit` is at least 1, so no entry stays at 0.
+        // The number is removed at 0, because `limit` is at least 1.
         if *count >= limit {
             return Err(Refusal::Address);
         }
@@ -115,8 +115,8 @@ impl Admission {
         Ok(())
     }
 
-    /// Stops counting one connection as HTTP if there are more than [`MAX_HTTP`]. The caller must then close an HTTP
-    /// connection. Decrementing before closing ensures that concurrent callers do not close too many connections.
+    /// Uncounts an HTTP connection if there are more than [`MAX_HTTP`]. The caller must then close one. Counting first
+    /// ensures that concurrent callers do not close too many connections.
     pub fn evict_http(&self) -> bool {
         let less = |count: usize| (count > MAX_HTTP).then(|| count - 1);
         self.http.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()

@@ -13,7 +13,7 @@ use crate::shared::lock_order::{Condvar, LeafMutex};
 pub struct Alarm {
     state: LeafMutex<AlarmState>,
     changed: Condvar,
-    /// A copy of [`AlarmState::at`] that can be read without the lock.
+    /// A copy of [`AlarmState::at`] that needs no lock.
     at: AtomicU64,
 }
 
@@ -29,7 +29,7 @@ impl Alarm {
         Alarm { state: LeafMutex::new(state), changed: Condvar::default(), at: AtomicU64::new(Time::NEVER.nanos()) }
     }
 
-    /// Sets the alarm to `at` unless it is already set to an earlier time.
+    /// Sets the alarm, unless it is set to an earlier time.
     pub fn advance(&self, at: Time) {
         if at.nanos() < self.at.load(Ordering::Acquire) {
             let mut state = self.state.lock();
@@ -40,7 +40,7 @@ impl Alarm {
         }
     }
 
-    /// Waits until the alarm time has passed, and clears the alarm. Returns `false` if the alarm was stopped.
+    /// Waits for the alarm and clears it. Returns `false` if the alarm was stopped.
     pub fn wait(&self, clock: &Clock) -> bool {
         let mut state = self.state.lock();
         loop {

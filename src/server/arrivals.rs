@@ -38,7 +38,7 @@ impl Arrivals {
         Arrivals { registry, waiting: LeafMutex::default() }
     }
 
-    /// Adds a connection. New connections are writable, so the poller reports them to the thread immediately.
+    /// A new connection is writable, so the poller reports it immediately.
     pub fn add(&self, arrival: Arrival) -> io::Result<()> {
         let mut waiting = self.waiting.lock();
         let token = arrival.token();
@@ -47,7 +47,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Takes the first connection from the queue. The flag is `true` if the connection has the given token.
+    /// Takes the first connection. The flag is `true` if the connection has the given token.
     pub fn take(&self, token: Token) -> Option<(Arrival, bool)> {
         let arrival = self.waiting.lock().pop_front()?;
         let is_match = arrival.token() == token;

@@ -13,16 +13,15 @@ use crate::engine::{Span, Time};
 
 #[derive(Debug)]
 pub enum Clock {
-    /// The system clock. Changes of the wall clock after startup have no effect.
+    /// Changes of the system's wall clock after startup have no effect.
     System {
         /// The wall-clock time at `anchor`.
         wall: Time,
-        /// The monotonic time at which this clock was created.
         anchor: Instant,
-        /// Nanoseconds between 1970 and the origin of the monotonic clock.
+        /// Nanoseconds from 1970 to the origin of the monotonic clock.
         offset: u64,
     },
-    /// A test clock that is advanced manually, in nanoseconds since 1970.
+    /// A test clock, in nanoseconds since 1970, that is advanced manually.
     Manual(AtomicU64),
     /// Like `Manual`, but long work is interrupted and continued later, as with the system clock.
     #[cfg_attr(not(any(test, feature = "test-support")), expect(dead_code))]
@@ -34,9 +33,8 @@ fn wall() -> Time {
     Time::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 
-/// Returns the monotonic time in nanoseconds, in a third of the instructions of `Instant::now`. Called for every batch.
+/// Returns nanoseconds. Called for every batch, and needs a third of the instructions of `Instant::now`.
 fn monotonic() -> u64 {
-    // Every platform that supports `Instant` has this clock.
     clock_gettime(ClockId::CLOCK_MONOTONIC)
         .map_or(0, |time| (time.tv_sec() as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec() as u64))
 }
@@ -46,7 +44,7 @@ impl Clock {
         Clock::anchored(wall())
     }
 
-    /// Creates a system clock that starts at `millis` milliseconds since 1970.
+    /// The clock starts at `millis` milliseconds since 1970.
     pub fn starting_at(millis: u64) -> Clock {
         Clock::anchored(Time::from_nanos(millis.saturating_mul(1_000_000)))
     }
@@ -57,7 +55,7 @@ impl Clock {
         Clock::System { wall, offset, anchor: Instant::now() }
     }
 
-    /// Returns this clock, or a clock that starts at `time` if this clock is behind.
+    /// Returns this clock, or if it is behind `time`, a clock that starts at `time`.
     pub fn continued(self, time: Time) -> Clock {
         let behind = time.since(self.now());
         match self {
@@ -80,7 +78,6 @@ impl Clock {
         Clock::Manual(AtomicU64::new(wall().nanos()))
     }
 
-    /// Returns the current time, which never decreases.
     pub fn now(&self) -> Time {
         match self {
             Clock::System { offset, .. } => Time::from_nanos(offset.wrapping_add(monotonic())),
@@ -88,8 +85,8 @@ impl Clock {
         }
     }
 
-    /// Returns the time of a command that directly follows a command at `before` while the engine stays locked. Adding
-    /// one nanosecond is cheaper than reading the clock, and never exceeds the clock, because a command takes longer.
+    /// Returns the time of a command that directly follows a command at `before`, without unlocking the engine. Adding
+    /// one nanosecond is cheaper than reading the clock, and a command takes longer.
     pub fn after(&self, before: Time) -> Time {
         match self {
             Clock::System { .. } => before + Span::from_nanos(1),
@@ -97,7 +94,7 @@ impl Clock {
         }
     }
 
-    /// `true` if the clock is advanced manually from deadline to deadline. All due work then precedes the next command.
+    /// `true` if time moves only from deadline to deadline. All due work then precedes the next command.
     pub fn is_manual(&self) -> bool {
         matches!(self, Clock::Manual(_))
     }

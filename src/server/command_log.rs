@@ -11,7 +11,7 @@ use log::{Level, Record};
 use crate::engine::{ClientId, Engine, JobId, Time};
 use crate::protocol::{notes, ClientRegistry, Context, Flow, LogSubject, Output, Request, Wire};
 
-/// An executed command, or output that was sent to a waiting client.
+/// A command, or output that was sent to a waiting client.
 #[derive(Debug)]
 pub struct CommandEntry {
     client: ClientId,
@@ -34,7 +34,7 @@ impl CommandEntry {
         note
     }
 
-    /// Records the tube of the job that the command names, or else of the job in the reply.
+    /// Records the tube of the command's job, or else of the reply's job.
     fn find_tube(&mut self, engine: &Engine, registry: &ClientRegistry, now: Time) {
         let is_beanstalk = registry.get(self.client).is_none_or(|info| info.wire == Wire::Beanstalk);
         let id = self.subject.id.map(JobId).or_else(|| notes::job_of(&self.reply).filter(|_| is_beanstalk));
@@ -59,23 +59,22 @@ impl CommandEntry {
     }
 }
 
-/// Log data about the commands of one client during one lock of the engine.
+/// Log data about one client's commands in a turn.
 #[derive(Debug)]
 pub struct TurnLog {
     client: ClientId,
-    /// The name of the first command, or an empty string if slow commands are not logged.
+    /// The name of the first command; empty if slow commands are not logged.
     first: &'static str,
     count: usize,
-    /// `true` if every command is logged.
     is_noting: bool,
-    /// The current command, and the offset of its reply in the output.
+    /// The current command, with the offset of its reply in the output.
     note: Option<(CommandEntry, usize)>,
-    /// The threshold for slow commands and the start time, if slow commands are logged.
+    /// The threshold and the start time, if slow commands are logged.
     slow: Option<(Duration, Instant)>,
 }
 
 impl TurnLog {
-    /// `slow` is the threshold in milliseconds, or `None` if slow commands are not logged.
+    /// `slow` is the threshold in milliseconds; `None` if slow commands are not logged.
     pub fn begin(client: ClientId, first: &Request, slow: Option<u32>) -> TurnLog {
         let is_noting = log::log_enabled!(Level::Trace);
         let slow = slow.map(|millis| (Duration::from_millis(millis.into()), Instant::now()));
@@ -83,7 +82,7 @@ impl TurnLog {
         TurnLog { client, first, count: 0, is_noting, note: None, slow }
     }
 
-    /// Records a command before its execution, because the command may delete the job that it names.
+    /// Records a command before its execution, which may delete the job of the command.
     pub fn before(&mut self, request: &Request, context: &Context, out: &Output) {
         self.count += 1;
         if !self.is_noting {
@@ -98,7 +97,7 @@ impl TurnLog {
         self.note = Some((note, out.len()));
     }
 
-    /// Adds the executed command to `notes`, which the caller logs after it unlocks the engine.
+    /// Adds the command to `notes`, which the caller logs after it unlocks the engine.
     pub fn after(&mut self, flow: &Flow, context: &Context, out: &Output, notes: &mut Vec<CommandEntry>) {
         let Some((mut note, from)) = self.note.take() else { return };
         note.reply = if matches!(flow, Flow::Wait | Flow::WaitForInput) {
@@ -110,13 +109,13 @@ impl TurnLog {
         notes.push(note);
     }
 
-    /// Returns a log entry for replies that wait for the binlog, or `None` if slow commands are not logged.
+    /// Returns an entry for replies that wait for the binlog; `None` if slow commands are not logged.
     pub fn slow_reply(&self) -> Option<SlowReply> {
         let (limit, _) = self.slow?;
         Some(SlowReply { limit, since: Instant::now(), client: self.client, command: self.first })
     }
 
-    /// `locked` is the time that the thread waited for the engine's lock.
+    /// `locked` is how long the thread waited for the engine's lock.
     pub fn log_if_slow(self, locked: Duration) {
         let Some((limit, begin)) = self.slow else { return };
         let total = begin.elapsed();

@@ -28,42 +28,41 @@ use crate::binlog::Required;
 use crate::engine::{ClientId, Time};
 use crate::protocol::{end_wait, Dialogue, Flow, Output, Request, Wire};
 
-/// Maximum number of commands that are executed before the engine is unlocked.
+/// Commands before the engine is unlocked.
 const BATCH: usize = 128;
 
-/// Cost of an ordinary command in engine steps. [`BATCH`] such commands use up the default step budget.
+/// Engine steps. [`BATCH`] such commands use up the default step budget.
 const COMMAND: u64 = 8;
 
-/// Approximate number of bytes that are read from a connection in a row while other connections wait.
+/// Approximate bytes that are read from one connection while other connections wait.
 const READ_IN_A_ROW: usize = 512 * 1024;
 
-/// Maximum number of command batches in a row of one connection. `TURNS_BESIDE_OTHERS` applies if other connections
-/// have queued work.
+/// Command batches of one connection in a row. `TURNS_BESIDE_OTHERS` applies if other connections have queued work.
 const TURNS: usize = 4;
 const TURNS_BESIDE_OTHERS: usize = 1;
 
-/// Maximum number of bytes per read if other connections have queued work.
+/// Maximum bytes per read if other connections have queued work.
 const READ_BESIDE_OTHERS: usize = 16 * 1024;
 
 /// A connection is light if its last input had at most this many bytes. Light connections are served first.
 const LIGHT: usize = 1024;
 
-/// Initial size of a thread's buffer in bytes, which fits into the L1 cache.
+/// Initial size of a thread's buffer, which fits into the L1 cache.
 const FIRST_BUFFER: usize = 4 * 1024;
 
-/// Maximum size of a thread's buffer in bytes. Larger reads go directly into the body of a job.
+/// Maximum size of a thread's buffer. Larger reads go directly into the body of a job.
 const LAST_BUFFER: usize = 256 * 1024;
 
-/// Resources of a pool thread that are lent to the connection being served.
+/// Resources that a pool thread lends to the connection being served.
 #[derive(Debug)]
 pub struct ThreadScratch {
     pub turn: TurnScratch,
     buffer: Vec<u8>,
-    /// An empty backlog for reuse by the next connection.
+    /// For reuse by the next connection.
     backlog: Option<Box<Backlog>>,
     /// `true` if other connections have queued work.
     pub others: bool,
-    /// `true` if the connection's last batch of commands used up the step budget.
+    /// `true` if the last batch of commands used up the step budget.
     is_turn_spent: bool,
 }
 
@@ -79,28 +78,27 @@ pub struct Connection {
     pub(super) outbox: Arc<Outbox>,
     pub client: ClientId,
     dialogue: Dialogue,
-    /// Unprocessed input. `None` if there is none and the connection is not being served.
+    /// Unprocessed input. `None` only while the connection is not served.
     backlog: Option<Box<Backlog>>,
-    /// The readiness reported by the poller. `readable` stays set until the input has been read.
+    /// `readable` stays set until the input has been read.
     pub(super) ready: Readiness,
-    /// `true` if the end of the input has been read.
     ended: bool,
     /// `true` while the write state is known to be [`WriteState::Clear`].
     clear: bool,
-    /// `true` if no more requests are accepted. The connection closes when all output has been sent.
+    /// `true` if the connection accepts no more requests, and closes when all output has been sent.
     pub(super) closing: bool,
     access: Option<Box<ClientAccess>>,
     /// The deadline for authentication, if the client has not authenticated yet.
     pub probation: Option<Box<(Instant, Unauthenticated)>>,
-    /// `true` if the last reply is delayed and the pool thread must still schedule the end of the delay.
+    /// `true` if the last reply is delayed and the pool thread has not scheduled the end of the delay.
     is_reply_delayed: bool,
-    /// `true` if any input from the client ends the current wait.
+    /// `true` if input from the client ends its wait.
     abortable: bool,
     /// `true` if the connection is in its thread's queue of connections with work.
     pub queued: bool,
     /// `true` if the last input had at most [`LIGHT`] bytes.
     pub light: bool,
-    /// `true` if `Admission` counts the connection as an HTTP connection.
+    /// `true` if `Admission` counts the connection as HTTP.
     pub is_http: bool,
 }
 
@@ -110,31 +108,29 @@ pub struct Readiness {
     pub writable: bool,
     /// `true` if the peer has sent urgent data. A read that stops at the urgent mark is short even if data follows.
     pub urgent: bool,
-    /// `true` if the peer has closed its sending side. Earlier bytes may still be unread.
+    /// `true` if the peer has closed its sending side. Earlier bytes can be unread.
     pub half_closed: bool,
-    /// `true` if the peer has closed both directions or reset the connection, so that no reply can be delivered.
+    /// `true` if no reply can be delivered, because the peer has closed or reset the connection.
     pub gone: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Next {
-    /// Wait for the peer or for an event.
     Wait,
     /// Serve the connection again, after other connections.
     Again,
-    /// Close the socket and remove the client.
     Close,
 }
 
 struct Batch {
     flow: Flow,
-    /// The log space in bytes that the next request waits for, or 0 if no request waits.
+    /// The log space in bytes that the next request waits for; 0 if no request waits.
     lacking: u64,
-    /// `true` if the batch has used up the step budget.
+    /// `true` if the step budget is used up.
     is_spent: bool,
 }
 
-/// The range of the thread's buffer that contains undecoded input.
+/// The undecoded part of the thread's buffer.
 struct Input {
     from: usize,
     to: usize,
@@ -172,7 +168,7 @@ impl Connection {
         self.ready.gone |= readiness.gone;
     }
 
-    /// Returns the number of requests of an HTTP client, and the part of the exchange for which the connection waits.
+    /// Returns the number of an HTTP client's requests, and what the connection waits for.
     pub fn awaited(&self) -> (u64, AwaitedPart) {
         let (count, has_body) = self.dialogue.progress().unwrap_or_default();
         let awaited = match self.outbox.unread() {
@@ -185,7 +181,7 @@ impl Connection {
         (count, awaited)
     }
 
-    /// Sends pending output. Returns `false` if the peer has disconnected.
+    /// Returns `false` if the peer has disconnected.
     pub fn flush(&self, thread: &mut ThreadScratch) -> bool {
         self.outbox.flush_tls() && (self.clear || self.outbox.flush(&mut thread.turn.out) != Flushed::Broken)
     }
@@ -195,7 +191,7 @@ impl Connection {
         matches!(self.outbox.write_state(0, true, true), WriteState::Ended | WriteState::Waiting)
     }
 
-    /// Reads, decodes and executes input until the connection must wait for the peer or yield to other connections.
+    /// Executes input until the connection must wait for the peer or yield to other connections.
     pub fn work(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> Next {
         if self.dialogue.progress().is_some() {
             hub.process.refresh();
@@ -236,10 +232,10 @@ impl Connection {
                 WriteState::Ended => return Next::Close,
             }
             if self.ready.gone && self.backlog().pending.front().is_some_and(Request::has_begun) {
-                // The client can no longer receive the reply of its long command, which the engine completes later.
+                // The client can no longer receive the reply. The engine completes its long command later.
                 return Next::Close;
             }
-            // A connection without more input need not be queued, because the poller reports new input.
+            // The poller reports new input, so a connection without more input need not be queued.
             if (turns == 0 || thread.is_turn_spent) && self.has_more(input) {
                 return Next::Again;
             }
@@ -260,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// `true` if the client has sent input that was not executed yet, or has half-closed the connection.
+    /// `true` if the client has sent unexecuted input or has half-closed the connection.
     fn has_new_input(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let has_input = |it: &Connection, input: &Input| input.from < input.to || it.has_pending();
         if self.ready.readable && !has_input(self, input) {
@@ -285,7 +281,7 @@ impl Connection {
         input.from < input.to || self.has_pending() || self.ready.readable || self.ready.half_closed
     }
 
-    /// Copies the undecoded input, which the connection kept while it was not served, into the thread's buffer.
+    /// Copies the undecoded input of the connection into the thread's buffer.
     fn load_input(&mut self, thread: &mut ThreadScratch) -> Input {
         if self.backlog.is_none() {
             self.backlog = thread.backlog.take();
@@ -299,8 +295,8 @@ impl Connection {
         Input { from: 0, to }
     }
 
-    /// Reads once. Returns the number of bytes read, but at least 1. Reads the missing part of a body directly into the
-    /// body, and later bytes into the thread's buffer.
+    /// Reads once. Returns the number of bytes read, but at least 1. The missing part of a body is read directly into
+    /// the body.
     fn read(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let max_bytes = if thread.others { READ_BESIDE_OTHERS } else { usize::MAX };
         let max_bytes = max_bytes.min(hub.memory.allowance()).max(LEAST_READ);
@@ -357,10 +353,10 @@ impl Connection {
         (self.ended, self.ready.half_closed) = (true, true);
     }
 
-    /// Returns the next request, and queues any later requests in the input. Most inputs contain a single request.
+    /// Returns the next request, and queues later requests. Most inputs contain a single request.
     fn decode(&mut self, input: &mut Input, hub: &Hub, thread: &ThreadScratch) -> Option<Request> {
         let mut first = self.backlog().pending.pop_front();
-        // Without new input, only the bytes of an upload can complete a request, because they bypass the buffer.
+        // Without new input, only an upload can complete a request, because its bytes bypass the buffer.
         if input.from == input.to && !self.dialogue.is_uploading() {
             return first;
         }
@@ -373,7 +369,7 @@ impl Connection {
         }
         let mut bytes = &thread.buffer[input.from..input.to];
         while self.backlog().pending.len() + 1 < BATCH {
-            // A separate branch for frequent requests saves a copy of each.
+            // Frequent requests have a separate branch, which saves a copy.
             if let Some(request) = self.dialogue.next_plain(&mut bytes, &limits) {
                 self.store(&mut first, request);
             } else if let Some(request) = self.dialogue.next(&mut bytes, &limits) {
@@ -389,7 +385,7 @@ impl Connection {
         first
     }
 
-    /// Stores a decoded request in `first`, or in the queue if `first` contains one.
+    /// Queues the request if `first` already contains one.
     #[inline(always)] // for speed: builds the request directly in its destination
     fn store(&mut self, first: &mut Option<Request>, request: Request) {
         match first {
@@ -398,11 +394,10 @@ impl Connection {
         }
     }
 
-    /// Decodes requests, executes them under one lock of the engine, and sends the replies. Returns `false` if no
-    /// complete request is available.
+    /// Decodes requests, executes them in one turn, and sends the replies. Returns `false` without a complete request.
     fn run_batch(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let Some(first) = self.decode(input, hub, thread) else { return false };
-        // Release the charge for a complete body first, because the new job with this body is charged as well.
+        // A complete body is charged to its new job, so release the charge for its input first.
         self.charge(0, hub);
         let mut out = std::mem::take(&mut thread.turn.out);
         let (mut is_spent, mut has_output) = (false, false);
@@ -429,8 +424,7 @@ impl Connection {
         true
     }
 
-    /// Executes `request` and the queued requests with the engine locked. Stops after a request that must be the last,
-    /// when the replies become too long, or when the step budget is used up.
+    /// Executes requests until one must be the last, the replies become too long, or the step budget is used up.
     fn execute(
         &mut self,
         (mut request, input): (Request, &[u8]),
@@ -444,7 +438,7 @@ impl Connection {
         loop {
             let client = self.client;
             if !core.admits(hub, &mut self.backlog().space_request, &request, client, is_first) {
-                // Do not request space for the later requests, which usually need far less than their maximum.
+                // The later requests usually need far less space than their maximum.
                 let lacking = core.log_size(&request, self.client);
                 self.backlog().pending.push_front(request);
                 return Batch { flow: Flow::Next, lacking, is_spent: false };
@@ -466,9 +460,8 @@ impl Connection {
         }
     }
 
-    /// Passes on the replies of a batch. Call with the engine locked. Leaves the replies to the caller in the state
-    /// [`WriteState::Clear`], and otherwise appends them to the outbox. Returns `true` if the outbox has output to
-    /// send.
+    /// Passes on the replies of a batch while the engine is locked. In the state [`WriteState::Clear`], the caller
+    /// sends the replies; otherwise they are appended to the outbox. Returns `true` if the outbox has output to send.
     fn hand_over(
         &mut self,
         batch: Batch,
@@ -511,8 +504,8 @@ impl Connection {
         has_output
     }
 
-    /// Ends the wait of a client that has half-closed its connection or sent input. Returns `false` if a pending event
-    /// ends the wait instead.
+    /// Ends the client's wait because of input or a half-close. Returns `false` if a pending event ends the wait
+    /// instead.
     fn hang_up(&mut self, hub: &Hub, thread: &mut ThreadScratch) -> bool {
         let mut out = std::mem::take(&mut thread.turn.out);
         let ended = hub.turn(&mut thread.turn, |core, _, now| {

@@ -10,10 +10,10 @@ use crate::shared::lock_order::LeafMutex;
 
 const PAUSE: Span = Span::from_secs(1);
 
-/// A job that became a dead letter, its tube, and the dead-letter tube that could not accept the job.
+/// A dead letter, its tube, and the full dead-letter tube.
 pub type Stay = (JobId, Arc<[u8]>, Arc<[u8]>);
 
-/// The time at which the next warning can be logged, and the number of unlogged dead letters.
+/// The earliest time of the next warning, and the number of unlogged dead letters.
 #[derive(Debug, Default)]
 pub struct Stays(LeafMutex<(Time, u64)>);
 

@@ -24,23 +24,23 @@ use crate::shared::lock_order::{Mutex, MutexGuard, OUTPUT};
 
 const SLICES: usize = 16;
 
-/// Maximum number of writes in a row per flush. The owner of the connection sends the rest, so that one connection does
-/// not delay the timer thread or other pool threads.
+/// Maximum writes in a row per flush. The owner sends the rest, so that one connection does not delay the timer thread
+/// or other pool threads.
 const ROUNDS: usize = 4;
 
-/// Maximum capacity, in bytes, of a buffer that is kept for later replies. Larger than the replies to pipelined
-/// commands, because allocating a buffer for every batch would cost more than the commands.
+/// Maximum capacity, in bytes, of a buffer that is kept. Larger than the replies to pipelined commands, because
+/// allocating a buffer for every batch would cost more than the commands.
 const KEEP_BUFFER: usize = 512 * 1024;
 
 /// An outbox that uses more bytes than this is freed on another thread.
 const DISCARDED: u64 = 64 * 1024;
 
-/// Limits of unread event bytes. A client above its limit is dropped.
+/// Limits of unread event bytes. A client above its limit is disconnected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventLimits {
-    /// The limit while the client's socket accepts data.
+    /// For a socket that accepts data.
     pub reading: usize,
-    /// The limit if the client's socket accepted nothing at the last attempt.
+    /// For a socket that accepted nothing at the last attempt.
     pub stuck: usize,
 }
 
@@ -49,31 +49,30 @@ pub struct Outbox {
     pub stream: Stream,
     pub peer: PeerAddress,
     owner: Arc<ThreadHandle>,
-    /// The number of the connection in its owner thread.
     token: usize,
     state: Mutex<OutboxState, OUTPUT>,
-    /// The TLS state, if the peer uses TLS. Reading also changes this state, and therefore also takes the lock.
+    /// Reads also need the lock, because they change the TLS state.
     #[cfg(feature = "tls")]
     pub tls: Option<LeafMutex<TlsSession>>,
 }
 
 #[derive(Debug, Default)]
 struct OutboxState {
-    /// `None` while no output is pending, which saves memory for idle connections.
+    /// `None` without pending output, which saves memory for idle connections.
     unsent: Option<Box<Unsent>>,
-    /// `true` if the client waits for an event. Its later commands stay unread.
+    /// `true` while the client waits for an event and its later commands stay unread.
     waiting: bool,
-    /// The number of reasons to delay all output, such as records that are not durable yet. Unless it is 0, nothing is
-    /// sent and no command is read.
+    /// The number of delays, such as for records that are not durable yet. Unless it is 0, nothing is sent and no
+    /// command is read.
     delay_reasons: u32,
     /// `true` if the next command waits for space in the log.
     awaiting_space: bool,
-    /// `true` if the owner must be notified when the client's wait ends or another thread has sent all output.
+    /// `true` if the owner must be notified when the client's wait ends or all output has been sent.
     resume: bool,
     flushing: bool,
-    /// `true` if another thread tried to flush during the write, so that the writing thread must check for more output.
+    /// `true` if another thread tried to flush during the write. The writing thread then checks for more output.
     send_again: bool,
-    /// `true` if the peer has disconnected or was dropped, after which nothing is sent.
+    /// `true` if the peer has disconnected or was dropped. Nothing is sent any more.
     broken: bool,
     /// `true` if the client was dropped because it did not read its events.
     overflown: bool,
@@ -82,16 +81,15 @@ struct OutboxState {
 #[derive(Debug, Default)]
 struct Unsent {
     output: Output,
-    /// Bytes of output charged to the memory account. `leaving` is the part that will be freed soon, because the client
-    /// was dropped.
+    /// Bytes charged to the memory account. `leaving` of them will be freed soon, because the client was dropped.
     charged: u64,
     leaving: u64,
-    /// The time since which the socket has accepted nothing, or `None` if the socket is not full.
+    /// The time since which the socket has been full.
     stuck: Option<Instant>,
 }
 
 impl Unsent {
-    /// Returns the memory in bytes, including memory shared with jobs.
+    /// Returns bytes, including memory shared with jobs.
     fn memory_used(&self) -> u64 {
         self.charged + self.output.shared() as u64
     }
@@ -115,8 +113,8 @@ impl OutboxState {
         self.unsent.as_ref().and_then(|unsent| unsent.stuck)
     }
 
-    /// Charges the memory of the current output above `CONNECTION_COST`, which every connection is already charged.
-    /// Does nothing while a thread is writing, because that thread updates the charge afterwards.
+    /// Charges output above `CONNECTION_COST`, which every connection is charged. A writing thread does this after its
+    /// write, so the call then does nothing.
     fn charge(&mut self, memory: &Memory) {
         let Some(unsent) = self.unsent.as_mut().filter(|_| !self.flushing) else { return };
         let mut footprint = unsent.output.footprint();
@@ -133,7 +131,7 @@ impl OutboxState {
         }
     }
 
-    /// Records that the socket is full. `some` is `true` if the last write sent part of the output.
+    /// `some` is `true` if the last write sent part of the output.
     fn block(&mut self, some: bool) {
         let stuck = &mut self.unsent().stuck;
         if some || stuck.is_none() {
@@ -141,8 +139,8 @@ impl OutboxState {
         }
     }
 
-    /// Drops a client that does not read its events. Returns `true` if the owner must be notified. Leaves the output to
-    /// be freed with the connection, because freeing may be slow.
+    /// Drops a client that does not read its events. Returns `true` if the owner must be notified. Freeing the output
+    /// may be slow, so it is freed with the connection.
     fn overflow(&mut self, memory: &Memory) -> bool {
         self.overflown |= !self.broken;
         self.unsent.iter_mut().for_each(|unsent| unsent.leave(memory));
@@ -152,22 +150,21 @@ impl OutboxState {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteState {
-    /// Read input, and append replies to the outbox.
+    /// Reads input, and appends replies to the outbox.
     Open,
-    /// Like `Open`, but no output is pending and no other thread will add any, so the owner can call [`Outbox::send`].
+    /// Like `Open`, but the outbox stays empty, so the owner can call [`Outbox::send`].
     Clear,
-    /// Wait for an event for the client.
+    /// Waits for an event for the client.
     Waiting,
-    /// Wait until the pending replies are durable, until the log has space, or until the client has read more output.
+    /// Waits until replies are durable, the log has space, or the client has read more output.
     Blocked,
-    /// Close the connection: all output has been sent, or nothing more can be sent.
+    /// Can close: all output has been sent, or nothing more can be sent.
     Ended,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flushed {
     Done,
-    /// Some output remains to be sent.
     Later,
     Broken,
 }
@@ -192,7 +189,7 @@ impl Outbox {
         self
     }
 
-    /// Returns the memory in bytes that the TLS session uses above `SESSION_COST`, or 0 without TLS.
+    /// Returns the bytes above `SESSION_COST`, or 0 without TLS.
     pub fn encryption(&self) -> u64 {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -201,7 +198,7 @@ impl Outbox {
         0
     }
 
-    /// Sends pending encrypted bytes. Returns `false` if the peer has disconnected.
+    /// Returns `false` if the peer has disconnected.
     pub fn flush_tls(&self) -> bool {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -221,7 +218,7 @@ impl Outbox {
         }
     }
 
-    /// Writes until all output is sent or an error occurs. A full socket is a `WouldBlock` error.
+    /// Writes until all output is sent or an error occurs, such as `WouldBlock` for a full socket.
     fn transmit(&self, output: &mut Output) -> io::Result<()> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -230,13 +227,13 @@ impl Outbox {
         send(&self.stream, &self.owner.lease, output)
     }
 
-    /// Appends replies of the owner. Call with the engine locked. `waits` means that the last command has no reply yet
+    /// Appends replies of the owner while the engine is locked. `waits` means that the last command has no reply yet
     /// and blocks the client. `held` delays all output until [`Outbox::release`]. Returns `true` if output can be sent
     /// now.
     pub fn reply(&self, out: &mut Output, waits: bool, held: bool) -> bool {
         let mut state = self.state.lock();
         if state.broken {
-            // Earlier output is lost, so later output must not be sent.
+            // Without the lost earlier output, later output would be wrong.
             *out = Output::new();
         }
         // Appending to an empty outbox moves the thread's buffer, which a waiting client without replies must not get.
@@ -249,15 +246,13 @@ impl Outbox {
         state.length() > 0 && state.delay_reasons == 0
     }
 
-    /// Returns the bytes of pending output, including memory shared with jobs, and the time since which the socket is
-    /// full.
+    /// Returns the bytes of pending output, and the time since which the socket has been full.
     pub fn memory_used(&self) -> (u64, Option<Instant>) {
         let state = self.state.lock();
         state.unsent.as_ref().map_or((0, None), |unsent| (unsent.memory_used(), unsent.stuck))
     }
 
-    /// Marks the charged bytes as memory that will be freed soon, because nothing more is sent. Returns `true` if
-    /// freeing them may be slow.
+    /// Marks the charged bytes as about to be freed. Returns `true` if freeing them may be slow.
     pub fn leave(&self) -> bool {
         let mut state = self.state.lock();
         let Some(unsent) = &mut state.unsent else { return false };
@@ -265,16 +260,16 @@ impl Outbox {
         unsent.memory_used() > DISCARDED
     }
 
-    /// Delays all later output until [`Outbox::release`]. Call with the engine locked.
+    /// Delays later output until [`Outbox::release`]. The engine must be locked.
     pub fn hold(&self) {
         self.state.lock().delay_reasons += 1;
     }
 
-    /// Ends one delay of the output, and sends the output if no other delay remains.
+    /// Ends one delay. Sends the output if no delay remains.
     pub fn release(&self, spare: &mut Output) {
         let mut state = self.state.lock();
         state.delay_reasons -= 1;
-        // The client may still be waiting, because its owner ignored a half-close while the output was delayed.
+        // If the client half-closed during the delay, its owner ignored that, and the client still waits.
         let resume = std::mem::take(&mut state.resume);
         self.flush_locked(state, spare);
         if resume {
@@ -282,12 +277,11 @@ impl Outbox {
         }
     }
 
-    /// Makes the owner wait before its next command until [`Outbox::has_space`] is called. Call with the engine locked.
+    /// Blocks the next command until [`Outbox::has_space`] is called. The engine must be locked.
     pub fn await_space(&self) {
         self.state.lock().awaiting_space = true;
     }
 
-    /// Ends the owner's wait for space in the log.
     pub fn has_space(&self) {
         let mut state = self.state.lock();
         state.awaiting_space = false;
@@ -298,8 +292,8 @@ impl Outbox {
         }
     }
 
-    /// Appends events and ends the client's wait. Call with the engine locked. Returns `true` if the owner must be
-    /// notified. Drops a client with more unread output than `limits` allow, because events cannot wait until the
+    /// Appends events and ends the client's wait while the engine is locked. Returns `true` if the owner must be
+    /// notified. A client with more unread output than `limits` allow is dropped, because events cannot wait until the
     /// client reads.
     pub fn push_events(&self, out: &mut Output, limits: EventLimits) -> bool {
         let mut state = self.state.lock();
@@ -314,7 +308,7 @@ impl Outbox {
         std::mem::take(&mut state.resume)
     }
 
-    /// Drops a client with too many unread events of its own commands. Returns `true` if the owner must be notified.
+    /// Drops a client that does not read the events of its own commands. Returns `true` if the owner must be notified.
     pub fn drop_client(&self) -> bool {
         self.state.lock().overflow(&self.owner.memory)
     }
@@ -323,7 +317,7 @@ impl Outbox {
         self.state.lock().overflown
     }
 
-    /// Returns the number of reply bytes that the peer has not acknowledged, or `None` if the replies wait for the log.
+    /// Returns the number of unacknowledged reply bytes, or `None` if the replies wait for the log.
     pub fn unread(&self) -> Option<usize> {
         let state = self.state.lock();
         (state.delay_reasons == 0 && !state.awaiting_space).then(|| state.length() + self.stream.unsent())
@@ -333,8 +327,8 @@ impl Outbox {
         self.owner.send(Message::Resume(self.token));
     }
 
-    /// Returns the owner's next step. `more` means that the owner has work and wants a notification when it can
-    /// continue. Without `more`, events for this client do not wake the owner.
+    /// Returns the owner's next step. `more` means that the owner has work and must be notified when it can continue;
+    /// otherwise events do not wake the owner.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
         let has_output = state.flushing || state.length() > 0;
@@ -357,8 +351,8 @@ impl Outbox {
         write_state
     }
 
-    /// Sends the owner's replies without a lock. Only allowed in [`WriteState::Clear`]. Returns `false` if this state
-    /// has ended, because the socket is full or the peer has disconnected.
+    /// Sends the owner's replies without a lock, which is only allowed in [`WriteState::Clear`]. Returns `false` if
+    /// this state has ended.
     pub fn send(&self, out: &mut Output) -> bool {
         let Err(error) = self.transmit(out) else {
             if out.capacity() > KEEP_BUFFER {
@@ -379,8 +373,7 @@ impl Outbox {
         false
     }
 
-    /// Sends pending events, unless the socket was full at the last attempt. In that case, the poller notifies the
-    /// owner when the socket accepts data again.
+    /// Sends events, unless the socket was full at the last attempt: the poller then notifies the owner.
     pub fn flush_events(&self, spare: &mut Output) {
         let state = self.state.lock();
         if state.stuck().is_none() || state.flushing {
@@ -388,12 +381,12 @@ impl Outbox {
         }
     }
 
-    /// Sends pending output until the socket is full. Leaves an empty buffer in `spare`.
+    /// Leaves an empty buffer in `spare`.
     pub fn flush(&self, spare: &mut Output) -> Flushed {
         self.flush_locked(self.state.lock(), spare)
     }
 
-    /// Like [`Outbox::flush`], with the lock already taken. Releases the lock during each write and before returning.
+    /// Releases the lock during each write and before returning.
     fn flush_locked<'a>(&'a self, mut state: MutexGuard<'a, OutboxState>, spare: &mut Output) -> Flushed {
         if state.delay_reasons > 0 {
             return Flushed::Later;
@@ -426,7 +419,7 @@ impl Outbox {
                     }
                     break;
                 }
-                // Output appended during the write may not be durable yet. The thread that ends the delay sends it.
+                // New output may not be durable yet. The thread that ends the delay sends it.
                 Ok(()) if state.delay_reasons > 0 => {
                     wakes = false;
                     break;
@@ -474,8 +467,7 @@ impl Drop for Outbox {
     }
 }
 
-/// Writes until all output is sent or an error occurs: `WouldBlock` if the socket is full, and `ConnectionAborted` if
-/// the lease has ended.
+/// Fails with `WouldBlock` if the socket is full, and with `ConnectionAborted` if the lease has ended.
 fn send(stream: &Stream, lease: &Lease, output: &mut Output) -> io::Result<()> {
     loop {
         if lease.is_over() {

@@ -20,22 +20,20 @@ use crate::protocol::Output;
 use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::shared::lock_order::{Condvar, Mutex, HELD_REPLIES, WAKE_UP};
 
-/// Maximum time until records on which no reply depends are synced.
+/// Records on which no reply depends are synced after at most this time.
 const MAX_UNSYNCED: Duration = Duration::from_millis(50);
 
-/// Number of unsynced bytes above which a sync is started even while other syncs are running.
+/// More unsynced bytes start a sync even while other syncs are running.
 const EARLY_SYNC_BYTES: u64 = 32 * 1024;
 
-/// The durability that a reply waits for.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise {
-    /// The byte offset up to which the log must be durable.
+    /// A byte offset in the log.
     position: u64,
-    /// `true` if the reply acknowledges a new job. Unlike all other replies, it is not sent while the disk fails.
+    /// `true` if the reply acknowledges a new job. Only such replies are not sent while the disk fails.
     is_put: bool,
 }
 
-/// Replies of one connection that wait for the log.
 struct HeldReply {
     promise: Promise,
     outbox: Arc<Outbox>,
@@ -44,35 +42,35 @@ struct HeldReply {
 
 pub struct Durability {
     pub wal: Wal,
-    /// The replies that wait for the log, ordered by log position.
+    /// Replies in the order of log positions.
     held_replies: Mutex<VecDeque<HeldReply>, HELD_REPLIES>,
     /// The end of the log when the engine was last unlocked.
     appended: AtomicU64,
-    /// The log position up to which a thread has written or requested a write.
+    /// The log position up to which a write has been done or requested.
     committed: AtomicU64,
-    /// The log position up to which a sync has begun. `under_way` is the number of running syncs.
+    /// The log position up to which a sync has begun. `under_way` syncs are running.
     begun: AtomicU64,
     under_way: AtomicU64,
     maintain: AtomicBool,
     pub space: Space,
-    /// Wakes the writer thread, which writes so that pool threads need not wait for the disk.
+    /// Wakes the thread that writes when pool threads would have to wait for the disk.
     writer: Bell,
     syncer: Bell,
 }
 
-/// Wakes a thread at a scheduled time.
+/// Wakes a waiting thread at a scheduled time.
 #[derive(Default)]
 pub struct Bell {
     state: Mutex<BellState, WAKE_UP>,
     rung: Condvar,
-    /// `true` if a time is scheduled. Can be read without the lock.
+    /// `true` if a time is scheduled; needs no lock.
     armed: AtomicBool,
 }
 
 #[derive(Default)]
 struct BellState {
     at: Option<Instant>,
-    /// `true` if the scheduled time has passed but no waiting thread was allowed to continue.
+    /// `true` if the time has passed but no waiting thread could continue.
     is_late: bool,
     stop: bool,
 }
@@ -99,7 +97,7 @@ impl Durability {
         }
     }
 
-    /// Records the end of the log, and whether maintenance is due. Call with the engine locked.
+    /// Records the end of the log, and whether maintenance is due. The engine must be locked.
     pub fn appended(&self, position: u64, maintain: bool) {
         self.appended.store(position, Ordering::Release);
         if maintain {
@@ -107,8 +105,8 @@ impl Durability {
         }
     }
 
-    /// Returns the promise of commands that advanced the required log positions from `before` to `after`, or `None` if
-    /// their replies need not wait. Call with the engine locked.
+    /// Returns the promise of commands that changed the required log positions from `before` to `after`. `None` means
+    /// that their replies need not wait. The engine must be locked.
     pub fn promise(&self, before: Required, after: Required) -> Option<Promise> {
         let is_put = after.put_count > before.put_count;
         let must_wait =
@@ -116,8 +114,8 @@ impl Durability {
         must_wait.then_some(Promise { position: after.any, is_put })
     }
 
-    /// Appends replies to `outbox`, and delays its output until the log fulfills `promise`. `waits` means that the last
-    /// command blocks the client. Returns `true` if output can be sent now. Call with the engine locked.
+    /// Appends replies, and delays them until the log fulfills `promise`. `waits` means that the last command blocks
+    /// the client. Returns `true` if output can be sent now. The engine must be locked.
     pub fn hold(
         &self,
         promise: Promise,
@@ -126,15 +124,15 @@ impl Durability {
         waits: bool,
         slow_reply: Option<SlowReply>,
     ) -> bool {
-        // Update the outbox first: another thread can release the replies as soon as they are in the queue.
+        // Another thread can release the replies as soon as they are in the queue, so update the outbox first.
         let has_output = outbox.reply(out, waits, true);
         self.held_replies.lock().push_back(HeldReply { promise, outbox: outbox.clone(), slow_reply });
         has_output
     }
 
-    /// Delays the next output of `outbox`, which reports the end of a job, until the log is durable up to `required`.
-    /// `is_result` means that the server stores the job's result, and that the report must not be sent while the disk
-    /// fails. Call with the engine locked.
+    /// Delays a report about the end of a job until the log is durable up to `required`. `is_result` means that the
+    /// server stores the job's result, and that the report must not be sent while the disk fails. The engine must be
+    /// locked.
     pub fn hold_events(&self, required: Required, is_result: bool, outbox: &Arc<Outbox>) {
         let position = if is_result { required.puts } else { required.any };
         if position > self.wal.durable() && (is_result || !self.wal.is_failing()) {
@@ -146,19 +144,18 @@ impl Durability {
         }
     }
 
-    /// `true` if [`Durability::commit`] has records to write.
     pub fn is_due(&self) -> bool {
         self.appended.load(Ordering::Acquire) > self.committed.load(Ordering::Acquire)
     }
 
-    /// Writes appended records or requests the write, and releases the durable replies. With `may_sync`, this thread
-    /// also syncs if the disk is fast.
+    /// Writes records or requests the write, and releases the durable replies. With `may_sync`, this thread also syncs
+    /// on a fast disk.
     pub fn commit(&self, access: &impl JournalAccess, may_sync: bool, spare: &mut Output) {
         let appended = self.appended.load(Ordering::Acquire);
         if appended > self.committed.load(Ordering::Acquire) {
             self.committed.fetch_max(appended, Ordering::AcqRel);
             self.write_or_request(access, may_sync);
-            // The syncer thread also checks that the log's files exist, so it runs even if no sync is due.
+            // The syncer thread runs even if no sync is due, because it also checks that the log's files exist.
             if !self.syncer.is_armed() {
                 let within = match self.wal.mode() {
                     SyncMode::Every(millis) => Duration::from_millis(millis),
@@ -176,7 +173,7 @@ impl Durability {
     fn write_or_request(&self, access: &impl JournalAccess, may_sync: bool) {
         let wal = &self.wal;
         match wal.mode() {
-            // No reply depends on the new records (for example, of reservations), so sync them with later records.
+            // No reply depends on the new records, such as reservations, so sync them with later records.
             SyncMode::Always if self.held_replies.lock().is_empty() => {
                 if !wal.is_slow() {
                     wal.write_promptly(access);
@@ -196,7 +193,7 @@ impl Durability {
         }
     }
 
-    /// Writes the records of compaction, and schedules a sync.
+    /// Writes compacted records, and schedules a sync.
     pub fn write_compacted(&self, access: &impl JournalAccess) {
         self.wal.write(access);
         if self.wal.is_unsynced() {
@@ -208,7 +205,7 @@ impl Durability {
         }
     }
 
-    /// Releases the replies that need not wait any longer, and returns their number. If the disk fails, also releases
+    /// Releases the replies that need not wait any longer, and returns their number. If the disk fails, also resumes
     /// the commands that wait for log space.
     pub fn release(&self, spare: &mut Output) -> usize {
         if self.wal.is_failing() {
@@ -224,8 +221,8 @@ impl Durability {
             released.extend(held_replies.pop_front());
         }
         if self.wal.is_failing() {
-            // Changes are valid while the server runs, and become durable when the disk recovers. Only the
-            // acknowledgment of a new job must wait until then.
+            // All changes are valid, and become durable when the disk recovers. Only the acknowledgment of a new job
+            // must wait.
             let all = std::mem::take(&mut *held_replies).into_iter();
             let (keep, released_now): (_, VecDeque<HeldReply>) = all.partition(|reply| reply.promise.is_put);
             *held_replies = keep;
@@ -242,16 +239,15 @@ impl Durability {
         count
     }
 
-    /// Waits until a sync is due. Returns `false` if the syncer must end; otherwise, call [`Durability::synced`] after
-    /// the sync.
+    /// Returns `false` if the syncer must end. Otherwise, call [`Durability::synced`] after the sync.
     pub fn wait_to_sync(&self) -> bool {
         let is_due = self.syncer.wait(|| self.may_sync());
         self.under_way.fetch_add(is_due.into(), Ordering::AcqRel);
         is_due
     }
 
-    /// `true` if another sync should begin now. While syncs are running, the next sync must serve more replies than
-    /// they do, because fewer and larger syncs serve more clients.
+    /// A sync begins during other syncs only if it serves more replies than they do, because fewer and larger syncs
+    /// serve more clients.
     fn may_sync(&self) -> bool {
         let under_way = self.under_way.load(Ordering::Acquire);
         if under_way == 0 || under_way >= self.wal.syncs_at_once() as u64 {
@@ -266,13 +262,13 @@ impl Durability {
         before > 0 && held_replies.len() - before > before
     }
 
-    /// `true` if at least `released` replies, and at least one, wait for the log.
+    /// `true` if at least one reply and at least `released` replies wait.
     pub fn has_gathered(&self, released: usize) -> bool {
         let waiting = self.held_replies.lock().len();
         waiting > 0 && waiting >= released
     }
 
-    /// Records the end of a sync. The next sync can then begin.
+    /// Records the end of a sync, so that another can begin.
     pub fn synced(&self) {
         self.under_way.fetch_sub(1, Ordering::AcqRel);
         self.syncer.remind();
@@ -282,7 +278,7 @@ impl Durability {
         self.writer.wait(|| true)
     }
 
-    /// Writes and syncs the log once, on a syncer thread. Returns the number of released replies.
+    /// Returns the number of released replies.
     pub fn sync(&self, access: &impl JournalAccess, spare: &mut Output) -> usize {
         let is_written = self.wal.write(access);
         // Includes records that were appended after this sync became due.
@@ -290,7 +286,7 @@ impl Durability {
         let _ = is_written && self.wal.sync(access);
         self.wal.check(access);
         let released = self.release(spare);
-        // Segments that waited for this sync can be removed. A failed disk must be retried even without active clients.
+        // Segments may have waited for this sync, and a failed disk must be retried even without clients.
         if access.with(|journal: &mut Journal, _| journal.needs_maintenance()) || self.wal.is_failing() {
             self.space.maintain();
         }
@@ -303,7 +299,7 @@ impl Durability {
         self.syncer.stop();
     }
 
-    /// Writes and syncs all records. Call after the log's threads have ended.
+    /// Makes all records durable after the log's threads have ended.
     pub fn close(&self, access: &impl JournalAccess, now: Time) {
         self.wal.close(access, now);
         self.release(&mut Output::new());
@@ -316,7 +312,7 @@ impl Bell {
         self.armed.load(Ordering::Acquire)
     }
 
-    /// Schedules a wake-up at `at`, unless an earlier one is scheduled.
+    /// Does nothing if an earlier time is scheduled.
     pub fn ring_by(&self, at: Instant) {
         self.armed.store(true, Ordering::Release);
         let mut state = self.state.lock();
@@ -333,15 +329,15 @@ impl Bell {
         self.rung.notify_all();
     }
 
-    /// Makes a waiting thread check again whether it can continue.
+    /// Makes a waiting thread check again.
     fn remind(&self) {
         if self.state.lock().is_late {
             self.rung.notify_one();
         }
     }
 
-    /// Waits until the scheduled time has passed and `may_continue` returns `true`. Each [`Bell::ring_by`] causes
-    /// another check. Returns `false` if the thread must end.
+    /// Waits until the time has passed and `may_continue` returns `true`. Each [`Bell::ring_by`] causes another check.
+    /// Returns `false` if the thread must end.
     pub fn wait(&self, may_continue: impl Fn() -> bool) -> bool {
         let mut state = self.state.lock();
         loop {

@@ -9,7 +9,7 @@ use super::hub::TurnScratch;
 use super::Server;
 use crate::engine::{JobCounts, JobId, JobView, Progress, Span, State, TubeStats};
 
-/// Statistics of a server at one moment.
+/// The whole server at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ServerStats {
@@ -53,11 +53,11 @@ pub struct JobTotals {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TubeInfo {
-    /// The name of the tube. The name can contain any bytes, because Gearman allows them in function names.
+    /// Can contain any bytes, because Gearman allows them in function names.
     pub name: Vec<u8>,
-    /// The number of jobs in the tube, by state.
+    /// The tube's jobs by state.
     pub jobs: JobTotals,
-    /// The number of jobs put into the tube since the tube was created.
+    /// The number of jobs put since the tube was created.
     pub total_jobs: u64,
     /// The number of clients that use the tube.
     pub using: u32,
@@ -131,7 +131,7 @@ impl Server {
         })
     }
 
-    /// Returns all tubes in unspecified order. Blocks other clients while it copies the data.
+    /// The order is unspecified. Blocks other clients while it copies the data.
     pub fn tubes(&self) -> Vec<TubeInfo> {
         self.hub.with_engine(|engine, now| {
             let names = engine.tube_names();
@@ -139,8 +139,8 @@ impl Server {
         })
     }
 
-    /// Returns the jobs of a tube in all states, with their bodies, in unspecified order. Scans all jobs of the server,
-    /// and blocks other clients meanwhile.
+    /// Returns the jobs of a tube in unspecified order. Scans all jobs of the server, and blocks other clients
+    /// meanwhile.
     pub fn jobs(&self, tube: impl AsRef<[u8]>) -> Vec<JobInfo> {
         self.hub.with_engine(|engine, now| {
             let mut ids = Vec::new();
@@ -171,8 +171,8 @@ impl Server {
         })
     }
 
-    /// Deletes all jobs in all tubes, including reserved jobs, and returns their number. Connections, watched tubes and
-    /// pauses remain, and so may jobs that are put concurrently.
+    /// Deletes all jobs, including reserved ones, and returns their number. Connections, watched tubes and pauses
+    /// remain, and so may jobs that are put concurrently.
     pub fn clear(&self) -> usize {
         let mut scratch = TurnScratch::default();
         let (mut from, mut count) = (0, 0);

@@ -19,19 +19,19 @@ use crate::shared::lock_order::LeafMutex;
 use crate::shared::machine;
 use crate::shared::system;
 
-/// Maximum number of unauthenticated clients. At this limit, listeners wait briefly and then reject new clients.
+/// At this limit, listeners wait briefly and then reject new clients.
 pub const MAX_UNAUTHENTICATED: usize = 1024;
 
-/// Time limit for authentication, including the TLS handshake.
+/// Includes the time for the TLS handshake.
 pub const AUTH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Delay of the reply to a wrong token.
 pub const FAILED_AUTH_DELAY: Duration = Duration::from_secs(1);
 
-/// Minimum time between two log lines of a [`LogLimit`].
+/// Minimum time between two lines of a [`LogLimit`].
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Maximum number of errors in the access file that one message reports.
+/// Maximum number of errors in one message.
 const MAX_ERRORS: usize = 5;
 
 #[derive(Debug)]
@@ -47,21 +47,20 @@ impl Gate {
         Ok(Gate { path: path.to_owned(), table })
     }
 
-    /// Reads the access file again. On failure, keeps the old contents and returns a one-line message.
+    /// If this fails, the old contents stay in force, and the error is a one-line message.
     pub fn reload(&self) -> Result<Arc<AccessTable>, String> {
         let table = Arc::new(read(&self.path)?);
         *self.table.lock() = table.clone();
         Ok(table)
     }
 
-    /// Returns `true` if the access file gives rights to unauthenticated clients.
+    /// Returns `true` if unauthenticated clients have rights.
     pub fn allows_unauthenticated(&self) -> bool {
         self.table.lock().prove(&[Proof::Nothing]).is_some()
     }
 
-    /// Returns the access rights of the client at the other end of `stream`. Adds the kernel's information about a Unix
-    /// peer to `proofs`, the client's proofs of identity. `is_private` means that nobody on the network can read the
-    /// client's data.
+    /// Returns the access rights of the peer. `proofs` are its proofs of identity, to which the kernel's information
+    /// about a Unix peer is added. `is_private` means that nobody on the network can read the client's data.
     pub fn client(&self, stream: &Stream, mut proofs: Vec<Proof>, is_private: bool) -> ClientAccess {
         let is_unix = matches!(stream, Stream::Unix(_));
         if is_unix {
@@ -71,7 +70,7 @@ impl Gate {
     }
 }
 
-/// Limits the rate of a log line that clients can cause: the time of the last line, and the number of later events.
+/// Limits a log line that clients can cause: the time of the last line, and the number of later events.
 #[derive(Debug)]
 pub struct LogLimit(LeafMutex<(Option<Instant>, u64)>);
 
@@ -80,7 +79,7 @@ impl LogLimit {
         LogLimit(LeafMutex::new((None, 0)))
     }
 
-    /// Logs `event`, or counts it if it is too early for another line. A line has the number of events since the last.
+    /// Logs `event`, or counts it if it is too early for a line. A line contains the number of events since the last.
     pub fn log(&self, level: Level, event: fmt::Arguments) {
         let mut logged = self.0.lock();
         if logged.0.is_some_and(|at| at.elapsed() < QUIET) {
@@ -126,7 +125,7 @@ fn process_of(stream: &Stream) -> Vec<Proof> {
     }
 }
 
-/// Counts one unauthenticated client until this value is dropped.
+/// Counts an unauthenticated client until dropped.
 #[derive(Debug)]
 pub struct Unauthenticated(Arc<AtomicUsize>);
 

@@ -15,11 +15,10 @@ use crate::shared::lease::Lease;
 #[derive(Debug)]
 pub struct ThreadHandle {
     inbox: Sender<Message>,
-    /// Wakes the thread if it sleeps in the poller.
     waker: Waker,
-    /// `true` if the thread is going to sleep. Another thread that clears this flag must wake the thread.
+    /// Set before the thread sleeps. Another thread that clears this flag must wake the thread.
     asleep: AtomicBool,
-    /// The memory account that is charged for the output of the thread's connections.
+    /// Charged for the output of the thread's connections.
     pub memory: Arc<Memory>,
     /// Replies may be sent until this lease ends.
     pub lease: Arc<Lease>,
@@ -34,18 +33,18 @@ impl ThreadHandle {
         // The channel and the waker fail only after the thread has ended.
         let _ = self.inbox.send(message);
         // Sequential consistency prevents a lost wake-up: either this thread sees the `asleep` flag, or the pool thread
-        // sees the message after it sets the flag.
+        // sees the message.
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             let _ = self.waker.wake();
         }
     }
 
-    /// Announces that the thread will check its inbox once more and then sleep.
+    /// Called before the thread checks its inbox a last time and sleeps.
     pub fn will_sleep(&self) {
         self.asleep.store(true, Ordering::SeqCst);
     }
 
-    /// Announces that the thread is awake and will check its inbox before it sleeps again.
+    /// Called when the thread is awake and will check its inbox again.
     pub fn is_awake(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }

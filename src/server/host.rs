@@ -33,23 +33,23 @@ pub struct Process {
     facts: Facts,
     pub rejected: AtomicU64,
     failed_auths: AtomicU64,
-    /// The number of connections dropped because of a memory shortage or a connection limit.
+    /// Connections dropped because of a memory shortage or a connection limit.
     pub dropped: AtomicU64,
     resident: AtomicU64,
     open_files: AtomicU64,
-    /// The time of the last refresh, which updates the values above.
+    /// The last update of the values above.
     refreshed: LeafMutex<Option<Instant>>,
-    /// How long threads have held the engine's lock in each turn, or `None` if this is not recorded.
+    /// The durations for which threads held the engine's lock; `None` if not recorded.
     pub turns: Option<LeafMutex<Histogram>>,
     pub syncs: Option<Arc<LeafMutex<Histogram>>>,
     role: Option<Arc<RoleBoard>>,
 }
 
-/// Upper bounds in nanoseconds of the buckets for turn durations.
+/// Upper bounds of buckets, in nanoseconds.
 const TURN_BOUNDS: [u64; 10] =
     [1_000, 4_000, 16_000, 64_000, 256_000, 1_024_000, 4_096_000, 16_384_000, 65_536_000, 262_144_000];
 
-/// Minimum time between two refreshes, because counting many open files is slow.
+/// Minimum interval, because counting many open files is slow.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Process {
@@ -79,14 +79,14 @@ impl Process {
         Process { facts, rejected, failed_auths, dropped, resident, open_files, refreshed, turns, syncs, role }
     }
 
-    /// Counts and logs that a client sent a wrong or unexpected token.
+    /// The token was wrong or not expected.
     pub fn record_wrong_token(&self, peer: PeerAddress) {
         self.failed_auths.fetch_add(1, Ordering::Relaxed);
         static WRONG_TOKENS: LogLimit = LogLimit::new();
         WRONG_TOKENS.log(Level::Warn, format_args!("{peer}: its token was refused"));
     }
 
-    /// Updates the memory size and the number of open files. Reads files, so the caller must not hold a lock.
+    /// Reads files, so the caller must not hold a lock.
     pub fn refresh(&self) {
         let now = Instant::now();
         let Some(mut refreshed) = self.refreshed.try_lock() else { return };
@@ -128,13 +128,13 @@ impl Host for Process {
     }
 }
 
-/// Returns an unpredictable number from the random keys of the standard library's hash tables.
+/// The number comes from the random keys of the standard library's hash tables, and is unpredictable.
 pub fn random() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-/// Returns 16 hexadecimal digits with at least one letter other than "e". YAML parsers would read other digits as a
-/// number, while clients expect text.
+/// Returns 16 hexadecimal digits with a letter other than "e", because YAML parsers would read other digits as a
+/// number.
 fn identity() -> String {
     loop {
         let id = format!("{:016x}", random());
@@ -147,9 +147,8 @@ fn identity() -> String {
 /// The exit code of beanstalkd, and the reason why the process could not change its user.
 pub type UserError = (u8, String);
 
-/// Restricts the process at startup, before threads exist: no program that it executes can gain privileges, and new
-/// files are not readable by others unless they have an explicit mode. Not called for an embedded server, because the
-/// embedding program decides about its privileges.
+/// Restricts the process before threads exist: its programs cannot gain privileges, and other users cannot read new
+/// files without an explicit mode. An embedding program decides this itself.
 pub fn harden() {
     if let Err(error) = system::forbid_privileges() {
         log::warn!("privileges of other programs cannot be given up: {error}");
@@ -159,7 +158,7 @@ pub fn harden() {
     umask(before | strict);
 }
 
-/// Switches the process to `user`, but creates a missing binlog directory `folder` for that user first.
+/// Switches to `user`, but first creates a missing binlog directory for that user.
 pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError> {
     let identity = user.map(identify).transpose()?;
     if let Some(folder) = folder {
@@ -172,14 +171,14 @@ pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError
     }
 }
 
-/// Creates the last directory of `path`, accessible only to its owner. Does not create parents, because a missing
-/// parent indicates a typo or an unmounted disk.
+/// Creates a directory that only its owner can access. A missing parent is not created, because it indicates a typo or
+/// an unmounted disk.
 fn make_folder(path: &Path, owner: Option<(Uid, Gid)>) -> io::Result<()> {
     let owner = owner.filter(|_| geteuid().is_root()).map(|(user, group)| (user.as_raw(), group.as_raw()));
     match FilePlace::find(path).and_then(|place| place.make_folder(owner)) {
         Ok(true) => log::info!("made the folder {}", path.display()),
         Ok(false) => {}
-        // Opening the binlog reports problems with an existing directory in more detail.
+        // Opening the binlog reports problems of an existing directory in more detail.
         Err(_) if path.is_dir() => {}
         Err(error) => return Err(error),
     }
@@ -213,10 +212,10 @@ fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
     }
 }
 
-/// Switches permanently to another user and group, and drops all supplementary groups and capabilities.
+/// Also drops all supplementary groups and capabilities permanently.
 fn become_user(name: &str, (user, group): (Uid, Gid)) -> Result<(), UserError> {
     if !geteuid().is_root() && (user, group) == (geteuid(), getegid()) {
-        // The process already runs as this user, and may not be allowed to switch again.
+        // The process already runs as this user, and may not be allowed to switch.
         return system::drop_capabilities().map_err(|error| (34, format!("giving up capabilities: {error}")));
     }
     let fail = |what: &str, error: nix::Error| (34, format!("{what} of user {name} (-u): {error}"));

@@ -11,10 +11,10 @@ use crate::protocol::Wire;
 use crate::settings::config::Config;
 use crate::shared::files;
 
-/// Minimum length of a token in bytes. Shorter tokens can be guessed.
+/// In bytes. Shorter tokens can be guessed.
 const SHORTEST: usize = 16;
 
-/// Reads the token, and passes the list of enabled protocols to HTTP. Must precede the switch to another user.
+/// Also tells HTTP which protocols are enabled. Must precede the switch to another user.
 pub fn prepare(config: &mut Config) -> Result<(), StartError> {
     config.protocols.http.spoken = vec![Wire::Beanstalk];
     let others = [(Wire::Gearman, &config.gearman), (Wire::Workq, &config.workq), (Wire::Http, &config.http)];

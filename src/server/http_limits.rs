@@ -5,37 +5,36 @@
 
 use std::time::{Duration, Instant};
 
-/// Time limit for the first byte of a new connection, and for the rest of a request head.
+/// For the first byte of a connection, and for the rest of a request head.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// Time limit for receiving a body, for sending a reply, and for the pause before the next request.
+/// For receiving a body, for sending a reply, and for the pause before the next request.
 const REST: Duration = Duration::from_secs(60);
 
-/// Number of unread reply bytes that extend the time limit by one second.
+/// This many unread reply bytes extend the limit by one second.
 const LEAST_RATE: usize = 16 * 1024;
 
-/// Time for which a new connection without a request is protected from eviction.
+/// A new connection without a request is not evicted for this long.
 const FRESH: Duration = Duration::from_secs(1);
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AwaitedPart {
-    /// The server has work for the connection.
     Server,
     Head,
     Body,
-    /// The client must read this many bytes of replies, or send the next request if the number is 0.
+    /// The client must read this many bytes of replies, or send a request if the number is 0.
     Client(usize),
 }
 
 #[derive(Clone, Copy, Debug)]
 struct HttpConnection {
     number: usize,
-    /// The number of requests and the awaited part at the last check.
+    /// The state at the last check.
     seen: (u64, AwaitedPart),
-    /// The start and the time limit of the current wait. Progress within a body or a reply does not start a new wait,
-    /// because a slow client could continue forever.
+    /// The current wait. Progress within a body or a reply does not start a new wait, because a slow client could
+    /// continue forever.
     since: Instant,
     limit: Duration,
 }
@@ -82,10 +81,9 @@ impl HttpConnections {
         self.all.retain(|connection| connection.number != number);
     }
 
-    /// Returns the connections that can be closed, in the order in which to close them, and the time until the next
-    /// check. Connections past their time limit come first and are marked `true`. Then follow those that have waited
-    /// longest for their next request. New connections come last. `ask` returns the number of requests and the awaited
-    /// part of a connection.
+    /// Returns the connections that can be closed, in the order of closing, and the time until the next check.
+    /// Connections past their time limit come first and are marked `true`, new connections come last, and between them
+    /// those that have waited longest for their next request come first. `ask` returns the state of a connection.
     pub fn check(
         &mut self,
         now: Instant,

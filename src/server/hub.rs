@@ -32,16 +32,16 @@ use crate::protocol::{notify, ClientRegistry, CommandCounters, Context, DecodeLi
 use crate::settings::config::Config;
 use crate::shared::lock_order::{LeafMutex, Mutex, ENGINE};
 
-/// Due deadlines and deferred work can each use 1/`BACKGROUND_SHARE` of the step budget of a turn. The next turn
-/// continues with the rest, so that clients are served in between.
+/// Due deadlines, and likewise deferred work, use at most 1/`BACKGROUND_SHARE` of a turn's step budget, so that clients
+/// are served in between.
 const BACKGROUND_SHARE: u64 = 2;
 
-/// The history of finished jobs can use 1/`HISTORY_PART` of the memory limit. None below `LEAST_FOR_HISTORY` bytes.
+/// The history uses at most 1/`HISTORY_PART` of the memory limit. None below `LEAST_FOR_HISTORY` bytes.
 const HISTORY_PART: usize = 16;
 const LEAST_FOR_HISTORY: u64 = 4 << 20;
 
-/// Minimum time between two rounds of deadline processing. One round processes many deadlines in quick succession,
-/// while an isolated deadline is not delayed.
+/// Minimum time between two rounds of deadlines. One round processes many deadlines in quick succession, while an
+/// isolated deadline is not delayed.
 const TICK_REST: Span = Span::from_millis(1);
 
 #[derive(Debug)]
@@ -51,26 +51,25 @@ pub struct Core {
     registry: ClientRegistry,
     stops_when_empty: bool,
     stops: bool,
-    /// `None` if jobs are kept in memory only.
     journal: Option<Journal>,
-    /// The outbox of each client, indexed by client ID.
+    /// Outboxes, indexed by the client ID.
     outboxes: Vec<Option<Arc<Outbox>>>,
-    /// The earliest time at which deadlines are processed again.
+    /// Deadlines are processed again from this time on.
     rests_until: Time,
 }
 
-/// Buffers of one thread, which are reused each time the thread locks the engine.
+/// Buffers that a thread reuses for each turn.
 #[derive(Debug, Default)]
 pub struct TurnScratch {
     pub out: Output,
     pub now: Time,
-    /// The engine's step budget is divided by this number. 0 counts as 1.
+    /// Divides the engine's step budget. 0 counts as 1.
     pub step_divisor: u64,
-    /// The time that the thread last waited for the engine's lock, if slow commands are logged.
+    /// How long the thread last waited for the engine's lock, if slow commands are logged.
     pub locked: Duration,
-    /// Log entries of commands, to be written after the engine is unlocked.
+    /// To be written after the engine is unlocked.
     pub notes: Vec<CommandEntry>,
-    /// Dead letters to log after the engine is unlocked.
+    /// To be logged after the engine is unlocked.
     stays: Vec<Stay>,
     event: Output,
     touched: Vec<(Arc<Outbox>, bool)>,
@@ -86,7 +85,7 @@ pub struct Hub {
     pub(super) config: Config,
     pub(super) memory: Arc<Memory>,
     fingerprints: Fingerprints,
-    /// Large values that the timer thread will free; see [`Hub::discard`].
+    /// The timer thread frees these values; see [`Hub::discard`].
     pub(super) discarded: LeafMutex<Vec<Box<dyn Any + Send>>>,
     pub(super) admission: Admission,
     pub(super) gate: Option<Gate>,
@@ -99,7 +98,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Creates an empty queue, or restores the queue from `storage`. `secret` seeds the engine's hash functions.
+    /// `secret` seeds the engine's hash functions.
     pub fn new(
         mut config: Config,
         mut clock: Clock,
@@ -137,7 +136,7 @@ impl Hub {
         }
         let alarm = Alarm::new();
         if core.engine.has_deferred() {
-            // Completes the commands that a crash interrupted, even if no client connects.
+            // Commands that a crash interrupted are completed even if no client connects.
             alarm.advance(clock.now());
         }
         Ok(Hub {
@@ -161,8 +160,8 @@ impl Hub {
         })
     }
 
-    /// Locks the engine, processes due deadlines, calls `work`, and delivers the resulting events. The time passed to
-    /// `work` never decreases. `work` must call [`Core::deliver_events`] between two engine operations.
+    /// Locks the engine, processes due deadlines, calls `work`, and delivers the events. `work` must call
+    /// [`Core::deliver_events`] between two engine operations. Its time never decreases.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
         self.check_resident();
         let start = self.config.slow.map(|_| Instant::now());
@@ -179,7 +178,7 @@ impl Hub {
         core.engine.grant_steps((self.config.turn_steps / scratch.step_divisor.max(1)).max(1));
         let result = work(&mut core, scratch, now);
         core.deliver_events(self, scratch, None);
-        // With a manual clock, complete deferred work now, because no later command or deadline may come.
+        // No later command or deadline may come, so complete deferred work now.
         while self.clock.is_manual() && core.engine.has_deferred() {
             core.engine.grant_steps(self.config.turn_steps);
             core.engine.go_on(now);
@@ -201,7 +200,7 @@ impl Hub {
         let next = next.min(self.next_give_back(now));
         let released = core.engine.take_released();
         if next <= now {
-            // After an ordinary unlock, the timer thread would usually lock the engine again before any other thread.
+            // Without fairness, the timer thread would usually lock the engine again before any other thread.
             core.unlock_fair();
         } else {
             drop(core);
@@ -217,7 +216,7 @@ impl Hub {
         result
     }
 
-    /// Processes due deadlines, and then deferred work, each within its share of the step budget.
+    /// Processes deadlines and then deferred work, each within its share of the step budget.
     fn tick(&self, core: &mut Core, scratch: &mut TurnScratch, now: Time) {
         let steps = (self.config.turn_steps / BACKGROUND_SHARE / scratch.step_divisor.max(1)).max(1);
         if core.next_tick() <= now {
@@ -234,7 +233,7 @@ impl Hub {
                     break all;
                 }
             };
-            // With a manual clock, each deadline is processed at its own time without a pause.
+            // With a manual clock, each deadline has its own time.
             if all && !self.clock.is_manual() {
                 core.rests_until = now + TICK_REST;
             }
@@ -264,14 +263,14 @@ impl Hub {
         }
     }
 
-    /// Writes pending changes to the log, and releases the replies that have become durable.
+    /// Writes changes to the log, and releases the durable replies.
     pub fn commit(&self, spare: &mut Output) {
         if let Some(log) = &self.log {
             log.commit(self, true, spare);
         }
     }
 
-    /// Advances a manual clock by `span`, and processes each deadline at its own time.
+    /// Advances a manual clock. Each deadline is processed at its own time.
     pub fn pass(&self, span: Span) {
         let mut scratch = TurnScratch::default();
         // `Time::NEVER` is reserved.
@@ -287,7 +286,7 @@ impl Hub {
         }
     }
 
-    /// Returns the limits for decoding requests, which depend on the available memory.
+    /// The limits depend on the available memory.
     pub fn limits(&self) -> DecodeLimits {
         let Config { max_job_size, protocols, .. } = &self.config;
         let (room, max_packet) = (self.memory.room(), protocols.max_packet);
@@ -303,7 +302,7 @@ impl Hub {
         }
     }
 
-    /// Records `user`, the client's name according to the access file.
+    /// `user` is the client's name in the access file.
     #[cfg(feature = "tls")]
     pub fn identify(&self, client: ClientId, user: Option<&str>) {
         self.core.lock().registry.identify(client, user);
@@ -314,7 +313,7 @@ impl Hub {
         self.alarm.stop();
     }
 
-    /// Closes every connection, even if other references keep the hub alive.
+    /// Closes every connection, even if the hub stays referenced.
     pub fn close(&self) {
         self.core.lock().outboxes.clear();
     }
@@ -323,7 +322,7 @@ impl Hub {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Calls `work` with the engine locked, without processing deadlines or delivering events. For tests and embedding.
+    /// Does not process deadlines or deliver events. For tests and embedding.
     pub fn with_engine<R>(&self, work: impl FnOnce(&mut Engine, Time) -> R) -> R {
         work(&mut self.core.lock().engine, self.clock.now())
     }
@@ -370,7 +369,7 @@ impl Core {
         jobs.ready + jobs.delayed + jobs.reserved == 0
     }
 
-    /// Stops the server, after draining the queue if `graceful` is `true`.
+    /// If `graceful`, drains the queue first.
     pub fn request_stop(&mut self, graceful: bool) {
         if graceful {
             self.engine.drain();
@@ -384,7 +383,7 @@ impl Core {
         self.engine.next_deadline().max(self.rests_until)
     }
 
-    /// Registers a new client. Other clients can see `address` and the name `user` from the access file.
+    /// Other clients can see `address` and the name `user` from the access file.
     pub fn connect(
         &mut self,
         outbox: Arc<Outbox>,
@@ -407,7 +406,7 @@ impl Core {
         client
     }
 
-    /// Removes a client. The engine completes the client's unfinished command `operation`.
+    /// The engine completes the unfinished command `operation`.
     pub fn disconnect(&mut self, client: ClientId, operation: Option<LongCommand>, now: Time) {
         if let Some(operation) = operation {
             self.engine.complete_alone(operation);
@@ -417,7 +416,7 @@ impl Core {
         self.outboxes[client.0 as usize] = None;
     }
 
-    /// Returns the context for executing a command, with up-to-date log space.
+    /// The context contains up-to-date log space.
     pub fn context<'a>(&'a mut self, hub: &'a Hub, client: ClientId, now: Time, half_closed: bool) -> Context<'a> {
         self.refresh_room();
         let Core { engine, counters, registry, journal, outboxes, .. } = self;
@@ -440,7 +439,7 @@ impl Core {
         }
     }
 
-    /// Returns the maximum size of the log records of a request in bytes, or 0 without a log.
+    /// Returns the maximum size of the request's log records in bytes, or 0 without a log.
     pub fn log_size(&mut self, request: &Request, client: ClientId) -> u64 {
         match &self.journal {
             Some(_) => request.log_size().max(request.adoption_size(&mut self.engine, client)),
@@ -448,8 +447,7 @@ impl Core {
         }
     }
 
-    /// `true` if `request` can be executed now. `false` if the log lacks space; see
-    /// [`Space::admits`](super::space::Space::admits).
+    /// Returns `false` if the log lacks space for `request`; see [`Space::admits`](super::space::Space::admits).
     pub fn admits(
         &mut self,
         hub: &Hub,
@@ -470,7 +468,7 @@ impl Core {
         }
     }
 
-    /// Returns the log positions that replies depend on, or zeros without a log.
+    /// Returns the log positions for replies, or zeros without a log.
     pub fn required(&self) -> Required {
         self.journal.as_ref().map_or(Required::default(), Journal::required)
     }
@@ -481,9 +479,8 @@ impl Core {
         }
     }
 
-    /// Appends the engine's changes to the journal, and delivers the engine's events. Call after every engine
-    /// operation. `own` contains the client that sent the command and the buffer with its replies. Events for that
-    /// client are appended to this buffer.
+    /// Passes the engine's changes to the journal, and its events to their clients. Call after every engine operation.
+    /// `own` is the client that sent the command, with the buffer for its replies and events.
     #[inline]
     pub fn deliver_events(&mut self, hub: &Hub, scratch: &mut TurnScratch, own: Option<(ClientId, &mut Output)>) {
         self.record();
@@ -507,7 +504,7 @@ impl Core {
                 }
                 own => own,
             };
-            // A manual clock can advance after the server has stopped and removed all outboxes.
+            // A manual clock can advance after the server has removed all outboxes.
             let Some(Some(outbox)) = self.outboxes.get(event.client().0 as usize) else { continue };
             if let (Event::Outcome { job, logged: true, .. }, Some(log), Some(journal)) =
                 (&event, &hub.log, &self.journal)

@@ -7,29 +7,29 @@ use super::delivery::EventLimits;
 use super::hub::Hub;
 use crate::engine::{Span, Time};
 
-/// Unread events can exceed the usual output limit by this factor, because events cannot wait until the client reads.
+/// Unread events can exceed the output limit by this factor, because events cannot wait until the client reads.
 const EVENTS_FACTOR: usize = 16;
 
-/// Limit of unread events, in bytes, when all memory is used.
+/// Bytes of unread events that are allowed when all memory is used.
 const MIN_EVENTS: usize = 16 << 10;
 
-/// Limit of unread events, in bytes, when unread replies exceed their share of memory and the client's socket is full.
+/// Like `MIN_EVENTS`, if unread replies exceed their share of memory and the client's socket is full.
 const MIN_STUCK_EVENTS: usize = 4 << 10;
 
-/// Number of values that the timer thread frees before it checks for deadlines. Freeing a value may be slow.
+/// Values that the timer thread frees before it checks for deadlines. Freeing may be slow.
 const DROPPED: usize = 16;
 
-/// Delay before freed memory is returned to the system. `GIVE_BACK_SOON` applies if the return is urgent.
+/// Delay before freed memory is returned to the system, or if the return is urgent, `GIVE_BACK_SOON`.
 const GIVE_BACK: Span = Span::from_secs(1);
 const GIVE_BACK_SOON: Span = Span::from_millis(20);
 
 impl Hub {
-    /// Returns the number of unread reply bytes above which the server stops reading from a client.
+    /// The server stops reading from a client with more unread reply bytes.
     pub fn max_output(&self) -> usize {
         self.config.max_output.min(self.memory.allowance())
     }
 
-    /// Returns the maximum number of unread event bytes of a client, regardless of the available memory.
+    /// Returns the limit that applies with any amount of available memory.
     pub fn max_event_bytes(&self) -> usize {
         self.config.max_output.saturating_mul(EVENTS_FACTOR)
     }
@@ -56,12 +56,12 @@ impl Hub {
         }
     }
 
-    /// Schedules [`Hub::give_back`] on the timer thread. Not needed in [`Hub::turn`], which sets the alarm at its end.
+    /// [`Hub::turn`] does not need this, because it sets the alarm at its end.
     pub fn give_back_soon(&self) {
         self.alarm.advance(self.next_give_back(self.clock.now()));
     }
 
-    /// Makes the allocator return memory to the system if clients have freed much memory. Takes a few milliseconds.
+    /// Returns memory to the system if clients have freed much. Takes a few milliseconds.
     pub fn give_back(&self) {
         if self.memory.has_freed_much() {
             self.memory.gave_back();
@@ -70,7 +70,7 @@ impl Hub {
         }
     }
 
-    /// Frees a large value on the timer thread, or immediately with a manual clock, which has no timer thread.
+    /// Frees a large value on the timer thread, or with a manual clock, which has no such thread, immediately.
     pub fn discard(&self, thing: impl Send + 'static) {
         if self.clock.is_manual() {
             return;
@@ -79,7 +79,7 @@ impl Hub {
         self.alarm.advance(Time::default());
     }
 
-    /// Frees some of the values passed to [`Hub::discard`], and sets the alarm again if values remain.
+    /// Frees some values of [`Hub::discard`]. If values remain, sets the alarm again.
     pub fn clear_discarded(&self) {
         let mut discarded = self.discarded.lock();
         let count = discarded.len().min(DROPPED);

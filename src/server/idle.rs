@@ -11,12 +11,12 @@ use std::time::Duration;
 use super::clock::Clock;
 use crate::engine::{Span, Time};
 
-/// Number of checks of each connection per idle timeout.
+/// Checks of each connection per timeout.
 const CHECKS: u64 = 12;
 
 const BATCH: usize = 256;
 
-/// Maximum number of connections closed per batch. Closing a connection takes about 40 µs.
+/// Maximum connections closed per batch. Closing one takes about 40 µs.
 pub const MAX_CLOSED: usize = 16;
 
 /// Minimum time between two batches.
@@ -24,22 +24,21 @@ const MIN_INTERVAL: Span = Span::from_millis(1);
 
 #[derive(Clone, Copy, Debug)]
 struct IdleState {
-    /// The time at which the connection was last known to be active.
+    /// The time of the last known activity.
     since: Time,
     unread: usize,
-    /// `true` if the client has sent or received something since the last check.
+    /// `true` if the client was active after the last check.
     is_active: bool,
-    /// `true` if the client was engaged at the last check, or may have become engaged since then. The idle timeout
-    /// starts when the client is no longer engaged.
+    /// `true` if the client was engaged at the last check, or may have become engaged since then. The timeout starts
+    /// when the client is no longer engaged.
     engaged: bool,
 }
 
-/// The activity of a client whose connection may have been idle for too long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientActivity {
-    /// The client is waiting, sleeping or holding a job, or a reply to the client is not ready to be sent.
+    /// The client waits, sleeps, holds a job, or has a delayed reply.
     Engaged,
-    /// The client has not read this many bytes of replies.
+    /// The number of unread reply bytes.
     Unread(usize),
 }
 
@@ -49,12 +48,12 @@ pub struct Idle {
     connections: Vec<IdleState>,
     cursor: usize,
     next: Time,
-    /// The last value of `turn` passed to [`Idle::now`].
+    /// The last `turn` passed to [`Idle::now`].
     last_turn: Time,
 }
 
 impl Idle {
-    /// Creates the state for an idle `timeout` in seconds. Returns `None` without a timeout or with a manual clock.
+    /// Returns `None` without a `timeout` in seconds or with a manual clock.
     pub fn new(timeout: Option<u32>, clock: &Clock) -> Option<Idle> {
         let timeout = Span::from_secs(timeout.filter(|_| !clock.is_manual())?.into());
         Some(Idle { timeout, connections: Vec::new(), cursor: 0, next: clock.now(), last_turn: Time::default() })
@@ -74,8 +73,7 @@ impl Idle {
         }
     }
 
-    /// Returns the current time without reading the clock if possible. `turn` is the time at which the thread last
-    /// locked the engine, and is the current time if it has changed since the last call.
+    /// Reads the clock only if `turn`, the time of the thread's last turn, has not changed since the last call.
     pub fn now(&mut self, turn: Time, clock: &Clock) -> Time {
         if turn == self.last_turn {
             return clock.now();
@@ -84,12 +82,12 @@ impl Idle {
         turn
     }
 
-    /// Returns the time until the next batch, or `None` if a batch is due.
+    /// Returns `None` if a batch is due.
     pub fn wait(&self, now: Time) -> Option<Duration> {
         (now < self.next).then(|| Duration::from_nanos(self.next.since(now).nanos()))
     }
 
-    /// Returns the numbers of the connections in the next batch. Some numbers may be unused.
+    /// Some of the numbers may be unused.
     pub fn next_batch(&mut self, now: Time) -> Range<usize> {
         let count = self.connections.len();
         let batches = count.div_ceil(BATCH).max(1) as u64;
@@ -99,25 +97,25 @@ impl Idle {
         start..self.cursor
     }
 
-    /// Schedules the next batch soon, starting with this connection. Called when [`MAX_CLOSED`] ends a batch early.
+    /// Schedules the next batch soon, starting with this connection, because [`MAX_CLOSED`] ended a batch early.
     pub fn resume_at(&mut self, number: usize, now: Time) {
         self.cursor = number;
         self.next = now + MIN_INTERVAL;
     }
 
-    /// `true` if this connection needs a detailed check. `busy` means that the thread has work for the connection.
+    /// `busy` means that the thread has work for the connection.
     pub fn needs_check(&mut self, number: usize, busy: bool, now: Time) -> bool {
         let state = &mut self.connections[number];
         if std::mem::take(&mut state.is_active) || busy {
             state.since = now;
-            // The client may have started to wait for a job after its last activity. The next check detects this.
+            // The client may wait for a job by now. The next check detects this.
             state.engaged = true;
             return false;
         }
         state.engaged || now.since(state.since) >= self.timeout
     }
 
-    /// Evaluates a detailed check. Returns `true` if the connection must be closed.
+    /// Returns `true` if the connection must be closed.
     pub fn is_timed_out(&mut self, number: usize, found: ClientActivity, now: Time) -> bool {
         let state = &mut self.connections[number];
         let was_engaged = std::mem::replace(&mut state.engaged, found == ClientActivity::Engaged);
@@ -128,7 +126,7 @@ impl Idle {
                 false
             }
             ClientActivity::Unread(unread) => {
-                // A client whose unread bytes decrease is reading. An increase from 0 may be caused by another client.
+                // Fewer unread bytes mean that the client reads. An increase from 0 may be caused by another client.
                 let before = std::mem::replace(&mut state.unread, unread);
                 let goes_on = was_engaged || unread < before || (before == 0 && unread > 0);
                 if goes_on {

@@ -18,20 +18,19 @@ use super::hub::Hub;
 use super::socket::{Listener, PeerAddress, Stream};
 use crate::protocol::Wire;
 
-/// Pause when the system has no memory for a connection, or no file descriptor even to reject it.
+/// Pause when a connection cannot even be rejected for lack of memory or descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Number of checks for a decrease of unauthenticated clients, and the interval between checks.
+/// How often, and at which interval, a listener waits for fewer unauthenticated clients.
 const UNAUTHENTICATED_CHECKS: u32 = 200;
 const UNAUTHENTICATED_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Minimum time between two log lines about connections rejected for the same reason.
+/// Minimum time between two log lines about the same reason.
 const QUIET: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub struct Threads {
     pub arrivals: Vec<Arc<Arrivals>>,
-    /// The number of distributed connections, for round-robin distribution.
     pub next: AtomicUsize,
 }
 
@@ -40,9 +39,9 @@ struct Acceptor<'a> {
     wire: Wire,
     hub: &'a Hub,
     threads: &'a Threads,
-    /// A spare file descriptor, which is closed to accept a connection when no other descriptor is free.
+    /// Closed to accept a connection when no other descriptor is free.
     spare: Option<OwnedFd>,
-    /// The time at which each kind of rejection was last logged.
+    /// The time of the last log line for each reason.
     logged: [Option<Instant>; Refusal::Unauthenticated as usize + 1],
 }
 
@@ -106,7 +105,7 @@ impl Acceptor<'_> {
         }
     }
 
-    /// `true` if another unauthenticated client can be accepted. At the limit, waits briefly, because most clients
+    /// Returns `false` if there are too many unauthenticated clients, after a brief wait, because most clients
     /// authenticate quickly.
     fn has_room_for_unauthenticated(&self) -> bool {
         for _ in 0..UNAUTHENTICATED_CHECKS {
@@ -118,7 +117,7 @@ impl Acceptor<'_> {
         false
     }
 
-    /// Closes the spare file descriptor to accept a connection, so that the client gets a reply.
+    /// Frees the spare descriptor, so that the client gets a reply.
     fn accept_on_spare(&mut self) {
         self.spare = None;
         if let Ok((stream, peer)) = self.listener.accept() {
@@ -135,8 +134,8 @@ impl Acceptor<'_> {
         self.spare = self.listener.duplicate().ok();
     }
 
-    /// Sends the reason for the rejection if the socket accepts the data immediately. Reads pending input first,
-    /// because closing a socket with unread input resets the connection and loses the reply.
+    /// Sends the reason if the socket accepts it immediately. Unread input would reset the connection and lose the
+    /// reply, so it is read first.
     fn reject(&mut self, stream: &Stream, peer: PeerAddress, refusal: Refusal) {
         let mut scrap = [0; 4096];
         let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);

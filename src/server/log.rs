@@ -17,8 +17,8 @@ use super::logfile::{self, severity, text_line, timestamp, Elsewhere, Target};
 use crate::shared::json::{self, Members};
 use crate::shared::lock_order::{Mutex, LOG_LINES};
 
-/// Time in milliseconds that a thread waits for a blocked stderr, such as a full pipe, before it drops a line. Later
-/// lines are dropped immediately until stderr accepts data, because threads that serve clients also write log lines.
+/// Milliseconds before a line is dropped because stderr is blocked, such as a full pipe. Later lines are dropped
+/// immediately until stderr accepts data, because threads that serve clients also write log lines.
 const PATIENCE: u16 = 250;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ pub enum LogForm {
     Text,
     /// A JSON object with `time`, `level`, `text` and the fields.
     Json,
-    /// The format of journald: the level in journald's notation, text and fields.
+    /// For journald: the level in its notation, text and fields.
     Journal,
 }
 
@@ -38,11 +38,11 @@ enum Logger {
 
 struct Stderr {
     form: LogForm,
-    /// The number of lines dropped since the last written line.
+    /// Lines dropped since the last written line.
     lost: Mutex<u64, LOG_LINES>,
 }
 
-/// `verbosity` is the number of `-V` options: 0 logs warnings and rare events, 1 also connections, 2 also commands.
+/// `verbosity` counts the `-V` options: 0 logs warnings and rare events, 1 also connections, 2 also commands.
 pub fn level(verbosity: u32) -> LevelFilter {
     match verbosity {
         0 => LevelFilter::Info,
@@ -51,7 +51,7 @@ pub fn level(verbosity: u32) -> LevelFilter {
     }
 }
 
-/// Logs to `elsewhere`, or to stderr if `elsewhere` is `None`.
+/// Logs to stderr if `elsewhere` is `None`.
 pub fn start(level: LevelFilter, form: LogForm, elsewhere: Option<Target>) -> io::Result<()> {
     let form = if form == LogForm::Text && is_journal() { LogForm::Journal } else { form };
     let logger = match elsewhere {
@@ -65,7 +65,7 @@ pub fn start(level: LevelFilter, form: LogForm, elsewhere: Option<Target>) -> io
     Ok(())
 }
 
-/// `true` if stderr is the stream that journald passed to the process.
+/// `true` if journald opened stderr for this process.
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let Ok(stderr) = nix::sys::stat::fstat(io::stderr()) else { return false };
@@ -73,7 +73,7 @@ fn is_journal() -> bool {
 }
 
 impl Log for Logger {
-    /// Accepts records of the program itself, and ignores those of libraries.
+    /// Ignores the log records of libraries.
     fn enabled(&self, metadata: &Metadata) -> bool {
         metadata.target().starts_with("beanpole")
     }
@@ -111,7 +111,7 @@ impl Stderr {
     }
 }
 
-/// Waits up to `patience` milliseconds until stderr accepts a line or has an error, which the next write will return.
+/// Waits up to `patience` milliseconds until stderr accepts a line or has an error.
 fn is_writable(patience: u16) -> bool {
     let stderr = std::io::stderr();
     let mut file = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
@@ -149,7 +149,7 @@ fn text(record: &Record) -> String {
     text
 }
 
-/// Appends fields as ` key=value`. Quotes values with spaces or control characters.
+/// Appends ` key=value`, quoted if it contains spaces or control characters.
 struct Words<'a>(&'a mut String);
 
 impl<'kvs> VisitSource<'kvs> for Words<'_> {

@@ -10,14 +10,14 @@ use super::segments;
 use crate::binlog::SyncMode;
 use crate::protocol::Output;
 
-/// Maximum pause after a sync, and the number of checks in this pause. Clients that received replies after the sync
-/// send new commands, which can share the next sync. The pause ends when enough replies wait for a sync.
+/// Maximum pause after a sync, and the number of checks in this pause, which ends when enough replies wait. Clients
+/// that received replies send new commands, which can share the next sync.
 const GATHER: Duration = Duration::from_millis(1);
 const GATHER_CHECKS: u32 = 8;
 
 pub type Run = fn(&Hub, &Durability);
 
-/// Returns the names and main functions of the log's threads. With `-f0`, the syncers also do the work of the writer.
+/// With `-f0`, the syncers also do the work of the writer.
 pub fn threads(log: &Durability) -> Vec<(&'static str, Run)> {
     let writer = (log.wal.mode() != SyncMode::Always).then_some(("writer", run_writer as Run));
     let syncers = std::iter::repeat_n(("syncer", run_syncer as Run), log.wal.syncs_at_once());
@@ -38,7 +38,7 @@ fn run_syncer(hub: &Hub, log: &Durability) {
     }
 }
 
-/// Writes when a pool thread would have to wait for the disk, until [`Durability::stop`].
+/// Writes when pool threads would have to wait for the disk.
 fn run_writer(hub: &Hub, log: &Durability) {
     let mut spare = Output::new();
     while log.wait_to_write() {

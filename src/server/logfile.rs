@@ -17,14 +17,14 @@ use crate::shared::lock_order::{Mutex, LOG_LINES};
 
 const SYSLOG: &str = "/dev/log";
 
-/// The syslog facility for daemons (RFC 5424, section 6.2.1).
+/// RFC 5424, section 6.2.1: daemons.
 const DAEMONS: u8 = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// A log file. If root creates the file, this user ID becomes its owner.
+    /// A file. If root creates the file, this user becomes its owner.
     File(PathBuf, Option<u32>),
-    /// Syslog, with this program name.
+    /// Syslog with this program name.
     Syslog(String),
     Nowhere,
 }
@@ -50,7 +50,7 @@ pub fn open(target: Target) -> io::Result<&'static Elsewhere> {
     Ok(LOG.get_or_init(|| Elsewhere(Mutex::new(place))))
 }
 
-/// Reopens the log file, which may have been renamed. On failure, the old file stays open.
+/// If reopening a renamed file fails, the old file stays open.
 pub fn reopen() -> io::Result<()> {
     if let Some(Place::File { path, file }) = LOG.get().map(|log| log.0.lock()).as_deref_mut() {
         *file = open_file(path, None)?;
@@ -88,7 +88,7 @@ pub(super) fn text_line(level: Level, text: &str, now: SystemTime) -> String {
     format!("{} {level:5} {text}\n", timestamp(now))
 }
 
-/// Formats a time according to RFC 3339, with milliseconds. Times before 1970 become the start of 1970.
+/// Formats milliseconds in RFC 3339. Earlier times become the start of 1970.
 pub(super) fn timestamp(now: SystemTime) -> String {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut moment = Vec::with_capacity(24);

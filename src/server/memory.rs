@@ -9,77 +9,76 @@ use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use crate::settings::config::CONNECTION_COST;
 
-/// 1/`KEPT` of the memory limit, at most `MAX_KEPT` bytes, is a reserve for replies and for commands that free memory.
+/// The reserve for replies and for commands that free memory is 1/`KEPT` of the limit, at most `MAX_KEPT` bytes.
 const KEPT: u64 = 16;
 const MAX_KEPT: u64 = 64 << 20;
 
-/// Buffers can use 1/`BUFFERS` of the memory limit. Bodies that are being received do not count as buffers.
+/// Buffers, excluding incomplete bodies, can use 1/`BUFFERS` of the limit.
 const BUFFERS: u64 = 4;
 
-/// One connection can use 1/`SHARE` of the remaining buffer space. Even if a few connections use most of the space,
-/// some is left for others.
+/// One connection can use 1/`SHARE` of the remaining buffer space, so that some is always left for others.
 const SHARE: u64 = 8;
 
-/// Number of bytes that can be read without free memory, because a command that frees memory must be read first.
+/// These bytes can be read without free memory, because a command that frees memory must be read first.
 pub const LEAST_READ: usize = 4 * 1024;
 
-/// Number of bytes by which the accounted memory grows between checks of whether the system has more memory. These
-/// checks are necessary because the limits of a process are not always known.
+/// Growth of the account between checks of whether the system has more memory, because the limits of a process are not
+/// always known.
 const TRIAL: u64 = 2 << 20;
 
-/// Number of bytes that clients must free before memory is used again after the system ran out of memory.
+/// After the system ran out of memory, clients must free this many bytes before memory is used again.
 const LEAST_TRIAL: u64 = 128 * 1024;
 
-/// Number of freed bytes above which the allocator returns memory to the system, if they are at least half of the peak.
+/// The allocator returns at least this many freed bytes to the system, if they are half of the peak.
 const MIN_FREED: u64 = 8 << 20;
 
-/// Number of freed bytes above which memory is always returned. Returning more would block other threads for too long.
+/// More freed bytes are always returned. Returning even more would block other threads for too long.
 const MAX_FREED: u64 = 32 << 20;
 
-/// Number of bytes by which the process may exceed the memory limit, for the program, its threads, and fragmentation. A
-/// larger process gets no more memory, even if the account is below the limit.
+/// The process may exceed the limit by this much for the program, its threads, and fragmentation. A larger process gets
+/// no more memory, even if the account is below the limit.
 const BEYOND: u64 = 24 << 20;
 
-/// Growth of the account, in bytes, between checks of the process size.
+/// Growth of the account between checks of the process size.
 const RESIDENT_STEP: u64 = 4 << 20;
 
-/// While the system has no memory, one of this many calls of [`Memory::is_due`] tries to get some.
+/// While the system has no memory, one of this many turns tries to get some.
 const TURNS_BETWEEN: u64 = 64;
 
-/// Memory is short if less than this many bytes are available to new requests.
+/// Memory is short if new requests can use less than this.
 const LEAST_ROOM: u64 = 128 * 1024;
 
-/// Number of bytes that must be available for a new connection while memory is exhausted.
+/// A new connection needs this much while memory is exhausted.
 const CONNECTION_TRIAL: usize = 1 << 20;
 
-/// A table that grows doubles its size, so the system must have spare memory: `SPARE` bytes plus a quarter of the
-/// account, but at most `MAX_SPARE` bytes.
+/// The system must have spare memory, because a growing table doubles its size: `SPARE` plus a quarter of the account,
+/// at most `MAX_SPARE`.
 const SPARE: u64 = 4 << 20;
 const MAX_SPARE: u64 = 256 << 20;
 
 #[derive(Debug, Default)]
 pub struct Memory {
     max: u64,
-    /// Bytes used by the engine when the engine was last unlocked.
+    /// The engine's bytes at the end of the last turn.
     engine: AtomicU64,
     /// Bytes of `engine` that only unsent replies reference.
     shared: AtomicU64,
-    /// Bytes used by connections, excluding bodies that are being received.
+    /// Excludes the bytes of incomplete bodies.
     buffers: AtomicU64,
     /// Received bytes of incomplete bodies.
     uploads: AtomicU64,
-    /// Bytes of `buffers` that will be freed soon because their connections were dropped.
+    /// Bytes of `buffers` that belong to dropped connections.
     leaving: AtomicU64,
-    /// The peak of the account since the allocator last returned memory.
+    /// The peak since the allocator last returned memory.
     peak: AtomicU64,
-    /// The size of the account for which the system is known to have memory.
+    /// The system is known to have memory for an account of this size.
     tried: AtomicU64,
-    /// `true` if the last attempt to get memory failed.
+    /// `true` if the system had no memory at the last attempt.
     exhausted: AtomicBool,
     turns: AtomicU64,
-    /// The size of the account at which the process size must be checked.
+    /// The account size at which the process size must be checked.
     check_at: AtomicU64,
-    /// `true` if the process was larger than the limit plus [`BEYOND`] at the last check.
+    /// `true` if the process exceeded the limit by more than [`BEYOND`] at the last check.
     too_large: AtomicBool,
 }
 
@@ -88,7 +87,7 @@ impl Memory {
         Memory { max, ..Memory::default() }
     }
 
-    /// Returns the part of `max` bytes that is reserved for commands that free memory.
+    /// Returns the reserve for commands that free memory.
     pub fn kept(max: u64) -> u64 {
         (max / KEPT).min(MAX_KEPT)
     }
@@ -110,7 +109,7 @@ impl Memory {
         change(&self.uploads, before, after);
     }
 
-    /// Returns the bytes used by connections, including incomplete bodies.
+    /// Includes the bytes of incomplete bodies.
     pub fn buffers(&self) -> u64 {
         self.buffers.load(Ordering::Relaxed) + self.uploads.load(Ordering::Relaxed)
     }
@@ -123,7 +122,7 @@ impl Memory {
         self.leaving.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes of unprocessed input and unread output, excluding dropped connections.
+    /// Excludes the bytes of dropped connections.
     pub fn waiting(&self) -> u64 {
         let waiting = self.buffers.load(Ordering::Relaxed) + self.shared.load(Ordering::Relaxed);
         waiting.saturating_sub(self.leaving())
@@ -136,7 +135,7 @@ impl Memory {
         (self.max - Memory::kept(self.max)).saturating_sub(self.taken())
     }
 
-    /// Returns the number of bytes that may be buffered for one connection before the server stops reading from it.
+    /// Returns how many bytes may be buffered for one connection.
     pub fn allowance(&self) -> usize {
         if self.is_exhausted() {
             return 0;
@@ -145,44 +144,44 @@ impl Memory {
         usize::try_from(left / SHARE).unwrap_or(usize::MAX)
     }
 
-    /// `true` if even the reserve is used.
+    /// `true` if the reserve is used too.
     pub fn is_full(&self) -> bool {
         self.taken() >= self.max
     }
 
-    /// `true` if memory is so short that clients that do not read must be dropped.
+    /// `true` if clients that do not read must be dropped.
     pub fn is_tight(&self) -> bool {
         let kept = Memory::kept(self.max);
         let taken = self.taken().saturating_sub(self.leaving());
         self.has_droppable() && (self.is_crowded() || taken + LEAST_ROOM > self.max - kept || self.is_exhausted())
     }
 
-    /// `true` if unread and unprocessed bytes exceed their share of the memory.
+    /// `true` if input and output exceed their share.
     pub fn is_crowded(&self) -> bool {
         self.waiting() > self.max / BUFFERS
     }
 
-    /// `true` if the bytes used by connections, including incomplete bodies, exceed the share for buffers.
+    /// `true` if connections, including incomplete bodies, exceed their share.
     pub fn exceeds_buffers(&self) -> bool {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > self.max / BUFFERS
     }
 
-    /// `true` if connections use so much memory that some can be dropped in a shortage.
+    /// `true` if dropping connections would free much memory in a shortage.
     pub fn has_droppable(&self) -> bool {
         self.waiting() + self.uploads.load(Ordering::Relaxed) > Memory::kept(self.max) / 2
     }
 
-    /// `true` if the system was out of memory or the process was too large at the last check.
+    /// `true` if the system was out of memory or the process too large at the last check.
     pub fn is_exhausted(&self) -> bool {
         self.exhausted.load(Ordering::Relaxed) || self.too_large.load(Ordering::Relaxed)
     }
 
-    /// `true` if the caller should call [`Memory::set_resident`] with the current process size.
+    /// `true` if [`Memory::set_resident`] should be called.
     pub fn needs_resident(&self) -> bool {
         let taken = self.taken();
         let at = self.check_at.load(Ordering::Relaxed);
         if taken + RESIDENT_STEP < at {
-            // Check after little growth, because reusing freed memory can fragment the heap.
+            // Check again soon, because reusing freed memory can fragment the heap.
             self.check_at.store(taken + RESIDENT_STEP, Ordering::Relaxed);
         }
         let is_retried = self.too_large.load(Ordering::Relaxed) && self.is_due();
@@ -194,12 +193,12 @@ impl Memory {
         self.check_at.store(self.taken() + RESIDENT_STEP, Ordering::Relaxed);
     }
 
-    /// Returns `true` once in [`TURNS_BETWEEN`] calls, which limits the rate of attempts to get memory.
+    /// Limits the rate of attempts to get memory, with [`TURNS_BETWEEN`].
     fn is_due(&self) -> bool {
         self.turns.fetch_add(1, Ordering::Relaxed) % TURNS_BETWEEN == 0
     }
 
-    /// Returns the number of bytes freed since the allocator last returned memory.
+    /// Returns the bytes freed since the allocator last returned memory.
     fn freed(&self) -> u64 {
         let taken = self.taken();
         let peak = self.peak.load(Ordering::Relaxed);
@@ -209,34 +208,32 @@ impl Memory {
         peak.saturating_sub(taken)
     }
 
-    /// `true` if clients have freed so much memory that the allocator should return it to the system.
+    /// `true` if the allocator should return memory to the system.
     pub fn has_freed_much(&self) -> bool {
         let freed = self.freed();
         self.must_give_back() || freed > MIN_FREED && freed > self.taken()
     }
 
-    /// `true` if memory must be returned soon: the process is too large, or returning even more memory later would
-    /// block other threads for too long.
+    /// `true` if the process is too large, or if returning even more memory later would block other threads for too
+    /// long.
     pub fn must_give_back(&self) -> bool {
         let freed = self.freed();
         freed > MAX_FREED || freed > LEAST_TRIAL && self.too_large.load(Ordering::Relaxed)
     }
 
-    /// Restarts the count of freed bytes after the allocator has returned memory.
+    /// Called after the allocator has returned memory.
     pub fn gave_back(&self) {
         self.peak.store(self.taken(), Ordering::Relaxed);
     }
 
-    /// `true` if there is memory for another connection. The reserve also serves new connections, because a worker must
-    /// connect to free memory.
+    /// The reserve also serves new connections, because a worker must connect to free memory.
     pub fn has_for_connection(&self) -> bool {
         let mut trial: Vec<u8> = Vec::new();
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())
     }
 
-    /// Checks whether the system has more memory, if the account has grown since the last check or the last check
-    /// failed. Must not be called concurrently. The system must have the memory that clients can use until the next
-    /// check, and spare memory for the program.
+    /// Checks whether the system has the memory that clients can use until the next check, and spare memory, if the
+    /// account has grown since the last check or that check failed. Must not be called concurrently.
     pub fn try_system(&self) {
         let taken = self.taken();
         let tried = self.tried.load(Ordering::Relaxed);
@@ -245,7 +242,7 @@ impl Memory {
             self.exhausted.store(false, Ordering::Relaxed);
             return;
         }
-        // The system may have memory again even if clients have freed none.
+        // Other programs may have freed memory.
         if self.exhausted.load(Ordering::Relaxed) && !self.is_due() {
             return;
         }

@@ -10,7 +10,7 @@ use crate::access::AccessTable;
 
 #[derive(Debug)]
 pub enum Message {
-    /// Check this connection again. Harmless if the connection has ended and its number is reused.
+    /// Check this connection. Harmless if its number was reused.
     Resume(usize),
     /// Apply a new access file.
     Renew(Arc<AccessTable>),

@@ -84,7 +84,7 @@ use crate::shared::system;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct StartError {
-    /// The exit code that beanstalkd uses for this error.
+    /// The exit code of beanstalkd for this error.
     pub code: u8,
     message: String,
 }
@@ -97,7 +97,7 @@ impl std::fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// The exit code for errors after which a later start may succeed with the same settings; EX_TEMPFAIL in sysexits(3).
+/// EX_TEMPFAIL of sysexits(3): a later start with the same settings may succeed.
 const NOT_YET: u8 = 75;
 
 /// Descriptors for files that the binlog and reloads open after the start.
@@ -153,8 +153,8 @@ pub struct Server {
     hub: Arc<Hub>,
     places: Vec<Place>,
     running: Arc<Mutex<Running, SERVER>>,
-    /// The thread that stops the server when a client requests a shutdown or a drained queue becomes empty. `None` if
-    /// the configuration does not allow either.
+    /// Stops the server when a client requests it or a drained queue becomes empty. `None` if the configuration allows
+    /// neither.
     stopper: Option<JoinHandle<()>>,
 }
 
@@ -183,7 +183,7 @@ struct Place {
 pub struct ManualClock(Arc<Hub>);
 
 impl ManualClock {
-    /// Advances the server's time by `time`. Before returning, processes every deadline up to the new time, in order.
+    /// Before returning, processes every deadline up to the new time, in order.
     pub fn advance(&self, time: Duration) {
         self.0.pass(Span::from_nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
     }
@@ -205,7 +205,7 @@ impl Server {
         Server::launch(config, Clock::system(), Vec::new(), None)
     }
 
-    /// Starts a server with its log in `storage`. In a cluster, the queue continues at the cluster's time.
+    /// The log is in `storage`. In a cluster, the queue continues at the cluster's time.
     #[doc(hidden)]
     pub fn with_storage(config: Config, storage: Arc<dyn Storage>) -> Result<Server, StartError> {
         let clock = config.role.as_ref().map_or_else(Clock::system, |board| Clock::starting_at(board.queue_time()));
@@ -295,7 +295,7 @@ impl Server {
         let mut config = config.clone();
         http::prepare(&mut config)?;
         let places = [&mut config.listen, &mut config.gearman, &mut config.workq, &mut config.http];
-        // Binding a Unix socket would create and remove its file.
+        // Binding a Unix socket would replace its file.
         places.into_iter().for_each(|places| places.retain(|address| !matches!(address, Address::Unix(_))));
         for (name, bound, wire) in bind_all(&config, true)? {
             http::check(wire, &name, bound.address(), &config)?;
@@ -434,7 +434,7 @@ fn bind_all(config: &Config, beanstalk: bool) -> Result<Vec<(String, Bound, Wire
     Ok(all)
 }
 
-/// Also returns the name of the address for messages. `port_otherwise` is the default port.
+/// Also returns the name of the address. `port_otherwise` is the default port.
 fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io::Result<Bound>) {
     match address {
         Address::Unix(path) => (format!("unix:{}", path.display()), Bound::unix(path, config.socket_mode)),
@@ -452,7 +452,7 @@ fn bind(address: &Address, port_otherwise: u16, config: &Config) -> (String, io:
 
 fn bind_first(name: (&str, u16)) -> io::Result<Bound> {
     let mut failed = None;
-    // A name server that is unreachable during boot may be reachable later.
+    // During boot, name servers may not be reachable yet.
     let addresses = name.to_socket_addrs().map_err(|error| io::Error::new(io::ErrorKind::AddrNotAvailable, error))?;
     for address in addresses {
         match Bound::tcp(address) {

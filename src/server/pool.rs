@@ -35,45 +35,45 @@ use super::tls::TlsSession;
 use crate::access::AccessTable;
 use crate::protocol::{Output, Wire};
 
-/// The token of the waker. The token of a connection is its file descriptor.
+/// The token of a connection is its file descriptor.
 const WAKER: Token = Token(usize::MAX);
 
-/// The value in `PoolThread::numbers` for a file descriptor without a connection.
+/// Marks a file descriptor without a connection.
 const VACANT: u32 = u32::MAX;
 
 pub(super) const EVENTS: usize = 256;
 
-/// Number of queued connections to serve before writing changes to the log. Without any, a thread writes immediately.
+/// Queued connections to serve before changes are written to the log.
 const TURNS: u32 = 8;
 
-/// With more active connections than this, each gets fewer engine steps before others are served.
+/// Each of more active connections gets fewer engine steps per turn.
 const MANY_ACTIVE: usize = 32;
 
-/// While memory is short, the interval between searches for connections to drop. Connections that have not sent or
-/// received anything for `INACTIVE` can be dropped.
+/// Interval between searches for connections to drop while memory is short. Connections that have been silent for
+/// `INACTIVE` can be dropped.
 const DROP_INTERVAL: Duration = Duration::from_millis(20);
 const INACTIVE: Duration = Duration::from_secs(1);
 
-/// Duration of a memory shortage after which active connections can be dropped as well.
+/// After a shortage of this length, active connections can be dropped as well.
 const MAX_SHORTAGE: Duration = Duration::from_secs(5);
 
-/// Number of connections to which a new access file is applied before other work continues.
+/// A new access file is applied to this many connections before other work continues.
 const RENEWALS: usize = 1024;
 
-/// Maximum number of connections dropped in one batch.
+/// Maximum connections dropped in one batch.
 const DROPPED: usize = 64;
 
-/// Connections that use at most this many bytes are not dropped.
+/// Connections with fewer bytes are not dropped.
 const MIN_DROPPED: u64 = 4 * 1024;
 
-/// Time limit for sending pending replies when the server stops.
+/// For sending pending replies when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Clients that have not authenticated in time, and HTTP clients above the limit. Anyone can cause these log lines.
+/// Anyone can cause these lines: late authentications, and too many HTTP clients.
 static LATE: LogLimit = LogLimit::new();
 static EXCESS: LogLimit = LogLimit::new();
 
-/// Interval between checks for unsent replies when the server stops.
+/// Interval between checks for unsent replies.
 const STOP_STEP: Duration = Duration::from_millis(20);
 
 pub struct PoolThread {
@@ -84,27 +84,27 @@ pub struct PoolThread {
     pub(super) inbox: Receiver<Message>,
     pub(super) arrivals: Arc<Arrivals>,
     pub(super) connections: Slab<Connection>,
-    /// The key in `connections` for each file descriptor, or [`VACANT`].
+    /// Maps file descriptors to keys in `connections`, or [`VACANT`].
     numbers: Vec<u32>,
-    /// The keys of connections with queued work, in the order in which they are served.
+    /// The keys of connections with queued work, first to serve first.
     pub(super) queue: VecDeque<usize>,
-    /// The number of queued connections served since changes were last written to the log.
+    /// Queued connections served since the last write to the log.
     turns: u32,
     scratch: ThreadScratch,
     relieved: Option<Instant>,
-    /// The time since which memory has been short.
+    /// The start of the memory shortage.
     tight_since: Option<Instant>,
-    /// Senders to notify when this thread becomes idle.
+    /// Notified when this thread becomes idle.
     quiescing: Vec<Sender<()>>,
     /// `None` if there is no idle timeout.
     idle: Option<Idle>,
     http: HttpConnections,
     probation: Probation,
-    /// The new access file, and the key of the next connection to which the file applies.
+    /// The new access file, and the next key to which it applies.
     renewal: Option<(Arc<AccessTable>, usize)>,
 }
 
-/// Creates the outbox of a new connection, with TLS for a TLS address. Returns `None` if TLS is not available.
+/// Returns `None` if TLS is required but not available.
 #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "only TLS depends on the protocol"))]
 fn outbox(
     stream: Stream,
@@ -155,12 +155,12 @@ impl PoolThread {
         Ok((thread, owner))
     }
 
-    /// Serves connections until [`Message::Stop`], or until the spare thread takes over. Serves only one queued
-    /// connection between two polls, so that a client with a single command waits for at most one queued connection.
+    /// Serves connections until [`Message::Stop`], or until the spare thread takes over. Only one queued connection is
+    /// served between two polls, so a client with a single command waits for at most one.
     pub fn run(mut self: Box<Self>, relief: &Relief<PoolThread>) {
         let (mut events, mut spare) = (Events::with_capacity(EVENTS), Output::new());
         loop {
-            // One write to the log contains the changes of many commands of all connections.
+            // One write contains the changes of many commands of all connections.
             if self.queue.is_empty() || self.turns >= TURNS {
                 self.turns = 0;
                 match self.commit(relief, &mut spare) {
@@ -177,7 +177,6 @@ impl PoolThread {
             self.wait(&mut events, wait);
             self.owner.is_awake();
             if rests && events.is_empty() {
-                // The receiver may have been dropped.
                 for waiting in self.quiescing.drain(..) {
                     let _ = waiting.send(());
                 }
@@ -188,7 +187,7 @@ impl PoolThread {
         }
     }
 
-    /// Writes pending changes to the log. Returns `None` if the write was slow and the spare thread has taken over.
+    /// Returns `None` if the write was slow and the spare thread has taken over.
     fn commit(self: Box<Self>, relief: &Relief<PoolThread>, spare: &mut Output) -> Option<Box<Self>> {
         if !self.hub.log.as_ref().is_some_and(Durability::is_due) {
             self.hub.commit(spare);
@@ -200,11 +199,11 @@ impl PoolThread {
         relief.take_back(number)
     }
 
-    /// Serves the connections in `events`, handles messages of other threads, and serves the next queued connection.
-    /// Returns `Break` on [`Message::Stop`]. `has_messages` means that the inbox may contain messages without an event
-    /// of the waker: senders do not wake a thread that is awake.
+    /// Serves `events`, messages, and the next queued connection. Returns `Break` on [`Message::Stop`]. `has_messages`
+    /// means that the inbox may contain messages without an event of the waker: senders do not wake a thread that is
+    /// awake.
     pub(super) fn serve(&mut self, events: &Events, mut has_messages: bool) -> ControlFlow<()> {
-        // With many active connections, each gets fewer engine steps, which limits the delay of the last connection.
+        // Fewer steps for each of many active connections limit the delay of the last one.
         let count = events.iter().count();
         self.scratch.turn.step_divisor = (count / MANY_ACTIVE) as u64;
         for event in events {
@@ -227,7 +226,7 @@ impl PoolThread {
                 self.on_ready(number, readiness, count > MANY_ACTIVE);
             }
         }
-        // Ignore messages that arrive later, because connections must be served and replies need a write to the log.
+        // Later messages must wait, because connections must be served and replies need a write to the log.
         let messages = if has_messages { self.inbox.len() } else { 0 };
         self.scratch.turn.step_divisor = (messages / MANY_ACTIVE) as u64;
         for _ in 0..messages.min(MANY_ACTIVE) {
@@ -252,9 +251,9 @@ impl PoolThread {
         ControlFlow::Continue(())
     }
 
-    /// Drops connections of this thread while memory is short: unauthenticated connections first, then those that use
-    /// the most memory. Active connections are only dropped if the shortage persists and connections use more than
-    /// their share. Returns the time until the next check.
+    /// Drops connections while memory is short: unauthenticated ones first, then those that use the most memory. Active
+    /// connections are only dropped if the shortage persists and connections exceed their share. Returns the time until
+    /// the next check.
     fn drop_heavy(&mut self) -> Option<Duration> {
         if !self.hub.memory.is_tight() {
             self.tight_since = None;
@@ -269,7 +268,7 @@ impl PoolThread {
         let tight_since = *self.tight_since.get_or_insert(now);
         let is_over = now.duration_since(tight_since) >= MAX_SHORTAGE && memory.exceeds_buffers();
         let heavy = self.heavy(now, if is_over { Duration::ZERO } else { INACTIVE });
-        // Active connections are dropped one at a time, because dropping one may be enough.
+        // Dropping one active connection may be enough.
         for &(_, bytes, still, number) in heavy.iter().take(if is_over { 1 } else { DROPPED }) {
             if !memory.is_tight() {
                 break;
@@ -282,15 +281,14 @@ impl PoolThread {
             self.hub.process.dropped.fetch_add(1, Ordering::Relaxed);
             self.close(number);
         }
-        // Other connections are served before the next batch is dropped.
+        // Serve other connections before the next batch.
         let has_more = !is_over && heavy.len() > DROPPED && memory.is_tight();
         self.relieved = (!has_more).then_some(now);
         Some(if has_more { Duration::ZERO } else { DROP_INTERVAL })
     }
 
-    /// Returns the connections that use much memory and have been inactive for at least `patience`, in the order in
-    /// which to drop them. An entry contains `true` for an unauthenticated client, the memory in bytes, the time of
-    /// inactivity, and the key.
+    /// Returns the connections that use much memory and have been inactive for `patience`, first to drop first: `true`
+    /// for an unauthenticated client, the bytes, the time of inactivity, and the key.
     fn heavy(&self, now: Instant, patience: Duration) -> Vec<(bool, u64, Duration, usize)> {
         let mut heavy = Vec::new();
         for (number, connection) in &self.connections {
@@ -304,8 +302,7 @@ impl PoolThread {
         heavy
     }
 
-    /// Closes connections that did not authenticate in time, and sends delayed replies. Returns the time until the next
-    /// check.
+    /// Also sends delayed replies. Returns the time until the next check.
     fn close_unauthenticated(&mut self) -> Option<Duration> {
         while let Some((until, number)) = self.probation.overdue() {
             if self.connections.get(number).is_some_and(|connection| connection.must_authenticate_by(until)) {
@@ -320,8 +317,8 @@ impl PoolThread {
         self.probation.wait()
     }
 
-    /// Applies a new access file to a batch of connections, and closes those that the file does not admit. Returns the
-    /// time until the next batch.
+    /// Applies a new access file to a batch of connections, and closes those that it does not admit. Returns the time
+    /// until the next batch.
     fn renew(&mut self) -> Option<Duration> {
         let (table, from) = self.renewal.take()?;
         let end = from.saturating_add(RENEWALS);
@@ -346,13 +343,13 @@ impl PoolThread {
         }
     }
 
-    /// Returns the key of the connection with this token. Accepts a new connection. `None` if the connection has ended.
+    /// Returns the key of the connection, which may be new. `None` if it has ended.
     fn number_of(&mut self, token: Token) -> Option<usize> {
         loop {
             if let Some(number) = self.numbers.get(token.0).filter(|number| **number != VACANT) {
                 return Some(*number as usize);
             }
-            // Accept earlier connections in the queue first. The poller reports them separately.
+            // Accept earlier connections first. The poller reports them separately.
             loop {
                 let (arrival, is_match) = self.arrivals.take(token)?;
                 self.adopt(arrival);
@@ -399,8 +396,8 @@ impl PoolThread {
         self.numbers[file] = number as u32;
     }
 
-    /// Handles the readiness of a connection. If many connections are active, this connection joins the queue unless it
-    /// is light (see [`Connection::light`]), so that light connections are served first.
+    /// If many connections are active, the connection joins the queue unless it is light (see [`Connection::light`]),
+    /// so that light connections are served first.
     fn on_ready(&mut self, number: usize, readiness: Readiness, many_active: bool) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         connection.set_ready(readiness);
@@ -439,7 +436,7 @@ impl PoolThread {
         }
     }
 
-    /// Closes a batch of connections that exceeded the idle timeout. Returns the time until the next batch.
+    /// Returns the time until the next batch.
     fn close_idle(&mut self) -> Option<Duration> {
         let idle = self.idle.as_mut()?;
         let now = idle.now(self.scratch.turn.now, &self.hub.clock);
@@ -481,7 +478,7 @@ impl PoolThread {
         wait
     }
 
-    /// Closes slow HTTP connections, and idle ones if there are too many. Returns the time until the next check.
+    /// Closes slow connections, and idle ones above the limit. Returns the time until the next check.
     fn close_http(&mut self) -> Option<Duration> {
         if self.http.is_empty() {
             // Also avoids reading the clock.
@@ -526,7 +523,7 @@ impl PoolThread {
         self.hub.admission.leave(&peer, is_http);
     }
 
-    /// Sends pending output for a limited time, then closes all connections.
+    /// Sends pending output for a limited time before closing all connections.
     fn stop(mut self: Box<Self>, events: &mut Events) {
         self.hub.commit(&mut self.scratch.turn.out);
         let end = Instant::now() + STOP_TIMEOUT;
@@ -543,7 +540,7 @@ impl PoolThread {
             if self.connections.is_empty() || left.is_zero() {
                 return;
             }
-            // Wake up regularly, because no thread notifies this thread when the last output has been sent.
+            // No thread reports the last output, so wake up regularly.
             self.wait(events, Some(left.min(STOP_STEP)));
         }
     }

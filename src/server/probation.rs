@@ -12,14 +12,14 @@ use super::gate::{AUTH_TIMEOUT, FAILED_AUTH_DELAY};
 
 #[derive(Debug, Default)]
 pub struct Probation {
-    /// The deadline and the number of each unauthenticated connection, which may have ended and been replaced.
+    /// The deadline and number of each unauthenticated connection, which another may have replaced.
     unauthenticated: VecDeque<(Instant, usize)>,
-    /// The end of the delay for each outbox whose last reply is delayed.
+    /// Outboxes whose last reply is delayed until this time.
     delayed: VecDeque<(Instant, Arc<Outbox>)>,
 }
 
 impl Probation {
-    /// Adds an unauthenticated connection, and returns the deadline for authentication.
+    /// Returns the deadline for authentication.
     pub fn enter(&mut self, number: usize) -> Instant {
         let until = Instant::now() + AUTH_TIMEOUT;
         self.unauthenticated.push_back((until, number));
@@ -30,7 +30,7 @@ impl Probation {
         self.delayed.push_back((Instant::now() + FAILED_AUTH_DELAY, outbox));
     }
 
-    /// Removes and returns the next connection whose deadline has passed, with the deadline.
+    /// Removes and returns the next overdue connection with its deadline.
     pub fn overdue(&mut self) -> Option<(Instant, usize)> {
         pop_due(&mut self.unauthenticated)
     }

@@ -10,7 +10,7 @@ use crate::engine::{Engine, Time};
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Restores the queue. Logs the result, and also the progress of a long recovery.
+/// Logs the result, and the progress of a long recovery.
 pub fn open(
     storage: Arc<dyn Storage>,
     settings: BinlogSettings,

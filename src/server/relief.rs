@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::durability::{Bell, Durability};
 use crate::shared::lock_order::LeafMutex;
 
-/// Interval at which threads that write to the log are checked for a disk that blocks them.
+/// How often writing threads are checked.
 const CHECK: Duration = Duration::from_millis(10);
 
 pub struct Relief<T> {
@@ -27,7 +27,7 @@ impl<T> Relief<T> {
         Relief { lent: LeafMutex::new((0..threads).map(|_| None).collect()), check: Bell::default() }
     }
 
-    /// Makes the state of a thread available to the spare thread. Call before writing to the log.
+    /// Call before writing to the log.
     pub fn lend(&self, thread: usize, state: Box<T>) {
         self.lent.lock()[thread] = Some(state);
         if !self.check.is_armed() {
@@ -35,12 +35,12 @@ impl<T> Relief<T> {
         }
     }
 
-    /// Returns the state of a thread after a write, or `None` if the spare thread has taken over.
+    /// Returns `None` if the spare thread has taken over.
     pub fn take_back(&self, thread: usize) -> Option<Box<T>> {
         self.lent.lock()[thread].take()
     }
 
-    /// Waits until the disk blocks a thread, and returns the thread's state, or `None` if the server stops.
+    /// Returns the state of a blocked thread, or `None` if the server stops.
     pub fn wait(&self, log: &Durability) -> Option<Box<T>> {
         while self.check.wait(|| true) {
             let mut lent = self.lent.lock();

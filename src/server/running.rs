@@ -24,17 +24,17 @@ use crate::protocol::Wire;
 use crate::shared::lock_order::{Mutex, SERVER};
 use crossbeam_channel::unbounded;
 
-/// Stack size of each thread in bytes, several times what the deepest call needs.
+/// In bytes, several times what the deepest call needs.
 const STACK: usize = 256 * 1024;
 
-/// Time limit of [`Running::quiesce`] for connections that are delayed or never arrive.
+/// Limit for connections that are delayed or never arrive.
 const QUIESCE: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 pub struct Running {
     hub: Arc<Hub>,
     listeners: Vec<(Arc<Listener>, Wire)>,
-    /// `true` if the listeners for beanstalk clients were inherited.
+    /// `true` if the beanstalk listeners were inherited.
     inherited: bool,
     owners: Vec<Arc<ThreadHandle>>,
     relief: Arc<Relief<PoolThread>>,
@@ -58,8 +58,7 @@ impl Running {
         }
     }
 
-    /// Starts all threads. The listeners start last, because they need the pool. After an error, the caller must stop
-    /// the threads that are running.
+    /// The listeners start last, because they need the pool. After an error, the caller must stop the running threads.
     pub fn start(&mut self) -> io::Result<()> {
         let mut arrivals = Vec::new();
         for number in 0..self.hub.config.threads.max(1) {
@@ -103,8 +102,8 @@ impl Running {
         self.owners.iter().for_each(|owner| owner.send(Message::Renew(table.clone())));
     }
 
-    /// Waits until `connections` connections have been accepted since startup and no pool thread has work. Asks all
-    /// threads twice, because one thread can create work for another before it becomes idle.
+    /// Waits until `connections` connections have been accepted since startup and no pool thread has work. One thread
+    /// can create work for another, so all are asked twice.
     pub fn quiesce(&self, connections: u64) {
         let end = Instant::now() + QUIESCE;
         let accepted = || self.hub.with_engine(|engine, _| engine.total_connections());
@@ -120,8 +119,7 @@ impl Running {
         }
     }
 
-    /// Stops the server, unless it has stopped: accepts no more connections, sends pending replies for at most one
-    /// second, and waits for all threads.
+    /// Stops the server, unless it has stopped. Pending replies are sent for at most one second.
     pub fn stop(&mut self) {
         self.hub.stop();
         for (thread, listener) in self.listener_threads.drain(..).zip(&self.listeners) {
@@ -140,7 +138,7 @@ impl Running {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        // The log's threads stop after the pool threads, whose last replies and changes depend on the log.
+        // The last replies and changes of pool threads depend on the log's threads.
         if let Some(log) = &self.hub.log {
             log.stop();
             let threads = self.log_threads.len();

@@ -9,7 +9,7 @@ use super::hub::Hub;
 use super::space::{SpaceTask, CHECK, RETRY};
 use crate::protocol::Output;
 
-/// Pause between two units of work that is not urgent, so that other threads can take the locks.
+/// Pause after work that is not urgent, so that other threads can take the locks.
 const PORTION: Duration = Duration::from_millis(1);
 
 pub fn run(hub: &Hub, log: &Durability) {
@@ -49,8 +49,8 @@ pub fn run(hub: &Hub, log: &Durability) {
     }
 }
 
-/// Returns the maximum number of bytes of space that are created at once for several commands. A larger amount might
-/// not fit into one segment, so that even an almost empty segment would seem too small.
+/// Maximum bytes of space created at once for several commands. If one segment could not hold them, even an almost
+/// empty segment would seem too small.
 pub fn portion(hub: &Hub) -> u64 {
     hub.config.log.segment_size / 4
 }

@@ -34,7 +34,7 @@ impl Shutdown {
         }
     }
 
-    /// Waits for a shutdown request or for the end of the server. Returns `true` if the server has not stopped yet.
+    /// Returns `false` if the server has stopped without a request.
     pub fn wait_for_request(&self) -> bool {
         let mut state = self.state.lock();
         while !state.requested && !state.stopped {

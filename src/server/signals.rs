@@ -14,26 +14,26 @@ use signal_hook::iterator::Signals;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SignalAction {
-    /// Refuse new jobs, and keep serving existing jobs (SIGUSR1).
+    /// SIGUSR1: refuse new jobs, and keep serving existing jobs.
     Drain,
-    /// Reopen the log and reload files, or stop if there is nothing to reload (SIGHUP).
+    /// SIGHUP: reopen the log and reload files, or stop if there are none.
     HangUp,
-    /// Shut down cleanly (SIGTERM, SIGINT).
+    /// SIGTERM or SIGINT: shut down cleanly.
     Stop,
 }
 
-/// Catches signals, so that none is lost during startup. With `reopens`, catches SIGHUP even if the process was started
-/// with SIGHUP ignored.
+/// Catches signals from the beginning of startup. With `reopens`, catches SIGHUP even if it was ignored when the
+/// process started.
 pub fn catch(reopens: bool) -> io::Result<Signals> {
-    // Without a handler, SIGXFSZ would end the process at the file size limit. With a handler, only the write fails.
+    // SIGXFSZ would otherwise end the process at the file size limit. With a handler, only the write fails.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     let wanted = |signal: &i32| !is_ignored(*signal) || *signal == SIGHUP && reopens;
     let optional = [SIGINT, SIGHUP].into_iter().filter(wanted);
     Signals::new([SIGTERM, SIGUSR1].into_iter().chain(optional))
 }
 
-/// Records whether a signal has requested the end of this process. A process must check this before it replaces itself,
-/// because the new process does not receive signals that were already delivered.
+/// Records whether a signal has requested the end. A process that replaces itself must check this first, because the
+/// new process does not receive delivered signals.
 #[derive(Debug, Default)]
 pub struct StopRequests {
     received: Arc<AtomicBool>,
@@ -41,11 +41,11 @@ pub struct StopRequests {
 }
 
 impl StopRequests {
-    /// Starts to record SIGTERM and SIGINT. Use together with [`catch`].
+    /// For SIGTERM and SIGINT, together with [`catch`].
     pub fn watch() -> io::Result<StopRequests> {
         let requests = StopRequests::default();
         for signal in [SIGTERM, SIGINT].into_iter().filter(|signal| !is_ignored(*signal)) {
-            // The signal handler sets the flag and the default action, so no signal is lost before
+            // The handler sets the flag and the default action, so no signal is lost before
             // [`StopRequests::last_check`].
             signal_hook::flag::register(signal, requests.received.clone())?;
             signal_hook::flag::register_conditional_default(signal, requests.replacing.clone())?;
@@ -53,14 +53,14 @@ impl StopRequests {
         Ok(requests)
     }
 
-    /// `true` if a signal has requested the end of this process. Any later signal ends the process immediately.
+    /// Returns `true` if the process must end. Any later signal ends it immediately.
     pub fn last_check(&self) -> bool {
         self.replacing.store(true, Ordering::SeqCst);
         self.received.load(Ordering::SeqCst)
     }
 }
 
-/// `true` if this process was started with the signal ignored, for example by nohup.
+/// `true` if the process was started with the signal ignored, as by nohup.
 #[allow(unsafe_code)]
 fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<sigaction>::zeroed();
@@ -70,7 +70,7 @@ fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// `true` if the signal ends a server that has no files to reload.
+/// `true` if the signal ends a server without files to reload.
 pub fn is_end(signal: i32) -> bool {
     matches!(signal, SIGTERM | SIGINT | SIGHUP)
 }

@@ -26,14 +26,14 @@ use crate::settings::config::Keepalive;
 use crate::shared::files::{self, FileEntry, FilePlace};
 use crate::shared::system;
 
-/// Length of the accept queue. The kernel may apply a lower limit.
+/// The kernel may apply a lower limit.
 const BACKLOG: i32 = 1024;
 
-/// Number of attempts to lock a directory, and their interval. A server holds the lock only while it binds a socket.
+/// Attempts to lock a directory, which servers lock only while they bind a socket.
 const LOCK_TRIES: u32 = 100;
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A non-blocking connection. One thread reads while any thread may write, so no method needs exclusive access.
+/// Non-blocking. One thread reads while any thread may write, so no method needs exclusive access.
 #[derive(Debug)]
 pub enum Stream {
     Tcp(mio::net::TcpStream),
@@ -60,7 +60,7 @@ impl Stream {
         }
     }
 
-    /// Returns the number of sent bytes that the peer has not acknowledged (TCP) or read (Unix), or 0 if unknown.
+    /// Returns the sent bytes that the peer has not acknowledged (TCP) or read (Unix), or 0 if unknown.
     #[allow(unsafe_code)]
     pub fn unsent(&self) -> usize {
         let mut count: nix::libc::c_int = 0;
@@ -69,13 +69,13 @@ impl Stream {
         usize::try_from(count).ok().filter(|_| result == 0).unwrap_or(0)
     }
 
-    /// Needed because other references may keep the stream open while its token is reused.
+    /// Other references may keep the stream open while its token is reused.
     pub fn deregister(&self, registry: &Registry) -> io::Result<()> {
         SourceFd(&self.as_raw_fd()).deregister(registry)
     }
 
-    /// Registers the stream for edge-triggered events, including urgent data: a read stops at the urgent mark even if
-    /// more data follows.
+    /// Events are edge-triggered and include urgent data, because a read stops at the urgent mark even if more data
+    /// follows.
     pub fn register(&self, registry: &Registry, token: Token) -> io::Result<()> {
         let both = Interest::READABLE | Interest::WRITABLE;
         let interest = system::URGENT.map_or(both, |urgent| both | urgent);
@@ -106,7 +106,7 @@ pub enum PeerAddress {
 }
 
 impl PeerAddress {
-    /// Returns IPv4 addresses on IPv6 listeners as IPv4, and `None` for a Unix socket.
+    /// Returns an IPv4 client of an IPv6 listener as IPv4, and `None` for a Unix socket.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
             PeerAddress::Tcp(address) | PeerAddress::Tls(address) => Some(address.ip().to_canonical()),
@@ -128,24 +128,24 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// A blocking listener. The `accept` methods of the mio types create non-blocking connections with one system call.
+/// Blocking. The `accept` methods of the mio types create non-blocking connections with one system call.
 #[derive(Debug)]
 pub enum Listener {
-    /// A TCP socket. The flag is `true` if the clients use TLS.
+    /// The flag is `true` for TLS.
     Tcp(TcpListener, bool),
-    /// A Unix socket, and the socket file to remove at the end.
+    /// With the socket file to remove at the end.
     Unix(UnixListener, Option<SocketFile>),
 }
 
-/// A socket file that this process created. Dropping this value removes the file, unless it has been replaced.
+/// Dropping this value removes the socket file, unless it has been replaced.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
     entry: FileEntry,
 }
 
-/// A bound address. A TCP address accepts no connections before [`Bound::listen`]. A Unix socket listens immediately,
-/// because another server would otherwise consider the socket dead.
+/// A TCP address accepts connections after [`Bound::listen`]. A Unix socket listens immediately, because another server
+/// would otherwise consider it dead.
 #[derive(Debug)]
 pub struct Bound {
     socket: Socket,
@@ -176,7 +176,7 @@ impl Bound {
     /// Replaces a socket file on which no server listens. `mode` is the file mode.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Bound> {
         let place = FilePlace::find(path)?;
-        // If two servers find the same dead socket, the lock makes the second server find the socket of the first.
+        // If two servers find the same dead socket, the second server finds the socket of the first.
         let _lock = lock_directory(&place, path);
         if let Some(found) = place.status()? {
             if SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
@@ -245,13 +245,13 @@ impl Listener {
         }
     }
 
-    /// Ends a blocked [`Listener::accept`]. The caller must ensure that no connection is accepted afterwards. Connects
-    /// to an inherited socket instead of shutting it down, because the next server must be able to use it.
+    /// Ends a blocked [`Listener::accept`]. The caller must not serve later connections. Connects to an inherited
+    /// socket instead of shutting it down, because the next server needs it.
     pub fn wake(&self, inherited: bool) {
         let socket = SockRef::from(self);
         match if inherited { call(&socket) } else { socket.shutdown(std::net::Shutdown::Both) } {
             Ok(()) => {}
-            // The socket is already shut down, but the listener thread has not noticed yet.
+            // The listener thread has not noticed the shutdown yet.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
             Err(error) => log::debug!("waking {}: {error}", self.name()),
         }
@@ -265,7 +265,7 @@ impl Listener {
         SockRef::from(self).local_addr().ok()?.as_socket()
     }
 
-    /// Returns the name for messages, such as `127.0.0.1:11300` or `unix:/run/beanpole.sock`.
+    /// For messages, such as `127.0.0.1:11300` or `unix:/run/beanpole.sock`.
     pub fn name(&self) -> String {
         match (self, self.local_address(), SockRef::from(self).local_addr()) {
             (Listener::Tcp(_, true), Some(address), _) => format!("tls:{address}"),
@@ -296,7 +296,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Connects without blocking. If the accept queue is full, earlier connections wake the listener.
+/// Does not block. If the accept queue is full, earlier connections wake the listener.
 fn call(listener: &SockRef) -> io::Result<()> {
     let mut address = listener.local_addr()?;
     if let Some(mut tcp) = address.as_socket().filter(|tcp| tcp.ip().is_unspecified()) {
@@ -315,8 +315,8 @@ fn call(listener: &SockRef) -> io::Result<()> {
     }
 }
 
-/// Locks the directory of `path` for binding a socket. Returns `None` after some attempts, because waiting longer could
-/// block startup forever if a script has locked the directory and waits for the server.
+/// Locks the directory of `path` for binding. Returns `None` after some attempts, because a script could hold the lock
+/// while it waits for the server.
 fn lock_directory(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
     let mut file = place.open_folder().ok()?;
     for _ in 0..LOCK_TRIES {
@@ -335,14 +335,14 @@ fn lock_directory(place: &FilePlace, path: &Path) -> Option<Flock<File>> {
 /// `bind` must create the socket file at `path`.
 fn bind_with_mode(path: &Path, mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     if geteuid().is_root() {
-        // Setting the mode of `path` afterwards could change another file.
+        // Setting the mode afterwards could change another file.
         return files::with_mode(mode, bind);
     }
     bind()?;
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
-/// `true` if a server listens on the socket file at `path`, even if its accept queue is full. Never blocks.
+/// `true` if a server listens, even if its accept queue is full. Never blocks.
 fn is_alive(path: &Path) -> io::Result<bool> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;

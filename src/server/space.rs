@@ -13,25 +13,25 @@ use crate::binlog::Journal;
 use crate::shared::atomic::{AtomicU64, Ordering};
 use crate::shared::lock_order::{Condvar, LeafMutex};
 
-/// Interval at which a failing or full disk is retried.
+/// How often a failing or full disk is retried.
 pub const RETRY: Duration = Duration::from_millis(250);
 
-/// Interval at which the segment thread checks that all segments exist.
+/// How often the existence of all segments is checked.
 pub const CHECK: Duration = Duration::from_millis(500);
 
-/// Time for which space stays reserved for connections that waited for it. A connection whose client does not read
-/// replies can leave the space unused.
+/// How long space stays reserved for connections that waited for it. A client that does not read replies can leave the
+/// space unused.
 const RESERVED_FOR: Duration = Duration::from_millis(100);
 
-/// Maximum number of times that a command waits because other work, such as compaction, has used up the space.
-/// Afterwards, the command is executed, or refused if there is no space.
+/// A command waits at most this often because other work, such as compaction, has used up the space. Afterwards, it is
+/// executed, or refused if there is no space.
 const WAITS: u8 = 64;
 
-/// The space that a connection waits for, or was granted and has not used yet.
+/// The space that a connection waits for or has not used yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpaceRequest {
     bytes: u64,
-    /// The number of times that the command has waited.
+    /// How often the command has waited.
     waits: u8,
 }
 
@@ -39,14 +39,14 @@ pub struct SpaceRequest {
 pub struct Space {
     pub(super) state: LeafMutex<SpaceState>,
     changed: Condvar,
-    /// Bytes reserved for resumed connections that have not used the space yet. Only changed while `state` is locked.
+    /// Bytes for resumed connections that have not used them yet. Only changed while `state` is locked.
     pub(super) reserved: AtomicU64,
 }
 
 #[derive(Default)]
 pub struct SpaceState {
     pub waiting: VecDeque<SpaceWaiter>,
-    /// Bytes that the copy of a schedule needs.
+    /// Bytes that a copy of a schedule needs.
     requested: u64,
     /// The time until which reserved space is kept.
     reserved_until: Option<Instant>,
@@ -60,19 +60,19 @@ pub struct SpaceWaiter {
 }
 
 pub enum SpaceTask {
-    /// Create this many bytes of space for this many connections.
+    /// Bytes to create for this many connections.
     Make(u64, usize),
     Maintain,
     Stop,
 }
 
 impl Space {
-    /// `true` if a command that needs `bytes` of log space can be executed. Otherwise, the caller must call
-    /// [`Space::wait`]. `first` marks the first command of a batch. Call with the engine locked.
+    /// `true` if there are `bytes` of log space. Otherwise, the caller must call [`Space::wait`]. `first` marks the
+    /// first command of a batch. The engine must be locked.
     pub fn admits(&self, request: &mut SpaceRequest, journal: &Journal, bytes: u64, first: bool) -> bool {
         let waited = request.waits > 0;
         let reserved = if waited { 0 } else { self.reserved.load(Ordering::Relaxed) };
-        // The first command of a batch also waits once if compaction is behind.
+        // The first command of a batch also waits once for compaction.
         let lacks = journal.is_short(bytes + reserved) || (first && !waited && journal.is_behind());
         if !waited && !lacks {
             return true;
@@ -83,9 +83,9 @@ impl Space {
         admits
     }
 
-    /// Call with the engine locked.
+    /// The engine must be locked.
     pub fn wait(&self, request: &mut SpaceRequest, bytes: u64, outbox: &Arc<Outbox>) {
-        // Update the outbox first: another thread can resume any outbox in the queue.
+        // Another thread can resume any outbox in the queue, so update the outbox first.
         outbox.await_space();
         *request = SpaceRequest { bytes, waits: request.waits.max(1) };
         self.state.lock().waiting.push_back(SpaceWaiter { bytes, outbox: outbox.clone() });
@@ -117,13 +117,12 @@ impl Space {
         }
     }
 
-    /// Requests `bytes` of log space for the copy of a schedule, which the engine puts later.
+    /// The engine puts the copy of the schedule later.
     pub fn request(&self, bytes: u64) {
         self.state.lock().requested = bytes;
         self.changed.notify_one();
     }
 
-    /// Requests maintenance of the segments, which is not urgent.
     pub fn maintain(&self) {
         if !std::mem::replace(&mut self.state.lock().maintain, true) {
             self.changed.notify_one();
@@ -135,8 +134,8 @@ impl Space {
         self.changed.notify_one();
     }
 
-    /// Resumes the first `count` waiting connections, which check for space again. If the disk fails or is full, their
-    /// commands are refused.
+    /// The first `count` waiting connections check for space again. If the disk fails or is full, their commands are
+    /// refused.
     pub fn resume(&self, count: usize) {
         let mut state = self.state.lock();
         let count = count.min(state.waiting.len());
@@ -150,7 +149,7 @@ impl Space {
     }
 
     /// Waits for the next task. `retry` means that the disk must be retried soon. A task creates at most `portion`
-    /// bytes for several commands, so that the first commands do not wait for the space of all commands.
+    /// bytes for several commands, so that the first commands do not wait for the space of all.
     pub fn next(&self, retry: bool, portion: u64) -> SpaceTask {
         let mut state = self.state.lock();
         loop {
@@ -182,7 +181,7 @@ impl Space {
         while !state.stop && !self.is_urgent(&state) && !self.changed.wait_until(&mut state, end) {}
     }
 
-    /// `true` if space must be created now: a connection or a schedule waits, and no reserved space is left.
+    /// `true` if a connection or a schedule waits, and no reserved space is left.
     fn is_urgent(&self, state: &SpaceState) -> bool {
         let is_over = || state.reserved_until.is_none_or(|until| until <= Instant::now());
         state.wants_space() && (self.reserved.load(Ordering::Relaxed) == 0 || is_over())

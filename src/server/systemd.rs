@@ -40,7 +40,7 @@ fn take(number: RawFd) -> io::Result<Listener> {
     if !system::is_listener(look) || SockRef::from(&look).r#type()? != Type::STREAM {
         return Err(wrong("listening stream socket"));
     }
-    // SAFETY: the file is open, LISTEN_PID states that it was opened for this process, and no other code takes it.
+    // SAFETY: LISTEN_PID states that the file was opened for this process, and no other code takes it.
     let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(number) });
     socket.set_cloexec(true)?;
     socket.set_nonblocking(false)?;

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use super::hub::{Hub, TurnScratch};
 
-/// Pause of the thread while deferred work is left, so that clients and pool threads get CPU time even with few CPUs.
+/// Pause while deferred work is left, so that other threads get CPU time even with few CPUs.
 const REST: Duration = Duration::from_micros(50);
 
-/// Minimum time between two checks for memory that can be returned to the system.
+/// How often the thread checks for memory to return to the system.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Length of the pause after an urgent return of memory, as a multiple of the time that the return took. The pause is
-/// needed because a return blocks threads that allocate memory.
+/// After an urgent return of memory, the next one waits this many times as long as it took, because it blocks threads
+/// that allocate memory.
 const SHARE: u32 = 20;
 
 pub fn run(hub: &Hub) {
@@ -23,7 +23,7 @@ pub fn run(hub: &Hub) {
     while hub.alarm.wait(&hub.clock) {
         let unfinished = hub.turn(&mut scratch, |core, _, _| core.engine.has_deferred());
         if let Some(log) = &hub.log {
-            // The timer thread never syncs, because no spare thread would take over during a slow sync.
+            // During a slow sync of this thread, no spare thread would take over.
             log.commit(hub, false, &mut scratch.out);
         }
         hub.clear_discarded();

@@ -40,7 +40,7 @@ pub fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
     Ok(tubes)
 }
 
-/// Reads the file and applies the settings. If the one-line error names a tube, other settings may have been applied.
+/// If the one-line error names a tube, other settings may have been applied.
 pub fn apply(path: &Path, hub: &Hub) -> Result<(), String> {
     let (mut scratch, mut tubes) = (TurnScratch::default(), read(path)?);
     while !tubes.is_empty() {
@@ -48,7 +48,7 @@ pub fn apply(path: &Path, hub: &Hub) -> Result<(), String> {
         for (name, settings) in tubes {
             match set(&name, settings.clone(), hub, &mut scratch) {
                 Ok(()) => {}
-                // The previous settings of a later tube can be the reason, so this tube is tried again.
+                // The previous settings of a later tube can be the reason, so try again.
                 Err(NotSet::Circle) if refused.len() + 1 < count => refused.push((name, settings)),
                 Err(why) => {
                     return Err(format!("{}: tube {}: {}", path.display(), name.escape_ascii(), why.reason()));

@@ -2,9 +2,9 @@
 //!
 //! Owns the deadlines, the step budget and the kinds of deferred work. A *step* is the work on one job, tube or watch,
 //! about 0.1 µs. The thread that holds the engine's lock sets a budget of steps. When the budget is used up, a method
-//! of the engine returns [`Progress::More`], or defers the remaining work if no connection can repeat the call. Steps
-//! are counted rather than timed, so that the same calls always stop at the same points. Deferred work refers to tubes
-//! and clients by handles, and is dropped if the tube or client no longer exists.
+//! of the engine returns [`Progress::More`], or defers the remaining work if no connection can repeat the call. Counted
+//! steps, unlike time, make every run of a test the same. Deferred work refers to tubes and clients by handles, and is
+//! dropped if the tube or client no longer exists.
 //!
 //! Enforces promise P22 of beanpole-promises(7).
 
@@ -42,7 +42,7 @@ impl Steps {
         Steps { left, used: 0 }
     }
 
-    /// Takes steps from the budget. Called before each piece of work, so the last piece can exceed the budget.
+    /// Called before each piece of work, so the last piece can exceed the budget.
     pub fn take(&mut self, steps: u64) {
         self.left = self.left.saturating_sub(steps);
         self.used = self.used.wrapping_add(steps);
@@ -99,8 +99,7 @@ pub enum Deferred {
     Disconnect(ClientHandle),
     /// The search for a job for a waiting or idle client is unfinished.
     Search(ClientHandle),
-    /// A tube has ready jobs and waiting clients. Other clients get no jobs of the tube until the waiting clients are
-    /// served.
+    /// Waiting clients of the tube must be served before other clients get its ready jobs.
     Serve(TubeHandle),
     /// The job was buried, and clients that wait for the end of the job must be notified.
     Buried(JobId),
@@ -111,11 +110,11 @@ pub enum Deferred {
         outcome: Arc<Outcome>,
         logged: bool,
     },
-    /// Jobs no longer need to wait for the group with this number, and must still be released.
+    /// The jobs that waited for the group with this number must be released.
     Release(u32),
     LongCommand(LongCommand),
 }
 
-/// The maximum number of long commands in progress without a client. Additional commands are abandoned when their
-/// clients disconnect.
+/// The maximum number of commands that continue without a client. Additional commands are abandoned when their clients
+/// disconnect.
 pub const MAX_OPERATIONS: usize = 64;

@@ -13,20 +13,19 @@ use slab::Slab;
 
 use super::{slots::replace_idle, Body, BodyRef, NIL};
 
-/// Bodies up to this size, in bytes, are copied into pages while the engine's lock is held. For larger bodies the
-/// copy would take too long, and the allocator's overhead is relatively small.
+/// Bodies up to this size, in bytes, are copied into pages while the engine's lock is held. Copying a larger body would
+/// take too long.
 pub const PAGED_MAX: usize = 1024;
 
 /// Minimum page size in bytes. The allocator returns a freed block of this size to the system immediately.
 const PAGE: usize = 128 * 1024;
 
-/// The number of size classes. Sizes grow by 16 bytes up to 256, and then by an eighth of the previous power of two.
 const CLASSES: usize = 32;
 
 /// Bodies of more than this many bytes are freed after the engine's lock is released, because freeing them is slow.
 const SLOW_TO_FREE: usize = 1 << 20;
 
-/// The maximum number of removed bodies that one call of `check_in_flight` checks.
+/// The maximum number of bodies that one call of `check_in_flight` checks.
 const MAX_CHECKED: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
@@ -67,9 +66,8 @@ pub struct Bodies {
     pub spare: u64,
     /// Removed bodies that are still shared by unsent replies.
     in_flight: VecDeque<InFlight>,
-    /// The total length of the bodies in `in_flight`. Bodies that are no longer shared count until their next check.
+    /// The total length of the bodies in `in_flight`, of which some may no longer be shared.
     pub in_flight_bytes: u64,
-    /// The total length of all stored bodies in bytes.
     pub held: u64,
     /// Removed large bodies, to be freed after the engine's lock is released.
     released: Vec<Body>,
@@ -103,7 +101,7 @@ pub struct Class {
 pub struct Page {
     /// The entries, up to the highest entry that was ever used.
     bytes: Vec<u8>,
-    /// The head of the list of vacated entries, or [`NIL`]. Each entry starts with the number of the next entry.
+    /// The first vacated entry, or [`NIL`]. Each vacated entry starts with the number of the next one.
     first_vacant: u32,
     pub held: u32,
     next_open: u32,
@@ -203,7 +201,6 @@ impl Class {
         }
     }
 
-    /// Keeps the page `number`, which has become empty, as the idle page, or deallocates it.
     fn rest(&mut self, number: u32) {
         if let Some(gone) = replace_idle(&mut self.idle, number, |number| self.pages[number as usize].bytes.as_ptr()) {
             let page = &mut self.pages[gone as usize];
@@ -275,7 +272,7 @@ impl Bodies {
         }
     }
 
-    /// Starts counting a large body as in flight, because replies can share its memory.
+    /// Counts a large body as in flight, because replies can share its memory.
     pub fn note_in_flight(&mut self, body: &Body) {
         if let Body::Large(bytes) = body {
             let length = bytes.len();

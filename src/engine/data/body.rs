@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-/// Maximum size, in bytes, of a body that is copied into a reply. Larger bodies are shared with the reply, which takes
-/// two atomic operations and an additional segment in the write. At this size, copying takes about as long.
+/// Maximum size, in bytes, of a body that is copied into a reply. Sharing a body of this size with the reply takes
+/// about as long as the copy.
 pub const COPY_MAX: usize = 4096;
 
 /// Immutable bytes. A small body is owned directly, which takes 16 bytes less than sharing it. A large body is shared,

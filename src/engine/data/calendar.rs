@@ -10,7 +10,7 @@ const ERA: i64 = 146_097;
 /// The number of days from 0000-03-01 to 1970-01-01.
 const EPOCH: i64 = 719_468;
 
-/// Returns the number of days from 1970-01-01 to a date. `month` and `day` count from 1, and `month` can be 13.
+/// `month` and `day` count from 1, and `month` can be 13.
 pub fn day_of(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
@@ -18,7 +18,7 @@ pub fn day_of(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leap_days + (month * 306 + 5) / 10 + day - 1 - EPOCH
 }
 
-/// Returns the year, the month and the day of the month. `day` counts from 1970-01-01, and the results from 1.
+/// Returns the year, the month and the day of the month. `day` counts from 1970-01-01.
 pub fn date_of(day: i64) -> (i64, i64, i64) {
     let (era, of_era) = ((day + EPOCH).div_euclid(ERA), (day + EPOCH).rem_euclid(ERA));
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

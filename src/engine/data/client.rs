@@ -12,8 +12,7 @@ use super::{
     ClientHandle, ClientId, Handle, Heap, JobId, Linked, Links, List, Priority, Slots, Span, Time, TubeHandle, NIL,
 };
 
-/// The length of the last part of a reservation, during which a holder that waits for another job receives
-/// DEADLINE_SOON, as in beanstalkd.
+/// A holder that waits for another job receives DEADLINE_SOON when less than this time remains, as in beanstalkd.
 pub const MARGIN: Span = Span::from_secs(1);
 
 /// The maximum length of a lease. A lease is not tied to a connection, so a disconnect does not end it.
@@ -51,8 +50,8 @@ pub enum IdleState {
     Active,
     /// The client receives a notification when a job is ready, and then requests the job.
     Idle,
-    /// The client was notified of a job in this tube but has not requested a job yet. The tube is [`NIL`] if the client
-    /// no longer watches the tube.
+    /// The client was notified of a job in this tube but has not requested a job yet. [`NIL`] replaces a tube that is
+    /// no longer watched.
     Notified(u32),
 }
 
@@ -80,13 +79,13 @@ impl Waiting {
 /// The state of an unfinished job search, for a client that watches too many tubes to search in one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Search {
-    /// The number of watched tubes that were searched or, if `enqueueing`, whose queues the client has entered.
+    /// The number of watched tubes that were searched or, while `enqueueing`, entered.
     pub(in crate::engine) seen: usize,
     /// `true` if the search found no job, and the client is now entering the queue of each tube.
     pub(in crate::engine) enqueueing: bool,
     /// The total weight of the tubes in which the search found a job.
     pub(in crate::engine) found: u64,
-    /// The best tube found: the rank of the tube's first job, the tube, and its position in the watch list.
+    /// The rank of the best job found, its tube, and the position of the tube in the watch list.
     pub(in crate::engine) best: Option<((Priority, Time), TubeHandle, usize)>,
     /// `true` for a second search, which stops at the first tube with a job.
     pub(in crate::engine) again: bool,
@@ -109,7 +108,7 @@ impl Search {
 pub struct ClientState {
     pub(in crate::engine) reserve_policy: ReservePolicy,
     pub(in crate::engine) idle_state: IdleState,
-    /// Distinguishes the connection from earlier and later connections with the same client number.
+    /// Distinguishes successive connections with the same client number.
     pub(in crate::engine) connection: u32,
     pub(in crate::engine) opened: u32,
     /// The position in the watch list at which the next search starts. Larger values mean the last tube.
@@ -120,13 +119,13 @@ pub struct ClientState {
     /// See [`ClientState::reserved`]. `None` until the first reservation.
     held: Option<Box<Heap<(Time, JobId)>>>,
     pub(in crate::engine) waiting: Option<Waiting>,
-    /// The number of the current wait or idle period. The client is queued in a tube if its watch has the same number.
+    /// The number of the current wait or idle period. Watches with this number are queued.
     pub(in crate::engine) wait: u32,
-    /// The value of [`Clients::waits`] when the wait or idle period began.
+    /// [`Clients::waits`] at the start of the wait or idle period.
     pub(in crate::engine) since: u64,
     pub(in crate::engine) queued: bool,
     pub(in crate::engine) search: Option<Box<Search>>,
-    /// The reservations that a disconnected client must still release, in the order of service.
+    /// The reservations that a disconnected client must still release, most urgent first.
     pub(in crate::engine) leaving: Option<Box<Heap<(Priority, JobId)>>>,
     /// The client's attachments to jobs. The client is notified of the outcomes of these jobs.
     pub(in crate::engine) attached: List,
@@ -158,7 +157,6 @@ impl ClientState {
         self.waiting.is_some_and(Waiting::is_for_job)
     }
 
-    /// Returns the client's reserved jobs, ordered by the end of their time to run.
     pub(in crate::engine) fn reserved(&self) -> &Heap<(Time, JobId)> {
         const NONE: &Heap<(Time, JobId)> = &Heap::new();
         self.held.as_deref().unwrap_or(NONE)
@@ -201,11 +199,10 @@ impl ClientState {
 pub struct Clients {
     states: Slab<ClientState>,
     pub(in crate::engine) watches: Watches,
-    /// The number of waits and idle periods since the server started.
     pub(in crate::engine) waits: u64,
     pub(in crate::engine) leases: u32,
     pub(in crate::engine) connected: u64,
-    /// The number of disconnected clients that still hold jobs or watch tubes.
+    /// The number of disconnected clients that are not removed yet.
     pub(in crate::engine) leaving: usize,
     pub(in crate::engine) producers: usize,
     pub(in crate::engine) workers: usize,
@@ -259,8 +256,7 @@ impl Clients {
         self.workers += usize::from(!std::mem::replace(worker, true));
     }
 
-    /// Excludes a disconnected client from the statistics. The client's state is removed after all jobs and watches are
-    /// released.
+    /// Excludes a disconnected client from the statistics until its state is removed.
     pub(in crate::engine) fn begin_to_leave(&mut self, client: ClientId) {
         let state = &mut self.states[client.0 as usize];
         state.leaving = Some(Box::new(Heap::new()));
@@ -327,7 +323,6 @@ pub struct Watch {
     /// The number of the wait or idle period for which the watch was queued, or 0 if the watch is not queued. That wait
     /// may be over, because a client that watches very many tubes leaves the queues gradually.
     pub(in crate::engine) wait: u32,
-    /// The weight of the tube, used by [`ReserveMode::Weighted`] and [`ReserveMode::Fair`].
     pub(in crate::engine) weight: u16,
     /// The number of the last lease command whose list contained the tube.
     pub(in crate::engine) lease: u32,
@@ -337,7 +332,7 @@ pub struct Watch {
 /// Bytes charged for a watch, including its entries in the client's list and in the index of a long list.
 pub const WATCH_COST: u64 = 64;
 
-/// The number of watches per chunk. Large enough that malloc maps each chunk separately.
+/// The number of watches per chunk. malloc maps chunks of this size separately.
 const WATCHES: usize = 8192;
 
 pub type Watches = Slots<Watch, WATCHES>;
@@ -359,7 +354,7 @@ const INDEXED_FROM: usize = 32;
 pub struct WatchList {
     /// The numbers of the watches, stored inline because nearly all lists are short.
     numbers: SmallVec<[u32; 4]>,
-    /// The position in `numbers` for each tube; only long lists have this index.
+    /// Only long lists have this index, which contains the position of each tube in `numbers`.
     #[allow(clippy::box_collection)] // 16 bytes less for each client
     index: Option<Box<BTreeMap<u32, u32>>>,
 }

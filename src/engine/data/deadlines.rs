@@ -22,7 +22,7 @@ pub struct Deadlines {
     pub positions: PositionTable,
 }
 
-/// The heap position of each timer, or [`NIL`] without a deadline, in three tables: clients, tubes, and other timers.
+/// The heap positions of the timers of clients, of tubes, and of everything else. [`NIL`] means no deadline.
 #[derive(Clone, Debug, Default)]
 pub struct PositionTable([Vec<u32>; 3]);
 

@@ -18,9 +18,7 @@ pub enum Count {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct History {
     pub reserves: u32,
-    /// The number of times that the time to run ended.
     pub timeouts: u32,
-    /// The number of times that a holder released the job.
     pub releases: u32,
     pub buries: u32,
     pub kicks: u32,
@@ -108,7 +106,6 @@ impl Details {
         }
     }
 
-    /// Faster than reading the count from [`Details::history`].
     pub fn reserves(&self) -> u32 {
         match &self.0 {
             Form::Packed { counts, .. } => counts[Count::Reserves as usize].into(),

@@ -13,7 +13,7 @@ pub enum Outcome {
     Done(Body),
     Failed(Body),
     Fault(Body),
-    /// The job was deleted or expired before a worker completed it.
+    /// The job was deleted or expired without an outcome.
     Gone,
 }
 
@@ -56,7 +56,6 @@ pub enum NoJob {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// The client's wait ended, and the job was reserved for the client.
     Reserved {
         client: ClientId,
         job: JobId,
@@ -65,7 +64,7 @@ pub enum Event {
         client: ClientId,
         why: NoJob,
     },
-    /// The client is no longer idle, because a watched tube has a ready job.
+    /// A watched tube of an idle client has a ready job.
     Work {
         client: ClientId,
     },
@@ -74,17 +73,15 @@ pub enum Event {
         client: ClientId,
         job: JobId,
         outcome: Arc<Outcome>,
-        /// `true` if the log records the end of the job.
+        /// `true` if the end of the job is in the log.
         logged: bool,
     },
-    /// The worker of a job submitted by the client sent a report.
     Report {
         client: ClientId,
         job: JobId,
         report: Arc<Report>,
     },
-    /// A failed job was buried in its own tube because the dead-letter tube cannot accept the job. Only the server
-    /// receives this event.
+    /// A failed job stays in its tube because the dead-letter tube is full. Only the server receives this event.
     DeadLetterStays {
         job: JobId,
         from: Arc<[u8]>,

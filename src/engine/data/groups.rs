@@ -5,15 +5,14 @@
 
 use super::{table::hashed, Heap, Linked, Links, List, Name, Positions, SlotTable, Slots, State, Table, NIL};
 
-/// The part of a group's state that the log stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupCount {
     /// The number of members that have ended since the group was created.
     pub ended: u64,
-    /// The last job ID assigned before the group last became empty. Jobs up to this ID no longer wait for all members.
+    /// Jobs up to this ID, the last one before the group became empty, no longer wait for all members.
     pub complete_to: u64,
-    /// The last job ID assigned before the group was created. Jobs up to this ID waited for an earlier group with the
-    /// same name, and no longer wait for a number of members.
+    /// Jobs up to this ID, the last one before the group was created, no longer wait for a number of members: they
+    /// waited for an earlier group with the same name.
     pub created_at: u64,
 }
 
@@ -32,14 +31,14 @@ pub struct Group {
     pub(in crate::engine) name: Name,
     hash: u32,
     chain: u32,
-    /// The number of members in each state, in the order of [`State::UNFINISHED`].
+    /// Counts in the order of [`State::UNFINISHED`].
     pub(in crate::engine) members: [u32; State::UNFINISHED.len()],
     pub(in crate::engine) count: GroupCount,
-    /// The waits of jobs for all members of the group, ordered by job ID.
+    /// Waits for all members, ordered by job ID.
     pub(in crate::engine) waits: List,
-    /// The waits of jobs for a number of members to end, ordered by that number and the job ID.
+    /// Waits for a number of members, ordered by that number and the job ID.
     pub(in crate::engine) counted: Heap<(u32, u64)>,
-    /// `true` while jobs that no longer need to wait are being released, which can take several calls.
+    /// `true` while jobs are being released in several calls.
     pub(in crate::engine) releasing: bool,
     pub(in crate::engine) logged: bool,
 }
@@ -62,7 +61,6 @@ struct Membership {
     next: u32,
 }
 
-/// The wait of a held job until all members of a group, or a number of members, have ended.
 #[derive(Debug)]
 pub struct Wait {
     pub(in crate::engine) group: u32,
@@ -104,19 +102,19 @@ const _: () = assert!(GROUP_COST <= 160 && MEMBER_COST <= 16);
 
 #[derive(Debug, Default)]
 pub struct Groups {
-    /// The groups. `table.memory` includes the bytes charged for memberships and waits.
+    /// `table.memory` includes the bytes charged for memberships and waits.
     pub table: Table<Group, 1024>,
     memberships: Slots<Membership>,
     waits: Waits,
-    /// The first membership of the job in each slot.
+    /// The first membership of each job, by slot.
     members: SlotTable,
-    /// The first wait of the job in each slot.
+    /// The first wait of each job, by slot.
     waiters: SlotTable,
-    /// Log bytes reserved for recording that members have ended, in addition to the records of plain deletes.
+    /// Log bytes reserved for recording the ends of members, in addition to the deletes of their jobs.
     pub ends: u64,
 }
 
-/// Returns the log bytes reserved for recording that a member has ended. `name` is the length of the group's name.
+/// Log bytes reserved for recording the end of a member. `name` is the length of the group's name.
 pub(in crate::engine) const fn end_size(name: usize) -> u64 {
     40 + name as u64
 }
@@ -140,7 +138,7 @@ impl Groups {
         self.table.insert(group)
     }
 
-    /// Makes the job in `slot` a member of `group`. The caller must then count the job with [`Groups::count`].
+    /// The caller must then count the job with [`Groups::count`].
     pub fn join(&mut self, slot: u32, group: u32) {
         let next = self.members.get(slot);
         let number = self.memberships.insert(Membership { group, next });
@@ -149,7 +147,7 @@ impl Groups {
         self.ends += end_size(self.table.get(group).name.length());
     }
 
-    /// Makes the job in `slot` with the ID `id` wait for `group`. The caller must then call [`Groups::enqueue`].
+    /// Makes the job `id` in `slot` wait for `group`. The caller must then call [`Groups::enqueue`].
     pub fn add_wait(&mut self, slot: u32, id: u64, group: u32, need: u32) {
         let next = self.waiters.get(slot);
         let wait = Wait { group, next, slot, need, links: Links::NONE, id, queued: false };
@@ -157,8 +155,8 @@ impl Groups {
         self.table.memory += WAIT_COST;
     }
 
-    /// Counts the job in `slot` in its groups, or stops counting it if `is_added` is `false`. `position` is the index
-    /// of the job's state in [`State::UNFINISHED`].
+    /// Counts the job in its groups, or stops counting it if `is_added` is `false`. `position` is the index of the
+    /// job's state in [`State::UNFINISHED`].
     pub fn count(&mut self, slot: u32, position: usize, is_added: bool) {
         let mut next = self.members.get(slot);
         while next != NIL {
@@ -234,7 +232,7 @@ impl Groups {
         }
     }
 
-    /// Removes all memberships of a job, which must no longer be counted. Returns the numbers of the groups.
+    /// Removes the memberships of a job, which must no longer be counted. Returns the numbers of the groups.
     pub fn leave(&mut self, slot: u32) -> Vec<u32> {
         let (mut groups, mut next) = (Vec::new(), self.members.get(slot));
         while next != NIL {
@@ -251,7 +249,7 @@ impl Groups {
         groups
     }
 
-    /// Removes all waits of the job in `slot`. Returns the numbers of the groups.
+    /// Returns the numbers of the groups that the job waited for.
     pub fn stop_waiting(&mut self, slot: u32) -> Vec<u32> {
         let (mut groups, mut next) = (Vec::new(), self.waiters.get(slot));
         while next != NIL {

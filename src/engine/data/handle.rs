@@ -29,7 +29,7 @@ pub type ClientHandle = Handle<OfClient>;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handle<K> {
     pub(in crate::engine) number: u32,
-    /// The ordinal of this owner among the successive owners of the number.
+    /// Distinguishes successive owners of the number.
     pub(in crate::engine) birth: u32,
     kind: PhantomData<K>,
 }
@@ -40,7 +40,6 @@ impl<K> Handle<K> {
     }
 }
 
-/// A handle that refers to nothing.
 impl<K> Default for Handle<K> {
     fn default() -> Handle<K> {
         Handle::new(NIL, 0)

@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use super::Slots;
 
 pub trait Positions {
-    /// Stores the position of `member`, to be passed to [`Heap::remove`] later.
+    /// Stores the position that [`Heap::remove`] needs.
     fn set_position(&mut self, member: u32, position: u32);
 }
 
@@ -34,7 +34,7 @@ const MAX_LEFT: u32 = u32::MAX / 2;
 #[derive(Debug)]
 pub struct Heap<K> {
     pub entries: VecDeque<(K, u32)>,
-    /// The position of the first entry, which is the number of members removed from the front of the sorted queue.
+    /// The number of members removed from the front of the sorted queue.
     pub left: u32,
     pub is_sorted: bool,
 }

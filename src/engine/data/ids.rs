@@ -16,7 +16,6 @@ const ROW: u64 = 16;
 #[derive(Debug)]
 pub struct Row {
     number: u64,
-    /// The slot of each ID, or [`NIL`] if no job has the ID.
     slots: [u32; ROW as usize],
     /// The number of IDs in the row, plus 1, plus 1 more if the row is [`Ids::last`]. At 1, the row is removed.
     pub claims: NonZeroU32,
@@ -28,8 +27,8 @@ pub struct Ids {
     pub rows: Table<Row>,
     /// The row of the last insertion, or [`NIL`]. Kept even if empty, because most new IDs follow the last ID.
     pub last: u32,
-    /// The row that the last search found, or [`NIL`]. Jobs are usually removed in insertion order, so the next search
-    /// often needs the same row.
+    /// The row that the last search found, or [`NIL`]. Jobs are usually removed in insertion order, so the next ID is
+    /// often in the same row.
     recent: Cell<u32>,
 }
 
@@ -93,7 +92,7 @@ impl Ids {
         row
     }
 
-    /// Releases a claim on the row `number`. A row without claims is removed.
+    /// A row without claims is removed.
     fn release_claim(&mut self, number: u32) {
         let row = self.rows.get_mut(number);
         row.claims = NonZeroU32::new(row.claims.get() - 1).expect("a claim");

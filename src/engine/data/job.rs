@@ -10,7 +10,7 @@ use super::{Body, BodyKey, BodyRef, CompletionPolicy, Count, Details, History, L
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobId(pub u64);
 
-/// The priority of a job in its tube. Smaller values are more urgent.
+/// Smaller values are more urgent.
 pub type Priority = u32;
 
 /// The middle of each priority class. Each class covers a third of all priorities.
@@ -53,22 +53,21 @@ pub enum Cause {
     Expire,
     /// The holder disconnected or released all its jobs.
     HangUp,
-    /// A client moved the job to another tube, where the job is ready.
     Move,
-    /// A client moved the job to another tube, where the job is delayed.
+    /// The job was moved to another tube, where it is delayed.
     MoveLater,
-    /// A client reported a failure of the job. The job is buried whatever its state is, and no submitter is notified.
+    /// The job is buried whatever its state is, and no submitter is notified.
     Fail,
     /// A client reported the outcome of the job, and the outcome is kept.
     Finish,
     /// The jobs that the job waited for have ended.
     Free,
-    /// The jobs that the job waited for have ended, but the delay has not ended yet.
+    /// The jobs that the job waited for have ended, but its delay is not over.
     FreeLater,
 }
 
 impl Cause {
-    /// Returns the cause to record when a failed job in this state is retried, or `None` if the state does not change.
+    /// Returns the cause to record for the retry of a failed job in this state, or `None` if the state does not change.
     pub(in crate::engine) fn of_retry(state: State) -> Option<Cause> {
         match state {
             State::Reserved => Some(Cause::Release),
@@ -120,7 +119,7 @@ pub enum JobFlag {
     Volatile = 2,
     /// The holder of the job has disconnected, and the job will be released.
     Leaving = 4,
-    /// The ready job is in the sorted run of its tube, not in the heap.
+    /// The ready job is in the run of its tube ([`ReadyQueue`](super::ready::ReadyQueue)), not in the heap.
     InRun = 8,
     /// The job is a member of a group, waits for a group, or is a schedule.
     Tied = 16,
@@ -149,7 +148,8 @@ pub struct Job {
     /// - buried: the number of a dead letter's origin in [`Origins`](super::origins::Origins)
     /// - scheduled: the number in [`Schedules`](super::schedules::Schedules)
     pub(in crate::engine) holder: u32,
-    /// The position in the list or heap with the job. For a reserved job, `next` is the time of the reservation.
+    /// The links in the job's list, or the position in its heap. For a reserved job, `next` is the time of the
+    /// reservation.
     pub(in crate::engine) links: Links,
     state: State,
     pub completion: CompletionPolicy,
@@ -177,13 +177,11 @@ impl Deref for JobView<'_> {
     }
 }
 
-/// A producer's description of a job; see [`crate::engine::Engine::put`].
 #[derive(Debug)]
 pub struct NewJob<B = Body> {
     pub pri: Priority,
-    /// The time for which the job stays delayed. Zero makes the job ready immediately.
+    /// Zero makes the job ready immediately.
     pub delay: Span,
-    /// The time to run, after which a reservation of the job ends.
     pub ttr: Span,
     pub body: B,
 }
@@ -242,7 +240,6 @@ impl Job {
         self.state = self.state.after(cause).expect("a transition that the table has");
     }
 
-    /// Returns the job with the state and due time from a log record.
     pub(in crate::engine) fn restored(self, state: State, due: Time) -> Job {
         Job { state, due, ..self }
     }
@@ -272,7 +269,6 @@ impl Job {
         self.flags = self.flags & !(flag as u8) | if is_set { flag as u8 } else { 0 };
     }
 
-    /// Returns `true` if the job does not survive a restart of the server.
     pub fn is_volatile(&self) -> bool {
         self.has(JobFlag::Volatile)
     }
@@ -311,7 +307,7 @@ impl Job {
         matches!(self.state, State::Finished | State::Scheduled)
     }
 
-    /// Returns the time since the job was reserved (not since a touch), or zero if the job is not reserved.
+    /// Returns the time since the reservation (not since a touch), or zero if the job is not reserved.
     pub fn taken_for(&self, now: Time) -> Span {
         if self.state != State::Reserved {
             return Span::ZERO;

@@ -9,23 +9,23 @@ use super::{
     table::hashed, DedupKey, Hashed, Heap, Linked, Links, List, Positioned, SlotTable, Span, Table, Time, NIL,
 };
 
-/// Extras that few jobs need, allocated separately to keep [`JobExtras`] small.
+/// Options that few jobs have, allocated separately to keep [`JobExtras`] small.
 #[derive(Debug)]
 pub(in crate::engine) struct RareExtras {
     pub attached: List,
     pub progress: (u32, u32),
-    /// For a revoked job, the former holder's connection number (0 for a lease) and the job's rank among buried jobs.
+    /// For a revoked job, the connection that held it (0 for a lease), and the job's rank among buried jobs.
     pub revoked: Option<(u32, Time)>,
     pub reducer: Option<Box<[u8]>>,
-    /// The requested start time, or [`Time::NEVER`].
+    /// [`Time::NEVER`] without a start time.
     pub start: Time,
-    /// After the start time, the rank of the job among ready jobs of the same priority. 0 before the start time.
+    /// After the start time, the job's rank among ready jobs of the same priority. 0 before the start time.
     pub order: u64,
     /// `true` if the only client that waited for the outcome has disconnected, and no client can query the outcome.
     pub orphaned: bool,
-    /// `true` if the job is removed as soon as its outcome is reported.
+    /// `true` if the job is removed when its outcome has been sent.
     pub ephemeral: bool,
-    /// `true` if the waiting clients are notified of a failure of the current try, even if the job is tried again.
+    /// `true` if the waiting clients are notified when the current try fails, even if another try follows.
     pub last_try: bool,
     pub reports: u32,
     /// The delay after the first failed try, in seconds. 0 means no delay.
@@ -34,7 +34,6 @@ pub(in crate::engine) struct RareExtras {
     pub lane: u32,
     /// The maximum number of reserved jobs with the same concurrency key.
     pub con_limit: u32,
-    /// The reason that the worker gave for the last failure.
     pub reason: Option<Box<[u8]>>,
 }
 
@@ -76,13 +75,12 @@ pub struct JobExtras {
     pub(in crate::engine) hash: u32,
     /// The position in [`ExtrasStore::ends`], or [`NIL`].
     pub(in crate::engine) position: u32,
-    /// The time at which the job expires, or [`Time::NEVER`].
+    /// [`Time::NEVER`] without a time to live.
     pub expires: Time,
     pub ttl: Span,
     pub dedup_key: DedupKey,
-    /// The offset of the result in the body of a finished job. With
-    /// [`CompletionPolicy::Drop`](super::CompletionPolicy), instead the number of seconds for which the key outlives
-    /// the job.
+    /// In a finished job, the offset of the result in the body. Otherwise, with
+    /// [`CompletionPolicy::Drop`](super::CompletionPolicy), the number of seconds for which the key outlives the job.
     pub(in crate::engine) result_at: u32,
     pub max_attempts: u8,
     /// The number of failures after which the job fails permanently. 0 means 1.
@@ -150,7 +148,7 @@ impl JobExtras {
         self.rare.as_ref().map_or(0, |rare| rare.backoff)
     }
 
-    /// Returns `true` if log records of the job must contain its options.
+    /// Returns `true` if log records must contain the job's options.
     pub(in crate::engine) fn is_tagged(&self) -> bool {
         let marked = self.rare.as_ref().is_some_and(|rare| rare.lane != NIL || rare.reason.is_some());
         marked || self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0
@@ -182,7 +180,7 @@ pub(in crate::engine) const ATTACHMENT_COST: u64 = size_of::<Attachment>() as u6
 pub(in crate::engine) struct Attachment {
     pub client: u32,
     pub extras: u32,
-    /// The number of the last report sent to the client, or of the last report before the client was attached.
+    /// The number of the last report that was sent to the client, or that preceded the attachment.
     last_active: u32,
     of_job: Links,
     of_client: Links,
@@ -228,7 +226,7 @@ impl Linked for OfClient<'_> {
 
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ExtrasStore {
-    /// All extras. Extras with a dedup key are in the index. `table.memory` includes the attachments.
+    /// `table.memory` includes the bytes charged for attachments.
     pub table: Table<JobExtras>,
     pub ends: Heap<Time>,
     pub attachments: OfJob,
@@ -240,7 +238,7 @@ impl ExtrasStore {
         self.table.get(number)
     }
 
-    /// Returns mutable extras. A change of their size in memory requires [`ExtrasStore::edit`] instead.
+    /// To change the size of extras in memory, use [`ExtrasStore::edit`] instead.
     pub fn get_mut(&mut self, number: u32) -> &mut JobExtras {
         self.table.get_mut(number)
     }
@@ -256,7 +254,7 @@ impl ExtrasStore {
         number
     }
 
-    /// The dedup key, whose hash is `hash`, must be new.
+    /// No other extras may have the dedup key, whose hash is `hash`.
     pub fn insert(&mut self, slot: u32, dedup_key: DedupKey, hash: u64, expires: Time) -> u32 {
         let extras = JobExtras::default();
         self.link(JobExtras { slot, hash: (hash >> 32) as u32, expires, dedup_key, ..extras })
@@ -287,7 +285,8 @@ impl ExtrasStore {
         self.by_slot.remove(self.get(number).slot);
     }
 
-    /// Leaves the extras to the attached clients. Returns the number of a copy for the job, without attachments.
+    /// Leaves the extras to the attached clients, and gives the job a copy without them. Returns the number of the
+    /// copy.
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
         let own = self.table.edit(number, |left| {
@@ -352,7 +351,7 @@ impl ExtrasStore {
         }
     }
 
-    /// Attaches `client` to the job that the extras `number` belong to. `list` contains the client's attachments.
+    /// Attaches `client` to the job of the extras `number`. `list` contains the client's attachments.
     pub fn attach(&mut self, number: u32, client: u32, list: &mut List) {
         self.edit(number, |extras| {
             extras.rare_mut();
@@ -410,8 +409,8 @@ impl ExtrasStore {
         list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
     }
 
-    /// Returns the client's attachment to the extras `number`. Searches the client's `list`, because the list of a
-    /// job's clients can be very long.
+    /// Returns the client's attachment to the extras `number`. The client's `list` is much shorter than a job's list
+    /// can be.
     pub fn find_attached(&self, number: u32, list: &List) -> Option<u32> {
         let next = |member: &u32| Some(self.attachments.0[*member as usize].of_client.next).filter(|next| *next != NIL);
         let mut members = std::iter::successors(list.first(), next);

@@ -7,7 +7,6 @@ use std::hash::Hasher;
 
 use super::{Name, Span, Time};
 
-/// Determines what happens to a job when a worker completes or loses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum CompletionPolicy {
@@ -31,7 +30,7 @@ pub struct Fingerprint(pub(in crate::engine) [u32; 4]);
 pub struct Fingerprints(u64);
 
 impl Fingerprints {
-    /// Creates fingerprints with this secret. Only fingerprints with the same secret are comparable.
+    /// Only fingerprints with the same secret are comparable.
     pub const fn new(secret: u64) -> Fingerprints {
         Fingerprints(secret)
     }
@@ -59,7 +58,7 @@ impl Fingerprinting {
         self.0.iter_mut().for_each(|hasher| hasher.write(part));
     }
 
-    /// Returns the fingerprint of all parts. The division into parts does not affect the result.
+    /// The division into parts does not affect the fingerprint.
     pub fn finish(&self) -> Fingerprint {
         let [first, second] = [&self.0[0], &self.0[1]].map(Hasher::finish);
         Fingerprint([first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32])
@@ -99,7 +98,6 @@ pub struct GroupTag {
 /// The maximum number of groups that a job can belong to or wait for.
 pub const MAX_TIES: usize = 16;
 
-/// Job options that a producer can set; see [`crate::engine::Engine::submit`].
 #[derive(Clone, Debug)]
 pub struct JobOptions {
     pub completion: CompletionPolicy,
@@ -113,19 +111,18 @@ pub struct JobOptions {
     pub max_attempts: u8,
     /// The number of failures after which the job fails permanently. 0 means 1.
     pub max_fails: u8,
-    /// The number of failed tries that the new job starts with.
+    /// The number of failed tries at the start.
     pub fails: u8,
     pub reason: Option<Box<[u8]>>,
     /// The bytes that the worker receives in addition to the body.
     pub reducer: Option<Box<[u8]>>,
-    /// `true` if the submitting client is notified of the outcome.
     pub attach: bool,
     /// The time in seconds for which the key outlives the job.
     pub keep: u32,
-    /// The delay after the first failed try, in seconds. The delay doubles with each try.
+    /// The delay after the first failed try, in seconds, which doubles with each try.
     pub backoff: u32,
-    /// The concurrency key, and the maximum number of jobs with this key that are reserved at the same time. If the
-    /// reserved jobs have different limits, the largest limit applies.
+    /// The concurrency key and the maximum number of reserved jobs with it. If the reserved jobs have different limits,
+    /// the largest limit applies.
     pub concurrency: Option<(Name, u32)>,
     pub groups: Vec<GroupTag>,
 }

@@ -5,7 +5,7 @@
 
 use super::{Bodies, Body, Ids, Job, JobId, JobView, Linked, Links, Positions, Slots};
 
-/// Bytes charged for a job, including its part of a row of IDs and the overhead of its body, but not the body itself.
+/// Bytes charged for a job, including its entry in the index and the overhead of its body, but not the body itself.
 pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
 
 /// The number of vacated bytes that are not charged. A queue that was emptied and refilled has about this many.
@@ -35,7 +35,7 @@ impl Jobs {
         self.len() as u64 * JOB_COST + self.bodies.held + self.spare()
     }
 
-    /// Returns the vacated bytes in excess of [`SPARE`]. Only jobs and bodies of the same size can reuse these bytes.
+    /// Returns the vacated bytes beyond [`SPARE`]. Only jobs and bodies of the same size can reuse these bytes.
     pub fn spare(&self) -> u64 {
         (self.bodies.spare + self.slots.spare()).saturating_sub(SPARE)
     }

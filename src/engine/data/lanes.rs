@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::{table::hashed, Name, ReadyQueue, Slots, Table, TubeHandle, NIL};
 
-/// Maximum number of lanes per key, and therefore of tubes to check when a key becomes blocked or unblocked.
+/// Maximum number of lanes per key. All lanes of a key are checked when the key becomes blocked or unblocked.
 pub(in crate::engine) const MAX_LANES: usize = 64;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(in crate::engine) struct SharedKey {
 }
 
 impl SharedKey {
-    /// Counts the start or end of a reservation with this limit. Returns the new value of `blocked` if it has changed.
+    /// Counts the start or the end of a reservation. Returns the new value of `blocked` if it has changed.
     pub fn count(&mut self, limit: u32, is_reserved: bool) -> Option<bool> {
         let count = self.bounds.entry(limit).or_default();
         if is_reserved {
@@ -48,7 +48,7 @@ impl SharedKey {
     }
 }
 
-/// The jobs of a key in one tube. Jobs too large to be leased have a lane and a queue of their own.
+/// The jobs of a key in one tube. Jobs too large for a lease have a separate lane and queue.
 #[derive(Debug)]
 pub(in crate::engine) struct Lane {
     pub(in crate::engine) shared: u32,
@@ -57,7 +57,6 @@ pub(in crate::engine) struct Lane {
     pub(in crate::engine) members: u32,
     /// The one job of the lane that is in the tube's queue, or [`NIL`].
     pub(in crate::engine) exposed: u32,
-    /// The ready jobs of the lane, except for `exposed`.
     pub(in crate::engine) parked: ReadyQueue,
 }
 
@@ -73,10 +72,10 @@ hashed!(SharedKey, |shared| shared.hash, {
 
 #[derive(Debug, Default)]
 pub struct Lanes {
-    /// The keys. `keys.memory` includes the bytes charged for limits and lanes.
+    /// `keys.memory` includes the bytes charged for limits and lanes.
     pub(in crate::engine) keys: Table<SharedKey, 64>,
     pub(in crate::engine) lanes: Slots<Lane, 64>,
-    /// Tubes with waiting clients and a job that is no longer blocked, to be served at the end of the current call.
+    /// Tubes to be served at the end of the current call, because a job is no longer blocked.
     pub(in crate::engine) unblocked: Vec<TubeHandle>,
 }
 
@@ -93,7 +92,7 @@ impl Lanes {
         self.keys.get(shared).lanes.iter().copied().find(same)
     }
 
-    /// Adds a job to the lane of this key in this tube, and returns the lane. Creates the key or the lane if necessary.
+    /// Adds a job to the key's lane in this tube, and returns the lane. Creates the key or the lane if necessary.
     pub fn join(&mut self, key: Name, scope: u32, hash: u32, tube: u32, large: bool) -> u32 {
         let shared = self.find(&key, scope, hash).unwrap_or_else(|| {
             let (bounds, lanes) = (BTreeMap::new(), Vec::new());
@@ -110,7 +109,7 @@ impl Lanes {
         lane
     }
 
-    /// Removes a job from a lane. Removes the lane if it has no jobs, and the key if it has no lanes.
+    /// Removes a lane without jobs, and a key without lanes.
     pub fn leave(&mut self, lane: u32) {
         let members = &mut self.lanes.get_mut(lane).members;
         *members -= 1;

@@ -5,11 +5,11 @@
 
 use super::Span;
 
-/// Upper bounds, in nanoseconds, of the time that a job waits for its first worker, from 1 ms to a day.
+/// Upper bounds in nanoseconds, from 1 ms to a day. A job's wait ends when its first worker gets it.
 const WAIT_BOUNDS: [u64; 14] =
     nanos([1, 5, 25, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000]);
 
-/// Upper bounds, in nanoseconds, of the time from reservation to completion, from 1 ms to an hour.
+/// Upper bounds in nanoseconds, from 1 ms to an hour, for the time from reservation to completion.
 const RUN_BOUNDS: [u64; 12] = nanos([1, 10, 50, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000]);
 
 const fn nanos<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
@@ -24,7 +24,7 @@ const fn nanos<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// The number of durations in each bucket. The last bucket has no upper bound.
+    /// The last bucket has no upper bound.
     counts: Box<[u64]>,
     /// The sum in nanoseconds, in 128 bits because a million waits of a day overflow 64 bits.
     sum: u128,
@@ -63,7 +63,7 @@ impl Histogram {
 pub struct JobTimes {
     /// The time from the put or the end of the delay to the first reservation, for jobs that were never kicked.
     pub wait: Histogram,
-    /// The time from the reservation or the last touch to the completion.
+    /// The time from the reservation, or from the last touch, to the completion.
     pub run: Histogram,
 }
 
@@ -88,7 +88,7 @@ pub struct Latency {
     /// The sum of all durations. All fields are in nanoseconds.
     sum: u128,
     average: u64,
-    /// The shortest duration, or [`u64::MAX`] before the first duration.
+    /// [`u64::MAX`] before the first duration.
     min: u64,
     max: u64,
 }
@@ -106,10 +106,9 @@ pub struct TubeTimes {
     pub events: TubeEvents,
 }
 
-/// Counts of events in a tube since its first job was reserved.
+/// Counted since the tube's first job was reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TubeEvents {
-    /// The number of reservations that ended because the time to run ended.
     pub timeouts: u64,
     pub releases: u64,
     pub buries: u64,

@@ -12,7 +12,7 @@ const SHORT: usize = 22;
 /// The offsets of the hyphens in the text of a UUID.
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 
-/// The compact form of a name; see the module documentation. Equal names have equal forms.
+/// See the module documentation. Equal names have equal forms.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name(Form);
 

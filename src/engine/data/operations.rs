@@ -7,7 +7,7 @@ use super::{State, TubeHandle};
 /// The maximum number of unfinished long commands in the log. Additional commands are not resumed after a crash.
 pub const MAX_OPEN: u32 = 1024;
 
-/// A long command in progress, as recorded in the log. The server completes the command after a crash.
+/// The server completes these commands after a crash.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenOperation {
     pub from: Box<[u8]>,
@@ -23,7 +23,7 @@ impl OpenOperation {
         self.from.len() + self.to.len()
     }
 
-    /// `number` is the operation's number in the log.
+    /// `number` identifies the operation in the log.
     pub(in crate::engine) fn resume(self, number: u32) -> LongCommand {
         if self.to.is_empty() {
             let flush = Flush { last: Some(self.bound), open: Some(number), ..Flush::new(self.from, &[]) };
@@ -47,11 +47,11 @@ pub struct Flush {
     pub(in crate::engine) states: Box<[State]>,
     /// The highest job ID when the command began, or `None` before the command begins.
     pub(in crate::engine) last: Option<u64>,
-    /// The next slot to check for jobs of the tube that are in none of its queues.
+    /// The next slot to check. Some jobs of the tube are in none of its queues.
     pub(in crate::engine) from: u32,
     /// `true` after all held jobs were deleted. Held jobs come first, because deletes of other jobs could release them.
     pub(in crate::engine) held_done: bool,
-    /// The number of the command in the log.
+    /// The command's number in the log.
     pub(in crate::engine) open: Option<u32>,
     pub done: u64,
 }
@@ -66,19 +66,18 @@ impl Flush {
     }
 }
 
-/// Moves jobs of one state to another tube.
 #[derive(Debug)]
 pub struct MoveJobs {
     pub from: Box<[u8]>,
     pub to: Box<[u8]>,
     pub(in crate::engine) state: State,
-    /// The maximum number of jobs still to be moved.
+    /// The maximum number of jobs to move from now on.
     pub left: u64,
     /// The source tube, once the command has begun. A tube created later with the same name is not affected.
     pub(in crate::engine) origin: Option<TubeHandle>,
     /// The number of jobs skipped because the destination already has a job with the same key.
     pub(in crate::engine) passed: usize,
-    /// The number of the command in the log.
+    /// The command's number in the log.
     pub(in crate::engine) open: Option<u32>,
     pub done: u64,
 }

@@ -14,14 +14,14 @@ const ORIGIN_COST: u64 = 128;
 
 #[derive(Debug, Default)]
 pub struct Origins {
-    /// The name of each origin, and the number of its dead letters.
+    /// The names with the numbers of dead letters.
     pub names: Slab<(Arc<[u8]>, u32)>,
     numbers: BTreeMap<Arc<[u8]>, u32>,
     pub memory: u64,
 }
 
 impl Origins {
-    /// Counts one more dead letter from the tube with this name. Returns the number of the origin.
+    /// Counts a dead letter from the tube `name`. Returns the number of the origin.
     pub fn add(&mut self, name: &[u8]) -> u32 {
         let number = match self.numbers.get(name) {
             Some(&number) => number,
@@ -37,7 +37,7 @@ impl Origins {
         number
     }
 
-    /// Counts one dead letter less for this origin. Ignores [`NIL`].
+    /// Uncounts a dead letter of this origin. Ignores [`NIL`].
     pub fn remove(&mut self, number: u32) {
         if number == NIL {
             return;

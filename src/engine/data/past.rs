@@ -11,7 +11,7 @@ pub enum Verdict {
     Done,
     Failed,
     Buried,
-    /// The job was not completed: it was deleted or expired.
+    /// The job was deleted or expired without an outcome.
     Deleted,
 }
 
@@ -29,7 +29,6 @@ impl Verdict {
 
 /// The number of bytes of each body that the history keeps.
 const SHOWN: usize = 64;
-/// The number of bytes of each failure reason that the history keeps.
 const KEPT_REASON: usize = 256;
 
 #[derive(Debug)]
@@ -63,7 +62,7 @@ impl PastJob {
         &self.start[..SHOWN.min(self.size as usize)]
     }
 
-    /// Returns the time from the put to the last reservation, or to the end if the job was not reserved then.
+    /// Returns the time from the put to the last reservation, or to the end for a job that was never reserved.
     pub fn waited(&self) -> Span {
         Span::from_nanos(self.ended.since(self.created).nanos().saturating_sub(self.ran.nanos()))
     }
@@ -72,13 +71,12 @@ impl PastJob {
 pub const POINTS: usize = 240;
 pub const POINT_SECONDS: u64 = 15;
 
-/// Statistics of the whole queue for a period of [`POINT_SECONDS`].
+/// The whole queue during [`POINT_SECONDS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Point {
-    /// The number of ready jobs at the start of the period.
+    /// At the start of the period.
     pub ready: u64,
     pub done: u64,
-    /// The number of failed tries in the period.
     pub failed: u64,
 }
 
@@ -91,10 +89,10 @@ pub struct Past {
     next: usize,
     /// The number of jobs recorded since the server started, by verdict.
     recorded: [u64; Verdict::COUNT],
-    /// The number of failed tries after which the job was retried.
+    /// The number of failed tries that another try followed.
     retries: u64,
     memory: u64,
-    /// The values at the start of each period. `done` and `failed` are totals since the server started.
+    /// One point per period. `done` and `failed` are totals since the server started.
     points: Vec<Point>,
     point: usize,
     pub(in crate::engine) now: Time,
@@ -134,7 +132,7 @@ impl Past {
         self.memory
     }
 
-    /// Adds a job with this body and tube name, which replaces the oldest entry of a full history.
+    /// Adds a job. If the history is full, the job replaces the oldest entry.
     #[inline]
     pub fn record(&mut self, job: &Job, body: &[u8], tube: &Arc<[u8]>, verdict: Verdict) {
         self.recorded[verdict as usize] += 1;
@@ -171,7 +169,7 @@ impl Past {
         });
     }
 
-    /// Sets the failure reason of the job that was added last. Only the first [`KEPT_REASON`] bytes are kept.
+    /// Sets the failure reason of the last added job, truncated to [`KEPT_REASON`] bytes.
     pub fn explain(&mut self, reason: &[u8]) {
         let kept = &reason[..reason.len().min(KEPT_REASON)];
         let last = self.next.checked_sub(1).unwrap_or(self.capacity - 1);
@@ -198,7 +196,6 @@ impl Past {
         self.jobs.get(at as usize)
     }
 
-    /// Recounts the value of [`Past::memory`], for checks.
     #[cfg(any(test, feature = "test-support"))]
     pub fn counted(&self) -> u64 {
         let own = self.capacity * size_of::<PastJob>() + size_of_val(&*self.points);
@@ -206,14 +203,14 @@ impl Past {
             + self.jobs.iter().filter_map(|job| job.reason.as_ref()).map(|reason| reason.len() as u64).sum::<u64>()
     }
 
-    /// Returns a point whose period begins now, with totals in `done` and `failed`.
+    /// Returns a point for the period that begins now. Its `done` and `failed` are totals.
     fn new_point(&self, ready: u64) -> Point {
         let count = |verdict| self.recorded[verdict as usize];
         let failed = count(Verdict::Failed) + count(Verdict::Buried) + self.retries;
         Point { ready, done: count(Verdict::Done), failed }
     }
 
-    /// Starts the period that contains `now`. Also adds a point for each period without activity since the last call.
+    /// Starts the period of `now`, and adds a point for each idle period since the last call.
     #[cold]
     pub fn begin_point(&mut self, now: Time, ready: u64) {
         const POINT: u64 = POINT_SECONDS * 1_000_000_000;
@@ -225,7 +222,7 @@ impl Past {
         self.point_end = Time::from_nanos((now.nanos() / POINT + 1) * POINT);
     }
 
-    /// Returns the number of failed tries in the last hour. Without a history, returns 0.
+    /// Without a history, returns 0.
     pub fn recent_failures(&self) -> u64 {
         self.points().map(|point| point.failed).sum()
     }

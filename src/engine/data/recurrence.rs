@@ -10,7 +10,7 @@ const DAY: u64 = 24 * 60 * MINUTE;
 /// The maximum number of days to search. In 40 years, February 29 falls on each day of the week at least once.
 const HORIZON: u64 = 41 * 366;
 
-/// The fields of cron: the smallest value, the largest value, and the names of the first values.
+/// The smallest and the largest value of each field of cron, and the names of the first values.
 const FIELDS: [(u8, u8, &[&str]); 5] = [
     (0, 59, &[]),
     (0, 23, &[]),
@@ -44,7 +44,7 @@ pub struct Minutes {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Recurrence {
     Minutes(Minutes),
-    /// Recurs at an interval of this many seconds, which is at least 1.
+    /// The interval in seconds, at least 1.
     Every(u32),
 }
 
@@ -163,7 +163,7 @@ impl Recurrence {
     }
 }
 
-/// Parses a field of cron, which is a list of values and ranges with optional steps.
+/// A field is a list of values and ranges with optional steps.
 fn read_field(field: &[u8], range: &(u8, u8, &[&str])) -> Option<u64> {
     let (least, most, _) = *range;
     let mut set = 0;

@@ -7,15 +7,14 @@ use super::{
     table::hashed, DedupKey, GroupTag, Heap, JobId, JobOptions, Jobs, Name, Recurrence, Span, Table, Time, NIL,
 };
 
-/// The number of times that a schedule was due, by result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RunCount {
     pub runs: u32,
-    /// The number of times without a new copy, because the previous copy still existed.
+    /// The previous copy still existed at these due times.
     pub skipped: u32,
 }
 
-/// The rarely used tags that each copy of a schedule gets, as in [`JobOptions`].
+/// The rarely used tags of each copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyTags {
     pub ttl: Span,
@@ -43,7 +42,7 @@ pub struct Schedule {
     hash: u32,
     chain: u32,
     pub(in crate::engine) count: RunCount,
-    /// The number of consecutive runs without a new copy.
+    /// The number of consecutive due times without a new copy.
     pub(in crate::engine) missed: u32,
     /// The name of the schedule, unique within its tube, which is also the key of each copy.
     pub(in crate::engine) name: Name,
@@ -74,7 +73,7 @@ impl Schedule {
         Recurrence::parse(self.when.key())
     }
 
-    /// Returns `true` if the schedule recurs after a number of seconds, rather than at calendar times.
+    /// Returns `true` for intervals, and `false` for calendar times.
     pub fn is_counted(&self) -> bool {
         matches!(self.recurrence(), Some(Recurrence::Every(_)))
     }
@@ -99,15 +98,13 @@ hashed!(Schedule, |schedule| schedule.hash, {
     SCHEDULE_COST + (schedule.texts() + tags) as u64
 });
 
-/// All schedules. [`Job::holder`](super::Job) of a schedule's job is the number of the schedule.
 #[derive(Debug, Default)]
 pub struct Schedules {
-    /// The schedules. `table.memory` does not include their jobs.
+    /// `table.memory` does not include the jobs.
     pub table: Table<Schedule>,
-    /// The order in which schedules are due or retried. The members are the slots of the jobs.
+    /// The slots of the jobs, by the next due time or retry.
     pub order: Heap<(Time, JobId)>,
     pub(in crate::engine) total: (u64, u64),
-    /// The number of schedules whose last run was skipped.
     pub(in crate::engine) late: usize,
     /// The time until which no schedule runs, because the log is creating space.
     pub(in crate::engine) rests_until: Time,
@@ -132,7 +129,7 @@ impl Schedules {
         self.table.remove(number);
     }
 
-    /// Returns the number of the schedule with this name and hash for which `is_meant(job slot)` is `true`.
+    /// Returns the number of the schedule `name` for which `is_meant(job slot)` is `true`.
     pub fn find(&self, name: &Name, hash: u32, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
         self.table.find(hash, |schedule| schedule.hash == hash && schedule.name == *name && is_meant(schedule.slot))
     }

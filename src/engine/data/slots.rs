@@ -5,8 +5,8 @@
 
 use super::NIL;
 
-/// The default number of items per chunk. With 70 bytes per item, a chunk has more than 128 KiB. The allocator returns
-/// a freed block of that size to the system immediately.
+/// The default number of items per chunk. If items have 70 bytes, a chunk is larger than 128 KiB, so the allocator
+/// returns it to the system when freed.
 pub const CHUNK: usize = 2048;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ struct Chunk<T> {
     next_open: u32,
 }
 
-/// Numbered items; see the module documentation. The slot of an item is `chunk number × N + entry`.
+/// See the module documentation. The slot of an item is `chunk number × N + entry`.
 #[derive(Debug)]
 pub struct Slots<T, const N: usize = CHUNK> {
     chunks: Vec<Chunk<T>>,
@@ -127,7 +127,6 @@ impl<T, const N: usize> Slots<T, N> {
         }
     }
 
-    /// `slot` must not be vacant.
     #[inline(always)] // Each command calls this a dozen times, so inline it even when optimizing for size.
     pub fn get(&self, slot: u32) -> &T {
         self.try_get(slot).unwrap_or_else(|| vacant_slot(slot))
@@ -167,7 +166,6 @@ impl<T, const N: usize> Slots<T, N> {
         None
     }
 
-    /// Returns all items with their slots, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.chunks.iter().enumerate().flat_map(|(number, chunk)| {
             chunk.entries.iter().enumerate().filter_map(move |(entry, held)| match held {
@@ -178,10 +176,9 @@ impl<T, const N: usize> Slots<T, N> {
     }
 }
 
-/// Records that the chunk `number` has become empty, and returns the chunk to deallocate, if any. One empty chunk keeps
-/// its memory, so a queue that repeatedly fills and empties does not allocate each time. Of two empty chunks, the chunk
-/// at the higher address is deallocated, because an allocated block can keep the allocator from returning the memory
-/// below the block.
+/// Records that the chunk `number` is empty, and returns the chunk to deallocate, if any. One empty chunk is kept, so
+/// that a queue that fills and empties repeatedly does not allocate each time. The chunk at the higher address is
+/// deallocated, because an allocated block can keep the memory below it from being returned to the system.
 pub(super) fn replace_idle<T>(idle: &mut u32, number: u32, start: impl Fn(u32) -> *const T) -> Option<u32> {
     let is_lower = *idle == NIL || start(number) < start(*idle);
     let gone = if is_lower { std::mem::replace(idle, number) } else { number };

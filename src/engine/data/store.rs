@@ -18,13 +18,12 @@ pub struct Store {
     pub(in crate::engine) origins: Origins,
     pub(in crate::engine) schedules: Schedules,
     pub(in crate::engine) last_id: u64,
-    /// The rank of the last buried job in the order of burying.
+    /// The last assigned rank in the order of burying.
     pub(in crate::engine) last_bury: u64,
     pub(in crate::engine) counts: JobCounts,
-    /// For each state, a lower bound of the ID of the oldest job in this state.
+    /// A lower bound of the oldest job's ID for each state.
     pub(in crate::engine) oldest: OldestIds,
     pub(in crate::engine) total: u64,
-    /// The number of reservations that ended because the time to run ended.
     pub(in crate::engine) timeouts: u64,
     /// The number of unfinished jobs that expired.
     pub(in crate::engine) evicted: u64,

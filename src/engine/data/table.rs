@@ -9,7 +9,7 @@ use super::{Slots, CHUNK, NIL};
 const MIN_BUCKETS: u32 = 16;
 
 pub trait Hashed {
-    /// Returns the hash, which must not change while the item is in the index.
+    /// The hash must not change while the item is in the index.
     fn hash(&self) -> u32;
     fn chain(&self) -> u32;
     fn chain_mut(&mut self) -> &mut u32;
@@ -46,7 +46,7 @@ pub struct Table<T, const N: usize = CHUNK> {
     heads: SlotTable,
     buckets: u32,
     pub indexed: u32,
-    /// The bytes charged for all items. The owner of the table must update the sum when the cost of an item changes.
+    /// The bytes charged for all items. If the cost of an item changes, the owner of the table must update the sum.
     pub memory: u64,
 }
 

@@ -27,14 +27,14 @@ pub const LONGEST_CHAIN: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct JobCounts {
-    /// The number of ready jobs with a priority value below [`super::job::URGENT`].
+    /// The number of ready jobs that are more urgent than [`super::job::URGENT`].
     pub urgent: u64,
     pub ready: u64,
     pub delayed: u64,
     pub reserved: u64,
     pub buried: u64,
     pub held: u64,
-    /// The number of schedules, which no other count includes.
+    /// Not included in any other count.
     pub scheduled: u64,
     pub finished: u64,
 }
@@ -89,7 +89,7 @@ impl OldestIds {
     pub(in crate::engine) const DELAYED: usize = 1;
     pub(in crate::engine) const BURIED: usize = 2;
 
-    /// Records that the job with this ID has entered a state. `count` is the resulting number of jobs in that state.
+    /// Records that the job `id` has entered a state, which now has `count` jobs.
     pub(in crate::engine) fn enter(&mut self, position: usize, id: JobId, count: u64) {
         let oldest = &mut self.0[position];
         if count == 1 || id.0 < *oldest {
@@ -112,16 +112,15 @@ pub struct Tube {
     pub(in crate::engine) large: Option<Box<ReadyQueue>>,
     pub(in crate::engine) delayed: Heap<(Time, JobId)>,
     pub(in crate::engine) buried: List,
-    /// The watches of clients that wait to reserve a job until they disconnect, longest wait first.
+    /// Watches of clients that wait to reserve a job until they disconnect, longest wait first.
     pub(in crate::engine) waiting: List,
-    /// The watches of clients that wait to lease a job, longest wait first.
+    /// Watches of clients that wait to lease a job, longest wait first.
     pub(in crate::engine) leasing: List,
-    /// The watches of idle clients, longest idle time first.
+    /// Watches of idle clients, longest idle time first.
     pub(in crate::engine) idle: List,
-    /// The time of the next notification if a job is still ready, or [`Time::NEVER`] if no client was notified.
+    /// [`Time::NEVER`] if no client was notified. At this time, another client is notified if a job is still ready.
     pub(in crate::engine) renotify_at: Time,
     pub(in crate::engine) priority_classes: [u32; 3],
-    /// The settings and their counters, which few tubes have.
     pub(in crate::engine) rules: Option<Box<TubeRules>>,
     /// `true` if the tube is paused or its settings allow no reservation. Jobs can still be reserved by ID.
     pub(in crate::engine) closed: bool,
@@ -131,7 +130,7 @@ pub struct Tube {
     /// `true` while waiting clients are served in several calls, during which other clients get no jobs of the tube.
     pub(in crate::engine) serving: bool,
     pub(in crate::engine) pause: Option<Box<Pause>>,
-    /// The measurements, which start with the first reserved job.
+    /// `None` before the first reservation.
     pub(in crate::engine) times: Option<Box<TubeTimes>>,
     pub(in crate::engine) oldest: OldestIds,
     /// `true` if any ready job ever had a rank other than its ID.
@@ -143,7 +142,7 @@ pub struct Tube {
     pub(in crate::engine) watching: u32,
     /// The number of watching clients with [`ReservePolicy::Notified`], idle or not.
     pub(in crate::engine) sleepers: u32,
-    /// The client that opened the tube, even if that client has disconnected.
+    /// This client may have disconnected.
     pub(in crate::engine) opener: ClientHandle,
     /// Distinguishes the tube from earlier and later tubes with the same number.
     birth: u32,
@@ -157,7 +156,7 @@ impl Tube {
         Tube { name, order, hash, birth, chain: NIL, renotify_at: Time::NEVER, ..Tube::default() }
     }
 
-    /// Returns the queue in which clients of this reserve policy wait or are idle.
+    /// Returns the queue of waiting or idle clients with this reserve policy.
     pub(in crate::engine) fn queue_of(&mut self, reserve_policy: ReservePolicy) -> &mut List {
         match reserve_policy {
             ReservePolicy::PerConnection => &mut self.waiting,
@@ -219,26 +218,26 @@ impl Tube {
     }
 }
 
-/// The number of tubes per chunk. Large enough that malloc maps each chunk separately.
+/// malloc maps chunks of this size separately.
 const TUBES: usize = 512;
 
 hashed!(Tube, |tube| tube.hash, TUBE_COST + tube.variable_cost());
 
-/// All tubes. Tables grow in small steps, so opening a tube costs about the same for any number of tubes.
+/// Tables grow in small steps, so opening a tube costs about the same for any number of tubes.
 #[derive(Debug)]
 pub struct Tubes {
-    /// The tubes. `table.memory` excludes the name of the default tube, because no client chose that name.
+    /// `table.memory` excludes the name of the default tube, because no client chose that name.
     pub(in crate::engine) table: Table<Tube, TUBES>,
     hash_secret: u64,
     /// The most recently opened tube. During a restart, the next job in the log usually belongs to the same tube.
     recent: u32,
     opened: u32,
-    /// The numbers of the tubes in the order in which lists show the tubes. As in beanstalkd, this is the creation
-    /// order, except that the last tube replaces a closed tube.
+    /// Tube numbers in the order of lists. As in beanstalkd, this is the creation order, but the last tube replaces a
+    /// closed tube.
     order: Vec<u32>,
     pub(in crate::engine) paused: BTreeSet<u32>,
     pub(in crate::engine) kept: usize,
-    /// The tubes with a dead-letter tube: the name of the dead-letter tube, the rank of the tube, and its number.
+    /// For each tube with a dead-letter tube: the name of the dead-letter tube, the tube's rank, and its number.
     pub(in crate::engine) links: BTreeSet<(Arc<[u8]>, usize, u32)>,
 }
 
@@ -310,7 +309,6 @@ impl Tubes {
         }
     }
 
-    /// Returns the name of the dead-letter tube of a tube.
     pub fn dead_of(&self, number: u32) -> Option<&Arc<[u8]>> {
         self.get(number).rules.as_ref()?.settings.dead.as_ref()
     }
@@ -329,7 +327,7 @@ impl Tubes {
         self.table.find(hash, |tube| tube.hash == hash && *tube.name == *name)
     }
 
-    /// Returns the tube with this name, created if necessary. The caller must use, watch or fill the tube, or close it.
+    /// Creates the tube if necessary. The caller must use, watch or fill the tube, or close it.
     pub fn open(&mut self, name: &[u8]) -> u32 {
         if self.table.items.try_get(self.recent).is_some_and(|tube| *tube.name == *name) {
             return self.recent;
@@ -346,7 +344,7 @@ impl Tubes {
         number
     }
 
-    /// Closes and returns the tube if the tube is unused and empty.
+    /// Returns the tube if it was closed.
     pub fn close_if_idle(&mut self, number: u32) -> Option<Tube> {
         let Tube { kept, rules, using, watching, counts, .. } = self.get(number);
         let is_kept = number == DEFAULT_TUBE || *kept || rules.is_some() || using + watching > 0;
@@ -380,12 +378,11 @@ impl Tubes {
         self.table.get_mut(number)
     }
 
-    /// Returns the number of the tube at this position in lists.
     pub fn in_order(&self, place: usize) -> u32 {
         self.order[place]
     }
 
-    /// Returns the tubes in the order in which lists show them.
+    /// Returns the tubes in the order of lists.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Tube)> {
         self.order.iter().map(|&number| (number, self.get(number)))
     }

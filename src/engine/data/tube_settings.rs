@@ -12,23 +12,23 @@ pub const UNLIMITED: [u32; 3] = [u32::MAX; 3];
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {
     pub count: u32,
-    /// The length of the window in seconds, at least 1.
+    /// The length of the window, at least 1.
     pub seconds: u32,
 }
 
-/// The settings of a tube. The default has no effect. `N` is an owned or borrowed tube name.
+/// The default has no effect. `N` is an owned or borrowed tube name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TubeSettings<N = Arc<[u8]>> {
-    /// For each priority class, the number of jobs in the tube at which new jobs are refused. [`u32::MAX`] means
+    /// For each priority class, new jobs are refused when the tube contains this many jobs. [`u32::MAX`] means
     /// unlimited.
     pub max_jobs: [u32; 3],
-    /// The number of failed tries after which a job without a limit of its own is buried. 0 means unlimited.
+    /// A job without its own limit is buried after this many failed tries. 0 means unlimited.
     pub tries: u8,
     /// The delay after the first failed try in seconds. Each later failed try doubles the delay.
     pub backoff: u32,
-    /// The time to live, in seconds, of jobs that are put without a time to live. 0 means unlimited.
+    /// Time to live, in seconds, of jobs without their own. 0 means unlimited.
     pub ttl: u32,
-    /// The name of the dead-letter tube, which receives jobs that the server would otherwise bury in this tube.
+    /// The dead-letter tube, which receives jobs that the server would otherwise bury in this tube.
     pub dead: Option<N>,
     /// The maximum number of reserved jobs. 0 means unlimited.
     pub max: u32,
@@ -68,7 +68,6 @@ impl TubeSettings {
     }
 }
 
-/// The settings of a tube, and the state of its rate limit.
 #[derive(Debug, Default)]
 pub struct TubeRules {
     pub(in crate::engine) settings: TubeSettings,
@@ -76,14 +75,14 @@ pub struct TubeRules {
     window_end: Time,
 }
 
-/// Bytes charged for the rules of a tube, excluding the dead-letter tube.
+/// In bytes, without the dead-letter tube.
 pub const RULES_COST: u64 = size_of::<TubeRules>() as u64 + 16;
 
-/// Bytes charged for a dead-letter tube in the rules, excluding its name.
+/// Bytes charged for the link to a dead-letter tube, excluding its name.
 pub const LINK_COST: u64 = 80;
 
 impl TubeRules {
-    /// Replaces the settings. The current window continues if the rate does not change.
+    /// The current window continues if the rate does not change.
     pub fn set(&mut self, settings: TubeSettings) {
         if self.settings.rate != settings.rate {
             (self.taken, self.window_end) = (0, Time::default());
@@ -94,8 +93,8 @@ impl TubeRules {
     pub fn take(&mut self, now: Time) {
         let Some(rate) = self.settings.rate else { return };
         if now >= self.window_end {
-            // While the tube is busy, the next window starts exactly at the end of the last window, so a late timer
-            // does not reduce the rate.
+            // A busy tube starts the next window exactly at the end of the last window, so a late timer does not reduce
+            // the rate.
             let length = Span::from_secs(rate.seconds.into());
             let next = self.window_end + length;
             (self.taken, self.window_end) = (0, if now < next { next } else { now + length });
@@ -103,7 +102,7 @@ impl TubeRules {
         self.taken += 1;
     }
 
-    /// Returns the time at which the rate limit allows a reservation again, or [`Time::NEVER`] below the limit.
+    /// Returns when the rate limit allows a reservation again, or [`Time::NEVER`] below the limit.
     pub fn opens(&self) -> Time {
         match self.settings.rate {
             Some(rate) if self.taken >= rate.count => self.window_end,

@@ -11,17 +11,16 @@ use crate::engine::Engine;
 /// The searched states, in the order of [`OldestIds`].
 const STATES: [State; 3] = [State::Ready, State::Delayed, State::Buried];
 
-/// The maximum length of a queue that is searched completely.
+/// The maximum length of a queue that is read completely.
 const SHORT: usize = 128;
 
-/// A search for the oldest ready job, the oldest delayed job and the oldest buried job.
 #[derive(Debug, Default)]
 pub struct FindOldest {
-    /// The name of the tube; `None` for the whole queue.
+    /// `None` for the whole queue.
     tube: Option<Box<[u8]>>,
-    /// The creation times of the oldest jobs, in the order of [`STATES`]; `None` if no job is in the state.
+    /// Creation times in the order of [`STATES`]; `None` without a job in the state.
     found: Vec<Option<Time>>,
-    /// The next slot and the smallest ID of a walk over all jobs, which replaces the search by ID if IDs are sparse.
+    /// The next slot and the smallest ID of a walk over all jobs, which is used if IDs are sparse.
     walk: Option<(u32, u64)>,
 }
 
@@ -34,7 +33,7 @@ impl FindOldest {
         self.tube.as_deref().unwrap_or_default()
     }
 
-    /// Returns the ages of the oldest ready, delayed and buried jobs, or zero for a state without jobs.
+    /// The ages are zero in states without jobs.
     pub fn ages(&self, now: Time) -> [Span; 3] {
         [0, 1, 2].map(|position| self.found.get(position).copied().flatten().map_or(Span::ZERO, |put| now.since(put)))
     }
@@ -62,7 +61,8 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns the creation time of the oldest job, `Some(None)` without a job, or `None` if the step budget runs out.
+    /// Returns the creation time of the oldest job, `Some(None)` without a job, or `None` if the step budget is used
+    /// up.
     fn oldest_of(&mut self, number: Option<u32>, find: &mut FindOldest) -> Option<Option<Time>> {
         let position = find.found.len();
         let state = STATES[position];
@@ -100,7 +100,7 @@ impl Engine {
         }
     }
 
-    /// Returns the oldest job of the tube in this state if the queue of the state is short or ordered by ID.
+    /// Returns the tube's oldest job if the queue of the state is short or ordered by ID.
     fn oldest_in_queue(&mut self, number: u32, state: State) -> Option<u32> {
         let tube = self.tubes.get(number);
         let (slot, checked) = match state {
@@ -121,7 +121,7 @@ impl Engine {
         Some(slot)
     }
 
-    /// Checks all jobs. Does not raise the bound, because older jobs can enter the state during the walk.
+    /// Does not raise the bound, because older jobs can enter the state during the walk.
     fn walk_all(&mut self, tube: Option<u32>, state: State, walk: &mut Option<(u32, u64)>) -> Option<Option<Time>> {
         let (mut from, mut smallest) = walk.unwrap_or((0, u64::MAX));
         while let Some(slot) = self.next_job(&mut from) {

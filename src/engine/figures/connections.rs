@@ -7,8 +7,8 @@
 use crate::engine::data::{time_since, ClientId, ClientState, IdleState, JobView, Progress, Span, Time, NIL};
 use crate::engine::Engine;
 
-/// The maximum number of watched tubes that the statistics of a client contain. Only the tubes shown determine which
-/// users may see the client.
+/// The maximum number of watched tubes in a client's statistics. Only these tubes determine which users may see the
+/// client.
 pub const SHOWN_TUBES: usize = 16;
 
 /// The number of steps per client, in addition to one step per 64 bytes of output.
@@ -17,15 +17,14 @@ const CLIENT: u64 = 4;
 #[derive(Debug)]
 pub struct ClientStats<'a> {
     pub client: ClientId,
-    /// The number of the connection, which is never reused; 0 for the leased jobs, which no connection holds.
+    /// The number is never reused. 0 stands for the leased jobs, which no connection holds.
     pub number: u32,
-    /// The tube that the client uses; `None` if each command names a tube.
+    /// `None` if each command names a tube.
     pub used: Option<&'a [u8]>,
-    /// The total number of watched tubes.
     pub watching: usize,
-    /// The names of the first [`SHOWN_TUBES`] watched tubes.
+    /// The first [`SHOWN_TUBES`] watched tubes.
     pub watched: Vec<&'a [u8]>,
-    /// `true` if the client waits for a job or for the end of a job, or is idle.
+    /// `true` if the client is idle, or waits for a job or for an outcome.
     pub waits: bool,
     pub held: usize,
     /// The reserved job whose time to run ends first.
@@ -35,7 +34,7 @@ pub struct ClientStats<'a> {
 }
 
 impl Engine {
-    /// Visits every client with a number from `from` on, including the pseudo-client that holds leased jobs. `each`
+    /// Visits every client with a number of at least `from`, including the pseudo-client that holds leased jobs. `each`
     /// returns the size of its output in bytes.
     pub fn walk_clients(
         &mut self,
@@ -51,7 +50,7 @@ impl Engine {
         })
     }
 
-    /// Returns the statistics of a client. Number 0 holds the leased jobs, and has no statistics without leased jobs.
+    /// Client 0 holds the leased jobs, and has no statistics without leased jobs.
     pub fn client_stats(&self, number: u32, now: Time) -> Option<ClientStats<'_>> {
         let state = self.clients.get(number).filter(|state| state.leaving.is_none())?;
         let ClientState { connection, used, watched, connected, last_active, .. } = state;

@@ -17,7 +17,7 @@ use crate::engine::Engine;
 /// The number of steps per list entry, in addition to one step per 64 bytes of output.
 const LINE: u64 = 4;
 
-/// A page of the jobs of a tube in one state, ordered by priority and then by due time.
+/// Jobs of a tube in one state, by priority and then by due time.
 #[derive(Debug)]
 pub struct JobPage {
     state: State,
@@ -27,7 +27,7 @@ pub struct JobPage {
     from: u32,
 }
 
-/// A page of tube names, in the order of their bytes.
+/// Tube names in the order of their bytes.
 #[derive(Debug)]
 pub struct NamePage {
     smallest: Smallest<Arc<[u8]>>,
@@ -38,7 +38,7 @@ pub struct NamePage {
 pub enum Page<'a> {
     Jobs(Vec<JobView<'a>>),
     NotFound,
-    /// The step budget is used up. The caller must call the same method again later.
+    /// The step budget is used up. The caller must repeat the call later.
     More,
 }
 
@@ -70,7 +70,7 @@ const SHORT: u64 = 512;
 pub struct IdPage {
     pub tube: Box<[u8]>,
     state: State,
-    /// Only IDs greater than this bound are searched. Increases with the progress of the search.
+    /// Searches only larger IDs. Increases with the progress of the search.
     above: u64,
     limit: usize,
     found: Vec<JobId>,
@@ -79,7 +79,7 @@ pub struct IdPage {
 }
 
 impl IdPage {
-    /// Creates an empty page for the first `limit` IDs larger than `above`. `limit` is at most 1,000.
+    /// Creates a page for the first `limit` IDs (at most 1,000) larger than `above`.
     pub fn new(tube: Box<[u8]>, state: State, above: u64, limit: usize) -> IdPage {
         IdPage { tube, state, above, limit, found: Vec::new(), smallest: None, from: 0 }
     }
@@ -89,16 +89,15 @@ impl IdPage {
     }
 }
 
-/// The state of an iteration over buried jobs, which can take several calls.
 #[derive(Debug)]
 pub struct BuriedWalk {
     /// The name of the tube; `None` for all tubes.
     tube: Option<Box<[u8]>>,
-    /// The number of the next tube to check; `None` after the last tube.
+    /// `None` after the last tube.
     next_tube: Option<u32>,
     /// The remaining buried jobs of the current tube, in reverse order.
     ids: Vec<JobId>,
-    /// The numbers of tubes with many buried jobs, in ascending order. Their jobs are found by visiting all slots.
+    /// Tubes with many buried jobs, in ascending order. Their jobs are found by visiting all slots.
     long: Vec<u32>,
     from: u32,
 }
@@ -133,7 +132,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Visits all jobs from the slot `from` on, in no particular order.
+    /// Visits all jobs in slots from `from` on.
     pub fn walk_jobs(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
         while let Some(slot) = self.next_job(from) {
             let bytes = each(self, &self.store.jobs.view(slot));
@@ -157,7 +156,7 @@ impl Engine {
         None
     }
 
-    /// Returns [`Progress::Done`] if no slots from `from` on remain for [`Engine::next_job`].
+    /// Returns [`Progress::Done`] after the last slot of [`Engine::next_job`].
     pub(in crate::engine) fn walked_to(&self, from: u32) -> Progress {
         if from >= self.store.jobs.slots.end() {
             Progress::Done
@@ -166,7 +165,7 @@ impl Engine {
         }
     }
 
-    /// Visits all tubes from the number `from` on, in no particular order.
+    /// Visits all tubes with numbers from `from` on.
     pub fn walk_tubes(&mut self, from: &mut u32, now: Time, mut each: impl FnMut(&TubeStats) -> usize) -> Progress {
         self.walk(from, self.tubes.table.items.end(), |engine, number| {
             let tube = engine.tubes.table.items.try_get(number);
@@ -174,7 +173,6 @@ impl Engine {
         })
     }
 
-    /// Visits the jobs of all schedules, in no particular order.
     pub fn walk_schedules(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
         self.walk(from, self.store.schedules.table.items.end(), |engine, number| {
             match engine.store.schedules.table.items.try_get(number) {
@@ -185,7 +183,7 @@ impl Engine {
         })
     }
 
-    /// Visits all tube names in list order. Returns `false` without visiting any if the step budget does not suffice.
+    /// Visits all tube names in list order, or returns `false` if the step budget does not suffice.
     pub fn walk_few_tubes(&mut self, mut each: impl FnMut(&[u8])) -> bool {
         if self.tubes.len() as u64 > self.agenda.steps.left() {
             return false;
@@ -215,7 +213,7 @@ impl Engine {
         progress
     }
 
-    /// Returns a page of the jobs of a tube. Omits ready jobs that are too large to be leased.
+    /// Returns the next jobs of a tube, except ready jobs that are too large for a lease.
     pub fn jobs_of(&mut self, tube: &[u8], page: &mut JobPage) -> Page<'_> {
         let Some(number) = self.tubes.find(tube) else { return Page::NotFound };
         let tube = self.tubes.get(number);
@@ -261,7 +259,7 @@ impl Engine {
         self.walked_to(page.from)
     }
 
-    /// Returns a page of the tube names for which `shown` is `true`, or `None` if the step budget is used up.
+    /// Returns the tube names for which `shown` is `true`, or `None` if the step budget is used up.
     pub fn tubes_of(
         &mut self,
         page: &mut NamePage,
@@ -288,7 +286,7 @@ impl Engine {
         }
     }
 
-    /// Continues to fill the page, and returns the IDs once complete. Returns `None` if the tube does not exist.
+    /// Returns the IDs when the page is complete, or `None` if the tube does not exist.
     pub fn list_ids(&mut self, page: &mut IdPage) -> Option<(Progress, Vec<JobId>)> {
         let number = self.tubes.find(&page.tube)?;
         let count = self.tubes.get_mut(number).counts.sum(&[page.state]);
@@ -309,7 +307,7 @@ impl Engine {
         Some(self.page_by_slot(number, page))
     }
 
-    /// Returns the page from the tube's queue for the state, or `None` if jobs in the state can be outside this queue.
+    /// Returns the page if the tube's queue contains all jobs in the state.
     fn short_page(&self, number: u32, page: &IdPage) -> Option<Vec<JobId>> {
         let tube = self.tubes.get(number);
         let id = |slot: u32| self.store.jobs.get(slot).id;
@@ -401,7 +399,7 @@ impl Engine {
         }
     }
 
-    /// Adds the buried jobs of the next tube to the walk: the tube `number`, or the walk's only tube.
+    /// Adds the buried jobs of tube `number`, or of the walk's only tube.
     fn next_tube_of(&mut self, walk: &mut BuriedWalk, number: u32) {
         let (number, next) = match &walk.tube {
             Some(name) => (self.tubes.find(name), None),

@@ -24,7 +24,7 @@ pub struct Stats {
     pub draining: bool,
     pub memory: Account,
     pub max_memory: u64,
-    /// The number of jobs whose time to live ended before the jobs were finished.
+    /// The number of jobs that expired before they were finished.
     pub evicted: u64,
 }
 
@@ -42,22 +42,20 @@ pub struct TubeStats<'a> {
     pub watching: u32,
     /// The number of watching clients with [`ReservePolicy::Notified`](crate::engine::ReservePolicy).
     pub sleepers: u32,
-    /// The number of watching clients that wait for a job.
     pub waiting: usize,
     pub deletes: u64,
     pub pauses: u64,
-    /// The full length of the current pause; zero if the tube is not paused.
+    /// The full length, or zero if the tube is not paused.
     pub pause: Span,
-    /// The remaining time of the current pause.
     pub pause_left: Span,
-    /// The waiting and running times of the tube's jobs; `None` before the first measurement.
+    /// `None` before the first measurement.
     pub times: Option<&'a TubeTimes>,
     pub settings: Option<&'a TubeSettings>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupStats {
-    /// The number of members in each state, in the order of [`State::UNFINISHED`].
+    /// Counts in the order of [`State::UNFINISHED`].
     pub members: [u32; State::UNFINISHED.len()],
     pub ended: u64,
     /// The number of held jobs that wait for the group, counted once per `aft:` tag.
@@ -83,24 +81,23 @@ pub struct JobStats<'a> {
     pub age: Span,
     pub delay: Span,
     pub ttr: Span,
-    /// The time until the time to run or the delay ends, or until the next run of a schedule. Zero in other states.
+    /// The time until the time to run or the delay ends, or until a schedule is due. Zero in other states.
     pub left: Span,
     pub history: History,
     pub fails: u8,
-    /// The number of remaining tries; `None` without a limit.
     pub tries_left: Option<u8>,
-    /// The number of runs of a schedule that were skipped since the last copy was put.
+    /// The number of skipped copies of a schedule since the last put.
     pub missed: u32,
-    /// The job that blocks the next run of a schedule whose last run was skipped.
+    /// The existing copy of a schedule whose last run was skipped.
     pub blocked_by: Option<JobId>,
-    /// The tube in which a dead letter originated.
+    /// The original tube of a dead letter.
     pub dead_from: Option<&'a [u8]>,
-    /// The number of the connection that holds the job; `None` if the job is leased or not reserved.
+    /// The connection that holds the job; `None` if the job is leased or not reserved.
     pub holder: Option<u32>,
     pub progress: Option<(u32, u32)>,
 }
 
-/// The maximum length of a queue whose watches are counted individually.
+/// The maximum length of a queue in which each watch is checked.
 const COUNTED: usize = 1024;
 
 impl Engine {
@@ -137,7 +134,7 @@ impl Engine {
         watches.filter(|watch| self.clients[ClientId(watch.client)].is_queued(watch)).count()
     }
 
-    /// Returns the statistics of the group `name`. A group exists while any job is a member or waits for the group.
+    /// A group exists while any job is a member or waits for the group.
     pub fn group_stats(&self, name: &Name) -> Option<GroupStats> {
         let group = self.store.groups.get(self.find_group(name)?);
         Some(GroupStats { members: group.members, ended: group.count.ended, waiting: group.waiting() as u64 })
@@ -170,7 +167,7 @@ impl Engine {
         })
     }
 
-    /// Returns the numerator and denominator of the worker's last progress report if `job` is reserved.
+    /// Returns the numerator and denominator of the last progress report for a reserved job.
     pub fn progress(&self, job: &Job) -> Option<(u32, u32)> {
         let progress = self.extras(job).map(JobExtras::progress);
         progress.filter(|(_, total)| *total > 0 && job.state() == State::Reserved)

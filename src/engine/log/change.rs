@@ -22,7 +22,7 @@ pub struct LoggedGroup {
 pub struct MemberGone {
     pub slot: u32,
     pub id: JobId,
-    /// The job's [`Engine::logged_size`] before the delete.
+    /// [`Engine::logged_size`] of the job before the delete.
     pub size: usize,
     pub groups: Vec<LoggedGroup>,
 }
@@ -38,32 +38,32 @@ pub enum Change {
     Kick(u32),
     /// The schedule in this slot was due, but its previous copy still existed.
     Skip(u32),
-    /// The reservation of the job ended without an outcome, which counts as a timeout.
+    /// The reservation ended without an outcome, which counts as a timeout.
     Expire(u32),
     Lease(u32),
-    /// The job must be added to the log, in its current state.
+    /// The log does not contain the job yet, and must store its current state.
     Adopt(u32),
-    /// A worker reported the outcome of the job, which has ended or is retried.
+    /// The job has ended or is retried, as a worker reported.
     Outcome {
         slot: u32,
-        /// The length, in bytes, of the result that was appended to the job's body.
+        /// Length, in bytes, of the result at the end of the job's body.
         result: usize,
     },
     Delete {
         slot: u32,
         id: JobId,
-        /// The job's [`Engine::logged_size`] before the delete.
+        /// [`Engine::logged_size`] of the job before the delete.
         size: usize,
     },
-    /// A schedule put the copy in `slot`, and is due again later.
+    /// A schedule put the copy in `slot`, and is due again.
     Run {
         slot: u32,
         schedule: u32,
     },
-    /// A schedule was replaced by another schedule with the same ID.
+    /// A new schedule replaced a schedule with the same ID.
     Replace {
         slot: u32,
-        /// The [`Engine::logged_size`] of the replaced schedule.
+        /// [`Engine::logged_size`] of the replaced schedule.
         before: usize,
     },
     MemberGone(Box<MemberGone>),
@@ -75,10 +75,10 @@ pub enum Change {
     },
     Pause {
         tube: u32,
-        /// `true` if the tube was already paused before.
+        /// `true` if a paused tube was paused again.
         before: bool,
     },
-    /// The pause was ended by a command, or the tube was closed.
+    /// A command ended the pause, or the tube was closed.
     PauseEnded {
         tube: u32,
         name: Box<[u8]>,
@@ -91,29 +91,29 @@ pub enum Change {
     },
     Move {
         slot: u32,
-        /// The job's [`Engine::logged_size`] before and after the move.
+        /// [`Engine::logged_size`] before and after the move.
         sizes: (usize, usize),
     },
-    /// A full record of the job would be smaller now, because a dead-letter origin or a wait for a group was removed.
+    /// The job lost its dead-letter origin or a wait for a group, so a full record of the job is now smaller.
     Shrunk {
         slot: u32,
-        /// The decrease of the job's [`Engine::logged_size`] in bytes.
+        /// The decrease of the job's [`Engine::logged_size`].
         bytes: usize,
     },
-    /// A worker lost or released the job, which has a limited number of tries.
+    /// A worker lost or released a job with limited tries.
     Retry(u32),
     Priority(u32),
-    /// The key with this number was kept when its job ended.
+    /// The key with this number outlives its job.
     KeyKept(u32),
     /// The key of an ended job was removed.
     KeyGone {
         number: u32,
-        /// The total length of the key and its tube's name in bytes.
+        /// The total length of the key and the tube name in bytes.
         names: usize,
     },
     Settings {
         tube: u32,
-        /// The total length of all names in the replaced settings, or `None` if the tube had no settings.
+        /// The total length of the names in the replaced settings. `None` if the tube had no settings.
         before: Option<usize>,
     },
     SettingsEnded {
@@ -124,7 +124,7 @@ pub enum Change {
     },
     Reason {
         slot: u32,
-        /// The job's [`Engine::logged_size`] before and after the change.
+        /// [`Engine::logged_size`] before and after the change.
         sizes: (usize, usize),
     },
     /// A long command has begun. After a restart, the server completes the command unless [`Change::Closed`] follows.
@@ -135,17 +135,17 @@ pub enum Change {
     /// The command with this number is complete or was abandoned.
     Closed {
         number: u32,
-        /// The total length of the command's tube names in bytes.
+        /// The total length of the tube names in bytes.
         names: usize,
     },
-    /// A reply will refer to an ended job whose key is kept. The log must store the key before the reply is sent.
+    /// A reply will refer to an ended job by its key, which the log must store before the reply is sent.
     PromiseKey,
-    /// A reply will say that this job or its result exists. The log must store the job before the reply is sent.
+    /// A reply will say that this job or its result exists, so the log must store the job before the reply is sent.
     Promise(u32),
 }
 
 impl Change {
-    /// Returns the slot of the changed job, if the job still exists.
+    /// Returns the slot of the changed job if the job exists.
     pub fn slot(&self) -> Option<u32> {
         match *self {
             Change::Put(slot)
@@ -170,7 +170,7 @@ impl Change {
         }
     }
 
-    /// Returns the bytes by which the change increased the job's [`Engine::logged_size`].
+    /// Returns the increase of the job's [`Engine::logged_size`].
     fn growth(&self) -> isize {
         match *self {
             Change::Move { sizes: (before, after), .. } | Change::Reason { sizes: (before, after), .. } => {
@@ -184,7 +184,6 @@ impl Change {
 }
 
 impl Engine {
-    /// Starts recording changes for a log.
     pub fn keep_changes(&mut self) {
         self.news.changes = Some(VecDeque::new());
     }
@@ -207,15 +206,15 @@ impl Engine {
         }
     }
 
-    /// Appends a change. Claims log space first, unless `claimed` is `true`. Omits the change if there is no log space,
-    /// because the same change occurs again after a restart.
+    /// Claims log space for the change unless `claimed` is `true`. Omits the change without log space, because the same
+    /// change occurs again after a restart.
     pub(in crate::engine) fn changed_claimed(&mut self, change: Change, claimed: bool) {
         if claimed || self.claim_log_room(0) {
             self.changed(change);
         }
     }
 
-    /// Drops the pending changes of a removed job. Returns the bytes by which the changes increased its logged size.
+    /// Drops the pending changes of a removed job. Returns their total [`Change::growth`].
     #[inline(always)] // without a log, there is nothing to do
     pub(in crate::engine) fn forget_changes(&mut self, slot: u32) -> isize {
         match &mut self.news.changes {
@@ -224,8 +223,8 @@ impl Engine {
         }
     }
 
-    /// Marks the pending put of a job as a copy of `schedule`, because one log record stores the put and the run of the
-    /// schedule.
+    /// Replaces the pending put of a job by [`Change::Run`], because one record stores the put of a copy and the run of
+    /// `schedule`.
     pub(in crate::engine) fn put_by_schedule(&mut self, slot: u32, schedule: u32) {
         let changes = self.news.changes.iter_mut().flatten().rev();
         if let Some(put) = changes.into_iter().find(|change| **change == Change::Put(slot)) {
@@ -251,9 +250,8 @@ fn forget(changes: &mut VecDeque<Change>, slot: u32) -> isize {
 #[derive(Debug)]
 pub struct News {
     pub(in crate::engine) events: VecDeque<Event>,
-    /// The pending changes, or `None` if the queue has no log.
     pub(in crate::engine) changes: Option<VecDeque<Change>>,
     pub(in crate::engine) room: LogRoom,
-    /// The number of log bytes that the last refused request lacked; see [`Engine::take_lacking`].
+    /// The log bytes that the last refused request lacked; see [`Engine::take_lacking`].
     pub(in crate::engine) lacking: u64,
 }

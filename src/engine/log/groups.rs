@@ -20,7 +20,7 @@ impl Engine {
 
     pub(in crate::engine) fn restore_ties(&mut self, slot: u32, ties: StoredTies) {
         let mut ties: Vec<_> = ties.iter().collect();
-        // Insert in reverse order, because each tie is inserted at the head of the job's list.
+        // Each tie is inserted at the head of the job's list, so start with the last tie.
         while let Some(tie) = ties.pop() {
             let (group, job) = (self.restore_name(&tie.name), self.store.jobs.get_mut(slot));
             job.set(JobFlag::Tied, true);
@@ -40,7 +40,7 @@ impl Engine {
         }
     }
 
-    /// Ends the job's waits for groups if the job is no longer held after the restoration of a log record.
+    /// Ends the waits of a job that a restored log record has released.
     pub(in crate::engine) fn forget_waits(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if job.is_tied() && !matches!(job.state(), State::Held | State::Scheduled) {
@@ -50,8 +50,7 @@ impl Engine {
         }
     }
 
-    /// Restores the count of a group. Returns the number of the group, and `true` if the log already had a record of
-    /// the group.
+    /// Returns the number of the group, and `true` if an earlier record described the group.
     pub fn restore_group(&mut self, name: &[u8], count: GroupCount) -> (u32, bool) {
         let number = self.restore_name(name);
         let group = self.store.groups.get_mut(number);

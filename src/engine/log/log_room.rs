@@ -11,16 +11,16 @@
 use crate::engine::data::{end_size, CompletionPolicy, DedupKey, GroupTag, JobExtras, JobOptions, Span, State};
 use crate::engine::Engine;
 
-/// Bytes charged for a new job and for deleting it later, excluding the tube name, the options and the body.
+/// Bytes for a new job and its later delete, excluding the tube name, the options and the body.
 pub const PUT_SIZE: u64 = 76;
 
-/// Bytes charged for a change to a job other than a put or a delete.
+/// Bytes for any other change to a job.
 pub const CHANGE_SIZE: u64 = 45;
 
-/// Bytes charged for the options of a job, excluding the texts in the options.
+/// Bytes for the options of a job, excluding their texts.
 pub const OPTIONS_SIZE: usize = 68;
 
-/// Bytes charged for a dead letter, excluding the name of its origin.
+/// Bytes for a dead letter, excluding the name of its origin.
 pub const ORIGIN_SIZE: usize = 2;
 
 /// The remaining log space:
@@ -31,7 +31,7 @@ pub const ORIGIN_SIZE: usize = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogRoom {
     pub puts: u64,
-    /// Bytes for changes to existing jobs, except for deletes, whose space was claimed by the put.
+    /// Bytes for changes to existing jobs. The put of a job also claimed the space for its delete.
     pub changes: u64,
     /// Bytes of `changes` that a bulk command can claim at a time.
     pub burst: u64,
@@ -41,7 +41,7 @@ pub struct LogRoom {
 impl LogRoom {
     pub const ENDLESS: LogRoom = LogRoom { puts: u64::MAX, changes: u64::MAX, burst: u64::MAX, ids: u64::MAX };
 
-    /// Returns `true` if the log can provide more space, because its disk is neither full nor failing.
+    /// Returns `true` if more space is possible, because the disk is neither full nor failing.
     fn can_grow(self) -> bool {
         self.changes > u64::MAX / 2
     }
@@ -52,14 +52,13 @@ impl Engine {
         self.news.room = room;
     }
 
-    /// Returns and clears the number of bytes that the last refused request lacked, so that the log can provide them
-    /// for a retry. Returns 0 if no request was refused, or if the log cannot provide space.
+    /// Returns and clears the bytes that the last refused request lacked. 0 means that no request was refused, or that
+    /// the log cannot provide space.
     pub fn take_lacking(&mut self) -> u64 {
         std::mem::take(&mut self.news.lacking)
     }
 
-    /// Claims an ID and log space for a new job. `bytes` is the total length of tube name, options and body. Returns
-    /// `false` if there is not enough.
+    /// Claims an ID and log space for a new job. `bytes` is the total length of tube name, options and body.
     pub(in crate::engine) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
         let is_short = logged > self.news.room.puts;
@@ -71,8 +70,7 @@ impl Engine {
         true
     }
 
-    /// Returns the bytes charged for a volatile job that becomes durable, or 0 if the job is durable. The charge is
-    /// slightly higher than for a new job.
+    /// Returns the bytes for making a volatile job durable, slightly more than for a new job, or 0 for a durable job.
     pub(in crate::engine) fn adoption_size(&self, slot: u32) -> u64 {
         if !self.store.jobs.get(slot).is_volatile() {
             return 0;
@@ -80,7 +78,7 @@ impl Engine {
         PUT_SIZE + CHANGE_SIZE + self.logged_size(slot) as u64
     }
 
-    /// Claims log space for a job that is not in the log yet. Returns `false` if there is not enough.
+    /// Claims log space for a job that is not in the log yet.
     pub(in crate::engine) fn claim_adoption(&mut self, slot: u32) -> bool {
         let logged = self.adoption_size(slot);
         let is_claimed = claim(&mut self.news.room.puts, logged);
@@ -88,13 +86,13 @@ impl Engine {
         is_claimed
     }
 
-    /// Claims log space for a result of `bytes` bytes for the job in `slot`. Returns `false` if there is not enough.
+    /// Claims log space for a result of `bytes` bytes.
     pub(in crate::engine) fn claim_result(&mut self, slot: u32, bytes: usize) -> bool {
         let logged = if self.store.jobs.get(slot).is_volatile() { 0 } else { PUT_SIZE + bytes as u64 };
         claim(&mut self.news.room.puts, logged)
     }
 
-    /// Claims log space for a change with `extra` bytes of names. Without space, the caller must not make the change.
+    /// Claims log space for a change with `extra` bytes of names. If this fails, the caller must not make the change.
     pub fn claim_log_room(&mut self, extra: usize) -> bool {
         claim(&mut self.news.room.changes, CHANGE_SIZE + extra as u64)
     }
@@ -110,7 +108,7 @@ impl Engine {
         self.store.groups.ends
     }
 
-    /// Returns the bytes charged for a job, excluding [`PUT_SIZE`].
+    /// Returns the bytes for a job, excluding [`PUT_SIZE`].
     pub fn logged_size(&self, slot: u32) -> usize {
         let job = self.store.jobs.get(slot);
         let origin =
@@ -141,16 +139,16 @@ fn claim(budget: &mut u64, bytes: u64) -> bool {
     rest.is_some()
 }
 
-/// Returns the bytes charged for a membership or wait. `name` is the length of the group's name.
+/// Returns the bytes for a membership or wait. `name` is the length of the group's name.
 pub(in crate::engine) const fn tie_size(name: usize) -> usize {
     6 + name
 }
 
-/// Bytes charged for the record of a group, excluding its name.
+/// Bytes for the record of a group, excluding its name.
 pub const GROUP_SIZE: usize = 56;
 
 impl GroupTag {
-    /// Returns the log bytes charged for the tag, including records for a new group and for the end of the membership.
+    /// Returns the bytes for the tag, including records for a new group and for the end of the membership.
     pub fn logged_size(&self) -> usize {
         let name = self.name.length();
         tie_size(name) + GROUP_SIZE + name + end_size(name) as usize

@@ -11,7 +11,7 @@ use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Records that an operation is in progress. Returns its number, or `None` without a log or without log space.
+    /// Returns the number of the operation, or `None` without a log or without log space.
     pub(in crate::engine) fn open_operation(&mut self, operation: OpenOperation) -> Option<u32> {
         if !self.is_logged() {
             return None;
@@ -25,7 +25,7 @@ impl Engine {
         Some(number)
     }
 
-    /// Records that an operation is complete or abandoned. Does nothing if the log does not contain the operation.
+    /// Does nothing if the log does not contain the operation.
     pub(in crate::engine) fn close_operation(&mut self, open: &mut Option<u32>) {
         let Some(number) = open.take() else { return };
         if let Some(operation) = self.agenda.open.remove(&number) {
@@ -43,17 +43,17 @@ impl Engine {
         self.agenda.open.get(&number)
     }
 
-    /// Returns the total length in bytes of the names in a replaced operation.
+    /// Returns the length in bytes of the names in a replaced operation.
     pub fn restore_operation(&mut self, number: u32, operation: OpenOperation) -> Option<usize> {
         self.agenda.open.insert(number, operation).map(|before| before.names())
     }
 
-    /// Returns the total length in bytes of the names in the operation.
+    /// Returns the length in bytes of the operation's names.
     pub fn restore_closed(&mut self, number: u32) -> Option<usize> {
         self.agenda.open.remove(&number).map(|operation| operation.names())
     }
 
-    /// Counts a restored move of a job as progress of the operations that move jobs from `from` to `to`.
+    /// Counts a restored move of a job as progress of the operations from `from` to `to`.
     pub(in crate::engine) fn restore_progress(&mut self, from: u32, to: &[u8]) {
         if self.agenda.open.is_empty() {
             return;

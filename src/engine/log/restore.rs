@@ -17,14 +17,14 @@ use crate::engine::{Engine, NOBODY};
 pub struct MovedJob<'a> {
     pub pri: Priority,
     pub delay: Span,
-    /// The end of the delay of a delayed job, or the rank of a buried job in the order of burying.
+    /// The end of the delay, or a buried job's rank in the order of burying.
     pub due: Time,
     pub state: State,
     pub dead_from: Option<&'a [u8]>,
 }
 
 impl Engine {
-    /// Restores a job, or updates a restored job from a newer record. If `body` is `Some`, `found.body` is ignored.
+    /// A newer record updates a restored job. `found.body` is only used if `body` is `None`.
     pub fn restore_job(&mut self, found: &StoredJob, body: Option<Body>) -> (u32, Option<usize>) {
         // The usual case: an ID greater than all earlier IDs belongs to a new job.
         let known = if found.id.0 > self.store.last_id { None } else { self.store.jobs.find(found.id) };
@@ -79,7 +79,7 @@ impl Engine {
         }
         let is_leased = job.state() == State::Reserved;
         match job.state() {
-            // The outcome was already restored, so this record is being read a second time.
+            // This record is being read a second time.
             State::Finished | State::Scheduled => return,
             State::Reserved => {}
             // The job need not be reserved: some reservations are not logged, and a record can be read twice.
@@ -205,8 +205,8 @@ impl Engine {
         Some((slot, size))
     }
 
-    /// Removes all data of the job in `slot` that is not stored in [`Job`]. The job must be in no queue. Returns the
-    /// previous [`Engine::logged_size`].
+    /// Removes the job's extras, ties and other data outside [`Job`]. The job must be in no queue. Returns the previous
+    /// [`Engine::logged_size`].
     fn forget_more(&mut self, slot: u32) -> usize {
         let size = self.logged_size(slot);
         self.forget_schedule(slot);
@@ -218,7 +218,7 @@ impl Engine {
         size
     }
 
-    /// `length` is zero at the end of a pause. Returns the tube, and `true` if the tube was already paused.
+    /// Returns the tube, and `true` if the tube was already paused. `length` is zero at the end of a pause.
     pub fn restore_pause(&mut self, name: &[u8], length: Span, until: Time) -> (u32, bool) {
         let number = self.open_tube_unlimited(name);
         let before = self.tubes.get(number).pause.is_some();
@@ -227,7 +227,7 @@ impl Engine {
         (number, before)
     }
 
-    /// Queues all jobs, and ends delays, pauses and keys that are over. New jobs get IDs greater than `last_id`.
+    /// Queues all jobs, and ends delays, pauses and keys that are over. New jobs get larger IDs than `last_id`.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.store.last_id = self.store.last_id.max(last_id);
         let (mut buried, mut started, mut held) = (Vec::new(), Vec::new(), Vec::new());
@@ -252,7 +252,7 @@ impl Engine {
                 }
                 State::Delayed => self.restore_delay(slot, now),
                 State::Scheduled => {
-                    // The clock may have been set back since the due time was stored.
+                    // The clock may have been set back in the meantime.
                     let recurrence = self.store.schedules.get(job.holder).recurrence();
                     job.due = recurrence.map_or(job.due, |recurrence| recurrence.bounded(job.due, now, job.delay()));
                 }
@@ -288,8 +288,8 @@ impl Engine {
         self.resume_operations();
     }
 
-    /// Limits a restored delay to its full length, because the wall clock can be wrong after a restart. Does not change
-    /// a start time that the producer requested.
+    /// Limits a restored delay to its full length, because the wall clock can be wrong after a restart. A start time
+    /// that the producer requested is not limited.
     fn restore_delay(&mut self, slot: u32, now: Time) {
         let fixed = self.extras(self.store.jobs.get(slot)).is_some_and(|extras| extras.start().is_some());
         let job = self.store.jobs.get_mut(slot);

@@ -12,7 +12,7 @@ use crate::engine::data::{
 };
 use crate::engine::Engine;
 
-/// The number of log bytes for the copy of a schedule, in addition to those of a plain put.
+/// Log bytes for the copy of a schedule, in addition to a plain put.
 pub const RUN_SIZE: usize = 24;
 
 const _: () = assert!(RUN_SIZE as u64 <= CHANGE_SIZE, "the engine counts enough");
@@ -46,7 +46,7 @@ impl Engine {
         }
     }
 
-    /// Turns the restored job in `slot` into a schedule, as specified by the options of the record.
+    /// Makes the restored job a schedule, as the options of the record specify.
     pub(in crate::engine) fn restore_schedule(
         &mut self,
         slot: u32,
@@ -81,7 +81,7 @@ impl Engine {
         self.store.jobs.get_mut(slot).holder = number;
     }
 
-    /// Returns the next due time and the counts of the schedule in `slot`, to be logged with a copy.
+    /// Returns the due time and the counts to be logged with a copy of the schedule.
     pub fn stored_run(&self, slot: u32) -> (JobId, StoredChange) {
         let job = self.store.jobs.get(slot);
         let count = self.store.schedules.get(job.holder).count;

@@ -23,22 +23,22 @@ pub struct StoredJob<'a> {
     pub delay: Span,
     pub ttr: Span,
     pub created: Time,
-    /// The state. Leased jobs are the only reserved jobs in the log, because no client survives a restart.
+    /// The only reserved jobs in the log are leased, because no client survives a restart.
     pub state: State,
-    /// The end of the delay or lease. For a buried job, the rank in the order of burying.
+    /// The end of the delay or lease, or a buried job's rank in the order of burying.
     pub due: Time,
     pub history: History,
     pub fails: u8,
     pub dead_from: Option<&'a [u8]>,
-    /// The body, followed by the result of a finished job.
+    /// In a finished job, the result follows the body.
     pub body: &'a [u8],
     pub options: Option<StoredOptions<'a>>,
 }
 
-/// A change to a stored job. Counts are totals, so applying a record twice is harmless.
+/// Counts are totals, so a record can be applied twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoredChange {
-    /// Reserved by a client. The reservation does not survive a restart. The value is the total number of reservations.
+    /// A client's reservation, which does not survive a restart. The value is the total number of reservations.
     Reserve(u32),
     Expire(u32),
     Kick(u32),
@@ -53,7 +53,7 @@ pub enum StoredChange {
     },
     Bury {
         pri: Priority,
-        /// The job's rank in the order of burying.
+        /// The rank in the order of burying.
         order: u64,
         count: u32,
         fails: u8,
@@ -65,43 +65,42 @@ pub enum StoredChange {
         due: Time,
     },
     Priority(Priority),
-    /// A schedule was due, and is due again at `due`.
     Scheduled {
         due: Time,
         count: RunCount,
     },
 }
 
-/// The options of a job, in the form that the log stores; see [`JobOptions`](crate::engine::JobOptions).
+/// The form in which the log stores [`JobOptions`](crate::engine::JobOptions).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredOptions<'a> {
-    /// The recurrence and counts of a schedule. The other options apply to the copies of the schedule.
+    /// In the record of a schedule, the other options apply to the copies.
     pub schedule: Option<StoredSchedule<'a>>,
     pub completion: CompletionPolicy,
     pub dedup_key: StoredKey<'a>,
     pub ttl: Span,
     pub expires: Time,
-    /// The requested start time, or [`Time::NEVER`].
+    /// [`Time::NEVER`] without a start time.
     pub start: Time,
-    /// After the start time, the rank of the job among ready jobs of the same priority. 0 before the start time.
+    /// After the start time, the job's rank among ready jobs of the same priority. 0 before the start time.
     pub order: u64,
     pub max_attempts: u8,
     pub max_fails: u8,
-    /// For a finished job, `true` on success, and the offset of the result in the body.
+    /// The success of a finished job, and the offset of the result in the body.
     pub outcome: Option<(bool, u32)>,
     pub reducer: Option<&'a [u8]>,
     /// The number of seconds for which the key outlives the job.
     pub keep: u32,
     pub backoff: u32,
     pub concurrency: (StoredKey<'a>, u32),
-    /// The reason for the last failure, or empty if unknown.
+    /// The reason for the last failure; can be empty.
     pub reason: &'a [u8],
     pub ties: StoredTies<'a>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredSchedule<'a> {
-    /// The text of the recurrence for [`Recurrence::parse`](crate::engine::Recurrence::parse).
+    /// The recurrence, for [`Recurrence::parse`](crate::engine::Recurrence::parse).
     pub when: &'a [u8],
     pub due: Time,
     pub count: RunCount,
@@ -112,19 +111,19 @@ pub enum StoredTies<'a> {
     None,
     Tags(&'a [GroupTag]),
     Kept(&'a Groups, u32),
-    /// The encoded groups in a record, and the function that decodes them.
+    /// The encoded groups in a record, and their decoder.
     Read(&'a [u8], ReadTie),
 }
 
-/// Decodes the next group from bytes. Returns the group and the remaining bytes.
+/// Returns the next group and the remaining bytes.
 pub type ReadTie = for<'a> fn(&'a [u8]) -> Option<(StoredTie<'a>, &'a [u8])>;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredTie<'a> {
     pub name: Cow<'a, [u8]>,
-    /// For a wait, the number of members that must end, where 0 means all members. `None` for a membership.
+    /// The number of members that a wait needs, where 0 means all members. `None` for a membership.
     pub need: Option<u32>,
-    /// For a wait, how many more members must end. 0 means all members.
+    /// The number of members that must still end. 0 means all members.
     pub left: u32,
 }
 
@@ -175,9 +174,9 @@ impl fmt::Debug for StoredTies<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoredKey<'a> {
     None,
-    /// The name of a key, borrowed from a log record.
+    /// Borrowed from a log record.
     Name(&'a [u8]),
-    /// The name of a key, borrowed from a job.
+    /// Borrowed from an existing job.
     Kept(&'a Name),
     Body,
     Id([u8; 16]),
@@ -207,7 +206,7 @@ impl StoredKey<'_> {
 }
 
 impl Engine {
-    /// Returns the logged form of a job in its current state. A reserved job that is not leased is logged as ready.
+    /// A reserved job that is not leased is logged as ready.
     pub fn stored_job<'a>(&'a self, job: JobView<'a>) -> StoredJob<'a> {
         StoredJob {
             id: job.id,
@@ -229,12 +228,12 @@ impl Engine {
         }
     }
 
-    /// Returns the name of the original tube of a dead letter.
+    /// Returns the original tube of a dead letter.
     pub fn dead_from(&self, job: &Job) -> Option<&[u8]> {
         self.store.origins.name(job.holder).filter(|_| job.state() == State::Buried)
     }
 
-    /// Returns the effect of a change on its job, or `None` for changes without a [`StoredChange`].
+    /// Returns `None` for changes without a [`StoredChange`].
     pub fn stored_change(&self, change: &Change) -> Option<(JobId, StoredChange)> {
         let job = self.store.jobs.get(change.slot()?);
         let (pri, due) = (job.pri, job.due);

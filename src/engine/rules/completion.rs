@@ -25,14 +25,14 @@ pub enum NotCompleted {
 }
 
 impl Engine {
-    /// Completes a job. Returns [`NotCompleted::NotFound`] if `client` does not hold the job.
+    /// Fails with [`NotCompleted::NotFound`] if `client` does not hold the job.
     pub fn finish(&mut self, client: ClientId, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.held(client, id, now).ok_or(NotCompleted::NotFound)?;
         self.complete_slot(slot, outcome, now)
     }
 
-    /// Completes a job in any state. Does not end an overdue lease first, because the job could then be assigned to
-    /// another client, which would lose it again immediately.
+    /// Completes a job in any state. An overdue lease is not ended first, because another client could get the job and
+    /// would lose it immediately.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.find_job(id, |job| job.state() != State::Scheduled);
         let slot = slot.filter(|&slot| !self.is_revoked(slot, None)).ok_or(NotCompleted::NotFound)?;
@@ -71,8 +71,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Handles a failure reported by a worker if the tries of the job are limited or the job needs a dead-letter tube.
-    /// Returns `false` if the caller must handle the failure.
+    /// Handles a reported failure if the tries of the job are limited or the job needs a dead-letter tube. Otherwise
+    /// returns `false`.
     fn fail_within_limits(&mut self, slot: u32, text: &[u8], now: Time) -> Result<bool, NotCompleted> {
         let job = self.store.jobs.get(slot);
         let notifies = job.completion == CompletionPolicy::Tell && !job.is_volatile();
@@ -90,8 +90,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Handles a failure reported by the holder of a job. `pri` is the priority for the next try. Returns `None` if
-    /// `client` does not hold the job.
+    /// `pri` is the priority for the next try. Returns `None` if `client` does not hold the job.
     pub fn fail(&mut self, client: ClientId, id: JobId, pri: Priority, reason: &[u8], now: Time) -> Option<Failed> {
         let slot = self.held(client, id, now)?;
         self.count_run(slot, now);
@@ -120,7 +119,7 @@ impl Engine {
         Failed::GivenUp
     }
 
-    /// Completes the job in `slot` with an empty result, because the holder of the job deletes it.
+    /// Completes a job that its holder deletes. The result is empty.
     pub(in crate::engine) fn complete_deleted(&mut self, slot: u32, now: Time) {
         let done = || Outcome::Done(Body::default());
         // Without space for the outcome, remove the job. Nothing is lost, because the result is empty.
@@ -129,7 +128,7 @@ impl Engine {
         }
     }
 
-    /// Buries the job in `slot` for its holder, and counts a failure.
+    /// Buries the job for its holder, which counts as a failure.
     pub(in crate::engine) fn complete_buried(&mut self, slot: u32, pri: Priority) {
         match self.store.jobs.get(slot).completion {
             CompletionPolicy::Drop => {}
@@ -179,7 +178,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Stores the outcome, and notifies the clients that wait for the outcome. The caller must log the change.
+    /// The caller must log the change.
     pub(in crate::engine) fn keep_outcome(&mut self, slot: u32, done: bool, result: Body) {
         self.record_past(slot, if done { Verdict::Done } else { Verdict::Failed });
         self.transfer(slot, Cause::Finish);
@@ -196,7 +195,7 @@ impl Engine {
         job.fails = job.fails.saturating_add(1);
     }
 
-    /// Buries the failed job in `slot`, which has no limit of tries. Does nothing if the job is buried or finished.
+    /// Buries a failed job without a limit of tries. Does nothing if the job is buried or finished.
     fn bury_in_any_state(&mut self, slot: u32, outcome: &Outcome, now: Time) -> Result<(), NotCompleted> {
         let state = self.store.jobs.get(slot).state();
         if matches!(state, State::Buried | State::Finished) {
@@ -211,7 +210,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Buries the job in `slot` behind all other buried jobs. The caller must log the change.
+    /// Buries the job behind all other buried jobs. The caller must log the change.
     pub(in crate::engine) fn bury_last(&mut self, slot: u32, cause: Cause, pri: Priority) {
         self.store.last_bury += 1;
         self.record_past(slot, Verdict::Buried);
@@ -231,7 +230,7 @@ impl Engine {
         }
     }
 
-    /// Notifies the next batch of clients that wait for the job to end or be buried, but not for its outcome.
+    /// Notifies the next batch of clients that wait for the job to end or to be buried.
     pub(in crate::engine) fn notify_buried(&mut self, id: JobId) -> Progress {
         let Some(slot) = self.find_job(id, |job| job.state() == State::Buried) else { return Progress::Done };
         let logged = !self.store.jobs.get(slot).is_volatile();
@@ -252,7 +251,6 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns `true` if the job in `slot` has reached its maximum number of reservations.
     pub(in crate::engine) fn is_spent(&self, slot: u32) -> bool {
         let job = self.store.jobs.get(slot);
         let limit = self.extras_at(slot).map_or(0, |extras| extras.max_attempts);
@@ -263,8 +261,8 @@ impl Engine {
         self.extras_at(slot)?.rare()
     }
 
-    /// Called when a reservation of the job in `slot` ends without an outcome. Ends the job, unless it can be tried
-    /// again. Returns `true` if the job ended. `claimed` is `true` if the caller has claimed log space for one change.
+    /// Ends a job that cannot be tried again after its reservation ended without an outcome. Returns `true` if the job
+    /// ended. `claimed` is `true` if the caller has claimed log space for one change.
     pub(in crate::engine) fn ends_without_retry(&mut self, slot: u32, claimed: bool) -> bool {
         let job = self.store.jobs.get(slot);
         match job.completion {
@@ -289,7 +287,7 @@ impl Engine {
         self.rare_of(slot).is_some_and(|rare| rare.orphaned || rare.last_try)
     }
 
-    /// Ends the reservation without an outcome, because the time to run has ended or the holder is gone.
+    /// Called when the time to run ends or the holder is gone.
     pub(in crate::engine) fn end_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
         let job = self.store.jobs.get_mut(slot);
         let (tube, completion) = (job.tube, job.completion);
@@ -318,7 +316,7 @@ impl Engine {
         self.serve_unblocked(now);
     }
 
-    /// Called after a client was detached. Removes the job or the extras `number` if they were needed only for clients.
+    /// Called after a client was detached from the extras `number`. Removes extras, or a job, that only clients needed.
     pub(in crate::engine) fn after_detach(&mut self, number: u32) {
         let extras = self.store.extras.get(number);
         if self.store.extras.is_left(number) || extras.submitters() > 0 {
@@ -334,8 +332,8 @@ impl Engine {
         }
     }
 
-    /// Stores a worker's progress report and begins to notify the clients that wait for the job; [`Engine::report_on`]
-    /// continues. Returns `false` if `client` does not hold the job.
+    /// Stores a progress report and begins to notify the waiting clients; [`Engine::report_on`] continues. Returns
+    /// `false` if `client` does not hold the job.
     pub fn report(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         if let Report::Progress { done, total, .. } = **report {
@@ -349,7 +347,7 @@ impl Engine {
         true
     }
 
-    /// Sends `report` to the next batch of clients that wait for the job. Stops if `client` no longer holds the job.
+    /// Notifies the next batch of waiting clients. Stops if `client` no longer holds the job.
     pub fn report_on(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> Progress {
         let slot = self.held(client, id, now);
         let Some(number) = slot.and_then(|slot| self.bound(slot)) else { return Progress::Done };
@@ -368,9 +366,8 @@ impl Engine {
         slot.map(|slot| self.end_job(slot, Outcome::Gone, now)).is_some()
     }
 
-    /// Cancels an unfinished job. An unreserved job is removed. A reserved job stays with its holder, but the waiting
-    /// clients are notified of a failure now. Returns `false` if no such job exists, or if the job is reserved and the
-    /// policy is not [`CompletionPolicy::Tell`].
+    /// Removes an unreserved job. A reserved job stays with its holder, but the waiting clients are notified of a
+    /// failure now. Returns `false` for a reserved job whose policy is not [`CompletionPolicy::Tell`].
     pub fn cancel(&mut self, id: JobId, now: Time) -> bool {
         let Some(slot) = self.find_job(id, |job| job.state() != State::Finished) else { return false };
         if self.store.jobs.get(slot).state() != State::Reserved {
@@ -396,7 +393,7 @@ impl Engine {
         true
     }
 
-    /// Removes the job from all queues and from the store, and sends `outcome` to the clients that wait for the job.
+    /// Removes the job, and sends `outcome` to the waiting clients.
     pub(in crate::engine) fn remove_job(&mut self, slot: u32, outcome: Outcome) {
         let verdict = self.verdict_of(slot, &outcome);
         self.notify_outcome(slot, outcome);
@@ -413,7 +410,7 @@ impl Engine {
         self.close_tube_if_idle(job.tube);
     }
 
-    /// Removes a job that is no longer counted in its groups. `size` is the previous logged size in bytes.
+    /// Removes a job that its groups no longer count. `size` is the previous logged size in bytes.
     #[inline(never)] // cold: few jobs are tied to groups
     fn remove_member(&mut self, slot: u32, size: usize, verdict: Option<Verdict>) {
         let groups = self.end_membership(slot);
@@ -429,7 +426,7 @@ impl Engine {
         self.settle_groups(&groups);
     }
 
-    /// Removes a job that is in no queue. Adds the job to the history if there is a verdict.
+    /// The job must be in no queue. The history records the job if there is a verdict.
     #[inline]
     fn forget_job(&mut self, slot: u32, verdict: Option<Verdict>) -> Job {
         self.unbind(slot);
@@ -442,8 +439,8 @@ impl Engine {
         })
     }
 
-    /// Sends `outcome` to all clients that wait for the job in `slot`. If the step budget does not suffice, the old
-    /// extras keep the remaining clients, which are notified later, and the job gets new extras.
+    /// Sends `outcome` to all waiting clients. If the step budget does not suffice, the job gets new extras, and the
+    /// old extras keep the remaining clients.
     pub(in crate::engine) fn notify_outcome(&mut self, slot: u32, outcome: Outcome) {
         let Some(number) = self.bound(slot).filter(|&number| self.store.extras.get(number).submitters() > 0) else {
             return;
@@ -458,7 +455,7 @@ impl Engine {
         }
     }
 
-    /// Sends `outcome` to the next batch of clients attached to `extras`, and detaches these clients.
+    /// Sends `outcome` to the next batch of attached clients, and detaches these clients.
     pub(in crate::engine) fn notify_some(
         &mut self,
         extras: u32,
@@ -485,7 +482,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns `true` if the job is finished and its outcome survives a restart of the server.
+    /// Returns `true` if the job is finished and its outcome survives a restart.
     pub fn keeps_outcome(&self, id: JobId) -> bool {
         self.find_job(id, |job| job.state() == State::Finished && !job.is_volatile()).is_some()
     }
@@ -508,7 +505,7 @@ impl Engine {
         self.store.jobs.find(id).filter(|&slot| accepts(self.store.jobs.get(slot)))
     }
 
-    /// Returns the length of the submitted body in bytes. In a finished job, the result follows the submitted body.
+    /// Returns the length of the submitted body, which precedes the result in a finished job.
     pub fn payload_len(&self, job: &JobView) -> usize {
         match (job.state(), self.extras(job)) {
             (State::Finished, Some(extras)) => extras.result_at as usize,
@@ -516,7 +513,7 @@ impl Engine {
         }
     }
 
-    /// Returns `true` if the job succeeded, and its result. Returns `None` for an unfinished job.
+    /// Returns the success and the result of a finished job.
     pub fn outcome<'a>(&'a self, job: &JobView<'a>) -> Option<(bool, &'a [u8])> {
         let extras = self.extras(job).filter(|_| job.state() == State::Finished)?;
         Some((extras.done, &job.body.bytes()[extras.result_at as usize..]))

@@ -14,7 +14,7 @@ use crate::engine::data::{Lane, Name, ReservePolicy, Time, MAX_LANES, NIL};
 use crate::engine::Engine;
 
 impl Engine {
-    /// Returns `true` if a lane for `key` in `tube` exists or can be created. The number of lanes per key is limited.
+    /// Returns `true` if a lane for `key` in `tube` exists or can be created. The number of lanes is limited.
     pub(in crate::engine) fn has_lane(&self, key: &Name, tube: u32, large: bool) -> bool {
         let (scope, hash) = self.scope_of_key(key, tube);
         let Some(shared) = self.store.lanes.find(key, scope, hash) else { return true };
@@ -22,7 +22,7 @@ impl Engine {
         lanes < MAX_LANES || self.store.lanes.lane_in(shared, tube, large).is_some()
     }
 
-    /// Returns the scope and the hash of `key`. The scope is `tube` if keys are unique per tube, or else [`NIL`].
+    /// Returns the scope and the hash of `key`.
     fn scope_of_key(&self, key: &Name, tube: u32) -> (u32, u32) {
         if !self.limits.keys_per_tube {
             return (NIL, self.tubes.hash(key.key()));
@@ -38,8 +38,7 @@ impl Engine {
         (rare.lane != NIL).then_some(rare.lane)
     }
 
-    /// Adds a job to the lane of `key`. `limit` is the job's limit of reserved jobs with this key. The job must have
-    /// extras and must not be in a queue.
+    /// The job must have extras and must not be in a queue. `limit` is the maximum number of reserved jobs with `key`.
     pub(in crate::engine) fn join_lane(&mut self, slot: u32, key: Name, limit: u32) {
         let job = self.store.jobs.get(slot);
         let (tube, large) = (job.tube, self.is_large(job));
@@ -49,7 +48,7 @@ impl Engine {
         (rare.lane, rare.con_limit) = (lane, limit);
     }
 
-    /// Removes the job in `slot`, which must not be in a queue, from its lane. Returns the key and the limit.
+    /// The job must not be in a queue. Returns its key and limit.
     pub(in crate::engine) fn leave_lane(&mut self, slot: u32) -> Option<(Name, u32)> {
         let lane = self.lane_of(slot)?;
         let rare = self.store.extras.get_mut(self.store.extras.of(slot)).rare_mut();
@@ -65,7 +64,7 @@ impl Engine {
         lane.is_some_and(|lane| self.store.lanes.keys.get(lane.shared).blocked)
     }
 
-    /// Adds the job in `slot`, which is becoming ready, to `lane`.
+    /// Adds a job that is becoming ready.
     pub(in crate::engine) fn enter_lane(&mut self, lane: u32, slot: u32) {
         let Lane { shared, exposed, .. } = *self.store.lanes.lanes.get(lane);
         let key = |slot: u32| self.store.jobs.get(slot).ready_key();
@@ -78,7 +77,7 @@ impl Engine {
         self.expose(lane, slot);
     }
 
-    /// Removes the job in `slot`, which was ready, from `lane`.
+    /// Removes a job that was ready.
     pub(in crate::engine) fn quit_lane(&mut self, lane: u32, slot: u32) {
         if self.store.lanes.lanes.get(lane).exposed != slot {
             return self.store.lanes.lanes.get_mut(lane).parked.remove(slot, &mut self.store.jobs);
@@ -122,8 +121,7 @@ impl Engine {
         }
     }
 
-    /// If `blocked`, removes all ready jobs of the key `shared` from the tubes' queues. Otherwise adds the next job of
-    /// each lane to its tube's queue.
+    /// A blocked key has no ready job in a queue. An unblocked key has the next job of each lane in the tube's queue.
     fn block(&mut self, shared: u32, blocked: bool) {
         for position in 0..self.store.lanes.keys.get(shared).lanes.len() {
             let lane = self.store.lanes.keys.get(shared).lanes[position];
@@ -148,10 +146,10 @@ impl Engine {
         }
     }
 
-    /// Starts with the tube that has the most urgent job.
+    /// The tube with the most urgent job comes first.
     pub(in crate::engine) fn serve_all_unblocked(&mut self, now: Time) {
         let tubes = std::mem::take(&mut self.store.lanes.unblocked).into_iter().enumerate();
-        // There is usually only one tube. A heap needs an eighth of the machine code of a sort.
+        // There is usually only one tube. A heap has less machine code than a sort.
         let mut next: BinaryHeap<_> = tubes
             .filter_map(|(position, tube)| Some((position, self.tubes.at(tube)?)))
             .map(|(position, tube)| {

@@ -11,8 +11,8 @@ use crate::engine::data::{DedupKey, Fingerprints, Job, JobExtras, JobFlag, JobId
 use crate::engine::log::Change;
 use crate::engine::{Engine, Progress, Refused, Steps};
 
-/// The maximum number of extras that one key lookup checks. Unless keys are unique per tube, the index combines all
-/// tubes, and a name is refused if more tubes than this number use the name.
+/// The maximum number of extras that one key lookup checks. Unless keys are unique per tube, a name that more tubes use
+/// is refused, because the index does not separate tubes.
 pub(in crate::engine) const MAX_CHECKED: u64 = 4096;
 
 /// Steps of a search by name in all tubes at once, which may examine [`MAX_CHECKED`] extras.
@@ -22,7 +22,7 @@ const SEARCH: u64 = 64;
 #[derive(Clone, Debug, Default)]
 pub struct NameSearch {
     pub found: Option<JobId>,
-    /// The number of tubes that are not searched yet, or `None` before the first call.
+    /// The number of remaining tubes, or `None` before the first call.
     left: Option<usize>,
 }
 
@@ -31,9 +31,8 @@ impl Engine {
         Fingerprints::new(self.limits.hash_secret)
     }
 
-    /// Returns the hash of `dedup_key` in the index. The hash of a name includes `tube` only if keys are unique per
-    /// tube; otherwise a lookup must find the name in all tubes. The hash of a `hidden` job includes the job ID, so
-    /// that no lookup finds the job.
+    /// The hash of a name includes `tube` only if keys are unique per tube, because other lookups must find the name in
+    /// all tubes. The hash of a `hidden` job includes its ID, so that no lookup finds the job.
     pub(in crate::engine) fn hash_dedup_key(&self, dedup_key: &DedupKey, tube: u32, hidden: Option<JobId>) -> u64 {
         let mut hasher = self.tubes.hasher();
         match dedup_key {
@@ -77,8 +76,7 @@ impl Engine {
         })
     }
 
-    /// Returns the slot of the first job with `dedup_key` for which `is_meant` returns `true`. `hash` is the hash of
-    /// the key. Fails after [`MAX_CHECKED`] extras.
+    /// Returns the first job with the key for which `is_meant` returns `true`. Fails after [`MAX_CHECKED`] extras.
     pub(in crate::engine) fn find_with_key(
         &mut self,
         dedup_key: &DedupKey,
@@ -109,8 +107,8 @@ impl Engine {
         Some(self.store.jobs.get(self.store.extras.get(number).slot).id)
     }
 
-    /// Finds the oldest job submitted with `name` in a tube for which `sees` returns `true`. Ignores dead letters. If
-    /// keys are unique per tube, searches the tubes one by one.
+    /// Finds the oldest job named `name`, except for dead letters, in a tube for which `sees` returns `true`. If keys
+    /// are unique per tube, searches the tubes one by one.
     pub fn find_name(
         &self,
         name: &[u8],
@@ -146,8 +144,8 @@ impl Engine {
         self.oldest_named(&DedupKey::Name(name.clone()), tube, 32, |other| other == tube)
     }
 
-    /// Returns the oldest job with `dedup_key` in a tube for which `is_meant` returns `true`, among the first `most`
-    /// jobs. `tube` is part of the hash if keys are unique per tube.
+    /// Returns the oldest of the first `most` jobs with the key for which `is_meant` returns `true`. `tube` is part of
+    /// the hash if keys are unique per tube.
     fn oldest_named(
         &self,
         dedup_key: &DedupKey,
@@ -171,10 +169,10 @@ impl Engine {
         oldest
     }
 
-    /// Updates the key hash of the job in `slot`, so that lookups find at most one buried job and one other job per key
-    /// and tube. Must be called when the job enters (`is_buried`) or is about to leave the buried state. Without this
-    /// limit, a lookup would have to skip all buried duplicates, whose number Gearman clients can increase endlessly.
-    /// Lookups ignore dead letters, because new jobs may reuse their keys.
+    /// Updates the key hash of a job that has entered (`is_buried`) or is about to leave the buried state. At most one
+    /// buried job and one other job per key and tube can be found, because a lookup would otherwise have to skip all
+    /// buried duplicates, which Gearman clients can create endlessly. Dead letters cannot be found, because new jobs
+    /// may reuse their keys.
     pub(in crate::engine) fn reveal_one(&mut self, slot: u32, is_buried: bool) {
         let job = self.store.jobs.get(slot);
         let (tube, id, length, is_dead) = (job.tube, job.id, job.body.len(), job.is_dead_letter());
@@ -198,7 +196,7 @@ impl Engine {
         }
     }
 
-    /// Returns the log bytes needed to make the existing duplicate durable, or 0 without a volatile duplicate.
+    /// Returns the log bytes for making the existing duplicate durable, or 0 without a volatile duplicate.
     pub fn adoption_of(&mut self, tube: &[u8], dedup_key: &DedupKey, length: usize) -> u64 {
         match dedup_key {
             // A duplicate ID is refused, and a job without a key has no duplicate.
@@ -207,7 +205,7 @@ impl Engine {
         }
     }
 
-    /// Joins a new submission to the existing job in `slot`. If the submission is `durable`, the job becomes durable.
+    /// A `durable` submission makes the existing job durable.
     pub(in crate::engine) fn coalesce(&mut self, slot: u32, durable: bool) -> Result<(), Refused> {
         let job = self.store.jobs.get(slot);
         if !durable || !job.is_volatile() {

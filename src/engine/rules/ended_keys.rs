@@ -20,8 +20,8 @@ impl Engine {
         self.serve_unblocked(now);
     }
 
-    /// Stores the key of the job in `slot` if the key must outlive the job. Must be called before the job is removed,
-    /// because the log must receive the key first.
+    /// Stores the key of an ending job if the key must outlive the job. The log must receive the key before the job is
+    /// removed.
     fn keep_key(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
         let extras = self.extras_at(slot).filter(|_| job.completion == CompletionPolicy::Drop);
@@ -35,8 +35,7 @@ impl Engine {
         }
     }
 
-    /// Stores a key until the time `until`. Returns the number of the key, and the result of [`Engine::forget_key`] for
-    /// a replaced key.
+    /// Returns the number of the key, and the result of [`Engine::forget_key`] for a replaced key.
     fn add_key(
         &mut self,
         id: JobId,
@@ -52,7 +51,7 @@ impl Engine {
         (number, before)
     }
 
-    /// If the key is in the log, returns the number, and the total length in bytes of the key and the tube name.
+    /// Returns the number, and the length in bytes of key and tube name, if the key is in the log.
     fn forget_key(&mut self, number: u32) -> Option<(u32, usize)> {
         let gone = self.store.ended_keys.remove(number);
         if gone.is_logged {
@@ -80,7 +79,7 @@ impl Engine {
         hasher.finish() as u32
     }
 
-    /// Returns the ended job that had `key` in `tube`, if the key has not expired.
+    /// Returns the ended job that had `key`, unless the key has expired.
     pub(in crate::engine) fn find_ended(&self, tube: &[u8], key: &Name, now: Time) -> Option<JobId> {
         if self.store.ended_keys.table.items.len() == 0 {
             return None;
@@ -90,12 +89,12 @@ impl Engine {
         (ended.until > now).then_some(ended.id)
     }
 
-    /// Returns all keys without jobs that are in the log.
+    /// Returns the keys that are in the log.
     pub fn ended_keys(&self) -> impl Iterator<Item = &EndedKey> {
         self.store.ended_keys.table.items.iter().map(|(_, ended)| ended).filter(|ended| ended.is_logged)
     }
 
-    /// Returns the next key from `from` on, and advances `from`. Returns [`Progress::More`] if the budget is used up.
+    /// Advances `from`. Returns [`Progress::More`] if the budget is used up.
     pub fn next_ended_key(&mut self, from: &mut u32) -> (Progress, Option<u32>) {
         if self.agenda.steps.are_used_up() {
             return (Progress::More, None);
@@ -111,8 +110,7 @@ impl Engine {
         self.store.ended_keys.table.get(number)
     }
 
-    /// Returns the number of the key. Also returns the number of a replaced key, and the total length of its names in
-    /// bytes.
+    /// Returns the number of the key. For a replaced key, also returns its number and the length of its names in bytes.
     pub fn restore_key(&mut self, id: JobId, tube: &[u8], key: &[u8], until: Time) -> (u32, Option<(u32, usize)>) {
         self.add_key(id, tube.into(), key.into(), until, true)
     }

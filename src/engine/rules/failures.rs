@@ -13,13 +13,13 @@ use crate::engine::data::{
 use crate::engine::log::{Change, ORIGIN_SIZE};
 use crate::engine::Engine;
 
-/// The maximum delay after a failed try, in seconds. The delay doubles with each try.
+/// In seconds. The delay doubles with each failed try.
 const MAX_BACKOFF: u64 = 24 * 3600;
 
-/// The maximum length of a stored failure reason, in bytes.
+/// Bytes of a stored failure reason.
 pub const MAX_REASON: usize = 4096;
 
-/// The memory, in bytes, that a stored failure reason can take in addition to its text.
+/// Bytes of memory for a stored failure reason, in addition to its text.
 const REASON_COST: u64 = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub enum Failed {
     GivenUp,
 }
 
-/// Returns `reason` truncated to [`MAX_REASON`] bytes, without splitting a UTF-8 character.
+/// Truncates `reason` to [`MAX_REASON`] bytes without splitting a UTF-8 character.
 fn truncated(reason: &[u8]) -> &[u8] {
     let Some(cut) = reason.get(..MAX_REASON).filter(|cut| cut.len() < reason.len()) else { return reason };
     match std::str::from_utf8(cut) {
@@ -48,7 +48,7 @@ fn truncated(reason: &[u8]) -> &[u8] {
 }
 
 impl Engine {
-    /// Returns the limits of tries for the job in `slot`. The tube settings apply if the job has no limits.
+    /// Returns the limits of the job, or else those of its tube.
     fn try_limits(&self, slot: u32) -> Option<Bounds> {
         let job = self.store.jobs.get(slot);
         if let Some(extras) = self.extras_at(slot) {
@@ -75,7 +75,7 @@ impl Engine {
         self.try_limits(slot).is_some()
     }
 
-    /// Counts a failed try of the job in `slot`. Returns `true` if no tries are left.
+    /// Counts a failed try. Returns `true` if no tries are left.
     pub(in crate::engine) fn count_try(&mut self, slot: u32) -> bool {
         let Some(bounds) = self.try_limits(slot) else { return false };
         self.count_failure(slot);
@@ -91,7 +91,7 @@ impl Engine {
         Span::from_millis(seconds * 1000 + more)
     }
 
-    /// Counts the loss of a worker as a failed try of the job in `slot`. The job is retried or given up.
+    /// Counts the loss of a worker as a failed try. The job is retried or given up.
     pub(in crate::engine) fn end_try(&mut self, slot: u32, cause: Cause, now: Time) {
         if self.count_try(slot) {
             self.abandon(slot, Cause::Bury, Body::default(), false);
@@ -112,8 +112,8 @@ impl Engine {
         self.serve_living(slot, now);
     }
 
-    /// Counts a failed try that the worker of the job in `slot` reported. The job is retried or given up. Returns
-    /// `None` if the job has no limit of tries. The caller must have claimed log space for one change.
+    /// Counts a failed try that a worker reported. The job is retried or given up. Returns `None` if the job has no
+    /// limit of tries. The caller must have claimed log space for one change.
     pub(in crate::engine) fn fail_try(&mut self, slot: u32, reason: &[u8], now: Time) -> Option<Failed> {
         self.try_limits(slot)?;
         if self.count_try(slot) {
@@ -140,7 +140,7 @@ impl Engine {
         self.serve_living(slot, now);
     }
 
-    /// Stores the reason for the last failure of the job in `slot`, if memory and log space suffice.
+    /// Stores the reason if memory and log space suffice.
     pub(in crate::engine) fn note_reason(&mut self, slot: u32, reason: &[u8]) {
         let reason = truncated(reason);
         if reason.is_empty() || !self.has_memory(REASON_COST + reason.len() as u64) {
@@ -156,8 +156,8 @@ impl Engine {
         self.changed(Change::Reason { slot, sizes });
     }
 
-    /// Gives up the job in `slot`. Buries the job, moves it to the dead-letter tube if one is set, and notifies waiting
-    /// clients of the failure with `text`. `claimed` is `true` if the caller has claimed log space for one change.
+    /// Buries the job, moves it to the dead-letter tube if one is set, and notifies the waiting clients with `text`.
+    /// `claimed` is `true` if the caller has claimed log space for one change.
     pub(in crate::engine) fn abandon(&mut self, slot: u32, cause: Cause, text: Body, claimed: bool) {
         let job = self.store.jobs.get(slot);
         let (pri, volatile) = (job.pri, job.is_volatile());
@@ -183,7 +183,7 @@ impl Engine {
         rules.as_ref().is_some_and(|rules| rules.settings.dead.is_some())
     }
 
-    /// Moves the buried job in `slot` to the dead-letter tube of its tube, if the dead-letter tube is set and not full.
+    /// Moves the buried job to the dead-letter tube, unless that tube is full.
     fn send_to_dead_tube(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         let (from, class, id) = (job.tube, priority_class(job.pri), job.id);
@@ -213,7 +213,7 @@ impl Engine {
         self.changed(Change::Shrunk { slot, bytes });
     }
 
-    /// Deletes the job if its time to live ended during the reservation. Otherwise serves the tube of the job.
+    /// Deletes a job whose time to live ended during the reservation. Otherwise serves the tube.
     pub(in crate::engine) fn serve_living(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
         if matches!(job.state(), State::Ready | State::Delayed) && self.has_expired(slot, now) {
@@ -223,7 +223,7 @@ impl Engine {
         }
     }
 
-    /// Schedules the end of the time to live of the job in `slot`, if the job is ready, delayed or held.
+    /// Schedules the end of the time to live if the job is ready, delayed or held.
     pub(in crate::engine) fn count_life(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         let waits = matches!(job.state(), State::Ready | State::Delayed | State::Held);

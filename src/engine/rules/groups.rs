@@ -17,8 +17,7 @@ impl Engine {
         self.store.groups.find(name, self.tubes.hash(name.key()))
     }
 
-    /// Returns the group `name`, creating the group if necessary. `last` is the highest ID of the jobs that a new group
-    /// does not affect.
+    /// Creates the group if necessary. A new group does not affect jobs up to the ID `last`.
     fn open_group(&mut self, name: &Name, last: u64) -> u32 {
         if let Some(number) = self.find_group(name) {
             return number;
@@ -32,10 +31,10 @@ impl Engine {
         number
     }
 
-    /// Ties a new job, which is in no queue yet, to the groups in `tags`. A job that must wait becomes held.
+    /// The job is in no queue yet. A job that must wait becomes held.
     pub(in crate::engine) fn tie(&mut self, slot: u32, tags: &[GroupTag]) {
         let id = self.store.jobs.get(slot).id.0;
-        // Each tie is prepended to a chain, so iterate in reverse to keep the order of the tags.
+        // Each tie is prepended to a chain, so start with the last tag.
         for tag in tags.iter().take(MAX_TIES).rev() {
             let known = self.find_group(&tag.name).map(|number| self.store.groups.get(number));
             let need = match tag.tie {
@@ -58,7 +57,7 @@ impl Engine {
         }
     }
 
-    /// Counts the job in `slot` by its new state in all its groups. Queues the waits of a held job.
+    /// Counts the job by its new state, and queues the waits of a held job.
     pub(in crate::engine) fn enter_groups(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if !job.is_tied() {
@@ -71,7 +70,7 @@ impl Engine {
         }
     }
 
-    /// Removes the job in `slot` from the counts of its groups. If the job is held, it stops waiting for groups.
+    /// Uncounts the job. A held job stops waiting.
     #[inline(never)] // cold: few jobs are tied to groups
     pub(in crate::engine) fn leave_groups(&mut self, slot: u32) {
         let state = self.store.jobs.get(slot).state();
@@ -84,7 +83,7 @@ impl Engine {
         }
     }
 
-    /// Updates [`JobFlag::Tied`], and logs the decrease of the job's logged size from `before` bytes.
+    /// Updates [`JobFlag::Tied`]. If the job's logged size is now smaller than `before`, logs the change.
     fn retie(&mut self, slot: u32, before: usize) {
         let is_tied = self.store.groups.of_member(slot).next().is_some() || self.store.groups.waits(slot);
         self.store.jobs.get_mut(slot).set(JobFlag::Tied, is_tied);
@@ -92,8 +91,8 @@ impl Engine {
         self.changed(Change::Shrunk { slot, bytes });
     }
 
-    /// Ends all memberships of the job in `slot`, which is about to be removed. The end of a group's last member also
-    /// ends all existing waits for all members of the group. Returns the new counts for the log.
+    /// Called before the job is removed. When a group's last member ends, all waits for all of its members end too.
+    /// Returns the new counts for the log.
     pub(in crate::engine) fn end_membership(&mut self, slot: u32) -> Vec<LoggedGroup> {
         if !self.store.jobs.get(slot).is_tied() {
             return Vec::new();
@@ -110,7 +109,7 @@ impl Engine {
         groups.into_iter().map(|number| self.logged_group(number)).collect()
     }
 
-    /// Releases the jobs that no longer need to wait for `groups`.
+    /// Releases jobs that no longer wait for `groups`.
     pub(in crate::engine) fn settle_groups(&mut self, groups: &[LoggedGroup]) {
         for LoggedGroup { number, .. } in groups {
             // Releasing the jobs of one group can remove another group of the list, but does not reuse its number.
@@ -126,7 +125,7 @@ impl Engine {
         }
     }
 
-    /// Continues to release jobs of the group. Returns `None` if the group was removed, or has no more jobs to release.
+    /// Returns `None` if the group was removed, or has no more jobs to release.
     pub(in crate::engine) fn release_on(&mut self, number: u32) -> Option<Progress> {
         self.store.groups.table.items.try_get(number).filter(|group| group.releasing)?;
         let progress = self.release_some(number, None);
@@ -153,8 +152,8 @@ impl Engine {
         Progress::Done
     }
 
-    /// Releases the held job in `slot`, which no longer waits for a group. The job becomes delayed if its delay has not
-    /// ended. If `now` is `None`, a delay that is over ends at the next tick.
+    /// Releases a held job that no longer waits. The job becomes delayed if its delay has not ended. If `now` is
+    /// `None`, the next tick ends a delay that is over.
     pub(in crate::engine) fn release_held(&mut self, slot: u32, now: Option<Time>) {
         let job = self.store.jobs.get(slot);
         let due = now.map_or(Time::NEVER, |now| now + job.delay()).min(job.created + job.delay());
@@ -164,7 +163,7 @@ impl Engine {
         self.serve_at_end(number);
     }
 
-    /// Schedules the tube to be served at the end of the current call, if the tube has ready jobs and waiting clients.
+    /// Serves the tube at the end of the current call if ready jobs and waiting clients exist.
     pub(in crate::engine) fn serve_at_end(&mut self, number: u32) {
         let tube = self.tubes.get(number);
         if !tube.serving && !tube.closed && !tube.has_no_waiters() && tube.counts.ready > 0 {
@@ -172,7 +171,7 @@ impl Engine {
         }
     }
 
-    /// Schedules the tube to be served at the end of the current call, or later if the call must serve many tubes.
+    /// Serves the tube at the end of the current call, or later if the call must serve many tubes.
     pub(in crate::engine) fn serve_soon(&mut self, number: u32) {
         self.serve_later(number);
         if self.store.lanes.unblocked.len() < MAX_LANES {

@@ -10,9 +10,8 @@ use crate::engine::data::{Account, Body};
 use crate::engine::Engine;
 
 impl Engine {
-    /// Returns the memory allocated on behalf of clients, in bytes by purpose. Removed bodies that replies still share
-    /// count as buffers. Freed job memory counts as job memory until it can be reused for jobs of any size, except for
-    /// the first 8 MiB.
+    /// Returns the bytes used on behalf of clients. Removed bodies that replies still share count as buffers. Freed job
+    /// memory counts until jobs of any size can use it, except for the first 8 MiB.
     pub fn memory(&self) -> Account {
         Account {
             jobs: self.store.memory(),
@@ -23,41 +22,41 @@ impl Engine {
         }
     }
 
-    /// Returns the total memory in bytes, excluding the buffers reported with [`Engine::set_buffers`].
+    /// Returns the total bytes, excluding buffers outside the engine.
     pub fn memory_held(&self) -> u64 {
         self.memory().total() - self.buffers
     }
 
-    /// Returns the total length in bytes of removed bodies that replies still share.
+    /// Returns the total length of removed bodies that replies still share.
     pub fn memory_in_flight(&self) -> u64 {
         self.store.jobs.bodies.in_flight_bytes
     }
 
-    /// Sets the bytes of memory outside the engine. `exhausted` is `true` if the system has no free memory.
+    /// `bytes` are used outside the engine. `exhausted` is `true` if the system has no free memory.
     pub fn set_buffers(&mut self, bytes: u64, exhausted: bool) {
         self.buffers = bytes;
         self.exhausted = exhausted;
     }
 
-    /// Counts `body` as memory while replies share the body, even if no job contains it.
+    /// Counts `body` while replies share it, even if no job contains it.
     pub fn reply_shares(&mut self, body: &Body) {
         self.store.jobs.bodies.note_in_flight(body);
     }
 
-    /// Stops counting bodies that replies no longer share. Must be called regularly, because each call checks only some
+    /// Stops counting bodies that replies no longer share. Must be called regularly, because a call checks only some
     /// bodies.
     #[inline]
     pub fn check_in_flight(&mut self) {
         self.store.jobs.bodies.check_in_flight();
     }
 
-    /// Takes the large bodies of removed jobs. The caller must free the bodies in a thread that delays no client,
-    /// because freeing takes milliseconds per 100 MB.
+    /// Takes the large bodies of removed jobs. Freeing them takes milliseconds per 100 MB, so the caller must use a
+    /// thread that delays no client.
     pub fn take_released(&mut self) -> Vec<Body> {
         self.store.jobs.bodies.take_released()
     }
 
-    /// Returns `true` if a request may use this many more bytes, within the memory limit and the system's free memory.
+    /// Returns `true` if a request may use this many more bytes.
     pub fn has_memory(&self, bytes: u64) -> bool {
         let limit = self.limits.max_memory.saturating_sub(self.limits.kept_memory);
         !self.exhausted && self.memory().total() + bytes <= limit

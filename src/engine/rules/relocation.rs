@@ -10,8 +10,7 @@ use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Moves the job in `slot` to the tube `to` without changing the job's state. A dead letter gets `origin`; for
-    /// other jobs, `origin` is [`NIL`].
+    /// Moves the job without changing its state. `origin` is [`NIL`] except for dead letters.
     pub(in crate::engine) fn move_unchanged(&mut self, slot: u32, to: u32, origin: u32) {
         let position = (self.store.jobs.get(slot).state() == State::Buried).then(|| {
             // Append the job to the buried jobs of the new tube.
@@ -21,14 +20,14 @@ impl Engine {
         self.change_tube(slot, to, |job| (job.due, job.holder) = (position.unwrap_or(job.due), origin));
     }
 
-    /// Returns `true` if the job in `slot` has no concurrency key, or if the key can get a lane in `tube`.
+    /// Returns `true` if the job has no concurrency key, or if its key can get a lane in `tube`.
     pub(in crate::engine) fn may_move_lane(&self, slot: u32, tube: &[u8]) -> bool {
         let number = self.tubes.find(tube).unwrap_or(NIL);
         let bound = self.lane_of(slot).map(|lane| self.store.lanes.key_of(lane));
         bound.is_none_or(|key| self.has_lane(key, number, self.is_large(self.store.jobs.get(slot))))
     }
 
-    /// Like [`Engine::may_move_lane`], but also requires that no current or ended job of `tube` has the same dedup key.
+    /// Like [`Engine::may_move_lane`], but a current or ended job of `tube` must not have the same dedup key.
     pub(in crate::engine) fn may_move(&mut self, slot: u32, tube: &[u8], now: Time) -> bool {
         if !self.may_move_lane(slot, tube) {
             return false;
@@ -39,7 +38,7 @@ impl Engine {
         found.is_ok_and(|other| other.is_none_or(|other| other == slot)) && self.find_ended(tube, &name, now).is_none()
     }
 
-    /// Moves the job in `slot` to the tube `to`. Calls `change` before adding the job to the new queue.
+    /// Calls `change` before adding the job to its new queue.
     pub(in crate::engine) fn change_tube(&mut self, slot: u32, to: u32, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
         let before = self.logged_size(slot);
@@ -52,7 +51,7 @@ impl Engine {
         self.close_tube_if_idle(from);
     }
 
-    /// Updates the key hash and the lane of the job in `slot`, which is in a new tube and must not be in a queue.
+    /// Updates the key hash and the lane of a job in a new tube. The job must not be in a queue.
     pub(in crate::engine) fn rebind(&mut self, slot: u32) {
         let (job, Some(number)) = (self.store.jobs.get(slot), self.bound(slot)) else { return };
         let key = &self.store.extras.get(number).dedup_key;
@@ -66,7 +65,7 @@ impl Engine {
         }
     }
 
-    /// Returns `true` if the time to live has ended, even if the job is buried or reserved and must be kept for now.
+    /// Returns `true` after the end of the time to live, even if the job is buried or reserved.
     pub(in crate::engine) fn has_expired(&self, slot: u32, now: Time) -> bool {
         let job = self.store.jobs.get(slot);
         job.completion != CompletionPolicy::Keep && self.extras_at(slot).is_some_and(|extras| extras.expires <= now)

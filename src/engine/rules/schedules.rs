@@ -10,10 +10,10 @@ use crate::engine::data::{Body, DedupKey, Name, NewJob, Span, State, Time, Timer
 use crate::engine::log::Change;
 use crate::engine::{Engine, Refused};
 
-/// The delay after which a refused copy is tried again.
+/// Delay before the next try of a refused copy.
 const RETRY: Span = Span::from_secs(1);
 
-/// The delay after which all schedules are tried again if the log is creating space for a copy.
+/// Delay before the next try of all schedules while the log is creating space for a copy.
 const SPACE_RETRY: Span = Span::from_millis(1);
 
 /// The number of body bytes that are copied per step.
@@ -34,9 +34,9 @@ impl Engine {
         self.agenda.deadlines.set(TimerKey::Schedules, next);
     }
 
-    /// Runs the first due schedule. Runs that were missed while the server was down count as one run. If the copy is
-    /// refused, the schedule remains due and is tried again. A schedule that waits for log space stays first, so that
-    /// smaller copies cannot use up the space forever.
+    /// Runs the first due schedule, once for all runs that were missed while the server was down. If its copy is
+    /// refused, the schedule stays due. A schedule that waits for log space stays first, so that smaller copies cannot
+    /// use up the space forever.
     pub(in crate::engine) fn schedule_due(&mut self, now: Time) {
         let (_, slot) = self.store.schedules.first().expect("a schedule that is due");
         let schedule = self.store.schedules.get(self.store.jobs.get(slot).holder);
@@ -51,8 +51,8 @@ impl Engine {
         self.retime_schedules();
     }
 
-    /// Puts a copy of the schedule in `slot`, and sets the time of the next run to `next`. Returns `false` if the run
-    /// is skipped because the previous copy still exists. Changes nothing if the copy is refused.
+    /// Puts a copy, and schedules the next run at `next`. Returns `false` if the previous copy still exists. Changes
+    /// nothing if the copy is refused.
     pub(in crate::engine) fn run_schedule(&mut self, slot: u32, next: Time, now: Time) -> Result<bool, Refused> {
         let job = self.store.jobs.get(slot);
         let (tube, number) = (job.tube, job.holder);
@@ -70,7 +70,7 @@ impl Engine {
         if options.concurrency.as_ref().is_some_and(|(key, _)| !self.has_lane(key, tube, large)) {
             return Err(Refused::OutOfMemory);
         }
-        // Claim log space for the record of the copy, which also contains the time of the next run.
+        // The record of the copy also contains the time of the next run.
         if !self.claim_log_room(0) {
             return Err(Refused::OutOfMemory);
         }
@@ -82,7 +82,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Returns `true` if a job in `tube` has this key, or the key of an ended job has not expired.
+    /// Returns `true` if a job in `tube` has this key, or if an ended job had the key and it has not expired.
     fn has_live_copy(&mut self, tube: u32, key: &DedupKey, now: Time) -> Result<bool, Refused> {
         let DedupKey::Name(name) = key else { return Ok(false) };
         let found = self.find_keyed(key, tube)?;
@@ -96,23 +96,22 @@ impl Engine {
         self.retime_schedules();
     }
 
-    /// Returns the number of copies put and the number of runs skipped since the server started.
+    /// Returns the numbers of put and of skipped copies since the server started.
     pub fn schedule_totals(&self) -> (u64, u64) {
         self.store.schedules.total
     }
 
-    /// Returns the number of schedules whose last run was skipped.
     pub fn late_schedules(&self) -> usize {
         self.store.schedules.late
     }
 
-    /// Returns the time by which the earliest run is overdue, or zero. A run is only overdue if its copy was refused.
+    /// Returns how late the earliest run is. A run is only late if its copy was refused.
     pub fn schedule_delay(&self, now: Time) -> Span {
         let first = self.store.schedules.first();
         first.map_or(Span::ZERO, |(_, slot)| now.since(self.store.jobs.get(slot).due))
     }
 
-    /// Removes the schedule if the job in `slot` is a schedule. The job must not be in a queue.
+    /// Removes the schedule of the job, if any. The job must not be in a queue.
     pub(in crate::engine) fn forget_schedule(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if job.state() == State::Scheduled {

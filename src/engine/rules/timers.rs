@@ -13,13 +13,13 @@ use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Returns the time at which [`Engine::tick`] must be called next, or [`Time::NEVER`].
+    /// Returns when [`Engine::tick`] must be called next, or [`Time::NEVER`].
     pub fn next_deadline(&self) -> Time {
         self.agenda.deadlines.first().map_or(Time::NEVER, |(at, _)| at)
     }
 
     /// Processes the first due event. Returns `true` if no more events are due. The caller must send the notifications
-    /// after each call, because the next call can remove jobs that the notifications refer to.
+    /// after each call, because the next call can remove jobs in the notifications.
     pub fn tick(&mut self, now: Time) -> bool {
         match self.agenda.deadlines.first().filter(|(at, _)| *at <= now).map(|(_, owner)| owner) {
             Some(TimerKey::Client(number)) => self.client_due(ClientId(number), now),
@@ -32,8 +32,8 @@ impl Engine {
         self.next_deadline() > now
     }
 
-    /// Processes one due event of `client`. Expired reservations come before warnings and timeouts, because a late
-    /// warning about an already expired reservation would be wrong.
+    /// Expired reservations come before warnings and timeouts, because a warning about an expired reservation would be
+    /// wrong.
     fn client_due(&mut self, client: ClientId, now: Time) {
         let state = &self.clients[client];
         let waiting = state.waiting;
@@ -56,8 +56,7 @@ impl Engine {
         }
         let pause = tube.pause.as_ref().map_or(Time::NEVER, |pause| pause.until);
         let opens = tube.rules.as_ref().map_or(Time::NEVER, |rules| rules.opens());
-        // If a delay and the pause end at the same time, end the delay first, so that its job competes for the waiting
-        // clients.
+        // If a delay and the pause end together, end the delay first, so that its job competes for the waiting clients.
         match tube.delayed.first() {
             Some(((due, _), slot)) if due <= pause.min(opens) => self.transfer(slot, Cause::Due),
             _ if opens <= pause => self.reopen(number),
@@ -66,8 +65,8 @@ impl Engine {
         self.serve(number, now);
     }
 
-    /// Expires the overdue reservations of `client` until the step budget is used up. Requests call this function,
-    /// because a tick processes only one event, and a client must not be warned about an expired reservation.
+    /// Expires the overdue reservations of `client`, of which a tick processes only one, until the step budget is used
+    /// up. Requests call this function first, so that no client is warned about an expired reservation.
     pub(in crate::engine) fn catch_up(&mut self, client: ClientId, now: Time) -> Progress {
         while let Some(((end, _), slot)) = self.clients[client].reserved().first() {
             if end > now {
@@ -81,10 +80,10 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns the job with this ID if `client` holds the job. A job whose time to run has ended is not held, even if
-    /// no tick has processed the end yet.
+    /// Returns the job if `client` holds it. An overdue job is not held, even before the tick that expires its
+    /// reservation.
     pub(in crate::engine) fn held(&mut self, client: ClientId, id: JobId, now: Time) -> Option<u32> {
-        // Expire earlier reservations first, because their jobs must become ready first.
+        // Jobs of overdue reservations must become ready first.
         let _ = self.catch_up(client, now);
         let slot = self.store.jobs.find(id)?;
         let job = self.store.jobs.get(slot);

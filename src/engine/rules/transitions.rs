@@ -14,13 +14,13 @@ use crate::engine::log::Change;
 use crate::engine::{Engine, NOBODY};
 
 impl Engine {
-    /// Moves the job in `slot` to the state that [`State::after`] defines for `cause`, and to the queue of that state.
-    /// Panics if the transition is not defined.
+    /// Changes the state as [`State::after`] defines for `cause`, and moves the job to the queue of that state. Panics
+    /// if the transition is not defined.
     pub(in crate::engine) fn transfer(&mut self, slot: u32, cause: Cause) {
         self.transfer_with(slot, cause, |_| {});
     }
 
-    /// Like [`Engine::transfer`], but calls `change` before adding the job to the new queue.
+    /// Calls `change` before adding the job to its new queue.
     pub(in crate::engine) fn transfer_with(&mut self, slot: u32, cause: Cause, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
         let job = self.store.jobs.get_mut(slot);
@@ -29,7 +29,7 @@ impl Engine {
         self.enter(slot);
     }
 
-    /// Adds the job in `slot` to the queue and the counts of its state.
+    /// Adds the job to the queue and the counts of its state.
     pub(in crate::engine) fn enter(&mut self, slot: u32) {
         // `has_more` avoids the lookup of extras and groups for most jobs.
         let job = self.store.jobs.get_mut(slot);
@@ -49,7 +49,7 @@ impl Engine {
         let (number, holder, key, id, pri) = (job.tube, job.holder, job.due_key(), job.id, job.pri);
         let (state, is_large) = (job.state(), self.is_large(job));
         let tube = self.tubes.get_mut(number);
-        // Every state change executes this match. A second match for the counts would slow down every command.
+        // Every state change executes this match. A second match, for the counts, would slow down every command.
         match state {
             State::Ready => {
                 tube.counts.add_ready(pri);
@@ -104,7 +104,7 @@ impl Engine {
         }
     }
 
-    /// Updates the extras and groups of the job in `slot` for the state that the job has just entered.
+    /// Updates the extras and groups for the state that the job has just entered.
     #[inline(never)] // cold: few jobs have extras or groups
     fn enter_more(&mut self, slot: u32) {
         self.enter_groups(slot);
@@ -116,14 +116,14 @@ impl Engine {
         self.count_life(slot);
     }
 
-    /// Returns the rank of the job in `slot` among ready jobs of the same priority. The rank is normally the job ID, so
-    /// a released job returns to its old position. A [`CompletionPolicy::Tell`] job whose worker was lost goes to the
-    /// end. Jobs with a start time follow all jobs without a start time, in the order in which they became ready.
+    /// Returns the rank among ready jobs of the same priority, which is usually the job ID, so that a released job
+    /// returns to its old position. A [`CompletionPolicy::Tell`] job whose worker was lost goes to the end. Jobs with a
+    /// start time come last, in the order in which they became ready.
     fn rank_of(&mut self, slot: u32) -> u64 {
         const STARTED: u64 = 1 << 63;
         let job = self.store.jobs.get(slot);
         if job.completion == CompletionPolicy::Tell && job.history().timeouts > 0 {
-            // Consume an ID as the rank. Existing jobs have smaller IDs, and later jobs will have larger IDs.
+            // Consume an ID as the rank, which is larger than all existing IDs and smaller than all later ones.
             self.store.last_id += 1;
             return self.store.last_id;
         }
@@ -139,7 +139,7 @@ impl Engine {
         job.id.0
     }
 
-    /// Removes the job in `slot` from the queue and the counts of its state.
+    /// Removes the job from the queue and the counts of its state.
     pub(in crate::engine) fn leave(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         let (lane, is_tied) = (if job.has_more() { self.lane_of(slot) } else { None }, job.is_tied());
@@ -208,7 +208,7 @@ impl Engine {
         }
     }
 
-    /// Reserves the job in `slot` for `client`. The time to run starts at `now`.
+    /// The time to run starts at `now`.
     pub(in crate::engine) fn grant(&mut self, client: ClientId, slot: u32, cause: Cause, now: Time) {
         self.count_wait(slot, now);
         let leased = self.clients[client].reserve_policy == ReservePolicy::Lease;
@@ -240,14 +240,14 @@ impl Engine {
         }
     }
 
-    /// Returns the lease time of `job`: its time to run, limited to [`MAX_LEASE`]. For a job without a time to run,
-    /// returns `Limits::lease_limit`, because the server cannot notice the loss of a leasing client.
+    /// Returns the job's time to run, limited to [`MAX_LEASE`]. A job without a time to run gets `Limits::lease_limit`,
+    /// because the server cannot notice the loss of a leasing client.
     pub fn lease_of(&self, job: &Job) -> Span {
         let limit = if job.ttr() == Span::MAX { self.limits.lease_limit } else { MAX_LEASE };
         job.ttr().min(limit)
     }
 
-    /// Returns `true` if the body of the unfinished `job` is too large for a lease.
+    /// Returns `true` if the job's body is too large for a lease.
     pub(in crate::engine) fn is_large(&self, job: &Job) -> bool {
         job.body.len() > self.limits.largest_leased
     }

@@ -13,7 +13,7 @@ use crate::engine::data::{
 use crate::engine::Engine;
 
 impl Engine {
-    /// Makes `client` wait. A client that waits for a job enters the queues of all watched tubes.
+    /// A client that waits for a job enters the queues of all watched tubes.
     pub(in crate::engine) fn wait_for(&mut self, client: ClientId, waiting: Waiting) {
         self.clients[client].waiting = Some(waiting);
         if waiting.is_for_job() {
@@ -43,7 +43,7 @@ impl Engine {
         }
     }
 
-    /// Ends the wait of `client` and reports the reason in an event.
+    /// Ends the wait and reports `why` in an event.
     pub(in crate::engine) fn end_wait(&mut self, client: ClientId, why: NoJob) {
         self.cancel_wait(client);
         self.news.events.push_back(Event::NoJob { client, why });
@@ -56,7 +56,7 @@ impl Engine {
         }
     }
 
-    /// Appends `client` to the queue of the tube at `position` in the watch list. The client must be waiting or idle.
+    /// Queues the client in the tube at `position` in its watch list. The client must be waiting or idle.
     pub(in crate::engine) fn enqueue(&mut self, client: ClientId, position: usize) {
         let state = &self.clients[client];
         let (number, wait, reserve_policy) = (state.watched[position], state.wait, state.reserve_policy);
@@ -68,7 +68,7 @@ impl Engine {
         self.agenda.steps.take(1);
     }
 
-    /// Removes the watch `number` from the queue of its tube, if queued. `reserve_policy` is that of the client.
+    /// Removes the watch from the queue of its tube, if queued. `reserve_policy` is that of the client.
     pub(in crate::engine) fn dequeue(&mut self, number: u32, reserve_policy: ReservePolicy) {
         let watch = self.clients.watches.get_mut(number);
         if std::mem::take(&mut watch.wait) != 0 {
@@ -87,8 +87,8 @@ impl Engine {
         }
     }
 
-    /// Returns the longest-waiting client of the tube with `reserve_policy`, and removes the watches of earlier waits
-    /// from the queue. If the step budget runs out first, returns `None` and schedules the tube to be served later.
+    /// Returns the longest-waiting client, and removes watches of earlier waits from the queue. If the step budget is
+    /// used up, returns `None` and schedules the tube to be served later.
     pub(in crate::engine) fn first_in_queue(&mut self, tube: u32, reserve_policy: ReservePolicy) -> Option<ClientId> {
         loop {
             let number = self.tubes.get_mut(tube).queue_of(reserve_policy).first()?;
@@ -107,8 +107,8 @@ impl Engine {
         }
     }
 
-    /// Ends the wait of `client` as soon as the current search is complete, which may still find a job. Returns `false`
-    /// if the client is not searching.
+    /// Ends the wait after the current search, which may still find a job. Returns `false` if the client is not
+    /// searching.
     pub fn hurry(&mut self, client: ClientId, now: Time) -> bool {
         let state = &mut self.clients[client];
         match &mut state.waiting {
@@ -120,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// Returns `true` if the remaining step budget does not allow checking all tubes that `client` watches.
+    /// Returns `true` if the step budget does not allow checking all watched tubes now.
     pub(in crate::engine) fn watches_many(&self, client: ClientId) -> bool {
         let count = self.clients[client].watched.len();
         count > self.limits.few_watched && count as u64 > self.agenda.steps.left()
@@ -128,7 +128,7 @@ impl Engine {
 
     /// Skips closed tubes, and tubes that are scheduled to be served.
     pub(in crate::engine) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
-        // Avoid an expensive search of many tubes when no job is ready.
+        // With many tubes, a search without ready jobs would be expensive.
         if self.store.counts.ready == 0 {
             return None;
         }
@@ -145,9 +145,9 @@ impl Engine {
         self.found(client, &search)
     }
 
-    /// Continues `search` with up to `limit` more tubes in the watch list of `client`. With `PerConnection`, the most
-    /// urgent job wins, or a random tube in a weighted mode. With `Notified`, the best priority class wins, and tubes
-    /// of equal class take turns from the last to the first, as in gearmand. With `Lease`, a random tube wins.
+    /// Continues `search` with at most `limit` more tubes. With `PerConnection`, the most urgent job wins, or a random
+    /// tube in a weighted mode. With `Notified`, the best priority class wins, and tubes of equal class take turns from
+    /// the last to the first, as in gearmand. With `Lease`, a random tube wins.
     pub(in crate::engine) fn search_tubes(&mut self, client: ClientId, search: &mut Search, limit: usize) {
         let state = &self.clients[client];
         let (reserve_policy, next_start, count) =
@@ -181,8 +181,8 @@ impl Engine {
         search.seen = end;
     }
 
-    /// Returns `weight` divided by the average reservation time of the tube's jobs, in thousandths per second. Before
-    /// the first measurement, an average of one second is assumed.
+    /// Returns `weight` divided by the average reservation time, in thousandths per second. Before the first
+    /// measurement, assumes one second.
     fn fair_weight(&self, tube: u32, weight: u16) -> u64 {
         const SECOND: u64 = 1_000_000_000;
         let times = self.tubes.get(tube).times.as_ref().filter(|times| times.run.samples() > 0);
@@ -190,8 +190,8 @@ impl Engine {
         (u64::from(weight) * 1000 * SECOND / average.max(1000)).max(1)
     }
 
-    /// Returns the job that the completed `search` found, unless the job is no longer available. The next search starts
-    /// with the next tube in search order.
+    /// Returns the job that the completed `search` found, if it is still available. The next search starts with the
+    /// next tube in search order.
     pub(in crate::engine) fn found(&mut self, client: ClientId, search: &Search) -> Option<u32> {
         let (_, tube, position) = search.best?;
         let slot = self.head(self.tubes.at(tube)?, self.clients[client].reserve_policy)?;
@@ -199,8 +199,8 @@ impl Engine {
         Some(slot)
     }
 
-    /// Schedules the search of `client`, which watches too many tubes to search now. The client enters the queues of
-    /// the tubes only if the search finds no job.
+    /// Schedules the search of a client that watches too many tubes to search now. Only if no job is found, the client
+    /// enters the queues.
     pub(in crate::engine) fn search_later(&mut self, client: ClientId, search: Search) {
         self.clients.begin_wait(client);
         let state = &mut self.clients[client];
@@ -211,8 +211,8 @@ impl Engine {
         self.retime_client(client.0);
     }
 
-    /// Continues the search of `client`. First checks all tubes, and if no job is found, enters the queue of each tube.
-    /// A job that becomes ready while the client enters the queues is assigned immediately.
+    /// Checks all tubes, and if no job is found, enters the queue of each tube. A job that becomes ready meanwhile is
+    /// assigned immediately.
     pub(in crate::engine) fn search_on(&mut self, client: ClientId, now: Time) -> Progress {
         let state = &mut self.clients[client];
         // If a Gearman client is in `GRAB_JOB`, only its next `GRAB_JOB` continues the search.

@@ -9,18 +9,17 @@
 use crate::engine::data::{Cause, ClientId, Deferred, IdleState, Job, JobFlag, JobId, Progress, Time, MOVE, NIL};
 use crate::engine::Engine;
 
-/// The progress of [`Engine::give_back`] between calls.
+/// Progress of [`Engine::give_back`] between calls.
 #[derive(Clone, Copy, Debug)]
 pub struct GiveBack {
-    /// All jobs from this heap index on have been checked.
+    /// Jobs from this heap index on have been checked.
     at: usize,
-    /// The number of jobs that the client held at the end of the last call.
+    /// The number of held jobs at the end of the last call.
     held: usize,
 }
 
 impl Engine {
-    /// Ends the reservations and waits of `client`. The number of the client can be reused when all deferred work for
-    /// the client is complete.
+    /// Ends the reservations and waits of `client`. Its number can be reused after all of its deferred work.
     pub fn disconnect(&mut self, client: ClientId, now: Time) {
         self.cancel_wait(client);
         if self.clients[client].idle_state == IdleState::Idle {
@@ -33,7 +32,7 @@ impl Engine {
         }
     }
 
-    /// Continues to disconnect `client`. Releases the jobs in the order of priority and ID, even over several calls.
+    /// Releases the jobs in the order of priority and ID, even over several calls.
     pub(in crate::engine) fn disconnect_on(&mut self, client: ClientId, now: Time) -> Progress {
         loop {
             let state = &mut self.clients[client];
@@ -69,8 +68,7 @@ impl Engine {
         }
     }
 
-    /// Ends the reservations in all tubes or in `tube`. `position` stores the progress, and is `None` on the first
-    /// call.
+    /// Ends the reservations in `tube`, or in all tubes. `position` is `None` on the first call.
     pub fn give_back(
         &mut self,
         client: ClientId,
@@ -93,8 +91,8 @@ impl Engine {
             }
             return Progress::Done;
         }
-        // Iterate backwards, because the last job, which has been checked, replaces a removed job. If other
-        // reservations have ended since the last call, start again.
+        // The last job, which has been checked, replaces a removed job, so iterate backwards. If other reservations
+        // have ended since the last call, start again.
         let same = position.filter(|position| position.held == held.len());
         let mut at = same.map_or(held.len(), |position| position.at);
         while at > 0 {
@@ -119,7 +117,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns `true` if the client waits, is idle, holds a job, or is to be notified of an outcome.
+    /// Returns `true` if the client waits, is idle, holds a job, or needs an outcome.
     pub fn is_engaged(&self, client: ClientId) -> bool {
         let state = &self.clients[client];
         let holds = state.reserved().first().is_some() || !state.attached.is_empty();

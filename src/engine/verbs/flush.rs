@@ -10,18 +10,18 @@ use crate::engine::data::{
 };
 use crate::engine::Engine;
 
-/// The states whose jobs are in a queue of the tube, in the order in which a flush deletes the jobs.
+/// The states with queues, in the order in which a flush deletes the jobs.
 const QUEUED: [State; 3] = [State::Buried, State::Delayed, State::Ready];
 
-/// The number of candidates that a search stores, in case the best candidates are released before the search ends.
+/// The number of stored candidates, of which some may be released before the search ends.
 const CANDIDATES: usize = 16;
 
-/// The progress of [`Engine::peek_reserved`] between calls.
+/// Progress of [`Engine::peek_reserved`] between calls.
 #[derive(Debug)]
 pub struct FindReserved {
     from: u32,
     best: Smallest<(Time, JobId)>,
-    /// `true` during the second and last search, after the jobs found by the first search were released.
+    /// `true` for the last search, after the jobs found by the first one were released.
     again: bool,
 }
 
@@ -38,7 +38,7 @@ impl Default for FindReserved {
 }
 
 impl Engine {
-    /// Deletes the jobs that existed when the flush began. The keys of these jobs can be used again immediately.
+    /// Deletes the jobs that existed when the flush began. Their keys can be used again immediately.
     pub fn flush(&mut self, flush: &mut Flush, now: Time) -> Progress {
         if flush.last.is_none() {
             flush.last = Some(self.store.last_id);
@@ -48,12 +48,12 @@ impl Engine {
         if progress == Progress::Done {
             self.close_operation(&mut flush.open);
         }
-        // The deleted jobs may include reserved jobs that blocked jobs of other tubes with the same concurrency key.
+        // A deleted reserved job may have blocked jobs of other tubes with the same concurrency key.
         self.serve_unblocked(now);
         progress
     }
 
-    /// Records the flush in the log, so that a restart completes the flush. A flush of a single job needs no record.
+    /// Records the flush for a restart, unless it deletes a single job.
     fn open_flush(&mut self, flush: &Flush) -> Option<u32> {
         let number = self.tubes.find(&flush.tube)?;
         if self.tubes.get_mut(number).counts.sum(&flush.states) < 2 {
@@ -96,7 +96,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns the next job to delete, or `None` after the last job or if the step budget is used up.
+    /// Returns `None` after the last job or if the step budget is used up.
     fn walk_to_next(&mut self, number: u32, flush: &mut Flush, last: u64) -> Option<u32> {
         loop {
             let slot = self.next_job(&mut flush.from)?;
@@ -108,8 +108,8 @@ impl Engine {
         }
     }
 
-    /// Returns the reserved job whose time to run ends first, in the tube that `client` uses. A search that takes
-    /// several calls can instead return a job that was reserved during the search.
+    /// Returns the reserved job of the used tube whose time to run ends first. A search over several calls can instead
+    /// return a job that was reserved during the search.
     pub fn peek_reserved(&mut self, client: ClientId, find: &mut FindReserved) -> (Progress, Option<JobView<'_>>) {
         let number = self.clients[client].used;
         if self.tubes.get(number).counts.reserved == 0 {

@@ -15,9 +15,9 @@ use crate::engine::{Engine, OverLimit, Refused};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kick {
-    /// The maximum number of jobs still to be kicked.
+    /// The maximum number of jobs to kick from now on.
     pub left: u64,
-    /// The state of the jobs to kick. The first call replaces `None`.
+    /// The state of the jobs to kick, which the first call chooses.
     pub of: Option<State>,
     pub done: u64,
 }
@@ -30,14 +30,14 @@ impl Kick {
     }
 }
 
-/// The progress of [`Engine::touch_all`] between calls.
+/// Progress of [`Engine::touch_all`] between calls.
 #[derive(Clone, Copy, Debug)]
 pub struct TouchAll {
     begin: Time,
-    /// The heap index of the next job to touch. The jobs at smaller indexes have been touched.
+    /// The heap index of the next job to touch.
     at: usize,
-    /// The number of jobs that the client held at the end of the last call. If the number has changed, the jobs may
-    /// have moved in the heap.
+    /// The number of held jobs at the end of the last call. A different number means that the jobs may have moved in
+    /// the heap.
     held: usize,
 }
 
@@ -49,8 +49,8 @@ impl TouchAll {
 }
 
 impl Engine {
-    /// Deletes a job. A job that `client` has reserved is completed. Returns `false` if the job does not exist or
-    /// another client has reserved the job.
+    /// Completes a job that `client` has reserved. Returns `false` if the job does not exist or another client has
+    /// reserved it.
     pub fn delete(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         let Some(slot) = self.store.jobs.find(id) else { return false };
         let job = self.store.jobs.get(slot);
@@ -78,7 +78,7 @@ impl Engine {
             let job = self.store.jobs.get_mut(slot);
             job.count(Count::Releases);
             job.pri = pri;
-            // This change records only the release count. The next change records the new state of the job.
+            // This change records only the release count, the next one the state of the job.
             self.changed_claimed(Change::Release(slot), false);
             self.abandon(slot, Cause::Bury, Body::default(), true);
             self.serve_unblocked(now);
@@ -96,7 +96,7 @@ impl Engine {
         true
     }
 
-    /// Like [`Engine::bury`], for imports. Sets the delay in seconds, if any, and the original tube of a dead letter.
+    /// Like [`Engine::bury`], for imports. Sets the delay in seconds, if any, and the origin of a dead letter.
     pub fn bury_as(
         &mut self,
         client: ClientId,
@@ -128,8 +128,8 @@ impl Engine {
         Ok(is_buried)
     }
 
-    /// Ends the reservation of a job and buries the job with this priority. Returns `false` if the job is not reserved.
-    /// The former holder cannot use the job until it is kicked.
+    /// Buries a reserved job, which its holder cannot use until it is kicked. Returns `false` if the job is not
+    /// reserved.
     pub fn revoke(&mut self, id: JobId, pri: Priority, now: Time) -> bool {
         let Some(slot) = self.find_job(id, |job| job.state() == State::Reserved) else { return false };
         let holder = ClientId(self.store.jobs.get(slot).holder);
@@ -145,8 +145,7 @@ impl Engine {
         true
     }
 
-    /// Returns `true` if the job in `slot` was revoked and has been buried since. If `from` is `Some`, also requires
-    /// that this client was the holder.
+    /// Returns `true` if the job is still buried because it was revoked, and `from`, if not `None`, was the holder.
     pub(in crate::engine) fn is_revoked(&self, slot: u32, from: Option<ClientId>) -> bool {
         let job = self.store.jobs.get(slot);
         let revoked = self.extras_at(slot).and_then(|extras| extras.rare()?.revoked);
@@ -167,9 +166,9 @@ impl Engine {
         true
     }
 
-    /// Kicks buried jobs of the tube that `client` uses, longest buried first. If no job is buried, kicks delayed jobs,
-    /// next due first. Returns [`Progress::More`] if the step budget or the log space is used up before `kick.left`
-    /// jobs have been kicked. Without any log space, returns [`Progress::Done`].
+    /// Kicks buried jobs of the used tube, longest buried first, or if there are none, delayed jobs, next due first.
+    /// Returns [`Progress::More`] if the step budget or the log space is used up before `kick.left` jobs have been
+    /// kicked, but [`Progress::Done`] without any log space.
     pub fn kick(&mut self, client: ClientId, kick: &mut Kick, now: Time) -> Progress {
         self.kick_tube(self.clients[client].used, kick, now)
     }
@@ -193,8 +192,7 @@ impl Engine {
         }
     }
 
-    /// Kicks the buried, delayed or held job with this ID, in any tube. A kick also ends the lease of a leased job, and
-    /// runs a schedule. Returns `false` for other jobs.
+    /// Kicks a buried, delayed or held job, ends a lease, or runs a schedule. Returns `false` for other jobs.
     pub fn kick_job(&mut self, id: JobId, now: Time) -> bool {
         let Some(slot) = self.store.jobs.find(id) else { return false };
         let job = self.store.jobs.get(slot);
@@ -210,7 +208,7 @@ impl Engine {
         true
     }
 
-    /// Ends the lease of the job in `slot` early, as if a holder had released the job.
+    /// Ends a lease as if the holder had released the job.
     fn end_lease(&mut self, slot: u32, now: Time) {
         self.agenda.steps.take(MOVE);
         if self.ends_without_retry(slot, true) {
@@ -236,7 +234,7 @@ impl Engine {
         slot.map(|slot| self.store.jobs.view(slot))
     }
 
-    /// Reserves one more job without waiting. Returns `None` without a job, or if the step budget is used up.
+    /// Does not wait. Returns `None` without a job, or if the step budget is used up.
     pub fn reserve_more(&mut self, client: ClientId, now: Time) -> Option<JobView<'_>> {
         if self.catch_up(client, now) == Progress::More || self.watches_many(client) {
             return None;
@@ -247,7 +245,7 @@ impl Engine {
         Some(self.store.jobs.view(slot))
     }
 
-    /// Sets whether `client` requests a batch, which determines the format of the reply after a wait.
+    /// Determines the format of the reply after a wait.
     pub fn set_batch(&mut self, client: ClientId, batch: bool) {
         self.clients[client].batch = batch;
     }
@@ -256,7 +254,7 @@ impl Engine {
         self.clients[client].batch
     }
 
-    /// Restarts the times to run of all jobs that `client` holds. Returns the number of these jobs.
+    /// Restarts the times to run of all held jobs. Returns their number.
     pub fn touch_all(&mut self, client: ClientId, touch: &mut TouchAll, now: Time) -> (Progress, usize) {
         if self.catch_up(client, now) == Progress::More {
             return (Progress::More, 0);
@@ -278,7 +276,7 @@ impl Engine {
                 touch.at += 1;
                 continue;
             }
-            // The job moves toward the end of the heap. Check the job that takes its place next.
+            // The job moves toward the end of the heap, and another job takes its place.
             job.due = due;
             let (position, key) = (job.position(), job.due_key());
             self.clients[client].reserved_mut().change(position, key, &mut self.store.jobs);
@@ -311,13 +309,13 @@ impl Engine {
         }
     }
 
-    /// Like [`Engine::kick`], but in the tube named `tube`. Returns `None` if the tube does not exist.
+    /// Returns `None` if the tube does not exist.
     pub fn kick_in(&mut self, tube: &[u8], kick: &mut Kick, now: Time) -> Option<Progress> {
         let number = self.tubes.find(tube)?;
         Some(self.kick_tube(number, kick, now))
     }
 
-    /// Puts a job into the tube named `tube`, creating the tube if necessary. Does not count `client` as a producer.
+    /// Creates the tube if necessary. Does not count `client` as a producer.
     pub fn put_into(&mut self, client: ClientId, tube: &[u8], job: NewJob, now: Time) -> Result<JobId, Refused> {
         let number = self.open_tube(client, tube).map_err(|_| Refused::OutOfMemory)?;
         let slot = self.take_in(number, job, None, now).inspect_err(|_| self.close_tube_if_idle(number))?;
@@ -325,8 +323,7 @@ impl Engine {
         Ok(self.store.jobs.get(slot).id)
     }
 
-    /// Measures the waiting time of the job in `slot`, which is about to be reserved. Ignores jobs that were reserved
-    /// or kicked before, because the start of their wait is unknown.
+    /// Measures the wait of a job that is about to be reserved, unless it was reserved or kicked before.
     pub(in crate::engine) fn count_wait(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
         let History { reserves: 0, kicks: 0, .. } = job.history() else { return };
@@ -338,10 +335,10 @@ impl Engine {
         }
     }
 
-    /// Measures the time since the reservation of the job in `slot`.
+    /// Measures the time since the reservation.
     pub(in crate::engine) fn count_run(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
-        // The start is calculated from the end, which a reservation without a time to run does not have.
+        // The start cannot be calculated from the end without a time to run.
         if job.due == Time::NEVER {
             return;
         }
@@ -360,7 +357,7 @@ impl Engine {
         }
     }
 
-    /// Returns the measurements of the tube, or `None` if there is no memory to start measuring.
+    /// Returns `None` if there is no memory to start measuring.
     fn tube_times(&mut self, number: u32) -> Option<&mut TubeTimes> {
         if self.tubes.get(number).times.is_none() && !self.has_memory(TIMES_COST) {
             return None;

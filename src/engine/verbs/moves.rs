@@ -9,15 +9,15 @@ use crate::engine::data::{
 };
 use crate::engine::{Engine, OverLimit};
 
-/// The maximum number of jobs that a command skips because they cannot be moved.
+/// The maximum number of jobs that a command skips.
 const MAX_SKIPPED: usize = 4096;
 
-/// The maximum number of jobs per batch. The queue is read once per batch.
+/// The maximum number of jobs per reading of the queue.
 const BATCH: u64 = 64;
 
 impl Engine {
-    /// Moves a job to another tube, with a new priority and delay. Returns `false` if the job does not exist or is
-    /// reserved by another client, or if a job in the destination tube has the same key.
+    /// Returns `false` if the job does not exist, another client has reserved it, or a job in the destination tube has
+    /// the same key.
     pub fn move_job(
         &mut self,
         client: ClientId,
@@ -43,8 +43,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Moves a buried job. Returns `false` if there is no such job, or if a job in the destination tube has the same
-    /// key.
+    /// Returns `false` if there is no such buried job, or if a job in the destination tube has the same key.
     pub fn move_buried(&mut self, client: ClientId, id: JobId, tube: &[u8], now: Time) -> Result<bool, OverLimit> {
         let Some(slot) = self.find_job(id, |job| job.state() == State::Buried) else { return Ok(false) };
         let Some(number) = self.open_target(client, slot, tube, now)? else { return Ok(false) };
@@ -53,7 +52,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Opens `tube` for the job in `slot`. Returns `None` if the job must not enter the tube or has just expired.
+    /// Returns `None` if the job must not enter the tube or has just expired.
     fn open_target(&mut self, client: ClientId, slot: u32, tube: &[u8], now: Time) -> Result<Option<u32>, OverLimit> {
         if self.has_expired(slot, now) {
             self.expire_job(slot, now);
@@ -70,7 +69,7 @@ impl Engine {
         Ok(Some(number))
     }
 
-    /// Moves jobs to another tube in queue order. Skips a job if a job in the destination tube has the same key.
+    /// Moves jobs in queue order. Skips a job if a job in the destination tube has the same key.
     pub fn move_jobs(&mut self, client: ClientId, moving: &mut MoveJobs, now: Time) -> Result<Progress, OverLimit> {
         let progress = self.move_batch(client, moving, now);
         if progress == Ok(Progress::More) {
@@ -142,7 +141,7 @@ impl Engine {
         checked
     }
 
-    /// Returns up to `count` jobs in queue order, after the first `passed` jobs.
+    /// Returns up to `count` jobs in queue order, after the first `passed`.
     fn first_of(&self, number: u32, state: State, passed: usize, count: usize) -> Vec<u32> {
         let tube = self.tubes.get(number);
         match state {

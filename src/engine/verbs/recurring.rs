@@ -36,7 +36,7 @@ impl NewSchedule {
 }
 
 impl Engine {
-    /// Puts or replaces a schedule. If the recurrence is unchanged, the time of the next run is unchanged too.
+    /// Puts or replaces a schedule. The same recurrence keeps the time of the next run.
     pub(in crate::engine) fn put_schedule(
         &mut self,
         client: ClientId,
@@ -90,7 +90,7 @@ impl Engine {
         self.leave(slot);
         self.forget_schedule(slot);
         let mut job = self.schedule_job(id, tube, new, due, now);
-        // Keep the extras, because clients may wait for the end of the schedule.
+        // Clients may wait for the end of the schedule.
         job.set(JobFlag::Bound, is_bound);
         self.store.jobs.replace(slot, job);
         self.bind_schedule(slot, schedule);
@@ -113,10 +113,10 @@ impl Engine {
         self.store.jobs.get_mut(slot).holder = number;
     }
 
-    /// Puts a copy now. Returns `false` if the previous copy still exists or the copy is refused.
+    /// Returns `false` if the previous copy still exists or the copy is refused.
     pub(in crate::engine) fn run_now(&mut self, slot: u32, now: Time) -> bool {
         let (due, number) = (self.store.jobs.get(slot).due, self.store.jobs.get(slot).holder);
-        // If the schedule is already due, this run replaces the due run.
+        // This run replaces a run that is already due.
         let next = match self.store.schedules.get(number).recurrence() {
             Some(recurrence) if due <= now => recurrence.after(due, now),
             _ => due,

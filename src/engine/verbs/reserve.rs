@@ -24,13 +24,13 @@ pub enum Reserve<'a> {
 pub enum Grab<'a> {
     Job(JobView<'a>),
     NoJob,
-    /// The search is incomplete. The client must call [`Engine::grab`] again before any other command.
+    /// The client must call [`Engine::grab`] again before any other command.
     More,
 }
 
 #[derive(Debug)]
 pub enum Awaited<'a> {
-    /// The job is finished. [`Engine::outcome`] returns the outcome.
+    /// [`Engine::outcome`] returns the outcome of this job.
     Known(JobView<'a>),
     /// The job does not exist, or its outcome is not kept.
     NotFound,
@@ -49,13 +49,12 @@ pub enum JobEnd {
     Waiting,
 }
 
-/// The maximum memory in bytes that is needed for the first client that waits for the end of a job.
+/// Maximum bytes for the first client that waits for the end of a job.
 const WAITER_COST: u64 = 512;
 
 impl Engine {
-    /// Requests the best job of the tubes that `client` watches. Waits for at most `timeout`, or indefinitely without a
-    /// timeout. The client must not be waiting already. A client that watches many tubes can receive the result in an
-    /// event even if `timeout` is zero.
+    /// Waits for at most `timeout`, or indefinitely without a timeout. The client must not be waiting already. A client
+    /// that watches many tubes can receive the result in an event even if `timeout` is zero.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Reserve<'_> {
         self.clients.mark_worker(client);
         let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
@@ -79,7 +78,7 @@ impl Engine {
         Reserve::Waiting
     }
 
-    /// Reserves the job with this ID, in any tube. Returns `None` if the job does not exist or cannot be reserved now.
+    /// Returns `None` if the job does not exist or cannot be reserved now.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> Option<JobView<'_>> {
         let slot = self.store.jobs.find(id)?;
         self.store.jobs.get(slot).state().after(Cause::ReserveJob)?;
@@ -91,7 +90,7 @@ impl Engine {
         Some(self.store.jobs.view(slot))
     }
 
-    /// Reserves a job from the tubes that `client` watches, without waiting. An idle client becomes active.
+    /// Reserves a job without waiting. An idle client becomes active.
     pub fn grab(&mut self, client: ClientId, now: Time) -> Grab<'_> {
         self.clients.mark_worker(client);
         if self.catch_up(client, now) == Progress::More {
@@ -110,7 +109,7 @@ impl Engine {
         let idle_state = std::mem::take(&mut self.clients[client].idle_state);
         self.grant(client, slot, Cause::Reserve, now);
         if let IdleState::Notified(tube) = idle_state {
-            // More jobs may be ready in this tube or in the notified tube, but only this client was notified.
+            // Only this client was notified of further ready jobs in this tube or in the notified tube.
             let taken = self.store.jobs.get(slot).tube;
             self.serve(taken, now);
             if tube != taken && tube != NIL {
@@ -120,7 +119,7 @@ impl Engine {
         Grab::Job(self.store.jobs.view(slot))
     }
 
-    /// Continues the search of [`Engine::grab`]. Returns `Err(Grab::More)` if the search is incomplete.
+    /// Fails with [`Grab::More`] if the search is incomplete.
     fn search_for_grab(&mut self, client: ClientId) -> Result<Option<u32>, Grab<'static>> {
         let mut search = self.clients[client].search.take().unwrap_or_default();
         let count = self.clients[client].watched.len();
@@ -142,9 +141,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// Makes `client` idle, so that an event notifies the client of work. If there is work now, returns `true` instead,
-    /// and the client counts as notified. A client that watches many tubes can be notified of existing work by an
-    /// event.
+    /// Makes `client` idle until an event notifies it of work. If there is work now, returns `true`, and the client
+    /// counts as notified. A client that watches many tubes may still receive an event for existing work.
     pub fn sleep(&mut self, client: ClientId, now: Time) -> bool {
         self.clients.mark_worker(client);
         // If the step budget runs out, [`Engine::tick`] ends the remaining overdue reservations.
@@ -154,7 +152,7 @@ impl Engine {
         if !self.watches_many(client) {
             self.agenda.steps.take(self.clients[client].watched.len() as u64);
             if let Some(tube) = self.tube_with_work(client, idle_state) {
-                // If the client does not request the job, another client must be notified.
+                // Another client must be notified if this one does not request the job.
                 self.clients[client].idle_state = IdleState::Notified(tube);
                 return true;
             }
@@ -169,7 +167,7 @@ impl Engine {
         false
     }
 
-    /// Removes all tubes from the watch list of `client`, which must not be waiting.
+    /// The client must not be waiting.
     pub fn unwatch_all(&mut self, client: ClientId, now: Time) -> Progress {
         while let Some(watch) = self.clients[client].watched.last().copied() {
             if self.agenda.steps.are_used_up() {
@@ -181,7 +179,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Requests the outcome of a job. Waits for at most `timeout` until the job ends.
+    /// Waits for at most `timeout` until the job ends.
     pub fn wait_outcome(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> Awaited<'_> {
         let Some(slot) = self.store.jobs.find(id) else { return Awaited::NotFound };
         if self.store.jobs.get(slot).state() == State::Finished {
@@ -201,7 +199,7 @@ impl Engine {
         self.wait_for(client, Waiting { until, outcome, run: false });
     }
 
-    /// Waits for at most `timeout` until a job ends or is buried. An event reports the end of the job or the timeout.
+    /// Waits until a job ends or is buried, for at most `timeout`. An event reports the result.
     pub fn wait_end(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> JobEnd {
         let Some(slot) = self.find_job(id, |job| job.state() != State::Finished) else { return JobEnd::NotFound };
         if self.store.jobs.get(slot).state() == State::Buried {
@@ -218,8 +216,7 @@ impl Engine {
         JobEnd::Waiting
     }
 
-    /// Ends the wait of `client`, if any. Returns `false` if the client was not waiting. Removes a job that
-    /// [`Engine::run`] submitted, unless the job is reserved.
+    /// Returns `false` if the client was not waiting. Removes a job of [`Engine::run`] that is not reserved.
     pub fn cancel_wait(&mut self, client: ClientId) -> bool {
         let Some(waiting) = self.clients[client].waiting else { return false };
         self.stop_waiting(client);
@@ -252,14 +249,14 @@ impl Engine {
         self.store.extras.detach(member, &mut self.clients[client].attached).extras
     }
 
-    /// Ends the wait after a timeout. If a worker has reserved a job of [`Engine::run`], extends the wait instead.
+    /// Ends the wait after a timeout, unless a worker has reserved the job of [`Engine::run`].
     pub(in crate::engine) fn give_up(&mut self, client: ClientId, waiting: Waiting) {
         if waiting.run && !self.store.extras.is_left(waiting.outcome) {
             let extras = self.store.extras.get_mut(waiting.outcome);
             let job = self.store.jobs.get(extras.slot);
             extras.rare_mut().last_try |= job.state() == State::Reserved;
             if job.state() == State::Reserved && job.due > waiting.until {
-                // A worker has reserved the job, so the client waits until the end of this reservation.
+                // Wait until the end of the worker's reservation.
                 self.clients[client].waiting = Some(Waiting { until: job.due, ..waiting });
                 return self.retime_client(client.0);
             }
@@ -270,8 +267,8 @@ impl Engine {
         }
     }
 
-    /// Ends the wait of the client that submitted a job with [`Engine::run`], because the last try ended without an
-    /// outcome. Removes the job that the extras `number` belong to.
+    /// The last try of a job of [`Engine::run`] ended without an outcome. Ends the submitter's wait and removes the
+    /// job.
     pub(in crate::engine) fn end_run(&mut self, number: u32) {
         let mut clients = self.store.extras.attached(number);
         let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;
@@ -283,14 +280,14 @@ impl Engine {
         self.take_back(number);
     }
 
-    /// Removes the job that the extras `number` belong to, if no client will query the outcome.
+    /// Removes the job of the extras `number` if no client will query the outcome.
     fn take_back(&mut self, number: u32) {
         if let Some(slot) = self.store.extras.orphaned(number) {
             self.remove_job(slot, Outcome::Gone);
         }
     }
 
-    /// Returns a pseudo-random number below `bound`. Clients may be able to predict the number.
+    /// Returns a number below `bound`, which clients may be able to predict.
     pub(in crate::engine) fn roll(&mut self, bound: u64) -> u64 {
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;

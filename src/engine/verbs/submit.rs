@@ -24,7 +24,7 @@ pub enum Refused {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Submitted {
     pub id: JobId,
-    /// `true` if the submission joined an existing job instead of creating a job.
+    /// `true` if the submission is a duplicate of an existing job.
     pub joined: bool,
 }
 
@@ -37,12 +37,12 @@ impl Engine {
         Ok(self.store.jobs.get(slot).id)
     }
 
-    /// Counts `client` as a producer, even if the put is refused.
+    /// Applies even if the put is refused.
     pub fn mark_producer(&mut self, client: ClientId) {
         self.clients.mark_producer(client);
     }
 
-    /// Puts a job with options, creating the tube if necessary. A duplicate joins the existing job.
+    /// Creates the tube if necessary. A duplicate joins the existing job.
     pub fn submit(
         &mut self,
         client: ClientId,
@@ -84,8 +84,8 @@ impl Engine {
         Ok(Submitted { id, joined: false })
     }
 
-    /// Submits a job for a client that waits for the outcome. The job is removed after `wait`. If a worker has reserved
-    /// the job, the removal is deferred to the end of the time to run.
+    /// Submits a job and waits for its outcome. The job is removed after `wait` or, if a worker has reserved it, at the
+    /// end of the time to run.
     pub fn run(
         &mut self,
         client: ClientId,
@@ -103,7 +103,7 @@ impl Engine {
             attach: true,
             ..JobOptions::default()
         };
-        // `submit` may have assigned the job to a worker, but no code reads `ephemeral` before this function returns.
+        // A worker may already have the job, but nothing reads `ephemeral` before this function returns.
         let submitted = self.submit(client, tube, job, options, now)?;
         let slot = self.store.jobs.find(submitted.id).expect("a job that was just put");
         let number = self.store.extras.of(slot);
@@ -112,7 +112,7 @@ impl Engine {
         Ok(submitted.id)
     }
 
-    /// Adds a job to the tube, claiming memory and log space. The caller must serve the tube.
+    /// Claims memory and log space. The caller must serve the tube.
     pub(in crate::engine) fn take_in(
         &mut self,
         number: u32,
@@ -195,8 +195,7 @@ impl Engine {
     /// The job must not have extras.
     pub(in crate::engine) fn new_extras(&mut self, slot: u32, dedup_key: DedupKey, expires: Time) -> u32 {
         let job = self.store.jobs.view(slot);
-        // Include the job ID in the hash of an empty body, which is never looked up. Otherwise all empty bodies would
-        // be in one hash chain.
+        // No key lookup finds an empty body. The job ID in the hash avoids a long chain of empty bodies.
         let is_empty = matches!(dedup_key, DedupKey::Body(_)) && job.body().is_empty();
         let empty = is_empty.then_some(job.id);
         let dedup_key = match dedup_key {
@@ -233,7 +232,7 @@ impl Engine {
     }
 }
 
-/// Sets the time to live to the setting of the tube, unless the options have a time to live.
+/// Sets the tube's time to live unless the options have one.
 fn apply_ttl(options: &mut Option<JobOptions>, ttl: Span) {
     let options = options.get_or_insert_default();
     if options.ttl == Span::MAX && options.completion != CompletionPolicy::Keep {

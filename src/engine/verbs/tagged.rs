@@ -11,11 +11,11 @@ use crate::engine::{Engine, Refused};
 
 #[derive(Clone, Debug, Default)]
 pub struct Tags {
-    /// The name of the tube. `None` means the tube that the client uses.
+    /// `None` means the tube that the client uses.
     pub tube: Option<Box<[u8]>>,
-    /// The text for [`Recurrence::parse`](crate::engine::Recurrence::parse), if the job is a schedule.
+    /// The recurrence of a schedule, for [`Recurrence::parse`](crate::engine::Recurrence::parse).
     pub recurs: Option<Name>,
-    /// The options of the job, or of the copies of a schedule.
+    /// For a schedule, the options of its copies.
     pub options: JobOptions,
 }
 
@@ -25,12 +25,12 @@ pub enum Tagged {
     Duplicate {
         id: JobId,
         state: State,
-        /// The new priority of the existing job, if the duplicate was more urgent.
+        /// The priority of the duplicate, if it was more urgent.
         raised: Option<Priority>,
     },
     /// The ID of an ended job whose key has not expired.
     Ended(JobId),
-    /// The job is a schedule. `replaced` is `true` if a schedule with the same name existed.
+    /// `replaced` is `true` if a schedule with the same name existed.
     Scheduled {
         id: JobId,
         replaced: bool,
@@ -38,7 +38,7 @@ pub enum Tagged {
 }
 
 impl Engine {
-    /// Puts a job with tags, unless another job in the tube has the same key.
+    /// Fails if another job in the tube has the same key.
     pub fn put_tagged(&mut self, client: ClientId, new: NewJob, tags: Tags, now: Time) -> Result<Tagged, Refused> {
         self.mark_producer(client);
         self.put_unmarked(client, new, tags, now)
@@ -56,8 +56,7 @@ impl Engine {
         let known = self.tube_of_tags(client, &tags);
         let Tags { tube, options, .. } = tags;
         if let DedupKey::Name(key) = &options.dedup_key {
-            // Search even if the tube does not exist yet: a key that is in too many tubes to be found later must be
-            // refused now.
+            // Search before the tube exists, because a key in too many tubes must be refused.
             if let Some(slot) = self.find_keyed(&options.dedup_key, known.unwrap_or(NIL))? {
                 return self.duplicate(slot, new.pri);
             }
@@ -80,7 +79,7 @@ impl Engine {
         }
         let slot = self.take_in(number, new, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
         if is_uncounted && self.stored_options(&self.store.jobs.view(slot)).is_none() {
-            // Without options, the record of the job contains no failure count, so record the count separately.
+            // The record of a job without options contains no failure count.
             self.changed_claimed(Change::Retry(slot), false);
         }
         let id = self.store.jobs.get(slot).id;
@@ -99,7 +98,7 @@ impl Engine {
         found.map_or(0, |slot| self.adoption_size(slot))
     }
 
-    /// Returns the job with `dedup_key` in the tube, preferably a job that is not buried. Ignores dead letters.
+    /// Prefers a job that is not buried, and ignores dead letters.
     pub(in crate::engine) fn find_keyed(&mut self, dedup_key: &DedupKey, number: u32) -> Result<Option<u32>, Refused> {
         let hash = self.hash_dedup_key(dedup_key, number, None);
         let mut buried = None;
@@ -113,7 +112,7 @@ impl Engine {
         Ok(found.or(buried))
     }
 
-    /// Handles a put with priority `pri` that duplicates the job in `slot`.
+    /// `pri` is the priority of the duplicate put.
     fn duplicate(&mut self, slot: u32, pri: Priority) -> Result<Tagged, Refused> {
         self.changed(Change::Promise(slot));
         self.coalesce(slot, true)?;

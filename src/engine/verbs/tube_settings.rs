@@ -15,7 +15,7 @@ use crate::engine::{Engine, OverLimit};
 pub enum NotSet {
     /// The maximum number of tubes or the memory limit is reached.
     OverLimit,
-    /// The dead-letter tubes would form a cycle or too long a chain.
+    /// The dead-letter tubes would form a cycle or a chain that is too long.
     Circle,
 }
 
@@ -29,7 +29,7 @@ impl NotSet {
 }
 
 impl Engine {
-    /// Replaces all settings of the tube `name`, creating the tube if necessary.
+    /// Replaces all settings. Creates the tube if necessary.
     pub fn set_tube(&mut self, client: ClientId, name: &[u8], settings: TubeSettings, now: Time) -> Result<(), NotSet> {
         if settings == TubeSettings::default() {
             if let Some(number) = self.tubes.find(name) {
@@ -48,7 +48,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns `true` if the dead-letter tubes would form a cycle or too long a chain through the tube `name`.
+    /// Returns `true` if the chain of dead-letter tubes would form a cycle or become too long.
     fn is_circle(&self, name: &Arc<[u8]>, settings: &TubeSettings) -> bool {
         let (mut next, mut length) = (settings.dead.as_ref(), self.tubes.rank(name));
         while let Some(dead) = next {
@@ -61,9 +61,8 @@ impl Engine {
         false
     }
 
-    /// Limits the jobs of the tube `name`. A job is refused if the tube already contains at least as many jobs, of any
-    /// priority, as the limit of the job's priority class. `None` means no limit. Returns `false` if the tube does not
-    /// exist.
+    /// A job is refused if the tube contains at least as many jobs, of any priority, as the limit of the job's priority
+    /// class. `None` means unlimited. Returns `false` if the tube does not exist.
     pub fn limit_tube(&mut self, name: &[u8], max_jobs: [Option<u32>; 3], now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let max_jobs = max_jobs.map(|max_jobs| max_jobs.unwrap_or(u32::MAX));
@@ -72,7 +71,7 @@ impl Engine {
         true
     }
 
-    /// Like [`Engine::limit_tube`], but creates the tube if necessary.
+    /// Creates the tube if necessary.
     pub fn limit_new_tube(
         &mut self,
         client: ClientId,
@@ -96,7 +95,7 @@ impl Engine {
         self.close_tube_if_idle(number);
     }
 
-    /// Returns the total length in bytes of the names in the old settings, if any.
+    /// Returns the length in bytes of the names in the old settings, if any.
     fn replace_settings(&mut self, number: u32, settings: TubeSettings) -> Option<usize> {
         let before = self.settings_at(number).map(|(name, settings)| name.len() + settings.dead_length());
         self.tubes.set(number, settings);
@@ -128,14 +127,14 @@ impl Engine {
         self.tubes.iter().filter_map(|(number, _)| self.settings_at(number))
     }
 
-    /// Returns the number of the tube, and the total length in bytes of the names in the replaced settings.
+    /// Returns the number of the tube, and the length in bytes of the names in the replaced settings.
     pub fn restore_settings(&mut self, name: &[u8], settings: TubeSettings) -> (u32, Option<usize>) {
         let number = self.open_tube_unlimited(name);
         (number, self.replace_settings(number, settings))
     }
 
-    /// Pauses the tube `name` for `length`, or ends the pause if `length` is zero. While a tube is paused, clients can
-    /// get its jobs only by ID. Returns `false` if the tube does not exist.
+    /// Ends the pause if `length` is zero. While a tube is paused, clients can get its jobs only by ID. Returns `false`
+    /// if the tube does not exist.
     pub fn pause(&mut self, name: &[u8], length: Span, now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let tube = self.tubes.get_mut(number);

@@ -58,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// Completes a command after its client has disconnected, or abandons the command if too many are pending.
+    /// Completes a command without its client, or abandons it if too many commands are pending.
     pub fn complete_alone(&mut self, mut operation: LongCommand) {
         let others = self.agenda.deferred.iter().filter(|work| matches!(work, Deferred::LongCommand(_))).count();
         if others < MAX_OPERATIONS {

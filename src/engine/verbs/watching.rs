@@ -23,13 +23,12 @@ pub enum Dropped {
     InUse,
 }
 
-/// The complete list of tubes that a client wants to watch, and the progress of [`Engine::watch_only`].
+/// The complete watch list that a client wants, and the progress of [`Engine::watch_only`].
 #[derive(Debug)]
 pub struct WantedTubes {
-    /// The names of the tubes, separated by spaces.
+    /// The names, separated by spaces.
     pub names: Box<[u8]>,
-    /// The offset of the next name in `names`. While unwanted watches are removed, the number of watches still to be
-    /// checked.
+    /// The offset of the next name in `names`. While unwanted watches are removed, the number of watches to check.
     at: usize,
     mark: u32,
     pass: Pass,
@@ -70,8 +69,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Adds the tube `name` to the watch list of `client`, creating the tube if necessary. Returns the number of
-    /// watched tubes. The client must not be waiting.
+    /// Creates the tube if necessary. Returns the number of watched tubes. The client must not be waiting.
     pub fn watch(&mut self, client: ClientId, name: &[u8], now: Time) -> Result<usize, OverLimit> {
         let watched = &self.clients[client].watched;
         if self.watch_of(client, name).is_some() {
@@ -95,7 +93,7 @@ impl Engine {
         Ok(count)
     }
 
-    /// Like [`Engine::watch`], for a client that accepts a time to run of at most `limit` for jobs of the tube.
+    /// Like [`Engine::watch`], but the client accepts only jobs of the tube with a time to run of at most `limit`.
     pub fn watch_limited(
         &mut self,
         client: ClientId,
@@ -110,8 +108,8 @@ impl Engine {
         Ok(count)
     }
 
-    /// Removes the tube `name` from the watch list of `client`. Returns the number of remaining tubes, or `None` if the
-    /// tube is the only watched tube of a client with `PerConnection`. The client must not be waiting.
+    /// Returns the number of remaining tubes. The only tube of a client with `PerConnection` stays, and the result is
+    /// `None`. The client must not be waiting.
     pub fn ignore(&mut self, client: ClientId, name: &[u8], now: Time) -> Option<usize> {
         let state = &self.clients[client];
         let left = state.watched.len();
@@ -149,7 +147,7 @@ impl Engine {
         self.close_tube_if_idle(number);
     }
 
-    /// Sets the weight of the watched tube `name`, for [`ReserveMode::Weighted`] and [`ReserveMode::Fair`].
+    /// Used by [`ReserveMode::Weighted`] and [`ReserveMode::Fair`].
     pub fn set_weight(&mut self, client: ClientId, name: &[u8], weight: u16) {
         if let Some(watch) = self.watch_of(client, name) {
             self.clients.watches.get_mut(watch).weight = weight.max(1);
@@ -164,8 +162,8 @@ impl Engine {
         self.clients[client].mode = mode;
     }
 
-    /// Makes `client` watch only the tubes in `wanted`. The client must not be waiting. If a limit does not allow all
-    /// of them, the client watches no tube.
+    /// Makes `client`, which must not be waiting, watch only the tubes in `wanted`. Over a limit, the client watches no
+    /// tube.
     pub fn watch_only(&mut self, client: ClientId, wanted: &mut WantedTubes, now: Time) -> Result<Progress, OverLimit> {
         if wanted.pass == Pass::Mark && self.watches_just(client, &wanted.names) {
             return Ok(Progress::Done);
@@ -189,8 +187,8 @@ impl Engine {
         }
     }
 
-    /// Returns `true` if the client already watches exactly the tubes in `names`, in this order. Most clients repeat a
-    /// short list. Returns `false` for long lists without checking.
+    /// Returns `true` if the client already watches exactly these tubes in this order, which is usual for a short list.
+    /// Long lists are not checked.
     fn watches_just(&self, client: ClientId, names: &[u8]) -> bool {
         let watched = &self.clients[client].watched;
         let mut names = names.split(|byte| *byte == b' ');
@@ -219,7 +217,7 @@ impl Engine {
         wanted.begin(Pass::Drop, self.clients[client].watched.len());
     }
 
-    /// Removes the watches of unwanted tubes. Iterates backwards, because the last watch replaces a removed watch.
+    /// The last watch replaces a removed watch, so iterate backwards.
     fn drop_unwanted(&mut self, client: ClientId, wanted: &mut WantedTubes, now: Time) {
         while wanted.at > 0 {
             wanted.at -= 1;
@@ -248,7 +246,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps the tube open even if unused and empty, creating it if necessary. Fails if too many tubes are kept open.
+    /// Keeps the tube open even if unused and empty. Creates the tube if necessary. Fails if too many tubes are kept.
     pub fn keep_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
         if self.tubes.kept < MAX_KEPT && !self.tubes.get(number).kept {
@@ -259,8 +257,8 @@ impl Engine {
         self.tubes.find(name).map(|_| ()).ok_or(OverLimit)
     }
 
-    /// Undoes [`Engine::keep_tube`] for the tube `name`, and removes the tube's settings. Does nothing if a client uses
-    /// or watches the tube, or if the tube has unfinished jobs that are not buried.
+    /// Undoes [`Engine::keep_tube`], and removes the tube's settings. Does nothing if a client uses or watches the
+    /// tube, or if it has unfinished jobs that are not buried.
     pub fn drop_tube(&mut self, name: &[u8]) -> Dropped {
         let Some(number) = self.tubes.find(name) else { return Dropped::Unknown };
         let tube = self.tubes.get_mut(number);
@@ -284,8 +282,8 @@ impl Engine {
         watched.iter().copied().map(|watch| &*self.tubes.get(self.clients.watches.get(watch).tube).name)
     }
 
-    /// Returns the number of the tube `name`, creating the tube if necessary. Fails if `client` has already created
-    /// more tubes than the limits still allow, so that one client cannot create all tubes.
+    /// Creates the tube if necessary. Fails if `client` has already created more tubes than are left, so that one
+    /// client cannot create all tubes.
     pub(in crate::engine) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, OverLimit> {
         let cost = TUBE_COST + name.len() as u64;
         let many = self.tubes.table.memory + cost > self.limits.max_memory / TUBES_PART;
@@ -323,7 +321,7 @@ impl Engine {
             self.agenda.steps.take(TUBE);
             self.tubes.paused.remove(&number);
             if let Some(name) = paused {
-                // The log must not apply the pause to a later tube with the same name.
+                // The log must not apply the pause to a later tube of this name.
                 self.changed(Change::PauseEnded { tube: number, name: (*name).into(), before: true });
             }
             self.agenda.deadlines.set(TimerKey::Tube(number), Time::NEVER);

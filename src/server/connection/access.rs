@@ -28,7 +28,7 @@ impl Connection {
         self.access.as_mut().is_none_or(|access| access.renew(table))
     }
 
-    /// Returns the outbox if its last reply must be delayed until [`Outbox::release`] is called.
+    /// Returns the outbox if its last reply is delayed until [`Outbox::release`].
     pub fn take_delayed(&mut self) -> Option<Arc<Outbox>> {
         std::mem::take(&mut self.is_reply_delayed).then(|| self.outbox.clone())
     }
@@ -37,7 +37,7 @@ impl Connection {
         self.access.as_ref().is_some_and(|access| access.name().is_none())
     }
 
-    /// Reacts to a successful or failed authentication in the last batch of commands.
+    /// Reacts to authentications in the last batch of commands.
     pub(super) fn notice_access(&mut self, hub: &Hub) {
         if self.is_reply_delayed {
             hub.process.record_wrong_token(self.outbox.peer);

@@ -13,10 +13,10 @@ use crate::engine::LongCommand;
 use crate::protocol::Request;
 use crate::server::space::SpaceRequest;
 
-/// A connection with more charged bytes than this is freed on another thread.
+/// A connection with more charged bytes is freed on another thread.
 const DISCARDED: u64 = 1 << 20;
 
-/// Maximum number of reads that discard pending input before a connection is closed.
+/// Maximum number of reads that discard input before a connection is closed.
 const LAST_READS: usize = 16;
 
 /// Input that a connection keeps while its thread serves other connections.
@@ -26,14 +26,13 @@ pub(super) struct Backlog {
     pub(super) rest: Box<[u8]>,
     /// Decoded requests. The first request may have been executed in part.
     pub(super) pending: VecDeque<Request>,
-    /// Bytes charged to the memory account: `ahead` for unprocessed input, and `uploading` for an incomplete body.
+    /// Charged bytes: `ahead` for unprocessed input, and `uploading` for an incomplete body.
     ahead: u64,
     uploading: u64,
-    /// The time of the last input from the client. Only recorded while input is charged.
+    /// The time of the client's last input, recorded while input is charged.
     pub(super) last_received: Option<Instant>,
-    /// `true` if the client has sent input since the charge was last changed.
+    /// `true` if the client has sent input since the last charge.
     pub(super) received: bool,
-    /// The log space that the next command waits for.
     pub(super) space_request: SpaceRequest,
 }
 
@@ -63,13 +62,13 @@ impl Connection {
         self.backlog.as_ref().is_some_and(|backlog| !backlog.rest.is_empty())
     }
 
-    /// Takes the unfinished command that must be completed even if the client disconnects.
+    /// Takes the unfinished command that must be completed without the client.
     pub fn take_operation(&mut self) -> Option<LongCommand> {
         self.backlog.as_mut()?.pending.pop_front()?.into_operation()
     }
 
-    /// Discards pending input before the connection closes. Closing a TCP connection with unread input would reset the
-    /// connection, and the peer could lose replies.
+    /// Discards pending input, because closing a TCP connection with unread input would reset the connection, and the
+    /// peer could lose replies.
     pub fn discard(&self, thread: &mut ThreadScratch) {
         if self.ended {
             return;
@@ -82,11 +81,11 @@ impl Connection {
         }
     }
 
-    /// Deregisters the socket from the poller, and returns the memory charges.
+    /// Deregisters the socket, and returns the memory charges.
     pub fn free(self, hub: &Hub, registry: &mio::Registry) {
         self.outbox.close_tls();
-        // The client has been removed, so no thread can get another reference to the outbox. Dropping the last
-        // reference closes the socket.
+        // The client has been removed, so no thread can get another reference to the outbox. The last reference closes
+        // the socket.
         let is_heavy = self.outbox.leave();
         if is_heavy || Arc::strong_count(&self.outbox) > 1 {
             let _ = self.outbox.stream.deregister(registry);
@@ -108,7 +107,7 @@ impl Connection {
         hub.give_back_soon();
     }
 
-    /// Sets the charge for unprocessed input to `ahead` bytes, plus the received bytes of an incomplete body.
+    /// Charges `ahead` bytes of unprocessed input, plus the received bytes of an incomplete body.
     #[inline]
     pub(super) fn charge(&mut self, ahead: u64, hub: &Hub) {
         let uploading = self.dialogue.uploading();
@@ -128,7 +127,7 @@ impl Connection {
         }
     }
 
-    /// Returns the memory in bytes used in addition to the fixed charge, and the time of the last activity.
+    /// Returns the bytes used in addition to the fixed charge, and the time of the last activity.
     pub fn memory_used(&self) -> (u64, Option<Instant>) {
         let (unread, stuck) = self.outbox.memory_used();
         let Some(backlog) = &self.backlog else { return (unread, stuck) };

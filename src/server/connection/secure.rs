@@ -11,7 +11,7 @@ use crate::server::hub::Hub;
 use crate::server::tls;
 
 impl Connection {
-    /// Reads once from a TLS peer. Returns the number of bytes read, but at least 1.
+    /// Reads once. Returns the number of bytes read, but at least 1.
     pub(super) fn read_tls(&mut self, input: &mut Input, max: usize, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let outbox = self.outbox.clone();
         let Some(session) = &outbox.tls else { return 0 };
@@ -57,7 +57,7 @@ impl Connection {
         }
     }
 
-    /// Identifies the client by `names`, the names in the peer's certificate.
+    /// `names` are from the peer's certificate.
     fn finish_handshake(&mut self, names: Vec<String>, hub: &Hub) {
         if let Some(gate) = &hub.gate {
             let proofs = names.into_iter().map(|name| Proof::Certificate(name.into())).collect();

@@ -41,15 +41,14 @@ pub fn load(paths: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
     let config = builder.with_single_cert(chain, key);
     let mut config = config.map_err(|error| pem::mismatch(&paths.certificate, &paths.key, &error))?;
     config.ignore_client_order = true;
-    // Without session resumption, because clients of a queue open few connections and keep them open.
+    // Session resumption would not help, because clients open few connections and keep them open.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 
 /// Returns the relative cost of a cipher suite on this machine. The cheapest suite wins even if the client prefers
-/// another: clients often prefer AES-256 with SHA-384, for which processors have no instructions. All suites are
-/// secure.
+/// another, which is often AES-256 with SHA-384, for which processors have no instructions. All suites are secure.
 fn cost(suite: CipherSuite) -> u8 {
     use CipherSuite::*;
     match suite {
@@ -72,7 +71,7 @@ fn has_aes() -> bool {
     return false;
 }
 
-/// Returns the lowercase DNS names in a certificate, or the common names if there are no DNS names.
+/// Returns the DNS names, or the common names if there are none, in lower case.
 pub fn names(der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else { return Vec::new() };
     let alternatives = certificate.subject_alternative_name().ok().flatten();
@@ -88,7 +87,7 @@ pub fn names(der: &[u8]) -> Vec<String> {
     common.map(str::to_ascii_lowercase).collect()
 }
 
-/// Returns the reason why a certificate is not valid now, or `None` if it is valid.
+/// Returns the reason why a certificate is not valid now.
 pub fn validity_problem(der: &[u8]) -> Option<&'static str> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());

@@ -18,19 +18,19 @@ use crate::protocol::Output;
 use crate::server::socket::Stream;
 use crate::shared::lease::Lease;
 
-/// Number of bytes charged for a session in addition to the connection.
+/// In bytes, in addition to the cost of the connection.
 pub const SESSION_COST: u64 = 4096;
 
-/// Number of bytes charged during a handshake, for keys, hashes and the reply, in addition to the received data.
+/// Bytes for keys, hashes and the reply during a handshake, in addition to the received data.
 const HANDSHAKE_COST: u64 = 4096;
 
-/// Number of plaintext bytes that are encrypted before a write to the socket: several full TLS records.
+/// Plaintext bytes encrypted before a write: several full records.
 const SEAL: usize = 64 * 1024;
 
-/// Maximum number of bytes per read, which can contain several records.
+/// Maximum bytes per read, which can be several records.
 const READ: usize = 64 * 1024;
 
-/// Maximum number of unsent bytes produced by the TLS layer. A peer that reads too slowly is disconnected.
+/// Maximum unsent bytes of the TLS layer. A peer that reads too slowly is disconnected.
 const MAX_PENDING: usize = 64 * 1024;
 
 thread_local! {
@@ -40,28 +40,28 @@ thread_local! {
 #[derive(Default)]
 struct Buffers {
     sealed: Vec<u8>,
-    /// A contiguous copy of plaintext that consists of several chunks.
+    /// Plaintext, copied from several chunks.
     open: Vec<u8>,
 }
 
-/// Returns the number of bytes at the start of the plaintext that are encrypted separately from the rest.
+/// Returns how many bytes at the start of the plaintext get separate records.
 pub type Unit = fn(&[u8]) -> usize;
 
 pub struct TlsSession {
     connection: Box<UnbufferedServerConnection>,
     /// An incomplete record, or incomplete handshake messages.
     incoming: Vec<u8>,
-    /// Bytes stored by the encryption state: received data during the handshake, and then the peer's certificates.
+    /// Bytes in the encryption state: data of the handshake, and then the peer's certificates.
     held: u64,
     /// Encrypted bytes that the socket has not accepted.
     outgoing: Vec<u8>,
-    /// The number of plaintext bytes in `outgoing`. They count as unsent until all of `outgoing` is sent.
+    /// Plaintext bytes in `outgoing`, which count as unsent until all of it is sent.
     unconfirmed: usize,
     /// Determines the units of plaintext that get separate records.
     unit: Unit,
-    /// The number of bytes of the current unit that are not encrypted yet.
+    /// Bytes of the current unit that are not encrypted yet.
     left: usize,
-    /// Nothing is written after this lease has expired.
+    /// No write after the end of this lease.
     lease: Arc<Lease>,
     broken: bool,
 }
@@ -101,8 +101,7 @@ impl TlsSession {
         self.connection.peer_certificates().and_then(|chain| chain.first()).map_or(Vec::new(), |leaf| names(leaf))
     }
 
-    /// Reads about `max` bytes once, and passes the plaintext to `take`. Sends replies of the TLS layer until the
-    /// socket is full.
+    /// Reads about `max` bytes once, and passes the plaintext to `take`. Sends replies of the TLS layer.
     pub fn read(&mut self, stream: &Stream, max: usize, take: &mut dyn FnMut(&[u8])) -> io::Result<Arrived> {
         BUFFERS.with_borrow_mut(|buffers| {
             let buffer = &mut buffers.sealed;
@@ -124,7 +123,7 @@ impl TlsSession {
                     false => self.certificates(),
                 };
             }
-            // After an error, this sends the alert to the peer.
+            // Sends the alert after an error.
             let sent = self.push(stream);
             let ended = decrypted?;
             match sent {
@@ -143,7 +142,7 @@ impl TlsSession {
         chain.iter().map(|certificate| (certificate.len() + size_of_val(certificate)) as u64).sum()
     }
 
-    /// Decodes all complete records. Returns `true` if the peer will send no more data.
+    /// Returns `true` if the peer will send no more data.
     fn decrypt(&mut self, bytes: &mut [u8], take: &mut dyn FnMut(&[u8])) -> io::Result<bool> {
         let (mut from, mut ended) = (0, false);
         let mut failed = None;
@@ -167,7 +166,7 @@ impl TlsSession {
                 Ok(ConnectionState::PeerClosed) => ended = true,
                 Ok(ConnectionState::Closed) => (ended, more) = (true, false),
                 Ok(_) => more = false,
-                // Try once more, which creates the alert about the error.
+                // Try once more, which creates the alert.
                 Err(error) if failed.is_none() => failed = Some(error),
                 Err(_) => more = false,
             }
@@ -185,7 +184,7 @@ impl TlsSession {
         Ok(ended)
     }
 
-    /// Encrypts and sends until all output is sent or an error occurs, such as `WouldBlock` if the socket is full.
+    /// Fails with `WouldBlock` if the socket is full.
     pub fn send(&mut self, stream: &Stream, output: &mut Output) -> io::Result<()> {
         if self.broken {
             return Err(ErrorKind::BrokenPipe.into());
@@ -206,7 +205,7 @@ impl TlsSession {
                 };
                 let count = self.seal(bytes, sealed)?;
                 self.unconfirmed = bytes.len();
-                // Records of the TLS layer in `outgoing` must be sent before the new data.
+                // Records of the TLS layer precede the new data.
                 let sent = if self.outgoing.is_empty() { write(stream, &self.lease, &sealed[..count])? } else { 0 };
                 self.outgoing.extend_from_slice(&sealed[sent..count]);
                 Ok::<(), io::Error>(())
@@ -214,7 +213,7 @@ impl TlsSession {
         }
     }
 
-    /// Encrypts `bytes` into `sealed`, and returns the size of the encrypted data.
+    /// Returns the size of the encrypted data.
     fn seal(&mut self, mut bytes: &[u8], sealed: &mut Vec<u8>) -> io::Result<usize> {
         let mut end = 0;
         while !bytes.is_empty() {
@@ -229,7 +228,7 @@ impl TlsSession {
         Ok(end)
     }
 
-    /// Encrypts a unit or part of a unit at offset `from` of `sealed`, and returns the size of the encrypted data.
+    /// Encrypts at offset `from`, at most one unit. Returns the size of the encrypted data.
     fn seal_unit(&mut self, bytes: &[u8], from: usize, sealed: &mut Vec<u8>) -> io::Result<usize> {
         loop {
             let UnbufferedStatus { state, .. } = self.connection.process_tls_records(&mut self.incoming);
@@ -277,7 +276,7 @@ impl TlsSession {
     }
 }
 
-/// Copies up to [`SEAL`] bytes of an output that consists of several chunks.
+/// Copies at most [`SEAL`] bytes from several chunks.
 fn gather(output: &Output, open: &mut Vec<u8>) {
     open.clear();
     for chunk in output.chunks() {
@@ -300,7 +299,7 @@ fn encode(to: &mut Vec<u8>, mut put: impl FnMut(&mut [u8]) -> Result<usize, Enco
     Ok(())
 }
 
-/// Writes until all bytes are sent, the socket is full or the lease ends (an error). Returns the number of sent bytes.
+/// Writes until the socket is full. Fails if the lease has ended. Returns the number of sent bytes.
 fn write(stream: &Stream, lease: &Lease, bytes: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < bytes.len() {
