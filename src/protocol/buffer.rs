@@ -10,24 +10,23 @@ use std::sync::Arc;
 use super::text::past;
 use crate::engine::{BodyRef, COPY_MAX};
 
-/// The maximum size of a buffer, in bytes. A buffer is freed when all its bytes are sent, so the buffer of a client
-/// that reads slowly could otherwise grow forever.
+/// Maximum bytes of a buffer. A buffer is freed when all its bytes are sent, so the buffer of a client that reads
+/// slowly could otherwise grow forever.
 const CHUNK: usize = 256 * 1024;
 
-/// The initial size of a buffer in bytes, sufficient for most replies.
+/// Initial bytes of a buffer, sufficient for most replies.
 const REPLY: usize = 128;
 
-/// The free bytes that a buffer needs before a reply is appended. A longer reply can grow the buffer beyond [`CHUNK`].
+/// A reply is appended to a buffer with this many free bytes. A longer reply can grow the buffer beyond [`CHUNK`].
 const SLACK: usize = 4 * 1024;
 
-/// The maximum length, in bytes, of a buffer that [`Output::append`] copies instead of moving.
+/// A buffer with more bytes is moved by [`Output::append`], not copied.
 const MAX_COPIED: usize = 4 * 1024;
 
 #[derive(Debug)]
 pub enum Chunk {
-    /// Short replies and copies of small bodies.
     Bytes(Vec<u8>),
-    /// A byte range of a large body, shared with the job.
+    /// Part of a large body, shared with the job.
     Shared(Arc<Box<[u8]>>, Range<usize>),
 }
 
@@ -41,20 +40,20 @@ impl Chunk {
     }
 }
 
-/// A queue of bytes to send to a client. Keeps one empty buffer for reuse.
+/// Bytes to send to a client. Keeps one empty buffer for reuse.
 #[derive(Debug, Default)]
 pub struct Output {
     chunks: VecDeque<Chunk>,
-    /// The number of bytes at the start of the first chunk that have been sent.
+    /// Sent bytes at the start of the first chunk.
     sent: usize,
-    /// The sums over all chunks except the last, which can grow. Cached, because every reply needs the total length.
+    /// Sums over all chunks except the last, which can grow. Every reply needs the total length.
     settled: Sums,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     length: usize,
-    /// The capacity of the buffers, excluding shared bodies.
+    /// Bytes of the buffers, excluding shared bodies.
     capacity: usize,
     shared: usize,
 }
@@ -105,7 +104,7 @@ impl Output {
         self.len() == 0
     }
 
-    /// Returns a buffer for short replies. Adds a buffer if the last chunk is a full buffer or a shared body.
+    /// Adds a buffer if the last chunk is a full buffer or a shared body.
     pub fn text(&mut self) -> &mut Vec<u8> {
         if !matches!(self.chunks.back(), Some(Chunk::Bytes(bytes)) if bytes.len() < CHUNK - SLACK) {
             self.add_buffer();
@@ -118,7 +117,7 @@ impl Output {
 
     #[cold]
     fn add_buffer(&mut self) {
-        // A full buffer suggests that more replies follow. Repeated doubling could leave half of the buffer unused.
+        // More replies often follow a full buffer, and doubling repeatedly could waste half of it.
         let size = if matches!(self.chunks.back(), Some(Chunk::Bytes(_))) { CHUNK } else { REPLY };
         self.push(Chunk::Bytes(Vec::with_capacity(size)));
     }
@@ -130,7 +129,6 @@ impl Output {
         }
     }
 
-    /// Appends a range of `body`. Panics if the range exceeds the body.
     #[expect(clippy::indexing_slicing, reason = "the range is within the body")]
     pub fn part(&mut self, body: BodyRef, part: Range<usize>) {
         match body {
@@ -139,7 +137,7 @@ impl Output {
         }
     }
 
-    /// Moves all bytes of `other` to the end. Panics if a part of `other` has been sent.
+    /// Moves the bytes of `other`. Panics if some of them have been sent.
     pub fn append(&mut self, other: &mut Output) {
         if self.is_empty() && other.sent == 0 {
             std::mem::swap(self, other);
@@ -160,7 +158,7 @@ impl Output {
         self.chunks.iter().map(move |chunk| past(chunk.bytes(), std::mem::take(&mut sent)))
     }
 
-    /// Returns the unsent bytes if they are contiguous.
+    /// Returns the unsent bytes unless they are in several chunks.
     pub fn only(&self) -> Option<&[u8]> {
         let mut chunks = self.chunks.iter();
         match (chunks.next(), chunks.next()) {
@@ -190,7 +188,7 @@ impl Output {
         assert_eq!(self.sent, 0, "more was sent than was waiting");
     }
 
-    /// Returns the allocated memory in bytes, excluding bodies shared with jobs.
+    /// Returns bytes, excluding bodies shared with jobs.
     pub fn footprint(&self) -> u64 {
         (self.capacity() + self.chunks.capacity() * size_of::<Chunk>()) as u64
     }
@@ -206,7 +204,7 @@ impl Output {
         self.chunks.iter().rev().skip(1).for_each(|chunk| self.settled.add(Sums::of(chunk)));
     }
 
-    /// Returns the capacity of the buffers in bytes, excluding shared bodies.
+    /// Returns the bytes of the buffers, excluding shared bodies.
     pub fn capacity(&self) -> usize {
         self.sums().capacity
     }

@@ -13,17 +13,17 @@ pub struct ClientInfo {
     pub wire: Wire,
     pub address: Box<str>,
     pub name: Box<[u8]>,
-    /// The client's name in the access file, or `None` if the client is not authenticated.
+    /// The name in the access file; `None` if the client is not authenticated.
     pub user: Option<Box<str>>,
-    /// `true` if the client receives the reasons for job failures. Set by Gearman's option `exceptions`.
+    /// `true` if the client receives failure reasons, as Gearman's option `exceptions` requests.
     pub exceptions: bool,
-    /// The UUID of the job whose outcome this Workq client is waiting for.
+    /// The UUID of the job whose outcome a Workq client awaits.
     pub awaited: [u8; 16],
-    /// The job ID in the last WORK_EXCEPTION packet that the server accepted from this Gearman worker.
+    /// The job of the last WORK_EXCEPTION packet that this Gearman worker sent successfully.
     pub last_exception: Option<JobId>,
 }
 
-/// Clients by client ID. Beanstalk clients have an entry only if they are named or authenticated.
+/// Beanstalk clients have an entry only if they are named or authenticated.
 #[derive(Debug, Default)]
 pub struct ClientRegistry {
     clients: Vec<Option<Box<ClientInfo>>>,
@@ -52,7 +52,7 @@ impl ClientRegistry {
         }
     }
 
-    /// `user` is the client's name in the access file, or `None` if the client is not authenticated.
+    /// `user` is the name in the access file; `None` if the client is not authenticated.
     pub fn identify(&mut self, client: ClientId, user: Option<&str>) {
         if user.is_some() || self.get(client).is_some() {
             if let Some(info) = self.add(client, Wire::Beanstalk, Box::default()) {
@@ -85,7 +85,7 @@ impl ClientRegistry {
         self.clients.get_mut(client.0 as usize)?.as_deref_mut()
     }
 
-    /// Returns the first entry with a client ID of at least `from`. Client IDs are dense, so the search is fast.
+    /// Client IDs are dense, so the search for the next entry is fast.
     pub fn next(&self, from: u32) -> Option<(ClientId, &ClientInfo)> {
         let mut clients = self.clients.iter().enumerate().skip(from as usize);
         clients.find_map(|(number, info)| Some((ClientId(number as u32), info.as_deref()?)))

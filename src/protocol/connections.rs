@@ -11,7 +11,7 @@ use crate::engine::{ClientHandle, ClientStats, Engine, Progress, Time};
 
 pub type ConnectionFigure = (&'static str, fn(&ClientStats, Time) -> u64);
 
-/// The statistics by which lists of connections can be sorted.
+/// Lists can be sorted by these statistics.
 pub const CONNECTION_FIGURES: [ConnectionFigure; 6] = [
     ("number", |it, _| it.number.into()),
     ("age", |it, _| it.age.secs()),
@@ -21,7 +21,7 @@ pub const CONNECTION_FIGURES: [ConnectionFigure; 6] = [
     ("job-age", |it, now| it.job.map_or(0, |job| job.taken_for(now).secs())),
 ];
 
-/// The data about connections that the engine does not store.
+/// Data that the engine does not store.
 pub struct Connections<'a> {
     registry: &'a ClientRegistry,
     peers: &'a dyn Peers,
@@ -37,7 +37,7 @@ pub struct ConnectionPage {
 }
 
 impl ConnectionPage {
-    /// Lists at most `limit` connections whose numbers exceed `above`. Appends the entries to `list`.
+    /// Lists at most `limit` connections with numbers above `above`.
     pub fn new(above: u32, limit: usize, list: Output) -> ConnectionPage {
         let after = Mark { value: 0, name: above.to_be_bytes().into() };
         let page = SortedPage::new(Order { figure: None, descending: false }, Some(after).filter(|_| above > 0), limit);
@@ -49,8 +49,8 @@ impl ConnectionPage {
     }
 }
 
-/// Continues a search at the client ID `from`, and updates `from`. Adds the connections that the requesting client may
-/// view, if `admits` accepts the empty text or a text value of the connection.
+/// Continues a search at the client ID `from`. Adds connections that the requesting client may view, if `admits`
+/// accepts one of their text values or an empty text.
 pub fn offer_connections(
     page: &mut SortedPage<ClientHandle>,
     from: &mut u32,
@@ -87,8 +87,8 @@ impl<'a> Connections<'a> {
         found
     }
 
-    /// `true` if the requesting client may view the connection, which requires the right to view a tube that the
-    /// connection uses, watches, or has reserved a job from. HTTP connections are always hidden.
+    /// Viewing a connection requires the right to view a tube that it uses or watches, or from which it holds a job.
+    /// HTTP connections are always hidden.
     fn shows(&self, engine: &Engine, it: &ClientStats) -> bool {
         let tubes = it.used.into_iter().chain(it.watched.iter().copied());
         let mut tubes = tubes.chain(it.job.map(|job| engine.tube_of(&job)));
@@ -102,13 +102,13 @@ impl<'a> Connections<'a> {
     fn wire(&self, it: &ClientStats) -> Wire {
         match self.registry.get(it.client) {
             Some(info) => info.wire,
-            // The leases of disconnected Workq clients have the connection number 0.
+            // The connection number 0 stands for the leases of disconnected Workq clients.
             None if it.number == 0 => Wire::Workq,
             None => Wire::Beanstalk,
         }
     }
 
-    /// Passes each statistic to `show`, except the tubes that the requesting client may not view, and their jobs.
+    /// Omits tubes that the requesting client may not view, and their jobs.
     pub fn show(&self, engine: &Engine, it: &ClientStats, mut show: impl FnMut(&'static str, FigureValue)) {
         use FigureValue::{Name, Number, Text, Word};
         let info = self.registry.get(it.client);

@@ -5,8 +5,8 @@
 use super::{beanstalk, gearman, http, workq, Wire};
 use crate::access::Need;
 
-/// A command of any protocol. IDs number the rows of all tables: beanstalk commands, Gearman packets, Gearman text
-/// commands, Workq commands, and HTTP routes, in this order.
+/// A command of any protocol. IDs count the rows of all tables, in this order: beanstalk commands, Gearman packets,
+/// Gearman text commands, Workq commands, HTTP routes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommandId(u8);
 
@@ -21,7 +21,7 @@ const _: () = assert!(ALL <= 256);
 pub struct CommandInfo {
     pub wire: Wire,
     pub name: &'static str,
-    /// The second word of a Workq command, or an empty string.
+    /// The second word of a Workq command; otherwise empty.
     pub object: &'static str,
     pub need: Need,
     /// `false` for Gearman packets that only servers send.
@@ -33,12 +33,10 @@ impl CommandId {
         CommandId(name as u8)
     }
 
-    /// Returns the ID of the row `index` of the packet table.
     pub const fn packet(index: usize) -> CommandId {
         CommandId((PACKETS + index) as u8)
     }
 
-    /// Returns the ID of the row `index` of the text command table.
     pub const fn text(index: usize) -> CommandId {
         CommandId((TEXTS + index) as u8)
     }

@@ -12,10 +12,10 @@ use super::{
 };
 use crate::engine::{ClientId, Engine, Event, LongCommand, NoJob, ReservePolicy};
 
-/// The maximum number of bytes by which a request's binlog records exceed its size in memory.
+/// A request's binlog records exceed its size in memory by at most this.
 const RECORD_OVERHEAD: u64 = MAX_QUOTED_NAME as u64 + 100;
 
-/// The decoder of a connection. Large decoders are boxed to keep idle beanstalk connections small.
+/// Large decoders are boxed to keep idle beanstalk connections small.
 #[derive(Debug)]
 pub enum Dialogue {
     Beanstalk(beanstalk::Decoder),
@@ -34,7 +34,7 @@ pub(super) enum Command {
 
 #[derive(Debug)]
 pub struct Request {
-    /// The ID for the command counters, or `None` if the request must not be counted.
+    /// `None` if the request must not be counted.
     pub(super) id: Option<CommandId>,
     pub(super) stage: Stage,
     pub(super) command: Command,
@@ -43,13 +43,13 @@ pub struct Request {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
     New,
-    /// The permission check is in progress. Contains the position of the first name or job that has not been checked.
+    /// The permission check continues at this name or job.
     Checking(usize),
     /// The command has been executed in part.
     Begun,
 }
 
-/// Evaluates `$result` with `$it` bound to the content of the enum variant.
+/// Evaluates `$result` with the variant's content as `$it`.
 macro_rules! for_each_protocol {
     ($value:expr, $type:ident, $it:ident => $result:expr) => {
         match $value {
@@ -70,8 +70,8 @@ impl Wire {
         }
     }
 
-    /// Returns a function that returns the number of reply bytes for the next TLS record. A record contains at most one
-    /// Gearman packet, because some Gearman libraries process a second packet in a record only when more data arrives.
+    /// Returns a function that computes the reply bytes of the next TLS record. Each Gearman packet gets its own
+    /// record, because some Gearman libraries process a second packet of a record only when more data arrives.
     #[cfg(feature = "tls")]
     pub fn unit(self) -> fn(&[u8]) -> usize {
         match self {
@@ -100,7 +100,7 @@ impl Dialogue {
         }
     }
 
-    /// Removes the next request from `bytes`. Returns `None` if the request is incomplete.
+    /// Returns `None` if the request is incomplete.
     pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         match self {
             Dialogue::Beanstalk(decoder) => decoder.next(bytes, limits).map(|it| Request::new(it, Command::Beanstalk)),
@@ -114,7 +114,7 @@ impl Dialogue {
         }
     }
 
-    /// Like [`Dialogue::next`], but only decodes frequent requests. A body can stay in `bytes` until [`Request::own`].
+    /// Only decodes frequent requests. A body can stay in `bytes` until [`Request::own`].
     pub fn next_plain(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
         match self {
             Dialogue::Beanstalk(decoder) => {
@@ -124,7 +124,7 @@ impl Dialogue {
         }
     }
 
-    /// Returns the buffer, of at most `room` bytes, for the rest of an incomplete body. The server can read into it.
+    /// Returns a buffer of at most `room` bytes, into which the server can read the rest of a body.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         match self {
             Dialogue::Http(decoder) => decoder.gap(room),
@@ -132,7 +132,7 @@ impl Dialogue {
         }
     }
 
-    /// Records that the server has read `count` bytes into the buffer from [`Dialogue::gap`].
+    /// `count` bytes were read into the buffer from [`Dialogue::gap`].
     pub fn filled(&mut self, count: usize) {
         if let Some(upload) = self.upload() {
             upload.filled(count);
@@ -147,7 +147,7 @@ impl Dialogue {
         self.upload().is_some()
     }
 
-    /// Returns the number of HTTP requests, and `true` if a body is incomplete. `None` for other protocols.
+    /// Returns the number of HTTP requests, and `true` if a body is incomplete.
     pub fn progress(&self) -> Option<(u64, bool)> {
         match self {
             Dialogue::Http(decoder) => Some(decoder.progress()),
@@ -155,7 +155,7 @@ impl Dialogue {
         }
     }
 
-    /// Returns the memory allocated for incomplete requests, in bytes.
+    /// Returns the bytes of incomplete requests.
     pub fn uploading(&mut self) -> u64 {
         match self {
             Dialogue::Workq(decoder) => decoder.uploading(),
@@ -164,7 +164,7 @@ impl Dialogue {
         }
     }
 
-    /// Executes a request, or refuses the request if the client lacks permission. Appends the reply.
+    /// A request for which the client lacks permission is refused.
     pub fn execute(&mut self, mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
         if context.access.is_some() && request.stage != Stage::Begun {
             match request.check(context) {
@@ -191,7 +191,7 @@ impl Dialogue {
         }
     }
 
-    /// `true` if the protocol allows messages to the client that are not replies.
+    /// `true` if the protocol has messages that are not replies.
     pub fn receives_unsolicited(&self) -> bool {
         matches!(self, Dialogue::Gearman(_))
     }
@@ -217,7 +217,7 @@ impl Request {
         self.stage != Stage::New
     }
 
-    /// Returns the rest of an operation that must be completed even after the client has disconnected.
+    /// Returns the rest of an operation that must continue after a disconnect.
     pub fn into_operation(self) -> Option<LongCommand> {
         if self.stage != Stage::Begun {
             return None;
@@ -225,14 +225,14 @@ impl Request {
         for_each_protocol!(self.command, Command, it => it.into_operation())
     }
 
-    /// Copies the body from `input`, which the caller is about to overwrite, into the request.
+    /// Copies the body from `input`, which the caller is about to overwrite.
     pub fn own(&mut self, input: &[u8]) {
         if let Command::Beanstalk(command) = &mut self.command {
             command.own(input);
         }
     }
 
-    /// Returns the maximum size of the request's binlog records in bytes, or 0 if there are none.
+    /// Returns the maximum bytes of the request's binlog records.
     pub fn log_size(&self) -> u64 {
         if for_each_protocol!(&self.command, Command, it => it.is_logged()) {
             self.footprint() + RECORD_OVERHEAD
@@ -241,8 +241,8 @@ impl Request {
         }
     }
 
-    /// Returns the size in bytes of the binlog records for a job in memory that this request makes durable by
-    /// submitting the job again. Returns 0 for all other requests.
+    /// Returns the bytes of the binlog records for a volatile job that this request makes durable by submitting it
+    /// again.
     pub fn adoption_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
         if let Command::Gearman(gearman::Command::Submit(job)) = &self.command {
             return if job.background { engine.adoption_of(&job.function, &job.unique, job.body.len()) } else { 0 };
@@ -272,13 +272,13 @@ impl Request {
 }
 
 impl Flow {
-    /// Returns a flow that continues the command after other clients have executed commands.
+    /// Returns a flow that continues the command after serving other clients.
     pub(super) fn resume(command: Command) -> Flow {
         Flow::Continue(Box::new(Request { id: None, stage: Stage::Begun, command }))
     }
 }
 
-/// Ends the wait of a client that has half-closed its connection. Returns `true` if the client was waiting.
+/// The client has half-closed its connection. Returns `true` if it was waiting.
 pub fn end_wait(context: &mut Context, out: &mut Output) -> bool {
     let Context { engine, registry, host, client, now, .. } = context;
     let waited = !engine.hurry(*client, *now) && engine.cancel_wait(*client);
@@ -288,8 +288,7 @@ pub fn end_wait(context: &mut Context, out: &mut Output) -> bool {
     waited
 }
 
-/// Sends an event to the client. Returns `false` if the protocol has no message for the event. A waiting client then
-/// continues to wait.
+/// Returns `false` if the protocol has no message for the event. A waiting client then continues to wait.
 pub fn notify(
     event: &Event,
     engine: &Engine,
@@ -301,7 +300,7 @@ pub fn notify(
     match registry.get_mut(event.client()) {
         Some(info) if info.wire == Wire::Gearman => gearman::notify(event, info, host, out),
         Some(info) if info.wire == Wire::Workq => workq::notify(event, engine, info, out),
-        // HTTP clients need no events: they reserve a job only to bury it immediately.
+        // HTTP clients reserve a job only to bury it immediately.
         Some(info) if info.wire == Wire::Http => {}
         _ => beanstalk::notify(event, engine, out),
     }

@@ -14,23 +14,23 @@ use crate::engine::{ClientId, Engine, JobId, Progress};
 pub enum Subject<'a> {
     Nothing,
     Tube(&'a [u8]),
-    /// Any number of tube names, separated by spaces.
+    /// Tube names, separated by spaces.
     Tubes(&'a [u8]),
     TwoTubes(&'a [u8], &'a [u8]),
-    /// A job, or `None` if the argument does not identify a job.
+    /// `None` if the argument does not identify a job.
     Job(Option<JobId>),
     Jobs(&'a [JobId]),
-    /// A job, and another tube that the command affects.
+    /// A job, and a second tube that the command affects.
     JobAndTube(JobId, &'a [u8]),
 }
 
-/// The result of a permission check, or `None` if the check must continue after reaching the work limit.
+/// `None` if the check continues later, because the work limit is reached.
 pub type Decision = Option<Result<(), Denied>>;
 
-/// The number of bytes in names that are checked per engine step.
+/// Name bytes that are checked per engine step.
 const NAME_BYTES_PER_STEP: usize = 16;
 
-/// Returns the protocol, the name and the required rights of each command named `command`, ignoring case.
+/// Ignores case. Returns the protocol, the name and the required rights of each match.
 pub fn needs(command: &str) -> Vec<(&'static str, String, Need)> {
     let others = CommandId::all().map(CommandId::entry).filter(|entry| entry.is_request && entry.wire != Wire::Http);
     let others = others.map(|it| (it.wire.name(), format!("{} {}", it.name, it.object).trim_end().to_owned(), it.need));
@@ -39,7 +39,7 @@ pub fn needs(command: &str) -> Vec<(&'static str, String, Need)> {
     others.chain(routes).filter(|(_, name, _)| name.eq_ignore_ascii_case(command.trim())).collect()
 }
 
-/// Checks whether the client may execute a command. Continues at `from` in the names or jobs, and updates `from`.
+/// Checks the names or jobs from `from` on, and updates `from`.
 pub fn check(
     command: &impl ProtocolCommand,
     id: Option<CommandId>,
@@ -51,7 +51,7 @@ pub fn check(
     if access.rights().is_none() {
         return Some(if command.allows_anonymous() { Ok(()) } else { Err(Denied::Unknown) });
     }
-    // Adding a job to a group requires the right to put jobs into the tube with the same name.
+    // A group requires the right to put jobs into the tube of this name.
     let mut groups = command.tags().into_iter().flat_map(|tags| &tags.options.groups);
     if let Err(denied) = groups.try_for_each(|tag| access.check(Need::PUT_NAMED, Some(&tag.name.text()))) {
         return Some(Err(denied));
@@ -74,7 +74,7 @@ pub fn check(
     Some(made)
 }
 
-/// Checks the right to one job. For a job that does not exist, the right to any tube is sufficient.
+/// The right to any tube suffices for a job that does not exist.
 fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access: &ClientAccess) -> Result<(), Denied> {
     let Some(job) = id.and_then(|id| engine.any_job(id)) else {
         let anywhere = |rights| access.check(Need::any_of(rights, Scope::AnyTube), None);
@@ -90,7 +90,7 @@ fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access:
     }
 }
 
-/// Checks the jobs from index `from`, and updates `from`. Denies the command if permission for one job is missing.
+/// Updates `from`. Denies the command if permission for one job is missing.
 fn jobs(
     need: Need,
     ids: &[JobId],
@@ -112,15 +112,14 @@ fn jobs(
     Some(Ok(()))
 }
 
-/// `true` if the client may delete the job. A batch checks each deletion again, because a job may have moved to another
-/// tube after the permission check of the batch.
+/// A batch checks each deletion, because the job may have moved to another tube after the check of the batch.
 pub fn may_delete(context: &Context, id: JobId) -> bool {
     let Context { engine, client, access, .. } = context;
     access.as_ref().is_none_or(|access| job(Need::DELETE_JOB, Some(id), engine, *client, access).is_ok())
 }
 
-/// Checks the right to take jobs from all watched tubes, once: watching another tube requires the right to that tube,
-/// and a client that loses a right is disconnected.
+/// Checks the watched tubes only once, because watching requires the right to the tube, and a client that loses a right
+/// is disconnected.
 fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> Decision {
     if access.watched_are_checked {
         return Some(Ok(()));

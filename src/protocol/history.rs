@@ -5,25 +5,25 @@
 use super::beanstalk::FigureValue;
 use crate::engine::{Past, PastJob, Progress, Steps};
 
-/// The cost of examining a job, in engine steps. Each 64 bytes of output cost another step.
+/// Engine steps. Each 64 bytes of output cost another step.
 const STEPS_PER_JOB: u64 = 2;
 
-/// The progress of a search, which starts with the newest job.
+/// A search that starts with the newest job.
 #[derive(Debug)]
 pub struct HistoryWalk {
-    /// The search continues with history numbers below this number.
+    /// Searches only smaller history numbers.
     before: u64,
     left: usize,
     failed: bool,
 }
 
 impl HistoryWalk {
-    /// Starts a search for at most `limit` jobs with history numbers below `before`, or only for `failed` jobs.
+    /// Finds at most `limit` jobs with history numbers below `before`, all or only `failed` ones.
     pub fn new(before: u64, limit: usize, failed: bool) -> HistoryWalk {
         HistoryWalk { before, left: limit, failed }
     }
 
-    /// Passes the `wanted` jobs to `each`, which returns the number of written bytes, until `steps` is used up.
+    /// Stops when `steps` is used up. `each` returns the number of written bytes.
     pub fn advance(
         &mut self,
         past: &Past,
@@ -47,7 +47,7 @@ impl HistoryWalk {
         Progress::Done
     }
 
-    /// Returns the `before` value for the next page, or `None` after the last page.
+    /// Returns `before` for the next page.
     pub fn next(&self, past: &Past) -> Option<u64> {
         (self.left == 0 && self.before > past.numbers().0).then_some(self.before)
     }

@@ -4,7 +4,7 @@
 //! any size, never block, and never panic. Must not access sockets, threads, locks or clocks: the server passes the
 //! input and the time.
 
-// Client input must never cause a panic. Every exception to the lints below states why the code cannot panic.
+// Client input must never cause a panic. Every exception to these lints states why it cannot panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 #[macro_use]
@@ -106,15 +106,15 @@ impl Default for ProtocolSettings {
 pub struct Facts {
     pub pid: u32,
     pub version: String,
-    /// A random ID of the process: sixteen hexadecimal digits that do not form a decimal number.
+    /// Sixteen random hexadecimal digits that do not form a decimal number.
     pub id: String,
     pub hostname: String,
-    /// The prefix of Gearman job handles, without the colon before the job ID.
+    /// Without the colon before the job ID.
     pub handle_prefix: Box<[u8]>,
     pub os: String,
     pub platform: String,
     pub started: Time,
-    /// The maximum size of a job's body, in bytes.
+    /// The maximum size of a body in bytes.
     pub max_job_size: u32,
     pub max_connections: usize,
     pub max_files: usize,
@@ -122,37 +122,37 @@ pub struct Facts {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// CPU time in user mode, in microseconds.
+    /// User-mode CPU time in microseconds.
     pub user_micros: u64,
-    /// CPU time in kernel mode, in microseconds.
+    /// Kernel-mode CPU time in microseconds.
     pub system_micros: u64,
-    /// The number of connections rejected because of the connection limit.
+    /// Rejected because of the connection limit.
     pub rejected_connections: u64,
-    /// Resident memory in bytes at the last measurement, or 0 without a measurement.
+    /// Bytes at the last measurement, or 0 without one.
     pub resident: u64,
-    /// The number of open files at the last measurement, or 0 without a measurement.
+    /// The number at the last measurement, or 0 without one.
     pub open_files: u64,
     pub failed_auths: u64,
     pub dropped_connections: u64,
 }
 
-/// Latency histograms, or `None` if the server does not record them.
+/// `None` if the server does not record a histogram.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Latencies {
     pub turns: Option<Histogram>,
     pub syncs: Option<Histogram>,
 }
 
-/// Information about the server that replies can contain.
+/// What replies can contain about the server.
 pub trait Host: Send + Sync {
     fn facts(&self) -> &Facts;
-    /// Measures the resource usage. Only called for replies that contain it.
+    /// Only called for replies that contain the usage.
     fn usage(&self) -> Usage;
-    /// Returns the recorded latencies. Only called for replies that contain them.
+    /// Only called for replies that contain the latencies.
     fn latencies(&self) -> Latencies {
         Latencies::default()
     }
-    /// `None` if the server is not in a cluster.
+    /// Returns `None` without a cluster.
     fn role(&self) -> Option<RoleFigures> {
         None
     }
@@ -168,7 +168,7 @@ impl Peers for () {
     }
 }
 
-/// The environment of a command. The server holds the engine lock while a context exists.
+/// The engine stays locked while a context exists.
 pub struct Context<'a> {
     pub engine: &'a mut Engine,
     pub counters: &'a mut CommandCounters,
@@ -176,21 +176,20 @@ pub struct Context<'a> {
     pub settings: &'a ProtocolSettings,
     pub host: &'a dyn Host,
     pub peers: &'a dyn Peers,
-    /// Statistics of the binlog, or `None` without a binlog.
     pub log: Option<LogFigures>,
-    /// The permissions of the client, or `None` without an access file.
+    /// `None` without an access file.
     pub access: Option<&'a mut ClientAccess>,
-    /// The current time, which never decreases between commands.
+    /// Never decreases between two commands.
     pub now: Time,
     pub client: ClientId,
-    /// `true` if the client has half-closed its connection, so that commands must not wait.
+    /// `true` if commands must not wait, because the client has half-closed its connection.
     pub half_closed: bool,
-    /// The received input. Some requests refer to a body in the input.
+    /// The input. Some requests refer to a body in it.
     pub input: &'a [u8],
 }
 
 impl<'a> Context<'a> {
-    /// Returns a context for a client without restrictions, on a server without a binlog.
+    /// The client has all rights, and the server has no binlog.
     pub fn plain(
         engine: &'a mut Engine,
         (counters, registry): (&'a mut CommandCounters, &'a mut ClientRegistry),
@@ -222,20 +221,20 @@ impl<'a> Context<'a> {
     }
 }
 
-/// The parts of a command that a verbose server logs.
+/// What a verbose server logs about a command.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LogSubject {
     pub id: Option<u64>,
     pub tube: Option<Vec<u8>>,
-    /// `true` if the command applies to the tube that the client uses. Ignored if `tube` is set.
+    /// `true` if the command affects the used tube. Ignored if `tube` is set.
     pub uses_tube: bool,
     pub size: Option<usize>,
-    /// The names and values of the remaining arguments. Times are in seconds.
+    /// The remaining arguments. Times are in seconds.
     pub numbers: Vec<(&'static str, u64)>,
 }
 
 impl LogSubject {
-    /// Omits the second of two tubes, and lists of tubes and jobs.
+    /// Omits lists, and the second of two tubes.
     fn of(subject: guard::Subject) -> LogSubject {
         let (id, tube) = match subject {
             guard::Subject::Job(id) => (id, None),
@@ -247,18 +246,17 @@ impl LogSubject {
     }
 }
 
-/// A decoded command and its ID for the command counters. Invalid commands have no ID and are not counted.
+/// Invalid commands have no ID and are not counted.
 type Decoded<C> = (Option<CommandId>, C);
 
 trait ProtocolCommand {
     fn subject(&self, context: &Context) -> guard::Subject<'_>;
 
-    /// `id` is the command's ID in the command counters.
     fn need(&self, id: Option<CommandId>) -> Need {
         id.map_or(Need::OPEN, |id| id.entry().need)
     }
 
-    /// See [`guard::check`], which checks whether the client may execute the command.
+    /// Checks whether the client may execute the command; see [`guard::check`].
     fn check(&self, id: Option<CommandId>, from: &mut usize, context: &mut Context) -> guard::Decision
     where
         Self: Sized,
@@ -268,10 +266,10 @@ trait ProtocolCommand {
 
     fn deny(&self, denied: Denied, out: &mut Output) -> Flow;
 
-    /// `true` if the command can write records to the binlog.
+    /// `true` if the command can write to the binlog.
     fn is_logged(&self) -> bool;
 
-    /// Returns the heap memory of the command, in bytes.
+    /// Returns bytes of heap memory.
     fn footprint(&self) -> u64;
 
     fn log_subject(&self) -> LogSubject {
@@ -286,7 +284,7 @@ trait ProtocolCommand {
         false
     }
 
-    /// Returns the rest of an operation that must be completed even after the client has disconnected.
+    /// Returns the rest of an operation that must continue after a disconnect.
     fn into_operation(self) -> Option<LongCommand>
     where
         Self: Sized,
@@ -299,27 +297,27 @@ pub fn sees(access: &Option<&mut ClientAccess>, tube: &[u8]) -> bool {
     access.as_ref().is_none_or(|access| access.sees(tube))
 }
 
-/// The server's next action after executing a command.
+/// What the server does after a command.
 #[derive(Debug)]
 pub enum Flow {
     /// Execute the client's next command.
     Next,
-    /// Wait for an engine event before executing the client's next command.
+    /// Wait for an event before the client's next command.
     Wait,
     /// Like `Wait`, but stop waiting when the client sends data.
     WaitForInput,
     /// Close the connection after sending all replies.
     Close,
-    /// Like `Close`, but delay the replies, because the client sent a wrong token.
+    /// Like `Close`, but delay the replies after a wrong token.
     WrongToken,
-    /// Let other clients execute commands, and then continue the request. The client's later requests must wait.
+    /// Serve other clients before continuing the request. The client's later requests must wait.
     Continue(Box<Request>),
-    /// Stop the server. If `graceful` is `true`, refuse new jobs and stop when no jobs are left.
+    /// If `graceful`, stop when no jobs are left, and refuse new jobs.
     Stop { graceful: bool },
 }
 
 impl Flow {
-    /// Returns the flow after a refused command. Unauthenticated clients are disconnected.
+    /// Returns a flow that disconnects unauthenticated clients.
     fn denied(denied: Denied) -> Flow {
         match denied {
             Denied::Unknown => Flow::Close,
@@ -330,11 +328,11 @@ impl Flow {
 
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeLimits {
-    /// Computes the fingerprints of bodies that serve as unique IDs.
+    /// For bodies that serve as unique IDs.
     pub fingerprints: Fingerprints,
     pub max_job_size: u32,
     pub extensions: beanstalk::Extensions,
-    /// The memory available for incomplete bodies, in bytes.
+    /// Bytes available for incomplete bodies.
     pub room: u64,
     pub max_packet: u32,
 }

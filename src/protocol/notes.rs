@@ -8,13 +8,13 @@ use crate::engine::JobId;
 
 const MAX_LENGTH: usize = 200;
 
-/// The first bytes of a Gearman packet from a server.
+/// The start of a Gearman packet from a server.
 const MAGIC: &[u8] = b"\0RES";
 
-/// Prefixes of beanstalk replies that contain a job ID.
+/// Starts of beanstalk replies that contain a job ID.
 const WITH_JOB: [&str; 3] = ["INSERTED ", "RESERVED ", "FOUND "];
 
-/// Returns the first line of the reply at offset `before` of `out`, or the type of a Gearman packet.
+/// Returns the first line, or the type of a Gearman packet, of the reply at offset `before`.
 pub fn of_reply(out: &Output, before: usize) -> String {
     let bytes: Vec<u8> = out.chunks().flatten().skip(before).take(MAX_LENGTH).copied().collect();
     if let Some(rest) = bytes.strip_prefix(MAGIC) {

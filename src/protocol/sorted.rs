@@ -9,7 +9,7 @@ use super::text::{hex_pair, whole_number};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order {
-    /// The index of the statistic to sort by, or `None` for the name, which also decides between equal statistics.
+    /// The statistic to sort by, or `None` for the name, which also decides between equal statistics.
     pub figure: Option<usize>,
     pub descending: bool,
 }
@@ -20,7 +20,7 @@ impl Order {
         (descending || direction == b"asc").then_some(Order { figure, descending })
     }
 
-    /// Returns the sort key of an item. In a reverse order (see `is_reverse`), larger keys come first.
+    /// In a reverse order, larger keys come first.
     fn key(self, value: u64, name: &[u8]) -> Key {
         (if self.descending { !value } else { value }, name.into())
     }
@@ -32,7 +32,7 @@ impl Order {
 
 type Key = (u64, Box<[u8]>);
 
-/// The sort position of the last item on a page. The next page starts after it, even if the item no longer exists.
+/// The position of a page's last item. The next page starts after it, even if the item no longer exists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mark {
     pub value: u64,
@@ -53,20 +53,19 @@ impl Mark {
     }
 }
 
-/// Selects a page from a list in any order: the first `limit` items, in sort order, after a start position.
+/// The first `limit` items, in sort order, after a start position. The items are offered in any order.
 #[derive(Debug)]
 pub struct SortedPage<V> {
     pub order: Order,
     after: Option<Key>,
     limit: usize,
-    /// The number of offered items, including items outside the page.
     pub found: u64,
-    /// The number of offered items after the start position.
+    /// Counts the offered items after the start position.
     after_mark: u64,
-    /// The selected items and their statistics. [`SortedPage::next`] removes items after the selection is complete.
+    /// The selected items with their statistics. [`SortedPage::next`] removes them after the selection.
     rows: BTreeMap<Key, (u64, V)>,
     is_open: bool,
-    /// The total length of the names in `rows`, in bytes.
+    /// Total bytes of the names in `rows`.
     names: u64,
     has_more: bool,
     last: Option<Mark>,
@@ -80,7 +79,7 @@ impl<V> SortedPage<V> {
     }
 
     pub fn footprint(&self) -> u64 {
-        // Rows that arrive in order leave the nodes of the map half full. Each name is an allocation of its own.
+        // Items in sort order leave the nodes of the map half full. Each name has its own allocation.
         let row = 2 * size_of::<(Key, u64, V)>() + 24;
         let after = self.after.as_ref().map_or(0, |(_, name)| name.len());
         let last = self.last.as_ref().map_or(0, |mark| mark.name.len());
@@ -97,7 +96,7 @@ impl<V> SortedPage<V> {
         row
     }
 
-    /// Adds an item if it is among the first `limit` offered items in sort order. Returns `true` if the item was added.
+    /// Adds an item that is among the first `limit` so far. Returns `true` if it was added.
     pub fn offer(&mut self, value: u64, name: &[u8], keep: impl FnOnce() -> V) -> bool {
         self.found += 1;
         let key = self.order.key(value, name);
@@ -116,13 +115,13 @@ impl<V> SortedPage<V> {
         if self.rows.insert(key, (value, keep())).is_none() {
             self.names += name.len() as u64;
         } else {
-            // A tube with the same name was deleted and created during the selection.
+            // A tube of this name was deleted and created during the selection.
             (self.found, self.after_mark) = (self.found - 1, self.after_mark - 1);
         }
         true
     }
 
-    /// Completes the page, which then accepts no more items. Returns the number of items on the page.
+    /// Ends the selection. Returns the number of items on the page.
     pub fn close(&mut self) -> u64 {
         let count = self.rows.len() as u64;
         self.has_more = self.after_mark > count;
@@ -136,7 +135,7 @@ impl<V> SortedPage<V> {
         Some((&mark.name, kept))
     }
 
-    /// Returns the start position of the next page, or `None` after the last page. All items must have been removed.
+    /// Returns the start of the next page. All items must have been removed.
     pub fn mark(&self) -> Option<&Mark> {
         self.last.as_ref().filter(|_| self.has_more)
     }

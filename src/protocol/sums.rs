@@ -15,7 +15,7 @@ pub struct VisibleSums {
 }
 
 impl VisibleSums {
-    /// Adds the next tubes. Returns the statistics after the last tube.
+    /// Returns the statistics after the last tube.
     pub fn advance(&mut self, context: &mut Context) -> Option<Stats> {
         if context.sees_all() {
             return Some(context.stats());

@@ -3,8 +3,8 @@
 //! Owns the declaration of an enum together with a table that contains one row for each variant. Must not depend on any
 //! protocol.
 
-/// Declares an enum and a table with one row for each variant. `$build` creates a row from the variant and the
-/// arguments in parentheses. The first variant has the value `$first_number`.
+/// Declares an enum and a table with a row for each variant, which `$build` creates from the variant and the arguments
+/// in parentheses. The first variant has the value `$first_number`.
 macro_rules! table {
     (
         $(#[$about:meta])*

@@ -6,12 +6,12 @@
 use crate::access::hex;
 use crate::engine::is_tube_name_byte;
 
-/// Returns the items after the first `count` items, or an empty slice if there are fewer.
+/// Returns an empty slice if there are fewer than `count` items.
 pub fn past<T>(all: &[T], count: usize) -> &[T] {
     all.get(count..).unwrap_or_default()
 }
 
-/// Returns the first `count` items, or all items if there are fewer.
+/// Returns all items if there are fewer than `count`.
 pub fn upto<T>(all: &[T], count: usize) -> &[T] {
     all.get(..count).unwrap_or(all)
 }
@@ -20,7 +20,7 @@ pub fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Parses a 64-bit decimal number after optional spaces. A sign is an error.
+/// Parses 64 bits after optional spaces. A sign is an error.
 pub fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut rest = bytes;
     while let [b' ', tail @ ..] = rest {
@@ -34,19 +34,19 @@ pub fn number32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::try_from(number).ok()?, rest))
 }
 
-/// Parses a number like C's `strtoul`: skips white space, accepts a sign, and ignores text after the digits. Like
-/// beanstalkd, keeps only the low 32 bits.
+/// Parses a number like C's `strtoul`, with white space, a sign and trailing text. Like beanstalkd, keeps only the low
+/// 32 bits.
 pub fn strtoul32(bytes: &[u8]) -> Option<u32> {
     let number = c_number(bytes)?;
     (number.unsigned_abs() <= u64::MAX.into()).then_some(number as u32)
 }
 
-/// Parses a number like C's `strtoll`, which returns the closest valid value for a number out of range.
+/// Parses a number like C's `strtoll`, which saturates.
 pub fn strtoll(bytes: &[u8]) -> Option<i64> {
     c_number(bytes).map(|number| number.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
 }
 
-/// Parses optional white space, an optional sign, and digits. Ignores text after the digits. Saturates at 128 bits.
+/// Skips white space, accepts a sign, and ignores text after the digits. Saturates at 128 bits.
 fn c_number(bytes: &[u8]) -> Option<i128> {
     let white = bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r')).count();
     let (sign, digits) = match past(bytes, white) {
@@ -62,7 +62,6 @@ pub fn whole_number(text: &[u8]) -> Option<u64> {
     digits(text).filter(|(_, rest)| rest.is_empty()).map(|(number, _)| number)
 }
 
-/// Decodes two hexadecimal digits at the start of `text`.
 pub fn hex_pair(text: &[u8]) -> Option<u8> {
     text.get(..2).and_then(hex)
 }
@@ -83,13 +82,13 @@ fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     }
 }
 
-/// Parses digits that can overflow 64 bits.
+/// The digits can overflow 64 bits.
 #[cold]
 fn long_number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Splits `bytes` after the longest prefix that is valid in a tube name.
+/// Splits off the longest prefix that is valid in a tube name.
 pub fn name_run(bytes: &[u8]) -> (&[u8], &[u8]) {
     let length = bytes.iter().take_while(|byte| is_tube_name_byte(**byte)).count();
     bytes.split_at(length)
@@ -99,16 +98,16 @@ pub fn has_part(text: &[u8], part: &[u8]) -> bool {
     part.is_empty() || text.windows(part.len()).any(|found| found == part)
 }
 
-/// `true` if beanstalkd accepts the tube name: 1 to 200 valid characters without a hyphen at the start.
+/// beanstalkd accepts 1 to 200 valid characters without a hyphen at the start.
 pub fn is_tube_name(bytes: &[u8]) -> bool {
     let (run, rest) = name_run(bytes);
     rest.is_empty() && (1..=200).contains(&run.len()) && !run.starts_with(b"-")
 }
 
-/// Maximum length in bytes of a quoted name, without quotes and escapes. Same as for Gearman function names.
+/// In bytes, without quotes and escapes. The limit of Gearman function names.
 pub const MAX_QUOTED_NAME: usize = 512;
 
-/// Appends `text` in double quotes, with a backslash before `"` and `\`. Bytes outside printable ASCII become `\xNN`.
+/// Adds quotes, and a backslash before `"` and `\`. Bytes outside printable ASCII become `\xNN`.
 pub fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for &byte in text {
@@ -121,8 +120,8 @@ pub fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
 }
 
-/// Parses text in the format of [`push_quoted`], and returns the unquoted text and the rest of the input. Rejects other
-/// escapes and unescaped special characters.
+/// Parses the format of [`push_quoted`]. Returns the unquoted text and the rest of the input. Rejects other escapes and
+/// unescaped special characters.
 pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (mut name, mut rest) = (Vec::new(), text.strip_prefix(b"\"")?);
     loop {
@@ -138,7 +137,7 @@ pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     }
 }
 
-/// `true` if any protocol accepts the tube name. No protocol accepts a NUL byte.
+/// `true` if any protocol accepts the tube name. None accepts a NUL byte.
 pub fn is_any_name(name: &[u8]) -> bool {
     (1..=MAX_QUOTED_NAME).contains(&name.len()) && !name.contains(&0)
 }
@@ -147,7 +146,7 @@ pub fn unquote_name(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     unquote(text).filter(|(name, _)| is_any_name(name))
 }
 
-/// Parses a tube name with or without quotes, without any other text.
+/// The name, with or without quotes, is the whole text.
 pub fn tube_name<N: for<'a> From<&'a [u8]>>(text: &[u8]) -> Option<N> {
     match unquote_name(text) {
         Some((name, rest)) => rest.is_empty().then(|| (&*name).into()),
@@ -155,7 +154,7 @@ pub fn tube_name<N: for<'a> From<&'a [u8]>>(text: &[u8]) -> Option<N> {
     }
 }
 
-/// Appends a tube name, in quotes if beanstalkd does not allow the name.
+/// Adds quotes if beanstalkd does not allow the name.
 pub fn push_tube_name(out: &mut Vec<u8>, name: &[u8]) {
     match is_tube_name(name) {
         true => out.extend_from_slice(name),
@@ -163,15 +162,15 @@ pub fn push_tube_name(out: &mut Vec<u8>, name: &[u8]) {
     }
 }
 
-/// Skips spaces, and returns the next word and the rest of the text.
+/// Returns the next word and the rest of the text.
 pub fn next_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let begin = text.iter().position(|&byte| byte != b' ')?;
     let text = past(text, begin);
     Some(text.split_at(text.iter().position(|&byte| byte == b' ').unwrap_or(text.len())))
 }
 
-/// Escapes a tube name for a Prometheus label. A byte that is not valid UTF-8 becomes `\xNN`, and a backslash is
-/// doubled to keep labels unique. The Prometheus format requires escaping each resulting backslash again.
+/// Escapes a name for Prometheus. An invalid UTF-8 byte becomes `\xNN`, and a backslash is doubled to keep labels
+/// unique. The format requires escaping each resulting backslash again.
 pub fn metric_label(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {

@@ -6,27 +6,27 @@
 use super::text::{past, upto};
 use crate::engine::{Body, Fingerprint, Fingerprinting, Fingerprints};
 
-/// Maximum number of bytes that [`Upload::gap`] initializes at a time.
+/// Bytes that [`Upload::gap`] initializes at a time.
 const WINDOW: usize = 64 * 1024;
 
-/// The size of the first allocation for a body, in bytes.
+/// Bytes of the first allocation for a body.
 const FIRST_ALLOCATION: usize = 4 * 1024;
 
-/// A partially received body. Uses memory only for received bytes, not for the announced size. If an allocation fails,
-/// the body is dropped and the remaining bytes are skipped.
+/// Uses memory only for received bytes, not for the announced size. If an allocation fails, the body is dropped and its
+/// remaining bytes are skipped.
 #[derive(Debug)]
 pub struct Upload {
-    /// The received bytes, followed by initialized space for more bytes. Empty if the body was dropped.
+    /// The received bytes, and initialized space for more. Empty if the body was dropped.
     bytes: Vec<u8>,
     size: u64,
     filled: u64,
     is_dropped: bool,
-    /// Updated for each part of the body, because hashing a large body at once would delay other clients.
+    /// Hashing a large body at once would delay other clients, so each part is hashed when it arrives.
     fingerprint: Option<Box<Fingerprinting>>,
 }
 
 impl Upload {
-    /// Returns `None` if `size` exceeds `room`, the available memory. Both are in bytes.
+    /// Returns `None` if the `size` exceeds `room`, the available bytes.
     pub fn begin(size: usize, room: u64) -> Option<Upload> {
         (size as u64 <= room).then(|| Upload { is_dropped: false, ..Upload::skip(size as u64) })
     }
@@ -52,8 +52,8 @@ impl Upload {
         (!self.is_dropped).then_some(self)
     }
 
-    /// Allocates memory for `more` bytes. Doubles the capacity, up to the body's size, to keep copying to a minimum.
-    /// Drops the body if the allocation exceeds `room` bytes or fails.
+    /// Doubles the capacity to avoid copying, but not beyond the body's size. Drops the body if an allocation exceeds
+    /// `room` bytes or fails.
     fn reserve(&mut self, more: usize, room: u64) {
         let capacity = self.bytes.capacity();
         let needed = (self.filled + more as u64).min(self.size) as usize;
@@ -68,8 +68,8 @@ impl Upload {
         }
     }
 
-    /// Returns a buffer for the next bytes, or `None` if the body is complete or was dropped. The caller must report
-    /// bytes written to the buffer with [`Upload::filled`].
+    /// Returns a buffer for the next bytes, or `None` if the body is complete or was dropped. The caller must then call
+    /// [`Upload::filled`].
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         let filled = self.filled as usize;
         if self.filled < self.size && filled == self.bytes.len() {
@@ -85,7 +85,7 @@ impl Upload {
         self.bytes.get_mut(filled..)
     }
 
-    /// Records that `count` bytes were written to the buffer from [`Upload::gap`].
+    /// `count` bytes were written to the buffer from [`Upload::gap`].
     pub fn filled(&mut self, count: usize) {
         if let Some(fingerprint) = &mut self.fingerprint {
             fingerprint.more(upto(past(&self.bytes, self.filled as usize), count));
@@ -94,7 +94,7 @@ impl Upload {
         assert!(self.filled <= self.bytes.len() as u64, "more bytes were read than fit into the gap");
     }
 
-    /// Removes bytes of the body from `input`. Returns `None` if the body is still incomplete.
+    /// Returns `None` if the body is still incomplete.
     pub fn take(&mut self, input: &mut &[u8], room: u64) -> Option<()> {
         let (now, rest) = input.split_at((self.size - self.filled).min(input.len() as u64) as usize);
         self.reserve(now.len(), room);
@@ -108,14 +108,14 @@ impl Upload {
         (self.filled == self.size).then_some(())
     }
 
-    /// Returns the complete body, or `None` if it was dropped.
+    /// Returns `None` if the body was dropped.
     pub fn finish(self) -> Option<Body> {
         assert!(self.filled == self.size, "the body is incomplete");
         (!self.is_dropped).then(|| Body::from(self.bytes))
     }
 }
 
-/// A command with an incomplete body. The body ends with CR LF.
+/// A command, and its incomplete body, which ends with CR LF.
 #[derive(Debug)]
 pub struct Arriving<C> {
     pub command: C,
@@ -129,7 +129,7 @@ impl<C> Arriving<C> {
         Arriving { command, body, end: [0; 2], end_filled: 0 }
     }
 
-    /// Removes bytes from `input`. Returns `None` if bytes are missing, and otherwise whether CR LF follows the body.
+    /// Returns `None` if bytes are missing, and otherwise whether CR LF follows the body.
     pub fn take(&mut self, input: &mut &[u8], room: u64) -> Option<bool> {
         self.body.take(input, room)?;
         while let Some(end) = self.end.get_mut(self.end_filled) {

@@ -100,7 +100,7 @@ pub struct StoredOptions<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredSchedule<'a> {
-    /// The recurrence, for [`Recurrence::parse`](crate::engine::Recurrence::parse).
+    /// The text of the recurrence, which [`Recurrence::parse`](crate::engine::Recurrence::parse) parses.
     pub when: &'a [u8],
     pub due: Time,
     pub count: RunCount,

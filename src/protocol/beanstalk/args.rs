@@ -1,14 +1,13 @@
 //! The parser for the arguments of a beanstalk command.
 //!
-//! Owns the syntax of arguments. Each method takes one argument from the front of the line, and returns `None` if the
-//! argument is missing or malformed. Spaces before an argument are skipped unless documented otherwise. Must not depend
-//! on any command.
+//! Owns the syntax of arguments. Each method parses the next argument, and returns `None` if it is missing or
+//! malformed. Spaces before an argument are skipped unless documented otherwise. Must not depend on any command.
 
 use super::extensions::{Extension, Extensions};
 use crate::engine::{JobId, Span, State};
 use crate::protocol::text::{is_tube_name, next_word, number, number32, past, unquote_name};
 
-/// The unparsed part of a command, and the extensions that the client can use.
+/// The rest of a command, and the extensions that the client can use.
 pub struct Args<'a> {
     pub rest: &'a [u8],
     pub extensions: Extensions,
@@ -48,7 +47,7 @@ impl<'a> Args<'a> {
         next_word(self.rest).and_then(|found| State::named(self.took(found)))
     }
 
-    /// Takes a tube name, which is quoted or ends at the next space. Does not skip spaces.
+    /// The name is quoted or ends at the next space. Does not skip spaces.
     pub fn tube(&mut self) -> Option<Box<[u8]>> {
         if self.rest.starts_with(b"\"") {
             return self.quoted_tube();
@@ -73,7 +72,7 @@ impl<'a> Args<'a> {
         Some(())
     }
 
-    /// Takes exactly `text`, without skipping spaces.
+    /// Does not skip spaces before `text`.
     pub fn literal(&mut self, text: &[u8]) -> Option<()> {
         self.rest = self.rest.strip_prefix(text)?;
         Some(())
@@ -83,12 +82,12 @@ impl<'a> Args<'a> {
         std::mem::take(&mut self.rest)
     }
 
-    /// Takes an optional argument. Returns `absent` if the line has ended.
+    /// Returns `absent` if the line has ended.
     pub fn or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.is_empty().then_some(absent).or_else(|| parse(self))
     }
 
-    /// Like [`Args::or`], but requires a space before the argument, for command words that do not end with a space.
+    /// Like [`Args::or`], but requires a space before the argument, because the command word does not end with one.
     pub fn first_or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.or(absent, |args| {
             args.literal(b" ")?;

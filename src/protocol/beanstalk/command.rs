@@ -11,10 +11,10 @@ use crate::protocol::guard::Subject;
 use crate::protocol::text::{past, upto, MAX_QUOTED_NAME};
 use crate::protocol::{CommandId, Context, Flow, LogSubject, Output, ProtocolCommand};
 
-/// Maximum size of a job's tags in bytes, excluding groups and the failure reason.
+/// In bytes, excluding groups and the failure reason.
 pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
 
-/// Returns the maximum size in bytes of a job's tags, in memory or in the binlog.
+/// Returns the maximum bytes of a job's tags, in memory and in the binlog.
 pub fn tags_size(tags: &Tags) -> u64 {
     let groups: usize = tags.options.groups.iter().map(|tag| tag.logged_size()).sum();
     TAGS_OVERHEAD + groups as u64 + tags.options.reason.as_ref().map_or(0, |reason| reason.len() as u64)
@@ -22,7 +22,7 @@ pub fn tags_size(tags: &Tags) -> u64 {
 
 #[derive(Clone, Copy, Debug)]
 pub struct InPlace {
-    /// The distance from the start of the body to the end of the input, in bytes.
+    /// Bytes from the start of the body to the end of the input.
     pub before_end: usize,
     pub length: usize,
 }
@@ -43,8 +43,7 @@ pub enum Command {
     PutInPlace {
         job: NewJob<InPlace>,
     },
-    /// An invalid command with a body, and the error reply. `is_producer` means that the client counts as a producer,
-    /// as in beanstalkd.
+    /// An invalid command with a body. `is_producer` means that the client counts as a producer, as in beanstalkd.
     Refused {
         reply: &'static [u8],
         is_producer: bool,
@@ -52,7 +51,7 @@ pub enum Command {
     Peek(JobId),
     PeekNext(State),
     Reserve(Option<Span>),
-    /// A reserve that stops waiting when the client sends data.
+    /// The wait ends when the client sends data.
     ReserveWithAbort(Option<Span>),
     ReserveJob(JobId),
     Delete(JobId),
@@ -64,13 +63,13 @@ pub enum Command {
     Bury {
         id: JobId,
         pri: Priority,
-        /// The delay in seconds that an imported job had when it was buried.
+        /// The delay, in seconds, before an imported job was buried.
         delay: Option<u32>,
-        /// The tube from which the job was moved as a dead letter.
+        /// The original tube of a dead letter.
         dead_from: Option<Box<[u8]>>,
     },
     KickJob(JobId),
-    /// A touch, optionally with the completed and the total units of work.
+    /// With the completed and the total units of work, if any.
     Touch(JobId, Option<(u32, u32)>),
     StatsJob(JobId),
     StatsGroup(Box<[u8]>),
@@ -93,7 +92,7 @@ pub enum Command {
     },
     LimitTube {
         tube: Box<[u8]>,
-        /// Maximum numbers of jobs with high, normal and low priority. `None` means no limit.
+        /// For high, normal and low priority. `None` means unlimited.
         limits: [Option<u32>; 3],
     },
     Name(Box<[u8]>),
@@ -109,7 +108,7 @@ pub enum Command {
     },
     ReserveMode(ReserveMode),
     Auth(Digest),
-    /// Only becomes the larger `Long::Stats` during execution, to keep thousands of received commands small.
+    /// Small, because thousands of these can be queued. The execution turns them into `Long::Stats`.
     Stats,
     Long(Box<Long>),
     Quit,
@@ -156,7 +155,7 @@ impl Command {
         }
     }
 
-    /// Returns the numeric arguments for the command log, except IDs and sizes.
+    /// For the command log, which omits IDs and sizes.
     fn numbers(&self) -> Vec<(&'static str, u64)> {
         match self {
             Command::Put { job: NewJob { pri, delay, ttr, .. }, .. }

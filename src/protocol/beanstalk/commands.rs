@@ -17,17 +17,17 @@ use crate::protocol::connections::ConnectionPage;
 use crate::protocol::history::HistoryWalk;
 use crate::protocol::text::{is_tube_name, name_run, strtoul32, MAX_QUOTED_NAME};
 
-/// Maximum length of a line in beanstalkd in bytes, including CR LF.
+/// The limit of beanstalkd in bytes, including CR LF.
 pub const MAX_LINE: usize = 224;
 
-/// Maximum length of a put line with tags, in bytes: a quoted key and tube, the maximum number of groups, a quoted
-/// reason, and 1,024 bytes for all other tags and numbers.
+/// In bytes: a quoted key and tube, the maximum number of groups, a quoted reason, and 1,024 bytes for all other tags
+/// and numbers.
 pub const MAX_PUT_LINE: usize = 1024 + 2 * 4 * MAX_QUOTED_NAME + 256 * MAX_TIES + 4 * MAX_REASON;
 
-/// The memory charged for a connection covers a client name of this many bytes.
+/// A longer client name would exceed the memory charged for a connection.
 const MAX_CLIENT_NAME: usize = 200;
 
-/// Maximum length in bytes of the IDs in a `delete-batch` line: 1,000 IDs of 20 digits.
+/// 1,000 IDs of 20 digits, in bytes.
 const MAX_BATCH_LINE: usize = 24 * 1024;
 
 const MAX_BATCH: u32 = 1000;
@@ -35,20 +35,20 @@ const MAX_BATCH: u32 = 1000;
 pub const RESERVE_MODES: [(ReserveMode, &[u8]); 3] =
     [(ReserveMode::Urgent, b"fifo"), (ReserveMode::Weighted, b"weighted"), (ReserveMode::Fair, b"weighted-fair")];
 
-/// Parses the arguments. Returns `None` if the line is malformed.
+/// Returns `None` if the arguments are malformed.
 type Parse = fn(&mut Args) -> Option<Command>;
 
 pub struct CommandRow {
     pub name: CommandName,
     pub need: Need,
-    /// The extension that provides the command, or `None` if beanstalkd has the command.
+    /// `None` if beanstalkd has the command.
     pub extension: Option<Extension>,
-    /// The beginning of every line with this command, such as `put `.
+    /// The start of every line with this command, such as `put `.
     pub word: &'static str,
     pub arguments: &'static str,
-    /// The maximum length of a line in bytes, including CR LF and quotes around all names.
+    /// Bytes of the longest line, including CR LF and quotes around all names.
     longest: usize,
-    /// Parses the arguments of a command without a body. A malformed line does not count as a command.
+    /// Parses a command without a body. A malformed line does not count as a command.
     parse: Parse,
 }
 
@@ -64,7 +64,7 @@ const fn row(
 }
 
 table! {
-    /// The beanstalk commands. The discriminant is the index in `COMMANDS`.
+    /// The discriminant is the index in `COMMANDS`.
     enum CommandName = 0;
     static COMMANDS: [CommandRow] = row;
     Put(Need::PUT_USED, None, "put ", "<pri> <delay> <ttr> <bytes>", |_| None),
@@ -121,8 +121,8 @@ table! {
 
 const NO_ROW: u8 = u8::MAX;
 
-/// Linked lists of commands, one for each first letter, so that a line is compared with few commands: the first row of
-/// each letter, and the next row of each row.
+/// Linked lists of commands by first letter, so that a line is compared with few commands: the first row of each
+/// letter, and the row after each row.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
     let (mut first, mut next) = ([NO_ROW; 26], [NO_ROW; COMMANDS.len()]);
@@ -136,7 +136,7 @@ const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
     (first, next)
 };
 
-/// Returns the row for a line, or `None` if the command is unknown or the extension is disabled.
+/// Returns `None` if the command is unknown or its extension is disabled.
 pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow> {
     let letter = usize::from(line.first()?.wrapping_sub(b'a'));
     let mut index = *CHAINS.0.get(letter)?;
@@ -149,8 +149,8 @@ pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow
     None
 }
 
-/// Computes the maximum line length from the arguments in the table. At least `MAX_LINE`, because beanstalkd allows
-/// additional spaces.
+/// Computes the limit from the arguments in the table. beanstalkd allows additional spaces, so it is at least
+/// `MAX_LINE`.
 const fn longest_line(word: &str, arguments: &str) -> usize {
     let mut length = word.len() + 2;
     let mut arguments = arguments.as_bytes();
@@ -173,8 +173,8 @@ const fn longest_line(word: &str, arguments: &str) -> usize {
 }
 
 impl CommandRow {
-    /// Returns the maximum length of a line in bytes, including CR LF. For beanstalkd's commands, it exceeds
-    /// beanstalkd's limit only if names can be quoted.
+    /// Returns the maximum bytes of a line, including CR LF. Only quoted names can make beanstalkd's commands longer
+    /// than its limit.
     pub fn longest(&self, extensions: Extensions) -> usize {
         match self.name {
             CommandName::Put if extensions != Extensions::NONE => MAX_PUT_LINE,
@@ -184,7 +184,7 @@ impl CommandRow {
         }
     }
 
-    /// Parses the arguments. `is_long` is `true` if the line exceeds beanstalkd's limit.
+    /// `is_long` is `true` if the line exceeds beanstalkd's limit.
     pub fn parse(&self, text: &[u8], is_long: bool, extensions: Extensions) -> Option<Command> {
         let mut args = Args { rest: text, extensions };
         let command = (self.parse)(&mut args).filter(|_| args.is_empty());
@@ -198,7 +198,7 @@ fn long(long: Long) -> Option<Command> {
 
 fn reserve_with_timeout(args: &mut Args) -> Option<Command> {
     let timeout = args.secs().filter(|timeout| timeout.secs() <= i32::MAX as u64)?;
-    // Like beanstalkd, ignores text after the timeout.
+    // beanstalkd ignores text after the timeout.
     args.all();
     Some(Command::Reserve(Some(timeout)))
 }
@@ -227,7 +227,7 @@ fn bury(args: &mut Args) -> Option<Command> {
     Some(Command::Bury { id, pri, delay, dead_from })
 }
 
-/// Parses an ID and an optional progress, which must not exceed the nonzero total.
+/// Parses an ID and an optional progress, whose total must not be zero or less than the completed units.
 fn touch(args: &mut Args) -> Option<Command> {
     let id = args.id()?;
     let progress = args.or(None, |args| {
@@ -293,7 +293,7 @@ fn pause_tube(args: &mut Args) -> Option<Command> {
     match name {
         [] => None,
         name if is_tube_name(name) => Some(Command::PauseTube { tube: name.into(), length }),
-        // The only malformed line that counts as a command, as in beanstalkd.
+        // As in beanstalkd, this is the only malformed line that counts as a command.
         _ => Some(Command::BadFormat),
     }
 }

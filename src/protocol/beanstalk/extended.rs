@@ -13,7 +13,7 @@ use crate::protocol::{self, guard, Context, Flow, Output};
 
 const DELETE_STEPS: u64 = 8;
 
-/// Maximum size of a tube's settings in the binlog in bytes, excluding tube names.
+/// In bytes, excluding tube names.
 pub const SETTINGS_OVERHEAD: usize = 16;
 
 const MAX_KEYS: usize = 1000;
@@ -72,7 +72,7 @@ pub fn delete_batch(
     context: &mut Context,
     out: &mut Output,
 ) -> Progress {
-    // In reverse order, because the engine can remove the last reservation in its list without moving others.
+    // The engine can remove the last reservation without moving others, so start with it.
     while let Some(id) = ids.iter().rev().nth(*at).copied() {
         let may = guard::may_delete(context, id);
         *deleted += u64::from(may && context.engine.delete(context.client, id, context.now));
@@ -99,8 +99,7 @@ pub fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -
     Flow::Next
 }
 
-/// Returns the reply to `stats-job`, or `None` if there is no such job. Shows the client that has reserved the job,
-/// unless `requester` is `None` or that client.
+/// Returns `None` if there is no such job. Shows the holder of the job if it is another client than `requester`.
 pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: Time) -> Option<Vec<u8>> {
     let job = engine.job(id)?;
     let options = engine.stored_options(&job);
@@ -109,7 +108,7 @@ pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: T
     Some(yaml::job(&stats, options.as_ref(), now))
 }
 
-/// Extends a list of connections. Sends the complete list, or an error if memory is exhausted.
+/// Sends the complete list, or an error if memory is exhausted.
 pub fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mut Output) -> Progress {
     if it.page.is_open() && offer_connections(&mut it.page, &mut it.from, context, |_| true) == Progress::Done {
         context.engine.take_steps(it.page.close());
@@ -160,7 +159,7 @@ pub fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out:
     }
 }
 
-/// Extends a list of idempotency keys of ended jobs. Sends the complete list, or an error if memory is exhausted.
+/// Lists idempotency keys of ended jobs. Sends the complete list, or an error if memory is exhausted.
 pub fn list_keys(list: &mut PartialList, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
     while list.count < MAX_KEYS {

@@ -50,7 +50,7 @@ impl Extensions {
 
     pub const NONE: Extensions = Extensions(0);
 
-    /// Parses a comma-separated list of words. The error contains the first unknown word.
+    /// Words are separated by commas. Fails with the first unknown word.
     pub fn from_list(list: &str) -> Result<Extensions, &str> {
         let mut chosen = Extensions::NONE;
         for word in list.split(',').filter(|word| !word.is_empty()) {

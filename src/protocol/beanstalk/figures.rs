@@ -10,27 +10,26 @@ use crate::shared::log_figures::LogFigures;
 use crate::shared::role::RoleFigures;
 
 pub struct QueueFigures<'a> {
-    /// The engine's statistics, excluding HTTP connections.
+    /// Excludes HTTP connections from the counts.
     pub stats: Stats,
     pub role: Option<RoleFigures>,
     pub counters: &'a CommandCounters,
     pub facts: &'a Facts,
     pub usage: Usage,
     pub log: Option<LogFigures>,
-    /// The time since the server started, in seconds.
+    /// Seconds since the server started.
     pub uptime: u64,
-    /// The number of failed tries in the last hour.
+    /// Failed tries in the last hour.
     pub failures: u64,
-    /// The number of paused tubes.
     pub paused: u64,
-    /// The number of schedules whose last run was skipped.
+    /// Schedules whose last run was skipped.
     pub late: u64,
-    /// The number of connections for each protocol, in the order of `Wire::ALL`.
+    /// Connections of each protocol, in the order of `Wire::ALL`.
     pub connections: [u64; Wire::ALL.len()],
 }
 
 impl<'a> QueueFigures<'a> {
-    /// `stats` contains only the statistics that the client may view.
+    /// `stats` counts only what the client may view.
     pub fn of(stats: Stats, context: &'a Context) -> QueueFigures<'a> {
         let facts = context.host.facts();
         let engine = &context.engine;
@@ -53,15 +52,15 @@ impl<'a> QueueFigures<'a> {
     }
 }
 
-/// The value of a statistic. The variant determines the format.
+/// The variant determines the format of the value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FigureValue<'a> {
     Number(u64),
     Micros(u64),
     Truth(bool),
-    /// Text that does not need quotes.
+    /// Text that never needs quotes.
     Word(&'a [u8]),
-    /// A tube name, which is quoted if beanstalkd does not allow the name.
+    /// Quoted if beanstalkd does not allow the name.
     Name(&'a [u8]),
     Text(&'a [u8]),
 }
@@ -85,8 +84,7 @@ const fn row<F: Copy>(name: &'static str, of: F) -> Figure<F> {
 
 use FigureValue::{Micros, Number, Text, Truth, Word};
 
-/// The statistics of the server. Clients require beanstalkd's binlog keys even without a binlog. Keys that beanstalkd
-/// does not have follow at the end.
+/// Clients require beanstalkd's binlog keys even without a binlog. Other keys follow at the end.
 #[rustfmt::skip]
 pub const SERVER_FIGURES: [Figure<OfServer>; 72] = [
     row("current-jobs-urgent", |it| Number(it.stats.jobs.urgent)),
@@ -199,7 +197,7 @@ pub const JOB_COUNTS: [Figure<OfHistory>; 5] = [
     row("kicks", |it| it.kicks),
 ];
 
-/// Passes each server statistic to `each`, except the counts of commands that beanstalkd does not have.
+/// Omits the counts of commands that beanstalkd does not have.
 pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, FigureValue<'a>)) {
     SERVER_FIGURES.iter().for_each(|row| each(row.name, (row.of)(figures)));
     if let Some(role) = &figures.role {
@@ -209,8 +207,7 @@ pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, 
 
 const PERCENTS: [u64; 3] = [50, 95, 99];
 
-/// Passes a tube's queue times, processing times, job ages and event counts to `each`. `oldest` contains the ages of
-/// the oldest ready, delayed and buried jobs.
+/// `oldest` contains the ages of the oldest ready, delayed and buried jobs.
 pub fn tube_times(tube: &TubeStats, oldest: [Span; 3], mut each: impl FnMut(&str, FigureValue<'static>)) {
     let none = Latency::default();
     let (wait, run) = tube.times.map_or((&none, &none), |times| (&times.wait, &times.run));
@@ -235,7 +232,7 @@ fn count<'a>(figures: &QueueFigures, name: CommandName) -> FigureValue<'a> {
     Number(figures.counters.of(CommandId::beanstalk(name)))
 }
 
-/// Returns the counts of the commands that beanstalkd does not have and that `offered` accepts.
+/// Returns the counts of extended commands that `offered` accepts.
 pub fn extended_counts<'a>(
     figures: &'a QueueFigures,
     offered: impl Fn(&CommandRow) -> bool + 'a,

@@ -14,11 +14,11 @@ use crate::protocol::history::HistoryWalk;
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{Context, Output};
 
-/// A command during which the server can execute commands of other clients, and its progress.
+/// A command that is interrupted to serve other clients, and its progress.
 #[derive(Debug)]
 pub enum Long {
     Kick(Kick),
-    /// `None` until listing all tubes without interruption has failed.
+    /// `None` until listing all tubes at once has failed.
     ListTubes(Option<PartialList>),
     StatsTubes(PartialList),
     Stats(Box<VisibleSums>),
@@ -26,11 +26,11 @@ pub enum Long {
     ListKeys(PartialList),
     ListConnections(Box<ConnectionPage>),
     ListHistory(HistoryWalk, PartialList),
-    /// Sends a progress report to all clients that wait for the outcome of a job.
+    /// The report goes to all clients that wait for the job's outcome.
     Report(JobId, Arc<Report>),
     DeleteBatch {
         ids: Box<[JobId]>,
-        /// The number of processed IDs. The last ID in `ids` is processed first.
+        /// The number of processed IDs, last ID first.
         at: usize,
         deleted: u64,
     },
@@ -56,7 +56,7 @@ impl PartialList {
         PartialList { from, count: 0, text }
     }
 
-    /// Appends the complete list, or an error if memory is exhausted. Returns `Progress::More` for an incomplete list.
+    /// Sends the complete list, or an error if memory is exhausted. Returns `Progress::More` for an incomplete list.
     pub fn send(&mut self, progress: Progress, context: &Context, out: &mut Output) -> Progress {
         match progress {
             Progress::Done => reply::list(out, std::mem::take(&mut self.text)),
@@ -87,7 +87,6 @@ impl Long {
         }
     }
 
-    /// Returns the numeric argument for the command log.
     pub fn number(&self) -> Option<(&'static str, u64)> {
         match self {
             Long::Kick(kick) => Some(("bound", kick.left)),

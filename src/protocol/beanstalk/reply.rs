@@ -58,8 +58,8 @@ pub fn numbers<const N: usize>(out: &mut Output, word: &[u8], numbers: [u64; N])
     text.extend_from_slice(b"\r\n");
 }
 
-/// Appends INSERTED with the ID and the state of the job that a put duplicates. `state` is `None` if the job has ended.
-/// `raised` is the job's new priority if the put has raised it.
+/// Reports the job that a put duplicates. `state` is `None` if the job has ended. `raised` is its new priority if the
+/// put has raised it.
 pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Option<Priority>) {
     let state: &[u8] = match state {
         Some(State::Ready) => b" READY",
@@ -92,7 +92,7 @@ pub fn using(out: &mut Output, name: &[u8]) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// Appends NOT_FOUND if there is no job.
+/// Replies NOT_FOUND if there is no job.
 pub fn job(out: &mut Output, word: &[u8], job: Option<JobView>) {
     let Some(job) = job else { return words(out, NOT_FOUND) };
     numbers(out, word, [job.id().0, job.body().len() as u64]);
@@ -100,7 +100,7 @@ pub fn job(out: &mut Output, word: &[u8], job: Option<JobView>) {
     out.text().extend_from_slice(b"\r\n");
 }
 
-/// Appends the reason why no job was reserved. `batch` is `true` for `reserve-batch`.
+/// Reports why no job was reserved. `batch` is `true` for `reserve-batch`.
 pub fn no_job(out: &mut Output, why: NoJob, batch: bool) {
     match why {
         NoJob::TimedOut if batch => numbered(out, b"RESERVED_BATCH", 0),
@@ -109,14 +109,14 @@ pub fn no_job(out: &mut Output, why: NoJob, batch: bool) {
     }
 }
 
-/// Appends OK and a list. A long list is moved instead of copied.
+/// A long list is moved, not copied.
 pub fn list(out: &mut Output, mut list: Output) {
     numbered(out, b"OK", list.len() as u64);
     out.append(&mut list);
     words(out, b"\r\n");
 }
 
-/// Appends NOT_FOUND if there is no body.
+/// Replies NOT_FOUND if there is no body.
 pub fn yaml(out: &mut Output, body: Option<Vec<u8>>) {
     let Some(body) = body else { return words(out, NOT_FOUND) };
     numbered(out, b"OK", body.len() as u64);

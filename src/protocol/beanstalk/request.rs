@@ -14,7 +14,7 @@ use crate::protocol::text::{number, number32, past, upto};
 use crate::protocol::upload::{Arriving, Upload};
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
-/// The decoder of one connection. Lines are not stored: the caller must pass an incomplete line again with more bytes.
+/// Does not store lines: the caller must pass an incomplete line again with more bytes.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
@@ -24,9 +24,9 @@ pub struct Decoder {
 enum Reading {
     #[default]
     Line,
-    /// Skipping the rest of a line that is too long. `cr` is `true` if the last skipped byte was a CR.
+    /// `cr` is `true` if the last skipped byte was a CR.
     LongLine { cr: bool },
-    /// Reading the body of a command, or skipping the body of a refused command.
+    /// Also skips the body of a refused command.
     Body(Box<Arriving<Line>>),
 }
 
@@ -46,8 +46,7 @@ fn refused(name: CommandName, reply: &'static [u8], is_producer: bool) -> Decode
 }
 
 impl Decoder {
-    /// Removes the next command from `input`. If the command is incomplete, returns `None` and leaves at most the
-    /// beginning of a line in `input`.
+    /// Removes the next command. If it is incomplete, leaves at most the beginning of a line in `input`.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         loop {
             match &mut self.state {
@@ -72,8 +71,8 @@ impl Decoder {
         }
     }
 
-    /// Removes a valid reserve, delete, or put without tags from `input`. The body of the put stays in the input.
-    /// Leaves all other input for [`Decoder::next`].
+    /// Removes a valid reserve, delete, or put without tags, and leaves all other input for [`Decoder::next`]. The body
+    /// of the put stays in the input.
     pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let Reading::Line = self.state else { return None };
         // Additional spaces between the numbers can make the line too long.
@@ -101,10 +100,10 @@ impl Decoder {
         }
     }
 
-    /// Removes one line from `input`. Returns `None` if the line is incomplete, and `Some(None)` if the decoder must
-    /// read a body or the rest of a long line first.
+    /// Returns `None` if the line is incomplete, and `Some(None)` if a body or the rest of a long line must be read
+    /// first.
     fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Decoded<Command>>> {
-        // Command words do not contain CR LF, so the command is known before the line is complete.
+        // Command words contain no CR LF, so the command is known before the end of the line.
         let row = row_of(input, limits.extensions);
         let max_length = row.map_or(MAX_LINE, |row| row.longest(limits.extensions));
         let window = upto(input, max_length);
@@ -174,11 +173,11 @@ impl Decoder {
         self.receive(line, size, limits)
     }
 
-    /// Prepares to receive the body after a line, or to skip the body of a refused command.
+    /// Receives the body of a command, or skips it if the command is refused.
     fn receive(&mut self, line: Line, size: u32, limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let (line, body) = match (line, Upload::begin(size as usize, limits.room)) {
             (line @ (Line::Put(..) | Line::Fail(..)), Some(body)) => (line, body),
-            // Without memory for the reason, report the failure without a reason.
+            // Report the failure without its reason if there is no memory for it.
             (line @ Line::Fail(..), None) => (line, Upload::skip(size.into())),
             (line, _) => (Line::Refused(line.refuse(reply::OUT_OF_MEMORY)), Upload::skip(size.into())),
         };
@@ -203,8 +202,7 @@ impl Line {
         }
     }
 
-    /// Returns the complete command. `is_whole` means that CR LF follows the body. `body` is `None` if memory was
-    /// exhausted.
+    /// `is_whole` means that CR LF follows the body, which is `None` if memory was exhausted.
     fn with_body(self, is_whole: bool, body: Option<Body>) -> Decoded<Command> {
         match (self, body) {
             (line, _) if !is_whole => line.refuse(reply::EXPECTED_CRLF),
@@ -223,7 +221,7 @@ fn with_body<B>(NewJob { pri, delay, ttr, .. }: NewJob<()>, body: B) -> NewJob<B
     NewJob { pri, delay, ttr, body }
 }
 
-/// Returns the job of a put, the size of the body in bytes, and the rest of the line.
+/// Returns the job, the size of its body, and the rest of the line.
 #[inline(always)] // for speed: a put has four numbers
 fn put_numbers(args: &[u8]) -> Option<(NewJob<()>, u32, &[u8])> {
     let (pri, args) = number32(args)?;
@@ -231,11 +229,11 @@ fn put_numbers(args: &[u8]) -> Option<(NewJob<()>, u32, &[u8])> {
     let (ttr, args) = number32(args)?;
     let (size, rest) = number32(args)?;
     let secs = |count: u32| Span::from_secs(count.into());
-    // Like beanstalkd, increases a time to run of 0 to one second.
+    // As in beanstalkd, the time to run is at least one second.
     Some((NewJob { pri, delay: secs(delay), ttr: secs(ttr.max(1)), body: () }, size, rest))
 }
 
-/// Returns the job ID, the priority, and the size of the reason in bytes.
+/// Returns the job, its new priority, and the size of the reason.
 fn fail_args(args: &[u8]) -> Option<(JobId, Priority, u32)> {
     let (id, args) = number(args)?;
     let (pri, args) = number32(args)?;
@@ -254,8 +252,7 @@ fn find_crlf(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Removes bytes up to and including the next CR LF. Returns `false` if there is none. `cr` is `true` if the last
-/// removed byte was a CR.
+/// Skips a line and its CR LF. Returns `false` if CR LF is missing. `cr` is `true` if the last skipped byte was a CR.
 fn skip_line(input: &mut &[u8], cr: &mut bool) -> bool {
     let end = match input.first() {
         Some(b'\n') if *cr => Some(1),

@@ -18,7 +18,7 @@ use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::history::{self, HistoryWalk};
 use crate::protocol::{self, Context, Flow, Output};
 
-/// Appends the reply, unless the client must wait for a job or an event.
+/// Appends no reply if the client must wait.
 pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flow {
     let (client, now) = (context.client, context.now);
     let engine = &mut *context.engine;
@@ -118,7 +118,7 @@ fn ignore(tube: &[u8], context: &mut Context, out: &mut Output) {
     }
 }
 
-/// Without an access file, replies UNKNOWN_COMMAND like beanstalkd.
+/// As in beanstalkd, the command is unknown without an access file.
 fn auth(digest: Digest, context: &mut Context, out: &mut Output) -> Flow {
     let Some(access) = &mut context.access else {
         reply::words(out, reply::UNKNOWN_COMMAND);
@@ -134,7 +134,7 @@ fn auth(digest: Digest, context: &mut Context, out: &mut Output) -> Flow {
     Flow::Close
 }
 
-/// Restarts the time to run, and reports the progress to clients that wait for the outcome of the job.
+/// Also reports the progress to clients that wait for the job.
 fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: &mut Output) -> Flow {
     let Context { engine, client, now, .. } = context;
     let touched = engine.touch(*client, id, *now);
@@ -149,7 +149,7 @@ fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: 
     begin(Box::new(Long::Report(id, report)), context, out)
 }
 
-/// Executes a long command. If the work limit is reached, returns a flow that continues the command later.
+/// Returns a flow that continues the command if the work limit is reached.
 fn begin(mut long: Box<Long>, context: &mut Context, out: &mut Output) -> Flow {
     match advance(&mut long, context, out) {
         Progress::Done => Flow::Next,
@@ -209,8 +209,8 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
     }
 }
 
-/// Lists all tubes. A short list is complete at once and in beanstalkd's order. If earlier commands have used up most
-/// of the work limit, waits for a new one, so that the order does not depend on them.
+/// A short list is complete at once, in beanstalkd's order. If earlier commands have used up most of the work limit,
+/// waits for a new one, so that the order does not depend on them.
 fn list_tubes(list: &mut Option<PartialList>, context: &mut Context, out: &mut Output) -> Progress {
     if list.as_ref().is_none_or(|list| list.from == 0) && list_few_tubes(context, out) {
         return Progress::Done;
@@ -293,8 +293,7 @@ fn buried(found: Result<bool, OverLimit>, out: &mut Output) {
     }
 }
 
-/// If the job was buried because no tries are left, the reply is `BURIED` only if the job's own tag limits the tries.
-/// Clients that do not use the tag would treat `BURIED` as an error.
+/// Replies BURIED only if the job's own tag limits the tries, because other clients would treat BURIED as an error.
 fn release(id: JobId, released: bool, engine: &Engine, out: &mut Output) {
     let is_bound = |job: &JobView| engine.extras(job).is_some_and(|extras| extras.max_attempts > 0);
     let buried = released && engine.job(id).is_some_and(|job| job.state() == State::Buried && is_bound(&job));

@@ -10,16 +10,16 @@ use crate::protocol::text::{is_tube_name, number32, past, tube_name, unquote, up
 
 #[derive(Debug)]
 pub enum Tagging {
-    /// The line ends after the four numbers.
+    /// No tags follow the four numbers.
     Plain,
     Tagged(Box<Tags>),
-    /// At least one tag is invalid. The decoder must skip the body after the line.
+    /// A tag is invalid. The decoder must skip the body.
     Malformed,
-    /// The first word is not a known tag. Like beanstalkd, the decoder interprets the body after the line as commands.
+    /// The first word is not a tag. Like beanstalkd, the decoder interprets the body as commands.
     Garbage,
 }
 
-/// Maximum size of a recurring job's body, in bytes. Each run copies the body while all other clients wait.
+/// In bytes. Each run of a schedule copies the body while all other clients wait.
 pub const MAX_SCHEDULE: u32 = 1 << 20;
 
 pub const TAGS: [(&[u8], Extension); 10] = [
@@ -70,7 +70,7 @@ fn read_words(rest: &[u8], extensions: Extensions) -> Tagging {
     Tagging::Tagged(Box::new(tags))
 }
 
-/// Returns the next tag and the rest of the line. A quoted value can contain spaces.
+/// Returns the tag and the rest of the line. A quoted value can contain spaces.
 pub fn next_tag(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = past(text, text.iter().position(|&byte| byte != b' ')?);
     let value = text.iter().position(|&byte| byte == b':').map_or(text.len(), |colon| colon + 1);
@@ -103,7 +103,7 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
                 Some(fails) => u8::try_from(fails.filter(|_| exports)?).ok()?,
                 None => 0,
             };
-            // A `try` tag must limit the tries, or contain the number of failed tries.
+            // A `try` tag contains a limit or a number of failed tries.
             if parts.next().is_some() || tags.options.max_attempts == 0 && tags.options.fails == 0 {
                 return None;
             }
@@ -139,7 +139,7 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
     Some(())
 }
 
-/// A schedule must have a key, and no dependencies or failures.
+/// A schedule has a key, and no dependencies or failures.
 fn may_recur(tags: &Tags) -> bool {
     let is_independent = tags.options.groups.iter().all(|tag| tag.tie == Tie::Member);
     tags.options.dedup_key != DedupKey::None
@@ -148,7 +148,8 @@ fn may_recur(tags: &Tags) -> bool {
         && tags.options.reason.is_none()
 }
 
-/// Parses five cron fields, separated by spaces in a quoted value and otherwise by commas, or a name such as `@daily`.
+/// Parses a name such as `@daily`, or five cron fields, which are separated by spaces in a quoted value and otherwise
+/// by commas.
 fn read_cron(value: &[u8]) -> Option<Name> {
     let text = match unquote(value) {
         Some((text, b"")) => text,
@@ -162,14 +163,14 @@ fn may_repeat(extension: Extension) -> bool {
     matches!(extension, Extension::Grp | Extension::Aft)
 }
 
-/// Adds a group, unless it was added before: a job that is a member of a group and waits for it would wait forever.
+/// Fails if the group was added before, because a job that waits for its own group would wait forever.
 fn add_group(tags: &mut Tags, group: &[u8], tie: Tie) -> Option<()> {
     let name = name(group)?;
     let is_new = tags.options.groups.iter().all(|tag| tag.name != name);
     (is_new && tags.options.groups.len() < MAX_TIES).then(|| tags.options.groups.push(GroupTag { name, tie }))
 }
 
-/// Splits `value` at the first separator, after which a number must follow.
+/// Splits `value` at the separator before a number.
 pub fn split(value: &[u8], separator: u8) -> Option<(&[u8], Option<u32>)> {
     match value.iter().position(|&byte| byte == separator) {
         Some(at) => Some((upto(value, at), Some(whole(past(value, at + 1))?))),
@@ -182,7 +183,7 @@ pub fn whole(value: &[u8]) -> Option<u32> {
     rest.is_empty().then_some(number)
 }
 
-/// Returns a quoted key of a valid length. Gearman clients can use any bytes in a key.
+/// Gearman clients can use any bytes in a key, but its length is limited.
 fn quoted_name(key: &[u8]) -> Option<Name> {
     (1..=MAX_QUOTED_NAME).contains(&key.len()).then(|| key.into())
 }

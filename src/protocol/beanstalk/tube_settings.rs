@@ -7,10 +7,10 @@ use super::tags::{next_tag, split, whole};
 use crate::engine::{Rate, TubeSettings};
 use crate::protocol::text::{past, push_tube_name, tube_name, upto};
 
-/// The words of all settings, in the order of the text form. beanpole-beanstalk(7) describes them under `set-tube`.
+/// Settings in the order of the text form; see `set-tube` in beanpole-beanstalk(7).
 pub const SETTINGS: [&str; 6] = ["try", "ttl", "dead", "max", "rate", "limit"];
 
-/// Parses settings in any order. Returns `None` if a setting is malformed or repeated.
+/// Accepts any order. Fails if a setting is malformed or repeated.
 pub fn read(text: &[u8]) -> Option<TubeSettings> {
     let (mut settings, mut seen, mut left) = (TubeSettings::default(), Vec::new(), text);
     while let Some((word, rest)) = next_tag(left) {
@@ -46,7 +46,7 @@ fn read_one(name: &[u8], value: &[u8], settings: &mut TubeSettings) -> Option<()
     Some(())
 }
 
-/// Parses one limit, or separate limits for high, normal and low priority. 0 means no limit.
+/// A single limit applies to all priorities. Three limits are for high, normal and low priority. 0 means unlimited.
 fn limits(value: &[u8]) -> Option<[u32; 3]> {
     let limits: Option<Vec<u32>> = value.split(|&byte| byte == b':').map(whole).collect();
     let limits = match limits?[..] {

@@ -61,7 +61,7 @@ impl Yaml {
     }
 }
 
-/// Adds a tube name to a list, and returns the number of added bytes.
+/// Returns the number of added bytes.
 pub fn item(list: &mut Output, name: &[u8]) -> usize {
     let text = list.text();
     let before = text.len();
@@ -77,7 +77,7 @@ pub fn ids(ids: &[JobId]) -> Output {
     list
 }
 
-/// Keys that beanstalkd does not have follow beanstalkd's keys.
+/// Extended keys follow beanstalkd's keys.
 pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8> {
     let mut yaml = Yaml::new(320);
     job_figures(job, options, now, |key, value| {
@@ -89,14 +89,14 @@ pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8
     yaml.0
 }
 
-/// Adds an object to a list, and returns the number of added bytes. `fill` passes each key and value to its argument.
+/// Returns the number of added bytes. `fill` passes each key and value to its argument.
 pub fn object(list: &mut Output, fill: impl FnOnce(&mut dyn FnMut(&'static str, FigureValue))) -> usize {
     let mut lines = Yaml::new(512);
     fill(&mut |key, value| lines.figure(key, value));
     push_item(list, &lines.0)
 }
 
-/// Passes each statistic of a job to `show`. Optional statistics follow those that all jobs have.
+/// Optional statistics follow those that all jobs have.
 pub fn job_figures(
     job: &JobStats,
     options: Option<&StoredOptions>,
@@ -183,7 +183,7 @@ fn optional_figures(
     }
 }
 
-/// Returns, separated by commas, the groups of which the job is a member (`of_member`) or for which the job waits.
+/// Returns a comma-separated list of the groups that the job belongs to (`of_member`) or waits for.
 fn groups(options: &StoredOptions, of_member: bool) -> Vec<u8> {
     let mut names = Vec::new();
     for tie in options.ties.iter().filter(|tie| tie.need.is_none() == of_member) {
@@ -199,7 +199,7 @@ fn groups(options: &StoredOptions, of_member: bool) -> Vec<u8> {
     names
 }
 
-/// The first keys are compatible with the server Tuber. Additional counts follow.
+/// The first keys are those of the server Tuber.
 pub fn group(name: &[u8], group: &GroupStats) -> Vec<u8> {
     let mut yaml = Yaml::new(256);
     yaml.quoted("name", name);
@@ -224,7 +224,7 @@ pub fn ended_key(list: &mut Output, number: u32, ended: &EndedKey, now: Time) {
     text.extend_from_slice(b"]\n");
 }
 
-/// Returns the statistics of a tube, with the results of [`tube_times`] unless `oldest` is `None`.
+/// `oldest` is `None` to omit [`tube_times`].
 pub fn tube(tube: &TubeStats, oldest: Option<[Span; 3]>) -> Vec<u8> {
     let mut yaml = Yaml::new(1024);
     yaml.quoted("name", tube.name);
@@ -244,7 +244,7 @@ pub fn tube_item(list: &mut Output, tube: &TubeStats) -> usize {
     push_item(list, &self::tube(tube, None))
 }
 
-/// Adds the lines of a YAML document to a list as one object, and returns the number of added bytes.
+/// Adds `lines` as one object, and returns the number of added bytes.
 fn push_item(list: &mut Output, lines: &[u8]) -> usize {
     let text = list.text();
     let before = text.len();

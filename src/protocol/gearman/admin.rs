@@ -7,7 +7,7 @@ use super::names::{from_word, push_word};
 use crate::access::Need;
 use crate::protocol::text::strtoll;
 
-/// Same as in gearmand. The longest command is `maxqueue` with three sizes.
+/// As in gearmand. The longest command is `maxqueue` with three sizes.
 const MAX_WORDS: usize = 5;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,12 +20,11 @@ pub enum AdminCommand {
     CancelJob(Box<[u8]>),
     CreateFunction(Box<[u8]>),
     DropFunction(Box<[u8]>),
-    /// The function, and the maximum numbers of jobs with high, normal and low priority.
+    /// A function, and limits for high, normal and low priority.
     Maxqueue(Box<[u8]>, [Option<u32>; 3]),
     Shutdown {
         graceful: bool,
     },
-    /// The error reply to an invalid line.
     Wrong(Box<[u8]>),
 }
 
@@ -74,7 +73,7 @@ pub const TEXT_COMMANDS: [TextCommand; 13] = [
     row("shutdown", Need::ADMIN_ALL, "[graceful]", shutdown, "stop the server, if --allow-shutdown is set"),
 ];
 
-/// Parses a line without its line end. A valid line also has an index in the table.
+/// `line` has no line end. A valid line also has an index in the table.
 pub fn parse(line: &[u8]) -> (AdminCommand, Option<usize>) {
     let words: Vec<&[u8]> =
         line.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).take(MAX_WORDS + 1).collect();
@@ -95,7 +94,7 @@ pub fn parse(line: &[u8]) -> (AdminCommand, Option<usize>) {
     (wrong(first, words.len()), None)
 }
 
-/// Returns gearmand's error for an invalid line with the first word `first`.
+/// Returns gearmand's error. `first` is the first word of the line.
 fn wrong(first: &[u8], words: usize) -> AdminCommand {
     let is = |word: &str| first.eq_ignore_ascii_case(word.as_bytes());
     if is("show") && words > 1 {
@@ -125,7 +124,7 @@ fn line_about(code: &[u8], text: &[u8], word: &[u8]) -> AdminCommand {
     AdminCommand::Wrong(line.into())
 }
 
-/// Parses `maxqueue`. A single size applies to all three priorities. A missing, zero or negative size means no limit.
+/// A single size applies to all three priorities. A missing, zero or negative size means unlimited.
 fn maxqueue(args: &[&[u8]]) -> Option<AdminCommand> {
     let (name, sizes) = args.split_first()?;
     let size =

@@ -26,7 +26,7 @@ pub enum Command {
     ResetAbilities,
     PreSleep,
     Submit(Box<Submission>),
-    /// GRAB_JOB, GRAB_JOB_UNIQ or GRAB_JOB_ALL. `Kind` is the packet with which the server replies.
+    /// `Kind` is the reply to GRAB_JOB, GRAB_JOB_UNIQ or GRAB_JOB_ALL.
     Grab(Kind),
     Work(Work),
     GetStatus(Box<[u8]>),
@@ -35,14 +35,13 @@ pub enum Command {
     Option(Box<[u8]>),
     SetClientId(Box<[u8]>),
     Text(AdminCommand),
-    /// An invalid packet, which is answered with an ERROR packet.
     Refused(Fault),
-    /// Input that does not follow the protocol. The connection closes without a reply.
+    /// Closes the connection without a reply.
     OutOfSync,
     List(ListKind, Cursor),
-    /// Ends the worker's reservations of one function, or of all functions if `None`, with the progress so far.
+    /// Ends the worker's reservations of a function, or of all functions if `None`.
     GiveBack(Option<Box<[u8]>>, Option<GiveBack>),
-    /// Forwards a worker's report on a job to the clients that wait for the job.
+    /// A report on a job, for the clients that wait for it.
     Report(JobId, Arc<Report>),
 }
 
@@ -60,7 +59,7 @@ pub struct Submission {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
     Now,
-    /// At a fixed time. A time in the past means immediately.
+    /// A time in the past means immediately.
     At(Time),
     On(Minutes),
 }
@@ -69,17 +68,17 @@ pub enum When {
 pub struct Work {
     pub kind: Kind,
     pub handle: Box<[u8]>,
-    /// The data. For WORK_STATUS, the numerator and the denominator, separated by a NUL byte.
+    /// For WORK_STATUS, the numerator and the denominator, separated by a NUL byte.
     pub body: Body,
 }
 
 impl Command {
-    /// `true` if the data of the packet serve as the unique ID of the job.
+    /// `true` if the packet's data are the unique ID of the job.
     pub fn is_unique_by_body(&self) -> bool {
         matches!(self, Command::Submit(submission) if submission.unique == DedupKey::Body(None))
     }
 
-    /// `fingerprint` is `Some` if the data serve as the unique ID of the job.
+    /// `fingerprint` is `Some` if the data are the job's unique ID.
     pub fn set_body(&mut self, body: Body, fingerprint: Option<Fingerprint>) {
         match self {
             Command::Submit(submission) => {

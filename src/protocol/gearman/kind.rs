@@ -9,15 +9,14 @@ pub struct Packet {
     pub kind: Kind,
     pub need: Need,
     pub name: &'static str,
-    /// The arguments of a request, separated by NUL bytes. If data follow, the last argument also ends with a NUL byte.
+    /// Separated by NUL bytes. If data follow, a NUL byte also ends the last argument.
     pub arguments: &'static [&'static str],
-    /// `true` if opaque data follow the arguments.
     pub data: bool,
     pub is_request: bool,
     pub summary: &'static str,
 }
 
-/// The required rights, `true` if clients can send the packet, and `true` if data follow the arguments.
+/// Whether clients can send the packet, and whether data follow its arguments.
 type Usage = (Need, bool, bool);
 
 const SENT: Usage = (Need::OPEN, false, false);

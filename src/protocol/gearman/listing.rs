@@ -13,9 +13,9 @@ const STEPS_PER_WORKER: u64 = 4;
 
 #[derive(Debug, Default)]
 pub struct Cursor {
-    /// The number of the next connection, job or tube to list.
+    /// The next connection, job or tube.
     next: u32,
-    /// The connection whose line is incomplete, and the number of its functions that were sent.
+    /// The connection with an incomplete line, and how many of its functions were sent.
     functions: Option<(ClientHandle, usize)>,
 }
 
@@ -37,7 +37,7 @@ pub fn list(kind: ListKind, cursor: &mut Cursor, context: &mut Context, out: &mu
     progress
 }
 
-/// Returns the unique ID as text: `-` for a job identified by its body, and the UUID for a Workq job.
+/// Returns `-` for a job identified by its body, and a Workq job's UUID.
 pub fn unique(unique: &DedupKey) -> Vec<u8> {
     match unique {
         DedupKey::None => Vec::new(),
@@ -59,11 +59,11 @@ fn columns(text: &mut Vec<u8>, numbers: impl IntoIterator<Item = u64>) {
     text.push(b'\n');
 }
 
-/// Returns the numbers in a line between the name and the workers of a tube. The second argument is the number of jobs.
+/// Returns the numbers between the name and the workers of a tube, from its statistics and its number of jobs.
 type Columns<const N: usize> = fn(&TubeStats, u64) -> [u64; N];
 
-/// Lists the next functions: tubes that a Gearman command has created, that have a Gearman worker, or that have ready,
-/// delayed or reserved jobs.
+/// Lists tubes that a Gearman command has created, that have a Gearman worker, or that have ready, delayed or reserved
+/// jobs.
 fn tubes<const N: usize>(
     cursor: &mut Cursor,
     context: &mut Context,
@@ -84,7 +84,7 @@ fn tubes<const N: usize>(
     })
 }
 
-/// Lists the next jobs that the client may see. `line` writes the line of a job.
+/// Lists jobs that the client may see. `line` writes the line of a job.
 fn jobs(
     cursor: &mut Cursor,
     context: &mut Context,
@@ -104,21 +104,21 @@ fn jobs(
     })
 }
 
-/// Writes the handle, the number of expired reservations, an unused 0 as in gearmand, and 1 for a background job.
+/// Writes the handle, the number of expired reservations, gearmand's unused 0, and 1 for a background job.
 fn job_line(_: &Engine, job: &Job, prefix: &[u8], text: &mut Vec<u8>) {
     let losses = job.history().timeouts;
     push_handle(text, prefix, job.id());
     columns(text, [losses.into(), 0, (!job.is_volatile()).into()]);
 }
 
-/// Lists the next connections: number, address, ID and functions. A line with many functions is written in parts.
+/// A line contains number, address, ID and functions. A line with many functions is written in parts.
 fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, registry, .. } = context;
     loop {
         let next = registry.next(cursor.next);
         let begun = cursor.functions.map(|(worker, _)| worker);
         if begun.is_some() && begun != next.map(|(client, _)| engine.handle(client)) {
-            // The connection closed before its line was complete.
+            // The connection closed in the middle of its line.
             out.text().push(b'\n');
             cursor.functions = None;
         }
@@ -128,7 +128,7 @@ fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Prog
         }
         cursor.next = client.0;
         if cursor.functions.is_none() {
-            // Charged once per line. Otherwise, a low work limit could be used up before any function is sent.
+            // Charge once per line. Otherwise, a low work limit could be used up before any function is sent.
             engine.take_steps(STEPS_PER_WORKER);
         }
         if peer.wire == Wire::Gearman {
@@ -151,7 +151,7 @@ fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Prog
     }
 }
 
-/// Writes the start of a worker's line, up to the functions.
+/// Writes a worker's line up to the functions.
 fn worker(client: ClientId, peer: &ClientInfo, text: &mut Vec<u8>) {
     push_number(text, client.0.into());
     text.push(b' ');

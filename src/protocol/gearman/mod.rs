@@ -25,5 +25,5 @@ pub use reply::Fault;
 pub use request::{Decoder, MAX_HEAD};
 pub use session::{execute, notify};
 
-/// The reply to a client that exceeds the connection limit: an ERROR packet with the code `QUEUE_ERROR`.
+/// An ERROR packet with the code `QUEUE_ERROR`.
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"\0RES\0\0\0\x13\0\0\0\x20QUEUE_ERROR\0Too many connections";

@@ -6,26 +6,25 @@
 use crate::engine::JobId;
 use crate::protocol::text::{hex_pair, past, push_number, upto, whole_number};
 
-/// Maximum length of the name of a function or reducer, in bytes. Same as libgearman's `GEARMAN_FUNCTION_MAX_SIZE`.
+/// In bytes. libgearman's `GEARMAN_FUNCTION_MAX_SIZE`, also for reducers.
 pub const MAX_FUNCTION: usize = 512;
 
-/// Maximum length of a unique ID, in bytes. Same as `GEARMAN_MAX_UNIQUE_SIZE` in gearmand, which stores one byte less.
+/// In bytes. gearmand's `GEARMAN_MAX_UNIQUE_SIZE`, of which gearmand uses one byte less.
 pub const MAX_UNIQUE: usize = 64;
 
-/// Maximum stored length of a client ID, in bytes: gearmand's `GEARMAND_SERVER_CON_ID_SIZE` without the NUL byte.
+/// In bytes. gearmand's `GEARMAND_SERVER_CON_ID_SIZE` without the NUL byte.
 pub const MAX_CLIENT_ID: usize = 127;
 
-/// Maximum length of the host name in a job handle, in bytes. With `H:`, a colon and a number of 20 digits, a handle
-/// has at most 63 bytes, which is the limit in the protocol document.
+/// In bytes. With `H:`, a colon and 20 digits, a handle has at most 63 bytes, the limit in the protocol document.
 const MAX_HOST: usize = 40;
 
-/// Maximum length of the prefix of a job handle, in bytes.
+/// In bytes, for a job handle.
 pub const MAX_PREFIX: usize = MAX_HOST + 2;
 
-/// Maximum length of a line of text including the line end, in bytes. Same as gearmand's receive buffer.
+/// In bytes, including the line end. The size of gearmand's receive buffer.
 pub const MAX_LINE: usize = 8192;
 
-/// `true` for bytes that must be escaped in names.
+/// `true` for bytes to escape in names.
 fn is_special(byte: u8) -> bool {
     byte < b' ' || byte == 0x7f || byte == b'%'
 }
@@ -34,12 +33,12 @@ fn push_escape(text: &mut Vec<u8>, byte: u8) {
     text.extend_from_slice(format!("%{byte:02X}").as_bytes());
 }
 
-/// Appends a name. Control characters and `%` become `%` and two hexadecimal digits.
+/// Control characters and `%` become `%` and two hexadecimal digits.
 pub fn push_name(text: &mut Vec<u8>, name: &[u8]) {
     push_escaped(text, name, is_special);
 }
 
-/// Appends a name that is alone on its line. Escapes the name `.`, because a line with a single period ends a list.
+/// Appends a name on its own line. The name `.` is escaped, because a line with a single period ends a list.
 pub fn push_line(text: &mut Vec<u8>, name: &[u8]) {
     match name {
         b"." => push_escape(text, b'.'),
@@ -47,8 +46,8 @@ pub fn push_line(text: &mut Vec<u8>, name: &[u8]) {
     }
 }
 
-/// Appends a name that ends at the next space. Also escapes spaces and the name `:`, because a colon separates IDs from
-/// functions in the list of workers.
+/// Appends a name before a space. Spaces and the name `:` are escaped, because a colon separates IDs from functions in
+/// the list of workers.
 pub fn push_word(text: &mut Vec<u8>, name: &[u8]) {
     push_escaped(text, name, |byte| is_special(byte) || byte == b' ' || name == b":");
 }
@@ -63,7 +62,7 @@ fn push_escaped(text: &mut Vec<u8>, name: &[u8], must_escape: impl Fn(u8) -> boo
     }
 }
 
-/// Decodes a name in an administrator's command. Keeps invalid escapes.
+/// Decodes a name in a text command. Keeps invalid escapes.
 pub fn from_word(word: &[u8]) -> Box<[u8]> {
     let mut name = Vec::with_capacity(word.len());
     let mut rest = word;
@@ -75,7 +74,7 @@ pub fn from_word(word: &[u8]) -> Box<[u8]> {
     name.into_boxed_slice()
 }
 
-/// Returns the part of job handles before the last colon: `given`, or by default `H:` and the host name.
+/// Returns `given`, or `H:` and the host name.
 pub fn handle_prefix(given: Option<&str>, host: &str) -> Box<[u8]> {
     match given {
         Some(prefix) => upto(prefix.as_bytes(), MAX_PREFIX).into(),
@@ -89,7 +88,7 @@ pub fn push_handle(text: &mut Vec<u8>, prefix: &[u8], id: JobId) {
     push_number(text, id.0);
 }
 
-/// Returns the job ID in `handle`, or `None` if this server cannot have created the handle.
+/// Returns `None` if this server cannot have created the handle.
 pub fn job_of(handle: &[u8], prefix: &[u8]) -> Option<JobId> {
     let number = handle.strip_prefix(prefix)?.strip_prefix(b":")?;
     whole_number(number).filter(|_| !number.starts_with(b"0")).map(JobId)

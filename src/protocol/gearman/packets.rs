@@ -16,7 +16,7 @@ const HIGH: Priority = PRIORITY_CLASSES[0];
 const NORMAL: Priority = PRIORITY_CLASSES[1];
 const LOW: Priority = PRIORITY_CLASSES[2];
 
-/// Parses the arguments, whose number the decoder has checked. The data are added later.
+/// The decoder has checked the number of arguments, and adds the data later.
 pub fn parse(kind: Kind, args: &[&[u8]]) -> Result<Command, Fault> {
     match kind {
         Kind::CanDo => can_do(arg(args, 0), None),
@@ -54,7 +54,7 @@ fn arg<'a>(args: &[&'a [u8]], index: usize) -> &'a [u8] {
     args.get(index).copied().unwrap_or_default()
 }
 
-/// Returns the last argument without a trailing NUL byte, which some clients add.
+/// Omits a trailing NUL byte, which some clients add.
 fn last<'a>(args: &[&'a [u8]]) -> &'a [u8] {
     let last = args.last().copied().unwrap_or_default();
     last.strip_suffix(b"\0").unwrap_or(last)
@@ -73,7 +73,7 @@ fn can_do(name: &[u8], limit: Option<NonZeroU64>) -> Result<Command, Fault> {
     Ok(Command::CanDo { function: function(name)?, limit })
 }
 
-/// Returns `None`, which means no time limit, if the number is 0, negative or invalid.
+/// `None` means no time limit: the number is 0, negative or invalid.
 fn limit(text: &[u8]) -> Option<NonZeroU64> {
     strtoll(text).filter(|number| *number > 0).and_then(|number| NonZeroU64::new(number as u64))
 }
@@ -109,7 +109,7 @@ fn scheduled(args: &[&[u8]]) -> Result<Command, Fault> {
     Ok(Command::Submit(Box::new(submission)))
 }
 
-/// Parses SUBMIT_REDUCE_JOB and SUBMIT_REDUCE_JOB_BACKGROUND, ignoring the aggregator.
+/// Ignores the aggregator of the packet.
 fn reduce(args: &[&[u8]], background: bool) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, background)?;
     if arg(args, 2).len() > MAX_FUNCTION {
@@ -123,7 +123,7 @@ fn work(args: &[&[u8]], kind: Kind) -> Result<Command, Fault> {
     Ok(Command::Work(Work { kind, handle: last(args).into(), body: Body::default() }))
 }
 
-/// The body contains the two numbers as sent, separated by a NUL byte.
+/// The body contains both numbers as sent, separated by a NUL byte.
 fn work_status(args: &[&[u8]]) -> Result<Command, Fault> {
     let text = [arg(args, 1), last(args)].join(&0);
     Ok(Command::Work(Work { kind: Kind::WorkStatus, handle: arg(args, 0).into(), body: Body::from(text) }))

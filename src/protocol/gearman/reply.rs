@@ -10,7 +10,7 @@ use crate::protocol::Output;
 
 const MAGIC: &[u8; 4] = b"\0RES";
 
-/// Returns the length of the packet at the start of `bytes`, or of all `bytes` if they are a text reply.
+/// Returns the length of the first packet, or of all `bytes` if they are text.
 #[cfg(feature = "tls")]
 pub fn packet_length(bytes: &[u8]) -> usize {
     match bytes.first_chunk::<12>() {
@@ -19,12 +19,12 @@ pub fn packet_length(bytes: &[u8]) -> usize {
     }
 }
 
-/// An error reply. The codes are libgearman's error names without the prefix `GEARMAN_`.
+/// The code is libgearman's error name without the prefix `GEARMAN_`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     pub code: &'static str,
     pub text: &'static str,
-    /// `true` if the connection must close, because the rest of the stream cannot be parsed or must not be executed.
+    /// `true` if the rest of the stream cannot be parsed or must not be executed.
     pub closes: bool,
 }
 
@@ -36,7 +36,7 @@ const fn fatal(code: &'static str, text: &'static str) -> Fault {
     Fault { code, text, closes: true }
 }
 
-// Errors with the same code and text as in gearmand.
+// Codes and texts as in gearmand.
 pub const RESPONSE_MAGIC: Fault = fault("INVALID_MAGIC", "Request magic expected");
 pub const NOT_A_REQUEST: Fault = fault("INVALID_COMMAND", "Command not expected");
 pub const LARGE_UNIQUE: Fault = fault("ARGUMENT_TOO_LARGE", "Unique value too large");
@@ -46,7 +46,7 @@ pub const NO_RESULT_JOB: Fault = fault("JOB_NOT_FOUND", "Job given in work resul
 pub const NO_DATA_JOB: Fault = fault("JOB_NOT_FOUND", "Job does not exist on server");
 pub const NO_EXCEPTION_JOB: Fault = fault("JOB_NOT_FOUND", "An exception was received for a job that does not exist");
 
-// Errors for input on which gearmand closes the connection without a reply, hangs, or continues silently.
+// For input on which gearmand closes the connection without a reply, hangs, or continues silently.
 pub const UNKNOWN_KIND: Fault = fatal("INVALID_COMMAND", "Unknown packet type");
 pub const FEW_ARGUMENTS: Fault = fatal("INVALID_PACKET", "Not enough arguments");
 pub const LARGE_PACKET: Fault = fatal("ARGUMENT_TOO_LARGE", "Packet is larger than the server takes");
@@ -63,13 +63,13 @@ pub const UNAUTHORIZED: Fault = fatal("UNAUTHORIZED", "Client is not known");
 pub const FORBIDDEN: Fault = fault("FORBIDDEN", "Client may not do this");
 pub const MANY_FUNCTIONS: Fault = fault("QUEUE_ERROR", "Too many functions");
 
-/// Appends a packet that contains all `parts`, and then `data`.
+/// `data` follow all `parts` in the packet.
 pub fn packet(out: &mut Output, kind: Kind, parts: &[&[u8]], data: Option<BodyRef>) {
     let length = parts.iter().map(|part| part.len()).sum::<usize>() + data.map_or(0, BodyRef::len);
     let text = out.text();
     text.extend_from_slice(MAGIC);
     text.extend_from_slice(&(kind as u32).to_be_bytes());
-    // The cast cannot truncate: data are at most 1 GiB, and the other parts are short.
+    // Cannot truncate: data are at most 1 GiB, and the other parts are short.
     text.extend_from_slice(&(length as u32).to_be_bytes());
     for part in parts {
         text.extend_from_slice(part);
@@ -97,7 +97,7 @@ pub struct Status {
     pub waiting: usize,
 }
 
-/// Appends a STATUS_RES packet, or a STATUS_RES_UNIQUE packet with the number of waiting clients.
+/// A STATUS_RES_UNIQUE packet also contains the number of waiting clients.
 pub fn status(out: &mut Output, kind: Kind, name: &[u8], status: &Status) {
     let mut figures = Vec::with_capacity(32);
     let (done, total) = status.progress;

@@ -14,20 +14,19 @@ use crate::protocol::text::{past, upto};
 use crate::protocol::upload::Upload;
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
-/// Maximum size of a packet's arguments, in bytes. Same as gearmand's receive buffer.
+/// In bytes, the size of gearmand's receive buffer.
 pub const MAX_HEAD: usize = 8192;
 
-/// Magic, type and length, with 4 bytes each.
+/// Magic, type and length of 4 bytes each.
 const HEADER: usize = 12;
 
 const MAX_ARGUMENTS: usize = 7;
 
-/// The decoder of one connection. Stores packet data, but not an incomplete line or incomplete arguments, which the
-/// caller must pass again with more bytes.
+/// Stores packet data, but the caller must pass an incomplete line or incomplete arguments again with more bytes.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
-    /// The command ID of the packet or line being decoded, if known.
+    /// The packet or line being decoded, if known.
     id: Option<CommandId>,
 }
 
@@ -35,21 +34,21 @@ pub struct Decoder {
 enum Reading {
     #[default]
     Start,
-    /// Reading the data of a packet, or discarding the rest of a refused packet.
+    /// Also discards the rest of a refused packet.
     Data(Box<(Command, Upload)>),
-    /// The rest of the stream cannot be parsed. All input is discarded until the connection closes.
+    /// Discards all input until the connection closes.
     OutOfSync,
 }
 
-/// The arguments of a packet, and their length in bytes.
+/// The arguments of a packet with their length in bytes.
 struct Head<'a> {
     args: [&'a [u8]; MAX_ARGUMENTS],
     used: usize,
 }
 
 impl Decoder {
-    /// Removes the next request from `input`. Returns `None` if it is incomplete. The caller must then pass the
-    /// remaining `input` again, with more bytes.
+    /// Returns `None` if the request is incomplete. The caller must then pass the remaining `input` again, with more
+    /// bytes.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         loop {
             match &mut self.state {
@@ -82,7 +81,7 @@ impl Decoder {
         (self.id.filter(|_| !matches!(command, Command::Refused(_) | Command::OutOfSync)), command)
     }
 
-    /// Returns `command`, and discards all later input, which cannot be parsed.
+    /// Returns `command`, and discards all later input.
     fn last(&mut self, command: Command) -> Option<Option<Command>> {
         self.state = Reading::OutOfSync;
         Some(Some(command))
@@ -163,7 +162,7 @@ impl Decoder {
         }
         match command {
             Command::Submit(_) => self.skip(size as u64, reply::QUEUE_MEMORY),
-            // Without memory for the result, disconnect the worker, so that the job becomes ready again.
+            // Disconnect the worker, so that the job becomes ready again.
             _ => self.last(Command::Refused(reply::NO_MEMORY)),
         }
     }
@@ -192,8 +191,8 @@ impl Decoder {
     }
 }
 
-/// Splits the arguments off a packet body of `length` bytes, of which `bytes` contains the received part, and possibly
-/// later packets. Returns `None` if more input is needed.
+/// Splits off the arguments of a packet body of `length` bytes. `bytes` contains the received part, and possibly later
+/// packets. Returns `None` if more input is needed.
 fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<'a>, Fault>> {
     let here = upto(bytes, length);
     let mut args: [&[u8]; MAX_ARGUMENTS] = [b""; MAX_ARGUMENTS];

@@ -106,7 +106,7 @@ fn can_do(function: &[u8], limit: Option<NonZeroU64>, context: &mut Context, out
     let Context { engine, client, now, settings, .. } = context;
     let limit = limit.map(|limit| limit_of(limit.get(), settings));
     match engine.watch_limited(*client, function, limit, *now) {
-        // Keeps an unused function in the lists, up to a maximum number.
+        // Lists show the function even if unused, up to a maximum number.
         Ok(_) => _ = engine.keep_tube(*client, function),
         Err(_) => reply::error(out, &reply::MANY_FUNCTIONS),
     }
@@ -122,7 +122,7 @@ fn set_option(option: &[u8], context: &mut Context, out: &mut Output) {
     reply::packet(out, Kind::OptionRes, &[option], None);
 }
 
-/// Converts the number in CAN_DO_TIMEOUT to a duration, in seconds or in milliseconds with gearmand's minimum of 1,000.
+/// `number` is in seconds, or in milliseconds with gearmand's minimum of 1,000.
 fn limit_of(number: u64, settings: &ProtocolSettings) -> Span {
     if settings.timeouts_in_seconds {
         Span::from_secs(number)
@@ -173,7 +173,7 @@ fn grab(kind: Kind, context: &mut Context, out: &mut Output) -> Flow {
     Flow::Next
 }
 
-/// Appends the packet that assigns a job to the worker. `kind` is the reply to the worker's request.
+/// `kind` is the reply to the worker's request.
 fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
     let engine = &*context.engine;
     let Some(job) = engine.job(id) else { return };
@@ -225,11 +225,11 @@ fn work(work: Work, context: &mut Context, out: &mut Output) -> Flow {
     match engine.finish(*client, id, outcome, *now) {
         Ok(()) => *last_exception = Some(id).filter(|_| work.kind == Kind::WorkException),
         Err(NotCompleted::OutOfMemory) => {
-            // Without memory for the result, disconnect the worker, so that the job becomes ready again.
+            // Disconnect the worker, so that the job becomes ready again.
             reply::error(out, &reply::NO_MEMORY);
             return Flow::Close;
         }
-        // Some workers still send WORK_FAIL after a WORK_EXCEPTION, which has already ended the job.
+        // Some workers send WORK_FAIL after a WORK_EXCEPTION, which has already ended the job.
         Err(_) if work.kind == Kind::WorkFail && *last_exception == Some(id) => *last_exception = None,
         Err(_) => reply::error(out, &unknown_job(work.kind)),
     }
@@ -244,7 +244,7 @@ fn unknown_job(kind: Kind) -> Fault {
     }
 }
 
-/// Waiting clients receive the text unchanged. GET_STATUS reports the numbers, limited to 32 bits.
+/// GET_STATUS reports the numbers, limited to 32 bits. Waiting clients receive the text unchanged.
 fn progress(text: Body) -> Report {
     let mut numbers = text.bytes().split(|&byte| byte == 0).map(|text| strtoll(text).unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0).clamp(0, u32::MAX.into()) as u32;
@@ -271,7 +271,7 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
     let answer = match command {
         AdminCommand::Version => &format!("OK {}\n", facts.version),
         AdminCommand::Getpid => &format!("OK {}\n", facts.pid),
-        // The log level of gearmand that is closest to beanpole's default.
+        // gearmand's log level that is closest to the default here.
         AdminCommand::Verbose => "OK NOTICE\n",
         AdminCommand::CancelJob(handle) => {
             let id = job_of(&handle, &facts.handle_prefix);

@@ -12,15 +12,15 @@ use crate::protocol::guard::Subject;
 use crate::protocol::Context;
 
 pub trait HttpAction: Send {
-    /// Continues the command until the work limit is reached. Returns the reply of a complete command.
+    /// Returns `None` if the work limit is reached.
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer>;
 
-    /// Returns the heap memory of the action in bytes, excluding the request's arguments.
+    /// Returns heap bytes, excluding the request's arguments.
     fn footprint(&self) -> u64 {
         0
     }
 
-    /// Returns the body size in bytes of the job to put, if any.
+    /// Returns the body bytes of the job to put.
     fn job_size(&self) -> Option<usize> {
         None
     }
@@ -29,7 +29,7 @@ pub trait HttpAction: Send {
         None
     }
 
-    /// Returns an operation that must be completed even after the client has disconnected.
+    /// Returns an operation that must continue after a disconnect.
     fn into_operation(self: Box<Self>) -> Option<LongCommand> {
         None
     }
@@ -55,12 +55,12 @@ impl<F: FnMut(&mut Context) -> Option<HttpAnswer> + Send> HttpAction for Turns<F
     }
 }
 
-/// Returns a command that calls `advance` until it returns the reply. Other clients are served between calls.
+/// `advance` is called until it returns the reply. Other clients are served between calls.
 pub fn turns(advance: impl FnMut(&mut Context) -> Option<HttpAnswer> + Send + 'static) -> Parsed {
     Ok(Box::new(Turns(advance)))
 }
 
-/// Returns a command that is executed without interruption.
+/// Returns a command that is not interrupted.
 pub fn once(execute: impl FnOnce(&mut Context) -> HttpAnswer + Send + 'static) -> Parsed {
     let mut execute = Some(execute);
     turns(move |context| execute.take().map(|execute| execute(context)))
@@ -70,7 +70,7 @@ pub fn once(execute: impl FnOnce(&mut Context) -> HttpAnswer + Send + 'static) -
 pub struct HttpTarget {
     pub id: Option<JobId>,
     pub tube: Option<Box<[u8]>>,
-    /// The destination of moved jobs or dead letters.
+    /// The tube for moved jobs or dead letters.
     pub to: Option<Box<[u8]>>,
 }
 

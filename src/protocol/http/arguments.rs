@@ -32,14 +32,14 @@ impl RequestTarget {
         Some(RequestTarget { method, parts: parts.collect::<Option<_>>()?, query: query.collect::<Option<_>>()? })
     }
 
-    /// Returns the total length of the path and the query, in bytes.
+    /// Returns the total bytes of path and query.
     pub fn size(&self) -> usize {
         let texts = self.query.iter().flat_map(|(key, value)| [key, value]).chain(&self.parts);
         texts.map(|text| text.len()).sum()
     }
 }
 
-/// Decodes percent-encoding. In a query, `+` means a space.
+/// In a query, `+` means a space.
 fn decode(text: &str, is_query: bool) -> Option<Box<[u8]>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -57,9 +57,9 @@ fn decode(text: &str, is_query: bool) -> Option<Box<[u8]>> {
     Some(bytes.into())
 }
 
-/// The input of a route's parser, which can also change `target` and `need`.
+/// A route's parser can also change `target` and `need`.
 pub struct Arguments<'a> {
-    /// The parts of the path that replace the placeholders in the route, such as `{tube}`.
+    /// The values of placeholders in the route, such as `{tube}`.
     pub parts: Vec<&'a [u8]>,
     pub query: &'a [Pair],
     pub object: Object<'a>,
@@ -80,7 +80,7 @@ pub fn unreserved(text: &[u8]) -> Result<State, Failure> {
     state(text).and_then(|state| if state == State::Reserved { Err(wrong("state")) } else { Ok(state) })
 }
 
-/// Returns the name of a tube that may not exist yet. Fails if no protocol allows the name.
+/// The tube need not exist. Fails if no protocol allows the name.
 pub fn new_tube(name: &[u8]) -> Result<Box<[u8]>, Failure> {
     if is_any_name(name) {
         Ok(name.into())
@@ -94,7 +94,7 @@ impl Arguments<'_> {
         self.parts.get(index).copied().unwrap_or_default().into()
     }
 
-    /// Returns the job ID in the path, or 0 if the path contains none.
+    /// Returns 0 if the path contains no job ID.
     pub fn id(&self) -> JobId {
         self.target.id.unwrap_or(JobId(0))
     }
@@ -112,7 +112,7 @@ impl Arguments<'_> {
         whole_number(text).ok_or_else(|| wrong(key))
     }
 
-    /// `limit` in the query is the maximum number of items on a page.
+    /// Returns the maximum number of items on a page.
     pub fn limit(&self, default: u64, max: u64) -> Result<usize, Failure> {
         self.query_number("limit", default).map(|limit| limit.clamp(1, max) as usize)
     }
@@ -125,7 +125,7 @@ impl Arguments<'_> {
         self.object.text(key).map_err(|()| wrong(key))
     }
 
-    /// Returns the text of `key`, or decodes the base64 text of `encoded`. Fails if both keys exist.
+    /// Returns the text of `key`, or the decoded base64 text of `encoded`. Fails if both exist.
     pub fn bytes(&mut self, key: &'static str, encoded: &'static str) -> Result<Option<Vec<u8>>, Failure> {
         let mut text = |key| self.object.take_text(key).map_err(|()| wrong(key));
         match (text(key)?, text(encoded)?) {
@@ -139,13 +139,13 @@ impl Arguments<'_> {
         }
     }
 
-    /// Parses a number of seconds, which must fit into 32 bits.
+    /// The number must fit into 32 bits.
     pub fn seconds(&self, key: &str, default: u64) -> Result<Span, Failure> {
         let seconds = self.number(key, default)?;
         u32::try_from(seconds).map(|seconds| Span::from_secs(seconds.into())).map_err(|_| wrong(key))
     }
 
-    /// Parses `to`, the tube to which jobs are moved, and adds it to the target for the permission check.
+    /// Parses `to`, the tube for moved jobs, and adds it to the target of the permission check.
     pub fn destination(&mut self) -> Result<Box<[u8]>, Failure> {
         let to = new_tube(self.text("to")?.ok_or_else(|| wrong("to"))?.as_bytes())?;
         if self.target.tube.as_ref() == Some(&to) {

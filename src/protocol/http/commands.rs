@@ -25,10 +25,10 @@ const DEFAULT_PRIORITY: Priority = 1024;
 
 const DEFAULT_TTR: u64 = 60;
 
-/// The error of a standby for requests about the queue.
+/// A standby's error for requests about the queue.
 pub const STANDING_BY: &str = "this server stands by; another one is active";
 
-/// Describes the job in a 404 error if there is no such job or a client has reserved it.
+/// For a 404 error if there is no such job or a client has reserved it.
 const FREE_JOB: &str = "job that nobody has reserved";
 
 pub fn health(_: &mut Arguments) -> Parsed {
@@ -46,12 +46,12 @@ fn report(problem: Option<&str>) -> HttpAnswer {
     }
 }
 
-/// Returns the reason why the server is unhealthy, if it is.
+/// Returns the reason why the server is unhealthy.
 fn unhealthy(context: &Context) -> Option<&'static str> {
     (context.log?.health == Health::Failing).then_some("the disk of the binlog fails")
 }
 
-/// Returns the reason why the server accepts no jobs, if there is one.
+/// Returns the reason why the server accepts no jobs.
 fn unready(context: &Context) -> Option<&'static str> {
     match context.host.role().map(|figures| figures.role) {
         Some(Role::Standby) => return Some(STANDING_BY),
@@ -79,7 +79,7 @@ pub fn server(_: &mut Arguments) -> Parsed {
 
 fn server_object(stats: Stats, context: &Context) -> HttpAnswer {
     let figures = QueueFigures::of(stats, context);
-    // `true` if the client has permission to change at least one tube.
+    // `true` if the client may change at least one tube.
     let may_change =
         |access: &ClientAccess| access.rights().is_some_and(|it| it.allow_somewhere(&[Right::Put, Right::Admin]));
     Ok(object(|members| {
@@ -97,7 +97,7 @@ pub fn tube(it: &mut Arguments) -> Parsed {
     oldest(FindOldest::new(it.part(0)), tube_object)
 }
 
-/// Returns a command that finds the oldest jobs before it creates the reply.
+/// Finds the oldest jobs before the reply is created.
 fn oldest(mut find: FindOldest, reply: fn(&FindOldest, &Context) -> HttpAnswer) -> Parsed {
     turns(move |context| match context.engine.find_oldest(&mut find) {
         Progress::More => None,
@@ -117,7 +117,7 @@ pub fn overview(_: &mut Arguments) -> Parsed {
     oldest(FindOldest::default(), overview_object)
 }
 
-/// Returns the ages of the oldest jobs, and statistics of the last hour, oldest first.
+/// Includes statistics of the last hour, oldest first.
 fn overview_object(find: &FindOldest, context: &Context) -> HttpAnswer {
     type Figure = (&'static str, fn(&Point) -> u64);
     const FIGURES: [Figure; 3] = [("ready", |it| it.ready), ("done", |it| it.done), ("failed", |it| it.failed)];
@@ -161,19 +161,18 @@ pub fn body(it: &mut Arguments) -> Parsed {
     })
 }
 
-/// Returns the reply to a change, or an error that names `what` if `is_found` is `false`.
+/// If `is_found` is `false`, the error names `what`.
 fn done(is_found: bool, what: &str) -> HttpAnswer {
     is_found.then(|| object(|members| members.truth("done", true))).ok_or_else(|| not_found(what))
 }
 
-/// Fails if the binlog lacks space for a change to a job, or to a tube with a name of `extra` bytes.
+/// Fails if the binlog lacks space for a change with a name of `extra` bytes.
 fn claim_log_room(extra: usize, context: &mut Context) -> Result<(), Failure> {
     let full = || Failure::new(503, "the binlog has no room for this");
     context.engine.claim_log_room(extra).then_some(()).ok_or_else(full)
 }
 
-/// Returns a command that changes a job. `frees` means that the change needs no binlog space. If `change` returns
-/// `false`, an error names `what`.
+/// `frees` means that the change needs no binlog space. If `change` returns `false`, the error names `what`.
 fn change_job(it: &Arguments, frees: bool, what: &'static str, change: fn(JobId, &mut Context) -> bool) -> Parsed {
     let id = it.id();
     once(move |context| {
@@ -197,7 +196,7 @@ pub fn delete_job(it: &mut Arguments) -> Parsed {
     change_job(it, true, FREE_JOB, |id, it| it.engine.delete(it.client, id, it.now))
 }
 
-/// Reserves the job first, because only the holder of a job can bury it.
+/// Only the holder of a job can bury it, so reserve it first.
 pub fn bury_job(it: &mut Arguments) -> Parsed {
     change_job(it, false, FREE_JOB, |id, it| {
         let Some(pri) = it.engine.job(id).map(|job| job.priority()) else { return false };
@@ -206,7 +205,7 @@ pub fn bury_job(it: &mut Arguments) -> Parsed {
     })
 }
 
-/// Takes a job from its worker, and buries it without changing its priority.
+/// The worker loses the job, whose priority does not change.
 pub fn revoke_job(it: &mut Arguments) -> Parsed {
     change_job(it, false, "reserved job", |id, it| {
         let pri = it.engine.job(id).map_or(0, |job| job.priority());
@@ -249,7 +248,7 @@ pub fn kick(it: &mut Arguments) -> Parsed {
     let (tube, mut kick) = (it.part(0), Kick::new(it.number("count", u64::MAX)?));
     turns(move |context| match context.engine.kick_in(&tube, &mut kick, context.now) {
         Some(Progress::More) => None,
-        // `of` is set when the tube is found, so `None` means that the tube never existed.
+        // `of` is set when the tube is found.
         None if kick.of.is_none() => Some(Err(not_found("tube"))),
         None | Some(Progress::Done) => Some(changed("kicked", kick.done, None)),
     })
@@ -303,7 +302,7 @@ impl HttpAction for MoveJobs {
 struct Put {
     tube: Box<[u8]>,
     job: Option<NewJob>,
-    /// The tags of the job, including its tube.
+    /// Includes the name of the tube.
     tags: Option<Box<Tags>>,
 }
 

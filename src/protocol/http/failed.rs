@@ -15,16 +15,16 @@ use crate::engine::{BuriedWalk, Engine, JobExtras, JobId, JobView, Progress, Sma
 use crate::protocol::text::has_part;
 use crate::protocol::{self, Context};
 
-/// Maximum length of the summary of a reason, in bytes.
+/// In bytes. Longer summaries are truncated.
 const SUMMARY: usize = 120;
 
-/// Maximum number of groups in a reply. Jobs of other groups are only counted.
+/// Jobs of further groups are only counted.
 const MOST_GROUPS: usize = 500;
 
-/// Engine steps charged for each examined job, in addition to those for finding the job.
+/// Engine steps for each job, in addition to finding it.
 const STEPS_PER_JOB: u64 = 3;
 
-/// Returns the first line of a reason, up to `SUMMARY` bytes. Jobs with the same summary form a group.
+/// Returns the start of the first line. Jobs with the same summary form a group.
 fn summary(reason: &[u8]) -> &[u8] {
     let line = reason.split(|&byte| byte == b'\n' || byte == b'\r').next().unwrap_or_default();
     beginning(line, SUMMARY)
@@ -34,10 +34,10 @@ fn summary_of<'a>(engine: &'a Engine, job: &JobView) -> &'a [u8] {
     summary(engine.extras(job).map_or(&[], JobExtras::reason))
 }
 
-/// A group of failed jobs: the buried jobs of a tube whose reasons have the same summary.
+/// The buried jobs of a tube whose reasons have the same summary.
 struct FailedGroup {
     tube: Box<[u8]>,
-    /// The summary, or `None` for all buried jobs of the tube.
+    /// `None` for all buried jobs of the tube.
     reason: Option<Box<[u8]>>,
 }
 
@@ -59,19 +59,19 @@ impl FailedGroup {
 
 struct Failures {
     count: u64,
-    /// The most recently buried job: its rank in the order of burial, and its ID.
+    /// Rank in the order of burying, and ID, of the most recently buried job.
     newest: (u64, JobId),
 }
 
-/// A search for all groups. The reply starts with the group that has the newest failure.
+/// Groups with newer failures come first.
 struct FailedGroups {
     filter: Box<[u8]>,
     walk: BuriedWalk,
-    /// Groups by tube and summary. A key contains the length of the tube name (2 bytes), the tube name and the summary.
+    /// A key contains the length of the tube name (2 bytes), the tube name and the summary.
     groups: HashMap<Box<[u8]>, Failures>,
-    /// The total size of the keys in `groups`, in bytes.
+    /// Total bytes of the keys in `groups`.
     keys: u64,
-    /// The number of jobs that do not belong to any of the first `MOST_GROUPS` groups.
+    /// Jobs that are in none of the first `MOST_GROUPS` groups.
     others: u64,
     key: Vec<u8>,
 }
@@ -139,10 +139,10 @@ impl FailedGroups {
     }
 }
 
-/// A page of the jobs in a group, most recently buried job first.
+/// A page of a group, most recently buried job first.
 struct FailedJobs {
     group: FailedGroup,
-    /// The rank of the last job on the previous page, in the order of burial.
+    /// The rank, in the order of burying, of the previous page's last job.
     before: u64,
     limit: usize,
     walk: BuriedWalk,
@@ -184,11 +184,11 @@ impl HttpAction for FailedJobs {
 pub enum Remedy {
     Kick,
     Delete,
-    /// Moves the jobs to this tube, where they stay buried.
+    /// The jobs stay buried in this tube.
     Move(Box<[u8]>),
 }
 
-/// A change of all jobs that belonged to a group when the change started.
+/// A change of all jobs that were in a group at the start.
 struct Sweep {
     group: FailedGroup,
     remedy: Remedy,
@@ -208,7 +208,7 @@ pub fn move_jobs(it: &mut Arguments) -> Parsed {
 }
 
 impl Sweep {
-    /// Changes a job. Returns `Ok(false)` if the job cannot be changed, or the reason why all changes must stop.
+    /// Returns `Ok(false)` if the job cannot be changed, and a reason if all changes must stop.
     fn apply(&self, id: JobId, context: &mut Context) -> Result<bool, &'static str> {
         const FULL: &str = "there is no memory, or no space in the binlog, for this";
         let Context { engine, client, now, .. } = context;

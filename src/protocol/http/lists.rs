@@ -26,7 +26,7 @@ pub struct JsonList {
 }
 
 impl JsonList {
-    /// Appends an object whose members `fill` writes. Returns its length in bytes.
+    /// `fill` writes the members. Returns the added bytes.
     pub fn add(&mut self, fill: impl FnOnce(&mut Members)) -> usize {
         let text = self.text.text();
         if self.count > 0 {
@@ -40,13 +40,13 @@ impl JsonList {
         text.len() - before
     }
 
-    /// Returns the complete reply. `next` is the start of the next page, or `None` on the last page.
+    /// `next` is the start of the next page.
     pub fn page(self, name: &str, next: Option<impl Display>) -> HttpAnswer {
         let next = next.map_or("null".to_owned(), |next| next.to_string());
         self.finish(name, &format!("\"next\":{next}"))
     }
 
-    /// Returns the complete reply: `{"<name>":[...],<members>}`.
+    /// Returns the complete object `{"<name>":[...],<members>}`.
     pub fn finish(self, name: &str, members: &str) -> HttpAnswer {
         let mut whole = Output::new();
         whole.text().extend_from_slice(format!("{{\"{name}\":[\n").as_bytes());
@@ -57,15 +57,15 @@ impl JsonList {
     }
 }
 
-/// Returns the worst-case cost of matching `name`, in bytes of output with the same cost.
+/// Returns the worst-case cost, expressed in bytes of output.
 fn cost(filter: &[u8], name: &[u8]) -> usize {
     (name.len() + 1).saturating_sub(filter.len()) * filter.len() / 32
 }
 
-/// A list whose items are added in parts, between which other clients are served.
+/// Other clients are served between calls of `advance`.
 struct Listing<F> {
     list: JsonList,
-    /// The heap memory of `advance`, in bytes.
+    /// Bytes of heap memory of `advance`.
     owned: usize,
     advance: F,
 }
@@ -99,7 +99,7 @@ pub fn tubes(it: &mut Arguments) -> Parsed {
         return sorted::<TubeValues>(it, "");
     }
     let (limit, filter) = (it.limit(1000, 1000)?, it.filter());
-    // Without a sort order, the order of storage is fastest for many tubes.
+    // For many tubes, the order of storage is fastest.
     let mut next = u32::try_from(it.query_number("after", 0)?).map_err(|_| wrong("after"))?;
     listing(filter.len(), move |list, context| {
         let Context { engine, access, now, .. } = context;
@@ -117,17 +117,17 @@ pub fn tubes(it: &mut Arguments) -> Parsed {
 }
 
 pub trait Listed: Send + Sized {
-    /// The key of the list in a reply.
+    /// The list's key in a reply.
     const NAME: &'static str;
 
-    /// Returns the index of the statistic `key`, `Some(None)` for sorting by name, or `None` if `key` is unknown.
+    /// Returns the statistic's index, `Some(None)` for sorting by name, or `None` if `key` is unknown.
     fn figure(key: &[u8]) -> Option<Option<usize>>;
 
-    /// Offers items to `page`, starting with the item number `from`, which is updated. Skips items that do not match
-    /// `filter` and items that the client may not see.
+    /// Offers the items from number `from` on, and updates `from`. Skips items that do not match `filter` or that the
+    /// client may not see.
     fn search(page: &mut SortedPage<Self>, filter: &[u8], from: &mut u32, context: &mut Context) -> Progress;
 
-    /// Appends the item to `list` if the item still exists, and returns the number of added bytes.
+    /// Appends an item that still exists. Returns the added bytes.
     fn show(self, name: &[u8], context: &Context, list: &mut JsonList) -> usize;
 }
 
@@ -163,7 +163,7 @@ impl<T: Listed> HttpAction for SortedList<T> {
     }
 }
 
-/// Parses the query of a sorted list. `default` is the sort key if the query contains none.
+/// `default` is the sort key without one in the query.
 pub fn sorted<T: Listed + 'static>(it: &Arguments, default: &'static str) -> Parsed {
     let figure = T::figure(it.query("sort").unwrap_or(default.as_bytes()));
     let order = figure.and_then(|figure| Order::read(figure, it.query("order").unwrap_or(b"asc")));
@@ -173,7 +173,7 @@ pub fn sorted<T: Listed + 'static>(it: &Arguments, default: &'static str) -> Par
     Ok(Box::new(SortedList { page, filter: it.filter(), from: 0, list: JsonList::default() }))
 }
 
-/// Tubes, with their statistics at the time of the search.
+/// Statistics at the time of the search.
 impl Listed for TubeValues {
     const NAME: &'static str = "tubes";
 
@@ -281,7 +281,7 @@ pub fn history(it: &mut Arguments) -> Parsed {
     })
 }
 
-/// Returns a list with the tube of this name, or an empty list if the client cannot see the tube.
+/// The list is empty if the client cannot see the tube.
 fn named_tube(name: &[u8], context: &Context) -> HttpAnswer {
     let mut list = JsonList::default();
     let tube = context.engine.tube_stats(name, context.now).filter(|_| protocol::sees(&context.access, name));
@@ -291,7 +291,7 @@ fn named_tube(name: &[u8], context: &Context) -> HttpAnswer {
     list.page("tubes", None::<u32>)
 }
 
-/// Parses the search for a job by its ID. The list is empty if there is no such job.
+/// The list is empty if there is no such job.
 pub fn find_job(it: &mut Arguments) -> Parsed {
     let id = it.query("id").and_then(whole_number).map(JobId).ok_or_else(|| wrong("id"))?;
     it.target.id = Some(id);
@@ -304,17 +304,17 @@ pub fn find_job(it: &mut Arguments) -> Parsed {
     })
 }
 
-/// A page of jobs, with the beginning of each body.
+/// Rows contain the beginning of each body.
 pub struct JobRows {
     ids: Vec<JobId>,
     at: usize,
     list: JsonList,
-    /// The position of the last job on this page, or `None` if no page follows.
+    /// The last job's position; `None` if no page follows.
     next: Option<u64>,
 }
 
 impl JobRows {
-    /// Returns a page with the first `limit` of `jobs`: each job's position (another page can start after it) and ID.
+    /// `jobs` contains positions and IDs. A later page can start after any position.
     pub fn new(mut jobs: Vec<(u64, JobId)>, limit: usize) -> JobRows {
         let has_more = jobs.len() > limit;
         jobs.truncate(limit);
@@ -326,7 +326,7 @@ impl JobRows {
         (self.ids.capacity() * size_of::<JobId>()) as u64 + self.list.text.footprint()
     }
 
-    /// Adds `wanted` jobs until the work limit is reached. Returns the reply when the page is complete.
+    /// Adds `wanted` jobs. Returns the reply when the page is complete.
     pub fn advance(&mut self, context: &mut Context, wanted: impl Fn(&Engine, &JobView) -> bool) -> Option<HttpAnswer> {
         let now = context.now;
         while let Some(id) = self.ids.get(self.at) {
@@ -344,13 +344,13 @@ impl JobRows {
     }
 }
 
-/// A page of the jobs in a tube, in the order of their IDs.
+/// A tube's jobs in the order of their IDs.
 struct JobList {
     tube: Box<[u8]>,
     state: Option<State>,
     above: u64,
     limit: usize,
-    /// The number of states whose jobs were searched.
+    /// The number of searched states.
     searched: usize,
     page: Option<IdPage>,
     ids: Vec<JobId>,
@@ -391,7 +391,7 @@ impl HttpAction for JobList {
             self.page = None;
             self.searched += 1;
             if self.searched == states.len() {
-                // A job whose state changed during the search may have been found twice.
+                // A job that changed its state during the search may be in the list twice.
                 self.ids.sort_unstable();
                 self.ids.dedup();
             }

@@ -17,13 +17,13 @@ use crate::protocol::{sees, CommandId, CommandInfo, Context, Latencies, Output, 
 use crate::shared::log_figures::{Health, LogFigures};
 use crate::shared::role::{Role, RoleFigures};
 
-/// A metric, with the function that writes its samples.
+/// `write` writes the samples of the metric.
 #[derive(Clone, Copy)]
 pub struct Metric<W> {
     pub name: &'static str,
     pub kind: &'static str,
     pub help: &'static str,
-    /// `true` if the metric exists only in a cluster.
+    /// `true` if only clusters have the metric.
     pub shared: bool,
     write: W,
 }
@@ -104,7 +104,7 @@ const TUBES: [Metric<OfTube>; 12] = [
     metric("beanpole_tube_job_run_seconds", "histogram", "Like beanpole_job_run_seconds, for one tube.", |of, it| it.latency(of.times.map(|times| &times.run))),
 ];
 
-/// Tube metrics under the names that Gearman's monitoring tools use.
+/// Gearman's monitoring tools use these names.
 #[rustfmt::skip]
 const GEARMAN: [Metric<OfTube>; 4] = [
     metric("gearman_jobs", "gauge", "Number of jobs of a function, queued or running.", |of, it| it.number(of.jobs.ready + of.jobs.delayed + of.jobs.reserved)),
@@ -113,10 +113,10 @@ const GEARMAN: [Metric<OfTube>; 4] = [
     metric("gearman_workers", "gauge", "Number of workers that can execute a function.", |of, it| it.number(of.watching.into())),
 ];
 
-/// The samples of this metric are added last, because finding the oldest jobs can take long.
+/// Finding the oldest jobs can take long, so the samples of this metric are added last.
 const AGES: &str = "beanpole_tube_oldest_job_age_seconds";
 
-/// Returns all metrics in the order of the output, without samples.
+/// Without samples, in the order of the output.
 pub fn metrics() -> impl Iterator<Item = Metric<()>> {
     let [server, tubes, gearman] = [SERVER.map(plain).to_vec(), TUBES.map(plain).to_vec(), GEARMAN.map(plain).to_vec()];
     server.into_iter().chain(tubes).chain(gearman)
@@ -126,15 +126,15 @@ fn plain<W>(Metric { name, kind, help, shared, .. }: Metric<W>) -> Metric<()> {
     Metric { name, kind, help, shared, write: () }
 }
 
-/// The number of passes over the tubes if too many match. Each pass shows the tubes with one value of `rank`.
+/// Passes over the tubes if too many match. Each pass shows the tubes with one value of `rank`.
 const RANKS: u8 = 3;
 
-/// Memory charged for each name in `shown`, in bytes, in addition to its length.
+/// Bytes for each name in `shown`, in addition to its length.
 const SHOWN_COST: u64 = 48;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TubeChoice {
-    /// The only tube to show, or `None` for several tubes.
+    /// `None` to show several tubes.
     pub only: Option<Box<[u8]>>,
     pub filter: Box<[u8]>,
     pub state: Option<State>,
@@ -148,7 +148,7 @@ impl TubeChoice {
     }
 }
 
-/// Returns the number of the pass that shows the tube: 0 for buried jobs, 1 for other jobs, 2 for no jobs.
+/// Returns the pass that shows the tube: 0 for buried jobs, 1 for other jobs, 2 for no jobs.
 fn rank(tube: &TubeStats) -> u8 {
     match (tube.jobs.buried, tube.jobs.all()) {
         (0, 0) => 2,
@@ -161,28 +161,28 @@ fn rank(tube: &TubeStats) -> u8 {
 pub struct Scrape {
     choice: TubeChoice,
     sums: VisibleSums,
-    /// The sums over the tubes that the client may see. `None` before they are known, or if the client may see all.
+    /// Sums over the visible tubes. `None` before they are known, or if the client may see all.
     stats: Option<Stats>,
     next: u32,
     pass: u8,
     is_ranked: bool,
-    /// The number of selected tubes that the client may see.
+    /// The number of selected and visible tubes.
     matching: usize,
-    /// The names of the shown tubes whose oldest jobs have not been searched for yet.
+    /// Shown tubes whose oldest jobs are still unknown.
     shown: BTreeSet<Box<[u8]>>,
     shown_count: usize,
     names_size: u64,
-    /// The search for the oldest jobs, first in the whole queue, and then in each shown tube.
+    /// Searches the whole queue, and then each shown tube.
     oldest: FindOldest,
     ages: Option<[Span; 3]>,
-    /// The samples of each tube metric, in the order of `TUBES` and `GEARMAN`.
+    /// In the order of `TUBES` and `GEARMAN`.
     samples: [Output; TUBES.len() + GEARMAN.len()],
 }
 
 pub fn scrape(it: &mut Arguments) -> Parsed {
     let only: Option<Box<[u8]>> = it.query("tube").map(Into::into);
     if let Some(tube) = &only {
-        // The metrics of one tube require rights only for that tube.
+        // Rights for the one tube suffice.
         (it.target.tube, it.need) = (Some(tube.clone()), Need::LOOK_NAMED);
     }
     let choice = TubeChoice { only, filter: it.filter(), state: it.query("state").map(state).transpose()? };
@@ -190,7 +190,7 @@ pub fn scrape(it: &mut Arguments) -> Parsed {
 }
 
 impl Scrape {
-    /// Adds the samples of a tube that was not shown before, and returns the number of added bytes.
+    /// Adds the samples of a new tube. Returns the added bytes.
     fn show(&mut self, tube: &TubeStats, gearman: bool) -> usize {
         if !self.shown.insert(tube.name.into()) {
             return 0;
@@ -318,10 +318,10 @@ impl HttpAction for Scrape {
 
 struct Server<'a> {
     figures: QueueFigures<'a>,
-    /// The default value if the server is not in a cluster.
+    /// The default value without a cluster.
     role: RoleFigures,
     context: &'a Context<'a>,
-    /// The ages of the oldest ready, delayed and buried jobs. `None` if the client may not see all tubes.
+    /// The ages of the oldest ready, delayed and buried jobs; `None` if the client may not see all tubes.
     ages: Option<[Span; 3]>,
     latencies: Latencies,
     omitted: usize,
@@ -337,7 +337,7 @@ impl Server<'_> {
 struct Samples<'a> {
     text: &'a mut Vec<u8>,
     name: &'static str,
-    /// Labels of every sample, each followed by a comma.
+    /// Labels of every sample, with a comma after each.
     labels: &'a str,
 }
 
@@ -363,7 +363,7 @@ impl Samples<'_> {
         value.into_iter().for_each(|value| self.number(value));
     }
 
-    /// Writes a sample for each value of the label `key`.
+    /// `key` is the label that distinguishes the samples.
     fn write_metric<'l>(&mut self, key: &str, samples: impl IntoIterator<Item = (&'l str, u64)>) {
         for (value, number) in samples {
             self.line("", &format!("{key}=\"{value}\""), &number.to_string());
@@ -384,7 +384,7 @@ impl Samples<'_> {
         times.into_iter().for_each(|it| self.buckets(it.buckets(), it.samples(), it.sum_nanos()));
     }
 
-    /// Each bucket consists of a bound in nanoseconds and the number of shorter times.
+    /// A bucket is a bound in nanoseconds and the number of shorter times.
     fn buckets(&mut self, buckets: impl Iterator<Item = (u64, u64)>, count: u64, sum: u128) {
         for (bound, shorter) in buckets {
             self.line("_bucket", &format!("le=\"{}\"", seconds(bound.into())), &shorter.to_string());
@@ -434,7 +434,7 @@ fn family(text: &mut Vec<u8>, name: &str, kind: &str, help: &str) {
     text.extend_from_slice(format!("# HELP {name} {help}\n# TYPE {name} {kind}\n").as_bytes());
 }
 
-/// Formats nanoseconds as seconds, without trailing zeros.
+/// Omits trailing zeros of the seconds.
 pub fn seconds(nanos: u128) -> String {
     let text = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

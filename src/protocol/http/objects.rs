@@ -8,13 +8,13 @@ use crate::protocol::beanstalk::{job_figures, tube_settings, tube_times, FigureV
 use crate::protocol::text::upto;
 use crate::shared::json::Members;
 
-/// Maximum displayed length of a body in a reply about one job, in bytes.
+/// Displayed bytes of a body in a reply about one job.
 pub const MAX_BODY: usize = 64 * 1024;
 
-/// Maximum displayed length of a body in a list, in bytes.
+/// Displayed bytes of a body in a list.
 pub const MAX_LIST_BODY: usize = 120;
 
-/// The values of a tube's statistics, in the order of [`TUBE_FIGURES`].
+/// Values in the order of [`TUBE_FIGURES`].
 pub type TubeValues = [u64; TUBE_FIGURES.len()];
 
 pub fn tube_values(tube: &TubeStats) -> TubeValues {
@@ -26,8 +26,7 @@ pub fn tube_members(members: &mut Members, name: &[u8], values: &TubeValues) {
     TUBE_FIGURES.iter().zip(values).for_each(|(row, value)| members.number(row.name, *value));
 }
 
-/// Writes members that only a reply about one tube contains. `oldest` contains the ages of the oldest ready, delayed
-/// and buried jobs.
+/// Writes members that lists of tubes omit. `oldest` contains the ages of the oldest ready, delayed and buried jobs.
 pub fn time_members(members: &mut Members, tube: &TubeStats, oldest: [Span; 3]) {
     if tube.jobs.held > 0 {
         members.number("current-jobs-held", tube.jobs.held);
@@ -41,7 +40,7 @@ pub fn time_members(members: &mut Members, tube: &TubeStats, oldest: [Span; 3]) 
     }
 }
 
-/// Writes a statistic as a member of an object. Durations are in seconds.
+/// Durations are written in seconds.
 pub fn figure(members: &mut Members, key: &str, value: FigureValue) {
     match value {
         FigureValue::Number(number) => members.number(key, number),
@@ -68,7 +67,7 @@ pub fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown:
     members.truth("truncated", part.len() < body.len());
 }
 
-/// Returns at most `max` bytes of a text, without an incomplete character at the end.
+/// Returns at most `max` bytes, without an incomplete character at the end.
 pub fn beginning(bytes: &[u8], max: usize) -> &[u8] {
     if bytes.len() <= max {
         return bytes;

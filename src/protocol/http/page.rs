@@ -3,7 +3,7 @@
 //! Owns the page and its Content-Security-Policy. A browser runs only the built-in style and script, identified by
 //! their hashes, and never code in a tube name or a job body. Must not refer to other servers.
 
-/// The page without the indentation and comments of the source file.
+/// Without the indentation and the comments of the source file.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 pub const PAGE: &[u8] = &{
     let (mut page, mut whole) = ([0; strip(SOURCE, &mut [0; SOURCE.len()])], [0; SOURCE.len()]);
@@ -18,7 +18,7 @@ pub const PAGE: &[u8] = &{
 
 const SOURCE: &[u8] = include_bytes!("page.html");
 
-/// Copies `source` to `page` without indentation and comment lines. Returns the number of copied bytes.
+/// Copies `source` without indentation and comment lines. Returns the number of bytes.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     let (mut from, mut to) = (0, 0);
@@ -46,7 +46,7 @@ pub const STYLE_HASH: &str = "0DY7Khq7/5TnVkJ29KVVkMKS1KSngbu+nndCTSc7bTU=";
 
 pub const SCRIPT_HASH: &str = "KdTZ1nw/OJL4pXUTfnM5WkQUh8DtWXsQHXvXSQ3P/64=";
 
-/// Permits the page's style, its script, and requests to this server.
+/// Permits this page's style and script, and requests to this server.
 pub fn policy() -> String {
     format!(
         "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \

@@ -14,14 +14,14 @@ pub enum Kind {
     Metrics,
     Page,
     Text,
-    /// The body of a job, which can have any content type.
+    /// The body of a job can have any content type.
     Bytes,
 }
 
-/// The Content-Security-Policy of all other replies: browsers must not load or run anything.
+/// For all other replies: browsers must not load or run anything.
 const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
-/// Headers of every reply that prevent type guessing, framing, caching, and use by other sites.
+/// For every reply: no type guessing, framing, caching, or use by other sites.
 const GUARDS: &str = "X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\n\
     Cross-Origin-Resource-Policy: same-origin\r\nCross-Origin-Opener-Policy: same-origin\r\nCache-Control: no-store\r\n";
 
@@ -46,7 +46,7 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Appends the head of a reply. The caller must append a body of `length` bytes, unless the method is HEAD.
+/// The caller must append a body of `length` bytes, except for HEAD.
 fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &RequestHead) {
     let kind_name = match kind {
         Kind::Json => "application/json",
@@ -70,7 +70,7 @@ fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &Requ
     out.text().extend_from_slice(text.as_bytes());
 }
 
-/// Appends a complete reply. Returns `Flow::Close` if the connection must close.
+/// Returns `Flow::Close` if the connection must close.
 pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, request: &RequestHead) -> Flow {
     head(out, status, kind, body.len(), request);
     if !request.is_head {
@@ -88,7 +88,7 @@ pub fn failure(out: &mut Output, failure: &Failure, request: &RequestHead) -> Fl
     whole(out, failure.status, Kind::Json, body, request)
 }
 
-/// Appends the reply to a client that lacks a required right. `awaits_body` means that the body has not been read.
+/// `awaits_body` means that the body has not been read.
 pub fn denied(out: &mut Output, denied: Denied, need: Need, awaits_body: bool, request: &RequestHead) -> Flow {
     let (status, text) = match denied {
         Denied::Forbidden => {
@@ -98,7 +98,7 @@ pub fn denied(out: &mut Output, denied: Denied, need: Need, awaits_body: bool, r
         Denied::Unknown if request.token.is_none() => (401, "a token is needed: Authorization: Bearer".to_owned()),
         Denied::Unknown => (401, "the token is wrong, or came where others can read it".to_owned()),
     };
-    // Reconnecting for each token slows down guessing. The body of an unauthenticated request is not read.
+    // Guessing tokens is slower with a new connection for each. The body of an unauthenticated request is not read.
     let closes = denied == Denied::Unknown && (request.token.is_some() || awaits_body);
     let head = RequestHead { close: request.close || closes, ..request.clone() };
     failure(out, &Failure::new(status, text), &head)
@@ -128,7 +128,7 @@ pub fn object(fill: impl FnOnce(&mut Members)) -> HttpBody {
     (Kind::Json, body)
 }
 
-/// Returns the reply to a change of many jobs. `key` names their number. `stopped` is the reason for an early stop.
+/// `key` names the number of changed jobs. `stopped` is the reason for an early stop.
 pub fn changed(key: &str, count: u64, stopped: Option<&str>) -> HttpAnswer {
     Ok(object(|members| {
         members.number(key, count);

@@ -15,32 +15,32 @@ use crate::protocol::text::{past, upto};
 use crate::protocol::upload::Upload;
 use crate::protocol::{CommandId, Context, DecodeLimits, Decoded, Flow, LogSubject, Output, ProtocolCommand};
 
-/// Maximum size of the request line and the headers, in bytes.
+/// Bytes of the request line and the headers.
 pub const MAX_HEAD: usize = 8 * 1024;
 
-/// Maximum size of a JSON body, in bytes. Larger jobs require another protocol.
+/// Bytes of a JSON body. Larger jobs require another protocol.
 pub const MAX_BODY: usize = 1 << 20;
 
-/// Maximum size in bytes of a body that is accepted without free memory, for requests whose execution frees memory.
+/// A body of this many bytes is accepted without free memory, because its request may free memory.
 const SHORT_BODY: u64 = 4 * 1024;
 
 const MAX_HEADERS: usize = 64;
 
-/// A decoded request, and the progress of its command.
+/// A request with the progress of its command.
 #[derive(Debug)]
 pub struct Request {
     pub head: Box<RequestHead>,
-    /// The command, or the reason why the request is invalid. `Ok(None)` if the body has not been read.
+    /// `Ok(None)` if the body has not been read, and an error if the request is invalid.
     pub action: Result<Option<Box<dyn HttpAction>>, Failure>,
-    /// The index of the route in `ROUTES`, if one matches the path.
+    /// The index in `ROUTES`, if a route matches the path.
     route: Option<usize>,
     target: HttpTarget,
     need: Need,
-    /// The total size of the path, the query and the body, in bytes.
+    /// Total bytes of the path, the query and the body.
     size: usize,
-    /// `true` if the body has not been read. The server must then call [`Decoder::accept_body`].
+    /// `true` if the server must call [`Decoder::accept_body`] for an unread body.
     pub awaits_body: bool,
-    /// `true` if the end of the request is unknown, so that the connection must close.
+    /// `true` if the end of the request is unknown, so the connection must close.
     pub is_last: bool,
 }
 
@@ -98,7 +98,7 @@ impl ProtocolCommand for Request {
         self.action()?.tags()
     }
 
-    /// `true` for a public path, and for a request that is only answered with an error.
+    /// `true` for a public path, and for a request that gets only an error.
     fn allows_anonymous(&self) -> bool {
         self.is_last || self.route().is_some_and(|route| route.need == Need::OPEN)
     }
@@ -110,19 +110,19 @@ impl ProtocolCommand for Request {
 
 #[derive(Debug, Default)]
 enum Stage {
-    /// Waiting for the end of a head. The received part stays in the caller's buffer.
+    /// The received part of a head stays in the caller's buffer.
     #[default]
     RequestHead,
     Body(Box<(RequestHead, RequestTarget, Upload)>),
-    /// Waiting for the server to accept or refuse a body.
+    /// Waits for the server to accept or refuse a body.
     BeforeBody(Box<BeforeBody>),
-    /// Discarding the rest of a body that the server has refused.
+    /// Discards the rest of a refused body.
     Refused(Upload),
-    /// The connection is about to close. All input is discarded.
+    /// Discards all input until the connection closes.
     Closing,
 }
 
-/// A request without its body, and the size of the body in bytes.
+/// A request and the size of its unread body.
 #[derive(Debug)]
 struct BeforeBody {
     head: RequestHead,
@@ -131,7 +131,7 @@ struct BeforeBody {
     is_accepted: bool,
 }
 
-/// The decoder of one connection. Decoding stops after a head until the server accepts or refuses the body.
+/// Stops after a head until the server accepts or refuses the body.
 #[derive(Debug, Default)]
 pub struct Decoder {
     stage: Stage,
@@ -146,7 +146,7 @@ struct Found {
 }
 
 impl Decoder {
-    /// Returns the buffer for the missing part of a body, into which the server can read.
+    /// Returns a buffer into which the server can read a body.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         self.upload()?.gap(room.max(SHORT_BODY))
     }
@@ -166,12 +166,12 @@ impl Decoder {
         }
     }
 
-    /// Returns the number of decoded requests, and `true` if the body of a request is incomplete.
+    /// Returns the number of requests, and `true` if a body is incomplete.
     pub fn progress(&self) -> (u64, bool) {
         (self.count, matches!(self.stage, Stage::Body(_) | Stage::BeforeBody(_) | Stage::Refused(_)))
     }
 
-    /// Accepts or refuses a body. Discards a refused body, or all later input if the client waits for `100 Continue`.
+    /// Discards a refused body, or all later input if the client waits for `100 Continue`.
     pub fn accept_body(&mut self, is_accepted: bool) {
         let Stage::BeforeBody(parts) = &mut self.stage else { return };
         if is_accepted {
@@ -183,11 +183,11 @@ impl Decoder {
         }
     }
 
-    /// Removes the next request from `bytes`. Returns `None` if the request is incomplete.
+    /// Returns `None` if the request is incomplete.
     pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         let request = self.read(bytes, limits)?;
         self.count += 1;
-        // A request with a body is counted when the body is complete.
+        // Other requests are counted when their body is complete.
         let id = request.route.filter(|_| !request.awaits_body).map(CommandId::http);
         Some((id, request))
     }
@@ -199,7 +199,7 @@ impl Decoder {
                 None
             }
             Stage::RequestHead => {
-                // Some clients send extra line ends after a request.
+                // Some clients send line ends between requests.
                 while let [b'\r' | b'\n', rest @ ..] = bytes {
                     *bytes = rest;
                 }
@@ -243,7 +243,7 @@ impl Decoder {
     fn begin(&mut self, found: Found, limits: &DecodeLimits) -> Option<Request> {
         let Found { head, target, body, .. } = found;
         let target = match (target, body) {
-            // The connection closes, because the body is not read.
+            // The body cannot be skipped, so the connection closes.
             (Err(failure), Some(_)) => return Some(self.close(head, failure)),
             (Err(failure), None) => return Some(Request::new(head, Err(failure), 0)),
             (Ok(target), _) => target,
@@ -262,7 +262,7 @@ impl Decoder {
     }
 
     fn await_body(&mut self, head: RequestHead, target: RequestTarget, size: usize) -> Request {
-        // The client may or may not send a refused body after `Expect: 100-continue`, so the connection must close.
+        // After `Expect: 100-continue`, a client may or may not send a refused body, so the connection must close.
         let closing_head = RequestHead { close: head.close || head.expects_continue, ..head.clone() };
         let request = Request { awaits_body: true, ..Request::new(closing_head, parse_head(&target), target.size()) };
         self.stage = Stage::BeforeBody(Box::new(BeforeBody { head, target, size, is_accepted: false }));
@@ -280,8 +280,8 @@ fn with_short_body(limits: &DecodeLimits) -> DecodeLimits {
     DecodeLimits { room: limits.room.max(SHORT_BODY), ..*limits }
 }
 
-/// Decodes a head. Returns `Ok(None)` if the head is incomplete. After an error, the connection must close, because the
-/// start of the next request is unknown.
+/// Returns `Ok(None)` if the head is incomplete. After an error, the connection must close, because the start of the
+/// next request is unknown.
 fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -309,7 +309,7 @@ fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
     Ok(Some(Found { length, head: RequestHead { is_head, ..head }, target, body }))
 }
 
-/// Parses the headers. `old` means HTTP/1.0. Also returns the size of the body in bytes, if known.
+/// `old` means HTTP/1.0. Returns the size of the body, if known.
 fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead, Option<usize>), Failure> {
     let wrong = |text: &str| Failure::new(400, text);
     let mut head = RequestHead::default();
@@ -363,7 +363,7 @@ fn read_headers(headers: &[httparse::Header], old: bool) -> Result<(RequestHead,
         });
     }
     if hosts != 1 {
-        // Some load balancers use HTTP/1.0 without a Host header for health checks. Browsers always send the header.
+        // Health checks of some load balancers use HTTP/1.0 without a Host header. Browsers always send the header.
         head.host = (hosts == 0 && old).then(|| "localhost".into());
     }
     Ok((head, length))

@@ -20,19 +20,19 @@ use crate::protocol::DecodeLimits;
 use crate::shared::json::{Object, Strays};
 
 pub struct Route {
-    /// The name of the route in the log and in metrics.
+    /// The route's name in the log and in metrics.
     pub word: &'static str,
     pub method: Method,
-    /// The path. A part in braces is a placeholder for any text that is not empty.
+    /// A part in braces is a placeholder for any text that is not empty.
     pub path: &'static str,
-    /// The allowed keys in the query of a GET, or in the JSON object of a POST.
+    /// Keys in the query of a GET, or in the JSON object of a POST.
     pub arguments: &'static [&'static str],
     pub need: Need,
     parse: Parse,
 }
 
 impl Route {
-    /// Returns the method and the path, such as `GET /metrics`.
+    /// Returns a text such as `GET /metrics`.
     pub fn name(&self) -> String {
         let method = if self.method == Get { "GET" } else { "POST" };
         format!("{method} {}", self.path)
@@ -88,7 +88,7 @@ pub const ROUTES: [Route; 33] = [
     row(("favicon", Get, "/favicon.ico"), &[], Need::OPEN, |_| Err(Failure::new(404, "there is no icon"))),
 ];
 
-/// Returns the parts of `target` at the placeholders of the pattern `path`, or `None` if `target` does not match.
+/// Returns the parts of `target` that match placeholders in `path`.
 fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> {
     let mut parts = Vec::new();
     let mut given = target.parts.iter();
@@ -104,7 +104,7 @@ fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> 
     given.next().is_none().then_some(parts)
 }
 
-/// A route with its index, the parts of the path that replace the placeholders, and the tube or job in the path.
+/// A route's index, the route, the values of its placeholders, and the tube or job in the path.
 type Found<'a> = (usize, &'static Route, Vec<&'a [u8]>, HttpTarget);
 
 fn find_row(request: &RequestTarget) -> Result<Found<'_>, Failure> {
@@ -131,11 +131,11 @@ pub struct Routed {
     pub route: usize,
     pub target: HttpTarget,
     pub need: Need,
-    /// The command, or `None` if the body has not been read.
+    /// `None` if the body has not been read.
     pub action: Option<Box<dyn HttpAction>>,
 }
 
-/// Parses a request without a body or with the body that was read.
+/// `body` is empty if the request has no body.
 pub fn parse(request: &RequestTarget, body: &[u8], limits: &DecodeLimits) -> Result<Routed, Failure> {
     let (index, route, parts, target) = find_row(request)?;
     let known = |key: &[u8]| route.method == Get && route.arguments.iter().any(|name| name.as_bytes() == key);

@@ -11,7 +11,7 @@ use super::types::Failure;
 use super::HttpSettings;
 use crate::protocol::{Context, ProtocolCommand};
 
-/// Authenticates the client for this request only, because a proxy may share a connection between users.
+/// Applies to this request only, because a proxy may share a connection between users.
 pub fn authenticate(request: &Request, context: &mut Context) {
     let Some(access) = &mut context.access else { return };
     match request.head.token {
@@ -21,7 +21,7 @@ pub fn authenticate(request: &Request, context: &mut Context) {
     }
 }
 
-/// Fails if the request must not be executed.
+/// Fails if another site may have caused the request.
 pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> {
     let head = &request.head;
     let host = head.host.as_deref().unwrap_or_default();
@@ -44,10 +44,10 @@ pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> 
     failed.map_or(Ok(()), |(_, status, text)| Err(Failure::new(status, text)))
 }
 
-/// `true` if `host` is an IP address, `localhost`, or one of `names`, with or without a port.
+/// `host` can be an IP address, `localhost`, or one of `names`, with or without a port.
 fn is_known_host(host: &str, names: &[String]) -> bool {
     let (name, port) = match host.rsplit_once(':') {
-        // In an IPv6 address without a port, the last colon is part of the address.
+        // The last colon is part of an IPv6 address without a port.
         Some((name, port)) if !port.ends_with(']') => (name, port),
         _ => (host, ""),
     };

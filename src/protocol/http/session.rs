@@ -12,9 +12,9 @@ use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::{Context, Flow, Output};
 use crate::shared::role::Role;
 
-/// Executes a request until the work limit is reached. Appends the reply, or returns a flow that resumes the request.
+/// Returns a flow that resumes the request if the work limit is reached.
 pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Context, out: &mut Output) -> Flow {
-    // A request that cannot be decoded already has an error, and contains nothing to check.
+    // A request that cannot be decoded has an error, and nothing to check.
     let allowed = if request.is_last { Ok(()) } else { same_site::check(&request, &context.settings.http) };
     let action = match allowed.and(std::mem::replace(&mut request.action, Ok(None))) {
         Ok(_) if is_standby(&request, context) => Err(Failure::new(503, STANDING_BY)),
@@ -51,7 +51,7 @@ pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Contex
     }
 }
 
-/// `true` if this server is a standby and the request concerns the queue.
+/// `true` if the request concerns the queue of another server.
 fn is_standby(request: &Request, context: &Context) -> bool {
     let is_own = request.route().is_some_and(|route| matches!(route.word, "healthz" | "readyz" | "metrics"));
     !is_own && context.host.role().is_some_and(|figures| figures.role == Role::Standby)

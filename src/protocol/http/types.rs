@@ -10,16 +10,16 @@ pub enum Method {
     Post,
 }
 
-/// The headers of a request that affect its execution or reply.
+/// Headers that affect the execution or the reply.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RequestHead {
     pub is_head: bool,
     pub close: bool,
-    /// `true` if the client sends the body only after a `100 Continue` reply.
+    /// `true` if the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
-    /// The `Host` header, or `None` if the header is missing or duplicated.
+    /// `None` if the header is missing or duplicated.
     pub host: Option<Box<str>>,
-    /// The `Origin` header, which names the site that caused the request.
+    /// The site that caused the request.
     pub origin: Option<Box<str>>,
     /// `true` if the request has the header `X-Beanpole`, which other sites cannot send.
     pub is_marked: bool,

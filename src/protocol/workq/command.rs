@@ -34,33 +34,33 @@ pub enum Command {
     InspectJobs(Box<[u8]>, Box<JobPage>),
     InspectJob(Uuid),
     Refused(Words),
-    /// Closes the connection after this reply, if any, because the start of the next command is unknown.
+    /// The start of the next command is unknown, so the connection closes after the reply, if any.
     Close(Option<Words>),
 }
 
-/// The job in an `add` or `schedule` command.
+/// An `add` or `schedule` command.
 #[derive(Debug)]
 pub struct Submission {
     pub id: Uuid,
     pub name: Box<[u8]>,
-    /// The time to run, which is the maximum duration of a lease.
+    /// The time to run, which limits the lease.
     pub ttr: Span,
-    /// The time to live, after which the job or its outcome is deleted.
+    /// After this time, the job or its outcome is deleted.
     pub ttl: Span,
-    /// The scheduled time in nanoseconds since the Unix epoch, or `None` for `add`.
+    /// Nanoseconds since the Unix epoch; `None` for `add`.
     pub time: Option<i128>,
-    /// The priority in the engine's order: small numbers are served first.
+    /// In the engine's order: small numbers are served first.
     pub pri: Priority,
-    /// The maximum number of leases. 0 means no limit.
+    /// Maximum leases. 0 means unlimited.
     pub max_attempts: u8,
-    /// The number of failures after which the job has failed permanently. 0 means 1.
+    /// A job fails permanently after this many failures. 0 means 1.
     pub max_fails: u8,
 }
 
 #[derive(Debug)]
 pub struct Request {
     pub command: Command,
-    /// The payload or result, which may be empty.
+    /// The payload or result; can be empty.
     pub data: Body,
 }
 

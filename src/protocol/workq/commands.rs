@@ -15,33 +15,32 @@ pub struct CommandRow {
     pub name: CommandName,
     pub need: Need,
     pub word: &'static str,
-    /// The second word of the name, or empty. Not counted as an argument.
+    /// The second word of the name, or empty. Not an argument.
     pub object: &'static str,
     pub arguments: &'static str,
     /// Minimum and maximum number of arguments, and maximum number of flags.
     min_arguments: usize,
     max_arguments: usize,
     flags: usize,
-    /// For a command with data, the error for an invalid size or a missing CR LF. The size is the last argument.
+    /// The error for an invalid size, which is the last argument, or for a missing CR LF. `None` without data.
     pub data: Option<Words>,
     parse: fn(&Line) -> Result<Command, Words>,
 }
 
-/// Maximum number of arguments in `Line::arguments`. Only `lease` can have more: up to half a million names, whose
-/// slices would need 16 times the memory of the line.
+/// The arguments in `Line::arguments`. Only `lease` can have more, up to half a million names, whose slices would need
+/// 16 times the memory of the line.
 const STORED_ARGUMENTS: usize = 7;
 
-/// Maximum number of flags in a line, valid or not.
+/// Flags in a line, valid or not.
 const MAX_FLAGS: usize = 64;
 
 #[derive(Debug, Default)]
 pub struct Line<'a> {
-    /// The first arguments, at most `STORED_ARGUMENTS`.
+    /// The arguments, at most `STORED_ARGUMENTS`.
     pub arguments: Vec<&'a [u8]>,
     count: usize,
-    /// The text after the first word.
     text: &'a [u8],
-    /// Pairs of key and value. The key does not include the hyphen.
+    /// Keys without the hyphen, and values.
     pub flags: Vec<(&'a [u8], &'a [u8])>,
 }
 
@@ -63,7 +62,7 @@ const PAYLOAD: Option<Words> = Some(reply::INVALID_PAYLOAD);
 const RESULT: Option<Words> = Some(reply::INVALID_RESULT);
 
 table! {
-    /// The discriminant is the index in the table of commands.
+    /// The discriminant is the index in `COMMANDS`.
     enum CommandName = 0;
     /// As in the original server, `complete` reports an invalid size as an invalid payload size.
     static COMMANDS: [CommandRow] = row;
@@ -80,12 +79,12 @@ table! {
     InspectQueue(Need::LOOK_NAMED, ("inspect", "queue"), "<name>", (1, 1, 0), None, |line| Ok(Command::InspectQueue(fields::name(line.argument(0))?.into()))),
     InspectJobs(Need::LOOK_NAMED, ("inspect", "jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, State::Ready)),
     InspectScheduledJobs(Need::LOOK_NAMED, ("inspect", "scheduled-jobs"), "<name> <cursor-offset> <limit>", (3, 3, 0), None, |line| inspect_jobs(line, State::Delayed)),
-    // Unlike the other commands, accepts UUIDs of any version.
+    // UUIDs of any version are accepted, unlike in other commands.
     InspectJob(Need::LOOK_JOB, ("inspect", "job"), "<id>", (1, 1, 0), None, |line| fields::id(line.argument(0)).map(Command::InspectJob)),
 }
 
 impl CommandRow {
-    /// Checks the number of flags, and parses the fields of a line.
+    /// Checks the number of flags before the fields.
     pub fn parse(&self, line: &Line) -> Result<Command, Words> {
         if line.flags.len() > self.flags {
             return Err(reply::INVALID_ARGS);
@@ -94,9 +93,9 @@ impl CommandRow {
     }
 }
 
-/// Finds the command of a line without its CR LF. Checks the number of arguments, but not of flags.
+/// `line` has no CR LF. Checks the number of arguments, but not of flags.
 pub fn read(line: &[u8]) -> Result<(&'static CommandRow, Line<'_>), Words> {
-    // A line must not begin with a space. One or more spaces separate words.
+    // Spaces separate words, but cannot start a line.
     let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
     let (word, text) = line.split_at(end);
     let mut taken = Line { text, ..Line::default() };
@@ -138,26 +137,26 @@ fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
 }
 
-/// Splits `-key=value` into key and value. A second equals sign ends the value. Returns `None` for other words.
+/// Splits `-key=value`. A second equals sign ends the value. Returns `None` for other words.
 fn flag(word: &[u8]) -> Option<(&[u8], &[u8])> {
     let inside = word.strip_prefix(b"-")?;
     let mut parts = inside.split(|byte| *byte == b'=');
     Some((parts.next()?, parts.next()?))
 }
 
-/// `true` if two flags have the same key. Quadratic time is acceptable for at most `MAX_FLAGS` flags.
+/// Quadratic time is acceptable for at most `MAX_FLAGS` flags.
 fn has_repeated(flags: &[(&[u8], &[u8])]) -> bool {
     let repeats = |(index, (key, _)): (usize, &(&[u8], &[u8]))| flags.iter().take(index).any(|(other, _)| other == key);
     flags.iter().enumerate().any(repeats)
 }
 
 impl<'a> Line<'a> {
-    /// Returns the argument at `index`, or an empty slice if there are fewer.
+    /// Returns an empty slice for a missing argument.
     fn argument(&self, index: usize) -> &'a [u8] {
         self.arguments.get(index).copied().unwrap_or_default()
     }
 
-    /// Returns the first `N` arguments. Missing arguments are empty.
+    /// Missing arguments are returned as empty slices.
     fn take<const N: usize>(&self) -> [&'a [u8]; N] {
         std::array::from_fn(|index| self.argument(index))
     }
@@ -172,7 +171,7 @@ impl<'a> Line<'a> {
 }
 
 fn add(line: &Line, scheduled: bool) -> Result<Command, Words> {
-    // The fifth argument is the time for `schedule`, but the size for `add`.
+    // The fifth argument is the time of `schedule`, but the size of `add`.
     let [id, name, ttr, ttl, time] = line.take();
     let (id, ttr, ttl) =
         (fields::id(id)?, fields::time(ttr, reply::INVALID_TTR)?, fields::time(ttl, reply::INVALID_TTL)?);

@@ -8,16 +8,16 @@ use super::uuid::{self, Uuid};
 use crate::engine::{Priority, Span};
 use crate::protocol::text::whole_number;
 
-/// Maximum size of a payload or result, in bytes. Defined by the protocol document.
+/// In bytes. Defined by the protocol document.
 pub const MAX_DATA: u64 = 1 << 20;
 
-/// Maximum time to run, in milliseconds (24 hours). Defined by the protocol document.
+/// 24 hours in milliseconds, as the protocol document defines.
 pub const MAX_TTR: u64 = 86_400_000;
 
-/// Maximum wait, in milliseconds (24 hours). Same as in the original server.
+/// 24 hours in milliseconds, as in the original server.
 pub const MAX_WAIT: u64 = 86_400_000;
 
-/// Maximum length of a name, in bytes. Defined by the protocol document.
+/// In bytes. Defined by the protocol document.
 pub const MAX_NAME: usize = 255;
 
 pub const MAX_LIMIT: u64 = 100;
@@ -31,7 +31,7 @@ pub fn name(text: &[u8]) -> Result<&[u8], Words> {
     is_name(text).then_some(text).ok_or(reply::INVALID_NAME)
 }
 
-/// Parses a 64-bit integer with an optional sign.
+/// The sign of the integer is optional.
 fn signed(text: &[u8]) -> Option<i64> {
     let (negative, digits_only) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -42,12 +42,12 @@ fn signed(text: &[u8]) -> Option<i64> {
     i64::try_from(if negative { -number } else { number }).ok()
 }
 
-/// Parses a size in bytes. Like the original server, accepts a sign. The size can exceed `MAX_DATA`.
+/// A sign is accepted, as in the original server. The size can exceed `MAX_DATA`.
 pub fn size(text: &[u8]) -> Option<u64> {
     signed(text).and_then(|size| u64::try_from(size).ok())
 }
 
-/// Parses a UUID of any version.
+/// Accepts UUIDs of any version.
 pub fn id(text: &[u8]) -> Result<Uuid, Words> {
     uuid::parse(text).ok_or(reply::INVALID_ID)
 }
@@ -56,7 +56,7 @@ pub fn id_version(id: Uuid) -> Result<(), Words> {
     uuid::is_rfc(&id).then_some(()).ok_or(reply::INVALID_ID)
 }
 
-/// Also rejects UUIDs that look like UUIDs derived from a job ID.
+/// Rejects UUIDs that look as if derived from a job ID.
 pub fn new_id_version(id: Uuid) -> Result<(), Words> {
     id_version(id)?;
     uuid::underive(&id).is_none().then_some(()).ok_or(reply::INVALID_ID)
@@ -68,7 +68,7 @@ pub fn whole_id(text: &[u8]) -> Result<Uuid, Words> {
     Ok(id)
 }
 
-/// Parses a time in milliseconds without checking its range.
+/// Parses milliseconds without checking the range.
 pub fn time(text: &[u8], error: Words) -> Result<u64, Words> {
     whole_number(text).ok_or(error)
 }
@@ -77,7 +77,7 @@ pub fn ttr_range(millis: u64) -> Result<Span, Words> {
     (1..=MAX_TTR).contains(&millis).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTR)
 }
 
-/// Converts a time to live in milliseconds. A time beyond the range of the engine's clock never ends.
+/// A time in milliseconds beyond the range of the engine's clock never ends.
 pub fn ttl_range(millis: u64) -> Result<Span, Words> {
     (millis > 0).then(|| Span::from_millis(millis)).ok_or(reply::INVALID_TTL)
 }
@@ -91,18 +91,18 @@ pub fn millis(span: Span) -> u64 {
     span.nanos() / 1_000_000
 }
 
-/// Parses a maximum number of attempts or failures. A missing number means 0.
+/// A missing number of attempts or failures means 0.
 pub fn count(text: Option<&[u8]>, error: Words) -> Result<u8, Words> {
     text.map_or(Some(0), |text| u8::try_from(whole_number(text)?).ok()).ok_or(error)
 }
 
-/// Parses a Workq priority. A missing priority means 0.
+/// A missing priority means 0.
 pub fn priority(text: Option<&[u8]>) -> Result<Priority, Words> {
     let number = text.map_or(Some(0), |text| i32::try_from(signed(text)?).ok());
     number.map(engine_priority).ok_or(reply::INVALID_PRIORITY)
 }
 
-/// Converts a priority. Workq serves the largest priority first, and the engine the smallest.
+/// Workq serves the largest priority first, and the engine the smallest.
 pub fn engine_priority(priority: i32) -> Priority {
     priority as u32 ^ 0x7fff_ffff
 }

@@ -60,7 +60,7 @@ pub fn queue(context: &Context, name: &[u8], out: &mut Output) {
 pub fn queues(context: &mut Context, page: &mut NamePage, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
     let shown = |tube: &TubeStats| {
-        // Every client initially uses the default tube, which is listed only after it has had a job.
+        // All clients use the default tube at first, so it is listed only after it has had a job.
         is_name(tube.name) && !(tube.name == DEFAULT && tube.total_jobs == 0) && sees(access, tube.name)
     };
     let Some(names) = engine.tubes_of(page, *now, shown) else { return Progress::More };
@@ -133,8 +133,8 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     }
 }
 
-/// Returns the time to live in milliseconds, as set by the client, or 0 if there is none. A time beyond the range of
-/// the engine's clock becomes the maximum.
+/// Returns milliseconds, as set by the client, or 0 if there is none. A time beyond the range of the engine's clock
+/// becomes the maximum.
 fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
     match engine.extras(job) {
         Some(extras) if extras.ttl != Span::MAX => millis(extras.ttl),
@@ -143,7 +143,7 @@ fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
     }
 }
 
-/// Returns the job's state in the protocol: 0 new, 1 completed, 2 failed, 3 pending again or buried, 4 leased.
+/// Returns 0 for new, 1 for completed, 2 for failed, 3 for pending again or buried, and 4 for leased jobs.
 fn state(engine: &Engine, job: &JobView) -> u64 {
     match job.state() {
         State::Finished => match engine.outcome(job) {

@@ -6,7 +6,7 @@ use super::fields::{millis, MAX_TTR};
 use super::uuid::{derive, underive, Uuid};
 use crate::engine::{Engine, Job, JobId};
 
-/// Finds a job by a UUID that the client has chosen or the server has derived from the job ID.
+/// The client has chosen the UUID, or the server has derived it from the job ID.
 pub fn find(engine: &Engine, id: &Uuid) -> Option<JobId> {
     engine
         .find_id(id)
@@ -21,7 +21,7 @@ fn own(engine: &Engine, job: &Job) -> Option<Uuid> {
     engine.extras(job).and_then(|extras| extras.id())
 }
 
-/// Returns the job's time to run in milliseconds, at most `MAX_TTR`. Jobs of other protocols can have longer times.
+/// Returns at most `MAX_TTR` milliseconds. Jobs of other protocols can have longer times.
 pub fn ttr_of(engine: &Engine, job: &Job) -> u64 {
     millis(engine.lease_of(job)).min(MAX_TTR)
 }

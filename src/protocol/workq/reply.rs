@@ -10,7 +10,6 @@ use crate::engine::{push_uuid, BodyRef};
 use crate::protocol::text::push_number;
 use crate::protocol::Output;
 
-/// A complete reply with a fixed text.
 pub type Words = &'static [u8];
 
 pub const OK: Words = b"+OK\r\n";
@@ -69,7 +68,7 @@ pub fn leased(out: &mut Output, id: &Uuid, name: &[u8], ttr: u64, payload: BodyR
     body(out, payload);
 }
 
-/// Appends the start of the reply to `run` or `result`. The caller must append `length` bytes of result.
+/// The caller must append `length` bytes of result.
 pub fn outcome(out: &mut Output, id: &Uuid, done: bool, length: usize) {
     count(out, 1);
     let text = out.text();
@@ -84,13 +83,13 @@ fn size(text: &mut Vec<u8>, size: usize) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// Appends data and CR LF without copying large data.
+/// Does not copy large data.
 pub fn body(out: &mut Output, data: BodyRef) {
     out.body(data);
     out.text().extend_from_slice(b"\r\n");
 }
 
-/// Appends part of a body and CR LF without copying a large body.
+/// Does not copy a large body.
 pub fn part(out: &mut Output, body: BodyRef, part: Range<usize>) {
     out.part(body, part);
     out.text().extend_from_slice(b"\r\n");

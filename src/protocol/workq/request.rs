@@ -11,11 +11,11 @@ use crate::engine::Body;
 use crate::protocol::upload::{Arriving, Upload};
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
-/// Maximum length in bytes of a line including CR LF. In the original server, the limit of a whole command.
+/// In bytes, including CR LF. The original server's limit of a whole command.
 pub const MAX_LINE: usize = 1_058_576;
 
-/// Maximum size in bytes of an incomplete line that stays in the caller's buffer and is scanned again with more bytes.
-/// The decoder stores longer lines, which only `lease` needs.
+/// The caller keeps an incomplete line of at most this many bytes, and passes it again with more. The decoder stores
+/// longer lines, which only `lease` needs.
 const MAX_REPEATED: usize = 4 * 1024;
 
 #[derive(Debug, Default)]
@@ -27,11 +27,11 @@ pub struct Decoder {
 enum Reading {
     #[default]
     Line,
-    /// The received part of a line that exceeds `MAX_REPEATED`.
+    /// The part of a line that exceeds `MAX_REPEATED`.
     LongLine(Vec<u8>),
-    /// Reading the data of a command, or discarding the data if the line is invalid or memory is exhausted.
+    /// Discards the data if the line is invalid or memory is exhausted.
     Data(Box<Arriving<WithData>>),
-    /// The connection is about to close. All input is discarded.
+    /// Discards all input until the connection closes.
     Closing,
 }
 
@@ -49,8 +49,7 @@ fn request(name: CommandName, command: Command, data: Body) -> Decoded<Request> 
 }
 
 impl WithData {
-    /// Returns the complete request. `is_whole` means that CR LF follows the data. `data` is `None` if memory was
-    /// exhausted.
+    /// `is_whole` means that CR LF follows the data, which are `None` if memory was exhausted.
     fn with_data(self, is_whole: bool, data: Option<Body>) -> Decoded<Request> {
         let command = match (self.command, &data) {
             _ if !is_whole => Command::Refused(self.error),
@@ -63,8 +62,8 @@ impl WithData {
 }
 
 impl Decoder {
-    /// Removes the next request from `input`. Returns `None` if it is incomplete. The caller must then pass the
-    /// remaining `input` again, with more bytes.
+    /// Returns `None` if the request is incomplete. The caller must then pass the remaining `input` again, with more
+    /// bytes.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         loop {
             match &mut self.state {
@@ -117,12 +116,12 @@ impl Decoder {
         (None, Request { command: Command::Close(answer), data: Body::default() })
     }
 
-    /// Decodes a line that ends in LF. Returns `None` if decoding continues in the new `state`.
+    /// The line ends in LF. Returns `None` if decoding continues in the new `state`.
     fn line(&mut self, line: &[u8], input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         if line.len() > MAX_LINE {
             return Some(self.close(Some(reply::LINE_TOO_LONG)));
         }
-        // As in the original server, LF alone closes the connection: the client uses another protocol, so the end of
+        // LF alone closes the connection, as in the original server: the client uses another protocol, so the end of
         // its data is unknown.
         let Some(line) = line.strip_suffix(b"\r\n") else { return Some(self.close(None)) };
         let (row, line) = match read(line) {
@@ -135,7 +134,7 @@ impl Decoder {
         }
     }
 
-    /// Prepares to receive the data after a line. The error for an invalid field is sent after the data.
+    /// An error of a field is sent after the data.
     fn data(
         &mut self,
         row: &CommandRow,
@@ -174,7 +173,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the memory for incomplete data or an incomplete line, in bytes.
+    /// Returns the bytes of incomplete data or of an incomplete line.
     pub fn uploading(&self) -> u64 {
         match &self.state {
             Reading::Data(arriving) => arriving.body.footprint(),

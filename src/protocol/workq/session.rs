@@ -14,7 +14,7 @@ use crate::engine::{
 use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::{ClientInfo, Context, Flow, Output};
 
-/// Appends the reply, unless the client must wait.
+/// Appends no reply if the client must wait.
 pub fn execute(mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
     match &mut request.command {
         Command::Add(job) => add(job, request.data, context, out),
@@ -82,8 +82,8 @@ fn add(job: &Submission, payload: Body, context: &mut Context, out: &mut Output)
     reply::words(out, submitted.map_or_else(refusal, |_| reply::OK));
 }
 
-/// Returns the start time of a job scheduled for `nanos`, or `None` if the job has expired. Limits the time to the
-/// range of the engine's clock, whose last value means never.
+/// Returns `None` if the job has expired. Limits the time to the range of the engine's clock, whose last value means
+/// never.
 fn start(nanos: i128, ttl: Span, now: Time) -> Option<Time> {
     let last = i128::from(Time::NEVER.nanos() - 1);
     let is_expired = ttl != Span::MAX && nanos + i128::from(ttl.nanos()) <= i128::from(now.nanos());
@@ -117,7 +117,7 @@ fn run(id: Uuid, name: &[u8], job: NewJob, wait: Span, context: &mut Context, ou
     await_outcome(id, context)
 }
 
-/// Stores the UUID for the reply, because the job may have been deleted when the outcome is reported.
+/// The reply needs the UUID even if the job has been deleted by then.
 fn await_outcome(id: Uuid, context: &mut Context) -> Flow {
     if let Some(client) = context.registry.get_mut(context.client) {
         client.awaited = id;
@@ -170,7 +170,7 @@ fn complete_job(id: Uuid, done: bool, result: Body, context: &mut Context, out: 
         let is_gearman = context.engine.any_job(job).is_some_and(|job| job.completion == CompletionPolicy::Tell);
         let outcome = match done {
             true => Outcome::Done(result),
-            // Gearman clients only receive the reason for a failure as an exception.
+            // An exception is the only way to report the reason to Gearman clients.
             false if is_gearman && !result.is_empty() => Outcome::Fault(result),
             false => Outcome::Failed(result),
         };

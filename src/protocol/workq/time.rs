@@ -8,8 +8,8 @@ use crate::engine::{date_of, day_of, push_moment};
 const NANOS: u64 = 1_000_000_000;
 const DAY: i64 = 86_400;
 
-/// Parses `YYYY-MM-DDTHH:MM:SSZ`, with an optional fraction of a second, to nanoseconds since the Unix epoch, which can
-/// be negative. Returns `None` for other offsets, leap seconds and invalid dates.
+/// Parses `YYYY-MM-DDTHH:MM:SSZ`, with an optional fraction of a second, to nanoseconds since 1970, which can be
+/// negative. Rejects other offsets, leap seconds and invalid dates.
 pub fn parse(text: &[u8]) -> Option<i128> {
     let (seconds, behind) = text.split_at_checked(19)?;
     let shape = b"dddd-dd-ddTdd:dd:dd";
@@ -28,7 +28,7 @@ pub fn parse(text: &[u8]) -> Option<i128> {
     is_valid.then_some(i128::from(seconds) * i128::from(NANOS) + i128::from(fraction(behind)?))
 }
 
-/// Parses `Z` or `.digitsZ` as nanoseconds, and drops digits after the ninth.
+/// Parses `Z` or `.digitsZ`. Digits after the ninth are dropped.
 fn fraction(text: &[u8]) -> Option<u64> {
     if text == b"Z" {
         return Some(0);
@@ -41,7 +41,7 @@ fn fraction(text: &[u8]) -> Option<u64> {
     Some(nine.fold(0, |sum, byte| sum * 10 + u64::from(byte - b'0')))
 }
 
-/// Appends a time without fractions, like all times in Workq replies.
+/// Workq replies contain no fractions of a second.
 pub fn push(out: &mut Vec<u8>, time: Time) {
     push_moment(out, time.nanos() / NANOS);
     out.push(b'Z');

@@ -7,18 +7,18 @@ use crate::protocol::text::{hex_pair, past};
 
 pub type Uuid = [u8; 16];
 
-/// The first seven bytes of a derived UUID: `beanpol` in ASCII, but with the UUID version 4 in the high half of the
-/// last byte, for clients that accept only this version.
+/// `beanpol` in ASCII, but with the UUID version 4 in the high half of the last byte, because some clients accept only
+/// this version.
 const PREFIX: [u8; 7] = *b"beanpoL";
 
-/// The eighth byte of a derived UUID. The low two bits are XORed with the top two bits of the job ID.
+/// The low two bits are XORed with the top two bits of the job ID.
 const LETTER: u8 = b'e';
 
-/// The two high bits of the ninth byte of a UUID, which indicate the layout of RFC 4122.
+/// The two high bits of the ninth byte, which indicate the layout of RFC 4122.
 const VARIANT: u64 = 0b10 << 62;
 
-/// Parses a UUID in any form that the original server accepts: with or without hyphens, plain, in braces, or after
-/// `urn:uuid:`, in any case. Returns `None` for truncated UUIDs and trailing text, which crashed the original server.
+/// Accepts all forms of the original server: with or without hyphens, plain, in braces, or after `urn:uuid:`, in any
+/// case. Rejects truncated UUIDs and trailing text, which crashed the original server.
 pub fn parse(text: &[u8]) -> Option<Uuid> {
     let bare = match text {
         [b'{', inside @ .., b'}'] => inside,
@@ -39,13 +39,13 @@ pub fn parse(text: &[u8]) -> Option<Uuid> {
     rest.is_empty().then_some(uuid)
 }
 
-/// `true` if the UUID has the layout of RFC 4122 and a version from 1 to 8. The original server accepts only version 4,
-/// and therefore rejects the example in its own documentation.
+/// Accepts versions 1 to 8 of RFC 4122. The original server accepts only version 4, and therefore rejects the example
+/// in its own documentation.
 pub fn is_rfc(uuid: &Uuid) -> bool {
     (1..=8).contains(&(uuid[6] >> 4)) && uuid[8] >> 6 == 0b10
 }
 
-/// Returns the UUID of a job for which no client has chosen a UUID. The UUID survives a restart.
+/// For jobs without a UUID from a client. The UUID survives a restart.
 pub fn derive(id: JobId) -> Uuid {
     let mut uuid = [0; 16];
     uuid[..7].copy_from_slice(&PREFIX);
@@ -54,7 +54,7 @@ pub fn derive(id: JobId) -> Uuid {
     uuid
 }
 
-/// Returns the job ID from which a UUID was derived, or `None` for any other UUID.
+/// Returns `None` if the UUID was not derived from a job ID.
 pub fn underive(uuid: &Uuid) -> Option<JobId> {
     let [prefix @ .., _, _, _, _, _, _, _, _, _] = uuid;
     let [_, _, _, _, _, _, _, letter, low @ ..] = uuid;
