@@ -54,7 +54,7 @@ const IMPURE: [&str; 19] = [
 const GROUPS: [&str; 3] = ["process", "settings", "shared"];
 
 /// For each module, the other modules that it can import, as listed in ARCHITECTURE.md.
-const ROOMS: [(&str, &[&str]); 30] = [
+const COMPONENTS: [(&str, &[&str]); 30] = [
     ("access", &[]),
     ("engine", &[]),
     ("shared/atomic", &[]),
@@ -164,13 +164,13 @@ fn sources(folder: &str) -> Vec<Source> {
 }
 
 /// Returns the file or directory directly below `src` or below a directory in [`GROUPS`].
-fn room(path: &Path) -> String {
+fn component(path: &Path) -> String {
     let below = path.strip_prefix("src").expect("a source of the crate").to_string_lossy().replace(".rs", "");
-    room_of(&below.split('/').collect::<Vec<_>>())
+    component_of(&below.split('/').collect::<Vec<_>>())
 }
 
 /// Returns the module that a path in the code refers to.
-fn room_of(path: &[&str]) -> String {
+fn component_of(path: &[&str]) -> String {
     let segments = if path.first().is_some_and(|first| GROUPS.contains(first)) { 2 } else { 1 };
     path.iter().take(segments).copied().collect::<Vec<_>>().join("/")
 }
@@ -229,7 +229,7 @@ fn public_types_have_unique_names() {
             let Some(name) = words.next().filter(|_| is_type) else { continue };
             let owner = owners.entry(name.to_owned()).or_insert_with(|| source.path.clone());
             // Protocols can use the same type names: each has a `Decoder` and a `Request`, for example.
-            if room(owner) != room(&source.path) {
+            if component(owner) != component(&source.path) {
                 problems.push(format!("{}:{number}: {name} is also in {}", source.path.display(), owner.display()));
             }
         }
@@ -246,7 +246,7 @@ fn pure_modules_use_nothing_impure() {
             // The engine has a directory `log`, which has the same name as a crate.
             let line = line.replace("::log::", "::");
             if let Some(word) = IMPURE.iter().find(|word| line.contains(*word)) {
-                problems.push(format!("{}:{number}: {word} in a pure room", source.path.display()));
+                problems.push(format!("{}:{number}: {word} in a pure component", source.path.display()));
             }
         }
     }
@@ -305,7 +305,7 @@ fn only_one_module_depends_on_the_operating_system() {
     ];
     // `shared/system` contains all system-specific calls. `process/mod.rs` needs a constructor that depends on the C
     // library.
-    let is_exempt = |path: &Path| room(path) == "shared/system" || path.ends_with("process/mod.rs");
+    let is_exempt = |path: &Path| component(path) == "shared/system" || path.ends_with("process/mod.rs");
     let mut problems = Vec::new();
     for source in sources("src").into_iter().filter(|source| !is_exempt(&source.path)) {
         for (number, line) in statements(&source.code).filter(|(_, line)| !line.contains("system::")) {
@@ -321,18 +321,19 @@ fn only_one_module_depends_on_the_operating_system() {
 fn modules_import_only_permitted_ones() {
     let mut problems = Vec::new();
     for source in sources("src") {
-        let room = room(&source.path);
-        if GROUPS.iter().any(|group| room == format!("{group}/mod")) {
+        let component = component(&source.path);
+        if GROUPS.iter().any(|group| component == format!("{group}/mod")) {
             continue;
         }
-        let (_, may) = ROOMS.iter().find(|(name, _)| *name == room).unwrap_or_else(|| panic!("{room} has no rule"));
+        let (_, may) =
+            COMPONENTS.iter().find(|(name, _)| *name == component).unwrap_or_else(|| panic!("{component} has no rule"));
         for (number, line) in statements(&source.text) {
             for other in line.match_indices("crate::").map(|(at, word)| &line[at + word.len()..]) {
                 let path = other.split(|letter: char| !letter.is_alphanumeric() && letter != '_' && letter != ':');
                 let path: Vec<&str> = path.take(1).flat_map(|path| path.split("::")).collect();
-                let other = room_of(&path);
-                if other != room && !may.contains(&other.as_str()) && may != &["*"] {
-                    problems.push(format!("{}:{number}: {room} imports {other}", source.path.display()));
+                let other = component_of(&path);
+                if other != component && !may.contains(&other.as_str()) && may != &["*"] {
+                    problems.push(format!("{}:{number}: {component} imports {other}", source.path.display()));
                 }
             }
         }
@@ -344,10 +345,10 @@ fn modules_import_only_permitted_ones() {
 fn architecture_shows_the_permitted_imports() {
     let page = fs::read_to_string("ARCHITECTURE.md").expect("the page");
     let mut problems = Vec::new();
-    for (room, may) in ROOMS.iter().filter(|(_, may)| *may != ["*"]) {
+    for (component, may) in COMPONENTS.iter().filter(|(_, may)| *may != ["*"]) {
         let row = page.lines().find(|line| {
             let path = line.strip_prefix("| `src/").and_then(|rest| rest.split('`').next());
-            path.is_some_and(|path| path.trim_end_matches(".rs").trim_end_matches('/') == *room)
+            path.is_some_and(|path| path.trim_end_matches(".rs").trim_end_matches('/') == *component)
         });
         let documented = row.and_then(|row| row.trim_end_matches([' ', '|']).rsplit(" | ").next());
         let mut may = may.to_vec();
@@ -355,7 +356,7 @@ fn architecture_shows_the_permitted_imports() {
         let rule = if may.is_empty() { "nothing".to_owned() } else { may.join(", ") };
         let documented = documented.unwrap_or("no row of its own").split(" (").next().expect("a first part");
         if documented != rule {
-            problems.push(format!("{room} may import {rule}, and ARCHITECTURE.md says: {documented}"));
+            problems.push(format!("{component} may import {rule}, and ARCHITECTURE.md says: {documented}"));
         }
     }
     complain(problems);
@@ -422,13 +423,13 @@ fn definitions(sources: &[Source]) -> BTreeMap<String, String> {
 
 /// Maps each file to the files of the same module that it imports. The main file of a directory is omitted, because it
 /// declares the other files. In the engine, imports through the main file count as well.
-fn imports_within_rooms() -> BTreeMap<String, BTreeSet<String>> {
+fn imports_within_components() -> BTreeMap<String, BTreeSet<String>> {
     let sources = sources("src");
     let mut definitions = definitions(&sources);
     definitions.retain(|_, module| module.starts_with("engine/") && !module.starts_with("engine/tests"));
     let modules: BTreeSet<String> = sources.iter().map(|source| module(&source.path)).collect();
     let is_folder = |name: &str| modules.iter().any(|other| other.starts_with(&format!("{name}/")));
-    let room = |name: &str| room_of(&name.split('/').collect::<Vec<_>>());
+    let component = |name: &str| component_of(&name.split('/').collect::<Vec<_>>());
     let mut imports = BTreeMap::new();
     for source in sources.iter().filter(|source| !is_folder(&module(&source.path))) {
         let name = module(&source.path);
@@ -442,7 +443,7 @@ fn imports_within_rooms() -> BTreeMap<String, BTreeSet<String>> {
             }
             Some(path.to_owned())
         });
-        let others = named.filter(|other| room(other) == room(&name) && *other != name && !is_folder(other));
+        let others = named.filter(|other| component(other) == component(&name) && *other != name && !is_folder(other));
         imports.insert(name.clone(), others.collect());
     }
     imports
@@ -450,7 +451,7 @@ fn imports_within_rooms() -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn files_of_a_module_have_no_import_cycles() {
-    let imports = imports_within_rooms();
+    let imports = imports_within_components();
     let reached = |from: &String| {
         let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
         while let Some(name) = next.pop() {
