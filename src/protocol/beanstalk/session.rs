@@ -56,10 +56,7 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
         Command::Ignore(tube) => ignore(&tube, context, out),
         Command::PauseTube { tube, length } => pause_tube(&tube, length, context, out),
         Command::ListTubeUsed => reply::using(out, engine.used(client)),
-        Command::StatsJob(id) => {
-            let requester = Some(client).filter(|_| context.settings.extensions.has(Extension::Connections));
-            reply::yaml(out, extended::stats_job(id, requester, engine, now));
-        }
+        Command::StatsJob(id) => stats_job(id, context, out),
         Command::Revoke(id, pri) => reply::found(out, engine.revoke(id, pri, now), reply::REVOKED),
         Command::Name(name) => {
             context.registry.name(client, &name);
@@ -88,6 +85,11 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
         Command::UnknownCommand => reply::words(out, reply::UNKNOWN_COMMAND),
     }
     Flow::Next
+}
+
+fn stats_job(id: JobId, context: &mut Context, out: &mut Output) {
+    let requester = Some(context.client).filter(|_| context.settings.extensions.has(Extension::Connections));
+    reply::yaml(out, extended::stats_job(id, requester, context.engine, context.now));
 }
 
 fn use_tube(tube: &[u8], context: &mut Context, out: &mut Output) {
