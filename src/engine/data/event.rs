@@ -81,7 +81,7 @@ pub enum Event {
         job: JobId,
         report: Arc<Report>,
     },
-    /// A failed job stays in its tube because the dead-letter tube is full. Only the server receives this event.
+    /// A failed job stays in its tube because the dead-letter tube cannot accept it. Only the server receives this event.
     DeadLetterStays {
         job: JobId,
         from: Arc<[u8]>,
