@@ -24,7 +24,7 @@ use process::{allocator, daemon, standby};
 use signal_hook::iterator::Signals;
 use signals::{SignalAction, StopRequests};
 
-/// Stack size, in bytes, of the thread that waits for a client to shut down the server.
+/// In bytes, for the thread that waits for a client to shut down the server.
 const WATCH_STACK: usize = 64 * 1024;
 
 /// An exit code and a message to log.
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-// The next functions ignore errors, because the reader of the output may have exited. `print!` would panic.
+// The reader of the output may have exited, so errors are ignored. `print!` would panic.
 
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
@@ -111,7 +111,7 @@ fn run_gearmand(gearmand: Gearmand) -> ExitCode {
             }
         };
         run(gearmand.settings, true, |problem| match problem {
-            // Print the error on stderr as well, because the parent process may not read the log.
+            // The parent process may not read the log.
             Some(problem) if !keeps_stderr => print_error("gearmand", problem),
             Some(_) => {}
             None => {
@@ -139,8 +139,8 @@ fn with_log(
     }
 }
 
-/// Runs the server until it stops. Calls `report` with `None` when the server listens, or with a message when the
-/// server cannot start. With `reopens`, SIGHUP reopens the log instead of stopping the server.
+/// `report` receives `None` when the server listens, or a message if it cannot start. With `reopens`, SIGHUP reopens
+/// the log instead of stopping the server.
 fn run(settings: Settings, reopens: bool, mut report: impl FnMut(Option<&str>)) -> ExitCode {
     start_and_serve(settings, reopens, &mut report).unwrap_or_else(|(code, problem)| {
         log::error!("{problem}");
@@ -154,7 +154,7 @@ fn start_and_serve(
     reopens: bool,
     report: &mut dyn FnMut(Option<&str>),
 ) -> Result<ExitCode, Failure> {
-    // Claim the file descriptor before another file gets the same number.
+    // Another file could get the number of this descriptor.
     let ready_file = settings.starter.ready_fd.map(ReadyFile::claim).transpose();
     let starter = settings.starter.clone();
     for notice in &settings.notices {
@@ -196,7 +196,7 @@ fn log_addresses(server: &Server) {
     log::info!("beanpole {} is listening on {}", env!("CARGO_PKG_VERSION"), server.names().join(" and "));
 }
 
-/// Writes the port file, and starts to wait for the end of the parent process.
+/// Writes the port file, and watches the parent process.
 fn follow_parent(server: &Server, path: Option<&Path>, parent: Option<Parent>) -> Result<Option<PortFile>, String> {
     let file = path.map(|path| {
         let file = PortFile::write(path, server.first_address());
@@ -237,9 +237,9 @@ fn run_in_cluster(
     Ok(standby::hand_over(&active, &switching, &stops))
 }
 
-/// Serves until a signal stops the server. With `can_end`, a client or the last job can also stop the server. On
-/// SIGHUP, `reopens` reopens the log and `reloads` reloads files. Without these flags, SIGHUP stops a server that has
-/// no service manager. `leaving` is called when the server begins to stop.
+/// Serves until a signal stops the server, or with `can_end`, a client or the last job. On SIGHUP, `reopens` reopens
+/// the log and `reloads` reloads files. Without these flags, SIGHUP stops a server that has no service manager.
+/// `leaving` is called when the server begins to stop.
 fn serve(
     server: &Server,
     mut signals: Signals,

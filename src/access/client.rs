@@ -8,33 +8,30 @@ use std::sync::Arc;
 use super::right::{Need, Right, Rights, Scope};
 use super::table::{AccessTable, Digest, Entry, Proof};
 
-/// The permissions of a client on a server with an access file. Without an access file, every client has all rights,
-/// and no `ClientAccess` exists.
+/// Only exists with an access file. Without one, every client has all rights.
 #[derive(Debug)]
 pub struct ClientAccess {
     table: Arc<AccessTable>,
-    /// The identity proven by the connection itself, without a token.
+    /// The connection itself proves this identity, without a token.
     own: Option<(Arc<Entry>, Proof)>,
-    /// The current identity and its proof, or `None` if the client is not authenticated.
+    /// The current identity and its proof; `None` if not authenticated.
     known: Option<(Arc<Entry>, Proof)>,
-    /// `true` if the connection is safe from eavesdropping, so the client may send tokens.
+    /// `true` if nobody can eavesdrop, so the client may send tokens.
     takes_tokens: bool,
     failed: bool,
-    /// `true` if the client may take jobs from all tubes in its watch list. The `watch` command checks all tubes added
-    /// later.
+    /// `true` if the client may take jobs from all watched tubes. The `watch` command checks further tubes.
     pub watched_are_checked: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Denied {
     Unknown,
-    /// The client is authenticated, but lacks a right.
+    /// The client is known, but lacks a right.
     Forbidden,
 }
 
 impl ClientAccess {
-    /// Returns the permissions of a client with the given proofs. Without a matching proof, the client gets the rights
-    /// of the entry `*`, or remains unauthenticated.
+    /// Without a matching proof, the client has the rights of the entry `*`, or is unauthenticated.
     pub fn new(table: Arc<AccessTable>, proofs: &[Proof], takes_tokens: bool) -> ClientAccess {
         let find = |proofs| table.prove(proofs).map(|(entry, proof)| (entry.clone(), proof));
         let known = find(proofs).or_else(|| find(&[Proof::Nothing]));
@@ -49,8 +46,7 @@ impl ClientAccess {
         self.known.as_ref().map(|(entry, _)| &entry.rights)
     }
 
-    /// Authenticates with the SHA-256 digest of a token. Returns `false` and drops the client's identity if the token
-    /// is invalid.
+    /// `digest` is that of a token. An invalid token ends the client's identity and returns `false`.
     pub fn authenticate(&mut self, digest: Digest) -> bool {
         let proof = Proof::Token(digest);
         let entry = self.table.proof(&proof).filter(|_| self.takes_tokens).cloned();
@@ -60,18 +56,18 @@ impl ClientAccess {
         !self.failed
     }
 
-    /// Restores the identity that the client had without a token, because an HTTP token applies to a single request.
+    /// An HTTP token applies to a single request, so restore the previous identity.
     pub fn withdraw_token(&mut self) {
         self.known = self.own.clone();
     }
 
-    /// Returns `true` if an authentication has failed since the previous call.
+    /// Returns `true` if an authentication has failed since the last call.
     pub fn take_failure(&mut self) -> bool {
         std::mem::take(&mut self.failed)
     }
 
-    /// Applies a new access file. Returns `false` if the client has lost its name, its proof, or a right, and must be
-    /// disconnected.
+    /// Applies a new access file. Returns `false` if the client must be disconnected, because it has lost its name, its
+    /// proof, or a right.
     pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
         self.table = table.clone();
         let renewed = |(old, proof): &(Arc<Entry>, Proof)| {
@@ -85,7 +81,7 @@ impl ClientAccess {
         true
     }
 
-    /// Checks whether the client has the rights in `need`. Scopes that refer to specific tubes require a `tube`.
+    /// Scopes that refer to specific tubes require a `tube`.
     pub fn check(&self, need: Need, tube: Option<&[u8]>) -> Result<(), Denied> {
         let rights = self.rights().ok_or(Denied::Unknown)?;
         let allowed = match need.scope {

@@ -12,14 +12,14 @@ use std::fmt;
 use super::right::{hex, Pattern, Right, Rights};
 use super::table::{AccessTable, Digest, Entry, Proof};
 
-/// Looks up the numeric IDs of user and group names.
+/// Finds numeric IDs of user and group names.
 #[derive(Clone, Copy)]
 pub struct Accounts<'a> {
     pub user: &'a dyn Fn(&str) -> Option<u32>,
     pub group: &'a dyn Fn(&str) -> Option<u32>,
 }
 
-/// An error in the access file. Lines and columns count from 1.
+/// Lines and columns count from 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileError {
     pub line: usize,
@@ -33,21 +33,20 @@ impl fmt::Display for FileError {
     }
 }
 
-/// A word and the column of its first character, counted from 1.
 #[derive(Clone, Copy)]
 struct Word<'a> {
     text: &'a str,
     column: usize,
 }
 
-/// The column and the message of an error.
+/// The column of an error, and a message.
 type Invalid = (usize, String);
 
 const PROOFS: &str = "none, cert:, token:sha256:, user: or group:";
 const RIGHTS: &str = "put, take, look, admin or all";
 
-/// Parses an access file. Calls `report` with the first error of each invalid line, and returns `None` if there was an
-/// error. Collecting the errors of a large file would need too much memory.
+/// Passes the first error of each invalid line to `report`, and returns `None` if there was one. Collecting the errors
+/// of a large file would need too much memory.
 pub fn parse(bytes: &[u8], accounts: &Accounts, mut report: impl FnMut(FileError)) -> Option<AccessTable> {
     let (mut table, mut frame, mut is_valid) = (AccessTable::default(), Frame::Unknown, true);
     let mut report = |line, (column, problem)| {
@@ -72,10 +71,10 @@ pub fn parse(bytes: &[u8], accounts: &Accounts, mut report: impl FnMut(FileError
     is_valid.then_some(table)
 }
 
-/// The part of the file that the parser has reached, relative to the lines `begin` and `end`.
+/// The position relative to the lines `begin` and `end`.
 #[derive(Clone, Copy)]
 enum Frame {
-    /// All lines up to now are empty or contain only a comment.
+    /// Only empty lines and comments so far.
     Unknown,
     /// The file does not start with `begin`.
     None,
@@ -84,7 +83,7 @@ enum Frame {
 }
 
 impl Frame {
-    /// Updates the position for a line that contains `words`. Returns `true` if the line is `begin` or `end`.
+    /// Returns `true` if the line is `begin` or `end`.
     fn follow(&mut self, words: &[Word]) -> Result<bool, Invalid> {
         let only = if let [word] = words { word.text } else { "" };
         let (next, is_mark) = match (*self, only) {
@@ -99,7 +98,7 @@ impl Frame {
     }
 }
 
-/// Returns the words of a line. A word that starts with `#` starts a comment.
+/// A word that starts with `#` starts a comment.
 fn words(line: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     let (mut column, mut rest) = (1, line);
@@ -117,8 +116,7 @@ fn words(line: &str) -> Vec<Word<'_>> {
     }
 }
 
-/// Parses one line of the file. `before` contains the entries of all previous lines. Returns `None` if the line has no
-/// entry.
+/// `before` contains the entries of earlier lines. Returns `None` for a line without an entry.
 fn parse_line(
     line: &[u8],
     number: usize,
@@ -189,7 +187,7 @@ fn proof(word: Word, name: &str, accounts: &Accounts) -> Result<Proof, Invalid> 
         }
         "user" => Proof::User(number(accounts.user)?),
         "group" => Proof::Group(number(accounts.group)?),
-        // The message omits the text after the colon, because the text can be a secret.
+        // The text after the colon can be a secret, so the message omits it.
         _ => return Err(invalid(format!("unknown proof: {}; must be {PROOFS}", kind.escape_debug()))),
     };
     match name {
@@ -198,7 +196,7 @@ fn proof(word: Word, name: &str, accounts: &Accounts) -> Result<Proof, Invalid> 
     }
 }
 
-/// Parses `sha256:` followed by 64 hexadecimal digits.
+/// Accepts `sha256:` and 64 hexadecimal digits.
 fn digest(text: &str) -> Option<Digest> {
     let digits = text.strip_prefix("sha256:").filter(|digits| digits.len() == 64)?;
     let bytes: Vec<u8> = digits.as_bytes().chunks(2).map(hex).collect::<Option<_>>()?;

@@ -28,27 +28,27 @@ impl Right {
     }
 }
 
-/// The tubes for which a command requires a right.
+/// The command needs a right to these tubes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// The command requires no right. Every client listed in the access file can execute the command.
+    /// Every client in the access file can execute the command.
     Open,
-    /// At least one tube. The command affects only tubes for which the client has the right.
+    /// The command affects only those tubes for which the client has the right.
     AnyTube,
     AllTubes,
     Used,
     Named,
-    /// The tube of the job in the command's arguments. If the job does not exist, the right to any tube is sufficient.
+    /// The tube of the job. The right to any tube suffices if the job does not exist.
     Job,
-    /// Like `Job`, but `Right::Take` is also sufficient for the client that reserved the job.
+    /// Like `Job`, but the client that has reserved the job can also have `Right::Take`.
     OwnJob,
     Watched,
 }
 
-/// The requirements of a command. No client meets the default requirements.
+/// What a command requires. No client meets the default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Need {
-    /// The client must have at least one of these rights.
+    /// One of these rights is sufficient.
     pub rights: &'static [Right],
     pub scope: Scope,
 }
@@ -58,27 +58,27 @@ impl Need {
 
     pub const PUT_USED: Need = Need::any_of(&[Right::Put], Scope::Used);
     pub const PUT_NAMED: Need = Need::any_of(&[Right::Put], Scope::Named);
-    /// For commands that select a tube. Later commands check their own rights on the selected tube.
+    /// The tube is selected for later commands, which check their own rights.
     pub const USE_NAMED: Need = Need::any_of(&[Right::Put, Right::Look, Right::Admin], Scope::Named);
-    /// For commands whose jobs come from watched tubes. Watching a tube already requires the right to take its jobs.
+    /// Jobs come from watched tubes, and watching a tube requires the right to take its jobs.
     pub const TAKE_ANY: Need = Need::any_of(&[Right::Take], Scope::AnyTube);
     pub const TAKE_NAMED: Need = Need::any_of(&[Right::Take], Scope::Named);
     pub const TAKE_WATCHED: Need = Need::any_of(&[Right::Take], Scope::Watched);
     pub const TAKE_JOB: Need = Need::any_of(&[Right::Take], Scope::Job);
     pub const LOOK_ANY: Need = Need::any_of(&[Right::Look], Scope::AnyTube);
-    /// For commands that show data of all tubes together.
+    /// For data of all tubes together.
     pub const LOOK_ALL: Need = Need::any_of(&[Right::Look], Scope::AllTubes);
     pub const LOOK_USED: Need = Need::any_of(&[Right::Look], Scope::Used);
     pub const LOOK_NAMED: Need = Need::any_of(&[Right::Look], Scope::Named);
     pub const LOOK_OWN_JOB: Need = Need::any_of(&[Right::Look], Scope::OwnJob);
     pub const LOOK_JOB: Need = Need::any_of(&[Right::Look], Scope::Job);
-    /// For commands that report the outcome of a job. Producers have `Right::Put`, and need the outcome.
+    /// For the outcome of a job, which producers (`Right::Put`) need.
     pub const FOLLOW_JOB: Need = Need::any_of(&[Right::Put, Right::Look], Scope::Job);
     pub const ADMIN_ALL: Need = Need::any_of(&[Right::Admin], Scope::AllTubes);
     pub const ADMIN_USED: Need = Need::any_of(&[Right::Admin], Scope::Used);
     pub const ADMIN_NAMED: Need = Need::any_of(&[Right::Admin], Scope::Named);
     pub const ADMIN_JOB: Need = Need::any_of(&[Right::Admin], Scope::Job);
-    /// For deleting a job. `Right::Take` is also sufficient for the client that reserved the job.
+    /// The client that has reserved the job can also have `Right::Take`.
     pub const DELETE_JOB: Need = Need::any_of(&[Right::Admin], Scope::OwnJob);
 
     pub const fn any_of(rights: &'static [Right], scope: Scope) -> Need {
@@ -92,7 +92,7 @@ impl Default for Need {
     }
 }
 
-/// The rights of a client: for each right, the patterns of the tubes to which the right applies.
+/// For each right, the patterns of its tubes.
 ///
 /// The patterns are sorted, and no pattern covers another. Therefore, only the last pattern that is not greater than a
 /// name can match the name: a pattern between a prefix and the name would be covered by the prefix.
@@ -111,13 +111,13 @@ impl Rights {
         }
     }
 
-    /// Returns the only pattern of `right` that can match `name`, or cover a pattern with these bytes.
+    /// Returns the only pattern that can match `name`, or cover a pattern of these bytes.
     fn candidate(&self, right: Right, name: &[u8]) -> Option<&Pattern> {
         let patterns = &self.0[right as usize];
         patterns[..patterns.partition_point(|pattern| *pattern.bytes <= *name)].last()
     }
 
-    /// Returns `true` if the client has at least one of `rights` for the tube.
+    /// Returns `true` if the client has one of `rights` for the tube.
     pub fn allow(&self, rights: &[Right], tube: &[u8]) -> bool {
         rights.iter().any(|right| self.candidate(*right, tube).is_some_and(|pattern| pattern.matches(tube)))
     }
@@ -130,8 +130,8 @@ impl Rights {
         rights.iter().any(|right| self.0[*right as usize].iter().any(Pattern::is_all))
     }
 
-    /// Returns `true` if `self` includes every right in `other`. The comparison is conservative: a pattern in `other`
-    /// must be covered by a single pattern in `self`.
+    /// Returns `true` if `self` includes `other`. The comparison is conservative: a single pattern in `self` must cover
+    /// each pattern in `other`.
     pub fn cover(&self, other: &Rights) -> bool {
         let covered =
             |right, narrow: &Pattern| self.candidate(right, &narrow.bytes).is_some_and(|wide| wide.covers(narrow));
@@ -139,10 +139,10 @@ impl Rights {
     }
 }
 
-/// A set of tube names: a single name, or all names with a common prefix.
+/// A tube name, or a prefix that all matching names have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
-    /// The tube name, or the prefix if `open` is `true`.
+    /// The name, or if `open`, the prefix.
     bytes: Box<[u8]>,
     /// `true` if the pattern ends with a star.
     open: bool,
@@ -153,7 +153,7 @@ impl Pattern {
         Pattern { bytes: Box::default(), open: true }
     }
 
-    /// Parses a pattern. On error, returns the byte index of the invalid character and a message.
+    /// An error is the index of the invalid character, and a message.
     pub fn parse(text: &str) -> Result<Pattern, (usize, &'static str)> {
         let (text, open) = text.strip_suffix('*').map_or((text, false), |text| (text, true));
         if text.is_empty() && !open {
@@ -188,7 +188,7 @@ impl Pattern {
         self.open && self.bytes.is_empty()
     }
 
-    /// Returns `true` if the pattern matches every tube name that `other` matches.
+    /// Returns `true` if `self` matches all names that `other` matches.
     pub fn covers(&self, other: &Pattern) -> bool {
         self.matches(&other.bytes) && (self.open || !other.open)
     }

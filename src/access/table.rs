@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use super::right::Rights;
 
-/// The SHA-256 digest of a token. Comparing two digests takes constant time, so response times do not reveal part of a
-/// valid digest.
+/// SHA-256 of a token. Comparing digests takes constant time, so response times reveal nothing about a valid digest.
 #[derive(Clone, Copy, Eq, Debug)]
 pub struct Digest(pub [u8; 32]);
 
@@ -38,34 +37,33 @@ impl Hash for Digest {
 
 #[cfg(test)]
 thread_local! {
-    /// The number of digest comparisons by the current thread.
+    /// Digest comparisons by the current thread.
     pub(super) static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Proof {
     Nothing,
-    /// The name in a certificate that the configured authority has signed.
+    /// The configured authority has signed a certificate with this name.
     Certificate(Box<str>),
     Token(Digest),
     User(u32),
-    /// The group ID of a process connected to a Unix socket.
+    /// The group of a process at a Unix socket.
     Group(u32),
 }
 
-/// A valid line of the access file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// The client's name, or `*` in the entry for all clients without a matching proof.
+    /// `*` is the entry for clients without a matching proof.
     pub name: Box<str>,
-    /// The line number in the access file, counted from 1.
+    /// The line number, counted from 1.
     pub line: usize,
-    /// The client must present at least one of these proofs.
+    /// One of these proofs is sufficient.
     pub proofs: Vec<Proof>,
     pub rights: Rights,
 }
 
-/// The entries of the access file. The maps contain indexes into `entries`.
+/// The maps contain indexes into `entries`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AccessTable {
     entries: Vec<Arc<Entry>>,
@@ -74,7 +72,7 @@ pub struct AccessTable {
 }
 
 impl AccessTable {
-    /// Appends an entry. The caller must ensure that no other entry has the same name or proof.
+    /// No other entry may have the same name or proof.
     pub(super) fn add(&mut self, entry: Entry) {
         let place = self.entries.len();
         self.names.insert(entry.name.clone(), place);
@@ -94,7 +92,7 @@ impl AccessTable {
         self.entries.get(*self.proofs.get(proof)?)
     }
 
-    /// Returns the first entry in the file that matches one of `proofs`, and the matching proof.
+    /// Returns the first entry in the file with one of `proofs`, and this proof.
     pub fn prove(&self, proofs: &[Proof]) -> Option<(&Arc<Entry>, Proof)> {
         let found = proofs.iter().filter_map(|proof| Some((self.proof(proof)?, proof.clone())));
         found.min_by_key(|(entry, _)| entry.line)

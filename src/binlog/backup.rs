@@ -11,27 +11,27 @@ use super::segment::{numbers_in, segment_name, segment_number, Beginning, Header
 use super::storage::{LogFile, Storage, StoredFile};
 use super::types::{in_file, OpenError};
 
-/// Maximum number of bytes per read and write.
+/// Maximum bytes per read and write.
 const PIECE: usize = 1 << 20;
 
-/// Maximum number of passes over all segments. A pass is repeated if the server removes a segment during the pass.
+/// All segments are read again if the server removes one of them, at most this often.
 const PASSES: usize = 64;
 
-/// Maximum number of times that the last segment is copied to obtain a copy without gaps.
+/// The last segment is copied at most this often to get a copy without gaps.
 const AGAIN: usize = 4;
 
-/// Size in bytes of the empty segment that is created if the last copied record announces a next segment.
+/// Bytes of the empty segment for a last record that announces a next segment.
 const FRESH: u64 = 65_536;
 
-/// Copies the log in `from` to the empty directory `to`, and syncs the copy.
+/// `to` must be empty. The copy is synced.
 pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
-    // The newest segment at the start of the previous pass. All older segments have been copied completely.
+    // The newest segment of the previous pass. Older segments have been copied completely.
     let mut newest = 0;
     for _ in 0..PASSES {
         let numbers = numbers(from)?;
         let oldest = newest;
-        // Ignore segments without a header. The server writes a header only after the previous segment is complete.
-        // If all listed segments have been removed by now, list again.
+        // The server writes a header after the previous segment is complete, so ignore segments without one. If all
+        // listed segments have been removed by now, list again.
         let Some(last) = numbers.iter().rev().find(|number| header(from, **number).is_some()) else { continue };
         newest = *last;
         let mut vanished = false;
@@ -39,8 +39,8 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
             let name = segment_name(number);
             match copy(from, to, &name) {
                 Ok(()) => {}
-                // The server has removed the segment. A record in a newer segment, which a later pass copies, states
-                // that the removed segment is not needed.
+                // A record in a newer segment, which a later pass copies, states that the removed segment is not
+                // needed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     vanished = true;
                     forget_up_to(to, number)?;
@@ -55,8 +55,8 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
     finish(from, to, newest)
 }
 
-/// Completes the copy of the last segment. The server may have written to the segment during the copy, so bytes before
-/// the end of the copy may be missing. Also creates the next segment if the last record announces one.
+/// The server may have written to the last segment during its copy, so bytes before the end of the copy may be missing.
+/// Also creates the next segment if the last record announces one.
 fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenError> {
     let name = segment_name(newest);
     let Some(header) = header(to, newest) else { return Ok(()) };
@@ -87,7 +87,7 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
     Ok(())
 }
 
-/// Overwrites the copy of a file with the current contents of the file, up to the length of the copy.
+/// Copies the current contents of the file again, up to the length of the copy.
 fn refresh(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     let file = to.open(name)?;
     // By now, the server has written every byte up to the length of the copy.
@@ -95,7 +95,7 @@ fn refresh(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     file.sync()
 }
 
-/// Copies at most `end` bytes from the beginning of a file. Returns the number of copied bytes.
+/// Copies at most `end` bytes. Returns the number of copied bytes.
 fn pour(from: &dyn Storage, name: &str, to: &dyn LogFile, end: u64) -> io::Result<u64> {
     let (mut bytes, mut at) = (vec![0; PIECE], 0);
     loop {
@@ -119,8 +119,8 @@ fn header(storage: &dyn Storage, number: u64) -> Option<Header> {
     Beginning::read(&head[..count]).header()
 }
 
-/// Removes the copies of all segments up to `last`. The source has removed `last`, and may have removed the segments
-/// with the deletes of the copied jobs.
+/// Removes copies up to `last`, which the source has removed. The source may also have removed segments with the
+/// deletes of the copied jobs.
 fn forget_up_to(to: &dyn Storage, last: u64) -> Result<(), OpenError> {
     for number in numbers(to)?.into_iter().filter(|number| *number <= last) {
         let name = segment_name(number);

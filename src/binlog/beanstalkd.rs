@@ -18,28 +18,27 @@
 
 use crate::engine::{is_tube_name_byte, History};
 
-/// The maximum length of a tube name, in bytes.
+/// The maximum bytes of a tube name.
 const MAX_NAME: u64 = 200;
 
-/// The maximum size of a body with CR LF, in bytes. The maximum without CR LF is the largest value that beanstalkd's
-/// option `-z` accepts.
+/// The maximum bytes of a body with CR LF. beanstalkd's option `-z` accepts no larger limit.
 const MAX_SIZE: i64 = (1 << 30) + 2;
 
-/// The maximum job ID, which is reached after two thousand years at a million jobs per second.
+/// Reached after two thousand years at a million jobs per second.
 const MAX_ID: i64 = 1 << 56;
 
-/// The maximum delay or TTR in the protocol, in nanoseconds.
+/// The protocol's maximum delay or TTR in nanoseconds.
 const MAX_SPAN: i64 = u32::MAX as i64 * 1_000_000_000;
 
-/// The minimum size of a full record in bytes: name length, one-byte name, job, and CR LF.
+/// Bytes of a full record: name length, one-byte name, job, and CR LF.
 const MIN_FULL: usize = 4 + 1 + 80 + 2;
 
-// Job states as stored in the files. Ready is 1, and reserved is 2.
+// As stored in the files. Ready is 1, and reserved is 2.
 pub const DELETED: u8 = 0;
 pub const BURIED: u8 = 3;
 pub const DELAYED: u8 = 4;
 
-/// The consequence of an incompletely read file, for error messages.
+/// The consequence of an incompletely read file.
 pub const LOSS: &str = "so jobs may be missing, and deleted ones back";
 
 const TORN: &str = "a record that is cut short";
@@ -50,36 +49,35 @@ pub struct ForeignEntry<'a> {
     pub full: Option<Full<'a>>,
 }
 
-/// The fields that all records contain. Durations are in nanoseconds, and points in time in nanoseconds since 1970.
+/// All records contain these fields. Times are in nanoseconds, some of them since 1970.
 #[derive(Clone, Debug)]
 pub struct ForeignRecord {
     pub id: u64,
     pub pri: u32,
     pub delay: i64,
     pub ttr: i64,
-    /// The size of the body with CR LF, in bytes.
+    /// Bytes of the body with CR LF.
     pub size: i32,
     pub created: i64,
-    /// The end of the delay if the job is delayed, otherwise meaningless.
+    /// The end of a delayed job's delay, otherwise meaningless.
     pub deadline: i64,
     pub history: History,
-    /// The state of the job, from 0 (deleted) to 4 (delayed).
+    /// From 0 (deleted) to 4 (delayed).
     pub state: u8,
 }
 
-/// The fields that only full records contain.
+/// Only full records contain these fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Full<'a> {
     pub tube: &'a [u8],
-    /// The body, without CR LF.
+    /// Does not contain the final CR LF.
     pub body: &'a [u8],
 }
 
-/// Calls `visit` with the offset and the contents of each record of a file, or with an error message for an invalid
-/// record. `last_id` is the largest ID in earlier files. Returns the largest ID in all files up to this file, or a
-/// larger number if a part of this file was not read. Decoding stops at the first offset that cannot be the start of a
-/// record, because the following bytes may be part of a body. A full record with an invalid field is skipped, because
-/// the end of the record is known.
+/// Passes each record with its offset, or an error message for an invalid record, to `visit`. `last_id` is the largest
+/// ID in earlier files. Returns the largest ID up to this file, or a larger number if a part of this file was not read.
+/// Decoding stops at the first offset that cannot be the start of a record, because the following bytes may be part of
+/// a body. A full record with an invalid field is skipped, because the end of the record is known.
 pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Result<ForeignEntry<'a>, String>)) -> u64 {
     let mut reader = Reader { format: &VERSION_7, bytes, at: 0, last_id };
     let mut at = 0;
@@ -107,31 +105,31 @@ pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Resu
         return reader.last_id;
     }
     visit(at, Err(format!("{what}; the last {} bytes of the file were not read, {LOSS}", rest.len())));
-    // The unread bytes may contain IDs, at most one for each full record. New jobs must not get these IDs.
+    // New jobs must not get IDs in the unread bytes, at most one for each full record.
     reader.last_id + (rest.len() / MIN_FULL) as u64 + 1
 }
 
 #[derive(Debug)]
 struct Format {
-    /// The size in bytes of the field that contains the length of a tube name.
+    /// Bytes of the field with the length of a tube name.
     length_size: usize,
-    /// The size of a job without its body, in bytes. In version 7, the last three bytes are padding.
+    /// Bytes of a job without its body. In version 7, the last three are padding.
     job_size: usize,
-    /// The unit of stored times, in nanoseconds.
+    /// The unit of times in nanoseconds.
     unit: i64,
 }
 
 const VERSION_5: Format = Format { length_size: 8, job_size: 77, unit: 1000 };
 const VERSION_7: Format = Format { length_size: 4, job_size: 80, unit: 1 };
 
-/// A decoder for one file, which reads each byte at most once.
+/// Reads each byte of a file at most once.
 #[derive(Debug)]
 struct Reader<'a> {
     format: &'static Format,
     bytes: &'a [u8],
-    /// The offset up to which the file was read.
+    /// The file was read up to this offset.
     at: usize,
-    /// The largest ID in the records read from this file and earlier files.
+    /// The largest ID read from this file and earlier files.
     last_id: u64,
 }
 
@@ -152,7 +150,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Decodes the next record. Fails if the lengths in the record do not match the contents.
+    /// Fails if the record's lengths do not match its contents.
     fn record(&mut self) -> Result<ForeignEntry<'a>, String> {
         let length = self.take(self.format.length_size)?;
         let length = length.iter().rev().fold(0, |length, byte| length << 8 | u64::from(*byte));
@@ -162,7 +160,7 @@ impl<'a> Reader<'a> {
         let tube = self.take(length as usize)?;
         let job = ForeignRecord::read(self.take(self.format.job_size)?, self.format.unit);
         if job.fault().is_none() {
-            // Count the ID even if the body is incomplete, so that no new job gets the ID.
+            // Even if the body is incomplete, no new job must get the ID.
             self.last_id = self.last_id.max(job.id);
         }
         if tube.is_empty() {
@@ -225,7 +223,7 @@ impl ForeignRecord {
     }
 }
 
-/// Returns the `SIZE` bytes at offset `at`, which `bytes` must contain.
+/// `bytes` must contain `SIZE` bytes at offset `at`.
 // The slice has exactly `SIZE` bytes.
 #[allow(clippy::expect_used, clippy::indexing_slicing)]
 fn array<const SIZE: usize>(bytes: &[u8], at: usize) -> [u8; SIZE] {
@@ -236,7 +234,7 @@ fn is_tube_name(name: &[u8]) -> bool {
     name.first() != Some(&b'-') && name.iter().all(|byte| is_tube_name_byte(*byte))
 }
 
-/// Does nothing. The version for tests counts the bytes that are read.
+/// The version for tests counts the bytes that are read.
 #[cfg(not(test))]
 fn look(_: usize) {}
 

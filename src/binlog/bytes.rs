@@ -9,10 +9,10 @@ use super::record::{encode, encode_head, seal, Record, LONG_PREFIX, PREFIX, SHOR
 use super::segment::RecordKey;
 use crate::engine::BodyRef;
 
-/// Bodies longer than this number of bytes are shared. Copying a shorter body is cheaper than a separate write.
+/// More bytes are shared. Copying a shorter body is cheaper than a separate write.
 const SHARE: usize = 16 * 1024;
 
-/// The end of a record, shared with the queue: the bytes of a job's body from offset `from` on.
+/// The end of a record that the queue also references: a body from offset `from` on.
 #[derive(Clone, Debug)]
 pub struct SharedTail {
     body: Arc<Box<[u8]>>,
@@ -21,7 +21,7 @@ pub struct SharedTail {
 
 #[derive(Debug, Default)]
 pub struct Bytes {
-    /// The bytes of all records, without the shared tails.
+    /// The records without their shared tails.
     pub own: Vec<u8>,
     tails: Vec<Placed>,
     shared: usize,
@@ -29,15 +29,15 @@ pub struct Bytes {
 
 #[derive(Clone, Debug)]
 struct Placed {
-    /// The offset in [`Bytes::own`] at which the record begins.
+    /// The start of the record in [`Bytes::own`].
     record: usize,
-    /// The offset in [`Bytes::own`] at which the tail is inserted.
+    /// The offset in [`Bytes::own`] where the tail belongs.
     at: usize,
     tail: SharedTail,
 }
 
 impl SharedTail {
-    /// Returns the part of the body from offset `from` on, or `None` if that part is too small to be shared.
+    /// Returns `None` if the body from offset `from` on is too small to be shared.
     pub fn of(body: BodyRef, from: usize) -> Option<SharedTail> {
         match body {
             BodyRef::Large(body) if body.len() - from > SHARE => Some(SharedTail { body: body.clone(), from }),
@@ -60,9 +60,8 @@ impl Bytes {
         self.own.len() + self.shared
     }
 
-    /// Appends a record that will be written at offset `at` of the segment with this key, and returns the size of the
-    /// record. With `tail`, `record` must not contain the bytes of the tail, and [`Bytes::seal`] must be called
-    /// afterwards.
+    /// Appends a record for offset `at` of the segment with this key, and returns its size. With `tail`, `record` must
+    /// not contain the bytes of the tail, and [`Bytes::seal`] must be called afterwards.
     pub fn append(&mut self, record: &Record, key: RecordKey, at: u64, tail: Option<SharedTail>) -> usize {
         let Some(tail) = tail else { return encode(record, key, at, &mut self.own) };
         let (place, length) = (self.own.len(), tail.bytes().len());
@@ -76,7 +75,7 @@ impl Bytes {
         self.tails.push(Placed { record, at: self.own.len(), tail });
     }
 
-    /// Sets the checksums of the records with shared tails. `start` is the offset of the buffer in the segment.
+    /// Sets the checksums of records with shared tails. The buffer starts at offset `start` of the segment.
     pub fn seal(&mut self, key: RecordKey, start: u64) {
         let mut shared = 0;
         for Placed { record, at, tail } in &self.tails {
@@ -85,12 +84,12 @@ impl Bytes {
         }
     }
 
-    /// Returns `true` if `next` can be appended without exceeding `limit` bytes, and neither buffer has shared tails.
+    /// Returns `true` if both buffers have no shared tails and together at most `limit` bytes.
     pub fn can_append(&self, next: &Bytes, limit: usize) -> bool {
         self.shared + next.shared == 0 && self.own.len() + next.own.len() <= limit
     }
 
-    /// Returns the records between two offsets in [`Bytes::own`], which must be record boundaries.
+    /// `from` and `to` are record boundaries in [`Bytes::own`].
     pub fn part(&self, from: usize, to: usize) -> Bytes {
         let mut part = Bytes { own: self.own[from..to].to_vec(), ..Bytes::default() };
         for placed in self.tails.iter().filter(|placed| (from..to).contains(&placed.record)) {
@@ -100,8 +99,8 @@ impl Bytes {
         part
     }
 
-    /// Appends the records from offset `from` on to `out`, with the checksums of the segment with this key. `out`
-    /// begins at offset `start` of that segment.
+    /// Appends the records from offset `from` on to `out`, which starts at offset `start` of the segment with this key.
+    /// The records get new checksums.
     pub fn recode(&self, from: usize, key: RecordKey, start: u64, out: &mut Bytes) {
         let mut tails = self.tails.iter().peekable();
         let mut at = from;

@@ -13,27 +13,26 @@ use super::record::{check, head_length, GroupCounts, Record, Start, LONG_PREFIX,
 use super::segment::RecordKey;
 use crate::engine::{GroupCount, History, JobId, Rate, RunCount, Span, State, StoredChange, StoredJob, TubeSettings};
 
-/// The decoded part of a record before the payload.
+/// The start of a record, without the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordHead {
     kind: u8,
-    /// The number of bytes before the payload.
     pub prefix: usize,
     pub length: usize,
-    /// The checksum of the payload if the payload is longer than [`SHORT_PAYLOAD`] bytes, otherwise 0.
+    /// The checksum of a payload that is longer than [`SHORT_PAYLOAD`], otherwise 0.
     sum: u32,
 }
 
-/// The number of bytes that [`RecordHead::read`] needs to decode any head.
+/// [`RecordHead::read`] needs this many bytes for any head.
 pub const LOOK: usize = PREFIX + SHORT_PAYLOAD;
 
 impl RecordHead {
-    /// Decodes the head at the beginning of `bytes`, which is at offset `at` of the segment. Returns `None` if the head
-    /// is damaged, or if the record is longer than `left` bytes. Uses at most [`LOOK`] bytes.
+    /// `at` is the offset of `bytes` in the segment. Returns `None` if the head is damaged, or if the record is longer
+    /// than `left`. Uses at most [`LOOK`] bytes.
     pub fn read(key: RecordKey, at: u64, bytes: &[u8], left: u64) -> Option<RecordHead> {
         let start = bytes.first_chunk::<PREFIX>()?;
         let (kind, length) = (start[8], u32::from_le_bytes(*start.first_chunk()?) as usize);
-        // Perform the cheap checks first: recovery calls this function for every byte of a damaged region.
+        // Check what is cheap first: recovery calls this function for every byte of a damaged region.
         if !b"PJpjcsRLBKXAODZNCISGTUEMQWHFYV".contains(&kind) || length > MAX_PAYLOAD {
             return None;
         }
@@ -54,7 +53,7 @@ impl RecordHead {
         self.prefix == PREFIX || sum == self.sum
     }
 
-    /// Decodes the payload. Returns `None` if the payload is damaged or malformed.
+    /// Returns `None` if the payload is damaged or malformed.
     pub fn record<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
         if self.prefix > PREFIX && crc32fast::hash(payload) != self.sum {
             return None;
@@ -62,15 +61,14 @@ impl RecordHead {
         fields(self.kind, payload, 0)
     }
 
-    /// Decodes a record of which `payload` contains only the beginning. Returns `None` unless the missing bytes are the
-    /// end of a job's body or of a job result.
+    /// Decodes the beginning of a payload. Returns `None` unless the missing bytes are the end of a body or result.
     pub fn record_with_tail<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
         let tail = self.length.checked_sub(payload.len())?;
         b"PJpjcO".contains(&self.kind).then(|| fields(self.kind, payload, tail))?
     }
 }
 
-/// Decodes a payload whose last `tail` bytes are missing.
+/// The last `tail` bytes of the payload are missing.
 fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
     let mut fields = Fields(payload);
     let record = match kind {
@@ -126,7 +124,7 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
     fields.0.is_empty().then_some(record)
 }
 
-/// Returns the counts and names of the groups encoded in `bytes`. If the bytes are malformed, the last item is `None`.
+/// Returns counts and names. If `bytes` is malformed, the last item is `None`.
 pub fn read_groups(bytes: &[u8]) -> impl Iterator<Item = Option<(GroupCount, &[u8])>> {
     let mut fields = Some(Fields(bytes)).filter(|fields| !fields.0.is_empty());
     std::iter::from_fn(move || {

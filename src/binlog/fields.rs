@@ -7,30 +7,30 @@
 
 use crate::engine::{Span, State, Time};
 
-/// Maximum size of an encoded variable-length 64-bit number, in bytes.
+/// Maximum bytes of a 64-bit number with a variable length.
 pub const LONG: usize = 10;
 
-/// A location in the log. Locations are ordered as the log is written.
+/// Locations are ordered as the log is written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Place {
     pub segment: u64,
-    /// The offset in the segment file, in bytes.
+    /// The offset in the file.
     pub at: u64,
 }
 
-/// The remaining, undecoded bytes of a payload.
+/// The bytes of a payload that are not decoded yet.
 pub struct Fields<'a>(pub &'a [u8]);
 
-/// A type that can be a field of a record. A tuple is encoded as its elements in order.
+/// A tuple is encoded as its elements in order.
 pub trait Field<'a>: Sized {
     fn write(&self, out: &mut Vec<u8>);
     fn read(fields: &mut Fields<'a>) -> Option<Self>;
 }
 
-/// The state of a job. For a dead letter, also the name of the tube in which the job failed.
+/// A dead letter has its original tube.
 pub struct JobState<'a>(pub State, pub Option<&'a [u8]>);
 
-/// A field that consists of all remaining bytes of a payload.
+/// All remaining bytes of a payload.
 pub struct Rest<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -51,7 +51,7 @@ impl<'a> Fields<'a> {
             number |= bits << (7 * place);
             if byte < 0x80 {
                 self.0 = self.0.get(place + 1..).unwrap_or_default();
-                // The tenth byte contributes only one bit.
+                // The tenth byte contributes one bit.
                 return (place < LONG - 1 || bits < 2).then_some(number);
             }
         }
@@ -63,8 +63,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends `number` with seven bits per byte, least significant bits first. All bytes but the last have the top bit
-/// set.
+/// Encodes seven bits per byte, least significant bits first. All bytes but the last have the top bit set.
 pub fn variable(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -89,7 +88,7 @@ macro_rules! numbers {
 
 numbers!(u8 u16 u32 u64);
 
-/// Implements [`Field`] for types that are encoded as another type.
+/// Encodes a type as another type.
 macro_rules! stored_as {
     ($($kind:ty: |$value:ident| $to:expr, $from:expr;)+) => {$(
         impl Field<'_> for $kind {
@@ -129,7 +128,7 @@ macro_rules! tuples {
 
 tuples!((A B) (A B C) (A B C D) (A B C D E) (A B C D E F));
 
-/// An optional field, which must be the last field of a payload.
+/// Must be the last field of a payload.
 impl<'a, F: Field<'a>> Field<'a> for Option<F> {
     fn write(&self, out: &mut Vec<u8>) {
         self.iter().for_each(|field| field.write(out));
@@ -140,7 +139,7 @@ impl<'a, F: Field<'a>> Field<'a> for Option<F> {
     }
 }
 
-/// A byte string, which is stored after its 16-bit length.
+/// A byte string follows its 16-bit length.
 impl<'a> Field<'a> for &'a [u8] {
     fn write(&self, out: &mut Vec<u8>) {
         (self.len() as u16).write(out);
@@ -163,7 +162,7 @@ impl<'a> Field<'a> for Rest<'a> {
     }
 }
 
-/// The byte that represents each job state. Dead letters are represented by [`DEAD`] instead.
+/// Dead letters have the letter [`DEAD`] instead.
 const LETTERS: [(u8, State); 7] = [
     (b'r', State::Ready),
     (b'd', State::Delayed),

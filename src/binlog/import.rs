@@ -13,21 +13,21 @@ use std::collections::BTreeMap;
 use super::beanstalkd::{self, ForeignEntry, ForeignRecord, Full, BURIED, DELAYED, DELETED, LOSS};
 use crate::engine::{Body, JobId, Span, State, StoredJob, Time};
 
-/// Maximum number of problems that are described. Additional problems are only counted.
+/// Further problems are only counted.
 const MAX_PROBLEMS: usize = 1000;
 
-/// The minimum TTR in beanstalkd, in nanoseconds.
+/// beanstalkd's minimum TTR in nanoseconds.
 const MIN_TTR: i64 = 1_000_000_000;
 
-/// A job restored from beanstalkd's records. beanstalkd records the state of a job when the job is put, buried, kicked,
-/// released with a delay, or copied to another file. Other changes are not recorded.
+/// beanstalkd records the state of a job when it is put, buried, kicked, released with a delay, or copied to another
+/// file, and no other changes.
 #[derive(Debug)]
 pub struct ImportedJob {
     tube: Box<[u8]>,
-    /// The body, without CR LF.
+    /// Does not contain the final CR LF.
     body: Body,
-    /// All other fields. Reserved jobs become ready. The order of buried jobs is approximate: if the file in which a
-    /// job was buried is missing, the job is ordered by the time at which beanstalkd copied it to another file.
+    /// Reserved jobs become ready. The order of buried jobs is approximate: if the file in which a job was buried is
+    /// missing, the time counts at which beanstalkd copied the job to another file.
     rest: StoredJob<'static>,
 }
 
@@ -66,19 +66,18 @@ impl ImportedJob {
 #[derive(Debug, Default)]
 pub struct Imported {
     pub jobs: Vec<ImportedJob>,
-    /// The largest ID that beanstalkd may have assigned, including the IDs of deleted and unread jobs.
+    /// The largest ID that beanstalkd may have assigned, even to deleted and unread jobs.
     pub last_id: u64,
-    /// The number of jobs that received a new ID because a newer job had the same ID. The renumbered jobs are at the
-    /// end of `jobs`. beanstalkd assigns IDs twice after an incomplete read of its binlog.
+    /// The number of jobs with a new ID, at the end of `jobs`, because newer jobs had the same ID. beanstalkd assigns
+    /// IDs twice after an incomplete read of its binlog.
     pub renumbered: usize,
-    /// One-line descriptions of problems, with file name, offset and reason.
+    /// A line per problem, with file name, offset and reason.
     pub problems: Vec<String>,
-    /// The number of skipped records and of unread parts of files.
+    /// The number of skipped records and of unread rests of files.
     pub skipped: u64,
 }
 
-/// The properties of a job that never change: ID, creation time, and body size. IDs alone are not unique; see
-/// [`Imported::renumbered`].
+/// ID, creation time, and body size never change. IDs alone are not unique; see [`Imported::renumbered`].
 type Identity = (u64, i64, i32);
 
 #[derive(Debug)]
@@ -89,7 +88,7 @@ struct Kept {
     order: u64,
 }
 
-/// Collects the jobs of a binlog. Uses no more memory than the total size of the files.
+/// Uses no more memory than the total size of the files.
 #[derive(Debug, Default)]
 pub struct Importer {
     jobs: BTreeMap<Identity, Kept>,
@@ -100,8 +99,7 @@ pub struct Importer {
 }
 
 impl Importer {
-    /// Reads the contents of one file. Files must be read in ascending order of their numbers. `name` appears in
-    /// descriptions of problems.
+    /// Files must be read in ascending order of their numbers. `name` is used in descriptions of problems.
     pub fn file(&mut self, name: &str, bytes: &[u8]) {
         self.last_id = beanstalkd::read(bytes, self.last_id, |at, found| {
             if let Err(what) = found.and_then(|record| self.take(record)) {
@@ -110,8 +108,8 @@ impl Importer {
         });
     }
 
-    /// Reports that the files from `first` up to the file before `name` are missing. beanstalkd removes only the oldest
-    /// files, so jobs may be lost.
+    /// Reports that files from `first` to the one before `name` are missing, and jobs may be lost: beanstalkd removes
+    /// only the oldest files.
     pub fn gap(&mut self, name: &str, first: &str) {
         self.problem(format!("{name}: the files before it, from {first} on, are missing, {LOSS}"));
     }
@@ -123,7 +121,7 @@ impl Importer {
         }
         let (mut jobs, mut again) = (Vec::new(), Vec::new());
         let mut all = self.jobs.into_values().map(ImportedJob::of).peekable();
-        // If several jobs have the same ID, the newest job keeps the ID, because clients may still refer to that job.
+        // The newest of several jobs keeps the ID, because clients may still refer to it.
         while let Some(job) = all.next() {
             let is_last = all.peek().is_none_or(|next| next.rest.id != job.rest.id);
             if is_last { &mut jobs } else { &mut again }.push(job);
@@ -148,7 +146,7 @@ impl Importer {
         self.records += 1;
         let identity = (job.id, job.created, job.size);
         let Some(Full { tube, body }) = full else { return self.update(identity, job) };
-        // The record is a new job, or a copy from an older file. A copy does not show when the job was buried.
+        // This is a new job or a copy from an older file, which does not show when the job was buried.
         let old = self.jobs.remove(&identity);
         if job.state != DELETED {
             let buried = old.filter(|old| old.job.state == BURIED && job.state == BURIED);
@@ -158,8 +156,7 @@ impl Importer {
         Ok(())
     }
 
-    /// Applies a short record. Ignores an unknown job: the file with the job's full record was removed, or the job was
-    /// deleted.
+    /// Ignores an unknown job, which was deleted or whose full record was in a removed file.
     fn update(&mut self, identity: Identity, job: ForeignRecord) -> Result<(), String> {
         let same_number = (job.id, i64::MIN, i32::MIN)..=(job.id, i64::MAX, i32::MAX);
         if job.state == DELETED && self.jobs.remove(&identity).is_some() {

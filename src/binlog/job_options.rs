@@ -13,17 +13,16 @@ use crate::engine::{
     OPTIONS_SIZE,
 };
 
-/// The size in bytes of the fields that all encoded options have.
+/// Bytes of the fields that all options have.
 const FIXED: usize = 48;
 
-/// The size in bytes of the additional fields of jobs that are deleted on completion.
+/// Bytes of the fields of jobs that are deleted on completion.
 const OWN: usize = 16;
 
-// The additional fields of a job, or 16 bytes for a deduplication key derived from the body, must fit into the size
-// that the engine reserves.
+// The engine reserves space for these fields, or for 16 bytes of a deduplication key derived from the body.
 const _: () = assert!(FIXED + 16 <= OPTIONS_SIZE && FIXED + OWN <= OPTIONS_SIZE, "the engine counts enough");
 
-/// Appends the encoded options of a job that has failed `fails` times.
+/// `fails` is the number of failed tries.
 pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     let outcome = match options.outcome {
         None => b'-',
@@ -48,7 +47,7 @@ pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
         StoredKey::Kept(name) => name.text(),
         StoredKey::None | StoredKey::Body | StoredKey::Id(_) => Cow::default(),
     };
-    // Schedules have no reducer, so the reducer field contains the schedule.
+    // Schedules have no reducer, so its field contains the schedule.
     let reducer = match &options.schedule {
         Some(schedule) => push_schedule(schedule),
         None => Cow::from(options.reducer.unwrap_or_default()),
@@ -71,7 +70,7 @@ pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// Encodes the next due time, the run counts, and the recurrence.
+/// Encodes the due time, the run counts, and the recurrence.
 fn push_schedule(schedule: &StoredSchedule) -> Cow<'static, [u8]> {
     let StoredSchedule { when, due, count: RunCount { runs, skipped } } = *schedule;
     let mut out = Vec::new();
@@ -85,8 +84,7 @@ fn read_schedule(bytes: &[u8]) -> Option<StoredSchedule<'_>> {
     Some(StoredSchedule { when, due, count: RunCount { runs, skipped } })
 }
 
-/// Appends a group entry: a letter for the job's role, the number of members to wait for if the job waits for the
-/// group, and the group's name.
+/// A group entry is a letter for the job's role, the number of members that a wait needs, and the group's name.
 fn push_tie(tie: &StoredTie, out: &mut Vec<u8>) {
     match tie.need {
         None => b'm'.write(out),
@@ -95,7 +93,7 @@ fn push_tie(tie: &StoredTie, out: &mut Vec<u8>) {
     (tie.name.len() as u8, Rest(&tie.name)).write(out);
 }
 
-/// Decodes one group entry from the beginning of `bytes`. Returns the entry and the remaining bytes.
+/// Returns the entry and the remaining bytes.
 fn read_tie(bytes: &[u8]) -> Option<(StoredTie<'_>, &[u8])> {
     let mut fields = Fields(bytes);
     let need = match fields.read()? {
@@ -108,7 +106,7 @@ fn read_tie(bytes: &[u8]) -> Option<(StoredTie<'_>, &[u8])> {
     Some((StoredTie { name: name.into(), need, left: need.unwrap_or(0) }, fields.0))
 }
 
-/// Decodes group entries. Returns `None` if `bytes` contains more than [`MAX_TIES`] entries.
+/// Returns `None` if there are more than [`MAX_TIES`] entries.
 fn read_ties(bytes: &[u8]) -> Option<StoredTies<'_>> {
     if bytes.is_empty() {
         return Some(StoredTies::None);
@@ -121,8 +119,8 @@ fn read_ties(bytes: &[u8]) -> Option<StoredTies<'_>> {
     (count <= MAX_TIES).then_some(StoredTies::Read(bytes, read_tie))
 }
 
-/// Decodes options from the beginning of `bytes`. Returns the options, the job's number of failures, and the remaining
-/// bytes, which are the body without its last `tail` bytes.
+/// Returns the options, the number of failed tries, and the remaining bytes, which are the body without its last `tail`
+/// bytes.
 pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, u8, &[u8])> {
     let mut fields = Fields(bytes);
     let (completion, kind, outcome, max_attempts, max_fails, fails) = fields.read()?;

@@ -28,26 +28,26 @@ use crate::shared::log_figures::{Health, LogFigures};
 
 pub use standing::Live;
 
-/// The number of job IDs reserved in the log ahead of use. After a crash, new IDs exceed all reserved IDs.
+/// Job IDs that the log reserves ahead of use. After a crash, new IDs exceed all reserved IDs.
 pub const IDS_AHEAD: u64 = 1 << 20;
 
-/// Minimum number of reserved IDs: commands that need an ID wait while fewer IDs are reserved. All threads together use
-/// fewer IDs per event-loop iteration.
+/// Commands that need an ID wait while fewer IDs are reserved. All threads together use fewer IDs per event-loop
+/// iteration.
 const IDS_KEPT: u64 = 1 << 14;
 
-/// Number of log bytes after which the synced location is recorded in the log again.
+/// After this many log bytes, the synced location is recorded again.
 const SYNCED_EVERY: u64 = 4096;
 
-/// Maximum number of bytes that compaction rewrites per call, which takes well under a millisecond.
+/// Bytes that compaction rewrites per call, in well under a millisecond.
 const COMPACT_BYTES: u64 = 128 * 1024;
 
-/// Maximum number of bytes of changes that are kept in memory while the disk fails. Deletes are not limited.
+/// Bytes of changes that are kept in memory while the disk fails. Deletes are not limited.
 const BACKLOG: u64 = 16 << 20;
 
-/// Writes of more bytes are considered slow: copying this amount to the page cache takes about half a millisecond.
+/// Larger writes are slow: copying this amount to the page cache takes about half a millisecond.
 pub const LARGE: usize = 1 << 20;
 
-/// Returns the maximum size of the full record of the job in `slot`.
+/// Returns the maximum size of the job's full record.
 fn size_of(slot: u32, engine: &Engine) -> u64 {
     full_size(engine.logged_size(slot))
 }
@@ -56,18 +56,16 @@ fn size_of(slot: u32, engine: &Engine) -> u64 {
 pub struct Segment {
     number: u64,
     key: RecordKey,
-    /// The size of the file when it was created, in bytes.
+    /// The file's size when it was created.
     size: u64,
     pub bytes: u64,
-    /// The total size of the full records of the live items, in bytes.
+    /// The total size of the live items' full records.
     live: u64,
-    /// The live items, with one list per kind.
     lists: [SegmentItems; 6],
-    /// `true` if compaction must empty the segment regardless of the disk usage.
+    /// `true` if compaction must empty the segment whatever the disk usage is.
     pub evacuating: bool,
-    /// `true` if the segment is damaged. Its file is then moved to a subdirectory instead of being removed.
+    /// `true` if the segment is damaged. Its file is then not removed but moved to a subdirectory.
     pub damaged: bool,
-    /// `true` if the file of the segment was removed.
     missing: bool,
 }
 
@@ -80,44 +78,44 @@ impl Segment {
 
 #[derive(Debug, Default)]
 pub struct Journal {
-    /// The random ID of the log, which all segments contain.
+    /// A random number that all segments contain.
     log: u64,
-    /// The random ID of this process.
+    /// A random number for this process.
     epoch: u64,
-    /// The random ID of the process that wrote the last record of the log found at startup, or 0 if unknown.
+    /// The epoch of the process that wrote the last record found at startup, or 0 if unknown.
     found_epoch: u64,
-    /// The location of the first record that this process wrote, or `None` before the first record.
+    /// The first record of this process.
     own_from: Option<Place>,
     segment_size: u64,
-    /// The number of the segment to which the first byte of `buffer` belongs.
+    /// The segment of the first byte in `buffer`.
     first_segment: u64,
     buffer: Bytes,
     cuts: Vec<Cut>,
-    /// The log position: the number of bytes appended since the process started.
+    /// The number of bytes appended since the process started.
     position: u64,
-    /// The segments, oldest first. Records are appended to the last segment.
+    /// Oldest first. Records are appended to the last segment.
     segments: VecDeque<Segment>,
-    /// The numbers and sizes of the prepared segments, which are empty files on disk.
+    /// Numbers and sizes of empty files on disk, which are the next segments.
     prepared: VecDeque<(u64, u64)>,
-    /// The total size of the prepared segments, in bytes.
+    /// The total size of `prepared`.
     ready: u64,
-    /// The number of prepared segments that are larger than `segment_size`.
+    /// How many of `prepared` are larger than `segment_size`.
     large: usize,
-    /// The number of segments that compaction must empty.
+    /// How many segments compaction must empty.
     evacuating: usize,
-    /// The size of the records that a waiting command needs to append, in bytes.
+    /// Bytes of the records that a waiting command needs to append.
     requested: u64,
     next_number: u64,
-    /// The segment of each live item, with one index per kind of item.
+    /// The segments of the live items, with one index per kind.
     places: [LiveIndex; 6],
     jobs: u64,
-    /// The number of bytes that deletes of group members may need beyond those of plain deletes.
+    /// Bytes that deletes of group members may need beyond those of plain deletes.
     group_ends: u64,
     live: u64,
-    /// The total size of all segments except the current segment, in bytes.
+    /// Total bytes of all segments except the current one.
     old: u64,
     retired: VecDeque<Retired>,
-    /// The total size of the retired segments whose files still exist, in bytes.
+    /// Total bytes of the retired segments that are not removed yet.
     retiring: u64,
     health: Health,
     migrated: u64,
@@ -125,46 +123,46 @@ pub struct Journal {
     skipped: u64,
     lost: u64,
     required: Required,
-    /// The end of the synced part of the log, as last reported by the writer.
+    /// As last reported by the writer.
     synced: Synced,
-    /// The log position that must be synced before the synced location is recorded in the log again.
+    /// At this synced position, the synced location is recorded again.
     mark_due: u64,
     last_id: u64,
-    /// The largest job ID that the log reserves.
+    /// The largest reserved job ID.
     ids: u64,
-    /// The largest job ID that the synced part of the log reserves.
+    /// The largest job ID reserved in the synced part of the log.
     ids_synced: u64,
-    /// The log position after the record that reserves `ids`.
+    /// The log position after the record of `ids`.
     ids_at: u64,
-    /// `true` if a disk failure may have destroyed records that compaction has rewritten. Until all items are rewritten
-    /// again, retired segments are kept.
+    /// `true` if a disk failure may have destroyed records that compaction has rewritten. Retired segments are then
+    /// kept until all items are rewritten again.
     in_doubt: bool,
-    /// The log position up to which a sync is required in every sync mode.
+    /// A sync up to this position is required in every sync mode.
     demanded: u64,
 }
 
 impl Journal {
-    /// Segments have `segment_size` bytes, and are numbered from 1. `log` is the random ID of the log.
+    /// Segments are numbered from 1. `log` is the random ID of the log.
     pub fn new(segment_size: u64, log: u64) -> Journal {
         let segment_size = segment_size.max((HEADER + SYNCED + 2 * MARK) as u64 + 1);
         Journal { log, segment_size, next_number: 1, ..Journal::default() }
     }
 
-    /// Appends the full record of a job that is not in any segment.
+    /// The job is not in any segment yet.
     pub fn adopt(&mut self, slot: u32, engine: &Engine) {
         self.jobs += 1;
         self.write_new(Live::Job, slot, None, engine);
     }
 
-    /// Appends the outcome of a job, which increases the job's full record by `result` bytes. The segment of the
-    /// outcome record can be removed at any time, because compaction rewrites the job with its outcome.
+    /// Appends an outcome, which adds `result` bytes to the job's full record. The outcome need not stay in its
+    /// segment, because compaction rewrites the job with its outcome.
     fn record_outcome(&mut self, slot: u32, result: usize, engine: &Engine) {
         self.make_room((OUTCOME + result) as u64);
         let job = engine.job_at(slot);
         let mut record = Record::outcome(&job, engine);
         let mut tail = None;
         if let Record::Outcome { result, .. } = &mut record {
-            // The result is the end of the body.
+            // The result ends the body.
             tail = SharedTail::of(job.body(), job.body().len() - result.len());
             *result = if tail.is_some() { &[] } else { result };
         }
@@ -172,16 +170,16 @@ impl Journal {
         self.resize(slot, 0, result);
     }
 
-    /// Returns the index in `segments` of the segment with this number.
+    /// Returns an index in `segments`.
     fn place_from(&self, number: u32) -> usize {
         self.segments.partition_point(|segment| (segment.number as u32) < number)
     }
 
-    /// Appends a record for each change of the engine. Returns the log position after the records.
+    /// Records each change of the engine. Returns the log position after the records.
     pub fn append(&mut self, engine: &mut Engine) -> u64 {
         while let Some(change) = engine.take_change() {
-            // New jobs and results. While the disk fails, replies to these changes are withheld, because the client may
-            // have no other copy.
+            // While the disk fails, replies to new jobs and results are withheld, because the client may have no other
+            // copy.
             let put = match change {
                 Change::Put(_)
                 | Change::Replace { .. }
@@ -223,7 +221,7 @@ impl Journal {
         self.demanded = self.position;
     }
 
-    /// Returns the random ID of the process that wrote the last record before `place`, or 0 if unknown.
+    /// Returns the epoch of the last record before `place`, or 0 if unknown.
     fn epoch_before(&self, place: Place) -> u64 {
         if self.own_from.is_some_and(|from| from < place) {
             self.epoch
@@ -232,7 +230,7 @@ impl Journal {
         }
     }
 
-    /// Returns the number of the oldest segment that is needed according to the synced part of the log.
+    /// Returns the oldest segment that the synced part of the log needs.
     fn oldest_needed(&self) -> u64 {
         let first = self.segments.front().map_or(0, |segment| segment.number);
         let unrecorded = self.retired.iter().filter(|retired| retired.after > self.synced.position);
@@ -270,7 +268,7 @@ impl Journal {
                 self.append_record(size, &Record::pause(&name, None));
                 self.changed(Live::Pause, tube, before.then_some(size), None);
             }
-            // No record is needed, because the record of the pause contains the end of the pause.
+            // The record of the pause contains its end.
             Change::PauseOver { tube, name } => self.lost(Live::Pause, tube, pause_size(name)),
             Change::Promise(_) | Change::PromiseKey => {}
             Change::Opened { number, operation } => self.record_opened(number, &operation),
@@ -312,13 +310,12 @@ impl Journal {
         self.found(Live::Job, slot, size);
     }
 
-    /// Returns `true` if changes of counters are not recorded because space is short.
+    /// Returns `true` if counters are not recorded because space is short.
     fn must_save(&self) -> bool {
         self.health != Health::Ok && self.room() < CHANGE as u64 * 2
     }
 
-    /// Continues in the next prepared segment if the current segment has no space for `bytes` more bytes. Space for a
-    /// [`Record::Next`] always remains.
+    /// Continues in the next prepared segment if necessary. A [`Record::Next`] always fits into the current segment.
     fn make_room(&mut self, bytes: u64) {
         loop {
             let current = self.segments.back().expect("a segment");
@@ -337,7 +334,7 @@ impl Journal {
         }
     }
 
-    /// Begins a new segment. `before` is the end of the log in the previous segment.
+    /// `before` is the end of the log in the previous segment.
     pub fn begin(&mut self, number: u64, size: u64, before: Place) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, size, HEADER as u64));
@@ -358,16 +355,16 @@ impl Journal {
         self.mark_due = self.synced.position + SYNCED_EVERY;
     }
 
-    /// Appends the record of a clean shutdown at the time `now`. No record may be appended afterwards.
+    /// No record may follow the clean shutdown.
     pub fn append_closed(&mut self, now: Time) {
         let current = self.segments.back().expect("a segment");
         let time = (current.bytes + CLOSED as u64 <= current.size).then_some(now);
         self.push(&Record::Closed { last_id: self.last_id, time });
-        // Do not append a record of the synced location later, because the shutdown record must remain the last record.
+        // The shutdown record must remain the last one, so record no synced location later.
         self.mark_due = u64::MAX;
     }
 
-    /// Appends the full record that `kind` creates for the job in `slot`.
+    /// `kind` makes the job's full record.
     fn append_job<'a>(&mut self, slot: u32, engine: &'a Engine, kind: impl FnOnce(StoredJob<'a>) -> Record<'a>) {
         let mut job = engine.stored_job(engine.job_at(slot));
         let tail = SharedTail::of(engine.job_at(slot).body(), 0);
@@ -394,14 +391,13 @@ impl Journal {
         self.written += 1;
     }
 
-    /// Takes the bytes appended since the last call. `synced` is the end of the synced part of the log. A record of
-    /// this location is appended at intervals, so that recovery can distinguish damage from the effects of a power
-    /// failure.
+    /// Takes the bytes appended since the last call. The location of `synced` is recorded at intervals, so that
+    /// recovery can distinguish damage from the effects of a power failure.
     pub fn take(&mut self, mut spare: Vec<u8>, synced: Synced) -> Batch {
         debug_assert!(spare.is_empty());
         self.is_synced(synced);
         self.append_synced();
-        // The next batch will probably have a similar size.
+        // The next batch probably has a similar size.
         spare.reserve(self.buffer.own.len().min(1 << 16));
         let bytes = std::mem::replace(&mut self.buffer, Bytes::with(spare));
         let current = self.segments.back().map_or(0, |segment| segment.number);
@@ -441,7 +437,7 @@ impl Journal {
         self.position
     }
 
-    /// 0 cancels the request for space.
+    /// 0 bytes cancel the request.
     pub fn request_space(&mut self, bytes: u64) {
         self.requested = bytes;
     }
@@ -456,7 +452,7 @@ impl Journal {
         }
     }
 
-    /// Returns a number for a new segment. Numbers are never reused.
+    /// Numbers of segments are never reused.
     pub fn claim_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
@@ -473,7 +469,7 @@ impl Journal {
         self.health
     }
 
-    /// Changes the health from `from` to `to`. Returns `false` if the health was not `from`.
+    /// Returns `false` if the health was not `from`.
     pub fn change_health(&mut self, from: Health, to: Health) -> bool {
         let changes = self.health == from;
         self.health = if changes { to } else { self.health };

@@ -7,7 +7,7 @@
 use crate::engine::{Linked, Links, List};
 
 /// Entries per chunk. The index grows by one chunk at a time, which takes bounded time. The allocator returns a freed
-/// chunk of this size to the operating system.
+/// chunk of this size to the system.
 const CHUNK: usize = 16_384;
 
 #[derive(Clone, Copy, Debug)]
@@ -21,23 +21,23 @@ pub struct LiveIndex {
     chunks: Vec<Chunk>,
 }
 
-/// A part of the index. An empty chunk frees its memory, except the first chunk.
+/// An empty chunk frees its memory, unless it is the first.
 #[derive(Debug, Default)]
 struct Chunk {
     entries: Vec<Entry>,
     live: usize,
 }
 
-/// The items whose last full record is in one segment, in the order of the records.
+/// The items with a full record in one segment, in the order of the records.
 pub type SegmentItems = List;
 
 impl LiveIndex {
-    /// Returns the number of the item's segment. The item must be in a segment.
+    /// Returns the number of the segment, which must exist.
     pub fn of(&self, slot: u32) -> u32 {
         self.entry(slot).segment
     }
 
-    /// Adds an item to a segment and to the list of its items. The item must not be in another segment.
+    /// The item must not be in another segment. `list` contains the segment's items.
     pub fn move_in(&mut self, slot: u32, segment: u32, list: &mut SegmentItems) {
         let number = slot as usize / CHUNK;
         while self.chunks.len() <= number {
@@ -56,7 +56,7 @@ impl LiveIndex {
         list.push_back(slot, self);
     }
 
-    /// Removes the item in `slot` from its segment. `list` contains the items of that segment.
+    /// `list` contains the items of the segment that the item leaves.
     pub fn move_out(&mut self, slot: u32, list: &mut SegmentItems) {
         list.remove(slot, self);
         let number = slot as usize / CHUNK;

@@ -14,22 +14,22 @@ use super::types::{in_file, OpenError};
 use super::writer::Writer;
 use crate::engine::Engine;
 
-/// The marker file of an unfinished import. Existing segments belong to that import and are invalid.
+/// Marks an unfinished import. Existing segments belong to it and are invalid.
 const BEGUN: &str = "import.begun";
 
-/// The marker file of a complete import, after which the original files are not needed.
+/// Marks a complete import. The original files are not needed.
 const DONE: &str = "import.done";
 
-/// The subdirectory to which the original files are moved.
+/// The original files are moved to this subdirectory.
 const KEPT: &str = "beanstalkd";
 
-/// Returns the number in the name of a beanstalkd binlog file, or `None` for any other file name.
+/// Returns `None` if the file is not a binlog of beanstalkd.
 fn foreign_number(name: &str) -> Option<u64> {
     let number: u64 = name.strip_prefix("binlog.")?.parse().ok()?;
     (format!("binlog.{number}") == name).then_some(number)
 }
 
-/// Reads the jobs of the beanstalkd binlog. Returns `None` if there is no binlog, or if it was imported earlier.
+/// Returns `None` if there is no binlog, or if it was imported earlier.
 pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     let names = storage.list().map_err(OpenError::Folder)?;
     let foreign = numbers_in(&names, foreign_number);
@@ -77,7 +77,7 @@ pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     Ok(Some(imported))
 }
 
-/// Writes the imported jobs in these engine slots to our segments, and moves the original files to a subdirectory.
+/// Writes the imported jobs in `slots`, and moves the original files.
 pub fn carry_out(slots: &[u32], engine: &Engine, journal: &mut Journal, writer: &mut Writer) -> Result<(), OpenError> {
     let storage = writer.storage();
     for &slot in slots {
@@ -98,8 +98,7 @@ pub fn carry_out(slots: &[u32], engine: &Engine, journal: &mut Journal, writer: 
     finish(&*storage)
 }
 
-/// Moves the original files to a subdirectory, and removes the markers. [`BEGUN`] is removed before [`DONE`], because
-/// segments with only [`BEGUN`] count as invalid.
+/// Moves the original files and removes the markers, [`BEGUN`] first, because segments with only [`BEGUN`] are invalid.
 fn finish(storage: &dyn Storage) -> Result<(), OpenError> {
     let names = storage.list().map_err(OpenError::Folder)?;
     for name in names.iter().filter(|name| foreign_number(name).is_some()) {

@@ -25,7 +25,7 @@ use super::survey::{SegmentLink, Survey};
 use super::types::{OpenError, RecoveryProgress, RecoveryReport};
 use crate::engine::{Body, Engine, GroupCount, JobId, MovedJob, OpenOperation, StoredJob, Time, MAX_OPEN};
 
-/// Job IDs are smaller than this limit, which is only reached after thousands of years.
+/// Reached after thousands of years.
 const ID_LIMIT: u64 = 1 << 63;
 
 pub struct Reading<'a> {
@@ -37,34 +37,34 @@ pub struct Reading<'a> {
     chain: Vec<SegmentLink>,
     window: Window,
     last_id: u64,
-    /// Job IDs up to this number may have been assigned.
+    /// The largest reserved job ID.
     ids: u64,
-    /// The latest time of a put or a clean shutdown in the log.
+    /// The latest put or clean shutdown.
     pub latest: Time,
-    /// The number of the oldest segment that is needed.
+    /// The oldest segment that is needed.
     oldest: u64,
-    /// The last record, if it was a [`Record::Next`] or a [`Record::Closed`].
+    /// The last record if it ends the segment.
     last: Option<Last>,
-    /// The synced location and the oldest needed segment, determined on first use.
+    /// Determined when it is first used.
     claims: Option<Claims>,
-    /// The random ID of the process that wrote the last record read, or `None` if unknown.
+    /// The epoch of the last record, or `None` if unknown.
     pub epoch: Option<u64>,
-    /// `true` if the previous segment is missing. Compaction will empty the next segment, so that the loss is reported
-    /// only once.
+    /// `true` if the previous segment is missing. Compaction will empty the next one, so that the loss is reported only
+    /// once.
     after_missing: bool,
-    /// The number of segments in `chain` that were read.
+    /// How many segments of `chain` were read.
     read: usize,
-    /// The numbers of segments that the log no longer needs.
+    /// Segments that the log no longer needs.
     pub stale: Vec<u64>,
     pub end: Place,
-    /// The number of the segment in which the log must continue, if the log names a segment.
+    /// The log must continue in this segment.
     pub next: Option<u64>,
 }
 
-/// The synced location and the oldest needed segment, as stated by the records of the log.
+/// What the records state about the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Claims {
-    /// The last location up to which a record states that the log is synced.
+    /// The log is synced up to this location.
     synced: Place,
     oldest: u64,
 }
@@ -90,7 +90,7 @@ impl<'a> Reading<'a> {
             latest: Time::default(),
             oldest: 0,
             last: None,
-            // Without an intact header, no record can be read, so all bytes count as damaged.
+            // No record can be read, so all bytes count as damaged.
             claims: survey.log.is_none().then_some(Claims { synced: Place { segment: u64::MAX, at: 0 }, oldest: 0 }),
             epoch: None,
             after_missing: false,
@@ -101,7 +101,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Reads all segments, oldest first. Calls `watch` after each segment.
+    /// Oldest segment first. Calls `watch` after each segment.
     pub fn read_all(&mut self, watch: &mut dyn FnMut(RecoveryProgress)) -> Result<(), OpenError> {
         self.drop_stale();
         self.report.progress.segments = self.chain.len();
@@ -116,7 +116,7 @@ impl<'a> Reading<'a> {
                     true
                 }
             };
-            // A damaged segment is preserved with all its bytes.
+            // A damaged segment keeps all its bytes.
             if let Some(length) =
                 link.length.filter(|_| self.journal.segment(link.number).is_some_and(|segment| segment.damaged))
             {
@@ -134,10 +134,9 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Removes segments from the chain that the log no longer needs. Their records must not be applied, because later
-    /// segments that reverse the records may be gone.
+    /// Later segments that reverse unneeded records may be gone, so the records must not be applied.
     fn drop_stale(&mut self) {
-        // A log with a single segment always needs that segment.
+        // A single segment is always needed.
         if self.chain.len() < 2 {
             return;
         }
@@ -150,10 +149,9 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Reports missing segments before the first segment and after the last segment.
+    /// Reports missing segments at both ends of the chain.
     fn check_ends(&mut self) {
-        // A missing segment before the first existing one is a loss if a record states that the missing segment is
-        // needed.
+        // Missing segments are a loss if a record states that they are needed.
         if let Some(first) = self.chain.first().and_then(|link| link.header) {
             let before = first.before.segment;
             if before > 0 && before >= self.oldest {
@@ -161,7 +159,7 @@ impl<'a> Reading<'a> {
                 self.damage(format!("{}: it is missing", segment_name(before)), false);
             }
         }
-        // The log names a next segment, which has no records or is missing.
+        // The named next segment is missing or has no records.
         if let Some(Last::Next(next)) = self.last {
             self.next = Some(next);
             let name = segment_name(next);
@@ -171,12 +169,12 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Returns the numbers of the segments after the end of the log, which are not restored.
+    /// Returns segments after the end of the log, which are not restored.
     pub fn behind(&self) -> impl Iterator<Item = u64> + '_ {
         self.chain[self.read..].iter().filter(|link| link.length.is_some()).map(|link| link.number)
     }
 
-    /// Returns the segments that were read, with the lengths of their files.
+    /// Returns the read segments with their file lengths.
     pub fn lengths(&self) -> impl Iterator<Item = (SegmentLink, u64)> + '_ {
         self.chain[..self.read].iter().filter_map(|link| Some((*link, link.length?)))
     }
@@ -185,7 +183,7 @@ impl<'a> Reading<'a> {
         matches!(self.last, Some(Last::Closed(_)))
     }
 
-    /// Returns the largest job ID that may have been assigned. Must be called after [`Reading::read_all`].
+    /// Returns the largest job ID that may have been assigned. Needs [`Reading::read_all`].
     pub fn last_id(&self) -> u64 {
         let given = match self.last {
             Some(Last::Closed(last)) => last.max(self.last_id),
@@ -199,11 +197,11 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Reads one segment. Returns `false` if the log ends in or before this segment.
+    /// Returns `false` if the log ends in or before this segment.
     fn segment(&mut self, place: usize, link: SegmentLink, length: u64) -> Result<bool, OpenError> {
         let (number, name) = (link.number, segment_name(link.number));
         let is_intact = link.header.is_some() && link.whole;
-        // The header of the oldest segment became durable before any earlier segment was removed.
+        // The oldest segment's header was durable before any earlier segment was removed.
         let is_lost = link.header.is_none() && place == 0;
         let is_damage = !is_intact && (is_lost || self.is_damage(Place { segment: number, at: 0 }));
         if link.header.is_none() && !is_damage {
@@ -258,7 +256,7 @@ impl<'a> Reading<'a> {
         Ok(true)
     }
 
-    /// Applies all records of a segment. Returns the end of the records, and `false` if the log ends in the segment.
+    /// Returns the end of the records, and `false` if the log ends there.
     fn records(&mut self, link: SegmentLink, length: u64) -> io::Result<(End, bool)> {
         let name = segment_name(link.number);
         let mut window = std::mem::take(&mut self.window);
@@ -281,7 +279,7 @@ impl<'a> Reading<'a> {
         Ok((end?, goes_on))
     }
 
-    /// Returns `true` if unreadable bytes at this location are damage, because the log was synced beyond the location.
+    /// Returns `true` if the log was synced beyond these unreadable bytes.
     fn is_damage(&mut self, at: Place) -> bool {
         self.claims().synced > at
     }
@@ -293,7 +291,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Determines up to which location the log is synced and which segments are not needed, without applying records.
+    /// Determines which part of the log is synced and which segments are not needed, without applying records.
     ///
     /// Each header summarizes all earlier records, so only records after the last synced location in the headers are
     /// read. A record which states that segments are not needed is used only if all earlier records are intact.
@@ -337,15 +335,15 @@ impl<'a> Reading<'a> {
         Claims { synced, oldest }
     }
 
-    /// Adds a problem to the report, and counts it as a skipped record.
+    /// The problem counts as a skipped record.
     pub fn found_problem(&mut self, problem: String) {
         self.report.problems.push(problem);
         self.journal.found_skipped(1);
     }
 
-    /// Reports a loss of records. `in_segment` is `true` if the segment that was read last is damaged.
+    /// `in_segment` is `true` if the last read segment is damaged.
     fn damage(&mut self, problem: String, in_segment: bool) {
-        // The lost records may include the start record of another process, so the writer of later records is unknown.
+        // Another process may have written a lost start record, so the writer of later records is unknown.
         self.epoch = None;
         self.found_problem(problem);
         if in_segment {
@@ -356,7 +354,7 @@ impl<'a> Reading<'a> {
     fn apply(&mut self, record: Record, body: Option<Body>) {
         self.last = None;
         if let Some(id) = job_of(&record) {
-            // Ignore the record, because no job can have this ID.
+            // No job can have this ID.
             if id >= ID_LIMIT {
                 return;
             }
@@ -420,7 +418,7 @@ impl<'a> Reading<'a> {
     fn apply_other(&mut self, record: &Record) {
         let current = self.journal.stats().current;
         match *record {
-            // Ignore a record that was copied to a later segment after a disk failure.
+            // This record was copied to a later segment after a disk failure.
             Record::Next(next) if next <= current || next >= NUMBER_LIMIT.min(current + MAX_NUMBER_GAP) => {}
             Record::Next(next) => self.last = Some(Last::Next(next)),
             Record::Closed { last_id, time } => {
@@ -461,7 +459,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// `changed` contains the slot and the previous size of the job that a record has changed.
+    /// `changed` contains the job's slot and its previous size.
     fn resized(&mut self, changed: Option<(u32, usize)>) {
         if let Some((slot, before)) = changed {
             let after = self.engine.logged_size(slot);
@@ -476,7 +474,7 @@ impl<'a> Reading<'a> {
         self.report.progress.jobs += u64::from(before.is_none());
     }
 
-    /// Adds imported jobs to the engine. Returns the slots of the jobs.
+    /// Returns the slots of the jobs.
     pub fn import(&mut self, imported: Imported) -> Vec<u32> {
         self.report.problems.extend(imported.problems);
         self.report.imported = Some(imported.jobs.len());
@@ -488,7 +486,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Returns the ID of the job that the record changes, if any.
+/// Returns the job that the record changes.
 fn job_of(record: &Record) -> Option<u64> {
     match *record {
         Record::Put(job) | Record::Snapshot(job) | Record::Run(.., job) => Some(job.id.0),

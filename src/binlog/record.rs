@@ -15,53 +15,52 @@ use crate::engine::{
     Time, TubeSettings,
 };
 
-/// The size of a record before a short payload, in bytes: payload length, checksum, and kind.
+/// Bytes before a short payload: payload length, checksum, and kind.
 pub const PREFIX: usize = 9;
 
-/// The maximum length of a short payload in bytes. A longer payload has its own checksum, so that the beginning of a
-/// record can be checked without reading the payload.
+/// Maximum bytes of a short payload. A longer payload has its own checksum, so that the record's beginning can be
+/// checked alone.
 pub const SHORT_PAYLOAD: usize = 64;
 
-/// The size of a record before a payload longer than [`SHORT_PAYLOAD`], in bytes.
+/// Bytes before a payload longer than [`SHORT_PAYLOAD`].
 pub const LONG_PREFIX: usize = PREFIX + 4;
 
-/// Maximum size of an encoded variable-length 32-bit number, in bytes.
+/// Maximum bytes of a 32-bit number with a variable length.
 const SHORT: usize = 5;
 
-/// Maximum size of a put record in bytes, not counting the tube name, options and body.
+/// Maximum bytes without the tube name, options and body.
 pub const PUT: usize = LONG_PREFIX + 8 + 3 * LONG + SHORT + 3;
 
-/// Maximum size of a snapshot record in bytes, not counting the tube name, options and body.
+/// Maximum bytes without the tube name, options and body.
 pub const SNAPSHOT: usize = PUT + 10 + 5 * SHORT;
 
 pub const DELETE: usize = PREFIX + 8;
 
-/// The size of an outcome record in bytes, not counting the result.
+/// Bytes of an outcome record without the result.
 pub const OUTCOME: usize = LONG_PREFIX + 10;
 
-/// Maximum size of a [`Record::Change`] in bytes.
+/// Maximum bytes of a [`Record::Change`].
 pub const CHANGE: usize = LONG_PREFIX + 32;
 
-/// The size of encoded tube settings without names, in bytes.
+/// Bytes of encoded tube settings without names.
 pub(super) const SETTINGS: usize = 12 + 1 + 5 * 4 + 2;
 
-/// The size in bytes of a record that contains a single number, for example [`Record::Next`].
+/// Bytes of a record with one number, such as [`Record::Next`].
 pub const MARK: usize = PREFIX + 8;
 
-/// The size of a [`Record::Closed`] with a time, in bytes.
+/// Bytes of a [`Record::Closed`] with a time.
 pub const CLOSED: usize = PREFIX + 16;
 
 pub const SYNCED: usize = PREFIX + 16;
 
-/// Returns the maximum size of a [`Record::Groups`] with several groups. `names` is the combined length of the group
-/// names.
+/// Returns the maximum bytes of a [`Record::Groups`]. `names` is the combined length of the group names.
 pub fn ended_size(groups: usize, names: usize) -> usize {
     LONG_PREFIX + 8 + groups * (3 * LONG + 1) + names
 }
 
 pub const START: usize = PREFIX + 40;
 
-/// Maximum length of a payload in bytes, sufficient for the largest body and result with the longest names.
+/// Sufficient for the largest body and result with the longest names.
 pub const MAX_PAYLOAD: usize = (2 << 30) + (1 << 18);
 
 macro_rules! sizes {
@@ -72,8 +71,7 @@ macro_rules! sizes {
     )+};
 }
 
-// The maximum sizes of records whose texts have `texts` bytes in total. In the full record of a job, the options and
-// the body count as texts.
+// Maximum bytes of records. `texts` is the total length of their texts, which include a full record's options and body.
 sizes! {
     settings_size: LONG_PREFIX + SETTINGS;
     key_size: LONG_PREFIX + 18;
@@ -83,54 +81,54 @@ sizes! {
     pause_size: LONG_PREFIX + 16;
 }
 
-/// A record of the log. Records contain new values instead of differences, because a record may be applied twice: after
-/// a failed sync, records are written again.
+/// Records contain new values instead of differences, because a record may be applied twice: after a failed sync,
+/// records are written again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
-    /// A new job, whose state follows from the delay and the options.
+    /// The state of the new job follows from its delay and options.
     Put(StoredJob<'a>),
-    /// A job put by the schedule with this ID, and the resulting change of the schedule.
+    /// The ID of a schedule that put a copy, the schedule's new state, and the copy.
     Run(JobId, StoredChange, StoredJob<'a>),
-    /// The current state of a job, written again so that older segments can be removed.
+    /// A job's current state, written again so that older segments can be removed.
     Snapshot(StoredJob<'a>),
-    /// A change to a job whose full record was written earlier.
+    /// A change of a job with an earlier full record.
     Change(JobId, StoredChange),
-    /// The outcome of a job, as reported by a worker.
+    /// A worker reported the outcome.
     Outcome {
         id: u64,
-        /// `true` for a success, `false` for a permanent failure, or `None` if the job will be tried again.
+        /// `true` for a success, `false` for a permanent failure, `None` before a retry.
         done: Option<bool>,
-        /// The number of times that the job has failed.
+        /// How often the job has failed.
         fails: u8,
-        /// The result, which is stored at the end of the job's body.
+        /// Becomes the end of the job's body.
         result: &'a [u8],
     },
     Move {
         id: u64,
         pri: u32,
         delay: Span,
-        /// The end of the delay of a delayed job, or the rank of a buried job in the order of burying.
+        /// The end of a delayed job's delay, or a buried job's rank in the order of burying.
         due: Time,
-        /// Ready, delayed or buried. Jobs in other states are recorded as ready.
+        /// Jobs that are not delayed or buried are recorded as ready.
         state: State,
-        /// The tube in which a dead letter originated, or `None` for other jobs.
+        /// The original tube of a dead letter.
         dead_from: Option<&'a [u8]>,
         tube: &'a [u8],
     },
-    /// The settings of a tube, or the default settings if the tube's settings were removed.
+    /// Default settings mean that the tube's settings were removed.
     Settings {
         tube: &'a [u8],
         settings: TubeSettings<&'a [u8]>,
     },
-    /// The reason for the last failure of a job.
+    /// A job failed for this reason.
     Reason {
         id: u64,
         reason: &'a [u8],
     },
-    /// A deduplication key that stays reserved after its job is deleted.
+    /// The key stays reserved after its job is deleted.
     Key {
         id: u64,
-        /// The time at which the key becomes available again.
+        /// When the key becomes available again.
         until: Time,
         tube: &'a [u8],
         key: &'a [u8],
@@ -138,56 +136,54 @@ pub enum Record<'a> {
     Delete(u64),
     Pause {
         tube: &'a [u8],
-        /// The total duration of the pause. Zero ends a pause.
+        /// The total duration, or zero to end a pause.
         length: Span,
-        /// The wall-clock time at which the pause ends.
+        /// The end of the pause in wall-clock time.
         until: Time,
     },
-    /// The end of a segment, with the number of the next segment.
+    /// The end of a segment, and the number of the next.
     Next(u64),
-    /// A clean shutdown of the server.
+    /// The server was shut down cleanly.
     Closed {
         last_id: u64,
-        /// The queue's time at the shutdown, if the segment had space for the time.
+        /// The queue's time, if the segment had space for it.
         time: Option<Time>,
     },
-    /// Job IDs up to this number may be assigned.
+    /// Job IDs up to this number are reserved.
     Ids(u64),
-    /// The log is synced up to this location.
+    /// The log is synced to this location.
     Synced(Place),
     /// Segments with smaller numbers are not needed.
     Gone(u64),
-    /// A server process has started and continues the log after this record.
+    /// A server process continues the log.
     Start(Start),
-    /// The new counts of groups of jobs.
     Groups {
-        /// The ID of a deleted job that was a member of the groups, or 0 if no job was deleted.
+        /// The deleted member, or 0 if no job was deleted.
         id: u64,
         groups: GroupCounts<'a>,
     },
-    /// The start of a command that affects many jobs.
+    /// A command for many jobs has begun.
     Opened {
         number: u32,
-        /// The tube whose jobs the command affects.
+        /// The tube of the affected jobs.
         from: &'a [u8],
-        /// The tube to which the jobs are moved, or empty.
+        /// The destination tube, or empty.
         to: &'a [u8],
-        /// The states of the affected jobs, as a bit mask; see [`state_bits`].
+        /// A bit mask of states; see [`state_bits`].
         states: u8,
         bound: u64,
     },
-    /// The end of the command with this number; see [`Record::Opened`].
+    /// The command of [`Record::Opened`] has ended.
     Done(u64),
 }
 
 const STATES: [State; 7] =
     [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Finished, State::Held, State::Scheduled];
 
-/// Counts of groups, either from the engine or as encoded in a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupCounts<'a> {
     Known(&'a [LoggedGroup]),
-    /// The encoding of each group consists of three variable-length numbers, the length of the name, and the name.
+    /// Each group has three variable-length numbers, the length of its name, and the name.
     Read(&'a [u8]),
 }
 
@@ -216,11 +212,11 @@ pub fn states_of(bits: u8) -> Box<[State]> {
     STATES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, &state)| state).collect()
 }
 
-/// The first record of a process that continues a segment. The header of a new segment has the same fields.
+/// A process continues a segment. The header of a new segment has the same fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
     pub synced: Place,
-    /// Job IDs up to this number may be assigned.
+    /// Job IDs up to this number are reserved.
     pub ids: u64,
     pub epoch: u64,
     pub oldest: u64,
@@ -237,14 +233,14 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Returns the record of a tube's pause, or of the end of a pause if `pause` is `None`.
+    /// `pause` is `None` for the end of a pause.
     pub fn pause(tube: &'a [u8], pause: Option<Pause>) -> Record<'a> {
         let (length, until) = pause.map_or((Span::ZERO, Time::default()), |pause| (pause.length, pause.until));
         Record::Pause { tube, length, until }
     }
 }
 
-/// Appends a record that will be written at offset `at` of the segment with this key. Returns its size.
+/// The record is for offset `at` of the segment with this key. Returns its size.
 pub fn encode(record: &Record, key: RecordKey, at: u64, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     let length = encode_head(record, 0, out);
@@ -254,8 +250,8 @@ pub fn encode(record: &Record, key: RecordKey, at: u64, out: &mut Vec<u8>) -> us
     length
 }
 
-/// Like [`encode`], but the last `tail` bytes of the record are stored elsewhere. Returns the size of the record
-/// without the tail. [`seal`] must be called afterwards to set the checksums.
+/// The last `tail` bytes of the record are stored elsewhere. Returns the size without the tail. [`seal`] must set the
+/// checksums afterwards.
 #[expect(clippy::indexing_slicing, reason = "the prefix has just been written")]
 pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
     let start = out.len();
@@ -270,7 +266,7 @@ pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
     out.len() - start
 }
 
-/// Sets the checksums of a record that consists of `head` and `tail` and is written at offset `at` of a segment.
+/// Sets the checksums of a record for offset `at` of a segment.
 // `head` begins with a complete prefix.
 #[allow(clippy::expect_used)]
 #[expect(clippy::indexing_slicing, reason = "as above")]
@@ -287,8 +283,8 @@ pub fn seal(key: RecordKey, at: u64, head: &mut [u8], tail: &[u8]) {
     head[4..8].copy_from_slice(&check.to_le_bytes());
 }
 
-/// Returns the number of bytes that the checksum of a record covers: the whole record if the payload is short,
-/// otherwise only the prefix, which contains a checksum of the payload.
+/// Returns the bytes that the record's checksum covers: the whole record with a short payload, otherwise only the
+/// prefix, which contains a checksum of the payload.
 pub(super) fn head_length(payload: usize) -> usize {
     if payload <= SHORT_PAYLOAD {
         PREFIX + payload
@@ -297,8 +293,7 @@ pub(super) fn head_length(payload: usize) -> usize {
     }
 }
 
-/// Returns the checksum of a record. The checksum covers the record's offset, so a copy of a record inside a job's body
-/// is never valid.
+/// The checksum depends on the record's offset, so a copy of a record inside a job's body is never valid.
 #[expect(clippy::indexing_slicing, reason = "a head that is written or read has its prefix of twelve bytes")]
 pub(super) fn check(key: RecordKey, at: u64, head: &[u8]) -> u32 {
     let mut hasher = key.hasher();
@@ -367,7 +362,7 @@ fn push<'a>(kind: u8, fields: impl Field<'a>, out: &mut Vec<u8>) -> u8 {
     kind
 }
 
-/// Appends the options and the body of a job. Returns `kind`, in lower case if the job has options.
+/// Returns `kind`, in lower case if the job has options.
 fn options_and_body(job: &StoredJob, mut kind: u8, out: &mut Vec<u8>) -> u8 {
     if let Some(options) = &job.options {
         job_options::encode(options, job.fails, out);

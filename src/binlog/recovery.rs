@@ -19,7 +19,7 @@ use super::wal::Wal;
 use super::writer::{set_aside, SyncMode, Writer};
 use crate::engine::{Engine, Time};
 
-/// Minimum space after the end of the log, in bytes. With less space, a new segment is created at startup.
+/// With fewer bytes after the end of the log, a new segment is created at startup.
 const MIN_SPACE: u64 = 4096;
 
 /// The settings of a log.
@@ -50,13 +50,13 @@ pub struct Opened {
     pub journal: Journal,
     pub wal: Wal,
     pub report: RecoveryReport,
-    /// The queue's time: the later of the given time and the latest time in the log.
+    /// The later of the given time and the latest time in the log.
     pub now: Time,
-    /// The error that prevents writing, if any.
+    /// Writing fails with this error.
     pub failure: Option<io::Error>,
 }
 
-/// Restores the log in `storage` into `engine`, which must be empty. Calls `watch` with the progress.
+/// `engine` must be empty. `watch` receives the progress.
 pub fn open(
     storage: Arc<dyn Storage>,
     settings: BinlogSettings,
@@ -78,10 +78,10 @@ pub fn open(
     }
     let repaired = repair(&*storage, &survey, &reading);
     let (last_id, found_epoch) = (reading.last_id(), reading.epoch.unwrap_or_default());
-    // Never go back in time: a clock that was set back would extend all delays.
+    // A clock that was set back would extend all delays.
     let now = now.max(reading.latest);
     let Reading { mut journal, report, end, next, .. } = reading;
-    // `finish_restore` may end pauses of empty tubes. Without a record, the next restart would restore the pauses.
+    // The pauses that `finish_restore` ends must not be restored again at the next restart.
     engine.keep_changes();
     engine.finish_restore(last_id, now);
     journal.found_ids(last_id);
@@ -101,19 +101,18 @@ pub fn open(
     Ok(Opened { journal, wal: Wal::new(writer, settings.mode, first_sync), report, now, failure })
 }
 
-/// A summary of a log that was read without a server.
+/// Describes a log without a server.
 #[derive(Clone, Debug)]
 pub struct Inspection {
     pub version: u32,
     pub report: RecoveryReport,
     /// The largest job ID that may have been assigned.
     pub last_id: u64,
-    /// `true` if the log was closed by a clean shutdown.
+    /// `true` after a clean shutdown.
     pub closed_cleanly: bool,
 }
 
-/// Reads the log in `storage` into `engine`, which must be empty and must not be changed afterwards. Does not modify
-/// files.
+/// `engine` must be empty, and must not be changed afterwards. Does not modify files.
 pub fn inspect(storage: &dyn Storage, engine: &mut Engine) -> Result<Inspection, OpenError> {
     let survey = Survey::of(storage)?;
     let log = survey.log.unwrap_or_default();
@@ -130,12 +129,12 @@ pub fn inspect(storage: &dyn Storage, engine: &mut Engine) -> Result<Inspection,
 fn note_numbers(reading: &mut Reading, survey: &Survey) {
     let newest = survey.chain.last().map_or(0, |link| link.number);
     let others = survey.unused.iter().chain(&survey.foreign).copied();
-    // New segments are numbered after all plausible numbers of existing files.
+    // New segments get larger numbers than all plausible numbers of files.
     let near = others.filter(|number| !survey.chain.is_empty() && *number < newest + MAX_NUMBER_GAP);
     for number in near.chain([newest]) {
         reading.journal.found_number(number);
     }
-    // The first segment of a log always has number 1.
+    // A log starts with number 1.
     if let Some(&first) = survey.unused.iter().min().filter(|first| survey.chain.is_empty() && **first > 1) {
         reading.found_problem(format!("{}: all segments before it are missing", segment_name(first)));
     }
@@ -144,7 +143,7 @@ fn note_numbers(reading: &mut Reading, survey: &Survey) {
     }
 }
 
-/// Separates disk errors, which do not prevent startup, from fatal errors.
+/// Separates disk errors, which do not prevent startup, from other errors.
 fn or_failure<T>(result: Result<T, OpenError>) -> Result<Result<T, io::Error>, OpenError> {
     match result {
         Ok(value) => Ok(Ok(value)),
@@ -153,19 +152,18 @@ fn or_failure<T>(result: Result<T, OpenError>) -> Result<Result<T, io::Error>, O
     }
 }
 
-/// Syncs the segments that were read, because replies will depend on the restored jobs. Removes all data that is not
-/// part of the log.
+/// Syncs the segments, because replies will depend on the restored jobs. Removes all data that is not part of the log.
 fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(), OpenError> {
     for (link, length) in reading.lengths() {
         let (number, name) = (link.number, segment_name(link.number));
         let found = reading.journal.segment(number);
         let (end, is_damaged) = found.map_or((length, false), |segment| (segment.bytes, segment.damaged));
         let file = in_file(&name, storage.open(&name))?;
-        // An interrupted write can leave one copy of a header. Once later records are synced, that would be damage.
+        // An interrupted write can leave one copy of a header, which would be damage once later records are synced.
         if let Some(header) = link.header.filter(|_| !link.whole && !is_damaged) {
             in_file(&name, file.write_at(0, &header.encode()))?;
         }
-        // Damaged segments are preserved unchanged.
+        // Damaged segments stay unchanged.
         if !is_damaged && end < length {
             let is_last = continues_in(&reading.journal, reading.end, reading.next) == Some(number);
             let cut = if is_last { wipe(storage, &name, &*file, end) } else { file.truncate(end) };
@@ -173,12 +171,12 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
         }
         in_file(&name, file.sync())?;
     }
-    // Sync unneeded segments before removing them. A power failure may undo the removal, and damage in an unsynced
-    // segment would invalidate the record which states that the segment is not needed.
+    // A power failure may undo the removal. Damage in a segment that was never synced would invalidate the record which
+    // states that the segment is not needed, so sync it first.
     for name in reading.stale.iter().map(|&number| segment_name(number)) {
         in_file(&name, storage.open(&name).and_then(|file| file.sync()))?;
     }
-    // Remove the newest segment first, so that an interruption leaves no gap.
+    // The newest segment comes first, so that an interruption leaves no gap.
     let unused = survey.unused.iter().chain(&reading.stale).copied();
     let mut behind: Vec<u64> = reading.behind().chain(unused).collect();
     behind.sort_unstable();
@@ -198,7 +196,7 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
     Ok(())
 }
 
-/// Returns the existing segment in which the log continues, or `None` if a new segment is needed.
+/// Returns `None` if a new segment is needed.
 fn continues_in(journal: &Journal, end: Place, next: Option<u64>) -> Option<u64> {
     let is_emptied = || journal.segment(end.segment).is_some_and(|segment| segment.evacuating);
     (end.segment > 0 && next.is_none() && !is_emptied()).then_some(end.segment)
@@ -213,7 +211,7 @@ fn wipe(storage: &dyn Storage, name: &str, file: &dyn LogFile, from: u64) -> io:
     .map(drop)
 }
 
-/// Continues the log. Returns the time that writing and syncing the first records took.
+/// Returns how long writing and syncing the first records took.
 fn go_on(
     journal: &mut Journal,
     writer: &mut Writer,
@@ -242,7 +240,7 @@ fn go_on(
                     journal.begin_first(number, size, end);
                 }
             }
-            // Without space for a new segment, use the rest of the last segment.
+            // The last segment still has some space.
             Err(_) if goes_on => {}
             Err(error) => return Err(error),
         }
@@ -265,7 +263,7 @@ fn reopen(storage: &dyn Storage, number: u64) -> Result<(File, u64), OpenError> 
     in_file(&name, storage.open(&name).and_then(|file| Ok((file, storage.length(&name)?))))
 }
 
-/// Creates a segment. `number` is the number of the segment if the log already names the segment.
+/// `number` is given if the log already names the segment.
 fn make(storage: &dyn Storage, journal: &mut Journal, number: Option<u64>) -> Result<(u64, File, u64), OpenError> {
     let number = number.unwrap_or_else(|| journal.claim_number());
     let (name, size) = (segment_name(number), journal.stats().segment_size);

@@ -16,14 +16,14 @@ use super::record::Record;
 use super::segment::RecordKey;
 use crate::engine::Body;
 
-/// Number of bytes read at a time. A longer record is read in two parts.
+/// Bytes per read. A longer record is read in two parts.
 const WINDOW: usize = 1 << 20;
 
-/// Maximum size of a record before the body, in bytes. All names and keys in a record have limited lengths.
+/// Maximum bytes of a record before the body. All names and keys have limited lengths.
 const FRONT: usize = 256 << 10;
 
 pub trait Source {
-    /// Reads bytes from offset `at` on. Returns the number of bytes read, which is 0 at the end of the source.
+    /// Returns the number of bytes read, which is 0 at the end of the source.
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -33,7 +33,7 @@ impl Source for &[u8] {
     }
 }
 
-/// Reads until `bytes` is full or the source ends. Returns the number of bytes read.
+/// Reads until the end of `bytes` or of the source. Returns the number of bytes read.
 pub fn fill(source: &dyn Source, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -47,38 +47,37 @@ pub fn fill(source: &dyn Source, at: u64, bytes: &mut [u8]) -> io::Result<usize>
     Ok(filled)
 }
 
-/// A record or a gap found in a segment.
 // Only one value exists at a time, and values are never moved.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum Scanned<'a> {
     Record {
         at: u64,
-        /// The record, without the body or result if `body` is `Some`.
+        /// Lacks the body or result if `body` is `Some`.
         record: Record<'a>,
-        /// The body or result, if the record is larger than the read window.
+        /// The body or result, if the record exceeds the read window.
         body: Option<Body>,
     },
-    /// The bytes between these offsets are not a valid record. A valid record begins at the second offset.
+    /// No valid record between these offsets. One begins at the second offset.
     Gap(u64, u64),
 }
 
-/// `true` to continue the scan.
+/// `false` to end the scan.
 pub type GoOn = bool;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
-    /// The offset after the last visited record.
+    /// The end of the last visited record.
     pub at: u64,
-    /// The offset after the last nonzero byte, or `at` if only zero bytes follow.
+    /// The offset after the last nonzero byte, or else `at`.
     pub used: u64,
 }
 
-/// A buffer that contains a part of a segment. Callers reuse the buffer for several segments.
+/// A buffer for a part of a segment, used for several segments.
 #[derive(Debug, Default)]
 pub struct Window {
     bytes: Vec<u8>,
-    /// The offset of the first byte in the segment.
+    /// The offset of `bytes` in the segment.
     start: u64,
 }
 
@@ -89,7 +88,7 @@ struct Scan<'a> {
     window: &'a mut Window,
 }
 
-/// Calls `visit` for the records and gaps in a range of a segment, until `visit` returns `false`.
+/// Visits records and gaps until `visit` returns `false`.
 pub fn scan(
     source: &dyn Source,
     key: RecordKey,
@@ -113,7 +112,7 @@ pub fn scan(
                 None => {}
             }
         }
-        // If only the payload is damaged, continue the search after the record.
+        // If only the payload is damaged, search after the record.
         let from = record.map_or(at + 1, |head| at + head.total() as u64);
         let (next, used) = scan.search(at, from)?;
         match next {
@@ -124,7 +123,7 @@ pub fn scan(
 }
 
 impl Scan<'_> {
-    /// Returns at least `count` bytes from offset `at` on, or fewer at the end of the range.
+    /// Returns at least `count` bytes, or fewer at the end of the range.
     fn bytes(&mut self, at: u64, count: usize) -> io::Result<&[u8]> {
         let count = count.min((self.limit.saturating_sub(at)) as usize);
         if count == 0 {
@@ -148,7 +147,7 @@ impl Scan<'_> {
         Ok(RecordHead::read(key, at, self.bytes(at, LOOK)?, left))
     }
 
-    /// Visits the record with this head. Returns `None` if the payload is damaged.
+    /// Returns `None` if the payload is damaged.
     fn visit(&mut self, at: u64, head: RecordHead, visit: &mut dyn FnMut(Scanned) -> GoOn) -> io::Result<Option<GoOn>> {
         if head.total() > WINDOW {
             return self.visit_large(at, head, visit);
@@ -158,7 +157,7 @@ impl Scan<'_> {
         Ok(record.map(|record| visit(Scanned::Record { at, record, body: None })))
     }
 
-    /// Like [`Scan::visit`], but reads a large body or result directly into its final buffer.
+    /// Reads a large body or result directly into its final buffer.
     fn visit_large(
         &mut self,
         at: u64,
@@ -187,13 +186,12 @@ impl Scan<'_> {
         if !head.fits(hasher.finalize()) {
             return Ok(None);
         }
-        // `front` does not contain the body, so the body of the decoded record is empty.
+        // `front` does not contain the body, so the decoded record has an empty body.
         let Some(record) = head.record_with_tail(&front) else { return Ok(None) };
         Ok(Some(visit(Scanned::Record { at, record, body: Some(Body::from(body)) })))
     }
 
-    /// Searches for a record from offset `from` on. Returns the offset of the record, if any, and the offset after the
-    /// last nonzero byte found from offset `at` on.
+    /// Returns the offset of a record at or after `from`, and the offset after the last nonzero byte from `at` on.
     fn search(&mut self, at: u64, from: u64) -> io::Result<(Option<u64>, u64)> {
         let (key, limit) = (self.key, self.limit);
         let (mut place, mut used) = (at, at);
@@ -202,8 +200,7 @@ impl Scan<'_> {
             if bytes.is_empty() {
                 break;
             }
-            // Do not decode the last bytes of the window, because a head may continue in the next window. At the end of
-            // the segment, no more bytes follow.
+            // A head may continue in the next window, so skip the last bytes of this one unless the segment ends.
             let whole =
                 if place + bytes.len() as u64 == limit { bytes.len() } else { bytes.len().max(LOOK) - LOOK + 1 };
             let mut offset = 0;
@@ -213,8 +210,7 @@ impl Scan<'_> {
                 if rest.first().is_some_and(|byte| *byte != 0) {
                     used = here + 1;
                 } else if let Some(chunk) = rest.get(..64) {
-                    // Skip zero bytes quickly. The last eight bytes may belong to a head, whose ninth byte is never
-                    // zero.
+                    // The last eight zero bytes may belong to a head, whose ninth byte is never zero.
                     if chunk.iter().fold(0, |all, byte| all | byte) == 0 {
                         offset += 56;
                         continue;

@@ -14,34 +14,34 @@ pub const MAGIC: &[u8; 8] = b"beanpole";
 
 pub const VERSION: u32 = 3;
 
-/// Version numbers from this value on are treated as damage.
+/// Larger version numbers are treated as damage.
 const VERSION_LIMIT: u32 = 1 << 16;
 
-/// The size of one copy of a header, in bytes.
+/// Bytes of one copy of a header.
 const COPY: usize = 96;
 
-/// The size of a segment's header, in bytes. The header is stored twice, so that one copy survives a damaged byte.
+/// A segment starts with two copies, so that one survives a damaged byte.
 pub const HEADER: usize = 2 * COPY;
 
 pub const ASIDE: &str = "damaged";
 
-/// Segment numbers are smaller than this limit, which is only reached after centuries.
+/// This limit is only reached after centuries.
 pub const NUMBER_LIMIT: u64 = 1 << 31;
 
-/// Maximum difference between consecutive segment numbers. A file with a larger number does not belong to the log.
+/// A file with a larger distance does not belong to the log.
 pub const MAX_NUMBER_GAP: u64 = 1 << 20;
 
 pub fn segment_name(number: u64) -> String {
     format!("segment.{number:010}")
 }
 
-/// Returns the number of the segment with this file name, or `None` if the file is not a segment.
+/// Returns `None` if the file is not a segment.
 pub fn segment_number(name: &str) -> Option<u64> {
     let number = name.strip_prefix("segment.")?.parse().ok()?;
     (number < NUMBER_LIMIT && segment_name(number) == name).then_some(number)
 }
 
-/// Returns the numbers that `parse` finds in file names, in ascending order.
+/// Returns the parsed numbers in ascending order.
 pub fn numbers_in(names: &[String], parse: fn(&str) -> Option<u64>) -> Vec<u64> {
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| parse(name)).collect();
     numbers.sort_unstable();
@@ -50,29 +50,29 @@ pub fn numbers_in(names: &[String], parse: fn(&str) -> Option<u64>) -> Vec<u64> 
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Header {
-    /// The random ID of the log, which is the same in all segments.
+    /// A random number, the same in all segments.
     pub log: u64,
-    /// The number of the segment, which the file name also contains.
+    /// Also part of the file name.
     pub segment: u64,
-    /// The end of the log when this segment was begun. The segment number is 0 if the log was empty.
+    /// The end of the log before this segment. The segment number is 0 if the log was empty.
     pub before: Place,
-    /// The number of the oldest segment that the durable part of the log needed when this segment was begun.
+    /// The oldest segment that the durable part of the log needed at that time.
     pub oldest: u64,
-    /// The location up to which the log was synced when this segment was begun.
+    /// The log was synced to this location at that time.
     pub synced: Place,
-    /// The largest job ID that was reserved when this segment was begun.
+    /// The largest reserved job ID at that time.
     pub ids: u64,
-    /// The random ID of the server process that began this segment.
+    /// A random number for the process that began this segment.
     pub epoch: u64,
-    /// The random ID of the process that wrote the log up to `before`, or 0 if unknown. Tells apart two logs that were
-    /// continued from copies of the same log.
+    /// The epoch of the log's last record before this segment, or 0 if unknown. Distinguishes logs that were continued
+    /// from copies of the same log.
     pub before_epoch: u64,
 }
 
-/// The result of decoding the first bytes of a file.
+/// The first bytes of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beginning {
-    /// A valid header. `whole` is `true` if both copies are intact.
+    /// `whole` is `true` if both copies are intact.
     Header {
         header: Header,
         whole: bool,
@@ -81,7 +81,7 @@ pub enum Beginning {
     Nothing,
 }
 
-/// The initial value of the checksums in a segment. A record that is copied to another segment or log fails the check.
+/// The initial value of a segment's checksums. A record that is copied to another segment or log fails the check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RecordKey(u32);
 
@@ -108,7 +108,7 @@ impl Header {
         copy.repeat(2)
     }
 
-    /// Decodes one copy of a header. Returns `None` if the copy is damaged.
+    /// Returns `None` if the copy is damaged.
     fn read(copy: &[u8]) -> Option<Header> {
         let (bytes, check) = copy.split_last_chunk::<4>()?;
         let numbers = bytes.strip_prefix(MAGIC)?.strip_prefix(&VERSION.to_le_bytes())?;
@@ -119,7 +119,7 @@ impl Header {
         let (log, segment, before, oldest, synced) = fields.read()?;
         let (ids, epoch, before_epoch) = fields.read()?;
         let header = Header { log, segment, before, oldest, synced, ids, epoch, before_epoch };
-        // The previous segment and the oldest needed segment cannot be newer than this segment.
+        // Neither can be newer than this segment.
         let is_sound = header.before.segment < header.segment && header.oldest <= header.segment;
         is_sound.then_some(header)
     }

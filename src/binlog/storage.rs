@@ -22,57 +22,57 @@ use super::replay::{fill, Source};
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::system::O_LARGEFILE;
 
-/// An open file of a log. Several threads can write to and sync the file concurrently.
+/// Several threads can write to and sync a file concurrently.
 pub trait LogFile: Send + Sync {
-    /// Writes all of `bytes` at offset `place`, and extends the file if necessary.
+    /// Extends the file if necessary.
     fn write_at(&self, place: u64, bytes: &[u8]) -> io::Result<()>;
     fn truncate(&self, length: u64) -> io::Result<()>;
-    /// Waits until all data written before the call is durable.
+    /// All data written before the call is durable afterwards.
     fn sync(&self) -> io::Result<()>;
 }
 
 pub trait Storage: Send + Sync {
-    /// Locks the directory for this process. If another process holds the lock, the error names the process. If the
-    /// locked directory was replaced, locks the new directory, which must be empty.
+    /// If another process holds the lock, the error names it. If the locked directory was replaced, locks the new one,
+    /// which must be empty.
     fn lock(&self) -> io::Result<()>;
     /// Returns `false` if the locked directory was removed, renamed or replaced.
     fn is_in_place(&self) -> io::Result<bool> {
         Ok(true)
     }
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Returns the names of all files, or `None` if no file was added or removed since the last call.
+    /// Returns all names, or `None` if no file was added or removed since the last call.
     fn list_if_changed(&self) -> io::Result<Option<Vec<String>>> {
         self.list().map(Some)
     }
     fn length(&self, name: &str) -> io::Result<u64>;
-    /// Reads a file from offset `place` on until `bytes` is full or the file ends. Returns the number of bytes read.
+    /// Reads until the end of `bytes` or of the file. Returns the number of bytes read.
     fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize>;
-    /// Creates a file of `size` zero bytes, which are allocated and durable.
+    /// Allocates `size` zero bytes, which are durable.
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>>;
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
-    /// Renames a file durably. `to` can include a subdirectory. If a file named `to` exists, a number is appended.
+    /// The renaming is durable. `to` can include a subdirectory, and gets a number if it exists.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file. The removal is durable.
+    /// The removal of the file is durable.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Returns the maximum number of concurrent syncs. If the number exceeds one, syncs return in the order in which
-    /// they began, and the server stops after a failed sync.
+    /// Returns the number of concurrent syncs. If there can be several, they return in the order in which they began,
+    /// and the server stops after a failed sync.
     fn syncs_at_once(&self) -> usize {
         1
     }
-    /// Handles a failed write or sync before the log enters the failing state. A storage shared with other servers must
-    /// prevent all later replies.
+    /// A write or sync has failed, but the log is not in the failing state yet. A storage shared with other servers
+    /// must prevent all later replies.
     fn give_up(&self, _error: &io::Error) {}
-    /// Returns a random number, which identifies a new log or a server process.
+    /// Identifies a new log or a server process.
     fn random_number(&self) -> u64 {
         RandomState::new().hash_one(0)
     }
-    /// Returns the time of the clock that is used to detect a slow disk. A simulated disk has its own clock.
+    /// Measures slow disks. A simulated disk has its own clock.
     fn now(&self) -> Instant {
         Instant::now()
     }
 }
 
-/// A file of a log that is opened for each read.
+/// The file is opened for each read.
 pub struct StoredFile<'a>(pub &'a dyn Storage, pub &'a str);
 
 impl Source for StoredFile<'_> {
@@ -81,8 +81,8 @@ impl Source for StoredFile<'_> {
     }
 }
 
-/// A directory on a real disk. The files are accessed relative to a descriptor of the directory, so all files stay in
-/// one directory even if the path changes.
+/// Files are accessed through a descriptor of the directory, so all files stay in one directory even if the path
+/// changes.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -92,26 +92,24 @@ pub struct Folder {
 #[derive(Debug)]
 struct Opened {
     folder: File,
-    /// The locks that exclude other servers.
     locks: Option<Locks>,
-    /// The modification time of the directory at the last complete list, or `None` if a later change may have the same
-    /// time.
+    /// The directory's modification time at the last complete list, or `None` if a later change may have the same time.
     listed: LeafMutex<Option<SystemTime>>,
 }
 
-/// The locks of the directory and of the lock file. A file system may support only one kind of lock.
+/// A file system may support only one of these locks.
 #[derive(Debug)]
 struct Locks {
     _folder: Option<Flock<File>>,
     _file: Option<File>,
 }
 
-/// The name of the lock file, which contains the process ID. beanstalkd locks a file of the same name.
+/// Contains the process ID. beanstalkd locks a file of the same name.
 const LOCK: &str = "lock";
 
 const ZEROS: usize = 64 * 1024;
 
-/// Directory changes within this interval may get the same modification time, because file systems use coarse clocks.
+/// File systems use coarse clocks, so changes within this time may have the same time.
 const COARSE: Duration = Duration::from_millis(100);
 
 impl Folder {
@@ -130,7 +128,7 @@ impl Folder {
         Ok(new)
     }
 
-    /// Returns `true` if the path still refers to the opened directory.
+    /// Returns `true` if the path still leads to the directory.
     fn leads_to(&self, opened: &Opened) -> io::Result<bool> {
         let ours = opened.folder.metadata()?;
         match fs::metadata(&self.path) {
@@ -154,19 +152,18 @@ impl Opened {
     }
 
     fn lock(&self) -> io::Result<Locks> {
-        // Lock the directory itself, because the lock file can be removed.
+        // The lock file can be removed, so lock the directory itself.
         let folder = match lock_folder(&self.folder) {
             Err(Errno::EWOULDBLOCK) => return Err(busy(&holder(open_in(&self.folder, LOCK, OFlag::O_RDONLY).ok()))),
             result => result,
         };
-        // As root, the server must not overwrite another file through a symbolic link.
+        // A process of root must not overwrite another file through a symbolic link.
         Locks::of(folder, || open_in(&self.folder, LOCK, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW))
     }
 }
 
 impl Locks {
-    /// Acquires the locks of the directory and of the lock file, and fails if another process holds a lock. If one kind
-    /// of lock is unavailable, the remaining lock is sufficient, because every server tries both.
+    /// Fails if another process holds a lock. One kind of lock is sufficient, because every server tries both.
     fn of(folder: Result<Flock<File>, Errno>, file: impl FnOnce() -> io::Result<File>) -> io::Result<Locks> {
         let folder = match folder {
             Ok(folder) => Some(folder),
@@ -175,7 +172,7 @@ impl Locks {
         };
         let file = match file() {
             Ok(file) => Some(lock_against_beanstalkd(file)?),
-            // A full or read-only disk also prevents beanstalkd from creating the lock file.
+            // beanstalkd cannot create the lock file on a full or read-only disk either.
             Err(error) if folder.is_some() && (is_no_space(&error) || is_read_only(&error)) => None,
             Err(error) => return Err(error),
         };
@@ -238,7 +235,7 @@ impl Storage for Folder {
         let file = open_in(&opened.folder, name, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL)?;
         let filled = fill_with_zeros(&file, size).and_then(|()| file.sync_all());
         if let Err(error) = filled.and_then(|()| opened.folder.sync_all()) {
-            // Remove the incomplete file, which would use the space needed for the next attempt.
+            // The incomplete file would use the space for the next attempt.
             let _ = unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir);
             return Err(error);
         }
@@ -256,7 +253,7 @@ impl Storage for Folder {
             None => (None, to),
         };
         let target = subfolder.as_ref().unwrap_or(&opened.folder);
-        // Never overwrite an earlier file, which may be evidence of damage or an original file of beanstalkd.
+        // An earlier file may be evidence of damage or an original file of beanstalkd.
         let mut name = to.to_owned();
         for number in 2.. {
             match fstatat(target, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
@@ -275,12 +272,12 @@ impl Storage for Folder {
     fn remove(&self, name: &str) -> io::Result<()> {
         let opened = self.opened()?;
         unlinkat(&opened.folder, name, UnlinkatFlags::NoRemoveDir)?;
-        // Sync the directory, so that a power failure cannot undo this removal after a later removal is durable.
+        // A power failure must not undo this removal after a later removal is durable.
         opened.folder.sync_all()
     }
 }
 
-/// Opens a file in `folder`. A new file is accessible only by its owner.
+/// Only the owner can access a new file.
 fn open_in(folder: &File, name: &str, flags: OFlag) -> io::Result<File> {
     let flags = flags | OFlag::O_CLOEXEC | O_LARGEFILE;
     Ok(uninterrupted(|| openat(folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR))?.into())
@@ -313,19 +310,19 @@ fn lock_folder(folder: &File) -> Result<Flock<File>, Errno> {
     }
 }
 
-/// Returns `true` if the file system does not support locking a directory.
+/// Returns `true` if the file system cannot lock a directory.
 fn has_no_locks(error: Errno) -> bool {
     use Errno::{EBADF, EINVAL, ENOLCK, ENOSYS};
     matches!(error, EBADF | EINVAL | ENOLCK | ENOSYS | Errno::EOPNOTSUPP)
 }
 
-/// Returns `true` if the error means that the disk, a quota or a file size limit is exhausted.
+/// Returns `true` for an exhausted disk, quota or file size limit.
 pub fn is_no_space(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
-/// Returns `true` if the error is a disk failure rather than a configuration error.
+/// Returns `true` for a disk failure, but not for a wrong configuration.
 pub fn is_bad_disk(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EIO) || is_no_space(error) || is_read_only(error)
 }
@@ -339,14 +336,14 @@ fn busy(holder: &str) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, format!("it is in use by another server{who}"))
 }
 
-/// Returns the process ID at the beginning of a lock file, or an empty string.
+/// Returns the process ID in a lock file, or an empty string.
 fn holder(file: Option<File>) -> String {
     let mut bytes = [0; 20];
     let count = file.map_or(0, |file| fill(&file, 0, &mut bytes).unwrap_or(0));
     bytes[..count].iter().take_while(|byte| byte.is_ascii_digit()).map(|&byte| char::from(byte)).collect()
 }
 
-/// Acquires a POSIX lock on the file, as beanstalkd does.
+/// Uses a POSIX lock, as beanstalkd does.
 fn lock_against_beanstalkd(file: File) -> io::Result<File> {
     let mut held = whole_file();
     uninterrupted(|| fcntl(&file, FcntlArg::F_GETLK(&mut held)))?;
@@ -354,7 +351,7 @@ fn lock_against_beanstalkd(file: File) -> io::Result<File> {
         return Err(busy(&held.l_pid.to_string()));
     }
     uninterrupted(|| fcntl(&file, FcntlArg::F_SETLK(&whole_file())))?;
-    // The process ID is only informational, so errors are ignored.
+    // The process ID is only informational, so ignore errors.
     let _ = file.set_len(0).and_then(|()| file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0));
     Ok(file)
 }

@@ -12,33 +12,31 @@ use super::segment::{segment_name, segment_number, Beginning, Header, HEADER};
 use super::storage::{is_bad_disk, Storage};
 use super::types::{in_file, OpenError};
 
-/// Number of bytes read at a time in the search for nonzero bytes.
+/// Bytes per read in the search for nonzero bytes.
 const STRETCH: usize = 256 * 1024;
 
-/// A segment in the chain of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentLink {
     pub number: u64,
-    /// The length of the file in bytes, or `None` if the file is missing although a later segment refers to the file.
+    /// `None` if the file is missing although a later segment refers to it.
     pub length: Option<u64>,
-    /// The header, or `None` if the header is damaged.
+    /// `None` if the header is damaged.
     pub header: Option<Header>,
-    /// `true` if both copies of the header are intact.
+    /// `true` if both copies are intact.
     pub whole: bool,
-    /// The offset of the end of the records, if the header of a later segment states the offset.
+    /// The end of the records, if a later header states it.
     pub limit: Option<u64>,
 }
 
-/// The segment files found in a directory.
+/// The segment files of a directory.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// The random ID of the log, or `None` if no segment has an intact header.
+    /// `None` if no segment has an intact header.
     pub log: Option<u64>,
-    /// The segments of the log, oldest first.
+    /// The log's segments, oldest first.
     pub chain: Vec<SegmentLink>,
-    /// Segments that contain no records of the log, for example segments abandoned after a disk failure.
+    /// Segments without records of the log, such as after a disk failure.
     pub unused: Vec<u64>,
-    /// Segments that do not belong to the log.
     pub foreign: Vec<u64>,
 }
 
@@ -68,14 +66,13 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Builds the chain of segments by following the headers from the newest segment to the oldest.
+    /// Follows the headers from the newest segment to the oldest.
     fn order(&mut self, mut links: BTreeMap<u64, SegmentLink>) {
         let mut next = links.keys().next_back().map(|&number| (number, None));
         while let Some((number, limit)) = next {
             let lower = links.range(..number).next_back().map(|(&lower, _)| (lower, None));
             let Some(link) = links.remove(&number) else {
-                // Do not report a missing segment that is older than all existing segments: the log may not need the
-                // segment.
+                // The log may not need a missing segment that is older than all others.
                 if lower.is_some() {
                     self.chain.push(SegmentLink { number, length: None, header: None, whole: true, limit });
                 }
@@ -113,7 +110,7 @@ fn read_header(storage: &dyn Storage, number: u64) -> Result<SegmentLink, OpenEr
     Ok(SegmentLink { number, length: Some(length), header: beginning.header(), whole, limit: None })
 }
 
-/// Returns the ID of the log to which most segments belong. In a tie, the log of the newest segment wins.
+/// Returns the log of most segments, or in a tie, that of the newest.
 fn common_log(links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
     let mut counts = HashMap::<u64, (usize, u64)>::new();
     for link in links.values() {
@@ -134,8 +131,8 @@ fn is_blank(storage: &dyn Storage, name: &str, from: u64) -> Result<bool, OpenEr
     }
 }
 
-/// Reads a file in blocks from offset `from` on. Calls `visit` with the offset and the length of each block that
-/// contains a nonzero byte, until `visit` returns `false`. Returns `true` if `visit` was called.
+/// Passes the offset and the length of each block with a nonzero byte to `visit`, until it returns `false`. Returns
+/// `true` if `visit` was called.
 pub fn for_each_used(
     storage: &dyn Storage,
     name: &str,
@@ -149,7 +146,7 @@ pub fn for_each_used(
         if count == 0 {
             return Ok(any);
         }
-        // Check whole parts, because a loop that can exit at every byte is not vectorized.
+        // A loop that can exit at every byte is not vectorized, so check whole parts.
         let is_used = bytes[..count].chunks(256).any(|part| part.iter().fold(0, |all, byte| all | byte) != 0);
         if is_used {
             any = true;

@@ -9,59 +9,59 @@ use std::io;
 use super::bytes::Bytes;
 use super::segment::{Place, VERSION};
 
-/// The end of the synced part of the log.
+/// The end of the log's synced part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Synced {
     pub place: Place,
-    /// The number of bytes that this process has appended before the end of the synced part.
+    /// How many bytes this process has appended before that location.
     pub position: u64,
 }
 
-/// A segment boundary within a [`Batch`].
+/// A [`Batch`] continues in another segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
-    /// The offset of the new segment's header in the batch, not counting bodies that the batch shares with the queue.
+    /// The offset of the new segment's header, not counting shared bodies.
     pub at: usize,
     pub segment: u64,
 }
 
-/// Log bytes that are ready to be written to segment files.
+/// Bytes to write to segment files.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub log: u64,
-    /// The number of the segment to which the first byte belongs.
+    /// The segment of the first byte.
     pub segment: u64,
-    /// Records, and a header at the beginning of each new segment.
+    /// Records, and a header at the start of each new segment.
     pub bytes: Bytes,
-    /// The segment boundaries in `bytes`, in order.
+    /// Segment boundaries in `bytes`, in order.
     pub cuts: Vec<Cut>,
-    /// The log position after the last byte.
+    /// The log position after `bytes`.
     pub end: u64,
-    /// The log position up to which a sync is required in every [`SyncMode`](super::writer::SyncMode).
+    /// A sync up to this position is required in every [`SyncMode`](super::writer::SyncMode).
     pub demanded: u64,
 }
 
-/// A segment that can be removed once the log is durable up to a given position.
+/// A segment to be removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retired {
     pub number: u64,
     pub bytes: u64,
-    /// The log position that must be durable before the segment is removed.
+    /// The log must be durable up to this position before the removal.
     pub after: u64,
-    /// `true` if the segment is damaged. A damaged segment is moved to a subdirectory instead of being removed.
+    /// A damaged segment is moved to a subdirectory instead.
     pub damaged: bool,
 }
 
-/// The log positions that must be durable before the server sends replies.
+/// Replies wait until the log is durable to these positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Required {
-    /// The position after the last change that a reply acknowledges.
+    /// After the last change that a reply acknowledges.
     pub any: u64,
-    /// The position after the last new job or result, whose replies are withheld while the disk fails.
+    /// After the last new job or result. While the disk fails, its reply is withheld.
     pub puts: u64,
-    /// The number of changes that replies acknowledge.
+    /// How many changes replies acknowledge.
     pub count: u64,
-    /// The number of new jobs and job results that replies acknowledge.
+    /// How many new jobs and results replies acknowledge.
     pub put_count: u64,
 }
 
@@ -70,30 +70,30 @@ pub struct RecoveryProgress {
     pub done: usize,
     pub segments: usize,
     pub bytes: u64,
-    /// The number of restored jobs, not counting jobs that later records delete.
+    /// Does not count jobs that later records delete.
     pub jobs: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecoveryReport {
     pub progress: RecoveryProgress,
-    /// One-line descriptions of damage and other problems.
+    /// One line per damage or other problem.
     pub problems: Vec<String>,
-    /// The number of jobs imported from a beanstalkd binlog, or `None` without an import.
+    /// Jobs imported from beanstalkd, or `None` without an import.
     pub imported: Option<usize>,
 }
 
-/// The reason why a log cannot be opened.
+/// Prevents the opening of a log.
 #[derive(Debug)]
 pub enum OpenError {
     /// The directory cannot be accessed, or another server has locked it.
     Folder(io::Error),
     File(String, io::Error),
-    /// The log is damaged, and the settings require an intact log. Contains one-line descriptions of the damage.
+    /// The settings require an intact log. Contains a line per damage.
     Damaged(Vec<String>),
-    /// The named segment has an unsupported format version.
+    /// The segment has an unsupported format version.
     Version(String, u32),
-    /// The first segment does not continue the second: two servers started with copies of the same log.
+    /// Two servers started with copies of the same log, so the first segment does not continue the second.
     Mixed(String, String),
 }
 

@@ -23,18 +23,18 @@ use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, MAINTENANCE, SYNCING, WRITER};
 use crate::shared::log_figures::Health;
 
-/// If a write or a sync takes longer than this duration, only the log's own threads wait for the disk.
+/// If a write or sync takes longer, only the log's own threads wait for the disk.
 const SLOW: Duration = Duration::from_millis(2);
 
-/// Upper bounds of the histogram buckets for the durations of syncs, in nanoseconds.
+/// Bucket bounds for durations of syncs in nanoseconds.
 const SYNC_BOUNDS: [u64; 12] =
     [MS / 10, MS / 4, MS / 2, MS, MS * 5 / 2, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS, 1000 * MS];
 const MS: u64 = 1_000_000;
 
-/// Maximum number of times that [`Wal::reserve`] tries to reduce the log before the log may exceed its maximum size.
+/// [`Wal::reserve`] tries this often to reduce the log before it may become too large.
 const ROUNDS: usize = 8;
 
-/// Access to the journal and the engine, which the same lock protects.
+/// One lock protects the journal and the engine.
 pub trait JournalAccess {
     fn with<R>(&self, work: impl FnOnce(&mut Journal, &mut Engine) -> R) -> R;
 }
@@ -43,26 +43,26 @@ pub struct Wal {
     storage: Arc<dyn Storage>,
     mode: SyncMode,
     writer: Mutex<Writer, WRITER>,
-    /// Held during a sync, unless the storage supports concurrent syncs.
+    /// Held during a sync, unless the storage allows concurrent syncs.
     syncing: Mutex<(), SYNCING>,
-    /// Serializes the creation and removal of segments, which must happen in the order of segment numbers. Contains the
-    /// last logged error of locking the directory.
+    /// Segments must be created and removed one by one, in the order of their numbers. Contains the last logged error
+    /// of locking the directory.
     maintenance: Mutex<String, MAINTENANCE>,
     safe: AtomicU64,
     failing: AtomicBool,
     full: AtomicBool,
-    /// `true` if a segment that is not needed could not be removed.
+    /// `true` if an unneeded segment could not be removed.
     stuck: AtomicBool,
     writes: Latency,
     syncs: Latency,
     sync_times: Arc<LeafMutex<Histogram>>,
 }
 
-/// Measures the duration of one kind of operation. At most one operation of a kind runs at a time.
+/// The durations of operations, of which at most one runs at a time.
 struct Latency {
-    /// The moving average of operation durations, in nanoseconds.
+    /// A moving average in nanoseconds.
     average: AtomicU64,
-    /// The start of the running operation in nanoseconds since `start`, or 0 if no operation is running.
+    /// The start of the running operation in nanoseconds since `start`, or 0 without one.
     began: AtomicU64,
     start: Instant,
     clock: Box<dyn Fn() -> Instant + Send + Sync>,
@@ -79,7 +79,7 @@ impl Latency {
         ((self.clock)().duration_since(self.start).as_nanos() as u64).max(1)
     }
 
-    /// Runs `work`, and records its duration divided by `parts`.
+    /// The recorded duration is divided by `parts`.
     fn measure<R>(&self, parts: u64, work: impl FnOnce() -> R) -> R {
         let began = self.now();
         self.began.store(began, Ordering::Relaxed);
@@ -90,20 +90,20 @@ impl Latency {
         result
     }
 
-    /// Returns `true` if an operation has been running for longer than `length`.
+    /// Returns `true` if an operation has run for longer than `length`.
     fn hangs_for(&self, length: Duration) -> bool {
         let began = self.began.load(Ordering::Relaxed);
         began != 0 && self.now() > began + length.as_nanos() as u64
     }
 
-    /// Returns `true` if the average operation, or the running operation, takes longer than [`SLOW`].
+    /// Returns `true` if the average or the running operation is slower than [`SLOW`].
     fn is_slow(&self) -> bool {
         self.average.load(Ordering::Relaxed) > SLOW.as_nanos() as u64 || self.hangs_for(SLOW)
     }
 }
 
 impl Wal {
-    /// `first_sync` is the duration of the first sync, or `None` if the sync failed.
+    /// `first_sync` is the duration of the first sync, unless it failed.
     pub fn new(writer: Writer, mode: SyncMode, first_sync: Option<Duration>) -> Wal {
         let storage = writer.storage();
         let [clock, other] = [(); 2].map(|()| storage.clone()).map(|storage| move || storage.now());
@@ -131,12 +131,12 @@ impl Wal {
         self.mode
     }
 
-    /// Returns the log position up to which replies may be sent.
+    /// Returns the log position for which replies may be sent.
     pub fn durable(&self) -> u64 {
         self.safe.load(Ordering::Acquire)
     }
 
-    /// Returns the log position up to which records survive a power failure.
+    /// Returns the log position that survives a power failure.
     pub fn synced(&self) -> u64 {
         self.writer.lock().synced.position
     }
@@ -145,12 +145,12 @@ impl Wal {
         self.writer.lock().written.position
     }
 
-    /// Returns `true` while the disk refuses writes or syncs.
+    /// Returns `true` while writes or syncs fail.
     pub fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Acquire)
     }
 
-    /// Returns `true` while the disk has no space for another segment.
+    /// Returns `true` while there is no disk space for another segment.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Acquire)
     }
@@ -163,12 +163,12 @@ impl Wal {
         self.syncs_at_once() > 1
     }
 
-    /// Returns `true` if only the log's own threads should wait for syncs.
+    /// Returns `true` if only the log's own threads should sync.
     pub fn is_slow(&self) -> bool {
         self.is_parallel() || self.syncs.is_slow()
     }
 
-    /// Returns `true` if a write or a sync on which other threads depend has been running for longer than [`SLOW`].
+    /// Returns `true` if other threads have waited longer than [`SLOW`] for a write or sync.
     pub fn is_blocked(&self) -> bool {
         let syncs = self.mode == SyncMode::Always && !self.is_parallel();
         self.writes.hangs_for(SLOW) || syncs && self.syncs.hangs_for(SLOW)
@@ -178,16 +178,16 @@ impl Wal {
         self.writer.lock().is_unsynced()
     }
 
-    /// Writes all appended records. Returns `false` if the disk fails.
+    /// Returns `false` if the disk fails.
     pub fn write(&self, access: &impl JournalAccess) -> bool {
-        // Check before locking too: a thread that retries a failing disk holds the lock for a long time.
+        // A thread that retries a failing disk holds the lock for a long time.
         !self.is_failing() && self.write_with(self.writer.lock(), access, |_| false)
     }
 
-    /// Like [`Wal::write`], but does not wait for a slow or busy disk, and does not write more than [`LARGE`] bytes.
-    /// Also returns `false` if another thread must write.
+    /// Writes at most [`LARGE`] bytes, and does not wait for a slow or busy disk. Returns `false` if another thread
+    /// must write.
     pub fn write_promptly(&self, access: &impl JournalAccess) -> bool {
-        // The operating system may delay a write until the running sync ends.
+        // The system may delay a write until the running sync ends.
         if self.is_failing() || self.writes.is_slow() || self.syncs.hangs_for(Duration::ZERO) {
             return false;
         }
@@ -205,7 +205,7 @@ impl Wal {
         }
         let take = |journal: &mut Journal| (!leave(journal)).then(|| journal.take(writer.spare(), writer.synced));
         let Some(batch) = access.with(|journal, _| take(journal)) else { return false };
-        // Measure the time per `LARGE` bytes, because `write_promptly` does not write more.
+        // `write_promptly` writes at most `LARGE` bytes, so measure the time for this size.
         let share = 1 + batch.bytes.len() as u64 / LARGE as u64;
         match self.writes.measure(share, || writer.write(batch)) {
             Ok(()) => {
@@ -219,19 +219,19 @@ impl Wal {
         }
     }
 
-    /// Syncs all written records. Returns `false` if the disk fails.
+    /// Returns `false` if the disk fails.
     pub fn sync(&self, access: &impl JournalAccess) -> bool {
         let _guard = (!self.is_parallel()).then(|| self.syncing.lock());
         self.sync_with(|| Some(self.writer.lock()), access)
     }
 
-    /// Like [`Wal::sync`], but does not wait for a slow or busy disk. Also returns `false` if another thread must sync.
+    /// Does not wait for a slow or busy disk. Returns `false` if another thread must sync.
     pub fn sync_promptly(&self, access: &impl JournalAccess) -> bool {
         let guard = if self.is_slow() { None } else { self.syncing.try_lock_for(SLOW) };
         guard.is_some_and(|_guard| self.sync_with(|| self.writer.try_lock_for(SLOW), access))
     }
 
-    /// If `lock_writer` fails after the sync, the sync is not recorded and must be repeated.
+    /// If `lock_writer` fails after the sync, the sync must be repeated.
     fn sync_with<'a>(
         &self,
         lock_writer: impl Fn() -> Option<MutexGuard<'a, Writer>>,
@@ -263,9 +263,8 @@ impl Wal {
         true
     }
 
-    /// Checks that the directory and all segments still exist. Jobs in a removed segment are written again. If an open
-    /// file was removed, the log fails and recovers with new files. Does nothing while another thread creates or
-    /// removes segments.
+    /// If the directory or segments were removed, their jobs are written again. If an open file was removed, the log
+    /// fails and recovers with new files. Does nothing while another thread creates or removes segments.
     pub fn check(&self, access: &impl JournalAccess) {
         let Some(_guard) = self.maintenance.try_lock() else { return };
         if self.is_failing() {
@@ -284,7 +283,7 @@ impl Wal {
         }
     }
 
-    /// Makes compaction rewrite the live items of missing segments. Returns the number of the newest missing segment.
+    /// Makes compaction rewrite live items. Returns the newest missing segment.
     fn evacuate_missing(&self, access: &impl JournalAccess, names: &[String]) -> Option<u64> {
         let numbers: HashSet<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
         let lost = access.with(|journal, _| journal.evacuate_missing(|number| numbers.contains(&number)));
@@ -295,9 +294,9 @@ impl Wal {
         lost
     }
 
-    /// Closes the log with a record of a clean shutdown at the time `now`. No record may be appended afterwards.
+    /// Records a clean shutdown, which no record may follow.
     pub fn close(&self, access: &impl JournalAccess, now: Time) {
-        // Sync in every mode, because the shutdown record states that all earlier records are synced.
+        // The shutdown record states that all earlier records are synced, so sync in every mode.
         self.writer.lock().demand_sync();
         if !(self.write(access) && self.sync(access)) {
             return;
@@ -307,10 +306,9 @@ impl Wal {
             log::warn!("binlog: it was not shut down cleanly");
         }
     }
-    /// Enters [`Health::Failing`]. No other function does so while the server runs.
+    /// Only this function enters [`Health::Failing`] while the server runs.
     fn fail(&self, access: &impl JournalAccess, error: &io::Error) {
-        // Call `give_up` first. A failing log releases replies, but a server with a shared storage must not reply after
-        // a disk error.
+        // A failing log releases replies, but a server with a shared storage must not reply after a disk error.
         self.storage.give_up(error);
         let was = access.with(|journal, _| {
             journal.set_health(Health::Failing);
@@ -321,8 +319,8 @@ impl Wal {
         }
     }
 
-    /// Recovers from a failure, removes and creates segments, and compacts. Returns `true` if more work remains. If the
-    /// disk is full, a segment is created only if `try_full` is `true` or a segment was removed, because each attempt
+    /// Recovers from a failure, removes and creates segments, and compacts. Returns `true` if more work remains. On a
+    /// full disk, a segment is created only if `try_full` is `true` or a segment was removed, because each attempt
     /// fills the disk.
     pub fn maintain(&self, access: &impl JournalAccess, try_full: bool) -> bool {
         let mut refusal = self.maintenance.lock();
@@ -341,10 +339,10 @@ impl Wal {
         self.full.store(access.with(|journal, _| journal.health() == Health::Full), Ordering::Release);
     }
 
-    /// Writes all records that are not durable to a new segment. Returns `true` on success.
+    /// Writes all records that are not durable to a new segment.
     fn recover(&self, access: &impl JournalAccess, refusal: &mut String) -> bool {
         if self.is_parallel() {
-            // Do not recover, because other syncs may still be running. The server is going to stop.
+            // The server will stop, and other syncs may be running.
             return false;
         }
         let _guard = self.syncing.lock();
@@ -370,7 +368,7 @@ impl Wal {
         let (pending, header) = access.with(|journal, _| journal.take_over((number, size), first, again, end, rely));
         if writer.take_over(pending, &header, file).is_err() {
             drop(writer);
-            // Remove the unused file, because each attempt would leave another file.
+            // Each attempt would leave another unused file.
             let _ = self.storage.remove(&segment_name(number));
             return false;
         }
@@ -381,18 +379,17 @@ impl Wal {
         true
     }
 
-    /// Removes retired segments. Returns `true` if a segment was removed.
+    /// Returns `true` if a segment was removed.
     fn drop_retired(&self, access: &impl JournalAccess) -> bool {
         let mut removed = false;
-        // Compare with the synced position in every mode: rewritten records must be synced before the original records
-        // are removed.
+        // Rewritten records must be synced in every mode before the original records are removed.
         let synced = self.writer.lock().synced;
         while let Some(retired) = access.with(|journal, _| journal.next_retired(synced)) {
             let name = segment_name(retired.number);
             let dropped = if retired.damaged { set_aside(&*self.storage, &name) } else { self.storage.remove(&name) };
             match dropped {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    // Do not remove later segments first, because they contain the deletes of this segment's jobs.
+                    // Later segments contain the deletes of this segment's jobs, so they must stay.
                     if !self.stuck.swap(true, Ordering::Relaxed) {
                         log::warn!("{name}: cannot be removed: {error}");
                     }
@@ -408,9 +405,9 @@ impl Wal {
         removed
     }
 
-    /// Provides space for records of `bytes` bytes before commands are executed. If compaction is behind, the calling
-    /// thread compacts, so threads that fill the log are slowed down. If the disk is full or fails, or if other threads
-    /// use the space, the engine refuses new jobs.
+    /// Provides `bytes` bytes before commands are executed. If compaction is behind, this thread compacts, so threads
+    /// that fill the log are slowed down. If the disk is full or fails, or if other threads use the space, the engine
+    /// refuses new jobs.
     pub fn reserve(&self, access: &impl JournalAccess, bytes: u64) {
         let lacks = || access.with(|journal, _| journal.is_short(bytes) || journal.is_behind());
         for _ in 0..ROUNDS {

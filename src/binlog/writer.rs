@@ -25,7 +25,7 @@ pub enum SyncMode {
     Never,
 }
 
-/// Maximum number of bytes that are merged into one [`Piece`].
+/// Bytes that are merged into one [`Piece`].
 const JOINED: usize = 64 * 1024;
 
 /// Consecutive bytes of one segment.
@@ -33,16 +33,16 @@ struct Piece {
     segment: u64,
     place: u64,
     bytes: Bytes,
-    /// The log position after the last byte.
+    /// The log position after the bytes.
     end: u64,
 }
 
 struct Open {
     number: u64,
     file: Arc<dyn LogFile>,
-    /// The number of bytes that are written or wait to be written.
+    /// Bytes that are written or wait to be written.
     length: u64,
-    /// The log position at the end of the segment, if the segment is complete.
+    /// The log position at the end of a complete segment.
     end: u64,
 }
 
@@ -56,10 +56,10 @@ impl Open {
     }
 }
 
-/// A sync, which the caller performs without the writer's lock.
+/// Runs without the writer's lock.
 pub struct SyncTask {
     files: Vec<(Arc<dyn LogFile>, Option<u64>)>,
-    /// The end of the synced part of the log after the sync.
+    /// The log is synced to this location afterwards.
     end: Synced,
 }
 
@@ -69,24 +69,24 @@ pub struct Writer {
     mode: SyncMode,
     prepared: VecDeque<Open>,
     current: Option<Open>,
-    /// Complete segments that have not been synced since they were completed.
+    /// Complete segments without a later sync.
     left: Vec<Open>,
-    /// The byte sequences that are not durable, oldest first. The first `written_pieces` sequences are written.
+    /// Bytes that are not durable, oldest first, of which the first `written_pieces` are written.
     pending: VecDeque<Piece>,
-    /// The end of the durable part of the log. In [`SyncMode::Never`], written records count as durable.
+    /// In [`SyncMode::Never`], written records count as durable.
     pub durable_end: Place,
     written_pieces: usize,
     pub written: Synced,
     pub synced: Synced,
-    /// The log position up to which a sync is required in every mode.
+    /// A sync up to this position is required in every mode.
     demanded: u64,
-    /// The log position up to which a sync has begun.
+    /// A sync has begun up to this position.
     syncing: u64,
     spare: Vec<u8>,
 }
 
 impl Writer {
-    /// Creates a writer for the log with the random ID `log`, which is synced up to `end`.
+    /// `log` is the random ID of the log, which is synced up to `end`.
     pub fn new(storage: Arc<dyn Storage>, log: u64, mode: SyncMode, end: Place) -> Writer {
         let (durable_end, end) = (end, Synced { place: end, position: 0 });
         Writer {
@@ -107,7 +107,7 @@ impl Writer {
         }
     }
 
-    /// Returns the log position up to which replies may be sent.
+    /// Returns the log position for which replies may be sent.
     pub fn safe(&self) -> u64 {
         match self.mode {
             SyncMode::Always => self.synced.position,
@@ -115,7 +115,7 @@ impl Writer {
         }
     }
 
-    /// Requires a sync of all current and future records in every mode.
+    /// All current and future records must be synced in every mode.
     pub fn demand_sync(&mut self) {
         self.demanded = u64::MAX;
     }
@@ -125,7 +125,7 @@ impl Writer {
             && (self.mode != SyncMode::Never || self.synced.position < self.demanded)
     }
 
-    /// Continues the log at `end`, in an existing segment file.
+    /// `end` is in an existing segment file.
     pub fn go_on_in(&mut self, end: Place, file: Arc<dyn LogFile>) {
         self.current = Some(Open { number: end.segment, file, length: end.at, end: 0 });
     }
@@ -142,7 +142,7 @@ impl Writer {
         self.storage.clone()
     }
 
-    /// Writes a batch after all earlier bytes whose write failed.
+    /// Earlier bytes whose write failed come first.
     pub fn write(&mut self, batch: Batch) -> io::Result<()> {
         self.queue(batch);
         self.write_pieces()
@@ -162,14 +162,14 @@ impl Writer {
         });
     }
 
-    /// Continues in a prepared segment. `end` is the log position at the end of the current segment.
+    /// `end` is the log position at the end of the current segment.
     fn turn_to(&mut self, number: u64, end: u64) {
         let place = self.prepared.iter().position(|open| open.number == number).expect("a prepared segment");
         let next = self.prepared.remove(place).expect("it was just found");
         if let Some(mut left) = self.current.replace(next) {
             left.end = end;
             self.left.push(left);
-            // Sync in every mode: if a power failure loses part of this segment, all later segments are unusable.
+            // If a power failure loses part of this segment, all later segments are unusable, so sync in every mode.
             self.demanded = self.demanded.max(end);
         }
     }
@@ -189,9 +189,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Merges the piece that was just written into the previous piece if the same sync makes both pieces durable.
-    /// Copying a few bytes takes less time and memory than a buffer for each write. Returns `false` if the pieces stay
-    /// separate.
+    /// Merges the last two pieces if the same sync makes both durable. Copying a few bytes takes less time and memory
+    /// than a buffer for each write. Returns `false` if the pieces stay separate.
     fn join(&mut self) -> bool {
         let Some(before) = self.written_pieces.checked_sub(1) else { return false };
         let (last, next) = (&self.pending[before], &self.pending[before + 1]);
@@ -218,7 +217,7 @@ impl Writer {
         self.left.iter().chain(&self.current).find(|open| open.number == number)
     }
 
-    /// Returns a task for the sync that is due. The caller runs the task without holding the writer's lock, then calls
+    /// Returns the sync that is due. The caller runs it without holding the writer's lock, and then calls
     /// [`Writer::synced`].
     pub fn sync_task(&mut self) -> SyncTask {
         match self.left.last().filter(|left| self.mode == SyncMode::Never && left.end >= self.demanded) {
@@ -231,14 +230,14 @@ impl Writer {
         }
     }
 
-    /// Returns a task that syncs all written records, in every mode.
+    /// Returns a sync of all written records for any mode.
     pub fn whole_task(&mut self) -> SyncTask {
         self.syncing = self.written.position;
         let current = self.current.iter().map(|open| (open.file.clone(), None));
         SyncTask { files: self.files_left().chain(current).collect(), end: self.written }
     }
 
-    /// Returns the files and lengths of the complete segments that need a sync.
+    /// Returns complete segments to sync, with their lengths.
     fn files_left(&self) -> impl Iterator<Item = (Arc<dyn LogFile>, Option<u64>)> + '_ {
         debug_assert_eq!(self.written_pieces, self.pending.len(), "all pieces are written");
         self.left.iter().map(|open| (open.file.clone(), Some(open.length)))
@@ -252,7 +251,7 @@ impl Writer {
         self.forget(self.synced.position);
     }
 
-    /// Removes written bytes up to `position` from `pending`.
+    /// Forgets written bytes up to `position`.
     fn forget(&mut self, position: u64) {
         while self.written_pieces > 0 && self.pending[0].end <= position {
             self.written_pieces -= 1;
@@ -262,7 +261,7 @@ impl Writer {
         }
     }
 
-    /// Returns the number of the oldest segment that may not be durable.
+    /// Returns the oldest segment that may not be durable.
     pub fn first_unsynced(&self) -> u64 {
         self.left.iter().chain(&self.current).map(|open| open.number).min().unwrap_or(0)
     }
@@ -271,8 +270,8 @@ impl Writer {
         self.pending.iter().map(|piece| (piece.bytes.len() - header_of(piece)) as u64).sum()
     }
 
-    /// Recovers from a disk failure: writes the header and all records that are not durable to a new segment file, and
-    /// syncs the file. On an error, all records remain pending.
+    /// Writes the header and all records that are not durable to a new segment, and syncs it after a disk failure. On
+    /// an error, all records remain pending.
     pub fn take_over(&mut self, pending: Batch, header: &Batch, file: Arc<dyn LogFile>) -> io::Result<()> {
         split(pending, |segment, bytes, end| self.pending.push_back(Piece { segment, place: 0, bytes, end }));
         let number = header.cuts[0].segment;
@@ -295,14 +294,14 @@ impl Writer {
     }
 }
 
-/// Splits a batch at segment boundaries. Calls `visit` with the segment, the part, and the log position after it.
+/// Passes the segment, the part, and the log position after it to `visit`.
 fn split(mut batch: Batch, mut visit: impl FnMut(u64, Bytes, u64)) {
     let total = batch.bytes.own.len();
     let mut end = batch.end - batch.bytes.len() as u64;
     let first = Cut { at: 0, segment: batch.segment };
     let ends = batch.cuts.iter().map(|cut| cut.at).chain([total]);
     for (cut, to) in std::iter::once(&first).chain(&batch.cuts).zip(ends).filter(|(cut, to)| cut.at < *to) {
-        // Usually, the batch belongs to one segment and is not copied.
+        // A batch in one segment, which is usual, is not copied.
         let is_whole = to - cut.at == total;
         let part = if is_whole { std::mem::take(&mut batch.bytes) } else { batch.bytes.part(cut.at, to) };
         end += part.len() as u64;
@@ -310,18 +309,18 @@ fn split(mut batch: Batch, mut visit: impl FnMut(u64, Bytes, u64)) {
     }
 }
 
-/// Preserves a damaged file: moves the file to a subdirectory, or renames the file if the move fails.
+/// Moves a damaged file to a subdirectory, or renames the file if the move fails.
 pub fn set_aside(storage: &dyn Storage, name: &str) -> io::Result<()> {
     storage.rename(name, &format!("{ASIDE}/{name}")).or_else(|_| storage.rename(name, &format!("{name}.{ASIDE}")))
 }
 
-/// Returns the size of the segment header at the beginning of `piece`, or 0 if there is no header.
+/// Returns the size of the segment header that starts `piece`, or 0.
 fn header_of(piece: &Piece) -> usize {
     HEADER * usize::from(piece.bytes.own.starts_with(MAGIC))
 }
 
 impl SyncTask {
-    /// Syncs all files, then truncates complete segments to their used size.
+    /// Truncates complete segments to their used size after all syncs.
     pub fn run(&self) -> io::Result<()> {
         for (file, _) in &self.files {
             file.sync()?;

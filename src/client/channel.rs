@@ -15,20 +15,19 @@ pub enum Security {
 }
 
 impl Security {
-    /// Reads the certificate files, if any. An error is a one-line message.
+    /// An error is a one-line message about a certificate file.
     #[cfg(feature = "tls")]
     pub fn load(files: Option<&ClientTlsFiles>) -> Result<Security, String> {
         files.map_or(Ok(Security::Plain), |files| super::ClientTls::load(files).map(Security::Tls))
     }
 
-    /// Returns `Plain`. Without the feature `tls`, addresses that need TLS are rejected when they are parsed.
+    /// Without the feature `tls`, addresses that need TLS are rejected when they are parsed.
     #[cfg(not(feature = "tls"))]
     pub fn load(_: Option<&ClientTlsFiles>) -> Result<Security, String> {
         Ok(Security::Plain)
     }
 
-    /// Connects to `endpoint` (`HOST:PORT`) within the shorter of both times. `limit` also bounds each TLS handshake
-    /// step.
+    /// Connects to `HOST:PORT` within the shorter of both times. `limit` also bounds each step of a TLS handshake.
     pub fn connect(&self, endpoint: &str, connect: Duration, limit: Duration) -> io::Result<Transport> {
         let stream = connect_tcp(endpoint, connect.min(limit))?;
         match self {

@@ -14,25 +14,24 @@ const MAX_HEAD: usize = 32 * 1024;
 
 const MAX_HEADERS: usize = 100;
 
-/// The maximum length of the line before a chunk, in bytes.
+/// Bytes of the line before a chunk.
 const MAX_LINE: usize = 1024;
 
-/// Interval between checks for an early response while the server does not read the request.
+/// How often an early response is checked for while the server does not read the request.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy)]
 pub enum Keep {
-    /// The whole body, of at most this many bytes. A larger body is an error, and so is a body that ends only when the
-    /// connection closes.
+    /// The body, of at most this many bytes. A body that ends only when the connection closes is an error.
     All(usize),
-    /// The first bytes of the body, up to this number. The rest is read and discarded.
+    /// The first bytes of the body. The rest is discarded.
     Start(usize),
 }
 
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
-    /// The value of the header `Retry-After`, in lower case.
+    /// The header `Retry-After` in lower case.
     pub retry_after: Option<String>,
     pub body: Vec<u8>,
 }
@@ -50,12 +49,12 @@ struct Head {
     keeps_alive: bool,
 }
 
-/// A connection with a request in progress.
+/// A request over a connection.
 pub struct Exchange {
     stream: Transport,
     end: Instant,
     bytes: Vec<u8>,
-    /// `true` if any byte of a response has arrived.
+    /// `true` after the first byte of a response.
     pub has_begun: bool,
     is_reusable: bool,
 }
@@ -69,18 +68,17 @@ impl Exchange {
         Some(self.stream).filter(|_| self.is_reusable)
     }
 
-    /// Sends a request and returns the response. `head` must end with an empty line. After an error, the server may or
-    /// may not have executed the request.
+    /// `head` must end with an empty line. After an error, the server may or may not have executed the request.
     pub fn run(&mut self, head: &str, body: &[u8], keep: Keep) -> io::Result<Response> {
         self.try_run(head, body, keep).map_err(|error| match error.kind() {
-            // A timed-out socket reports WouldBlock.
+            // A socket reports a timeout as WouldBlock.
             ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
             _ => error,
         })
     }
 
     fn try_run(&mut self, head: &str, body: &[u8], keep: Keep) -> io::Result<Response> {
-        // Send the head together with the start of the body, so that a small request needs only one packet.
+        // A small request should need only one packet.
         let (start, rest) = body.split_at(body.len().min(MAX_HEAD));
         let is_sent = self.send(&[head.as_bytes(), start].concat())? && self.send(rest)?;
         let Head { mut response, frame, keeps_alive } = self.head()?;
@@ -97,7 +95,7 @@ impl Exchange {
         self.stream.set_timeout(Some(left.min(max)))
     }
 
-    /// Sends bytes. Returns `false` if the server responds or closes the connection before reading all bytes.
+    /// Returns `false` if the server responds or closes the connection before it has read all bytes.
     fn send(&mut self, mut bytes: &[u8]) -> io::Result<bool> {
         while !bytes.is_empty() {
             self.limit(POLL_INTERVAL)?;
@@ -139,8 +137,8 @@ impl Exchange {
                 Ok(Status::Complete(length)) if length <= MAX_HEAD => {
                     let head = read_head(&response)?;
                     self.bytes.drain(..length);
-                    // Informational responses precede the final response. Status 101 is final, because the connection
-                    // stops using HTTP.
+                    // The final response follows informational ones. Status 101 is final, because the connection stops
+                    // using HTTP.
                     if !matches!(head.response.status, 100 | 102..=199) {
                         return Ok(head);
                     }
@@ -166,7 +164,7 @@ impl Exchange {
         Ok(body)
     }
 
-    /// Moves `length` bytes of the response to `body`, and receives as many as necessary.
+    /// Moves `length` bytes to `body`, and receives as many as necessary.
     fn take(&mut self, mut length: u64, body: &mut Vec<u8>, keep: Keep) -> io::Result<()> {
         loop {
             let count = length.min(self.bytes.len() as u64);
@@ -201,7 +199,7 @@ impl Exchange {
         }
     }
 
-    /// Removes and returns the first received line, without CR LF.
+    /// Removes a line, and returns it without CR LF.
     fn line(&mut self) -> io::Result<String> {
         loop {
             if let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\r\n") {
@@ -241,7 +239,7 @@ fn read_head(parsed: &httparse::Response) -> io::Result<Head> {
             _ => {}
         }
     }
-    // A response with two lengths may be an attempt to smuggle a second response into a reused connection.
+    // With two lengths, a second response may have been smuggled into a reused connection.
     keeps_alive &= !is_chunked || length.is_none();
     let frame = match length {
         _ if matches!(status, 101 | 204 | 304) => Frame::Length(0),

@@ -29,10 +29,10 @@ pub use transport::Transport;
 use types::{checked, one_line};
 pub use types::{ClientError, ClientTlsFiles, PutResult, PutTags, Reply, ReservedJob, WaitResult};
 
-/// Maximum length of the first line of a reply, in bytes. Servers send less than 300 bytes.
+/// In bytes. Servers send less than 300.
 const MAX_REPLY_LINE: u64 = 4096;
 
-/// First words of the replies that contain a body. The last word of the line is the length of the body.
+/// These replies contain a body, whose length is the last word of the line.
 const WITH_BODY: [&str; 3] = ["RESERVED", "FOUND", "OK"];
 
 /// A connection to a beanstalk server.
@@ -429,7 +429,7 @@ impl Client {
         }
     }
 
-    /// Sends a put command. `arguments` must consist of numbers and checked tags.
+    /// `arguments` consists of numbers and checked tags.
     fn send_put(&mut self, body: &[u8], arguments: &str) -> Result<()> {
         self.send(&[b"put ", arguments.as_bytes(), b"\r\n", body, b"\r\n"].concat())
     }
@@ -450,7 +450,7 @@ impl Client {
         (reply.line == line).then_some(()).ok_or(ClientError::Refused(reply.line))
     }
 
-    /// Reads a reply that must begin with `word` and a number, and returns the number and the body.
+    /// The reply must begin with `word` and a number, which is returned with the body.
     fn numbered(&mut self, word: &str) -> Result<(u64, Vec<u8>)> {
         let reply = self.reply()?;
         let number = reply.number(word).ok_or(ClientError::Refused(reply.line))?;
@@ -476,7 +476,7 @@ impl Client {
     }
 }
 
-/// Connects to the first of `addresses` that accepts a connection within `limit`, and enables TCP keepalive.
+/// Tries all `addresses` within `limit`, and enables TCP keepalive.
 pub fn connect_tcp(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));

@@ -17,7 +17,7 @@ use rustls::{crypto, AlertDescription, ClientConfig, ClientConnection, Error, St
 use super::ClientTlsFiles;
 use crate::shared::pem;
 
-/// The files with the trusted authorities on Debian and Alpine, on Fedora, on openSUSE, and on other systems.
+/// On Debian and Alpine, on Fedora, on openSUSE, and on other systems.
 const SYSTEM: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -51,8 +51,8 @@ impl ClientTls {
         Ok(ClientTls(Arc::new(config.map_err(|error| pem::mismatch(certificate, key, &error))?)))
     }
 
-    /// Performs the TLS handshake. The server's certificate must be valid for `name`, a host name or an IP address.
-    /// `limit` is the timeout of each step, and remains the timeout of the connection.
+    /// The server's certificate must be valid for `name`, a host or an IP address. `limit` is the timeout of each step,
+    /// and remains the connection's timeout.
     pub fn connect(&self, name: &str, mut stream: TcpStream, limit: Duration) -> io::Result<TlsStream> {
         stream.set_read_timeout(Some(limit)).and_then(|()| stream.set_write_timeout(Some(limit)))?;
         let fits = ServerName::try_from(name.to_owned());
@@ -66,7 +66,7 @@ impl ClientTls {
     }
 }
 
-/// Replaces a TLS error with a message for operators. Returns other errors unchanged.
+/// Makes a TLS error readable for operators. Returns other errors unchanged.
 pub fn explain(error: io::Error) -> io::Error {
     let found = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).map(words);
     found.map_or(error, io::Error::other)

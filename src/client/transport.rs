@@ -14,7 +14,7 @@ use super::tls::{explain, TlsStream};
 
 #[derive(Debug)]
 pub enum Transport {
-    /// A TCP or Unix socket. `TcpStream` works for both kinds, because the system calls are the same.
+    /// A TCP or Unix socket, for which `TcpStream` makes the same system calls.
     Plain(TcpStream),
     #[cfg(feature = "tls")]
     Tls(TlsStream),
@@ -47,7 +47,7 @@ impl Transport {
         }
     }
 
-    /// `true` if data or the end of the stream has arrived. Always `false` with TLS, whose records may contain no data.
+    /// `true` if data or the end of the stream has arrived. Always `false` with TLS, whose records may be empty.
     pub fn has_input(&self) -> bool {
         let mut ready = [PollFd::new(self.socket().as_fd(), PollFlags::POLLIN)];
         let is_plain = matches!(self, Transport::Plain(_));
@@ -67,7 +67,7 @@ impl Transport {
         socket.set_read_timeout(limit).and_then(|()| socket.set_write_timeout(limit))
     }
 
-    /// Returns a handle that closes the connection from another thread.
+    /// The handle can be used by another thread.
     pub fn closer(&self) -> io::Result<Closer> {
         self.socket().try_clone().map(Closer)
     }

@@ -20,37 +20,37 @@ use crate::shared::lease::{Lease, Moment};
 use crate::shared::lock_order::{Mutex, REPORTING};
 use crate::shared::role::RoleBoard;
 
-/// The interval for saving the local position, and for compacting etcd while more than half of its quota is used.
+/// How often the position is saved, and etcd compacted while more than half of its quota is used.
 pub const SAVE: Duration = Duration::from_secs(2);
 
 const RENEWAL: Duration = Duration::from_millis(300);
 
 const WATCH: Duration = Duration::from_millis(20);
 
-/// The interval for compacting etcd while at most half of its quota is used.
+/// How often etcd is compacted while at most half of its quota is used.
 const COMPACTION: Duration = Duration::from_secs(300);
 
 pub struct Member {
     pub log: Arc<dyn SharedLog>,
     pub board: Arc<RoleBoard>,
     pub name: String,
-    /// The address at which clients can reach the local server.
+    /// Clients can reach this server at the address.
     pub address: String,
-    /// The client addresses by protocol: words like `http=HOST:PORT`, each preceded by a space.
+    /// Client addresses by protocol: words like `http=HOST:PORT`, each after a space.
     pub services: String,
-    /// A random number that identifies the local process.
+    /// A random number for this process.
     pub id: u64,
     pub has_reported: AtomicBool,
 }
 
 impl Member {
-    /// Publishes the role of the local server, and the number of the last entry in its copy. Ignores errors.
+    /// Publishes the role and the last entry of this server's copy. Ignores errors.
     pub fn report(&self, role: &str, entry: Seq) {
         let Member { name, address, id, board, .. } = self;
         let (time, lag, ahead) = (board.queue_time(), board.figures().lag().as_millis(), board.ahead());
         let state = format!("{role} {entry} {address} {id:016x} {time} {lag} {ahead}");
         let Ok(before) = self.log.publish(name, &state) else { return };
-        // After this server's first report, only another server with the same name can have changed the state.
+        // After the first report, only another server with this name can have changed the state.
         let is_own = before.split(' ').nth(3).is_none_or(|word| u64::from_str_radix(word, 16) == Ok(*id));
         if self.has_reported.swap(true, Ordering::Relaxed) && !is_own {
             let other = before.split(' ').nth(2).unwrap_or_default();
@@ -66,8 +66,8 @@ impl Member {
 }
 
 pub struct Active {
-    /// The binlog directory, with every change copied to the shared log. The background threads do not share `storage`,
-    /// so dropping the `Active` unlocks the directory.
+    /// Copies every change of the binlog directory to the shared log. The background threads do not share `storage`, so
+    /// dropping the `Active` unlocks the directory.
     pub storage: Arc<dyn Storage>,
     pub lease: Arc<Lease>,
     state: Arc<ActiveState>,
@@ -80,15 +80,15 @@ struct ActiveState {
     lease: Arc<Lease>,
     shipper: Arc<Shipper>,
     ended: AtomicBool,
-    /// `true` while an operator requests that another server become active.
+    /// `true` while an operator wants another server to become active.
     switch_requested: AtomicBool,
-    /// Locked during each status report, so that no report follows the final status "ended".
+    /// Locked during each status report, so that none follows the final status "ended".
     reporting: Mutex<(), REPORTING>,
     is_failing: AtomicBool,
 }
 
 impl Active {
-    /// Starts lease renewal after this server has claimed the journal `origin`. `path` is the binlog directory.
+    /// This server has claimed the journal `origin`. `path` is the binlog directory.
     pub fn begin(
         member: Arc<Member>,
         shipper: Arc<Shipper>,
@@ -121,9 +121,9 @@ impl Active {
         &self.state.member.board
     }
 
-    /// Starts one renewal thread per connection, so that a hanging connection does not block renewal.
+    /// Each connection has its own thread, so that a hanging connection does not block renewal.
     fn keep_lease(&self) -> io::Result<()> {
-        // The wall clock can be changed, so the heartbeats use the monotonic clock.
+        // The heartbeats must not depend on the wall clock, which can be changed.
         let (start, anchor) = (self.board().queue_time(), Instant::now());
         for connection in 0..self.state.member.log.renewal_connections() {
             let state = self.state.clone();
@@ -132,8 +132,8 @@ impl Active {
         Ok(())
     }
 
-    /// Starts the monitoring threads. They call `lost` when the lease ends, after which the server must not send any
-    /// reply. They call `requested` when an operator requests that another server become active.
+    /// `lost` is called when the lease ends, after which the server must not send any reply. `requested` is called when
+    /// an operator wants another server to become active.
     pub fn watch(&self, lost: impl Fn() + Send + 'static, requested: impl Fn() + Send + 'static) -> io::Result<()> {
         let state = self.state.clone();
         spawn("journal-watch", move || {
@@ -158,7 +158,7 @@ impl Active {
         spawn("journal-purge", move || state.keep_small())
     }
 
-    /// Publishes that this server has stopped, so that a standby can take over immediately.
+    /// A standby can take over immediately afterwards.
     pub fn release(&self) -> io::Result<()> {
         let ActiveState { origin, path, member, shipper, ended, reporting, .. } = &*self.state;
         let released = shipper.release();
@@ -171,7 +171,7 @@ impl Active {
     }
 }
 
-/// The last merged entry, and the total number of bytes that had been appended when the entry was merged.
+/// The last merged entry, and the total number of appended bytes at that time.
 struct Merging {
     end: Seq,
     bytes: u64,
@@ -182,7 +182,7 @@ impl ActiveState {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Renews the lease periodically over one connection. `start` is the queue's time in milliseconds at `anchor`.
+    /// `start` is the queue's time in milliseconds at `anchor`.
     fn renew_lease(&self, connection: usize, start: u64, anchor: Instant) {
         let ActiveState { origin, member, lease, is_failing, .. } = self;
         while !self.has_ended() && !lease.is_over() {
@@ -212,7 +212,7 @@ impl ActiveState {
         }
     }
 
-    /// Saves the last confirmed entry locally, which shows after a crash whether the journal is from an older backup.
+    /// After a crash, the saved entry shows whether the journal is from an older backup.
     fn save_progress(&self, end: Seq, last: Option<(u64, u64)>) {
         if let Err(error) = mirror::save_progress(&self.path, end, Origin { last, ..self.origin }) {
             if !is_no_space(&error) {
@@ -232,7 +232,7 @@ impl ActiveState {
         }
         while merged.end + RUN as u64 <= end {
             let (mut entries, _) = self.member.log.read(merged.end + 1, RUN).map_err(Fail::Unknown)?;
-            // Appending threads compare entries after `end` with the log, so later entries must not be merged yet.
+            // Later entries must not be merged yet, because appending threads compare them with the log.
             entries.retain(|(seq, _)| *seq <= end);
             for run in merge(&entries, self.origin.epoch, writer) {
                 self.member.log.merge(self.origin.epoch, &run)?;
@@ -242,9 +242,9 @@ impl ActiveState {
         Ok(())
     }
 
-    /// Runs the thread that reports the status, merges and purges entries, and compacts the shared log.
+    /// Reports the status, and merges, purges and compacts the shared log.
     fn keep_small(&self) {
-        // `purged` is the first entry that still exists. `saved` is the last saved position and the time of saving.
+        // `purged` is the first existing entry. `saved` is the last saved position and its time.
         let (mut purged, mut saved) = (0, (0, Instant::now()));
         let mut merged = Merging { end: self.shipper.last().0, bytes: 0 };
         let (mut compacted, mut is_failing) = (Instant::now(), false);
@@ -285,7 +285,7 @@ impl ActiveState {
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    // Boxed, because each instance of the generic code would add much to the program.
+    // Without the box, each instance of the generic code would add much to the program.
     let run: Box<dyn FnOnce() + Send> = Box::new(run);
     std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }

@@ -14,7 +14,7 @@ use super::entry::{note_file, Operation};
 
 const CHUNK: usize = 64 * 1024;
 
-/// The CRC-32 of the first `length` bytes of a file. All later bytes of the file are zero.
+/// The CRC-32 of a file's first `length` bytes. All later bytes are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Checksum {
     pub length: u64,
@@ -22,7 +22,7 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// Adds `bytes`, which were written at `offset`. `offset` must be at least `self.length`.
+    /// `bytes` were written at `offset`, which is at least `self.length`.
     fn extend(&mut self, offset: u64, bytes: &[u8]) {
         let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else { return };
         let mut hasher = Hasher::new_with_initial(self.crc);
@@ -36,7 +36,7 @@ impl Checksum {
         *self = Checksum { length: offset + last as u64 + 1, crc: hasher.finalize() };
     }
 
-    /// Computes the checksum of the first `length` bytes of a file, or of a shorter file.
+    /// The file can be shorter than `length`.
     fn of(path: &Path, length: u64) -> io::Result<Checksum> {
         let (file, mut sum, mut offset) = (File::open(path)?, Checksum::default(), 0);
         let mut bytes = vec![0; CHUNK];
@@ -56,7 +56,7 @@ impl Checksum {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Checksums {
-    /// Checksums by file name. `None` requires recomputation, because earlier bytes were overwritten.
+    /// By file name. `None` means that earlier bytes were overwritten, so the checksum must be recomputed.
     files: BTreeMap<String, Option<Checksum>>,
 }
 
@@ -74,7 +74,7 @@ impl Checksums {
         self.files.get(name).copied().flatten()
     }
 
-    /// Returns the total length of the files in bytes, without trailing zeros.
+    /// Returns the total bytes without trailing zeros.
     pub fn size(&self) -> u64 {
         self.files.values().flatten().map(|sum| sum.length).sum()
     }
@@ -93,7 +93,7 @@ impl Checksums {
         }
     }
 
-    /// Updates the checksum of a file. `change` returns `false` if the checksum must be recomputed.
+    /// `change` returns `false` if the checksum must be recomputed.
     fn change(&mut self, name: &str, change: impl FnOnce(&mut Checksum) -> bool) {
         if let Some(slot) = self.files.get_mut(name) {
             *slot = slot.take().and_then(|mut sum| change(&mut sum).then_some(sum));
@@ -106,7 +106,7 @@ impl Checksums {
         }
     }
 
-    /// Returns the name of a file that is unreadable or does not match its checksum.
+    /// Returns a file that is unreadable or does not match its checksum.
     pub fn damaged(&mut self, folder: &Path) -> Option<String> {
         self.complete(folder);
         let is_intact = |name: &str, sum: &Option<Checksum>| {

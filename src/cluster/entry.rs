@@ -20,23 +20,23 @@ const SUM: usize = 4;
 pub enum EntryKind {
     Operations = 1,
     Claim = 2,
-    /// The writer has shut down cleanly. Any server can claim the log immediately.
+    /// The writer has shut down cleanly, so any server can claim the log.
     Release = 3,
-    /// Part of a binlog import, or the claim of the importing server. After such an entry, the import is incomplete,
-    /// and only the importing server may claim the log.
+    /// Part of a binlog import, or the importing server's claim. While such an entry is the last one, the import is
+    /// incomplete, and only the importing server may claim the log.
     Import = 4,
-    /// A replacement for consecutive entries of one writer, at the position of the last replaced entry. The first 8
-    /// bytes of the operations contain the number of replaced entries.
+    /// Replaces consecutive entries of one writer, at the position of the last one. The operations start with the
+    /// number of replaced entries in 8 bytes.
     Merged = 5,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
     pub kind: EntryKind,
-    /// The epoch of the writer. A claim contains the previous epoch.
+    /// In a claim, the previous epoch.
     pub epoch: u64,
     pub writer: u64,
-    /// The number of entries that the writer appended before this entry, plus 1. In a claim, the previous epoch.
+    /// The number of entries that the writer has appended, including this one. In a claim, the previous epoch.
     pub number: u64,
 }
 
@@ -51,7 +51,7 @@ impl Head {
         bytes
     }
 
-    /// Returns the head and the operations of an entry, or `None` if the entry is damaged or has an unknown format.
+    /// Returns the head and the operations, or `None` if the entry is damaged or has an unknown format.
     pub fn open(entry: &[u8]) -> Option<(Head, &[u8])> {
         let (bytes, sum) = entry.split_at_checked(entry.len().checked_sub(SUM)?)?;
         if crc32fast::hash(bytes).to_le_bytes() != sum {
@@ -65,12 +65,12 @@ impl Head {
     }
 }
 
-/// Returns the operations of an entry that has already been validated.
+/// The entry must have been validated.
 pub fn operations(entry: &[u8]) -> &[u8] {
     &entry[HEAD..entry.len() - SUM]
 }
 
-/// Returns the number of original entries in an entry (1 unless the entry is merged) and the encoded operations.
+/// Returns the number of original entries (1 unless the entry is merged) and the encoded operations.
 pub fn unfold<'a>(head: &Head, operations: &'a [u8]) -> (u64, &'a [u8]) {
     let count = operations.first_chunk().filter(|_| head.kind == EntryKind::Merged);
     count.map_or((1, operations), |count| (u64::from_le_bytes(*count), &operations[8..]))
@@ -78,7 +78,7 @@ pub fn unfold<'a>(head: &Head, operations: &'a [u8]) -> (u64, &'a [u8]) {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation<'a> {
-    /// Creates or replaces a file with this many zero bytes.
+    /// Creates or replaces a file of zero bytes.
     Create(&'a str, u64),
     Write(&'a str, u64, &'a [u8]),
     Truncate(&'a str, u64),
@@ -87,7 +87,7 @@ pub enum Operation<'a> {
 }
 
 impl<'a> Operation<'a> {
-    /// Appends a letter, the length of the name, the name, a number, the length of the data, and the data.
+    /// Appends a letter, the name and its length, a number, and the data and their length.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (letter, name, number, bytes): (u8, &str, u64, &[u8]) = match *self {
             Operation::Create(name, size) => (b'C', name, size, b""),
@@ -111,7 +111,7 @@ impl<'a> Operation<'a> {
         let number = u64::from_le_bytes(take(bytes, 8)?.try_into().ok()?);
         let length = u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?);
         let data = take(bytes, length as usize)?;
-        // A path outside the binlog directory could overwrite unrelated files. Subdirectories are allowed.
+        // Subdirectories are allowed, but a path outside the binlog directory could overwrite unrelated files.
         let is_inside = |name: &str| !name.is_empty() && !name.starts_with('/') && !name.contains("..");
         if !is_inside(name) {
             return None;
@@ -133,25 +133,25 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// `true` if the file is copied to the shared log.
+/// `true` if the shared log contains the file.
 pub fn is_segment(name: &str) -> bool {
     name.starts_with("segment.") || name.starts_with("binlog.")
 }
 
-/// Applies the operations of the entry `seq` to `created`, which maps each file to the entry that created the file.
+/// Applies the operations of the entry `seq`. `created` maps each file to the entry that created it.
 pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], seq: Seq) {
     while let Some(operation) = Operation::decode(&mut operations) {
         note_file(created, &operation, seq);
     }
 }
 
-/// Applies an operation to a map of all files, with the value `new` for a created file.
+/// Applies an operation to a map of all files, in which a created file has the value `new`.
 pub fn note_file<V>(files: &mut BTreeMap<String, V>, operation: &Operation, new: V) {
     match *operation {
         Operation::Create(name, _) => drop(files.insert(name.to_owned(), new)),
         Operation::Remove(name) => drop(files.remove(name)),
         Operation::Rename(name, to) => {
-            // Files in subdirectories do not belong to the copy.
+            // The copy has no files in subdirectories.
             if let (Some(value), false) = (files.remove(name), to.contains('/')) {
                 files.insert(to.to_owned(), value);
             }

@@ -26,46 +26,46 @@ use crate::shared::lock_order::{LeafMutex, Mutex, MutexGuard, GATEWAY};
 
 const TIMEOUT: Duration = Duration::from_millis(700);
 
-/// The maximum number of etcd servers that receive a lease renewal in parallel. Three are rarely slow at the same time.
+/// Etcd servers that receive a lease renewal in parallel. Three are rarely slow at the same time.
 const MAX_RENEWALS: usize = 3;
 
 const MAINTENANCE: Duration = Duration::from_secs(60);
 
-/// The maximum number of entries per delete request. A larger request would delay lease renewals in etcd.
+/// Entries per delete request. A larger request would delay lease renewals in etcd.
 const BATCH: u64 = 1000;
 
 pub const QUOTA: u64 = 2 << 30;
 
 pub struct Etcd {
-    /// Connections for concurrent appends and reads. All prefer the same etcd server, because requests through
-    /// different servers often arrive out of order.
+    /// For concurrent appends and reads. All prefer the same etcd server, because requests through different servers
+    /// often arrive out of order.
     gateways: Vec<Mutex<Gateway, GATEWAY>>,
-    /// The connection for all other requests, which must not delay appends.
+    /// For all other requests, which must not delay appends.
     spare: Mutex<Gateway, GATEWAY>,
     maintenance: Mutex<Gateway, GATEWAY>,
-    /// Connections for lease renewal, each preferring a different etcd server. A slow append or an unreachable server
-    /// must not delay a renewal.
+    /// For lease renewals, each preferring a different etcd server, because a slow append or an unreachable server must
+    /// not delay a renewal.
     renewals: Vec<Mutex<Gateway, GATEWAY>>,
     prefix: String,
     quota: u64,
-    /// The number of positions that the next read requests. 0 means no upper bound: the last read reached the end.
+    /// Positions in the next read. 0 means no upper bound, because the last read reached the end.
     span: LeafMutex<u64>,
-    /// `true` until all servers are known to belong to one etcd cluster.
+    /// `true` until all servers are known to belong to one cluster.
     is_new: AtomicBool,
 }
 
-/// The parsed URL of a shared log: `etcd://[USER:PASSWORD@]HOST[:PORT],...[/NAME][?PARAMETER&...]`.
+/// A parsed URL `etcd://[USER:PASSWORD@]HOST[:PORT],...[/NAME][?PARAMETER&...]`.
 ///
 /// The parameter `quota=BYTES` is always allowed. With the scheme `etcds`, connections use TLS, and the parameters
 /// `ca=FILE`, `cert=FILE` and `key=FILE` are allowed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Location {
-    /// The address of each etcd server, as `HOST:PORT`.
+    /// `HOST:PORT` of each etcd server.
     pub endpoints: Vec<String>,
-    /// The name of the queue. Several queues can share one etcd cluster.
+    /// The queue's name. Several queues can share one etcd cluster.
     pub name: String,
     pub login: Option<(String, String)>,
-    /// etcd's quota in bytes (`--quota-backend-bytes`).
+    /// The value of etcd's `--quota-backend-bytes`, in bytes.
     pub quota: u64,
     pub files: Option<ClientTlsFiles>,
 }
@@ -94,7 +94,7 @@ impl Location {
                 (Some(("ca", path)), Some(files)) => files.authority = Some(path.into()),
                 (Some(("cert", path)), Some(files)) => files.certificate = Some(path.into()),
                 (Some(("key", path)), Some(files)) => files.key = Some(path.into()),
-                // Here the question mark is part of the password.
+                // This question mark is part of the password.
                 _ if query.contains('@') => return Err(invalid()),
                 _ => return Err(format!("invalid journal: {shown}; unknown parameter {word}")),
             }
@@ -120,7 +120,7 @@ impl Location {
     }
 }
 
-/// Replaces the user name and password in a URL, which can be malformed, with `...`.
+/// Replaces user name and password with `...`. The URL can be malformed.
 fn without_login(text: &str) -> String {
     match text.rsplit_once('@') {
         Some((login, rest)) => {
@@ -132,7 +132,7 @@ fn without_login(text: &str) -> String {
 }
 
 impl Etcd {
-    /// Creates a log without connecting to etcd. An error is a one-line message about a TLS file.
+    /// Does not connect. An error is one line about a TLS file.
     pub fn new(location: &Location) -> Result<Etcd, String> {
         let security = Security::load(location.files.as_ref())?;
         let cluster = Arc::<ClusterId>::default();
@@ -165,8 +165,8 @@ impl Etcd {
         self.key(&format!("log/{seq:016x}"))
     }
 
-    // The following functions return comparisons for etcd transactions. The version of a key is its number of writes,
-    // or 0 if the key does not exist. A comparison with default values requires version 0.
+    // The following comparisons are for etcd transactions. The version of a key is its number of writes, or 0 if the
+    // key does not exist. A comparison with default values requires version 0.
 
     fn is_epoch(&self, epoch: Epoch) -> String {
         format!(r#"{{"key":"{}","version":"{epoch}"}}"#, self.key("epoch"))
@@ -184,12 +184,12 @@ impl Etcd {
         format!(r#"{{"request_put":{{"key":"{key}","value":"{}"}}}}"#, encode(value))
     }
 
-    /// Locks a free connection, or waits for the first connection if all are locked.
+    /// Waits for the first connection if all are locked.
     fn any(&self) -> MutexGuard<'_, Gateway> {
         self.gateways.iter().find_map(Mutex::try_lock).unwrap_or_else(|| self.gateways[0].lock())
     }
 
-    /// Executes the operations `then` and returns the response body, or `None` if a comparison is false.
+    /// Returns the response to the operations `then`, or `None` if a comparison is false.
     fn transact(
         &self,
         mut gateway: MutexGuard<Gateway>,
@@ -201,7 +201,7 @@ impl Etcd {
         if response.status != 200 {
             return Err(refusal(&response.body));
         }
-        // The gateway omits fields with the value `false`.
+        // The gateway omits the value `false`.
         let succeeded = Document::read(&response.body).get("succeeded").is_true();
         Ok(succeeded.then_some(response.body))
     }
@@ -219,7 +219,7 @@ impl Etcd {
         format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key(name))
     }
 
-    /// Contacts each etcd server, to detect a server of another cluster before the local server becomes active.
+    /// Detects a server of another cluster before this server becomes active.
     fn check_servers(&self) {
         let mut spare = self.spare.lock();
         let body = format!(r#"{{"key":"{}"}}"#, self.key("epoch"));
@@ -230,7 +230,7 @@ impl Etcd {
         }
     }
 
-    /// Reads at most `limit` entries from `from` to before `end`, and the state of the last writer.
+    /// Reads at most `limit` entries before `end`, and the state of the last writer.
     fn read_range(&self, from: Seq, end: Seq, limit: usize) -> io::Result<(Entries, Tail)> {
         let range = format!(
             r#"{{"request_range":{{"key":"{}","range_end":"{}","limit":"{limit}"}}}}"#,
@@ -264,7 +264,7 @@ impl Etcd {
     }
 }
 
-/// Returns the key-value pairs in the response to the operation with the index `operation`.
+/// Returns key-value pairs from the response to one operation.
 fn pairs<'d>(response: &'d Document, operation: usize) -> Part<'d> {
     response.get("responses").at(operation).get("response_range").get("kvs")
 }
@@ -276,7 +276,7 @@ fn seq_of(pair: &Part) -> io::Result<Seq> {
     seq.ok_or_else(|| io::Error::other("invalid response from etcd"))
 }
 
-/// Converts an error response. Except for `Full`, etcd might have executed the request.
+/// Except for `Full`, etcd might have executed the request.
 fn refusal(body: &[u8]) -> Fail {
     let text = String::from_utf8_lossy(body);
     if text.contains("database space exceeded") {
@@ -313,8 +313,8 @@ impl SharedLog for Etcd {
         if self.is_new.swap(false, Ordering::Relaxed) {
             self.check_servers();
         }
-        // etcd visits all keys in a range, even with a limit. Reading a long log without upper bounds would therefore
-        // take quadratic time. A bounded range can contain too few entries, because merging leaves positions unused.
+        // etcd visits all keys in a range, even with a limit, so reading a long log without upper bounds would take
+        // quadratic time. A bounded range can contain too few entries, because merging leaves positions unused.
         let (mut entries, mut span) = (Entries::new(), *self.span.lock());
         loop {
             let (next, left) = (entries.last().map_or(from, |(seq, _)| seq + 1), limit - entries.len());
@@ -398,8 +398,8 @@ impl SharedLog for Etcd {
         Ok(SharedSpace { used, quota: self.quota })
     }
 
-    /// Discards old revisions, defragments one etcd server at a time, and clears the out-of-space alarms. Skips servers
-    /// that would free little space, because etcd does not respond while defragmenting.
+    /// Discards old revisions, defragments one etcd server at a time, and clears the out-of-space alarms. etcd does not
+    /// respond while defragmenting, so servers that would free little space are skipped.
     fn compact(&self) -> io::Result<()> {
         let mut gateway = self.maintenance.lock();
         let response = gateway.request("/v3/maintenance/alarm", r#"{"action":"GET","alarm":"NOSPACE"}"#)?;
@@ -409,7 +409,7 @@ impl SharedLog for Etcd {
         if let Some(revision) = Document::read(&response.body).get("header").get("revision").number() {
             let response =
                 gateway.request("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
-            // An earlier call may have compacted the current revision, because a full etcd accepts no new one.
+            // A full etcd accepts no new revision, so an earlier call may have compacted the current one.
             if !String::from_utf8_lossy(&response.body).contains("has been compacted") {
                 done(response)?;
             }
@@ -419,7 +419,7 @@ impl SharedLog for Etcd {
         for _ in 0..gateway.servers() {
             match self.defragment(&mut gateway, is_full) {
                 Ok(()) => gateway.leave(),
-                // The gateway has already moved to the next server. A later call defragments the failed server.
+                // The gateway now uses the next server. A later call defragments the failed one.
                 Err(error) => defragmented = Err(error),
             }
         }
@@ -435,7 +435,7 @@ impl SharedLog for Etcd {
 }
 
 impl Etcd {
-    /// Defragments the current etcd server if much of its space is unused, or if etcd is full and reports no sizes.
+    /// Defragments if much of the server's space is unused, or if etcd is full and reports no sizes.
     fn defragment(&self, gateway: &mut Gateway, is_full: bool) -> io::Result<()> {
         let response = gateway.request("/v3/maintenance/status", "{}")?;
         let document = Document::read(&response.body);

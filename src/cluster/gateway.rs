@@ -12,15 +12,15 @@ use crate::client::{Exchange, Keep, Response, Security, Transport};
 use crate::shared::json::{self, Document};
 use crate::shared::lock_order::LeafMutex;
 
-/// The maximum size of a response in bytes. A response can contain many entries of 512 KiB in base64.
+/// Bytes of a response, which can contain many entries of 512 KiB in base64.
 const MAX_RESPONSE: usize = 64 << 20;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// etcd uses a deliberately slow password hash.
+/// Allows for etcd's password hash, which is deliberately slow.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The operating system rejects a timeout of zero.
+/// The system rejects a timeout of zero.
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 
 pub struct Gateway {
@@ -32,13 +32,12 @@ pub struct Gateway {
     current: usize,
     connection: Option<Transport>,
     cluster: Arc<ClusterId>,
-    /// `true` if the connected server is known to belong to the cluster.
+    /// `true` if the connected server belongs to the cluster.
     is_checked: bool,
 }
 
 impl Gateway {
-    /// Creates a gateway without connecting. Each endpoint has the form `HOST:PORT`. `timeout` limits each request,
-    /// including the response.
+    /// Does not connect. Each endpoint is `HOST:PORT`. `timeout` limits a request with its response.
     pub fn new(
         endpoints: Vec<String>,
         security: Security,
@@ -50,14 +49,14 @@ impl Gateway {
         Gateway { endpoints, security, login, token, timeout, current: 0, connection, cluster, is_checked: false }
     }
 
-    /// Sends a request and reads the response. After an error, the request might have been executed.
+    /// After an error, the request might have been executed.
     pub fn request(&mut self, path: &str, body: &str) -> io::Result<Response> {
         self.cluster.check()?;
         self.log_in(Instant::now() + self.timeout.max(LOGIN_TIMEOUT))?;
         let end = Instant::now() + self.timeout;
         let response = self.request_until(path, body, end)?;
         match response.status {
-            // 401 means that the token has expired.
+            // 401 reports an expired token.
             401 => self.token = None,
             500.. => self.leave(),
             _ => {}
@@ -139,10 +138,10 @@ pub struct ClusterId {
 
 #[derive(Default)]
 struct State {
-    /// The first received cluster ID, and the address of the server that sent the ID.
+    /// The first received cluster ID, and the server that sent it.
     first: Option<(String, String)>,
-    /// The error message after two servers have sent different cluster IDs. The error is permanent, because nobody
-    /// knows which cluster is right.
+    /// The error after two servers have sent different cluster IDs. It is permanent, because nobody knows which cluster
+    /// is right.
     problem: Option<String>,
 }
 
@@ -152,7 +151,7 @@ impl ClusterId {
         problem.map_or(Ok(()), |problem| Err(io::Error::new(io::ErrorKind::InvalidInput, problem)))
     }
 
-    /// Checks the cluster ID in a response. Returns `false` if there is none, as in most error responses.
+    /// Returns `false` without a cluster ID, as in most error responses.
     pub fn check_response(&self, endpoint: &str, response: &[u8]) -> io::Result<bool> {
         let Some(id) = find(response) else { return Ok(false) };
         let mut state = self.state.lock();
@@ -168,8 +167,8 @@ impl ClusterId {
     }
 }
 
-/// Returns the cluster ID from the response header. Reads only the start of the response, because client data after the
-/// header could imitate a cluster ID.
+/// Returns the cluster ID in the response header. Client data after the header could imitate a cluster ID, so only the
+/// start is read.
 fn find(response: &[u8]) -> Option<&str> {
     let text = response.get(..response.len().min(200))?;
     let text = text.utf8_chunks().next()?.valid();

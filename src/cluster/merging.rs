@@ -8,10 +8,10 @@ use super::shared_log::{Entries, Merged, Seq};
 
 pub const RUN: usize = 256;
 
-/// The average entry size, in bytes, above which entries are not merged.
+/// Entries with a larger average size in bytes are not merged.
 pub const SMALL: u64 = 2048;
 
-/// Merges consecutive `Operations` entries of the given epoch and writer. Skips other entries.
+/// Merges consecutive `Operations` entries of this epoch and writer.
 pub fn merge(entries: &Entries, epoch: u64, writer: u64) -> Vec<Merged> {
     let mut runs: Vec<Merged> = Vec::new();
     let mut run: Option<Run> = None;
@@ -37,7 +37,7 @@ struct Run {
     last: Seq,
     head: Head,
     operations: Vec<u8>,
-    /// The file name, offset and bytes of the last write, to which an adjacent write is appended.
+    /// The file, offset and bytes of the last write. An adjacent write is appended.
     open: Option<(String, u64, Vec<u8>)>,
 }
 

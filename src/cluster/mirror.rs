@@ -21,26 +21,26 @@ use super::entry::{is_segment, note_created, EntryKind, Head, Operation};
 use super::shared_log::{Epoch, Seq};
 use crate::binlog::{Folder, Storage};
 
-/// The position file: the last applied entry, the [`Origin`], and a line for each binlog file. The line contains the
-/// entry that created the file, the file name, and optionally the [`Checksum`].
+/// The position file: the last applied entry, the [`Origin`], and a line for each binlog file with the entry that
+/// created it, its name, and possibly its [`Checksum`].
 const POSITION: &str = "journal.position";
 
-/// A file that exists while the local server is active.
+/// This file exists while the local server is active.
 const ACTIVE: &str = "journal.active";
 
-/// The subdirectory with the old copy. While the subdirectory exists, the new copy may be incomplete.
+/// Contains the old copy. While this subdirectory exists, the new copy may be incomplete.
 const ASIDE: &str = "journal.aside";
 
-/// The subdirectory for the old copy while files are being moved.
+/// Contains the old copy while its files are being moved.
 const MOVING: &str = "journal.moving";
 
-/// Identifies the journal of a copy, and the last entry in the copy.
+/// Identifies a journal and the last entry in a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Origin {
-    /// The random ID of the journal, or 0 if the ID is unknown.
+    /// A random number, or 0 if unknown.
     pub journal: u64,
     pub epoch: Epoch,
-    /// The writer and the number of the last applied entry. The pair is unique.
+    /// The writer and its number of the last applied entry, which together are unique.
     pub last: Option<(u64, u64)>,
 }
 
@@ -48,7 +48,7 @@ pub struct Origin {
 pub struct Position {
     pub done: Seq,
     pub origin: Origin,
-    /// The entry that created each file, by file name.
+    /// The entry that created each file.
     pub created: BTreeMap<String, Seq>,
     pub checksums: Checksums,
 }
@@ -56,12 +56,12 @@ pub struct Position {
 pub struct Mirror {
     folder: PathBuf,
     pub position: Position,
-    /// `true` if the files may contain changes that the journal lacks. In that case, a new copy must be made.
+    /// `true` if the files may contain changes that the journal lacks, so a new copy must be made.
     pub is_stale: bool,
     pub has_aside: bool,
-    /// `true` if the directory contains a binlog that was never in a shared log.
+    /// `true` if the directory contains a binlog from outside any shared log.
     pub is_foreign: bool,
-    /// The last applied entry at the time of the last successful verification.
+    /// The last applied entry when the copy was last verified.
     verified: Option<Seq>,
     dirty: BTreeMap<String, File>,
 }
@@ -82,7 +82,7 @@ impl Mirror {
         };
         match fs::read_to_string(folder.join(POSITION)).ok() {
             Some(text) => match Position::read(&text) {
-                // If binlog files exist at position 0, the copy was interrupted before its position was saved.
+                // Binlog files at position 0 are from an interrupted copy.
                 Some(position) => {
                     mirror.is_stale |= position.done == 0 && !mirror.segments()?.is_empty();
                     mirror.position = position;
@@ -104,8 +104,8 @@ impl Mirror {
         Ok(Checksums::of(&self.folder, self.segments()?.iter()).size())
     }
 
-    /// Starts a new copy after the entry `done`, and moves the old files to a subdirectory. If the subdirectory exists
-    /// already, the current files are an incomplete copy and are deleted.
+    /// Starts a new copy after the entry `done`, and moves the old files to a subdirectory. If it exists already, the
+    /// current files are an incomplete copy and are deleted.
     pub fn start_over(&mut self, done: Seq) -> io::Result<()> {
         self.dirty.clear();
         let segments = self.segments()?;
@@ -137,8 +137,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Executes the operations of the entry `seq`. Skips operations on a missing file: the entry that created the file
-    /// was purged, so a later entry removes the file.
+    /// Executes the operations of the entry `seq`, except on missing files: their creation was purged, so a later entry
+    /// removes them.
     pub fn apply(&mut self, seq: Seq, head: &Head, operations: &[u8]) -> io::Result<()> {
         let mut rest = operations;
         while let Some(operation) = Operation::decode(&mut rest) {
@@ -154,8 +154,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Returns the name of a file that is missing or differs from its checksum. Does nothing if no entry was applied
-    /// since the last successful verification.
+    /// Returns a file that is missing or differs from its checksum. Does nothing if no entry was applied since the last
+    /// successful verification.
     pub fn verify(&mut self) -> Option<String> {
         if self.verified == Some(self.position.done) {
             return None;
@@ -200,7 +200,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Opens a file. Missing files are reported by [`Mirror::verify`].
+    /// [`Mirror::verify`] later reports a missing file.
     fn file(&mut self, name: &str) -> io::Result<Option<&File>> {
         if !self.dirty.contains_key(name) {
             match OpenOptions::new().write(true).open(self.folder.join(name)) {
@@ -220,7 +220,7 @@ impl Mirror {
         self.position.write(&self.folder)
     }
 
-    /// Marks the local server, which claimed the journal `origin` with the entry `seq`, as active.
+    /// The local server has claimed the journal `origin` with the entry `seq`.
     pub fn save_active(&mut self, seq: Seq, origin: Origin) -> io::Result<()> {
         (self.position.done, self.position.origin) = (seq, origin);
         self.save()?;
@@ -229,10 +229,10 @@ impl Mirror {
     }
 }
 
-/// Restores an old copy from a subdirectory. Called by a server without a shared log before it opens the binlog.
+/// A server without a shared log restores the old copy before it opens the binlog.
 pub fn restore_aside(folder: &Path) -> io::Result<()> {
     let Some(name) = [MOVING, ASIDE].into_iter().find(|name| folder.join(name).exists()) else { return Ok(()) };
-    // A standby may be using the directory.
+    // The directory may belong to a standby.
     let lock = Folder::new(folder);
     lock.lock()?;
     if name == ASIDE {
@@ -257,7 +257,7 @@ fn files(folder: &Path) -> io::Result<Vec<String>> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// Removes the cluster files, for a server that uses the binlog without a shared log.
+/// Removes the cluster files for a server without a shared log.
 pub fn leave_cluster(folder: &Path) -> io::Result<()> {
     let known = [POSITION, ACTIVE].map(|name| folder.join(name));
     if known.iter().any(|path| path.exists()) {
@@ -270,12 +270,12 @@ pub fn leave_cluster(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Saves the position of the active server. The binlog files may contain later changes.
+/// For the active server. The binlog files may contain later changes.
 pub fn save_progress(folder: &Path, done: Seq, origin: Origin) -> io::Result<()> {
     Position { done, origin, ..Position::default() }.write(folder)
 }
 
-/// Saves the position after a clean shutdown. The shared log contains all changes, up to the entry `done`.
+/// For a clean shutdown. The shared log contains all changes up to the entry `done`.
 pub fn save_end(folder: &Path, done: Seq, origin: Origin, created: BTreeMap<String, Seq>) -> io::Result<()> {
     for name in created.keys() {
         allow_missing(File::open(folder.join(name)).and_then(|file| file.sync_all()))?;

@@ -24,7 +24,7 @@ use crate::binlog::{Folder, Storage};
 use crate::shared::lease::{Lease, Moment};
 use crate::shared::role::{Role, RoleBoard};
 
-/// The time without a sign of life of the active server after which a standby may replace that server.
+/// A standby may replace the active server after this time without a sign of life.
 ///
 /// A standby measures this time up to the start of its last read, which returned every renewal confirmed before that
 /// moment. A renewal extends the lease only if the log confirms it before the lease ends, so the lease ends at most one
@@ -32,36 +32,36 @@ use crate::shared::role::{Role, RoleBoard};
 /// and for a thread that is delayed between checking the lease and writing to a socket.
 const SILENCE: Duration = LEASE.saturating_add(Duration::from_millis(200));
 
-/// The upper bound in milliseconds of the random addition to [`SILENCE`], which prevents simultaneous claims.
+/// A random number of milliseconds, up to this one, is added to [`SILENCE`] to prevent simultaneous claims.
 const SPREAD: u64 = 200;
 
-/// How much longer a standby waits if an operator has requested that another server become active.
+/// A standby waits this much longer if another server is to become active.
 const PRECEDENCE: Duration = Duration::from_secs(1);
 
 const POLL: Duration = Duration::from_millis(100);
 
-/// The initial and the maximum number of entries per read.
+/// Initial and maximum entries per read.
 const FIRST_READ: usize = 32;
 const MAX_READ: usize = 1024;
 
-/// The desired response size in bytes, and the maximum response time. A standby adapts the number of entries per read,
-/// so that responses arrive within the client's time limit even over a slow network.
+/// Response size in bytes, and maximum response time. A standby adapts the number of entries per read, so that
+/// responses arrive in time even over a slow network.
 const RESPONSE_SIZE: Range<usize> = 256 * 1024..1024 * 1024;
 const RESPONSE_TIME: Duration = Duration::from_millis(350);
 
-/// The clock difference, in milliseconds, that triggers a warning. Heartbeats are up to some tenths of a second late.
+/// A larger clock difference in milliseconds is reported. Heartbeats are up to some tenths of a second late.
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 
-/// The number of heartbeats from which the clock difference is estimated, because one heartbeat can be late.
+/// Heartbeats for an estimate of the clock difference, because single ones can be late.
 const BEATS: usize = 10;
 
-/// The time without a sign of life of the active server after which a standby verifies its copy before a claim.
+/// After this time without a sign of life, a standby verifies its copy before it claims the log.
 const VERIFY: Duration = Duration::from_secs(1);
 
 const COMPACTION: Duration = Duration::from_secs(10);
 
 pub enum Step {
-    /// The server is a standby. The value is `true` if more entries can be read immediately.
+    /// The value is `true` if more entries can be read immediately.
     Standby(bool),
     Active(Active),
 }
@@ -76,23 +76,23 @@ pub struct Node {
     last_activity: Instant,
     last_read: Instant,
     is_released: bool,
-    /// `true` until the local copy has been compared with the journal.
+    /// `true` until the copy has been compared with the journal.
     is_new: bool,
     /// `true` if the log ends with an incomplete import.
     is_importing: bool,
-    /// The last entry that was not applied because the directory contains an unrelated binlog.
+    /// The last entry that was not applied to an unrelated binlog.
     skipped: Seq,
     limit: usize,
     saved: Instant,
     max_silence: Duration,
     compacted: Option<Instant>,
-    /// Queue time minus local monotonic time of arrival, in milliseconds, for each recent heartbeat.
+    /// Queue time minus local arrival time of recent heartbeats in milliseconds.
     differences: VecDeque<i64>,
     clocks_differ: bool,
 }
 
 impl Node {
-    /// Creates a standby, and locks the directory `path` with the local copy.
+    /// Locks the directory `path`, which contains the copy.
     pub fn new(
         log: Arc<dyn SharedLog>,
         path: &Path,
@@ -136,7 +136,7 @@ impl Node {
         })
     }
 
-    /// Returns the name of the active server, and its address for clients.
+    /// Returns the active server's name and client address.
     pub fn active(&self) -> (String, String) {
         let note = String::from_utf8_lossy(&self.tail.note);
         let mut words = note.split(' ').map(str::to_owned);
@@ -153,7 +153,7 @@ impl Node {
         &self.member.name
     }
 
-    /// Returns 0 if no server has ever been active.
+    /// 0 means that no server has ever been active.
     pub fn epoch(&self) -> Epoch {
         self.tail.epoch
     }
@@ -166,7 +166,7 @@ impl Node {
         self.mirror.position.done
     }
 
-    /// Syncs the copy and saves its position, unless the directory contains no valid copy.
+    /// Syncs the copy first. Does nothing without a valid copy.
     pub fn save(&mut self) -> io::Result<()> {
         match self.mirror.is_foreign || self.mirror.is_stale {
             true => Ok(()),
@@ -174,9 +174,9 @@ impl Node {
         }
     }
 
-    /// Reads the shared log once, applies new entries, and claims the log if possible. Errors can be temporary.
+    /// Applies new entries, and claims the log if possible. Errors can be temporary.
     pub fn poll(&mut self) -> io::Result<Step> {
-        // The first read includes the last entry of the copy, to check that the copy belongs to the journal.
+        // The first read includes the copy's last entry, to check that the copy belongs to the journal.
         let from = self.end() + u64::from(!self.is_new);
         let limit = self.limit;
         let (entries, tail) = match self.read(from.max(1)) {
@@ -185,7 +185,7 @@ impl Node {
         };
         if !self.mirror.is_foreign && (self.is_new || tail.epoch != self.tail.epoch) {
             if !std::mem::replace(&mut self.is_new, true) {
-                // The journal may have been replaced, so the last entry of the copy must be compared again.
+                // The journal may have been replaced, so compare the copy's last entry again.
                 return self.poll();
             }
             self.check_origin(&entries, &tail)?;
@@ -195,7 +195,7 @@ impl Node {
             }
             self.mirror.position.origin.journal = journal_of(&tail);
         }
-        // Replaces the status "ended" of the previous run, because an ended server cannot be promoted.
+        // An ended server cannot be promoted, so replace the status "ended" of the previous run.
         if std::mem::replace(&mut self.is_new, false) && !self.mirror.is_foreign {
             self.member.report("standby", self.mirror.position.done);
         }
@@ -246,7 +246,7 @@ impl Node {
         Ok((entries, tail))
     }
 
-    /// Updates the state of the active server. `has_entries` means that the same read returned new entries.
+    /// `has_entries` means that the same read returned new entries.
     fn note_tail(&mut self, tail: Tail, has_entries: bool) {
         let is_same = tail.epoch == self.tail.epoch;
         if has_entries || !is_same || tail.beat != self.tail.beat {
@@ -260,7 +260,7 @@ impl Node {
         self.tail = tail;
     }
 
-    /// Publishes and saves the position, at most once per `SAVE` interval.
+    /// Also saves the position, at most once per `SAVE` interval.
     fn report(&mut self) -> io::Result<()> {
         let done = self.mirror.position.done;
         self.member.board.note(|figures| (figures.epoch, figures.entry) = (self.tail.epoch, done));
@@ -273,8 +273,8 @@ impl Node {
         Ok(())
     }
 
-    /// Fails if the copy belongs to another journal, or if the journal lacks entries of the copy because etcd was wiped
-    /// or restored from a backup. `entries` start with the last entry of the copy, unless that entry was purged.
+    /// Fails if the copy belongs to another journal, or if etcd was wiped or restored from a backup and lacks entries
+    /// of the copy. `entries` start with the last entry of the copy, unless that entry was purged.
     fn check_origin(&self, entries: &Entries, tail: &Tail) -> io::Result<()> {
         let Mirror { position, is_stale, .. } = &self.mirror;
         let (origin, done, journal) = (&position.origin, position.done, journal_of(tail));
@@ -282,7 +282,7 @@ impl Node {
         let is_behind = tail.epoch < origin.epoch || (*is_stale && tail.epoch == 0) || (done > 0 && entries.is_empty());
         let found = entries.first().and_then(|(seq, entry)| {
             let (head, operations) = Head::open(entry)?;
-            // The last entry of the copy may have been merged with later entries.
+            // The copy's last entry may have been merged with later ones.
             let behind = seq.checked_sub(done).filter(|behind| *behind < unfold(&head, operations).0)?;
             Some((head.writer, head.number.wrapping_sub(behind)))
         });
@@ -302,8 +302,8 @@ impl Node {
         ))
     }
 
-    /// Estimates the queue's time from a heartbeat. Heartbeats are late by varying amounts, so the largest difference
-    /// from the local clock is the most accurate. The wall clock only serves to warn about clocks that differ.
+    /// Estimates the queue's time. Heartbeats are late by varying amounts, so the largest difference from the local
+    /// clock is the most accurate. The wall clock is only compared for a warning.
     fn compare_clocks(&mut self, theirs: u64) {
         if self.differences.len() == BEATS {
             self.differences.pop_front();
@@ -326,7 +326,7 @@ impl Node {
         }
     }
 
-    /// Returns the delay before the next poll, which is shorter when a claim may soon be possible.
+    /// The delay is shorter when a claim may soon be possible.
     pub fn pause(&self) -> Duration {
         if self.last_activity.elapsed() >= LEASE && self.tail.epoch > 0 {
             POLL / 5
@@ -339,14 +339,14 @@ impl Node {
         self.mirror.position.done.max(self.skipped)
     }
 
-    /// Returns `true` if the log ends with an incomplete import from the local directory.
+    /// Returns `true` if the log ends with this directory's incomplete import.
     fn is_own_import(&self) -> bool {
         self.is_importing && self.mirror.is_foreign && self.active().0 == self.member.name
     }
 
     fn apply(&mut self, seq: Seq, entry: &[u8]) -> io::Result<()> {
         if self.mirror.is_foreign {
-            // Entries of another binlog must not be applied to the directory.
+            // The directory must not receive entries of another binlog.
             self.is_importing = Head::open(entry).is_some_and(|(head, _)| head.kind == EntryKind::Import);
             self.skipped = seq;
             return Ok(());
@@ -360,9 +360,9 @@ impl Node {
             return Ok(());
         }
         let (count, operations) = unfold(&head, operations);
-        // The copy may contain some of the merged entries already, but file operations can be repeated.
+        // The copy may contain some of the merged entries, but file operations can be repeated.
         if seq > self.mirror.position.done + count {
-            // Entries that the copy lacks were purged, so a new copy is needed.
+            // Entries were purged that the copy lacks.
             if self.mirror.position.done > 0 {
                 log::warn!("journal: this copy is too old; it is made again from entry {seq}");
             }
@@ -384,7 +384,7 @@ impl Node {
         silence >= self.max_silence + precedence
     }
 
-    /// Tries to become the active server. Fails if the log has unread entries or another server was faster.
+    /// Fails if there are unread entries or another server was faster.
     fn claim(&mut self) -> io::Result<Step> {
         let (after, is_foreign) = (self.end(), self.mirror.is_foreign);
         if after == 0 && self.tail.epoch > 0 {
@@ -412,7 +412,7 @@ impl Node {
             },
             Err(Fail::Full) => return self.free_space(),
             Err(_) => {
-                // The log has another claim, or lacks entries of the copy. The next poll determines the reason.
+                // The next poll determines whether the log has another claim or lacks entries of the copy.
                 self.is_new = !is_foreign;
                 return Ok(Step::Standby(false));
             }
@@ -434,15 +434,15 @@ impl Node {
         if is_foreign {
             log::info!("journal: empty; importing the binlog of {}", self.path.display());
             storage.ship_all()?;
-            // The import is complete, so the directory is now a valid copy.
+            // The import is complete, so the directory is a valid copy.
             self.mirror.save_active(after + 1, origin)?;
         }
         Ok(Step::Active(active))
     }
 
-    /// Fails if the shared log lacks space for the binlog to import.
+    /// Fails if the shared log lacks space for the import.
     fn check_space(&self) -> io::Result<()> {
-        // Without permission to query the space, try the import anyway.
+        // The space can be unknown for lack of permission.
         let Ok(space) = self.member.query_space() else { return Ok(()) };
         let (needed, free) = (self.mirror.size()?, space.for_segments().saturating_sub(space.used));
         if needed <= free {
@@ -456,7 +456,7 @@ impl Node {
         Err(io::Error::new(io::ErrorKind::StorageFull, problem))
     }
 
-    /// Compacts a full shared log, which rejects claims.
+    /// A full shared log rejects claims, so compact it.
     fn free_space(&mut self) -> io::Result<Step> {
         if self.compacted.is_some_and(|compacted| compacted.elapsed() < COMPACTION) {
             return Ok(Step::Standby(false));
@@ -467,7 +467,7 @@ impl Node {
         Ok(Step::Standby(true))
     }
 
-    /// Returns `true` if the entry at `seq` is the local server's claim, or `None` if the entry cannot be read.
+    /// Returns `true` if the entry is this server's claim, or `None` if the entry cannot be read.
     fn is_own_claim(&self, seq: Seq, head: &Head) -> Option<bool> {
         let (entries, _) = self.member.log.read(seq, 1).ok()?;
         let (found, entry) = entries.first()?;
@@ -475,7 +475,7 @@ impl Node {
     }
 }
 
-/// Returns the journal ID: the third word in the note of the last claim, or 0 if the word is missing.
+/// Returns the third word of the last claim's note, or 0 if the word is missing.
 fn journal_of(tail: &Tail) -> u64 {
     let number = std::str::from_utf8(&tail.note).ok().and_then(|note| note.split(' ').nth(2));
     number.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)

@@ -14,21 +14,21 @@ use std::time::Duration;
 use crate::shared::lock_order::LeafMutex;
 use socket2::{SockRef, TcpKeepalive};
 
-/// The maximum number of forwarded connections, each of which uses two threads. Excess connections are closed.
+/// Each connection uses two threads. Further connections are closed.
 const MAX_CLIENTS: usize = 1000;
 
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// The time limit for receiving the first line of an HTTP request.
+/// For the first line of an HTTP request.
 const FIRST_LINE: Duration = Duration::from_secs(10);
 
-/// The stack size, in bytes, of a forwarding thread.
+/// Bytes for each forwarding thread.
 const STACK: usize = 64 * 1024;
 
-/// The protocol whose first request is inspected.
+/// The first request of this protocol is inspected.
 pub const HTTP: &str = "http";
 
-/// The HTTP paths that a standby serves itself.
+/// A standby serves these paths itself.
 const OWN: [&[u8]; 3] = [b"/healthz", b"/metrics", b"/readyz"];
 
 pub type Services = BTreeMap<String, String>;
@@ -48,16 +48,16 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The addresses of the active server. Empty if no other server is active.
+    /// Empty if no other server is active.
     targets: Services,
-    /// The client and server sockets of each connection, by connection ID.
+    /// Client and server sockets by connection ID.
     open: HashMap<u64, Vec<Arc<TcpStream>>>,
     next: u64,
 }
 
 impl Relay {
-    /// Listens on each address for its protocol, and forwards at most `max_clients` connections. Forwards HTTP requests
-    /// about the state of the local server to `own`. An error contains the address.
+    /// Listens on each address for its protocol, and forwards at most `max_clients` connections. `own` receives HTTP
+    /// requests about this server's state. An error contains the address.
     pub fn start(addresses: &[(String, String)], max_clients: usize, own: Option<SocketAddr>) -> io::Result<Relay> {
         let shared = Arc::new(Shared { max_clients: max_clients.min(MAX_CLIENTS), own, ..Shared::default() });
         let mut relay = Relay { shared: shared.clone(), listening: Vec::new() };
@@ -71,8 +71,8 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Sets the addresses of the active server. If they have changed, closes all connections, because the old server
-    /// may be unreachable. Without addresses, new connections are rejected.
+    /// New addresses close all connections, because the old server may be unreachable. Without addresses, new
+    /// connections are rejected.
     pub fn point_to(&self, targets: Services) {
         let mut state = self.shared.state.lock();
         if state.targets != targets {
@@ -86,7 +86,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::Release);
         for (address, thread) in self.listening.drain(..) {
-            // Wakes the blocked `accept` call.
+            // This connection ends the blocked `accept` call.
             let _ = TcpStream::connect_timeout(&address, CONNECT);
             let _ = thread.join();
         }
@@ -104,7 +104,7 @@ fn close(stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// Disables Nagle's algorithm, which delays small packets, and enables keepalive.
+/// Enables keepalive, and disables Nagle's algorithm, which delays small packets.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
@@ -124,7 +124,7 @@ impl Shared {
         }
     }
 
-    /// Forwards a connection in a new thread, or closes the connection if the limit is reached or no server is active.
+    /// Starts a thread, or closes the connection at the limit or without an active server.
     fn accept(self: &Arc<Self>, client: Arc<TcpStream>, protocol: &str) {
         let mut state = self.state.lock();
         let target = state.targets.get(protocol).cloned();
@@ -146,7 +146,7 @@ impl Shared {
         }
     }
 
-    /// Forwards a connection to `target`, or to the HTTP address of the local server if `target` is `None`.
+    /// `None` means the HTTP address of this server.
     fn forward(&self, number: u64, client: &Arc<TcpStream>, target: Option<String>) -> io::Result<()> {
         let address = match &target {
             Some(target) => target.to_socket_addrs()?.next(),
@@ -175,7 +175,7 @@ impl Shared {
     }
 }
 
-/// `true` if the first HTTP request is about the state of the local server. Leaves the bytes in the socket buffer.
+/// Only peeks, so the bytes of the first HTTP request stay in the socket buffer.
 fn is_state_request(client: &TcpStream) -> bool {
     let mut bytes = [0; 64];
     let _ = client.set_read_timeout(Some(FIRST_LINE));
@@ -185,12 +185,12 @@ fn is_state_request(client: &TcpStream) -> bool {
         let line = &bytes[..count];
         let mut words = line.split(|byte| *byte == b' ');
         let path = words.by_ref().nth(1).unwrap_or_default();
-        // The path is complete, or longer than any of the `OWN` paths, or the client has stopped sending.
+        // Either the path is complete or too long, or the client has stopped sending.
         if words.next().is_some() || count == bytes.len() || count == seen {
             break OWN.iter().any(|own| path.strip_prefix(*own).is_some_and(|rest| matches!(rest, [] | [b'?', ..])));
         }
         seen = count;
-        // `peek` does not wait while old bytes are unread.
+        // `peek` returns immediately while old bytes are unread.
         std::thread::sleep(Duration::from_millis(5));
     };
     let _ = client.set_read_timeout(None);

@@ -18,18 +18,18 @@ use crate::shared::lease::{Lease, Moment};
 use crate::shared::lock_order::{Condvar, LeafMutex, Mutex, MutexGuard, SHIPPING};
 use crate::shared::role::{RoleBoard, RoleFigures};
 
-/// The maximum size in bytes of an entry with several operations. In etcd, larger entries cost more per byte.
+/// Bytes of an entry with several operations. In etcd, larger entries cost more per byte.
 const ENTRY: usize = 32 * 1024;
 
-/// The maximum number of file bytes in one operation. Keeps the request, in base64, below etcd's limit of 1.5 MiB.
+/// File bytes in one operation. In base64, the request stays below etcd's limit of 1.5 MiB.
 const PIECE: usize = 512 * 1024;
 
-/// The duration of the lease. Starts when the active server sends a request that the shared log later confirms.
+/// The lease starts when the active server sends a request that the shared log later confirms.
 pub const LEASE: Duration = Duration::from_secs(1);
 
 const RETRY: Duration = Duration::from_millis(20);
 
-/// The maximum number of concurrent appends. The shared log serializes appends, so a larger number has no advantage.
+/// The shared log serializes appends, so more at a time would have no advantage.
 pub const WINDOW: usize = 4;
 
 /// Appends the active server's entries to the shared log.
@@ -40,10 +40,10 @@ pub const WINDOW: usize = 4;
 pub struct Shipper {
     log: Arc<dyn SharedLog>,
     lease: Arc<Lease>,
-    /// Encoded operations that are not part of an entry yet.
+    /// Encoded operations without an entry.
     queue: LeafMutex<Vec<Vec<u8>>>,
     position: Mutex<Position, SHIPPING>,
-    /// Notified when an entry has been accepted or the lease has ended.
+    /// An entry has been accepted or the lease has ended.
     changed: Condvar,
     board: Arc<RoleBoard>,
 }
@@ -59,11 +59,11 @@ struct Entry {
 struct Position {
     head: Head,
     end: Seq,
-    /// The writer and number of the entry at `end`, or `None` if that entry is the claim.
+    /// The writer and its number of the entry at `end`, or `None` for the claim.
     last: Option<(u64, u64)>,
     created: BTreeMap<String, Seq>,
     kind: EntryKind,
-    /// The unconfirmed entries, in order. The first `sent` entries have been passed to a sending thread.
+    /// Unconfirmed entries, of which the first `sent` have been passed to a sending thread.
     ahead: VecDeque<Entry>,
     sent: usize,
 }
@@ -81,7 +81,7 @@ impl Position {
 }
 
 impl Shipper {
-    /// Creates the shipper of a server whose claim is the entry `end`. `created` maps each file to its creation entry.
+    /// `end` is the server's claim. `created` maps each file to its creation entry.
     pub fn new(
         log: Arc<dyn SharedLog>,
         lease: Arc<Lease>,
@@ -95,7 +95,7 @@ impl Shipper {
         Shipper { log, lease, queue: LeafMutex::default(), position, changed: Condvar::default(), board }
     }
 
-    /// Returns the position of the last confirmed entry, and its writer and number unless the entry is the claim.
+    /// Returns the last confirmed entry, with writer and number unless it is the claim.
     pub fn last(&self) -> (Seq, Option<(u64, u64)>) {
         let position = self.position.lock();
         (position.end, position.last)
@@ -105,13 +105,13 @@ impl Shipper {
         self.position.lock().created.clone()
     }
 
-    /// Returns the first entry that a new standby needs to build a copy.
+    /// Returns the first entry for a new standby.
     pub fn oldest_needed(&self) -> Seq {
         let position = self.position.lock();
         position.created.values().min().copied().unwrap_or(position.end)
     }
 
-    /// Returns `true` if a new file of `size` bytes would exceed the quota, excluding the reserve for deletes.
+    /// Returns `true` if a new file of `size` bytes would need the reserve for deletes.
     fn lacks_space(&self, size: u64) -> bool {
         let RoleFigures { used, quota, .. } = self.board.figures();
         quota > 0 && used.saturating_add(size) > SharedSpace { used, quota }.for_segments()
@@ -123,8 +123,8 @@ impl Shipper {
         self.queue.lock().push(bytes);
     }
 
-    /// Waits until all queued operations are in the shared log. An error means that the lease has ended, after which
-    /// the server must not send any reply.
+    /// Waits until all operations are in the shared log. An error means that the lease has ended, and the server must
+    /// not send any reply.
     pub fn flush(&self) -> io::Result<()> {
         let mut position = self.position.lock();
         let (operations, kind) = (std::mem::take(&mut *self.queue.lock()), position.kind);
@@ -141,7 +141,7 @@ impl Shipper {
         self.ship(position)
     }
 
-    /// Appends a `Release` entry, which allows any server to claim the journal immediately.
+    /// Any server can claim the journal afterwards.
     pub fn release(&self) -> io::Result<()> {
         self.flush()?;
         self.append(EntryKind::Release)
@@ -153,7 +153,7 @@ impl Shipper {
         self.ship(position)
     }
 
-    /// Waits until the shared log has confirmed all entries, and meanwhile sends unsent entries.
+    /// Sends entries until the shared log has confirmed all.
     fn ship<'a>(&'a self, mut position: MutexGuard<'a, Position>) -> io::Result<()> {
         let goal = position.newest();
         loop {
@@ -175,7 +175,7 @@ impl Shipper {
         }
     }
 
-    /// Appends an entry, and retries until the shared log is known to contain the entry.
+    /// Retries until the shared log contains the entry.
     fn send(&self, entry: &Entry) -> io::Result<()> {
         let Entry { seq, head, bytes } = entry;
         loop {
@@ -190,9 +190,9 @@ impl Shipper {
                     return Ok(());
                 }
                 Err(Fail::Fenced) => return Err(self.stop()),
-                // The shared log may have received the entry before an earlier entry.
+                // The entry may have arrived before an earlier one.
                 Err(Fail::Conflict) if !is_next => {}
-                // An earlier attempt may have succeeded without a response.
+                // The response to an earlier attempt may be lost.
                 Err(Fail::Conflict | Fail::Unknown(_)) => {
                     self.board.note(|figures| figures.retries += 1);
                     match self.find(*seq) {
@@ -200,7 +200,7 @@ impl Shipper {
                             self.confirm(*seq);
                             return Ok(());
                         }
-                        // A confirmed entry may have been replaced by a merged entry with another head.
+                        // A confirmed entry may have been merged, with another head.
                         Some(_) if self.end() < *seq => return Err(self.stop()),
                         _ => {}
                     }
@@ -208,7 +208,7 @@ impl Shipper {
                 Err(Fail::Full) => {}
             }
             let mut position = self.position.lock();
-            // The preceding entry must be confirmed first. After an error, wait for the retry interval.
+            // Wait for the preceding entry, or after an error for the retry interval.
             if position.end < *seq && (is_next || position.end + 1 < *seq) {
                 self.changed.wait_until(&mut position, Instant::now() + RETRY);
             }
@@ -222,7 +222,7 @@ impl Shipper {
         self.position.lock().end
     }
 
-    /// Records that the shared log contains all entries up to `seq`.
+    /// All entries up to `seq` are in the shared log.
     fn confirm(&self, seq: Seq) {
         let mut position = self.position.lock();
         let position = &mut *position;
@@ -242,15 +242,15 @@ impl Shipper {
         self.changed.notify_all();
     }
 
-    /// Returns `None` if the entry is missing or damaged.
+    /// A missing or damaged entry is `None`.
     fn find(&self, seq: Seq) -> Option<Head> {
         let (entries, _) = self.log.read(seq, 1).ok()?;
         let (found, entry) = entries.first()?;
         (*found == seq).then(|| Head::open(entry).map(|(head, _)| head)).flatten()
     }
 
-    /// Ends the lease after an error of the local disk. Without a shared log, a server survives such errors, but in a
-    /// cluster it must stop, because the shared log would lack changes.
+    /// The local disk has failed. A server without a cluster would continue, but here the shared log would lack
+    /// changes, so the lease ends.
     pub fn give_up(&self, error: &io::Error) {
         if !self.lease.is_over() {
             log::error!("journal: cannot write the local copy: {error}; this server stops being active");
@@ -282,8 +282,8 @@ impl ShippedFolder {
         ShippedFolder { folder, shipper }
     }
 
-    /// Appends all files to the shared log, which must be empty or contain part of these files from an interrupted
-    /// import. Other servers cannot claim the log until this function returns.
+    /// Imports all files into the shared log, which is empty or contains part of them from an interrupted import. Other
+    /// servers cannot claim the log during the import.
     pub fn ship_all(&self) -> io::Result<()> {
         self.shipper.position.lock().kind = EntryKind::Import;
         self.ship_files()?;
@@ -305,7 +305,7 @@ impl ShippedFolder {
                 if count == 0 {
                     break;
                 }
-                // Newly created files consist of zeros.
+                // New files consist of zeros.
                 if bytes[..count].iter().any(|byte| *byte != 0) {
                     self.shipper.push(&Operation::Write(&name, offset, &bytes[..count]));
                     self.shipper.flush()?;
@@ -346,7 +346,7 @@ impl Storage for ShippedFolder {
         self.shipper.local(self.folder.read_at(name, offset, bytes))
     }
 
-    /// A full disk does not end the lease, because deletes still fit into the existing segments.
+    /// Deletes still fit into a full disk, so the lease does not end.
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
         if self.shipper.lacks_space(size) {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "the shared log is nearly full"));

@@ -9,23 +9,23 @@ use std::time::{Duration, Instant};
 use super::etcd::{Etcd, Location};
 use super::shared_log::{Seq, SharedLog, Tail};
 
-/// The age in milliseconds above which a copy or a status report is considered old.
+/// Older copies and reports, in milliseconds, are late.
 const LATE: u64 = 10_000;
 
-/// The maximum tolerated difference between a clock and the queue's time, in milliseconds.
+/// In milliseconds, compared with the queue's time.
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 
 const BEAT: Duration = Duration::from_secs(2);
 
-/// The number of entries that are read to estimate the average entry size.
+/// Entries for an estimate of the average size.
 const SAMPLE: usize = 16;
 
-/// The time limit for a server to catch up before a switch. Servers report their positions every two seconds.
+/// A server must catch up before a switch within this time. Servers report their positions every two seconds.
 const CATCH_UP: Duration = Duration::from_secs(10);
 
 const POLL: Duration = Duration::from_millis(100);
 
-/// Executes `status URL`, `promote URL NAME` or `retire URL NAME`. Returns the output, or an error message of one line.
+/// Accepts `status URL`, `promote URL NAME` and `retire URL NAME`. An error is one line.
 pub fn command(arguments: &[String]) -> Result<String, String> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let until = Instant::now() + CATCH_UP;
@@ -37,7 +37,7 @@ pub fn command(arguments: &[String]) -> Result<String, String> {
     };
     let location = Location::parse(words[1])?;
     let log = Etcd::new(&location)?;
-    // Another etcd server may work. Executing a command twice has no additional effect.
+    // Another etcd server may work, and commands can be repeated.
     let mut done = task(&log);
     for _ in 1..location.endpoints.len() {
         if done.is_err() {
@@ -52,8 +52,8 @@ struct Report<'a> {
     role: &'a str,
     entry: Seq,
     address: &'a str,
-    /// In milliseconds: the queue's time at the report, the age of a standby's copy, and the lead of the server's clock
-    /// over the queue's time.
+    /// Milliseconds: the queue's time at the report, the age of a standby's copy, and how far the server's clock is
+    /// ahead of the queue's time.
     time: u64,
     lag: u64,
     ahead: i64,
@@ -64,7 +64,7 @@ impl Report<'_> {
         let mut words = state.split(' ');
         let mut word = || words.next().unwrap_or_default();
         let (role, entry, address) = (word(), word().parse().unwrap_or_default(), word());
-        // Skip the process ID.
+        // This word is the process ID.
         word();
         let (time, lag) = (word().parse().unwrap_or_default(), word().parse().unwrap_or_default());
         Report { role, entry, address, time, lag, ahead: word().parse().unwrap_or_default() }
@@ -127,7 +127,7 @@ fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
     Ok(out)
 }
 
-/// Returns the state of the log, and `true` if a heartbeat arrived within `patience`.
+/// Returns `true` if a heartbeat arrived within `patience`.
 fn wait_for_heartbeat(log: &dyn SharedLog, patience: Duration) -> io::Result<(bool, Tail)> {
     let begun = Instant::now();
     let (_, first) = log.read(Seq::MAX, 1)?;
@@ -139,7 +139,7 @@ fn wait_for_heartbeat(log: &dyn SharedLog, patience: Duration) -> io::Result<(bo
     Ok((tail.beat != first.beat, tail))
 }
 
-/// Estimates the size in bytes of the entries after `entry` up to `end`, by extrapolation from the first entries.
+/// Extrapolates the bytes after `entry` up to `end` from the first entries.
 fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     if entry >= end {
         return Ok(0);
@@ -147,12 +147,12 @@ fn bytes_behind(log: &dyn SharedLog, entry: Seq, end: Seq) -> io::Result<u64> {
     let (entries, _) = log.read(entry + 1, SAMPLE)?;
     let Some((last, _)) = entries.last() else { return Ok(0) };
     let bytes: usize = entries.iter().map(|(_, entry)| entry.len()).sum();
-    // A merged entry has the position of the last entry that it replaces.
+    // A merged entry has the last position that it replaces.
     Ok((bytes as u64).saturating_mul(end - entry) / (last - entry))
 }
 
-/// Requests the switch once the copy of the server `node` contains all entries that exist now, which shortens the
-/// interruption of service. Fails if the server has ended, or does not catch up before `until`.
+/// Waits until the server's copy contains all entries that exist now, which shortens the interruption of service. Fails
+/// if the server has ended, or does not catch up before `until`.
 fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
     let (_, tail) = log.read(Seq::MAX, 1)?;
     let claimant = tail.note.split(|byte| *byte == b' ').next().unwrap_or_default();

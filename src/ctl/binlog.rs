@@ -14,14 +14,14 @@ use super::prelude::*;
 use crate::binlog::{back_up, inspect, Folder, Inspection};
 use crate::engine::{Engine, Limits, State};
 
-/// The names of the job states in the report.
+/// Names of states in the report.
 #[rustfmt::skip]
 const STATES: [(State, &str); 7] = [
     (State::Ready, "ready"), (State::Delayed, "delayed"), (State::Reserved, "leased"), (State::Buried, "buried"),
     (State::Held, "held"), (State::Scheduled, "scheduled"), (State::Finished, "finished"),
 ];
 
-/// Returns a function that converts an error into a problem and prepends the path.
+/// Makes a problem of an error, with the path in front.
 fn at<E: Display>(path: &Path) -> impl Fn(E) -> Problem + '_ {
     move |error| Problem::empty(format!("{}: {error}", path.display()))
 }
@@ -30,7 +30,7 @@ pub fn check(call: &Call, out: &mut Out) -> Result<u8> {
     let path = Path::new(&call.operands[0]);
     let mut engine = Engine::new(Limits::NONE);
     let found = inspect(&Folder::new(path), &mut engine).map_err(at(path))?;
-    // The exit code reports the result even if stdout is closed.
+    // If stdout is closed, the exit code reports the result.
     let _ = report(&found, &engine, out);
     Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
 }
@@ -80,12 +80,12 @@ pub fn backup(call: &Call, out: &mut Out) -> Result<u8> {
     }
     let copy = Folder::new(to);
     back_up(&Folder::new(from), &copy).map_err(at(from))?;
-    // Makes the new directory durable.
+    // The new directory is durable afterwards.
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(at(to))?;
     let found = inspect(&copy, &mut Engine::new(Limits::NONE)).map_err(at(to))?;
     let progress = found.report.progress;
-    // The exit code reports the result even if stdout is closed.
+    // If stdout is closed, the exit code reports the result.
     let _ = out.line(&format!("{} jobs in {} segments, {} bytes", progress.jobs, progress.segments, progress.bytes));
     for problem in &found.report.problems {
         let _ = out.line(&format!("damaged: {problem}"));

@@ -11,7 +11,7 @@ use super::jobs::{free_state, state_of};
 use super::prelude::*;
 use crate::engine::State;
 
-/// A delay in seconds that keeps workers away from a job, for example until the job is buried.
+/// Keeps workers away from a job, for example until it is buried.
 pub const MAX_DELAY: u32 = u32::MAX;
 
 const BATCH: usize = 100;
@@ -27,7 +27,7 @@ pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8> {
     confirm(&format!("Move {some}{state} jobs from {from} to {to}?"), call.has(&YES))?;
     let mut link = Link::open(call)?;
     let limit = limit.unwrap_or(u64::MAX);
-    // Moving jobs has no time limit, so this query detects a server that does not respond.
+    // Moving jobs has no time limit, so check first that the server responds.
     let stats = link.visible_tube(&from)?.ok_or_else(|| refusal(&format!("stats-tube {from}"), "NOT_FOUND"))?;
     let command = format!("move-tube {from} {to} {state} {}", limit.min(u32::MAX.into()));
     let reply = link.ask_within(&command, None)?;
@@ -35,7 +35,7 @@ pub fn move_jobs(call: &Call, out: &mut Out) -> Result<u8> {
         (_, Some(moved)) => moved,
         ("UNKNOWN_COMMAND", _) => {
             print_stderr("the server does not support move-tube: jobs are put again, with new IDs, ages and counts");
-            // Move only as many jobs as existed initially, because a producer could add jobs forever.
+            // A producer could add jobs forever, so move only as many as existed initially.
             let limit = limit.min(stats.number(&format!("current-jobs-{state}")));
             move_one_by_one(&mut link, &from, &to, &state, limit)?
         }
@@ -85,7 +85,7 @@ fn put_copy(link: &mut Link, to: &str, record: &JobLine, body: &[u8]) -> Result 
     Ok(())
 }
 
-/// Restores the state of a job that could not be moved. If this fails, closing the connection makes the job ready.
+/// If this fails, closing the connection makes the job ready.
 fn give_back(link: &mut Link, record: &JobLine) {
     let JobLine { id, pri, delay, .. } = record;
     let _ = match record.state {
@@ -104,7 +104,7 @@ pub fn clear(call: &Call, out: &mut Out) -> Result<u8> {
     confirm(&format!("Delete the {} jobs of {}?", states.join(" and "), names.join(", ")), call.has(&YES))?;
     let mut link = Link::open(call)?;
     for name in &names {
-        // Deleting jobs has no time limit, so this query detects a server that does not respond.
+        // Deleting jobs has no time limit, so check first that the server responds.
         let stats = link.visible_tube(name)?.unwrap_or_default();
         let flushed = if all { flush(&mut link, name)? } else { None };
         let deleted = match flushed {
@@ -120,7 +120,7 @@ pub fn clear(call: &Call, out: &mut Out) -> Result<u8> {
     Ok(DONE)
 }
 
-/// Returns `None` if the server does not support `flush-tube`.
+/// Returns `None` if the server lacks `flush-tube`.
 fn flush(link: &mut Link, name: &str) -> Result<Option<u64>> {
     let command = format!("flush-tube {name}");
     let reply = link.ask_within(&command, None)?;
@@ -134,7 +134,7 @@ fn flush(link: &mut Link, name: &str) -> Result<Option<u64>> {
 fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &StatsReply) -> Result<u64> {
     let mut progress = ProgressBar::new("jobs deleted");
     let mut deleted = 0;
-    // Delete only as many jobs as existed initially, because a producer could add jobs forever.
+    // A producer could add jobs forever, so delete only as many as existed initially.
     let limit = states.iter().map(|state| stats.number(&format!("current-jobs-{state}"))).sum();
     link.use_tube(name)?;
     if states.iter().any(|state| state == "ready") {
@@ -148,12 +148,12 @@ fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &StatsRepl
             progress.update(deleted, None);
         }
     }
-    // The remaining jobs include ready jobs of a paused tube, which cannot be reserved.
+    // Ready jobs of a paused tube cannot be reserved.
     for state in states {
         while deleted < limit {
             let Some((id, _)) = link.peek_next(state)? else { break };
             let reply = link.ask(&format!("delete {id}"))?;
-            // Fails if another client has reserved the job.
+            // Another client may have reserved the job.
             deleted += u64::from(reply.line == "DELETED");
             progress.update(deleted, None);
         }
@@ -161,7 +161,7 @@ fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &StatsRepl
     Ok(deleted)
 }
 
-/// Reserves and deletes up to `BATCH` jobs, and returns the number of deleted jobs.
+/// Returns the number of deleted jobs, at most `BATCH`.
 fn delete_batch(link: &mut Link) -> Result<u64> {
     link.send("reserve-with-timeout 0\r\n".repeat(BATCH).as_bytes())?;
     let mut deletes = String::new();

@@ -12,7 +12,7 @@ use super::prelude::*;
 use crate::protocol::text::is_tube_name;
 use crate::settings::options;
 
-/// The kind of operand that a subcommand takes, for shell completion.
+/// The operands, for shell completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperandKind {
     Tube,
@@ -20,7 +20,7 @@ pub enum OperandKind {
     Job,
     File,
     Folder,
-    /// Tube names, then `--` and the command line of another program.
+    /// Tube names, then `--` and another program's command line.
     Command,
     Shell,
     Text,
@@ -37,7 +37,7 @@ pub struct Subcommand {
 }
 
 impl Subcommand {
-    /// Returns all options of the subcommand except [`HELP`].
+    /// Excludes the option [`HELP`] of all subcommands.
     pub fn options(&self) -> Vec<&'static Flag> {
         let connection: &[&Flag] =
             if self.options.iter().any(|opt| opt.long == SERVER.long) { &CONNECTION_OPTIONS } else { &[] };
@@ -52,7 +52,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Returns `None` if the user has requested help.
+    /// Returns `None` if the user needs help.
     pub fn parse(row: &Subcommand, arguments: &[String]) -> Result<Option<Call>> {
         let mut parser = Options::new();
         for opt in row.options().into_iter().chain([&HELP]) {
@@ -89,7 +89,7 @@ impl Call {
     }
 
     pub fn values(&self, opt: &Flag) -> Vec<String> {
-        // `opt_strs` panics for an option that the subcommand does not define.
+        // `opt_strs` panics for undefined options.
         match self.matches.opt_defined(opt.long) {
             true => self.matches.opt_strs(opt.long),
             false => Vec::new(),
@@ -108,7 +108,6 @@ impl Call {
         self.operands.iter().map(|name| tube(name)).collect()
     }
 
-    /// Returns the groups that `--group` names.
     pub fn groups(&self) -> Result<Vec<String>> {
         let groups = self.values(&OF_GROUP);
         match groups.iter().find(|name| !is_tube_name(name.as_bytes())) {
@@ -136,7 +135,7 @@ pub fn number(what: &str, text: &str, min: u64, max: u64) -> Result<u64> {
     options::number(text, min, max).map_err(|problem| Problem::usage(format!("{what}: {problem}")))
 }
 
-/// Returns the quoted form of a name, which can be quoted already.
+/// The name can be quoted already.
 pub fn tube(name: &str) -> Result<String> {
     let written = name::read(name.as_bytes());
     match name::is_legal(&written) {
@@ -145,8 +144,7 @@ pub fn tube(name: &str) -> Result<String> {
     }
 }
 
-/// Asks the user to confirm an irreversible operation, unless `is_confirmed` is `true`. Fails if the user declines or
-/// there is no terminal.
+/// Asks before an irreversible operation, unless `is_confirmed`. Fails if the user declines or there is no terminal.
 pub fn confirm(question: &str, is_confirmed: bool) -> Result {
     if is_confirmed {
         return Ok(());

@@ -19,7 +19,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
         }
     };
     let script = script.replace("@OPTIONS@", &options).replace("@NAMES@", &names);
-    // Replace `@SETTINGS@` last, because the subcommands can contain this placeholder.
+    // The subcommands can contain `@SETTINGS@`, so replace it last.
     let script = script.replace("@SUBCOMMANDS@", &subcommands);
     let script = script.replace("@SETTINGS@", &SETTINGS.map(|word| format!("{word}:")).join(" "));
     out.line(script.trim_end()).map(|()| DONE)
@@ -29,7 +29,7 @@ fn options_of(row: &Subcommand) -> impl Iterator<Item = &'static Flag> {
     row.options().into_iter().chain([&HELP])
 }
 
-/// Returns the code for the operands of a subcommand, for bash, zsh and fish.
+/// Returns code for bash, zsh and fish.
 fn operands(row: &Subcommand) -> [&'static str; 3] {
     match row.takes {
         OperandKind::Tube => ["tubes", "'*:tube:_beanpole_tubes'", "-a '(__beanpole_tubes)'"],
@@ -46,7 +46,7 @@ fn operands(row: &Subcommand) -> [&'static str; 3] {
     }
 }
 
-/// Returns the zsh and fish code that completes the value of an option.
+/// Returns the code for an option's value in zsh and fish.
 fn value(opt: &Flag) -> [&'static str; 2] {
     match opt.long {
         "tube" => ["_beanpole_tubes", "-x -a '(__beanpole_tubes)'"],
@@ -59,7 +59,7 @@ fn value(opt: &Flag) -> [&'static str; 2] {
     }
 }
 
-/// Returns the options, the subcommand names, the code for the subcommands, and the script template.
+/// Returns the options, the subcommands, the code for subcommands, and the template.
 fn bash() -> [String; 4] {
     let mut subcommands = String::new();
     for row in &SUBCOMMANDS {
@@ -77,7 +77,7 @@ fn bash() -> [String; 4] {
     ]
 }
 
-/// Escapes quotes, brackets and colons, which have a special meaning in zsh completions.
+/// Quotes, brackets and colons have a special meaning in zsh completions.
 fn zsh_help(text: &str) -> String {
     text.replace('\'', "'\\''").replace('[', "\\[").replace(']', "\\]").replace(':', "\\:")
 }

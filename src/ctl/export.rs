@@ -43,7 +43,7 @@ impl Export<'_> {
         self.out.line(&tube_line(tube, |json| json.text("settings", settings.as_bytes())))
     }
 
-    /// Writes an idempotency key without a job. `left` is the rest of its lifetime in seconds.
+    /// `left` is the rest of the lifetime in seconds.
     fn key(&mut self, tube: &str, key: &[u8], left: u64) -> Result {
         self.others.keys += 1;
         self.out.line(&tube_line(tube, |json| {
@@ -52,7 +52,7 @@ impl Export<'_> {
         }))
     }
 
-    /// Prints the totals, such as `exported 5 jobs: 2 ready, 3 buried`. Returns the number of jobs.
+    /// Prints a line such as `exported 5 jobs: 2 ready, 3 buried`. Returns the number of jobs.
     fn report(&mut self) -> Result<u64> {
         self.out.flush()?;
         let parts = self.counts.iter().zip(State::LISTED).filter(|(count, _)| **count > 0);
@@ -100,8 +100,8 @@ impl Export<'_> {
             return Ok(DONE);
         }
         print_stderr(&format!("the server counted {before} jobs before the export, and {after} after it"));
-        // If other clients add or delete jobs, the number of exported jobs is between the numbers before and after the
-        // export. A lower number means that jobs are missing.
+        // If other clients change jobs, the number of exported jobs is between the numbers before and after. A lower
+        // number means that jobs are missing.
         Ok(if written >= before.min(after) { DONE } else { REFUSED })
     }
 
@@ -146,7 +146,7 @@ impl Export<'_> {
         Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
     }
 
-    /// Writes the lines of a binlog, and returns the number of expired jobs, which it omits.
+    /// Returns the number of expired jobs, which are omitted.
     fn objects_of_binlog(&mut self, engine: &Engine, now: Time) -> Result<u64> {
         for (name, pause) in engine.pauses().filter(|(_, pause)| pause.until > now) {
             let name = name::written(name);
@@ -158,7 +158,7 @@ impl Export<'_> {
         let is_wanted =
             |job: &JobView| job.state() != State::Finished && wanted.has_tube(&name::written(engine.tube_of(job)));
         let jobs: Vec<JobView> = engine.jobs().filter(is_wanted).collect();
-        // Buried jobs are sorted by time of burial, because `kick` takes the oldest first. Other jobs are sorted by ID.
+        // `kick` takes the oldest buried job, so buried jobs are sorted by time of burial. Other jobs are sorted by ID.
         let key = |index: usize| match jobs[index].state() {
             State::Buried => (2, jobs[index].due().nanos(), jobs[index].id().0),
             state => (u8::from(state != State::Held), jobs[index].id().0, 0),
@@ -194,11 +194,11 @@ fn seconds_until(time: Time, now: Time) -> u64 {
     time.nanos().saturating_sub(now.nanos()).div_ceil(1_000_000_000)
 }
 
-/// Converts a job of a binlog, where a reserved job has a lease that survives a server restart.
+/// In a binlog, a reserved job has a lease that survives a restart.
 fn job_line(job: &JobView, engine: &Engine, now: Time) -> Option<JobLine> {
     let stats = stats_job(job.id(), None, engine, now)?;
     let mut line = JobLine::of(&StatsReply::parse(&String::from_utf8_lossy(&stats)))?;
-    // For a periodic schedule, the due time of the job determines the next run.
+    // The due time of a periodic schedule determines its next run.
     let is_periodic = engine.schedule_of(job).is_some_and(|schedule| schedule.is_counted());
     let due = match line.state {
         State::Held => job.created + job.delay(),

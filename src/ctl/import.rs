@@ -12,34 +12,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::prelude::*;
 use crate::engine::State;
 
-/// The maximum number of rejected lines that are reported individually.
+/// Further rejected lines are only counted.
 const MAX_REPORTS: u64 = 10;
 
-/// The maximum length of a line in bytes: a job body of 1 GiB, in base64 or escaped.
+/// Bytes of a job of 1 GiB, in base64 or escaped.
 const MAX_LINE: u64 = 6 << 30;
 
-/// The minimum lifetime, in seconds, of a job to bury. With a shorter lifetime, the job could expire first.
+/// Seconds. Otherwise, a job could expire before it is buried.
 const MIN_TTL: u64 = 60;
 
-/// The name of an unsupported idempotency key in the final report.
+/// The final report calls an unsupported idempotency key this.
 const KEPT_KEY: &str = "a key that outlives its job";
 
 enum Note {
     Use,
-    /// A `put`, with the line number and the action that follows.
+    /// A `put` in this line, and the following action.
     Put(u64, After),
     Reserve,
-    /// The final command for a job with the maximum delay: the job ID and the action.
+    /// The final action for a job with the maximum delay.
     Settle(u64, After),
 }
 
 #[derive(Clone, Copy)]
 enum After {
     Nothing,
-    /// Bury the job, with the priority, the delay if the server can store it, and for a dead letter, the index of the
-    /// original tube in `origins`.
+    /// Bury the job, with the priority, the delay if the server can store it, and a dead letter's index in `origins`.
     Bury(u32, Option<u32>, Option<u32>),
-    /// Delete the job, but retain its idempotency key.
+    /// Delete the job, but not its idempotency key.
     Delete,
 }
 
@@ -50,13 +49,13 @@ struct Import<'a> {
     skip: u64,
     used: String,
     line: u64,
-    /// `None` until the server's support for `reserve-job` has been tested.
+    /// `None` before `reserve-job` has been tried.
     can_bury: Option<bool>,
-    /// The kinds of job data that the server can store. `None` before the first test.
+    /// `None` before the server's abilities are known.
     abilities: Option<Abilities>,
-    /// The tube and the key of each dead letter that waits to be buried.
+    /// Tube and key of each dead letter that waits to be buried.
     unsettled_keys: BTreeSet<(String, String)>,
-    /// The names of the tubes in which dead letters originated.
+    /// The original tubes of dead letters.
     origins: Vec<String>,
     results: Results,
 }
@@ -64,19 +63,19 @@ struct Import<'a> {
 #[derive(Default)]
 struct Results {
     done: u64,
-    /// The line number of the last `put` that the server has confirmed.
+    /// The line of the last confirmed `put`.
     safe: u64,
     buried: u64,
     refused: u64,
     others: Others,
-    /// The number of jobs that were not put because an existing job has the same key.
+    /// Jobs that were not put, because another job has the same key.
     known: u64,
-    /// The number of schedules that replaced existing schedules with the same name.
+    /// Schedules that replaced others of the same name.
     replaced: u64,
     expired: u64,
-    /// The number of values that the server could not store, by key.
+    /// Values that the server could not store, by key.
     lost: BTreeMap<&'static str, u64>,
-    /// Jobs that wait to be buried or deleted: the job ID, the action, and the line number.
+    /// Jobs that wait to be buried or deleted, with their lines.
     unsettled: Vec<(u64, After, u64)>,
 }
 
@@ -84,7 +83,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
     let into = call.value(&INTO_TUBE).map(|name| tube(&name)).transpose()?;
     let skip = call.number(&SKIP, 0, u64::MAX)?.unwrap_or(0);
     let mut link = Link::open(call)?;
-    // A client without the right to see statistics can import jobs, but cannot compare the counts.
+    // Without the right to see statistics, the counts cannot be compared.
     let count = |link: &mut Link| match Wanted::default().count(link) {
         Err(problem) if problem.code == REFUSED => Ok(None),
         counts => counts.map(|counts| Some(counts.iter().sum::<u64>())),
@@ -141,7 +140,7 @@ impl Results {
             0 => String::new(),
             count => format!("; {count} more are delayed, not buried"),
         };
-        // A continued import must include the jobs that still wait to be buried.
+        // A continued import must include jobs that still wait to be buried.
         let settled = self.unsettled.iter().map(|(.., line)| line - 1).min().unwrap_or(u64::MAX);
         let skip = self.safe.min(settled).max(skip);
         format!("{problem}; {} jobs were imported{unsettled}; to continue, use --skip {skip}", self.done)
@@ -228,11 +227,11 @@ impl Import<'_> {
         match line.content {
             Content::Job(job) => self.add_job(&tube, job),
             Content::Key(tags) => self.add_key(&tube, &tags),
-            // A pause and settings do not apply to the other tube of `--tube`.
+            // With `--tube`, the jobs go to another tube than the pause and the settings.
             Content::Pause(_) | Content::Settings(_) if self.into.is_some() => Ok(()),
             Content::Pause(seconds) => {
                 self.results.others.pauses += 1;
-                // An empty tube is deleted with its pause, unless a client watches the tube.
+                // An empty tube is deleted with its pause unless watched.
                 let pause = format!("pause-tube {tube} {seconds}");
                 self.control(&[(format!("watch {tube}"), "WATCHING"), (pause, "PAUSED")]).map(drop)
             }
@@ -253,7 +252,7 @@ impl Import<'_> {
         }
     }
 
-    /// Sends commands one after the other. Returns `false` if the server rejects a command.
+    /// Returns `false` if the server rejects a command.
     fn control(&mut self, commands: &[(String, &str)]) -> Result<bool> {
         self.finish()?;
         for (command, expected) in commands {
@@ -268,14 +267,14 @@ impl Import<'_> {
         Ok(true)
     }
 
-    /// Selects the tube for later puts. Returns `false` if the server rejects the name.
+    /// Returns `false` if the server rejects the name.
     fn use_tube(&mut self, tube: &str) -> Result<bool> {
         if tube == self.used {
             return Ok(true);
         }
         let command = format!("use {tube}");
         if name::is_foreign(tube) {
-            // Wait for the reply, because after a rejected `use`, the job would go to the previous tube.
+            // After a rejected `use`, the job would go to the previous tube, so wait for the reply.
             if !self.control(&[(command, "USING")])? {
                 return Ok(false);
             }
@@ -306,7 +305,7 @@ impl Import<'_> {
         let is_exact = is_buried && self.abilities()?.has("export");
         let origin = job.tags.dead_from().filter(|_| is_exact).map(|name| self.origin(name));
         if origin.is_some() && !job.tags.key().is_empty() {
-            // Until this dead letter is buried, another one with the same key would be a duplicate.
+            // Another dead letter with this key would be a duplicate until this one is buried.
             let key = (tube.to_owned(), job.tags.key().to_owned());
             if self.unsettled_keys.contains(&key) {
                 self.settle()?;
@@ -341,7 +340,7 @@ impl Import<'_> {
         self.settle_if_many()
     }
 
-    /// Returns the index of a tube in `origins`, to which it is added if necessary.
+    /// Adds the tube to `origins` if necessary. Returns its index.
     fn origin(&mut self, name: &str) -> u32 {
         let known = self.origins.iter().position(|other| other == name);
         known.unwrap_or_else(|| {
@@ -358,7 +357,7 @@ impl Import<'_> {
         Ok(self.abilities.unwrap_or_default())
     }
 
-    /// `true` if the server supports `reserve-job`, as beanstalkd does since 1.12.
+    /// beanstalkd supports `reserve-job` since 1.12.
     fn can_bury(&mut self) -> Result<bool> {
         if self.can_bury.is_none() {
             self.finish()?;

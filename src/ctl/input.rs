@@ -13,13 +13,13 @@ use super::prelude::*;
 pub struct Input<'a> {
     name: &'a str,
     reader: BufReader<File>,
-    /// `None` if the input is not a regular file.
+    /// `None` unless the input is a regular file.
     size: Option<u64>,
     read: u64,
     progress: ProgressBar,
 }
 
-/// Calls `each` for each named file, or for stdin if there are no names.
+/// Reads stdin if there are no names.
 pub fn each_input(names: &[String], each: &mut dyn FnMut(Input) -> Result) -> Result {
     if names.is_empty() {
         return each(Input::of("stdin", io::stdin().as_fd().try_clone_to_owned().map(File::from))?);
@@ -41,8 +41,8 @@ impl Input<'_> {
         Ok(bytes)
     }
 
-    /// Reads a line with its line feed, up to `limit` bytes. Returns `false` at the end. `done` is the number of jobs
-    /// for the progress bar.
+    /// Reads a line with its line feed, at most `limit` bytes. Returns `false` at the end. The progress bar shows
+    /// `done` jobs.
     pub fn line(&mut self, line: &mut Vec<u8>, limit: u64, done: u64) -> Result<bool> {
         self.progress.update(done, self.size.map(|size| (self.read, size)));
         line.clear();
@@ -67,10 +67,10 @@ pub struct ProgressBar {
 }
 
 impl ProgressBar {
-    /// `what` is the plural noun for the counted objects.
+    /// `what` is a plural noun for what is counted.
     pub fn new(what: &'static str) -> ProgressBar {
         let now = Instant::now();
-        // A short operation ends before the first update, and therefore shows no progress bar.
+        // A short operation ends before the progress bar is shown.
         ProgressBar {
             what,
             begun: now,
@@ -80,7 +80,7 @@ impl ProgressBar {
         }
     }
 
-    /// `part` contains the completed amount and the total, or `None` if the total is unknown.
+    /// `part` is the completed amount and the total, if known.
     pub fn update(&mut self, count: u64, part: Option<(u64, u64)>) {
         let now = Instant::now();
         if !self.is_shown || now < self.next {

@@ -18,7 +18,7 @@ fn for_each_job(call: &Call, act: Act<u64>) -> Result<u8> {
     for_each(call, call.ids()?, act)
 }
 
-/// Calls `act` for each object. Prints the reason for a rejected command, and continues with the next object.
+/// After a rejected command, prints the reason and continues.
 pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8> {
     let mut link = Link::open(call)?;
     let mut code = DONE;
@@ -34,7 +34,7 @@ pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8> {
     Ok(code)
 }
 
-/// Returns the value of `--tube`, or `None` for job IDs. Fails unless exactly one of the two is given.
+/// Returns `None` for job IDs. Fails unless either a tube or IDs are given.
 fn tube_or_ids(call: &Call) -> Result<Option<String>> {
     match (call.value(&OF_TUBE), call.operands.is_empty()) {
         (Some(name), true) => Ok(Some(tube(&name)?)),
@@ -70,7 +70,7 @@ pub fn free_state(name: String) -> Result<String> {
     }
 }
 
-/// Prints the body of a job, or with `--json`, all statistics and the body.
+/// With `--json`, prints all statistics and the body.
 fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> Result {
     if !call.has(&JSON) {
         return out.body(body);
@@ -85,7 +85,7 @@ fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> R
     }))
 }
 
-/// Prints the reserved job, then releases, deletes or buries it. Releases the job after a failure to print.
+/// If the job cannot be printed, it is released.
 pub fn reserve(call: &Call, out: &mut Out) -> Result<u8> {
     if call.has(&DELETE) && call.has(&BURY) {
         return Err(Problem::usage("--delete cannot be used with --bury"));
@@ -143,8 +143,8 @@ fn priority(link: &mut Link, id: u64) -> Result<u64> {
     Ok(link.query(&format!("stats-job {id}"))?.unwrap_or_default().number("pri"))
 }
 
-/// Reserves a job in any state, and returns its priority. The priority is queried last, because a client with only the
-/// `take` right may not see other jobs.
+/// Reserves a job in any state, and returns its priority, which is queried last because a client with only the `take`
+/// right may not see other jobs.
 fn reserve_by_id(link: &mut Link, id: u64) -> Result<u64> {
     let command = format!("reserve-job {id}");
     let reply = link.ask(&command)?;
@@ -183,7 +183,7 @@ pub fn release(call: &Call, _: &mut Out) -> Result<u8> {
     })
 }
 
-/// Releases a reserved job. Prints a message if the server buries the job instead.
+/// Prints a message if the server buries the job instead.
 fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result {
     if !link.release(id, pri, delay)? {
         print_stderr(&format!("job {id} was buried, because that was its last try"));
@@ -191,7 +191,7 @@ fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result {
     Ok(())
 }
 
-/// Waits until the given jobs, or all jobs in the given groups, have ended or are buried.
+/// Waits until the jobs, or all jobs in the groups, have ended or are buried.
 pub fn wait(call: &Call, out: &mut Out) -> Result<u8> {
     let ids = call.ids()?;
     let groups = call.groups()?;
@@ -227,7 +227,7 @@ fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out)
 }
 
 /// Waits until a group has no members and no job waits for it, or until all members are buried. A job that waits for
-/// more members keeps the group from being complete before they are put.
+/// more members shows that they were not put yet.
 fn wait_for_group(link: &mut Link, group: &str, until: Option<Instant>, out: &mut Out) -> Result<u8> {
     let command = format!("stats-group {group}");
     let mut progress = ProgressBar::new("jobs done");

@@ -89,14 +89,13 @@ impl Link {
         self.client.reply().map_err(|error| self.target.failed(&error))
     }
 
-    /// Sends a command without CR LF, and returns the reply. Refuses a command with a line break, which may come from a
-    /// manipulated export.
+    /// `command` has no CR LF. A line break, possibly from a manipulated export, is refused.
     pub fn ask(&mut self, command: &str) -> Result<Reply> {
         self.client.command(command).map_err(|error| self.problem(error))?;
         self.reply()
     }
 
-    /// Like [`Link::ask`], but adds `seconds` to the timeout. With `None`, waits indefinitely.
+    /// Adds `seconds` to the timeout. `None` waits indefinitely.
     pub fn ask_within(&mut self, command: &str, seconds: Option<u64>) -> Result<Reply> {
         let limit = self.target.limit().zip(seconds).map(|(limit, seconds)| limit + Duration::from_secs(seconds));
         self.client.set_timeout(limit).map_err(|error| self.target.failed(&error))?;
@@ -105,7 +104,7 @@ impl Link {
         Ok(reply)
     }
 
-    /// Sends a command. Fails unless the first word of the reply is `word`.
+    /// Fails unless the reply starts with `word`.
     pub fn expect(&mut self, command: &str, word: &str) -> Result<Reply> {
         let reply = self.ask(command)?;
         match first_word(&reply.line) == word {
@@ -118,7 +117,7 @@ impl Link {
         self.expect(&format!("use {name}"), "USING").map(drop)
     }
 
-    /// Watches only the given tubes, or `default` if there are none.
+    /// Watches `default` if `tubes` is empty.
     pub fn watch(&mut self, tubes: &[String]) -> Result {
         for name in tubes {
             self.expect(&format!("watch {name}"), "WATCHING")?;
@@ -129,7 +128,7 @@ impl Link {
         Ok(())
     }
 
-    /// Waits at most `wait` seconds for a job of the watched tubes. Returns `None` after a timeout.
+    /// `wait` is in seconds. Returns `None` after a timeout.
     pub fn reserve(&mut self, wait: Option<u64>) -> Result<Option<IdAndBody>> {
         let command = wait.map_or("reserve".to_owned(), |seconds| format!("reserve-with-timeout {seconds}"));
         let reply = self.ask_within(&command, wait)?;
@@ -141,7 +140,7 @@ impl Link {
         job_of(&command, self.ask(&command)?)
     }
 
-    /// Returns `false` if the server has buried the job because no tries were left.
+    /// Returns `false` if the job was buried because no tries were left.
     pub fn release(&mut self, id: u64, pri: u64, delay: u64) -> Result<bool> {
         let command = format!("release {id} {pri} {delay}");
         let reply = self.ask(&command)?;
@@ -152,13 +151,13 @@ impl Link {
         }
     }
 
-    /// Queries statistics. Returns `None` if the object does not exist.
+    /// Returns `None` if the object does not exist.
     pub fn query(&mut self, command: &str) -> Result<Option<StatsReply>> {
         let reply = self.ask(command)?;
         stats_of(command, &reply)
     }
 
-    /// Queries statistics. Fails if the object does not exist.
+    /// Fails if the object does not exist.
     pub fn existing(&mut self, command: &str) -> Result<StatsReply> {
         self.query(command)?.ok_or_else(|| refusal(command, "NOT_FOUND"))
     }
@@ -167,7 +166,7 @@ impl Link {
         self.existing(&format!("stats-tube {name}"))
     }
 
-    /// Queries a tube's statistics. Returns `None` if there is no such tube, and empty statistics for a hidden tube.
+    /// Returns `None` if there is no such tube, and empty statistics for a hidden tube.
     pub fn visible_tube(&mut self, name: &str) -> Result<Option<StatsReply>> {
         let command = format!("stats-tube {name}");
         let reply = self.ask(&command)?;
@@ -192,7 +191,7 @@ impl Link {
     }
 }
 
-/// Parses a reply with statistics. Returns `None` if the object does not exist.
+/// Returns `None` if the object does not exist.
 pub fn stats_of(command: &str, reply: &Reply) -> Result<Option<StatsReply>> {
     match first_word(&reply.line) {
         "OK" => Ok(Some(StatsReply::parse(&String::from_utf8_lossy(&reply.body)))),
@@ -201,7 +200,7 @@ pub fn stats_of(command: &str, reply: &Reply) -> Result<Option<StatsReply>> {
     }
 }
 
-/// Returns `None` if the reply reports that there is no job.
+/// Returns `None` if there is no job.
 pub fn job_of(command: &str, reply: Reply) -> Result<Option<IdAndBody>> {
     match (reply.line.as_str(), reply.number("FOUND").or(reply.number("RESERVED"))) {
         (_, Some(id)) => Ok(Some((id, reply.body))),
@@ -243,17 +242,17 @@ pub fn refusal(command: &str, line: &str) -> Problem {
     })
 }
 
-/// The maximum number of commands in a batch. Two batches must fit into the socket buffers, because a server with too
-/// many unread replies stops reading.
+/// Commands in a batch. Two batches must fit into the socket buffers, because a server with too many unread replies
+/// stops reading.
 pub const MAX_BATCH: usize = 512;
 
-/// The size in bytes at which a batch is sent.
+/// A batch of this many bytes is sent.
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// A function that receives each reply with the note for its command.
+/// Receives the note of each command, and the reply.
 pub type OnReply<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result;
 
-/// Commands whose replies have not been read, each with a note for the caller, who must interpret the reply.
+/// Commands with unread replies. The caller interprets a reply by the note of its command.
 #[derive(Debug)]
 pub struct Pipeline<T> {
     bytes: Vec<u8>,
@@ -266,13 +265,13 @@ impl<T> Pipeline<T> {
         Pipeline { bytes: Vec::new(), unsent: VecDeque::new(), sent: VecDeque::new() }
     }
 
-    /// Adds a command, which the caller must append to the returned buffer.
+    /// The caller must append the command to the returned buffer.
     pub fn add(&mut self, note: T) -> &mut Vec<u8> {
         self.unsent.push_back(note);
         &mut self.bytes
     }
 
-    /// If the batch is full, sends the batch and reads the replies to the previous one.
+    /// Also reads the replies to the previous batch.
     pub fn send_full_batch(&mut self, link: &mut Link, each: OnReply<T>) -> Result {
         if self.bytes.len() < BATCH_BYTES && self.unsent.len() < MAX_BATCH {
             return Ok(());
@@ -299,7 +298,7 @@ impl<T> Pipeline<T> {
     }
 }
 
-/// Sends the command `verb OBJECT` for each object. Passes the index of the object and the reply to `on_reply`.
+/// Sends `verb OBJECT` for each object. `on_reply` receives the object's index and the reply.
 pub fn ask_each(
     link: &mut Link,
     verb: &str,
@@ -314,7 +313,7 @@ pub fn ask_each(
     pipeline.finish(link, on_reply)
 }
 
-/// Appends a `put` command. Each tag in `tags` starts with a space.
+/// Each tag in `tags` starts with a space.
 pub fn put(bytes: &mut Vec<u8>, (pri, delay, ttr): (u32, u32, u32), tags: &str, body: &[u8]) {
     bytes.extend_from_slice(format!("put {pri} {delay} {ttr} {}{tags}\r\n", body.len()).as_bytes());
     bytes.extend_from_slice(body);

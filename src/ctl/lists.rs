@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::prelude::*;
 use crate::engine::{push_moment, State};
 
-/// The headings of `connections`, and the keys in the server's reply.
+/// Headings, and keys in the server's reply.
 #[rustfmt::skip]
 const CONNECTION_COLUMNS: [(&str, &str); 11] = [
     ("number", "number"), ("client", "client"), ("address", "address"), ("protocol", "protocol"), ("state", "state"),
@@ -48,7 +48,7 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8> {
 
 type Row<'a> = &'a dyn Fn(&JobLine, &str, &[u8]) -> Vec<String>;
 
-/// Lists the jobs in `scan`. `row` formats a table row from a job, the tube name and the body.
+/// `row` makes a table row from a job, the tube name and the body.
 fn print<'a>(call: &Call, out: &'a mut Out, link: &mut Link, scan: &Scan, row: Row) -> Result<Listing<'a>> {
     let mut list = Listing::new(out, call.has(&JSON));
     scan.peek(link, &mut |job, tube, body| list.add(&|| job.line(tube, body), &|| row(job, tube, body)))?;
@@ -74,7 +74,7 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut next = now.as_nanos().div_ceil(1_000_000_000) as u64 + u64::from(job.left);
         if !stats.text("cron").is_empty() {
-            // The reply may be a second old. Cron schedules run at the beginning of a minute.
+            // The reply may be a second old, and cron schedules run at the beginning of a minute.
             next = (next + 30) / 60 * 60;
         }
         let mut row = vec![job.id.to_string(), tube.to_owned(), name, when, date(next), job.missed.to_string()];
@@ -87,7 +87,7 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8> {
     Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
 }
 
-/// Formats a Unix timestamp in seconds as `2025-01-31 12:00:00Z`.
+/// Formats seconds since 1970 as `2025-01-31 12:00:00Z`.
 fn date(seconds: u64) -> String {
     let mut text = Vec::new();
     push_moment(&mut text, seconds);
@@ -143,7 +143,7 @@ pub fn connections(call: &Call, out: &mut Out) -> Result<u8> {
     list.finish(&CONNECTION_COLUMNS.map(|(head, _)| head)).map(|()| DONE)
 }
 
-/// Passes each connection, sorted by number, to `act`. Stops after the page that reaches `limit`.
+/// Sorted by number. Stops after the page that reaches `limit`.
 pub fn each_connection(link: &mut Link, limit: usize, act: &mut dyn FnMut(&StatsReply) -> Result) -> Result {
     let (mut above, mut count) = (0, 0);
     loop {
@@ -162,7 +162,7 @@ pub fn each_connection(link: &mut Link, limit: usize, act: &mut dyn FnMut(&Stats
     }
 }
 
-/// Fails if a server sends a part of a list again, which would never end.
+/// Fails if a part of a list is repeated, because the list would never end.
 fn check_progress(is_new: bool) -> Result {
     is_new.then_some(()).ok_or_else(|| Problem::refused("the server repeats a part of the list"))
 }

@@ -76,7 +76,7 @@ impl Subcommand {
     }
 }
 
-/// Runs the subcommand named by the first argument. Returns the exit code, or `None` if there is no such subcommand.
+/// Returns the exit code, or `None` if the first argument is not a subcommand.
 pub fn run(arguments: &[String]) -> Option<u8> {
     let (first, rest) = arguments.split_first()?;
     let row = Subcommand::find(first)?;
@@ -85,7 +85,7 @@ pub fn run(arguments: &[String]) -> Option<u8> {
         None => out.line(row.usage().trim_end()).map(|()| DONE),
         Some(call) => (row.run)(&call, &mut out),
     });
-    // Prints the output that was produced before a failure.
+    // A failure must not suppress earlier output.
     let flushed = out.flush();
     let code = done.unwrap_or_else(|problem| report(&problem));
     Some(match flushed {
@@ -94,7 +94,7 @@ pub fn run(arguments: &[String]) -> Option<u8> {
     })
 }
 
-/// Prints the message, if any, and returns the exit code.
+/// Returns the exit code. The message can be empty.
 fn report(problem: &Problem) -> u8 {
     if !problem.text.is_empty() {
         print_stderr(&problem.text);
@@ -102,7 +102,7 @@ fn report(problem: &Problem) -> u8 {
     problem.code
 }
 
-/// Writes a line to stderr. Unlike `eprintln!`, does not panic if stderr is closed.
+/// Unlike `eprintln!`, does not panic if stderr is closed.
 fn print_stderr(text: &str) {
     let _ = writeln!(std::io::stderr(), "beanpole: {}", out::shown(text.as_bytes()));
 }

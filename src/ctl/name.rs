@@ -15,17 +15,17 @@ pub fn bytes(written: &str) -> Vec<u8> {
     quoted(written.as_bytes()).unwrap_or_else(|| written.into())
 }
 
-/// Returns the unquoted bytes, or `None` if the text is not a single quoted name.
+/// Returns `None` if the text is not a single quoted name.
 pub fn quoted(text: &[u8]) -> Option<Vec<u8>> {
     unquote(text).filter(|(_, rest)| rest.is_empty()).map(|(name, _)| name)
 }
 
-/// Converts a name to the quoted form. Malformed quotes become part of the name.
+/// Malformed quotes become part of the name.
 pub fn read(text: &[u8]) -> String {
     written(&quoted(text).unwrap_or_else(|| text.to_vec()))
 }
 
-/// Quoted names require a server with the extension `quote`.
+/// A server needs the extension `quote` for quoted names.
 pub fn is_foreign(written: &str) -> bool {
     written.starts_with('"')
 }

@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use super::prelude::*;
 use crate::shared::json::is_hostile;
 
-/// The maximum length of a job body in a table, in characters.
+/// Characters of a job body in a table.
 const EXCERPT: usize = 60;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Out {
         done.map_err(|error| Problem::output(&error))
     }
 
-    /// Writes a job body. On a terminal, escapes special characters and adds a line feed.
+    /// A terminal gets escaped characters and a line feed.
     pub fn body(&mut self, body: &[u8]) -> Result {
         if self.is_terminal {
             return self.line(&shown(body));
@@ -43,7 +43,7 @@ impl Out {
         self.file.flush().map_err(|error| Problem::output(&error))
     }
 
-    /// Writes a table. On a terminal, aligns the columns, with numbers on the right.
+    /// On a terminal, columns are aligned, with numbers on the right.
     pub fn table(&mut self, headings: &[&str], rows: &[Vec<String>]) -> Result {
         let escaped = |row: &Vec<String>| row.iter().map(|cell| on_one_line(cell.as_bytes())).collect();
         let rows = &rows.iter().map(escaped).collect::<Vec<Vec<String>>>();
@@ -71,7 +71,7 @@ impl Out {
     }
 }
 
-/// A list of objects, printed as JSON lines with `--json`, and otherwise as a table.
+/// JSON lines with `--json`, and otherwise a table.
 pub struct Listing<'a> {
     out: &'a mut Out,
     is_json: bool,
@@ -83,7 +83,7 @@ impl Listing<'_> {
         Listing { out, is_json, rows: Vec::new() }
     }
 
-    /// `line` returns the JSON line, and `row` the table row.
+    /// `line` makes a JSON line, and `row` a table row.
     pub fn add(&mut self, line: &dyn Fn() -> String, row: &dyn Fn() -> Vec<String>) -> Result {
         if self.is_json {
             return self.out.line(&line());
@@ -92,7 +92,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// Prints the table, at least its header. Does nothing with `--json`.
+    /// Prints at least the header of a table. Does nothing with `--json`.
     pub fn finish(self, headings: &[&str]) -> Result {
         match self.is_json {
             true => Ok(()),
@@ -101,7 +101,7 @@ impl Listing<'_> {
     }
 }
 
-/// Returns the indexes below `count`, sorted with `compare`. Not generic, because each instance of a sort adds 8 KB.
+/// Returns sorted indexes. Not generic, because each instance of a sort adds 8 KB.
 pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {
     let mut places: Vec<usize> = (0..count).collect();
     places.sort_unstable_by(|left, right| compare(*left, *right));
@@ -132,7 +132,7 @@ pub fn on_one_line(bytes: &[u8]) -> String {
 }
 
 pub fn excerpt(body: &[u8]) -> String {
-    // A UTF-8 character has at most four bytes.
+    // At most four bytes per character.
     let text = on_one_line(&body[..body.len().min(EXCERPT * 4)]);
     match text.char_indices().nth(EXCERPT) {
         Some((end, _)) => format!("{}...", &text[..end]),

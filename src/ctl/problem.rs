@@ -11,22 +11,22 @@ pub type Result<T = (), E = Problem> = std::result::Result<T, E>;
 
 pub const DONE: u8 = 0;
 
-/// The exit code for a rejected command, a missing object, or a damaged binlog.
+/// A command was rejected, an object is missing, or a binlog is damaged.
 pub const REFUSED: u8 = 1;
 
-/// The exit code if no job is available, a time limit expires, or a binlog is unreadable.
+/// No job is available, a time limit has expired, or a binlog is unreadable.
 pub const EMPTY: u8 = 2;
 
 pub const NO_CONNECTION: u8 = 3;
 
-/// Boxed, to keep the results of functions small.
+/// Boxed to keep the results of functions small.
 #[derive(Debug)]
 pub struct Problem(Box<Reason>);
 
 #[derive(Debug)]
 pub struct Reason {
     pub code: u8,
-    /// A one-line message, or an empty string to print nothing.
+    /// One line, or an empty string to print nothing.
     pub text: String,
 }
 
@@ -54,7 +54,7 @@ impl Problem {
         Problem::new(EMPTY, text.into())
     }
 
-    /// Converts an error of stdout. A closed pipe has no message.
+    /// A closed pipe of stdout needs no message.
     pub fn output(error: &io::Error) -> Problem {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Problem::new(DONE, String::new()),
@@ -66,7 +66,7 @@ impl Problem {
         Problem::refused(format!("{name}: {}", plain(error)))
     }
 
-    /// Converts an error of a connection to `server` with a timeout in `seconds`.
+    /// The connection to `server` has a timeout in `seconds`.
     pub fn connection(server: &str, error: &io::Error, seconds: Option<u64>) -> Problem {
         let text = match (error.kind(), seconds) {
             (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, Some(seconds)) => {
@@ -80,7 +80,7 @@ impl Problem {
     }
 }
 
-/// Removes the system error number from the message.
+/// Omits the system error number.
 pub fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

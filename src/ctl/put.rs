@@ -9,13 +9,13 @@ use super::prelude::*;
 use crate::engine::Recurrence;
 use crate::protocol::text::is_tube_name;
 
-/// The maximum number of rejected jobs that are reported individually.
+/// Further rejected jobs are only counted.
 const MAX_REPORTS: u64 = 10;
 
 struct Put<'a> {
     link: Link,
     pipeline: Pipeline<()>,
-    /// The priority, the delay in seconds, and the time to run in seconds.
+    /// Priority, delay and time to run. Times are in seconds.
     numbers: (u32, u32, u32),
     tags: String,
     results: Results<'a>,
@@ -23,7 +23,7 @@ struct Put<'a> {
 
 struct Results<'a> {
     out: &'a mut Out,
-    /// Prints IDs as JSON (`Some(true)`), as text (`Some(false)`), or not at all (`None`).
+    /// `Some(true)` for JSON, `Some(false)` for text, `None` to print no IDs.
     ids: Option<bool>,
     what: &'static str,
     done: u64,
@@ -37,8 +37,8 @@ const TAGS: [(&Flag, &str); 8] = [
     (&EVERY, "every"),
 ];
 
-/// Returns the name and the text of each tag. Rejects values with several words, because a second word would change the
-/// meaning of the command.
+/// Returns names and texts. A value with several words is rejected, because a second word would change the meaning of
+/// the command.
 fn tags(call: &Call) -> Result<Vec<(&'static str, String)>> {
     let mut tags = Vec::new();
     for (opt, word) in TAGS {
@@ -61,8 +61,8 @@ fn tags(call: &Call) -> Result<Vec<(&'static str, String)>> {
     Ok(tags)
 }
 
-/// Tests whether the server supports a tag, with a malformed tag and a harmless command as the body. A server that does
-/// not support tags executes the body, and therefore sends a second reply.
+/// Sends a malformed tag, with a harmless command as the body. A server without tags executes the body, and therefore
+/// sends a second reply.
 pub fn knows(link: &mut Link, word: &str) -> Result<bool> {
     const BODY: &str = "list-tube-used";
     const END: &str = "no-such-command";
@@ -93,7 +93,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
     }
     let mut link = Link::open(call)?;
     for (word, _) in &tags {
-        // Otherwise, the server would execute the job body as commands.
+        // Without the tag, the server would execute the job body as commands.
         if !knows(&mut link, word)? {
             return Err(Problem::refused(format!("the server does not support the tag {word}, which this requires")));
         }
@@ -141,7 +141,7 @@ impl Results<'_> {
         let number = self.done + self.refused + 1;
         match first_word(line) {
             "INSERTED" => self.done += 1,
-            // The same error would occur for all following jobs.
+            // All following jobs would fail too.
             "DRAINING" | "OUT_OF_MEMORY" | "TUBE_FULL" => {
                 let problem = refusal("put", line);
                 let text = format!("{} {number}: {}; {} were put", self.what, problem.text, self.done);

@@ -6,7 +6,7 @@ use super::prelude::*;
 use crate::engine::State;
 use crate::shared::json::{Members, Object, Strays};
 
-/// The event counts of a job, by their names in `stats-job`.
+/// Event counts with their names in `stats-job`.
 pub const COUNTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];
 
 #[derive(Clone, Debug)]
@@ -14,11 +14,11 @@ pub struct JobLine {
     pub id: u64,
     pub state: State,
     pub pri: u32,
-    /// The remaining delay in seconds, for a periodic schedule, the time until the next run, and for a buried job, the
-    /// last delay.
+    /// In seconds: the remaining delay, the time until a periodic schedule's next run, or the last delay of a buried
+    /// job.
     pub delay: u32,
     pub left: u32,
-    /// The number of runs that a schedule has missed since the last run.
+    /// Runs that a schedule has missed since its last run.
     pub missed: u32,
     pub ttr: u32,
     pub age: u64,
@@ -26,13 +26,12 @@ pub struct JobLine {
     pub tags: JobTags,
 }
 
-/// Larger numbers become the maximum of 32 bits.
 pub fn short(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 impl JobLine {
-    /// Returns `None` if the reply to `stats-job` is invalid.
+    /// Fails if the reply to `stats-job` is invalid.
     pub fn of(stats: &StatsReply) -> Option<JobLine> {
         let state = State::named(stats.text("state").as_bytes())?;
         Some(JobLine {
@@ -42,7 +41,7 @@ impl JobLine {
             delay: match state {
                 State::Delayed => short(stats.number("time-left")),
                 State::Scheduled if stats.text("cron").is_empty() => short(stats.number("time-left")),
-                // Without a known delay, an import puts a buried job with the maximum delay.
+                // An import puts a buried job with the maximum delay if its delay is unknown.
                 State::Buried if stats.number("delay") < MAX_DELAY.into() => short(stats.number("delay")),
                 State::Held | State::Scheduled => short(stats.number("delay").saturating_sub(stats.number("age"))),
                 _ => 0,
@@ -74,7 +73,7 @@ impl JobLine {
     }
 }
 
-/// The numbers of other objects in an export or import.
+/// Counts objects other than jobs.
 #[derive(Default)]
 pub struct Others {
     pub pauses: u64,
@@ -93,7 +92,7 @@ impl Others {
     }
 }
 
-/// `write` adds members after the tube name.
+/// `write` adds members after the name.
 pub fn tube_line(tube: &str, write: impl FnOnce(&mut Members)) -> String {
     json::object(|json| {
         json.bytes("tube", &name::bytes(tube));

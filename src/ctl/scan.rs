@@ -12,13 +12,13 @@ use crate::engine::State;
 
 pub const STATE_COUNT: usize = State::LISTED.len();
 
-/// The tube for the empty job that reveals the highest ID.
+/// Receives the empty job that reveals the highest ID.
 const PROBE: &str = "beanpole-probe";
 
-/// The number of IDs per `list-jobs` request. Without `list-jobs`, eight times as many IDs are tried per batch.
+/// IDs per `list-jobs` request. Without `list-jobs`, eight times as many IDs are tried per batch.
 const PAGE: u64 = 1000;
 
-/// The number of additional IDs to try if the server rejects the job that would reveal the highest ID.
+/// If the server rejects the job that would reveal the highest ID, this many more IDs are tried.
 const BEYOND: u64 = 1_000_000;
 
 #[derive(Clone, Debug)]
@@ -29,9 +29,9 @@ pub struct Found {
 
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// The tubes to search, or empty for all tubes.
+    /// Empty for all tubes of the server.
     pub tubes: Vec<String>,
-    /// The states to search for, or empty for all states.
+    /// Empty for all states of jobs.
     pub states: Vec<State>,
     pub above: u64,
 }
@@ -42,7 +42,7 @@ pub type EachJob<'a> = &'a mut dyn FnMut(&JobLine, &str, &[u8]) -> Result;
 pub struct Scan {
     pub jobs: Vec<Found>,
     pub was_listed: bool,
-    /// A message for each tube that the server refused to list.
+    /// Messages about tubes that the server refused to list.
     pub refused: Vec<String>,
     tubes: HashSet<Rc<str>>,
 }
@@ -50,13 +50,13 @@ pub struct Scan {
 pub enum ListOutcome {
     All,
     Unknown,
-    /// The message of a server that refused to list the tube.
+    /// The server refused to list the tube.
     Refused(String),
 }
 
 type OnPage<'a> = &'a mut dyn FnMut(&mut Link, &[u64]) -> Result;
 
-/// Passes each page of IDs above `above` of a tube's jobs in one state to `act`.
+/// Passes pages of IDs above `above` to `act`.
 pub fn list_ids(link: &mut Link, (tube, state): (&str, State), mut above: u64, act: OnPage) -> Result<ListOutcome> {
     loop {
         let command = format!("list-jobs {tube} {} {above} {PAGE}", state.word());
@@ -121,16 +121,16 @@ impl Scan {
         let id = |index: usize| scan.jobs[index].job.id;
         let order = in_order(scan.jobs.len(), &|left, right| id(left).cmp(&id(right)));
         scan.jobs = order.into_iter().map(|index| scan.jobs[index].clone()).collect();
-        // A job whose state changed during the scan may occur twice.
+        // A job may have changed its state during the scan.
         scan.jobs.dedup_by_key(|found| found.job.id);
         Ok(scan)
     }
 
-    /// Returns `false` if the server does not support `list-jobs`.
+    /// Returns `false` if the server lacks `list-jobs`.
     fn list(&mut self, link: &mut Link, wanted: &Wanted, counts: &[u64; STATE_COUNT]) -> Result<bool> {
         let (total, mut progress) = (counts.iter().sum(), ProgressBar::new("jobs found"));
         // Servers without groups or schedules reject and do not count the states `held` and `scheduled`. If all counts
-        // are 0, the tubes may be hidden from the client, so all states are queried.
+        // are 0, the tubes may be hidden, so all states are queried.
         let (is_zero, is_new) = (total == 0, |state: State| matches!(state, State::Held | State::Scheduled));
         let is_known = |state| !is_new(state) || is_zero || counts[state as usize] > 0;
         let is_wanted = |state: &State| wanted.has_state(*state) && is_known(*state);
@@ -155,7 +155,7 @@ impl Scan {
         Ok(true)
     }
 
-    /// Tries IDs in descending order, until all jobs that the server counts have been found.
+    /// Tries IDs, highest first, until as many jobs are found as the server counts.
     fn search(&mut self, link: &mut Link, wanted: &Wanted, total: u64) -> Result {
         self.jobs.clear();
         let begin = highest_id(link)?;
@@ -166,7 +166,7 @@ impl Scan {
             self.query(link, wanted, &ids)?;
             next = low;
             let found = self.jobs.len() as u64;
-            // The search ends when all jobs are found or all IDs are tried, so the progress is the larger fraction.
+            // The search ends when all jobs are found or all IDs are tried, whichever is first.
             let part = (found * 1000 / total.max(1)).max((begin - next) * 1000 / begin.max(1));
             progress.update(found, Some((part, 1000)));
         }
@@ -175,7 +175,7 @@ impl Scan {
 
     pub fn query(&mut self, link: &mut Link, wanted: &Wanted, ids: &[u64]) -> Result {
         ask_each(link, "stats-job", &mut ids.iter().map(u64::to_string), &mut |_, reply| {
-            // The job has been moved to a tube that is hidden from the client.
+            // The job's tube is hidden from the client.
             if reply.line == "FORBIDDEN" {
                 return Ok(());
             }
@@ -212,7 +212,7 @@ pub fn highest_id(link: &mut Link) -> Result<u64> {
     if !["DRAINING", "OUT_OF_MEMORY"].contains(&reply.line.as_str()) {
         return Err(refusal("put", &reply.line));
     }
-    // Estimate the highest ID from the total number of jobs and from the next job of each tube.
+    // The total number of jobs, and the next job of each tube, are lower bounds.
     let mut highest = link.stats()?.number("total-jobs");
     for name in link.tubes()? {
         link.use_tube(&name)?;

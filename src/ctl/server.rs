@@ -19,7 +19,7 @@ const TLS: &str = "beanstalks://";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServerName {
-    /// A host name or an address without brackets, and a port.
+    /// A host without brackets, and a port.
     Tcp(String, u16),
     Tls(String, u16),
     Unix(PathBuf),
@@ -34,7 +34,7 @@ impl ServerName {
         }
     }
 
-    /// Parses `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT`, `unix:PATH`, or a URL as used by client libraries.
+    /// Accepts `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT`, `unix:PATH`, and URLs of client libraries.
     pub fn parse(text: &str) -> Result<ServerName> {
         let forms = format!("must be HOST, HOST:PORT, :PORT, unix:PATH or {TLS}HOST");
         let invalid = |reason: &str| Problem::usage(format!("invalid server: {text}; {reason}"));
@@ -55,7 +55,7 @@ impl ServerName {
         }
     }
 
-    /// Returns the server from the option, the environment, or the default. `variable` reads an environment variable.
+    /// The option precedes the environment and the default. `variable` reads an environment variable.
     pub fn find(option: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<ServerName> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let in_variable = |problem: Problem, name: &str| Problem::usage(format!("{name}: {}", problem.text));
@@ -70,7 +70,7 @@ impl ServerName {
         let host = variable("BEANSTALKD_HOST").unwrap_or_else(|| "127.0.0.1".to_owned());
         let host = if host.parse::<std::net::Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
         let text = match variable("BEANSTALKD_PORT") {
-            // Docker and Kubernetes set `BEANSTALKD_PORT` to a URL if a linked container has the name `beanstalkd`.
+            // For a linked container named `beanstalkd`, Docker and Kubernetes set `BEANSTALKD_PORT` to a URL.
             Some(port) if port.contains("://") => port,
             Some(port) => format!("{host}:{port}"),
             None => host,
@@ -79,10 +79,10 @@ impl ServerName {
     }
 }
 
-/// The maximum length in bytes of a token in an `auth` command.
+/// Bytes of a token in an `auth` command.
 const MAX_TOKEN: usize = 217;
 
-/// The default time limit for each step of a TLS handshake.
+/// For each step of a TLS handshake.
 #[cfg(feature = "tls")]
 const HANDSHAKE: Duration = Duration::from_secs(60);
 
@@ -100,7 +100,7 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Fails if the connection to the server is not secure enough for the credentials.
+    /// Fails if the connection is too insecure for the credentials.
     pub fn of(call: &Call, server: &ServerName) -> Result<Identity> {
         let is_tls = matches!(server, ServerName::Tls(..));
         let has_https = call.value(&TO_URL).is_some_and(|url| url.starts_with("https://"));
@@ -139,7 +139,7 @@ impl Identity {
         Client::connect_tls(host, port, tls, limit.unwrap_or(HANDSHAKE))
     }
 
-    /// Unreachable, because the parser rejects TLS addresses in a program without TLS.
+    /// The parser rejects TLS addresses in a program without TLS.
     #[cfg(not(feature = "tls"))]
     pub fn connect(&self, _: &str, _: u16, _: Option<Duration>) -> std::io::Result<Client> {
         Err(std::io::ErrorKind::Unsupported.into())

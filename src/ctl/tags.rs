@@ -11,19 +11,19 @@ use crate::shared::base64;
 use crate::shared::json::Object;
 
 enum Value {
-    /// A tube name or a key. The string is the JSON member for the base64 form.
+    /// A tube name or key. The base64 form has another JSON member.
     Name(&'static str),
-    /// Arbitrary text. The string is the JSON member for the base64 form.
+    /// Any text. The base64 form has another JSON member.
     Text(&'static str),
     Number,
     /// A word that no tag can set.
     Word,
-    /// Group names, separated by commas. A colon and a number can follow each name.
+    /// Names separated by commas, each possibly with a colon and a number.
     Groups,
     Cron,
 }
 
-/// The keys in `stats-job` and in JSON lines, in the order of the output.
+/// Keys of `stats-job` and of JSON lines, in the order of the output.
 const KEYS: [(&str, Value); 20] = [
     ("idempotency-key", Value::Name("idempotency-key-base64")),
     ("idempotency-ttl", Value::Number),
@@ -55,14 +55,14 @@ pub fn members() -> Vec<&'static str> {
     KEYS.iter().map(|(key, _)| *key).chain(encoded).collect()
 }
 
-/// The maximum length of a `put` command without tags, in bytes.
+/// Bytes of a `put` command without tags.
 const PUT_LINE: usize = 64;
 
-/// The attributes of a job, with the same keys as in `stats-job`.
+/// Has the keys of `stats-job`.
 #[derive(Clone, Default, Debug)]
 pub struct JobTags(pub StatsReply);
 
-/// The text of the tags, each preceded by a space, and the keys of unsupported data.
+/// Tags, each after a space, and keys of unsupported data.
 pub type Written = (String, Vec<&'static str>);
 
 impl JobTags {
@@ -82,7 +82,7 @@ impl JobTags {
         self.0.text("idempotency-key")
     }
 
-    /// Returns the seconds until the job expires, or `None` for a job that does not expire.
+    /// Returns seconds, or `None` if the job does not expire.
     pub fn ttl_left(&self) -> Option<u64> {
         (!self.0.text("expires-in").is_empty()).then(|| self.0.number("expires-in"))
     }
@@ -97,12 +97,12 @@ impl JobTags {
         Ok(JobTags(stats))
     }
 
-    /// Returns the tube in which a dead letter originated.
+    /// Returns the original tube of a dead letter.
     pub fn dead_from(&self) -> Option<&str> {
         Some(self.0.text("dead-from")).filter(|name| !name.is_empty())
     }
 
-    /// Returns the tags that the server supports. A shorter remaining lifetime becomes `min_ttl` seconds.
+    /// Returns the supported tags. The lifetime becomes at least `min_ttl` seconds.
     pub fn write_for(&self, can: &Abilities, min_ttl: u64) -> Written {
         let (mut tags, mut lost) = (String::new(), Vec::new());
         let mut add = |key: &'static str, tag: String, known: bool| match known {
@@ -149,7 +149,7 @@ impl JobTags {
             add("dead-from", String::new(), false);
         }
         for (key, tag) in [("group", "grp"), ("after-group", "aft")] {
-            // Without `:0`, the server would not hold the job while the group is still empty.
+            // `:0` makes the job wait even while the group is empty.
             let written = |group: &str| match (tag, group.contains(':')) {
                 ("aft", false) => format!(" aft:{group}:0"),
                 _ => format!(" {tag}:{group}"),
@@ -184,7 +184,7 @@ pub fn number_of(object: &Object, key: &str) -> Result<Option<u32>, String> {
     number.map(|number| u32::try_from(number).map_err(|_| format!("{key}: {number} is too large"))).transpose()
 }
 
-/// Returns the value of the member `key` as bytes, or decodes the base64 value of the member `encoded`.
+/// Returns the member `key` as bytes, or the decoded base64 member `encoded`.
 pub fn bytes_of(object: &Object, key: &str, encoded: &str) -> Result<Option<Vec<u8>>, String> {
     match (text_of(object, key)?, text_of(object, encoded)?) {
         (None, None) => Ok(None),
@@ -194,7 +194,7 @@ pub fn bytes_of(object: &Object, key: &str, encoded: &str) -> Result<Option<Vec<
     }
 }
 
-/// Converts a JSON member to the format of `stats-job`.
+/// Returns a JSON member in the format of `stats-job`.
 fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String>, String> {
     let valid = |is_valid: fn(&str) -> bool| match text_of(object, key)? {
         Some(text) if !is_valid(text) => Err(format!("{key}: invalid value: {}", text.escape_debug())),
@@ -216,16 +216,16 @@ fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String
     }
 }
 
-/// Extensions that determine which data a server can store.
+/// A server can store data depending on these extensions.
 const ABILITIES: [&str; 11] =
     ["idp", "con", "try", "ttl", "grp", "aft", "cron", "every", "limit-tube", "export", "set-tube"];
 
-/// A set of [`ABILITIES`]. Bit N stands for the item with index N.
+/// Bit N stands for the item N of [`ABILITIES`].
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Abilities(u16);
 
 impl Abilities {
-    /// Reads the list of extensions from `stats`. If the list is missing, tries harmless commands.
+    /// `stats` lists the extensions. If the list is missing, tries harmless commands.
     pub fn of(link: &mut Link) -> Result<Abilities> {
         let listed = match link.stats() {
             Ok(stats) => stats.text("extensions").to_owned(),

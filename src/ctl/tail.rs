@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::prelude::*;
 use crate::engine::State;
 
-/// The number of additional IDs to try, because a server can skip IDs or assign them to rejected jobs.
+/// Additional IDs to try, because a server can skip IDs or assign them to rejected jobs.
 const SLACK: u64 = 64;
 
 const MAX_IDS: u64 = 100_000;
@@ -70,7 +70,7 @@ impl Tail<'_> {
         }
     }
 
-    /// Prints the jobs with the given IDs, and returns the highest ID of an existing job.
+    /// Returns the highest ID of an existing job.
     fn show(&mut self, ids: &[u64]) -> Result<Option<u64>> {
         let Tail { call, out, link, wanted, left, .. } = self;
         let mut scan = Scan::default();
@@ -94,21 +94,21 @@ impl Tail<'_> {
 struct Tracks {
     first: u64,
     tubes: HashMap<String, Track>,
-    /// Tubes that the server has refused to list, to avoid repeated messages.
+    /// Each refusal is reported only once.
     refused: HashSet<String>,
 }
 
-/// The known job IDs in a tube. The states of a tube are listed one after the other, so a new job can have a smaller ID
-/// than a job that was already listed. Each poll therefore repeats the ID range of the previous poll.
+/// The known job IDs in a tube. Its states are listed one after the other, so a new job can have a smaller ID than one
+/// that was already listed. Each poll therefore repeats the ID range of the previous poll.
 struct Track {
-    /// The highest ID in the poll before the last.
+    /// The highest ID two polls ago.
     above: u64,
-    /// The IDs in the last poll that are greater than `above`.
+    /// IDs above `above` in the last poll.
     seen: Vec<u64>,
 }
 
 impl Tracks {
-    /// Skips the existing jobs. Returns `None` if the server does not support `list-jobs`.
+    /// Skips existing jobs. Returns `None` if the server lacks `list-jobs`.
     fn begin(link: &mut Link, wanted: &Wanted) -> Result<Option<Tracks>> {
         let mut tracks = Tracks::default();
         for tube in tracks.tubes(link, wanted)? {
@@ -127,7 +127,7 @@ impl Tracks {
         }
     }
 
-    /// Returns the sorted job IDs of a tube above `above`, or `None` if the server does not support `list-jobs`.
+    /// Returns sorted IDs, or `None` if the server lacks `list-jobs`.
     fn list(&mut self, link: &mut Link, tube: &str, above: u64) -> Result<Option<Vec<u64>>> {
         let mut all = BTreeSet::new();
         for state in State::UNFINISHED {
@@ -148,7 +148,7 @@ impl Tracks {
         Ok(Some(all.into_iter().collect()))
     }
 
-    /// Returns the sorted IDs that were not in any previous poll.
+    /// Returns sorted IDs that no earlier poll contained.
     fn new_ids(&mut self, link: &mut Link, wanted: &Wanted) -> Result<Vec<u64>> {
         let mut new = BTreeSet::new();
         let tubes = self.tubes(link, wanted)?;

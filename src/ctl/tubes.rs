@@ -7,7 +7,7 @@ use super::jobs::for_each;
 use super::prelude::*;
 use crate::protocol::beanstalk::read_settings;
 
-/// The headings of the tube table, and the keys in the server's reply, or [`OTHER`].
+/// Headings, and keys in the server's reply, or [`OTHER`].
 #[rustfmt::skip]
 const COLUMNS: [(&str, &str); 10] = [
     ("tube", "name"), ("ready", "current-jobs-ready"), ("reserved", "current-jobs-reserved"),
@@ -15,7 +15,7 @@ const COLUMNS: [(&str, &str); 10] = [
     ("waiting", "current-waiting"), ("total", "total-jobs"), ("deleted", "cmd-delete"), ("paused", "pause-time-left"),
 ];
 
-/// A column for held jobs and schedules, of which most tubes have none.
+/// Held jobs and schedules, of which most tubes have none.
 const OTHER: &str = "";
 
 pub fn stats(call: &Call, out: &mut Out) -> Result<u8> {
@@ -63,7 +63,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8> {
     let names = if named.is_empty() { link.tubes()? } else { named };
     let (mut list, mut code) = (Listing::new(out, call.has(&JSON)), DONE);
     let refused = each_tube(&mut link, &names, &mut |name, stats| match stats {
-        // A tube that was listed automatically can disappear before the query.
+        // A listed tube can disappear before the query.
         None if call.operands.is_empty() => Ok(()),
         None => {
             print_stderr(&format!("there is no tube {name}"));
@@ -86,8 +86,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8> {
 
 type OnTube<'a> = &'a mut dyn FnMut(&str, Option<StatsReply>) -> Result;
 
-/// Passes the name and the statistics of each tube to `each`, or `None` if there is no such tube. Returns a message for
-/// each rejected query.
+/// Passes name and statistics to `each`, or `None` if there is no such tube. Returns a message for each rejected query.
 pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<String>> {
     let mut refused = Vec::new();
     ask_each(link, "stats-tube", &mut names.iter().cloned(), &mut |index, reply| {

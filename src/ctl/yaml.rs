@@ -6,20 +6,20 @@ use super::prelude::*;
 use crate::protocol::text;
 use crate::shared::json::{self, Members};
 
-/// The keys of text values, which can look like numbers.
+/// Values that can look like numbers, but are text.
 #[rustfmt::skip]
 const TEXTS: [&str; 12] = [
     "version", "id", "hostname", "os", "platform", "settings", "address", "client", "user", "watches", "progress",
     "verdict",
 ];
 
-/// The keys of values that are names, and may be quoted.
+/// Values that are names, possibly quoted.
 pub const NAMES: [&str; 7] = ["name", "tube", "idempotency-key", "concurrency-key", "dead-from", "using", "job-tube"];
 
-/// The keys of values that are other bytes, and may be quoted.
+/// Values that are other bytes, possibly quoted.
 const BYTES: [&str; 3] = ["last-error", "reason", "body"];
 
-/// Pairs of key and value, in the order of the server.
+/// Keys and values in the server's order.
 #[derive(Clone, Default, Debug)]
 pub struct StatsReply(Vec<(String, String)>);
 
@@ -34,7 +34,7 @@ impl StatsReply {
         StatsReply(lines.map(|(key, text)| (key.to_owned(), value(key, text))).collect())
     }
 
-    /// Appends a pair. A name or other bytes must be in quoted form.
+    /// Names and other bytes must be quoted if necessary.
     pub fn push(&mut self, key: &str, value: String) {
         self.0.push((key.to_owned(), value));
     }
@@ -51,17 +51,17 @@ impl StatsReply {
         name::bytes(self.text(key))
     }
 
-    /// Returns 0 if the value is not a number.
+    /// Returns 0 for a value that is not a number.
     pub fn number(&self, key: &str) -> u64 {
         self.text(key).parse().unwrap_or(0)
     }
 
-    /// Returns the number of held jobs and schedules.
+    /// Counts held jobs and schedules.
     pub fn other_jobs(&self) -> u64 {
         self.number("current-jobs-held") + self.number("current-jobs-scheduled")
     }
 
-    /// Returns the recurrence of a schedule, such as `every 60 s` or five cron fields.
+    /// Returns text such as `every 60 s` or five cron fields.
     pub fn recurrence(&self) -> String {
         match self.text("cron") {
             "" => format!("every {} s", self.number("every")),
@@ -75,7 +75,7 @@ impl StatsReply {
 
     pub fn write(&self, json: &mut Members) {
         for (key, value) in self.iter() {
-            // The ID of a server is text, and the ID of a job is a number. Only the statistics of jobs contain a tube.
+            // A server's ID is text, and a job's ID is a number. Only statistics of jobs contain a tube.
             let is_text = TEXTS.contains(&key) && !(key == "id" && self.0.iter().any(|(other, _)| other == "tube"));
             match value {
                 _ if is_quoted(key) => json.bytes(key, &name::bytes(value)),
@@ -88,7 +88,7 @@ impl StatsReply {
     }
 }
 
-/// Parses a list of tube names or IDs. Tube names are returned in quoted form.
+/// Tube names stay in quoted form.
 pub fn list(text: &[u8]) -> Vec<String> {
     text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"- ")).map(name::read).collect()
 }
@@ -99,12 +99,12 @@ pub fn objects(text: &[u8]) -> Vec<StatsReply> {
     items.map(|item| StatsReply::parse(&item.replace("\n  ", "\n"))).collect()
 }
 
-/// A retained idempotency key, as listed by `list-keys`.
+/// The server keeps the key of an ended job.
 #[derive(Debug)]
 pub struct KeyItem {
-    /// The position of the key. The next page starts after the position of the last key.
+    /// The next page starts after the last key's number.
     pub number: u64,
-    /// The remaining lifetime of the key in seconds.
+    /// The remaining seconds of the key.
     pub left: u64,
     pub tube: String,
     pub key: Vec<u8>,

@@ -14,19 +14,19 @@ use nix::fcntl::OFlag;
 use nix::sys::wait::{waitpid, WaitStatus};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid, ForkResult};
 
-/// The process that continues after [`detach`].
+/// Which process continues after [`detach`].
 pub enum Side {
-    /// The background process, which must call [`Ready::announce`] when the server listens.
+    /// Must call [`Ready::announce`] when the server listens.
     Background(Ready),
-    /// The original process, which must exit with this code.
+    /// The original process exits with this code.
     Foreground(ExitCode),
 }
 
-/// Notifies the original process when the background process is ready.
+/// Reports to the original process that the server listens.
 pub struct Ready(UnixStream);
 
-/// Forks. In the background process, returns immediately. In the original process, waits until the background process
-/// is ready or has exited, and returns the corresponding exit code.
+/// Returns immediately in the background process. The original process first waits until the background process is
+/// ready or has exited, and gets the corresponding exit code.
 #[allow(unsafe_code)]
 pub fn detach() -> io::Result<Side> {
     let (mut here, there) = UnixStream::pair()?;
@@ -51,8 +51,8 @@ pub fn detach() -> io::Result<Side> {
 }
 
 impl Ready {
-    /// Makes the original process exit, and redirects the standard files of this process to /dev/null. With
-    /// `keeps_stderr`, stderr stays open.
+    /// The original process exits. The standard files of this process become /dev/null, except stderr with
+    /// `keeps_stderr`.
     pub fn announce(mut self, keeps_stderr: bool) -> io::Result<()> {
         let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
         dup2_stdin(&nothing)?;
@@ -64,7 +64,7 @@ impl Ready {
     }
 }
 
-/// The PID file. Dropping this value removes the file, if the process is permitted to do so.
+/// Dropping this value removes the PID file, if the process is permitted to do so.
 pub struct PidFile {
     file: File,
     entry: FileEntry,
@@ -72,7 +72,7 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Opens the file. Call before privileges are dropped. The contents of the file are kept until [`PidFile::write`].
+    /// Must be called before privileges are dropped. The file keeps its contents until [`PidFile::write`].
     pub fn open(path: &Path) -> io::Result<PidFile> {
         let (file, _, entry) = FilePlace::open(path, OFlag::O_WRONLY)?;
         Ok(PidFile { file, entry, written: false })

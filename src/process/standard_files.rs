@@ -6,13 +6,13 @@
 
 use nix::libc::{c_char, fcntl, open, F_GETFD, O_RDONLY, O_RDWR, STDERR_FILENO, STDIN_FILENO};
 
-/// Registers a function that the C library calls before `main`, and so before Rust's runtime starts.
+/// The C library calls this function before Rust's runtime starts.
 #[allow(unsafe_code)]
 #[used]
 #[link_section = ".init_array"]
 static BEFORE_MAIN: extern "C" fn() = fill;
 
-/// Opens a file in place of each closed standard file.
+/// Replaces each closed standard file.
 #[allow(unsafe_code)]
 extern "C" fn fill() {
     for file in STDIN_FILENO..=STDERR_FILENO {

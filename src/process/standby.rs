@@ -20,12 +20,11 @@ use beanpole::{Address, Role, RoleBoard, Server, StartError};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
-/// The exit code for an unusable address, as in beanstalkd.
+/// An address is unusable, as in beanstalkd.
 const NO_ADDRESS: u8 = 111;
 
-/// Follows the shared log until this server becomes active. Returns `None` if a signal requests the end of the process,
-/// or an exit code and a message on failure. `reloads` means that SIGHUP must be ignored instead of ending the process:
-/// a standby has no files to reload.
+/// Returns when this server becomes active, `None` if a signal requests the end of the process, or an exit code and a
+/// message on failure. `reloads` means that SIGHUP must be ignored, because a standby has no files to reload.
 pub fn stand_by(
     cluster: &Cluster,
     settings: &Settings,
@@ -35,9 +34,9 @@ pub fn stand_by(
     let folder = settings.config.log_folder.as_deref();
     let folder =
         folder.ok_or_else(|| (BAD_USAGE, "--journal needs a folder for this server's copy: -b DIR".to_owned()))?;
-    // Switch the user before files are created in the directory, which must belong to the new user.
+    // The directory must belong to the new user, who must therefore create its files.
     host::settle(settings.config.user.as_deref(), Some(folder))?;
-    // Detect problems early that would prevent this server from becoming active.
+    // Detect problems before this server must become active.
     Server::try_start(&settings.config).map_err(|error| (error.code, error.to_string()))?;
     let address = cluster.advertise.clone().unwrap_or_else(|| own_address(settings));
     let journal = Etcd::new(&cluster.location).map_err(|problem| (1, format!("--journal: {problem}")))?;
@@ -70,7 +69,7 @@ pub fn stand_by(
                 }
             }
             Ok(Step::Active(active)) => {
-                // Release the addresses, because the server will listen on them.
+                // The server will listen on these addresses.
                 drop((follower, status_server));
                 log::info!("active as {}, epoch {}", cluster.node, active.epoch());
                 systemd::notify(&format!("STATUS=active, epoch {}", active.epoch()));
@@ -84,12 +83,12 @@ pub fn stand_by(
     }
 }
 
-/// Logs changes that a standby observes, and redirects the relay to the active server.
+/// Logs what a standby observes, and redirects the relay to the active server.
 struct Follower {
     relay: Option<Relay>,
-    /// The epoch of the active server that was reported last.
+    /// The last reported epoch of the active server.
     epoch: u64,
-    /// The kinds of errors that have been logged since the shared log last responded.
+    /// Errors that were logged since the shared log last responded.
     problems: Vec<std::io::ErrorKind>,
 }
 
@@ -117,8 +116,8 @@ impl Follower {
     }
 }
 
-/// Starts a server without a queue on the HTTP addresses, if there are any. This server reports that the process is a
-/// standby. With a relay, which listens on the TCP addresses, the server uses a separate port.
+/// Starts a server without a queue on the HTTP addresses, which reports the standby role. A relay listens on the TCP
+/// addresses, so this server then uses a separate port.
 fn start_status_server(
     settings: &Settings,
     board: &Arc<RoleBoard>,
@@ -143,13 +142,13 @@ fn start_status_server(
 
 fn start_relay(settings: &Settings, status_server: Option<&Server>) -> std::io::Result<Relay> {
     let mut addresses = tcp_addresses(settings);
-    // TLS addresses for HTTP belong to the server without a queue, because a relay cannot interpret encrypted requests.
+    // A relay cannot read encrypted requests, so the server without a queue gets TLS addresses for HTTP.
     addresses.retain(|(protocol, _)| *protocol != format!("{HTTP}{WITH_TLS}"));
     let connections = settings.config.max_connections / 2;
     Relay::start(&addresses, connections, status_server.and_then(|server| server.address_of(Wire::Http)))
 }
 
-/// The suffix of a protocol name in published addresses with TLS.
+/// Marks protocols with TLS in published addresses.
 const WITH_TLS: &str = "+tls";
 
 fn tcp_addresses(settings: &Settings) -> Vec<(String, String)> {
@@ -173,8 +172,7 @@ fn tcp_addresses(settings: &Settings) -> Vec<(String, String)> {
     all.filter_map(|(wire, address, usual)| named(wire, address, usual)).collect()
 }
 
-/// Returns the addresses at which relays of other servers reach this server: the first address of each protocol, with
-/// the host of `advertise` if given.
+/// Returns the first address of each protocol, for relays of other servers. The host is that of `advertise`, if given.
 fn services(settings: &Settings, advertise: Option<&str>) -> Services {
     let mut services = Services::new();
     for (protocol, address) in tcp_addresses(settings) {
@@ -188,7 +186,7 @@ fn services(settings: &Settings, advertise: Option<&str>) -> Services {
     services
 }
 
-/// Restarts this process when the server may no longer reply. When another server should take over, sets the returned
+/// Restarts the process when the server may no longer reply. When another server should take over, sets the returned
 /// flag and stops the server cleanly.
 pub fn watch(
     active: &Active,
@@ -212,15 +210,15 @@ pub fn watch(
     Ok(switching)
 }
 
-/// Announces that the server is going to stop. If another server takes over, this process continues as a standby, so
-/// the service manager must not expect its end.
+/// The server will stop. If another server takes over, this process becomes a standby, so the service manager must not
+/// expect its end.
 pub fn leave(active: &Active, switching: &AtomicBool) {
     active.board().note(|figures| figures.role = Role::Closing);
     let stopping = if switching.load(Ordering::Acquire) { "" } else { "STOPPING=1\n" };
     systemd::notify(&format!("{stopping}STATUS=closing, epoch {}", active.epoch()));
 }
 
-/// Lets another server take over. Call after the server has stopped cleanly.
+/// Must be called after the server has stopped cleanly.
 pub fn hand_over(active: &Active, switching: &AtomicBool, stops: &StopRequests) -> ExitCode {
     match active.release() {
         Ok(()) => log::info!("journal: released"),
@@ -232,8 +230,7 @@ pub fn hand_over(active: &Active, switching: &AtomicBool, stops: &StopRequests) 
     ExitCode::SUCCESS
 }
 
-/// Replaces this process with a new process that has the same command line. If a signal has requested the end of the
-/// process, exits instead.
+/// Executes the same command line again, unless a signal has requested the end of the process.
 fn restart(stops: &StopRequests) -> ! {
     if stops.last_check() {
         std::process::exit(0);

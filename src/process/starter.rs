@@ -18,20 +18,20 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::unistd::{getpid, getppid, getsid, Pid};
 use signal_hook::consts::SIGTERM;
 
-/// The highest number of a standard file. Standard files stay open after the line is written.
+/// Standard files stay open after the line is written.
 const LAST_STANDARD: RawFd = 2;
 
-/// Interval between checks whether the parent has ended, on systems that cannot wait for its end (Linux before 5.3).
+/// Linux before 5.3, for example, cannot wait for the end of the parent.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 const STACK: usize = 64 * 1024;
 
-/// An open file to which the listening addresses are written.
+/// A file for the listening addresses.
 pub struct ReadyFile(RawFd);
 
 impl ReadyFile {
-    /// Checks that a file with this number is open. Call before this process opens files, because one of them could get
-    /// the same number.
+    /// Fails unless the file is open. Must be called before this process opens files, because one of them could get the
+    /// same number.
     #[allow(unsafe_code)]
     pub fn claim(number: RawFd) -> io::Result<ReadyFile> {
         // SAFETY: the file is only inspected. If it is not open, the call returns an error.
@@ -43,7 +43,7 @@ impl ReadyFile {
         Ok(ReadyFile(number))
     }
 
-    /// Writes the addresses in one line, separated by spaces. Closes the file, unless it is a standard file.
+    /// Writes one line, separated by spaces. Closes the file, unless it is a standard file.
     #[allow(unsafe_code)]
     pub fn announce(self, names: &[String]) -> io::Result<()> {
         // SAFETY: [`ReadyFile::claim`] has checked that the file is open, and no other code uses the file.
@@ -56,11 +56,11 @@ impl ReadyFile {
     }
 }
 
-/// The port file. Dropping this value removes the file, unless another file has replaced it.
+/// Dropping this value removes the port file, unless another file has replaced it.
 pub struct PortFile(FileEntry);
 
 impl PortFile {
-    /// Writes the port of `address` atomically, so readers never see an incomplete file.
+    /// Readers never see an incomplete file.
     pub fn write(path: &Path, address: Option<SocketAddr>) -> io::Result<PortFile> {
         let port = address.map(|address| address.port());
         let port = port.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "the server has no TCP port"))?;
@@ -76,20 +76,20 @@ impl Drop for PortFile {
 
 pub struct Parent {
     id: Pid,
-    /// A file descriptor that becomes readable when the parent ends, or `None` if the system does not provide one.
+    /// Readable when the parent ends; `None` if the system has no such descriptor.
     end: Option<OwnedFd>,
-    /// `true` if the process that started this process had already ended, and another process has become the parent.
+    /// `true` if the original parent has already ended.
     is_reparented: bool,
 }
 
 impl Parent {
-    /// Returns the current parent. Call at startup, because the parent can change.
+    /// Must be called at startup, because the parent can change.
     pub fn find() -> Parent {
         let id = getppid();
         Parent { id, end: system::end_of(id), is_reparented: is_reparented(id) }
     }
 
-    /// Starts a thread that raises SIGTERM in this process when the parent ends.
+    /// A thread raises SIGTERM when the parent ends.
     pub fn tie(self) -> io::Result<()> {
         std::thread::Builder::new().name("parent".to_owned()).stack_size(STACK).spawn(move || {
             self.wait();
@@ -100,7 +100,7 @@ impl Parent {
     }
 
     fn wait(&self) {
-        // A different parent means that the original parent has ended.
+        // The original parent has ended when another one replaces it.
         while getppid() == self.id && !self.is_reparented {
             match &self.end {
                 Some(end) => match poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
@@ -113,9 +113,8 @@ impl Parent {
     }
 }
 
-/// Returns `true` if `parent` cannot have started this process, because the two processes are in different sessions. A
-/// process that has created its own session is not checked. A parent ID of 1 proves nothing, because the first process
-/// of a container can start servers.
+/// A process of another session cannot have started this process, unless this process has created its own session. A
+/// parent ID of 1 proves nothing, because the first process of a container can start servers.
 fn is_reparented(parent: Pid) -> bool {
     let session = getsid(None);
     session != Ok(getpid()) && getsid(Some(parent)) != session

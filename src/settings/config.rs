@@ -40,25 +40,25 @@ pub const DEFAULT_SEGMENT_SIZE: u64 = 10_485_760;
 /// The default maximum delay of a sync after a write, in milliseconds, as in beanstalkd.
 pub const DEFAULT_SYNC_MILLIS: u64 = 50;
 
-/// The number of open files reserved for purposes other than ordinary connections: listeners, pollers, the binlog, and
-/// [`LOCAL_CONNECTIONS`]. At most half of the limit of open files is reserved.
+/// Files for listeners, pollers, the binlog, and [`LOCAL_CONNECTIONS`]. At most half of the limit of open files is
+/// reserved for them.
 pub const SPARE_FILES: usize = 64;
 
-/// The number of connections beyond `max_connections` that are reserved for Unix sockets and loopback addresses, so
-/// that an operator can always connect.
+/// Connections beyond `max_connections` for Unix sockets and loopback addresses, so that an operator can always
+/// connect.
 pub const LOCAL_CONNECTIONS: usize = 8;
 
-/// The minimum value of `max_memory`, in bytes. With less memory, a queue could hardly store any jobs.
+/// The minimum of `max_memory`, in bytes. A smaller queue could hardly store any jobs.
 pub const LEAST_MEMORY: u64 = 1 << 20;
 
-/// The default of `max_connections` does not exceed this number, because each connection uses kernel memory.
+/// The maximum default of `max_connections`, because each connection uses kernel memory.
 pub const MAX_DEFAULT_CONNECTIONS: usize = 1_000_000;
 
-/// The default of `max_memory` as a fraction of the available memory (numerator and denominator). The rest is left for
-/// connections, allocator overhead and other processes.
+/// The part of the available memory that is the default of `max_memory` (numerator and denominator). Connections, the
+/// allocator and other processes need the rest.
 pub const MEMORY_SHARE: (u64, u64) = (3, 4);
 
-/// The memory charged for each connection, in bytes. The charge covers up to 1024 bytes of unread replies.
+/// The bytes charged for each connection, which cover up to 1024 bytes of unread replies.
 pub const CONNECTION_COST: u64 = 1024;
 
 /// An address to listen on.
@@ -81,7 +81,7 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// The private key of the certificate.
     pub key: PathBuf,
-    /// Certificates of the authorities that sign client certificates. If set, clients must present a certificate.
+    /// The authorities that sign client certificates. If set, clients must present a certificate.
     pub client_authority: Option<PathBuf>,
 }
 
@@ -92,8 +92,7 @@ impl TlsFiles {
     }
 }
 
-/// The settings of TCP keepalive. A connection is closed if the peer acknowledges nothing for `idle + interval * count`
-/// seconds.
+/// TCP keepalive, which closes a connection if the peer acknowledges nothing for `idle + interval * count` seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keepalive {
     /// Seconds of silence before the first probe, at most 32767. 0 disables probes.

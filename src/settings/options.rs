@@ -13,7 +13,7 @@ use crate::settings::config::{
 use crate::settings::words::{self, flag, Flag};
 use crate::shared::machine;
 
-/// The exit code for invalid options, as in beanstalkd.
+/// The same exit code as in beanstalkd.
 pub const BAD_USAGE: u8 = 5;
 
 #[derive(Debug)]
@@ -26,13 +26,13 @@ pub enum Action {
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub config: Config,
-    /// The verbosity of the log, from 0 to 2.
+    /// From 0 to 2, for the log.
     pub verbosity: u32,
     pub json_log: bool,
-    /// Warnings about options, for the log.
+    /// Warnings about options, to be logged.
     pub notices: Vec<String>,
     pub starter: Starter,
-    /// The options that set addresses or ports, such as `-p 11300`. Ignored if the server inherits sockets.
+    /// Options for addresses or ports, such as `-p 11300`. Ignored if the server inherits sockets.
     pub listen_options: Vec<String>,
     has_listen: bool,
     pub cluster: Option<Cluster>,
@@ -42,18 +42,18 @@ pub struct Settings {
 pub struct Cluster {
     pub location: Location,
     pub node: String,
-    /// The address at which clients and relays can reach the server, or `None` for the first TCP address in `listen`.
+    /// Clients and relays can reach the server at this address. `None` means the first TCP address in `listen`.
     pub advertise: Option<String>,
-    /// Makes a standby forward clients to the active server.
+    /// A standby then forwards clients to the active server.
     pub relay: bool,
 }
 
-/// The interaction with a parent process, such as a test suite or a supervisor.
+/// For a parent process such as a test suite or a supervisor.
 #[derive(Clone, Debug, Default)]
 pub struct Starter {
-    /// The file that contains the TCP port while the server listens.
+    /// Contains the TCP port while the server listens.
     pub port_file: Option<PathBuf>,
-    /// The file descriptor that receives the addresses, as one line, when the server listens.
+    /// Receives the addresses as one line when the server listens.
     pub ready_fd: Option<i32>,
     pub exit_with_parent: bool,
 }
@@ -122,7 +122,7 @@ pub const OPTIONS: [Flag<Apply>; 58] = [
     flag("h,help", "", "print this help and exit", |_, _| Ok(())),
 ];
 
-/// The headings of the usage, each with the long name of the option that follows.
+/// Each heading precedes the option with this long name.
 const HEADINGS: [(&str, &str); 6] = [
     ("listen", "Network options"),
     ("max-job-size", "Limits"),
@@ -133,7 +133,7 @@ const HEADINGS: [(&str, &str); 6] = [
 ];
 
 impl Settings {
-    /// Applies the option with this long name. Errors begin with the name of the option.
+    /// `long` is a long name. Errors begin with the name of the option.
     pub fn set(&mut self, long: &str, value: &str) -> Result<(), String> {
         let Some(opt) = OPTIONS.iter().find(|opt| opt.long == long) else {
             return Err(format!("unknown flag: --{long}"));
@@ -143,10 +143,10 @@ impl Settings {
     }
 }
 
-/// Parses the arguments of a command line, without the program name. Returns a one-line error for an invalid argument.
+/// `arguments` do not contain the program name. An error is one line.
 pub fn parse(arguments: &[String]) -> Result<Action, String> {
     let (given, free) = words::read(arguments.to_vec(), &|name, is_letter, _| Flag::find(&OPTIONS, name, is_letter))?;
-    // As in beanstalkd, the first of `help` and `version` takes effect, even among bundled letters such as `-vh`.
+    // As in beanstalkd, the first `help` or `version` takes effect, even among bundled letters such as `-vh`.
     match given.iter().find(|given| given.long == "help" || given.long == "version") {
         Some(given) => return Ok(if given.long == "help" { Action::Help } else { Action::Version }),
         None if !free.is_empty() => return Err(stray_argument(&free[0], arguments)),
@@ -160,8 +160,8 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
     Ok(Action::Run(Box::new(settings)))
 }
 
-/// Returns the error for an argument that is not an option or a subcommand. If the argument follows an option with an
-/// optional value, the error explains how to set the value.
+/// Explains an argument that is not an option or a subcommand. It may be the value of an option that needs an equals
+/// sign.
 fn stray_argument(stray: &str, arguments: &[String]) -> String {
     let place = arguments.iter().position(|argument| argument == stray);
     let stray = stray.escape_debug().to_string();
@@ -185,7 +185,7 @@ pub fn usage() -> String {
     text + "\nSIZE may end in K, M or G. SIGUSR1 starts to drain the server, SIGTERM stops it. See beanpole(8).\n"
 }
 
-/// Fails if `--journal` does not precede the option.
+/// Fails if `--journal` does not come first.
 fn cluster(settings: &mut Settings) -> Result<&mut Cluster, String> {
     settings.cluster.as_mut().ok_or_else(|| "requires --journal before it".to_owned())
 }
@@ -198,7 +198,7 @@ fn journal(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns `true` if the text is not empty and contains only letters, digits, `-`, `.` and `_`.
+/// Returns `true` for letters, digits, `-`, `.` and `_`.
 fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
@@ -207,20 +207,20 @@ fn checked(text: &str, is_valid: bool, error: impl FnOnce() -> String) -> Result
     is_valid.then(|| text.to_owned()).ok_or_else(error)
 }
 
-/// Checks the name of a server. Spaces are invalid, because etcd entries contain names separated by spaces.
+/// Names cannot contain spaces, because etcd entries contain names separated by spaces.
 fn node_name(text: &str) -> Result<String, String> {
     let invalid = || format!("invalid server name: {text:?}; must be 1-64 letters, digits, '-', '.' or '_'");
     checked(text, text.len() <= 64 && is_plain(text), invalid)
 }
 
-/// Checks that the address of a server is `HOST:PORT`, without spaces or control characters.
+/// The address must be `HOST:PORT`, without spaces or control characters.
 fn advertised(text: &str) -> Result<String, String> {
     let has_port = text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
     let is_valid = has_port && text.bytes().all(|byte| byte.is_ascii_graphic());
     checked(text, is_valid, || format!("invalid address: {text:?}; must be HOST:PORT"))
 }
 
-/// Parses a number from `least` to `most`. Only digits are valid.
+/// Accepts only digits, and numbers from `least` to `most`.
 pub fn number<T: TryFrom<u64>>(text: &str, least: u64, most: u64) -> Result<T, String> {
     let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|number| is_digits && (least..=most).contains(number));
@@ -247,7 +247,7 @@ fn listen(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Parses an address. An empty text means the default address of the protocol.
+/// An empty text means the protocol's default address.
 fn optional_address(text: &str) -> Result<Address, String> {
     match text {
         "" => Ok(Address::Tcp(None, None)),
@@ -265,7 +265,7 @@ fn tls(settings: &mut Settings) -> Result<&mut TlsFiles, String> {
     Ok(settings.config.tls.get_or_insert_with(|| TlsFiles::new("", "")))
 }
 
-/// Checks the options that depend on each other, and sets the default TLS key.
+/// Checks options that depend on each other, and sets the default TLS key.
 fn finish(settings: &mut Settings) -> Result<(), String> {
     let Starter { port_file, ready_fd, exit_with_parent } = &settings.starter;
     if settings.cluster.is_some() && (port_file.is_some() || ready_fd.is_some() || *exit_with_parent) {
@@ -288,7 +288,8 @@ fn finish(settings: &mut Settings) -> Result<(), String> {
     Err(problem.to_owned())
 }
 
-/// Parses `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `unix:PATH`, or a URL of a client library. The prefix `tls:` enables TLS.
+/// Accepts `ADDR`, `ADDR:PORT`, `[ADDR]:PORT`, `unix:PATH`, and URLs of client libraries. The prefix `tls:` enables
+/// TLS.
 fn address(text: &str) -> Result<Address, String> {
     let wrong = |reason: &str| format!("invalid address: {text}; {reason}");
     let secure = ["tls:", "beanstalks://"].iter().find_map(|scheme| text.strip_prefix(scheme));
@@ -315,8 +316,8 @@ fn address(text: &str) -> Result<Address, String> {
 
 const FORMS: &str = "must be ADDR, ADDR:PORT, [ADDR]:PORT, tls: and one of these, or unix:PATH";
 
-/// Splits `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT` or a URL into the host, without brackets, and the port. Returns
-/// the error `forms` for any other text.
+/// Splits `HOST`, `HOST:PORT`, `:PORT`, `[ADDR]:PORT` or a URL into the host, without brackets, and the port. The error
+/// for other texts is `forms`.
 pub fn host_port(text: &str, forms: &str) -> Result<(String, Option<u16>), String> {
     let schemes = ["beanstalk://", "beanstalkd://", "tcp://"];
     let rest = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text).trim_end_matches('/');
@@ -325,7 +326,7 @@ pub fn host_port(text: &str, forms: &str) -> Result<(String, Option<u16>), Strin
     if without_brackets(rest).parse::<std::net::IpAddr>().is_ok() {
         return Ok((without_brackets(rest), None));
     }
-    // The resolver would accept a number as an IPv4 address, but only 0 is commonly used as an address.
+    // The resolver accepts any number as an IPv4 address, but only 0 is commonly used.
     if rest.parse::<u16>().is_ok_and(|port| port > 0) {
         return Err(format!("a port follows an address, as in 127.0.0.1:{rest}"));
     }
@@ -348,7 +349,7 @@ pub fn host_and_port(host: &str, port: u16) -> String {
     format!("{open}{host}{close}:{port}")
 }
 
-/// Adds a host name under which browsers can reach this server.
+/// Browsers can reach this server under the name.
 fn http_host(settings: &mut Settings, text: &str) -> Result<(), String> {
     let name = checked(text, is_plain(text), || format!("invalid name: {text}; must be a host name without a port"))?;
     settings.config.protocols.http.hosts.push(name);
@@ -362,7 +363,7 @@ fn handle_prefix(settings: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns `true` for the word `first` and `false` for the word `second`. `what` describes the words in the error.
+/// Returns `true` for `first` and `false` for `second`. The error calls them `what`.
 fn choice(what: &str, [first, second]: [&str; 2], text: &str) -> Result<bool, String> {
     if text != first && text != second {
         return Err(format!("invalid {what}: {text}; must be {first} or {second}"));
@@ -434,7 +435,7 @@ fn sync_interval(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn segment_size(settings: &mut Settings, text: &str) -> Result<(), String> {
-    // Smaller segments would consist mostly of headers. Larger segments would need too much memory during recovery.
+    // Smaller segments would be mostly headers. Larger ones would need too much memory during recovery.
     settings.config.log.segment_size = size(text)?.clamp(4096, 1 << 30);
     Ok(())
 }

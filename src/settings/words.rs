@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 pub struct Flag<A = ()> {
     pub short: Option<char>,
     pub long: &'static str,
-    /// The name of the value in the usage, or `None` if the option takes no value.
+    /// The value's name in the usage; `None` without a value.
     pub value: Option<&'static str>,
     pub help: &'static str,
-    /// `true` if the value can be omitted. An optional value is accepted only after an equals sign.
+    /// `true` if the value can be omitted. It is accepted only after an equals sign.
     pub optional: bool,
     pub apply: A,
 }
@@ -24,8 +24,8 @@ const fn text(bytes: &'static [u8]) -> &'static str {
     }
 }
 
-/// Creates an option. `name` is the long name, optionally after a letter and a comma, as in `p,port`. `value` is empty
-/// if the option takes no value, and begins with an equals sign if the value can be omitted.
+/// `name` is the long name, optionally after a letter and a comma, as in `p,port`. `value` is empty for an option
+/// without a value, and begins with an equals sign if the value can be omitted.
 pub const fn flag<A: Copy>(name: &'static str, value: &'static str, help: &'static str, apply: A) -> Flag<A> {
     let (short, long) = match name.as_bytes() {
         [letter, b',', long @ ..] => (Some(*letter as char), text(long)),
@@ -45,7 +45,7 @@ impl<A> Flag<A> {
         short.into_iter().chain([format!("--{}", self.long)])
     }
 
-    /// Returns the usage of the option, with the help in column `width`.
+    /// The help starts at column `width`.
     pub fn usage(&self, width: usize) -> String {
         let short = self.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
         let shown = |value| if self.optional { format!("[={value}]") } else { format!(" {value}") };
@@ -62,8 +62,7 @@ impl<A> Flag<A> {
     }
 }
 
-/// Returns an indented line of the usage, with the help in column `width`. If the name is too long, the help is on a
-/// second line.
+/// Returns an indented line, with the help at column `width`, or on a second line if the name is too long.
 pub fn usage_line(name: &str, width: usize, help: &str) -> String {
     match name.len() + 3 < width {
         true => format!("  {name:0$}{help}\n", width - 2),
@@ -75,15 +74,14 @@ pub fn usage_line(name: &str, width: usize, help: &str) -> String {
 pub struct Given {
     pub long: &'static str,
     pub value: String,
-    /// The name of the option, as the user wrote it.
+    /// As the user wrote the name.
     pub shown: String,
 }
 
-/// Finds an option by its name. The second argument is `true` if the name is a letter, and the third argument is the
-/// text after the name.
+/// Finds an option by name. The flag is `true` for a letter, which the text of the last argument follows.
 pub type Find<'a> = &'a dyn Fn(&str, bool, &str) -> Option<Flag>;
 
-/// Parses a command line. Returns the options in their order, and all other arguments.
+/// Returns the options in their order, and all other arguments.
 pub fn read(words: Vec<String>, find: Find) -> Result<(Vec<Given>, Vec<String>), String> {
     let mut words = VecDeque::from(words);
     let (mut given, mut free) = (Vec::new(), Vec::new());

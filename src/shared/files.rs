@@ -21,19 +21,19 @@ use nix::unistd::{fchown, geteuid, unlinkat, Uid, UnlinkatFlags};
 use super::lock_order::LeafMutex;
 use super::system::{is_proc, O_PATH};
 
-/// Maximum number of links that are followed to resolve a path, as in the kernel.
+/// Links in a path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// A name in an open directory, with or without an existing file.
+/// A name in an open directory. The file may not exist.
 #[derive(Debug)]
 pub struct FilePlace {
     folder: OwnedFd,
     name: OsString,
-    /// `true` if links can be followed safely: the process is not root, or only root can change the directory.
+    /// `true` if links are safe: the process is not root, or only root can change the directory.
     is_safe: bool,
 }
 
-/// Identifies a file by its path and inode, because another file may later have the same path.
+/// The path and inode of a file, because another file may later have the same path.
 #[derive(Debug)]
 pub struct FileEntry {
     place: FilePlace,
@@ -60,7 +60,7 @@ impl FilePlace {
         loop {
             let is_safe = can_only_root_change(&fstat(&folder)?);
             let name = rest.pop().ok_or(Errno::EISDIR)?;
-            // Do not resolve a link to an open file in /proc, to which /dev/stdout leads: the target may not be a path.
+            // A link in /proc to an open file, to which /dev/stdout leads, may have no path as its target.
             let is_last = rest.is_empty() && (!follows || is_proc(&folder)?);
             match readlinkat(&folder, name.as_os_str()) {
                 _ if is_last => return Ok(FilePlace { folder, name, is_safe }),
@@ -91,7 +91,7 @@ impl FilePlace {
         Ok(unlinkat(&self.folder, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir)?)
     }
 
-    /// Opens the directory of the file, for locking or syncing.
+    /// For locking or syncing the directory.
     pub fn open_folder(&self) -> io::Result<File> {
         Ok(File::from(openat(&self.folder, ".", OFlag::O_RDONLY | FOLDER, Mode::empty())?))
     }
@@ -110,8 +110,8 @@ impl FilePlace {
         openat(&self.folder, name.as_os_str(), flags, Mode::from_bits_truncate(0o666)).map(File::from)
     }
 
-    /// Opens an existing file. In a directory that other users can change, only a regular file with a single name is
-    /// accepted. A link or a second name could lead to a file that only root can access, and a pipe could block.
+    /// In a directory that other users can change, the file must be regular and have a single name. A link or a second
+    /// name could lead to a file that only root can access, and a pipe could block.
     fn open_existing(&self, flags: OFlag) -> io::Result<File> {
         let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
         if self.is_safe {
@@ -129,13 +129,13 @@ impl FilePlace {
         }
     }
 
-    /// Replaces the file atomically with a new file that contains `bytes`.
+    /// The replacement by a new file is atomic.
     pub fn replace(self, bytes: &[u8]) -> io::Result<FileEntry> {
         let mut fresh = self.name.clone();
         fresh.push(format!(".{}", std::process::id()));
         let unlink = || unlinkat(&self.folder, fresh.as_os_str(), UnlinkatFlags::NoRemoveDir);
         let file = match self.create(&fresh, OFlag::O_WRONLY) {
-            // An earlier process with the same ID has left this file behind.
+            // The file is from an earlier process with the same ID.
             Err(Errno::EEXIST) => unlink().and_then(|()| self.create(&fresh, OFlag::O_WRONLY)),
             created => created,
         };
@@ -150,8 +150,8 @@ impl FilePlace {
         written.map(|()| self.entry_of(&status))
     }
 
-    /// Creates a directory that only its owner can access, and syncs the parent directory. The owner is `owner` if
-    /// given, or else the current user. Returns `false` if the name exists already.
+    /// Only `owner`, or else the current user, can access the directory. Syncs the parent. Returns `false` if the name
+    /// exists already.
     pub fn make_folder(&self, owner: Option<(u32, u32)>) -> io::Result<bool> {
         match mkdirat(&self.folder, self.name.as_os_str(), Mode::S_IRWXU) {
             Ok(()) => {}
@@ -160,7 +160,7 @@ impl FilePlace {
         }
         if let Some((user, group)) = owner {
             let made = openat(&self.folder, self.name.as_os_str(), FOLDER | OFlag::O_RDONLY, Mode::empty())?;
-            // Another user may have replaced the directory. Only a directory that belongs to root needs a new owner.
+            // Another user may have replaced the directory, so only one that belongs to root gets a new owner.
             if Uid::from_raw(fstat(&made)?.st_uid) == geteuid() {
                 fchown(&made, Some(user.into()), Some(group.into()))?;
             }
@@ -171,7 +171,7 @@ impl FilePlace {
         Ok(true)
     }
 
-    /// Opens or creates the file at `path`. Also returns `true` if the file is new.
+    /// Creates a missing file. Returns `true` if the file is new.
     pub fn open(path: &Path, flags: OFlag) -> io::Result<(File, bool, FileEntry)> {
         let place = FilePlace::resolve(path, true)?;
         let (file, is_new) = match place.create(&place.name, flags) {
@@ -185,7 +185,7 @@ impl FilePlace {
 }
 
 impl FileEntry {
-    /// Removes the file, unless another file has replaced it.
+    /// Does nothing if another file has replaced this one.
     pub fn remove(&self) -> io::Result<()> {
         match self.place.status()? {
             Some(now) if (now.st_dev, now.st_ino) == (self.device, self.inode) => self.place.remove(),
@@ -194,11 +194,10 @@ impl FileEntry {
     }
 }
 
-/// Maximum size of a file with settings, in bytes.
+/// In bytes, for files with settings.
 const MAX_SIZE: u64 = 64 << 20;
 
-/// Reads a file with settings. Fails unless the file is a regular file, because a pipe without a writer would block the
-/// thread that handles signals.
+/// Fails unless the file is regular, because a pipe without a writer would block the thread that handles signals.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     if !file.metadata()?.is_file() {
@@ -212,7 +211,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a log file for appending. A file created by root gets the owner `owner`, who must be able to reopen the file.
+/// A file created by root belongs to `owner`, who must be able to reopen it.
 pub fn open_log(path: &Path, owner: Option<u32>) -> io::Result<File> {
     let (file, is_new, _) = FilePlace::open(path, OFlag::O_WRONLY | OFlag::O_APPEND)?;
     match owner {
@@ -222,9 +221,9 @@ pub fn open_log(path: &Path, owner: Option<u32>) -> io::Result<File> {
     Ok(file)
 }
 
-/// Calls `bind` to create a socket file with this mode. During the call, the umask of the process is changed.
+/// `bind` creates a socket file, while the umask of the process is changed.
 pub fn with_mode(mode: u32, bind: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    // Two concurrent calls could restore the wrong umask.
+    // Concurrent calls could restore the wrong umask.
     static UMASK_LOCK: LeafMutex<()> = LeafMutex::new(());
     let _guard = UMASK_LOCK.lock();
     let before = umask(Mode::from_bits_truncate((!mode & 0o777) as mode_t));
@@ -259,7 +258,7 @@ fn start_of(path: &Path) -> &'static str {
     }
 }
 
-/// Returns the components of `path`, last component first.
+/// Returns the components, last one first.
 fn parts(path: &Path) -> Vec<OsString> {
     let named = path.components().rev().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     named.map(|part| part.as_os_str().to_owned()).collect()

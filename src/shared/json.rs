@@ -13,7 +13,7 @@ use hifijson::{Expect, SliceLexer};
 
 use crate::shared::base64;
 
-/// Maximum depth of nested lists and objects.
+/// For lists and objects within each other.
 const DEPTH: usize = 16;
 
 /// Returns `true` for control characters, line separators, invisible characters, and characters that reorder text.
@@ -43,7 +43,7 @@ const INVISIBLE: [RangeInclusive<char>; 18] = [
     '\u{e0000}'..='\u{e0fff}',
 ];
 
-/// Appends `text` in quotes. Replaces invalid UTF-8, and escapes hostile characters.
+/// Replaces invalid UTF-8, and escapes hostile characters.
 fn quote(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for letter in String::from_utf8_lossy(text).chars() {
@@ -99,7 +99,7 @@ impl<'a> Members<'a> {
         quote(self.out, text);
     }
 
-    /// Appends a member. `json` must be valid JSON.
+    /// `json` must be valid JSON without changes.
     pub fn raw(&mut self, key: &str, json: &str) {
         self.key(key);
         self.out.extend_from_slice(json.as_bytes());
@@ -109,7 +109,7 @@ impl<'a> Members<'a> {
         self.raw(key, if value { "true" } else { "false" });
     }
 
-    /// Appends a member with bytes: as text under `key` if the bytes are UTF-8, or else in base64 under `key-base64`.
+    /// Bytes in UTF-8 become text under `key`. Other bytes become base64 under `key-base64`.
     pub fn bytes(&mut self, key: &str, bytes: &[u8]) {
         match std::str::from_utf8(bytes) {
             Ok(_) => self.text(key, bytes),
@@ -122,7 +122,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// A JSON value that borrows from the input.
+/// A value that borrows from the input.
 type Read<'a> = Value<&'a str, Cow<'a, str>>;
 
 fn read(bytes: &[u8]) -> Result<Read<'_>, String> {
@@ -132,7 +132,7 @@ fn read(bytes: &[u8]) -> Result<Read<'_>, String> {
     value.map_err(|error| format!("no JSON: {error}"))
 }
 
-/// A parsed JSON document. [`Part::get`] and [`Part::elements`] access its values.
+/// [`Part::get`] and [`Part::elements`] access the document.
 pub struct Document<'a>(Read<'a>);
 
 impl<'a> Document<'a> {
@@ -146,7 +146,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// A part of a document. A missing part is equivalent to `null`.
+/// A missing part is equivalent to `null`.
 #[derive(Clone, Copy)]
 pub struct Part<'d>(&'d Read<'d>);
 
@@ -158,7 +158,7 @@ impl<'d> Part<'d> {
         })
     }
 
-    /// Returns no elements if the value is not an array.
+    /// Without an array, returns no elements.
     pub fn elements(self) -> impl ExactSizeIterator<Item = Part<'d>> {
         let Value::Array(elements) = self.0 else { return [].iter().map(Part) };
         elements.iter().map(Part)
@@ -179,7 +179,7 @@ impl<'d> Part<'d> {
         self.text().and_then(|text| base64::decode(text.as_bytes())).unwrap_or_default()
     }
 
-    /// Returns a nonnegative integer. Also accepts text that consists of digits.
+    /// The number is a nonnegative integer or a text of digits.
     pub fn number(self) -> Option<u64> {
         match self.0 {
             Value::Number((number, _)) => number.parse().ok(),
@@ -211,13 +211,13 @@ pub enum Strays {
     Ignored,
 }
 
-/// A parsed object. Contains only requested members, whose values are text, numbers, booleans or null.
+/// Contains only requested members, whose values are text, numbers, booleans or null.
 #[derive(Debug, Default)]
 pub struct Object<'a>(Vec<(Cow<'a, str>, Read<'a>)>);
 
 impl<'a> Object<'a> {
-    /// Parses an object, and keeps only the members in `known`. Lists, nested objects and duplicate keys are rejected
-    /// immediately, so the result is never larger than the text in `bytes`. Returns a message if the input is rejected.
+    /// Keeps only the members in `known`. Rejects lists, nested objects and duplicate keys immediately, so the result
+    /// is never larger than `bytes`.
     pub fn parse(bytes: &'a [u8], known: &[&str], strays: Strays) -> Result<Object<'a>, String> {
         std::str::from_utf8(bytes).map_err(|_| "no JSON: it is not UTF-8")?;
         let mut members = Vec::new();
@@ -230,7 +230,7 @@ impl<'a> Object<'a> {
         read.map(|()| Object(members)).map_err(|Malformed(text)| text)
     }
 
-    /// Returns the text of a member, or an error if the value is not text.
+    /// Fails if the value is not text.
     pub fn text(&self, key: &str) -> Result<Option<&str>, ()> {
         match find(&self.0, key) {
             None => Ok(None),
@@ -239,7 +239,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Like [`Object::text`], but moves the text out of the object instead of borrowing it.
+    /// Like [`Object::text`], but removes the text.
     pub fn take_text(&mut self, key: &str) -> Result<Option<Cow<'a, str>>, ()> {
         match self.0.iter_mut().find(|(found, _)| found == key) {
             None => Ok(None),
@@ -248,7 +248,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Returns a member that is a nonnegative integer, or an error for any other value.
+    /// Fails if the value is not a nonnegative integer.
     pub fn number(&self, key: &str) -> Result<Option<u64>, ()> {
         match find(&self.0, key) {
             None => Ok(None),
@@ -258,7 +258,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// The maximum number of characters of an unknown key that an error message quotes.
+/// Quoted characters of an unknown key.
 const SHOWN_KEY: usize = 100;
 
 fn read_member<'a>(

@@ -11,22 +11,21 @@ use std::time::Duration;
 use super::system;
 use crate::shared::atomic::{AtomicU64, Ordering};
 
-/// A time of the boot clock. Unlike `Instant`, the boot clock also counts while the machine is suspended.
+/// The boot clock, unlike `Instant`, also counts while the machine is suspended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// Returns the current time of the boot clock.
     pub fn now() -> Moment {
         Moment(system::boot_time().as_nanos() as u64)
     }
 
-    /// Returns the duration since `earlier`, or zero if `earlier` is later.
+    /// Returns zero if `earlier` is later.
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns the milliseconds since the machine was started.
+    /// Returns milliseconds since the machine was started.
     pub fn millis(self) -> u64 {
         self.0 / 1_000_000
     }
@@ -43,11 +42,11 @@ impl Add<Duration> for Moment {
 /// The period during which a server may reply to its clients.
 #[derive(Debug)]
 pub struct Lease {
-    /// The end of the lease, in nanoseconds as in [`Moment`], or 0 if the lease was ended permanently.
+    /// In nanoseconds as in [`Moment`], or 0 if the lease was ended permanently.
     until: AtomicU64,
 }
 
-/// The value of `until` for a lease that never expires.
+/// `until` of a lease that never expires.
 const ENDLESS: u64 = u64::MAX;
 
 impl Default for Lease {
@@ -70,7 +69,7 @@ impl Lease {
         }
     }
 
-    /// Extends the lease to at least `until`, unless the lease has expired.
+    /// Extends the lease, unless it has expired or ends later.
     pub fn extend(&self, until: Moment) {
         let now = Moment::now();
         let later = |old: u64| (now.0 < old && old < until.0).then_some(until.0);

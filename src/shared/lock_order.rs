@@ -21,7 +21,7 @@ pub const GATEWAY: u8 = 11;
 // Log lines can be written while any lock except a leaf is held.
 pub const LOG_LINES: u8 = 12;
 
-/// The highest rank. A thread that holds such a lock must not acquire another lock.
+/// A thread with a lock of this rank must not acquire another lock.
 const LEAF: u8 = 13;
 
 pub type LeafMutex<T> = Mutex<T, LEAF>;
@@ -40,7 +40,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
         Mutex(parking_lot::Mutex::new(value))
     }
 
-    /// Debug builds panic if the thread already holds a lock of the same or a higher rank.
+    /// Panics in debug builds if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let rank = HeldRank::take(RANK);
@@ -62,7 +62,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
 }
 
 impl<T> MutexGuard<'_, T> {
-    /// Passes the lock directly to the thread that has waited longest, if any thread waits.
+    /// Passes the lock to the thread that has waited longest.
     pub fn unlock_fair(self) {
         parking_lot::MutexGuard::unlock_fair(self.guard);
         drop(self.rank);
@@ -85,8 +85,8 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// A condition variable for a [`Mutex`]. A waiting thread keeps the rank of the mutex, which is safe because the thread
-/// cannot acquire another lock while it waits.
+/// For a [`Mutex`], whose rank a waiting thread keeps. This is safe because the thread cannot acquire another lock
+/// while it waits.
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
 
@@ -103,18 +103,18 @@ impl Condvar {
         self.0.wait(&mut guard.guard);
     }
 
-    /// Waits for a notification, at most until `at`. Returns `true` on timeout.
+    /// Waits at most until `at`. Returns `true` on timeout.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, at: Instant) -> bool {
         self.0.wait_until(&mut guard.guard, at).timed_out()
     }
 }
 
-/// In debug builds, records that the current thread holds a lock until this value is dropped.
+/// The thread holds a lock of this rank until this value is dropped.
 #[derive(Debug)]
 struct HeldRank(u8);
 
 thread_local! {
-    /// One bit for each rank that the thread holds.
+    /// A bit for each held rank.
     static HELD: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 

@@ -2,15 +2,15 @@
 //!
 //! Owns plain data that the log provides and protocols show. Must not contain logic.
 
-/// The state of the log, as shown by `stats`.
+/// The state that `stats` shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Health {
     /// All acknowledged changes are as durable as the sync mode requires.
     #[default]
     Ok,
-    /// The disk is full. New jobs are refused when the remaining log space is used up. Deletes are still durable.
+    /// New jobs are refused when the remaining log space is used up. Deletes are still durable.
     Full,
-    /// The disk refuses writes or syncs. Changes are not durable until the disk accepts writes again.
+    /// Writes or syncs fail. Changes become durable when the disk recovers.
     Failing,
 }
 
@@ -30,19 +30,19 @@ pub struct LogFigures {
     pub oldest: u64,
     /// The number of the current segment.
     pub current: u64,
-    /// The number of records rewritten by compaction.
+    /// Records that compaction has rewritten.
     pub migrated: u64,
-    /// The number of records appended since the start.
+    /// Records appended since the start.
     pub written: u64,
-    /// The number of unreadable regions that were skipped at startup.
+    /// Unreadable regions that were skipped at startup.
     pub skipped: u64,
-    /// The number of segments that disappeared while the server was running.
+    /// Segments that disappeared while the server was running.
     pub lost: u64,
-    /// The size of a full segment in bytes.
+    /// In bytes, of a full segment.
     pub segment_size: u64,
-    /// The total size of the segments on disk in bytes.
+    /// Total bytes of the segments on disk.
     pub disk: u64,
-    /// The part of `disk` that the live jobs need, in bytes.
+    /// The bytes of `disk` that live jobs need.
     pub live: u64,
     pub health: Health,
 }

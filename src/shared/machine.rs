@@ -6,10 +6,10 @@ use nix::sys::resource::{getrlimit, setrlimit, Resource, RLIM_INFINITY};
 
 use super::system;
 
-/// Usable bytes of a 32-bit address space. The kernel reserves one or two of the 4 GiB, and the rest has gaps.
+/// Bytes of a 32-bit address space. The kernel reserves one or two of the 4 GiB, and the rest has gaps.
 const ADDRESS_SPACE: Option<u64> = if usize::BITS < 64 { Some(2 << 30) } else { None };
 
-/// Raises the limit of open files to the hard limit. Ignores errors, because the old limit stays in effect.
+/// Without permission, the old limit stays in effect.
 pub fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         if soft < hard {
@@ -30,14 +30,14 @@ pub fn file_limit() -> usize {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
 }
 
-/// Returns the memory that this process can use, in bytes, or `u64::MAX` if no limit is known.
+/// Returns bytes, or `u64::MAX` if no limit is known.
 pub fn memory() -> u64 {
     let limits = [system::ADDRESS_SPACE, Resource::RLIMIT_DATA].into_iter().filter_map(resource_limit);
     let of_system = system::group_memory_limits().into_iter().chain(system::machine_memory());
     of_system.chain(limits).chain(ADDRESS_SPACE).min().unwrap_or(u64::MAX)
 }
 
-/// Returns `true` if the address space of this process is limited. Reserved memory then counts even if it is unused.
+/// With a limit, reserved memory counts even if unused.
 pub fn is_address_space_limited() -> bool {
     ADDRESS_SPACE.is_some() || resource_limit(system::ADDRESS_SPACE).is_some()
 }

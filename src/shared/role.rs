@@ -36,30 +36,28 @@ pub struct RoleFigures {
     pub role: Role,
     /// The last known epoch of the active server.
     pub epoch: u64,
-    /// The number of the last entry that is known to be in the shared log and in this server's directory.
+    /// The last entry that is known to be in the shared log and in this server's directory.
     pub entry: u64,
-    /// The number of entries that this server has appended to the shared log.
+    /// Entries that this server has appended.
     pub written: u64,
-    /// The size of the appended entries in bytes.
+    /// The bytes of these entries.
     pub bytes: u64,
-    /// The number of appends whose outcome was unknown at first, because no reply arrived.
+    /// Appends whose outcome was unknown at first, because no reply arrived.
     pub retries: u64,
-    /// The last known size of the shared log in bytes.
+    /// The last known size of the shared log.
     pub used: u64,
-    /// The quota of the shared log in bytes, or 0 if the quota is unknown.
+    /// In bytes, or 0 if the quota is unknown.
     pub quota: u64,
-    /// The number of failed renewals of the lease.
     pub failed_renewals: u64,
-    /// The time at which a standby's copy last contained all entries of the shared log.
+    /// When a standby's copy last contained the whole shared log.
     pub complete: Option<Moment>,
-    /// The queue's time minus the time since this machine was started, in milliseconds. `None` if the time of the
-    /// active server is unknown. A server that takes over continues at the queue's time, regardless of its own wall
-    /// clock.
+    /// The queue's time minus the time since this machine was started, in milliseconds; `None` if unknown. A server
+    /// that takes over continues at the queue's time, regardless of its own wall clock.
     pub clock: Option<i64>,
 }
 
 impl RoleFigures {
-    /// Returns the age of a standby's copy, or zero on the active server.
+    /// Returns zero on the active server.
     pub fn lag(&self) -> Duration {
         let complete = self.complete.filter(|_| self.role == Role::Standby);
         complete.map_or(Duration::ZERO, |complete| Moment::now().since(complete))
@@ -75,12 +73,12 @@ impl RoleBoard {
         *self.0.lock()
     }
 
-    /// Returns the queue's time in milliseconds since 1970, or the wall-clock time if no server has reported a time.
+    /// Returns milliseconds since 1970, or the wall-clock time if no server has reported a time.
     pub fn queue_time(&self) -> u64 {
         self.figures().clock.map_or_else(wall_clock, |clock| Moment::now().millis().saturating_add_signed(clock))
     }
 
-    /// Returns the difference between the queue's time and this server's wall clock, in milliseconds.
+    /// Returns milliseconds by which the queue's time exceeds this server's wall clock.
     pub fn ahead(&self) -> i64 {
         (self.queue_time() as i64).saturating_sub(wall_clock() as i64)
     }

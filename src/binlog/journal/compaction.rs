@@ -13,20 +13,20 @@ use crate::binlog::types::{Batch, Retired, Synced};
 use crate::engine::Engine;
 use crate::shared::log_figures::Health;
 
-/// The value of [`Retired::after`] until a record states that the segment is not needed.
+/// [`Retired::after`] of a segment that no record declares unneeded yet.
 const UNRECORDED: u64 = u64::MAX;
 
 impl Journal {
-    /// Returns the number of bytes by which the old segments exceed their target size. The target is between 1.25 and
-    /// 1.5 times the size of the live items, and smaller if the prepared segments are large. The difference between the
-    /// target and [`Journal::bound`] is reserved for work in progress.
+    /// Returns how many bytes the old segments are too large. Their target size is between 1.25 and 1.5 times the size
+    /// of the live items, and smaller if the prepared segments are large. Work in progress may use the difference to
+    /// [`Journal::bound`].
     pub(super) fn debt(&self) -> u64 {
         let others = self.disk() - self.old - self.retiring;
         let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);
         self.old.saturating_sub(allowed).max((self.evacuating > 0).into())
     }
 
-    /// Performs a limited amount of compaction, if necessary. Returns `true` if more work remains.
+    /// Does a limited amount of work. Returns `true` if more work remains.
     pub fn compact(&mut self, engine: &Engine) -> bool {
         if self.health == Health::Failing {
             return false;
@@ -45,7 +45,7 @@ impl Journal {
             };
             let (size, space) = (live.size(number, engine), self.space(self.reserve()));
             if self.health != Health::Ok && self.segments[0].live > space {
-                // Do not start with a segment that cannot be emptied completely, because no space would be freed.
+                // A segment that cannot be emptied completely frees no space.
                 return false;
             }
             if size > space {
@@ -68,8 +68,8 @@ impl Journal {
         Live::ALL.into_iter().find_map(|live| Some((live, lists[live as usize].first()?)))
     }
 
-    /// Retires the oldest segment, which must not contain live items. The file is removed once a durable record states
-    /// that the segment is not needed.
+    /// The oldest segment must not contain live items. The file is removed once a durable record states that the
+    /// segment is not needed.
     fn retire(&mut self) {
         let segment = self.segments.pop_front().expect("a segment");
         self.old -= segment.bytes;
@@ -79,7 +79,7 @@ impl Journal {
         self.retired.push_back(Retired { number, bytes, after: UNRECORDED, damaged });
     }
 
-    /// Appends a record which states that the retired segments are not needed, so that they can be removed.
+    /// Records that the retired segments are not needed.
     fn append_gone(&mut self) {
         if self.evacuating == 0 {
             self.in_doubt = false;
@@ -95,13 +95,13 @@ impl Journal {
         unrecorded.for_each(|retired| retired.after = position);
     }
 
-    /// Returns the size of the new segment after a disk failure, in bytes. The segment needs space for `again` bytes
-    /// that must be written again, and for the bytes that were never written.
+    /// Returns the size of the new segment after a disk failure: `again` bytes must be written again, and other bytes
+    /// were never written.
     pub fn take_over_size(&self, again: u64) -> u64 {
         self.segment_size.max(again + self.buffer.len() as u64 + self.segment_size / 4)
     }
 
-    /// Returns the next segment to remove if the log is synced up to `synced`. Segments must be removed in order.
+    /// Returns the next segment to remove, in their order, if the log is synced up to `synced`.
     ///
     /// Once a segment is removed, the headers of new segments declare it unneeded. They must therefore also state that
     /// the record which allowed the removal is synced.
@@ -124,8 +124,8 @@ impl Journal {
         !self.retired.is_empty() || self.wanted() || self.debt() > 0
     }
 
-    /// Makes compaction rewrite all live items of segments without a file. `is_there` returns `true` for the numbers of
-    /// existing files. Returns the number of the newest segment whose file has disappeared since the last call, if any.
+    /// Makes compaction rewrite the live items of segments without a file. `is_there` returns `true` for existing
+    /// files. Returns the newest segment that has disappeared since the last call.
     pub fn evacuate_missing(&mut self, is_there: impl Fn(u64) -> bool) -> Option<u64> {
         let mut newest = None;
         for segment in self.segments.iter_mut().filter(|segment| !segment.missing && !is_there(segment.number)) {
@@ -138,7 +138,7 @@ impl Journal {
         newest.max(prepared.last())
     }
 
-    /// Retires all prepared segments, because a failing disk may have damaged the files.
+    /// A failing disk may have damaged the prepared segments, so they are retired.
     pub fn abandon_prepared(&mut self) {
         (self.ready, self.large) = (0, 0);
         for (number, bytes) in self.prepared.drain(..) {
@@ -152,8 +152,8 @@ impl Journal {
     ///
     /// Returns the appended bytes that were not taken before, and the header of the new segment. In the new segment,
     /// the header is followed by `again` bytes that were taken but are not durable, and by the returned bytes. `before`
-    /// is the durable end of the log. If `rely` is `false`, records that were written but not synced may be lost, so
-    /// compaction must rewrite the items of unsynced segments before it can remove a segment.
+    /// is the durable end of the log. If `rely` is `false`, unsynced records may be lost, so compaction must rewrite
+    /// the items of unsynced segments before it can remove a segment.
     pub fn take_over(
         &mut self,
         (number, size): (u64, u64),
@@ -171,7 +171,7 @@ impl Journal {
             self.in_doubt = true;
         }
         let pending = self.take(Vec::new(), self.synced);
-        // Treat unreadable bytes before the new segment as damage rather than as the end of the log.
+        // Unreadable bytes before the new segment are damage, not the end of the log.
         self.synced = Synced { place: before, position: self.synced.position };
         let first = self.place_from(first as u32);
         self.segments.range_mut(first..).for_each(|segment| segment.evacuating = true);

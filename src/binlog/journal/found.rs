@@ -11,14 +11,14 @@ use crate::engine::Engine;
 use crate::shared::log_figures::Health;
 
 impl Journal {
-    /// Segments must be added in ascending order, and before the records that they contain.
+    /// Segments must be added in ascending order, before their records.
     pub fn found_segment(&mut self, number: u64, bytes: u64) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, bytes, bytes));
         self.next_number = self.next_number.max(number + 1);
     }
 
-    /// Prevents the number of an existing file from being assigned to a new segment.
+    /// No new segment gets the number of an existing file.
     pub fn found_number(&mut self, number: u64) {
         self.next_number = self.next_number.max(number + 1);
     }
@@ -27,21 +27,19 @@ impl Journal {
         self.segments.back_mut().expect("a segment").bytes = bytes;
     }
 
-    /// `found` is the random ID of the process that wrote the last record of the log, or 0 if unknown.
+    /// `found` is the epoch of the log's last record, or 0 if unknown.
     pub fn set_epochs(&mut self, own: u64, found: u64) {
         (self.epoch, self.found_epoch) = (own, found);
     }
 
-    /// Begins the first segment of this process. `before` is the end of the log. The header contains the same
-    /// information as the record that [`Journal::append_start`] appends.
+    /// `before` is the end of the log. The header contains the same information as [`Journal::append_start`].
     pub fn begin_first(&mut self, number: u64, size: u64, before: Place) {
         self.ids = self.last_id + IDS_AHEAD;
         self.begin(number, size, before);
         self.ids_appended();
     }
 
-    /// Appends a [`Record::Start`] to the last segment found, or begins a new segment if necessary. Does nothing if
-    /// there is no space.
+    /// Appends a [`Record::Start`] to the last segment, or begins a new segment. Does nothing without space.
     pub fn append_start(&mut self) {
         let (segments, found) = (self.segments.len(), self.ids);
         self.ids = self.last_id + IDS_AHEAD;
@@ -59,13 +57,13 @@ impl Journal {
         self.ids_appended();
     }
 
-    /// Makes the next batch contain a record which states that the start record is synced. Otherwise, damage to the
-    /// start record would look like the end of the log.
+    /// The next batch records that the start record is synced, because damage to the start record would otherwise look
+    /// like the end of the log.
     pub fn start_is_synced(&mut self) {
         self.mark_due = 0;
     }
 
-    /// Continues the log in the last segment, whose file has `size` bytes.
+    /// `size` is the size of the last segment's file.
     pub fn go_on_in_last(&mut self, size: u64) {
         let last = self.segments.back_mut().expect("a segment");
         last.size = size;
@@ -73,7 +71,7 @@ impl Journal {
         self.synced = Synced { place: Place { segment: last.number, at: last.bytes }, position: self.position };
     }
 
-    /// Continues the log without a file. Records are kept in memory until the disk recovers.
+    /// Records are kept in memory until the disk recovers.
     pub fn go_on_nowhere(&mut self, engine: &mut Engine) {
         self.health = Health::Failing;
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
@@ -93,15 +91,15 @@ impl Journal {
         self.skipped += skipped;
     }
 
-    /// Marks the last segment as damaged, so that compaction empties the segment and moves the file to a subdirectory.
+    /// Compaction will empty the last segment and move its file to a subdirectory.
     pub fn found_damage(&mut self) {
         let segment = self.segments.back_mut().expect("a segment");
         (segment.evacuating, segment.damaged) = (true, true);
         self.count_evacuating();
     }
 
-    /// Adds a full record, found in the last segment, of the job in `slot`. `size` is the job's
-    /// [`Engine::logged_size`], and `before` is the previous size if an earlier full record exists.
+    /// Adds a full record in the last segment. `size` is the job's [`Engine::logged_size`], and `before` is the size of
+    /// an earlier full record.
     pub fn found_job(&mut self, slot: u32, before: Option<usize>, size: usize) {
         if let Some(before) = before {
             self.lost_job(slot, before);
@@ -110,7 +108,7 @@ impl Journal {
         self.found(Live::Job, slot, full_size(size));
     }
 
-    /// Removes the job in `slot`, whose [`Engine::logged_size`] was `size`.
+    /// `size` was the job's [`Engine::logged_size`].
     pub fn lost_job(&mut self, slot: u32, size: usize) {
         self.lost(Live::Job, slot, full_size(size));
         self.jobs -= 1;

@@ -11,17 +11,17 @@ use crate::shared::log_figures::Health;
 
 const _: () = assert!((PUT + DELETE) as u64 <= PUT_SIZE && CHANGE as u64 <= CHANGE_SIZE, "the engine counts enough");
 
-/// Number of bytes reserved for records about the log itself.
+/// Bytes for records about the log itself.
 const KEPT: u64 = 8 * MARK as u64;
 
 impl Journal {
-    /// Returns the number of bytes reserved for deleting every job and for removing segments.
+    /// Returns the bytes for deleting every job and for removing segments.
     pub(super) fn reserve(&self) -> u64 {
         DELETE as u64 * self.jobs + self.group_ends + KEPT
     }
 
-    /// Returns the number of usable bytes in the current segment and the prepared segments. The end of each segment
-    /// does not count, because the next record may not fit.
+    /// Returns the usable bytes in the current segment and the prepared segments. The next record may not fit at the
+    /// end of a segment, which therefore does not count.
     pub(super) fn ahead(&self) -> u64 {
         if self.large == 0 {
             return self.rest() + self.fresh(self.segment_size) * self.prepared.len() as u64;
@@ -29,32 +29,32 @@ impl Journal {
         self.rest() + self.prepared.iter().map(|&(_, size)| self.fresh(size)).sum::<u64>()
     }
 
-    /// Returns the number of usable bytes in the current segment.
+    /// Returns the usable bytes in the current segment.
     fn rest(&self) -> u64 {
         self.segments.back().map_or(0, |segment| segment.size.saturating_sub(segment.bytes + (CHANGE + MARK) as u64))
     }
 
-    /// Returns the number of usable bytes in a new segment of this size.
+    /// Returns the usable bytes in a new segment.
     fn fresh(&self, size: u64) -> u64 {
         size.saturating_sub((HEADER + CHANGE + MARK) as u64).max(1)
     }
 
-    /// Returns the maximum size of a record that can be appended while `kept` bytes remain available.
+    /// Returns the maximum size of a record that leaves `kept` bytes.
     pub(super) fn space(&self, kept: u64) -> u64 {
         let mut ahead = self.ahead();
         let mut max = 0;
-        // If all prepared segments have the same size, only the first one needs to be checked.
+        // Prepared segments of the same size need only one check.
         let first = if self.large == 0 { 1 } else { self.prepared.len() };
         let fresh = self.prepared.iter().take(first).map(|&(_, size)| self.fresh(size));
         for space in std::iter::once(self.rest()).chain(fresh) {
             max = max.max(space.min(ahead.saturating_sub(kept)));
-            // A record in a later segment leaves the space of this segment unused.
+            // A record in a later segment wastes the space of this one.
             ahead -= space;
         }
         max
     }
 
-    /// Returns the bytes that records other than deletes may use. A full disk keeps some bytes for compaction.
+    /// Returns the bytes for records other than deletes. A full disk keeps some bytes for compaction.
     pub(super) fn room(&self) -> u64 {
         match self.health {
             Health::Ok => u64::MAX,
@@ -63,7 +63,7 @@ impl Journal {
         }
     }
 
-    /// Returns the space that the engine may use. Must be called before every command.
+    /// Must be called before every command.
     pub fn engine_room(&self) -> LogRoom {
         let puts = match self.health {
             Health::Ok => self.space(self.reserve()),
@@ -71,14 +71,14 @@ impl Journal {
             Health::Failing => 0,
         };
         let changes = self.room();
-        // No segment can be added while a command makes its changes, so their size is limited to the available space
-        // minus the reserve for deletes.
+        // A command cannot add segments while it makes its changes, so they must fit into the available space minus the
+        // reserve for deletes.
         let burst = changes.min(self.ahead().saturating_sub(self.reserve()).max(CHANGE as u64));
         LogRoom { puts, changes, burst, ids: self.ids_synced }
     }
 
-    /// Returns `true` if another segment should be prepared. In addition to the reserve for deletes, half a segment
-    /// should be available.
+    /// Returns `true` if another segment should be prepared, so that half a segment is available beyond the reserve for
+    /// deletes.
     pub fn wanted(&self) -> bool {
         if self.requested > 0 && self.is_short(self.requested) {
             return true;
@@ -90,24 +90,23 @@ impl Journal {
         self.disk() + self.segment_size <= self.bound() || self.ahead() < self.reserve()
     }
 
-    /// Returns the promised maximum size of the log on disk, in bytes.
+    /// Returns the promised maximum of bytes on disk.
     pub(super) fn bound(&self) -> u64 {
         2 * self.live + 2 * self.segment_size
     }
 
-    /// Returns `true` if records of `bytes` bytes and a new job do not fit into the available space, or if too few IDs
-    /// are reserved in the synced part of the log.
+    /// Returns `true` if `bytes` bytes and a new job do not fit, or if the synced part of the log reserves too few IDs.
     pub fn is_short(&self, bytes: u64) -> bool {
         self.health == Health::Ok
             && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)
     }
 
-    /// Returns `true` if the log exceeds its maximum size but can be reduced.
+    /// Returns `true` if the log is too large but can shrink.
     pub fn is_behind(&self) -> bool {
         self.health == Health::Ok && self.disk() > self.bound() && self.can_shrink()
     }
 
-    /// Returns `true` if compaction or the removal of segments can reduce the disk usage.
+    /// Returns `true` if compaction or removing segments can free disk space.
     pub fn can_shrink(&self) -> bool {
         self.retiring > 0 || self.debt() > 0
     }

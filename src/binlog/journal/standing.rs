@@ -10,27 +10,27 @@ use crate::binlog::record::{
 };
 use crate::engine::{Engine, JobExtras, LoggedGroup, MemberGone, OpenOperation, State, ORIGIN_SIZE};
 
-/// The kinds of live items. The latest full record of an item is in one segment.
+/// Each item's latest full record is in one segment.
 #[derive(Clone, Copy, Debug)]
 pub enum Live {
-    /// A job, identified by its slot in the engine.
+    /// The item's number is the job's slot.
     Job,
-    /// A key that outlives its job, identified by a number.
+    /// A key that outlives its job.
     Key,
-    /// The settings of a tube, identified by the tube's number.
+    /// The number is the tube's number.
     Settings,
-    /// The pause of a tube, identified by the tube's number.
+    /// The number is the tube's number.
     Pause,
-    /// A running command for many jobs, identified by a number.
+    /// A running command for many jobs.
     Operation,
     Group,
 }
 
 impl Live {
-    /// All kinds, in the order in which compaction rewrites items.
+    /// In the order in which compaction rewrites items.
     pub(super) const ALL: [Live; 6] = [Live::Job, Live::Key, Live::Settings, Live::Pause, Live::Operation, Live::Group];
 
-    /// Returns the maximum size of the item's full record.
+    /// Returns the maximum size of the full record.
     pub fn size(self, number: u32, engine: &Engine) -> u64 {
         match self {
             Live::Job => size_of(number, engine),
@@ -61,12 +61,12 @@ impl Journal {
         self.places[live as usize].move_out(number, &mut self.segments[place].lists[live as usize]);
     }
 
-    /// Returns the index in `segments` of the segment that contains the item's full record.
+    /// Returns an index in `segments`.
     fn place_of(&self, live: Live, number: u32) -> usize {
         self.place_from(self.places[live as usize].of(number))
     }
 
-    /// Adds an item whose full record is in the last segment.
+    /// Adds an item with a full record in the last segment.
     #[inline]
     pub fn found(&mut self, live: Live, number: u32, size: u64) {
         self.live += size;
@@ -79,8 +79,7 @@ impl Journal {
         self.live -= size;
     }
 
-    /// Removes the full record of `before` bytes from its segment, and adds a full record of `after` bytes to the last
-    /// segment. `before` is `None` for a new item, and `after` is `None` if the item no longer exists.
+    /// Moves an item to the last segment. Its full record had `before` and now has `after` bytes. `None` means no item.
     pub fn changed(&mut self, live: Live, number: u32, before: Option<u64>, after: Option<u64>) {
         if let Some(before) = before {
             self.lost(live, number, before);
@@ -90,7 +89,7 @@ impl Journal {
         }
     }
 
-    /// Appends the full record of the item, and assigns the item to the current segment.
+    /// The item belongs to the current segment afterwards.
     pub(super) fn write(&mut self, live: Live, number: u32, size: u64, engine: &Engine) {
         self.make_room(size);
         match live {
@@ -119,7 +118,7 @@ impl Journal {
         self.move_in(live, number, size);
     }
 
-    /// Appends the full record of a new or changed item. `before` is the size of the previous record, if any.
+    /// Appends a new or changed item. `before` is the size of the previous record.
     pub(super) fn write_new(&mut self, live: Live, number: u32, before: Option<u64>, engine: &Engine) {
         let size = live.size(number, engine);
         if let Some(before) = before {
@@ -154,7 +153,7 @@ impl Journal {
         }
     }
 
-    /// Appends the record of a started operation. The engine may have completed the operation already.
+    /// The engine may have completed the operation already.
     pub(super) fn record_opened(&mut self, number: u32, operation: &OpenOperation) {
         let size = operation_size(operation.names());
         self.make_room(size);
@@ -162,7 +161,7 @@ impl Journal {
         self.found(Live::Operation, number, size);
     }
 
-    /// The size of the job's full record changes from `sizes.0` to `sizes.1` bytes.
+    /// `sizes` are the full record's sizes before and after the move.
     pub(super) fn record_move(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
         let job = engine.job_at(slot);
         let tube = engine.tube_of(&job);
@@ -170,7 +169,7 @@ impl Journal {
         self.make_room((CHANGE + tube.len() + dead_from.map_or(0, |origin| ORIGIN_SIZE + origin.len())) as u64);
         let state = match job.state() {
             State::Delayed | State::Buried => job.state(),
-            // A restart ends a reservation. Jobs in the remaining states are never moved.
+            // The reservation does not survive a restart. Jobs in the other states are never moved.
             State::Ready | State::Reserved | State::Held | State::Finished | State::Scheduled => State::Ready,
         };
         let (id, pri, delay, due) = (job.id().0, job.priority(), job.delay(), job.due());
@@ -178,7 +177,7 @@ impl Journal {
         self.resize(slot, sizes.0, sizes.1);
     }
 
-    /// The size of the job's full record changes from `sizes.0` to `sizes.1` bytes.
+    /// `sizes` are the full record's sizes before and after the change.
     pub(super) fn record_reason(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
         let job = engine.job_at(slot);
         let reason = engine.extras(&job).map_or(&[][..], JobExtras::reason);

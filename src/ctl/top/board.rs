@@ -8,19 +8,18 @@ use crate::ctl::lists;
 use crate::ctl::prelude::*;
 use crate::engine::State;
 
-/// The maximum number of jobs per tube that are queried in one poll.
+/// Jobs per tube in one poll.
 const JOBS: usize = 1000;
 
-/// The maximum number of jobs in all tubes together that are queried in one poll.
+/// Jobs of all tubes in one poll.
 const ALL_JOBS: usize = 2000;
 
-/// The maximum number of connections that are queried in one poll.
 const CONNECTIONS: usize = 5000;
 
-/// The time in seconds after which a working client is highlighted. The web page uses the same limit.
+/// Seconds after which a working client is highlighted, as on the web page.
 const LONG: u64 = 300;
 
-/// The number of characters of a failure reason by which failed jobs are grouped. The web page uses the same number.
+/// Failed jobs are grouped by this many characters of the reason, as on the web page.
 const SUMMARY: usize = 120;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,14 +30,14 @@ pub enum Board {
 }
 
 impl Board {
-    /// Returns the list for a key. `Some(None)` stands for the table of tubes.
+    /// Returns `Some(None)` for the table of tubes.
     pub fn of_key(key: char) -> Option<Option<Board>> {
         let boards = [None, Some(Board::Workers), Some(Board::Failed), Some(Board::Schedules)];
         boards.into_iter().zip('1'..).find(|(_, other)| *other == key).map(|(board, _)| board)
     }
 
-    /// Returns the heading and the width of each column. The first and last columns are left-aligned text. The last
-    /// column takes the remaining width.
+    /// Returns headings and widths. The first and last columns are left-aligned text, and the last takes the remaining
+    /// width.
     pub fn headings(self) -> &'static [(&'static str, usize)] {
         match self {
             Board::Workers => {
@@ -54,19 +53,18 @@ impl Board {
 
 #[derive(Clone, Debug, Default)]
 pub struct BoardRow {
-    /// Identifies the row across polls.
+    /// The same in all polls.
     pub key: String,
-    /// The tube to which commands apply, or empty.
+    /// Commands apply to this tube, unless empty.
     pub tube: String,
-    /// The job that Enter opens.
+    /// Enter opens the job of the row.
     pub job: Option<u64>,
     pub cells: Vec<String>,
     pub is_highlighted: bool,
-    /// The row with the largest `rank` is first.
     pub rank: u64,
 }
 
-/// The rows of the current list, by tube. A poll replaces the rows of the queried tubes.
+/// Rows by tube. A poll replaces the rows of the queried tubes.
 #[derive(Debug, Default)]
 pub struct Boards {
     board: Option<Board>,
@@ -74,7 +72,7 @@ pub struct Boards {
 }
 
 impl Boards {
-    /// Polls a list and returns all rows. `names` are all tubes, and `tubes` contains statistics of the tubes to query.
+    /// Returns all rows. `names` are all tubes, and `tubes` contains statistics of those to query.
     pub fn poll(
         &mut self,
         link: &mut Link,
@@ -107,7 +105,7 @@ impl Boards {
     }
 }
 
-/// Returns the connections that have reserved a job or are waiting for a job.
+/// Returns connections that hold a job or wait for one.
 fn workers(link: &mut Link) -> Result<Vec<BoardRow>> {
     let mut rows = Vec::new();
     lists::each_connection(link, CONNECTIONS, &mut |it: &StatsReply| {
@@ -130,10 +128,10 @@ fn workers(link: &mut Link) -> Result<Vec<BoardRow>> {
     Ok(rows)
 }
 
-/// A tube name, the total number of jobs in a state, and the statistics of some jobs.
+/// A tube, the number of its jobs in a state, and statistics of some of them.
 type TubeJobs<'a> = (&'a str, u64, Vec<StatsReply>);
 
-/// Queries the jobs in one state, for each of `tubes`. `ALL_JOBS` limits their total number.
+/// `ALL_JOBS` limits the number of jobs in all tubes.
 fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) -> Result<Vec<TubeJobs<'a>>> {
     let count = |stats: &StatsReply| stats.number(&format!("current-jobs-{}", state.word()));
     let mut found: Vec<TubeJobs> =
@@ -148,14 +146,14 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) ->
             "NOT_FOUND" => {}
             _ => refused = Some(refusal("list-jobs", &reply.line)),
         }
-        // The remaining replies must be read before the next command is sent.
+        // Further replies must be read before the next command.
         Ok(())
     })?;
     if let Some(problem) = refused {
         return Err(problem);
     }
     ask_each(link, "stats-job", &mut ids.iter().map(|(_, id)| id.clone()), &mut |number, reply| {
-        // The job can end, move or change its state before the query.
+        // The job may have ended, moved, or changed its state.
         let jobs = &mut found[ids[number].0];
         let stats = stats_of("stats-job", &reply).unwrap_or_default();
         jobs.2.extend(stats.filter(|it| it.text("tube") == jobs.0 && it.text("state") == state.word()));
@@ -164,7 +162,7 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) ->
     Ok(found)
 }
 
-/// Groups the buried jobs of a tube by the first line of the failure reason.
+/// Groups buried jobs by the first line of their reason.
 fn failures(tube: &str, count: u64, jobs: &[StatsReply]) -> Vec<BoardRow> {
     let mut groups: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for job in jobs {
@@ -208,7 +206,7 @@ fn schedule(tube: &str, job: &StatsReply) -> BoardRow {
     BoardRow { key, tube, job: id.parse().ok(), cells, is_highlighted: missed > 0, rank: missed }
 }
 
-/// Formats a duration with its two largest units.
+/// Shows the two largest units.
 pub fn span(seconds: u64) -> String {
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60) {
         (0, 0, 0) => format!("{seconds}s"),

@@ -13,19 +13,18 @@ use super::board::{Board, BoardRow, Boards};
 use super::model::{Listing, Poll};
 use crate::ctl::prelude::*;
 
-/// The maximum number of tubes that one poll queries.
 pub const AT_ONCE: usize = 500;
 
 #[derive(Debug)]
 pub enum FetchRequest {
-    /// Polls the server, the opened tube or job, and the given list.
+    /// Queries the server, the opened tube or job, and the list.
     Poll(Option<DetailTarget>, Option<Board>),
     Kick(String, u64),
-    /// Pauses a tube for a number of seconds. 0 ends a pause.
+    /// Seconds to pause. 0 ends a pause.
     Pause(String, u64),
 }
 
-/// A job, or with `job: None` a tube.
+/// A tube if `job` is `None`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DetailTarget {
     pub tube: String,
@@ -35,9 +34,9 @@ pub struct DetailTarget {
 #[derive(Debug)]
 pub struct Detail {
     pub of: DetailTarget,
-    /// `None` if the tube or the job no longer exists.
+    /// `None` if the object no longer exists.
     pub stats: Option<StatsReply>,
-    /// The next job of the tube in each state, or the opened job itself.
+    /// The tube's next job in each state, or the opened job.
     pub next: Vec<(&'static str, Option<IdAndBody>)>,
 }
 
@@ -46,7 +45,7 @@ impl Detail {
         Detail { of, stats: Some(StatsReply::default()), next: Vec::new() }
     }
 
-    /// Returns the jobs that Enter can open: the next jobs of the tube, or the job that blocks the schedule.
+    /// Returns the jobs that Enter can open: the tube's next jobs, or the job that blocks the schedule.
     pub fn jobs(&self) -> Vec<u64> {
         match self.of.job {
             None => self.next.iter().filter_map(|(_, job)| Some(job.as_ref()?.0)).collect(),
@@ -62,7 +61,6 @@ impl Detail {
 #[derive(Debug)]
 pub enum FetchEvent {
     Poll(Poll, Option<Box<Detail>>, Option<(Board, Vec<BoardRow>, Listing)>),
-    /// The result of a command, or an error message.
     Done(String),
     Lost(String),
 }
@@ -73,7 +71,7 @@ struct Fetcher {
     link: Option<Link>,
     next: usize,
     board: Option<Board>,
-    /// `true` if all tubes have been queried for `board`.
+    /// `true` if `board` covers all tubes.
     is_whole: bool,
     boards: Boards,
 }
@@ -105,7 +103,7 @@ impl Queues {
     }
 }
 
-/// Starts the thread, which never ends. `only` contains the tubes to query, or is empty for all tubes.
+/// The thread never ends. `only` is empty for all tubes.
 pub fn start(target: ServerTarget, link: Link, only: Vec<String>) -> std::io::Result<Arc<Queues>> {
     let queues = Arc::new(Queues::default());
     let own = queues.clone();
@@ -141,7 +139,7 @@ impl Fetcher {
                 let detail = open.map(|of| detail(&mut link, of).map(Box::new)).transpose()?;
                 let rows = board.map(|board| self.boards.poll(&mut link, board, &poll.names, &poll.tubes));
                 let (rows, listing) = match rows.transpose() {
-                    // The server does not support or permit the command.
+                    // The command is unknown or forbidden.
                     Err(problem) if problem.code == REFUSED => {
                         poll.refused.insert(0, problem.text.clone());
                         (None, Listing::Refused)
@@ -168,7 +166,7 @@ impl Fetcher {
     }
 }
 
-/// Polls the server and at most [`AT_ONCE`] tubes, starting with the index `next`.
+/// Queries at most [`AT_ONCE`] tubes, from index `next` on.
 pub fn poll(link: &mut Link, only: &[String], next: &mut usize) -> Result<Poll> {
     let server = link.stats()?;
     let mut names = link.tubes()?;
@@ -181,7 +179,7 @@ pub fn poll(link: &mut Link, only: &[String], next: &mut usize) -> Result<Poll> 
     let at = Instant::now();
     let mut tubes = Vec::new();
     let refused = each_tube(link, &names[from..to], &mut |name, stats| {
-        // The tube can disappear between the two queries.
+        // The tube may have disappeared in the meantime.
         tubes.extend(stats.map(|stats| (name.to_owned(), stats)));
         Ok(())
     })?;
@@ -201,7 +199,7 @@ fn detail(link: &mut Link, of: DetailTarget) -> Result<Detail> {
     };
     match of.job {
         Some(id) => peek(link, "body", &format!("peek {id}"))?,
-        // `use` would recreate a tube that no longer exists.
+        // `use` would create the tube again.
         None if stats.is_some() => {
             link.use_tube(&of.tube)?;
             ["ready", "delayed", "buried"].into_iter().try_for_each(|it| peek(link, it, &format!("peek-{it}")))?;

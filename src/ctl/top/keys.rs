@@ -19,7 +19,7 @@ pub enum Key {
     End,
 }
 
-/// The bytes after `ESC [` or `ESC O`.
+/// Bytes after `ESC [` or `ESC O`.
 const SEQUENCES: [(&[u8], Key); 10] = [
     (b"A", Key::Up),
     (b"B", Key::Down),
@@ -33,7 +33,7 @@ const SEQUENCES: [(&[u8], Key); 10] = [
     (b"8~", Key::End),
 ];
 
-/// Decodes all keys in `bytes`. Ignores unknown sequences. An ESC byte at the end is the Escape key.
+/// Ignores unknown sequences. A final ESC byte is the Escape key.
 pub fn keys(mut bytes: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
     while let Some((&first, rest)) = bytes.split_first() {

@@ -27,7 +27,7 @@ use model::{Listing, Model, COLUMNS};
 use screen::View;
 use terminal::Terminal;
 
-/// The maximum wait for a key press, in milliseconds. New data is displayed after each wait.
+/// In milliseconds. New data is displayed after each wait.
 const KEY_TIMEOUT_MILLIS: u16 = 50;
 
 const MAX_INTERVAL: u64 = 3600;
@@ -46,7 +46,7 @@ struct Top {
     question: Option<(Question, String)>,
     next: Instant,
     is_waiting: bool,
-    /// `true` if the selection stays on the same object when rows move. Otherwise, the first row is selected.
+    /// `true` if the selection follows its object when rows move. Otherwise, the first row is selected.
     has_chosen: bool,
 }
 
@@ -145,14 +145,14 @@ impl Top {
         }
     }
 
-    /// Receives new data, and requests the next poll when it is due. Returns `true` if there is new data.
+    /// Requests the next poll when it is due. Returns `true` if there is new data.
     fn receive_events(&mut self) -> bool {
         let mut is_new = false;
         while let Some(event) = self.queues.receive() {
             self.take(event);
             is_new = true;
         }
-        // A frozen screen still loads a list or a tube that is not shown yet.
+        // A list or tube that is not shown yet is loaded even if the screen is frozen.
         let is_loading = self.model.is_loading() || self.view.detail.as_ref().is_some_and(Detail::is_loading);
         if !self.is_waiting && (!self.view.is_frozen || is_loading) && Instant::now() >= self.next {
             self.next = Instant::now() + Duration::from_secs(self.view.interval);
@@ -178,7 +178,7 @@ impl Top {
                     }
                 });
                 if let (Some(open), Some(detail)) = (&mut self.view.detail, detail) {
-                    // The user may have opened another tube or job since the request.
+                    // Another tube or job may be open by now.
                     if open.of == detail.of {
                         *open = *detail;
                     }
@@ -202,7 +202,7 @@ impl Top {
         Some(DetailTarget { tube: (*tube).to_owned(), job: *job })
     }
 
-    /// Changes the model, and keeps the same object selected.
+    /// The same object stays selected.
     fn change(&mut self, change: impl FnOnce(&mut Model)) {
         let key = self.model.keys().get(self.view.selected).map(|(key, ..)| (*key).to_owned());
         let key = key.filter(|_| self.has_chosen);
@@ -213,7 +213,7 @@ impl Top {
         self.view.selected = index.unwrap_or(self.view.selected).min(last);
     }
 
-    /// Switches to a list, or to the table of tubes, and selects the first row.
+    /// `None` is the table of tubes. Selects the first row.
     fn turn_to(&mut self, board: Option<Board>) {
         (self.model.board, self.view.detail) = (board, None);
         self.model.lines.clear();
@@ -288,14 +288,14 @@ impl Top {
         self.next = Instant::now();
     }
 
-    /// Opens a job that the open tube or job refers to.
+    /// The open tube or job refers to this job.
     fn open_job(&mut self, job: Option<u64>) {
         if let (Some(detail), Some(_)) = (&self.view.detail, job) {
             self.show(Some(DetailTarget { tube: detail.of.tube.clone(), job }));
         }
     }
 
-    /// Closes the open job or tube, or removes the filter. A job that was opened from its tube returns to the tube.
+    /// Closes the open object, or removes the filter. A job that was opened from its tube returns to the tube.
     fn close(&mut self) {
         match self.view.detail.take() {
             Some(Detail { of: DetailTarget { tube, job: Some(_) }, .. }) if self.model.board.is_none() => {
@@ -306,7 +306,7 @@ impl Top {
         }
     }
 
-    /// Prompts for input about the open tube or the selected tube.
+    /// The prompt is about the open or the selected tube.
     fn prompt_for_tube(&mut self, question: fn(String) -> Question) {
         let opened = self.view.detail.as_ref().map(|detail| detail.of.clone());
         if let Some(opened) = opened.or_else(|| self.selected()) {
@@ -371,7 +371,7 @@ impl Top {
     }
 }
 
-/// Prints tables periodically. After a connection error, prints a message and reconnects.
+/// After a connection error, prints a message and reconnects.
 fn batch(
     out: &mut Out,
     mut model: Model,

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use super::board::{Board, BoardRow};
 use crate::ctl::prelude::*;
 
-/// The number of polls in the rate chart.
+/// Polls in the rate chart.
 pub const HISTORY: usize = 60;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Column {
     pub head: &'static str,
-    /// The key that selects the column for sorting.
+    /// Selects the column for sorting.
     pub key: char,
-    /// The width of the column in characters. 0 means the remaining width.
+    /// In characters. 0 means the remaining width.
     pub width: usize,
-    /// The key in the server's reply, or empty for other values.
+    /// A key in the server's reply, or empty.
     stat: &'static str,
 }
 
@@ -49,7 +49,7 @@ pub struct TubeRow {
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     pub stats: StatsReply,
-    /// The number of puts per second in recent polls. The last item is the newest.
+    /// Puts per second in recent polls, newest last.
     pub puts: VecDeque<u64>,
     pub done: u64,
     totals: Option<Totals>,
@@ -63,7 +63,7 @@ struct Totals {
 }
 
 impl Totals {
-    /// Returns the average numbers of puts and deletes per second since `old`.
+    /// Returns puts and deletes per second since `old`.
     fn rates_since(self, old: Totals) -> (u64, u64) {
         let time = self.at - old.at;
         (rate(old.puts, self.puts, time), rate(old.deletes, self.deletes, time))
@@ -76,7 +76,7 @@ pub struct Poll {
     pub server: StatsReply,
     pub names: Vec<String>,
     pub tubes: Vec<(String, StatsReply)>,
-    /// A message for each tube that the server refused to report.
+    /// Messages about tubes that the server refused to report.
     pub refused: Vec<String>,
 }
 
@@ -87,16 +87,16 @@ pub struct Model {
     pub filter: String,
     pub sort: usize,
     pub is_reversed: bool,
-    /// The visible list, or `None` for the table of tubes.
+    /// `None` for the table of tubes.
     pub board: Option<Board>,
     pub lines: Vec<BoardRow>,
     pub listing: Listing,
 }
 
-/// How far the rows in [`Model::lines`] have been loaded from the server.
+/// How much of [`Model::lines`] has been loaded from the server.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum Listing {
-    /// The server has not been asked yet, or only about some of the tubes.
+    /// At least some tubes have not been queried yet.
     #[default]
     Loading,
     Loaded,
@@ -124,7 +124,7 @@ impl Model {
             self.summary.puts.pop_front();
         }
         self.summary.stats = poll.server;
-        // `known` and `poll.names` are sorted by name. Keeps the rows of existing tubes.
+        // Both are sorted by name. The rows of existing tubes stay.
         let mut known = std::mem::take(&mut self.tubes).into_iter().peekable();
         for name in poll.names {
             while known.next_if(|tube| tube.name < name).is_some() {}
@@ -141,8 +141,7 @@ impl Model {
         }
     }
 
-    /// Returns the matching tubes, with names in ascending and numbers in descending order, unless the user has
-    /// reversed the order.
+    /// Returns matching tubes, by ascending names or descending numbers unless the user has reversed the order.
     pub fn rows(&self) -> Vec<&TubeRow> {
         let mut rows: Vec<&TubeRow> = self.tubes.iter().filter(|tube| tube.name.contains(&self.filter)).collect();
         if let Some(cell) = self.sort.checked_sub(1) {
@@ -170,12 +169,12 @@ impl Model {
         }
     }
 
-    /// `true` if the visible list, or the table of tubes, is incomplete.
+    /// `true` if the visible list or table is incomplete.
     pub fn is_loading(&self) -> bool {
         self.summary.totals.is_none() || self.board.is_some() && self.listing == Listing::Loading
     }
 
-    /// Sorts by a column, or reverses the order if that column is already selected.
+    /// Selecting the same column again reverses the order.
     pub fn sort_by(&mut self, column: usize) {
         self.is_reversed = self.sort == column && !self.is_reversed;
         self.sort = column;

@@ -8,10 +8,10 @@ use super::fetch::Detail;
 use super::model::{Listing, Model, COLUMNS, HISTORY};
 use crate::ctl::prelude::*;
 
-/// The minimum number of columns and lines of the terminal.
+/// Columns and lines of the terminal.
 pub const MIN_SIZE: (usize, usize) = (80, 24);
 
-/// The number of lines above and below the table.
+/// Lines above and below the table.
 pub const OTHER_LINES: usize = 6;
 
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub struct View {
     pub size: (usize, usize),
     pub selected: usize,
     pub first: usize,
-    /// The text of the bottom line: a prompt, or a status message.
+    /// A prompt or a status message in the bottom line.
     pub status: String,
     pub is_prompting: bool,
     pub is_frozen: bool,
@@ -28,14 +28,14 @@ pub struct View {
     pub lost: Option<String>,
     pub interval: u64,
     pub colors: bool,
-    /// `true` if the terminal supports Unicode.
+    /// `true` if the terminal shows Unicode.
     pub unicode: bool,
     pub detail: Option<Detail>,
-    /// The index of the marked job in the open tube.
+    /// The marked job in the open tube.
     pub chosen: usize,
 }
 
-/// The figures that are shown if they are not 0.
+/// Shown unless they are 0.
 const ALARMS: [(&str, &str); 4] = [
     ("current-jobs-buried", "buried"),
     ("failures-last-hour", "failed (1 h)"),
@@ -71,7 +71,7 @@ fn fit(text: &str, width: usize) -> String {
     cut + "~"
 }
 
-/// Right-aligns a number in `width` characters. Abbreviates large numbers, such as `1234k`.
+/// Right-aligns a number. Abbreviates large numbers, such as `1234k`.
 fn cell(number: u64, width: usize) -> String {
     let plain = number.to_string();
     if plain.len() < width {
@@ -93,7 +93,7 @@ fn spark(values: impl Iterator<Item = u64> + Clone, unicode: bool) -> String {
     values.map(|value| bars[(u128::from(value) * 7 / u128::from(max)) as usize]).collect()
 }
 
-/// Returns terminal output that overwrites the previous frame.
+/// The output overwrites the previous frame.
 pub fn frame(model: &Model, view: &View) -> Vec<u8> {
     let (width, height) = view.size;
     let mut lines = match view.size {
@@ -105,7 +105,7 @@ pub fn frame(model: &Model, view: &View) -> Vec<u8> {
     lines.truncate(height);
     debug_assert!(width > 0 && height > 0);
     let rest = if lines.len() < height { "\r\n\x1b[J" } else { "" };
-    // Clearing a line after a text of full width would erase the last character, so the line is cleared first.
+    // Clearing a line after a text of full width would erase the last character.
     format!("\x1b[H\x1b[K{}\x1b[m{rest}", lines.join("\x1b[m\r\n\x1b[K")).into_bytes()
 }
 
@@ -163,7 +163,7 @@ fn head(model: &Model, view: &View) -> Vec<String> {
     vec![fit(&first, width), fit(&second, width), fit(&third, width), format!("{color}{alarms}")]
 }
 
-/// Describes what is wrong with the whole queue, in one line.
+/// One line about what is wrong with the whole queue.
 fn alarms(stats: &StatsReply) -> String {
     let counts = ALARMS.iter().map(|(key, what)| (stats.number(key), *what)).filter(|(count, _)| *count > 0);
     let mut alarms: Vec<String> = counts.map(|(count, what)| format!("{what} {count}")).collect();
@@ -184,7 +184,7 @@ fn table(model: &Model, view: &View, capacity: usize, lines: &mut Vec<String>) {
     let width = view.size.0;
     let numbers: usize = COLUMNS.iter().map(|column| column.width + usize::from(column.width > 0)).sum();
     let rows = model.rows();
-    // The name column is only as wide as the longest name, so that the numbers stay close to the names.
+    // The numbers must stay close to the names, so the name column is as wide as the longest name.
     let widest = rows.iter().map(|tube| tube.name.chars().count() + 2).max().unwrap_or(0);
     let name = (width - numbers).min(widest.max(MIN_SIZE.0 - numbers));
     let mut headings = String::new();
@@ -196,7 +196,7 @@ fn table(model: &Model, view: &View, capacity: usize, lines: &mut Vec<String>) {
         };
         headings += &match index {
             0 => fit(&format!(" {}{mark}", column.head), name),
-            // The mark in the heading of the sort column occupies the gap before the column.
+            // The mark of the sort column uses the gap before the column.
             _ => format!("{:>width$}", format!("{mark}{}", column.head), width = column.width + 1),
         };
     }
@@ -275,14 +275,14 @@ fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
     figures(stats, view, lines);
 }
 
-/// Adds the start of a text, in at most `most` lines.
+/// Adds at most `most` lines of a text.
 fn wrapped(heading: &str, text: &[u8], width: usize, most: usize, lines: &mut Vec<String>) {
     let text: Vec<char> =
         format!("{heading:12}{}", on_one_line(&text[..text.len().min(width * most)])).chars().collect();
     lines.extend(text.chunks(width).take(most).map(|line| line.iter().collect::<String>()));
 }
 
-/// Adds statistics in columns. If there is not enough room for all, omits zeros.
+/// Without enough room, omits zeros.
 fn figures(stats: &StatsReply, view: &View, lines: &mut Vec<String>) {
     let (width, columns) = (view.size.0, (view.size.0 / 40).max(1));
     let capacity = (view.size.1 - 1).saturating_sub(lines.len()) * columns;

@@ -11,12 +11,12 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::termios::{tcgetattr, tcsetattr, LocalFlags, SetArg, SpecialCharacterIndices, Termios};
 use parking_lot::Mutex;
 
-/// Switches to the alternate screen, hides the cursor, and disables line wrapping.
+/// Alternate screen, hidden cursor, and no line wrapping.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 
 const LEAVE: &[u8] = b"\x1b[m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// The previous terminal settings, or `None` if the settings are unchanged.
+/// `None` if the settings are unchanged.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Terminal {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let old = std::panic::take_hook();
-            // Restores the terminal first, so that the panic message is visible.
+            // The panic message must be visible.
             std::panic::set_hook(Box::new(move |about| {
                 restore();
                 old(about);
@@ -46,7 +46,7 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Waits at most `millis` milliseconds for keyboard input, or until a signal arrives.
+    /// Waits at most `millis` milliseconds. A signal ends the wait.
     pub fn typed(&self, millis: u16) -> io::Result<Vec<u8>> {
         let stdin = io::stdin();
         let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -58,7 +58,7 @@ impl Terminal {
         let mut bytes = [0; 256];
         let length = stdin.lock().read(&mut bytes)?;
         if length == 0 {
-            // End of file means that the terminal was closed.
+            // The terminal was closed.
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(bytes[..length].to_vec())
@@ -77,12 +77,12 @@ pub fn show(bytes: &[u8]) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Restores the terminal unless it is already restored.
+/// Does nothing if the terminal is already restored.
 fn restore() {
-    // The lock is held only if a panic occurred while restoring.
+    // The lock is only held during a panic in this function.
     let Some(mut before) = BEFORE.try_lock() else { return };
     if let Some(before) = before.take() {
-        // Ignore errors, because the terminal may no longer exist.
+        // The terminal may no longer exist.
         let _ = show(LEAVE);
         let _ = tcsetattr(io::stdin().as_fd(), SetArg::TCSAFLUSH, &before);
     }
@@ -92,7 +92,7 @@ pub fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Returns the columns and lines of the terminal on stdout, by default 80 and 24.
+/// Returns columns and lines, by default 80 and 24.
 #[allow(unsafe_code)]
 pub fn size() -> (usize, usize) {
     let mut size = nix::libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };

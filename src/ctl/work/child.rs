@@ -25,12 +25,12 @@ pub struct Program {
     pub arguments: Vec<String>,
 }
 
-/// The time limit for reading stderr after the command has ended, because a background process can keep stderr open.
+/// A background process can keep stderr open, so reading ends this long after the command.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 pub struct CommandAttempt {
     child: Child,
-    /// The last bytes that the command has written to stderr.
+    /// The end of the command's stderr.
     end: Arc<Mutex<Vec<u8>>>,
     is_over: Receiver<()>,
 }
@@ -80,7 +80,7 @@ impl Attempt for CommandAttempt {
     }
 
     fn abort(&mut self) {
-        // The process ID stays valid until `wait` is called, even if the command has exited.
+        // `wait` releases the process ID, even if the command has exited earlier.
         let group = Pid::from_raw(self.child.id() as i32);
         if killpg(group, Signal::SIGKILL).is_err() {
             let _ = self.child.kill();
@@ -97,7 +97,7 @@ impl Attempt for CommandAttempt {
         let last = kept.trim_ascii();
         let capacity = KEPT - message.len().min(KEPT) - 2;
         let from = last.len().saturating_sub(capacity);
-        // Skips the rest of a truncated UTF-8 character.
+        // A UTF-8 character may have been truncated.
         let from = (from..last.len()).find(|at| last[*at] & 0xc0 != 0x80).unwrap_or(last.len());
         if from == last.len() {
             return message.as_bytes().to_vec();

@@ -21,10 +21,10 @@ use crate::settings::options::needs_tls;
 
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// The maximum idle time of a reused connection. Common servers close idle connections after 2 seconds or more.
+/// A connection is reused for this long. Common servers close idle connections after 2 seconds or more.
 const KEEP: Duration = Duration::from_secs(1);
 
-/// The extra time of a request beyond the job's time limit, which the worker thread should detect first.
+/// The worker thread should detect the job's time limit first.
 const GRACE: Duration = Duration::from_secs(1);
 
 const STACK: usize = 256 * 1024;
@@ -33,16 +33,16 @@ const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "au
 
 pub struct Endpoint {
     url: String,
-    /// The host and port in the URL, for the `Host` header.
+    /// For the `Host` header: host and port as in the URL.
     authority: String,
-    /// The host and port to connect to, with the default port if the URL contains none.
+    /// Host and port, by default that of the scheme.
     address: String,
     path: String,
     security: Security,
 }
 
 impl Endpoint {
-    /// Parses `http://HOST[:PORT][/PATH]` or, with TLS support, `https://HOST[:PORT][/PATH]`. `authority` is a file
+    /// Accepts `http://HOST[:PORT][/PATH]`, and with TLS support, `https://HOST[:PORT][/PATH]`. `authority` is a file
     /// with trusted certificates, instead of the system's certificates.
     pub fn parse(url: &str, authority: Option<PathBuf>) -> Result<Endpoint> {
         let wrong = |why: &str| Problem::usage(format!("--url: {url}: {why}"));
@@ -86,8 +86,7 @@ impl Endpoint {
         self.security.connect(&self.address, limit, limit)
     }
 
-    /// Connects to the endpoint and closes the connection, because a single-threaded server would be blocked until the
-    /// connection is used.
+    /// Connects and closes the connection. An open connection would block a single-threaded server.
     pub fn probe(&self) -> Result {
         let connected = self.connect(Instant::now() + CONNECT);
         connected.map(drop).map_err(|error| Problem::new(NO_CONNECTION, format!("{}: {}", self.url, plain(&error))))
@@ -105,7 +104,7 @@ impl Endpoint {
     }
 }
 
-/// The connection of a running request, which another thread can close to abort the request.
+/// Another thread can close the connection to abort the request.
 #[derive(Default)]
 struct Control {
     closer: Option<Closer>,
@@ -122,7 +121,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Starts a request, over the connection `spare` if it is still open. Calls `ended` when the outcome is available.
+    /// Uses the connection `spare` if it is still open. Calls `ended` after the outcome is available.
     pub fn start(
         endpoint: Arc<Endpoint>,
         job: &Task,
@@ -178,8 +177,7 @@ impl Attempt for Delivery {
     }
 }
 
-/// Sends a request. If a reused connection fails without any response, repeats the request over a new connection,
-/// because the server may have closed the idle connection.
+/// The server may have closed an idle connection, so a request without any response is repeated over a new one.
 fn send(
     endpoint: &Endpoint,
     head: &str,
@@ -221,7 +219,7 @@ fn meaning(response: &Response) -> AttemptOutcome {
     }
 }
 
-/// Parses the lowercase value of `Retry-After`, a number of seconds or a date. Returns seconds.
+/// `Retry-After` is a number of seconds or a date, here in lower case.
 fn seconds_until(text: &str, now: SystemTime) -> Option<u64> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(text.parse().unwrap_or(u64::MAX));
@@ -236,7 +234,7 @@ fn seconds_until(text: &str, now: SystemTime) -> Option<u64> {
     Some(u64::try_from(seconds).unwrap_or(0).saturating_sub(now))
 }
 
-/// Describes an error of a request that the endpoint may have received.
+/// The endpoint may have received the request.
 fn words(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {

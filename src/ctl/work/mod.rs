@@ -36,7 +36,7 @@ struct Plan {
     tubes: Vec<String>,
     action: Action,
     once: bool,
-    /// The time limit in seconds for reserving a job. The worker exits when it expires.
+    /// The worker exits after this many seconds without a job.
     wait: Option<u64>,
     retries: u64,
     backoff: u64,
@@ -76,10 +76,10 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
     let plan = Arc::new(plan);
     let shared = Arc::new(SharedState::new(jobs));
     let fail = |error: std::io::Error| Problem::refused(format!("work: {}", plain(&error)));
-    // Must precede the first command, because SIGCHLD reports that a command has ended.
+    // SIGCHLD reports the end of a command, so catch it before the first command.
     let mut signals = Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGTERM]).map_err(fail)?;
     let handle = signals.handle();
-    // An initial failure probably means a wrong address, and is reported immediately.
+    // An initial failure is probably a wrong address.
     let mut first = Some(Worker::connect(&plan)?);
     if let Action::Post(endpoint) = &plan.action {
         endpoint.probe()?;
@@ -90,7 +90,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
         let (shared, handle) = (shared.clone(), handle.clone());
         let thread = std::thread::Builder::new().spawn(move || {
             let ended = worker.run();
-            // Ends the signal loop after the last thread.
+            // The last thread ends the signal loop.
             if shared.leave() == jobs {
                 handle.close();
             }
@@ -112,7 +112,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
     Ok(code)
 }
 
-/// Returns the path of a command. Detects a missing command before any job is reserved.
+/// A missing command is reported before any job is reserved.
 fn find(name: &str) -> Result<PathBuf> {
     let missing = || Problem::usage(format!("work: {}: no such command", name.escape_debug()));
     let is_program = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();

@@ -22,10 +22,10 @@ pub enum Stop {
 #[derive(Debug, Default)]
 struct State {
     stop: Stop,
-    /// The time before which no thread may reserve a job.
+    /// No thread may reserve a job before this time.
     paused_until: Option<Instant>,
     notifications: Vec<u64>,
-    /// The thread index and the connection of each thread that is waiting for a job.
+    /// The threads that wait for a job, with their connections.
     idle: Vec<(usize, Closer)>,
     left: usize,
 }
@@ -42,7 +42,7 @@ impl SharedState {
         SharedState { state: Mutex::new(state), wake: (0..threads).map(|_| Condvar::new()).collect() }
     }
 
-    /// The second stop signal also aborts running attempts.
+    /// A second request also aborts running attempts.
     pub fn stop(&self) {
         self.change(|state| state.stop = if state.stop == Stop::No { Stop::Soon } else { Stop::Now });
     }
@@ -55,7 +55,7 @@ impl SharedState {
         self.change(|state| state.paused_until = state.paused_until.max(Some(until)));
     }
 
-    /// Changes the state and interrupts all threads that are waiting for a job.
+    /// Interrupts all threads that wait for a job.
     fn change(&self, make: impl FnOnce(&mut State)) {
         let mut state = self.state.lock();
         make(&mut state);
@@ -72,7 +72,7 @@ impl SharedState {
         self.wake[index].notify_one();
     }
 
-    /// Notifies all threads, because the thread whose attempt has ended is unknown.
+    /// It is unknown which thread's attempt has ended.
     pub fn notify_all(&self) {
         self.state.lock().notifications.iter_mut().for_each(|count| *count += 1);
         self.wake_all();
@@ -82,12 +82,12 @@ impl SharedState {
         self.state.lock().stop
     }
 
-    /// Returns the number of notifications for a thread, to be passed to [`SharedState::sleep`].
+    /// The number is for [`SharedState::sleep`].
     pub fn notifications(&self, index: usize) -> u64 {
         self.state.lock().notifications[index]
     }
 
-    /// Sleeps until `until`, or until the number of notifications or the stop request differs from the arguments.
+    /// Also ends when the number of notifications or the stop request differs from the arguments.
     pub fn sleep(&self, index: usize, until: Option<Instant>, notifications: u64, stop: Stop) {
         let mut state = self.state.lock();
         while state.notifications[index] == notifications && state.stop == stop {
@@ -108,7 +108,7 @@ impl SharedState {
         while state.stop == Stop::No && !self.wake[index].wait_until(&mut state, until).timed_out() {}
     }
 
-    /// Waits until jobs may be reserved. Returns `false` after a stop request.
+    /// Returns `false` after a stop request.
     pub fn await_resume(&self, index: usize) -> bool {
         let mut state = self.state.lock();
         while let Some(until) = state.paused_until.filter(|until| state.stop == Stop::No && *until > Instant::now()) {
@@ -117,7 +117,7 @@ impl SharedState {
         state.stop == Stop::No
     }
 
-    /// Registers a thread that is about to reserve a job. Returns `false` if the thread must not reserve.
+    /// Returns `false` if the thread must not reserve.
     pub fn begin_waiting(&self, index: usize, closer: Closer) -> bool {
         let mut state = self.state.lock();
         if state.stop != Stop::No || state.paused_until.is_some_and(|until| until > Instant::now()) {
@@ -127,14 +127,14 @@ impl SharedState {
         true
     }
 
-    /// Unregisters a thread. Returns `false` if its connection was closed to stop it.
+    /// Returns `false` if the connection was closed to stop the thread.
     pub fn end_waiting(&self, index: usize) -> bool {
         let mut state = self.state.lock();
         let found = state.idle.iter().position(|(waiting, _)| *waiting == index);
         found.map(|index| state.idle.swap_remove(index)).is_some()
     }
 
-    /// Records that a thread has ended, and returns the number of ended threads.
+    /// Returns the number of ended threads.
     pub fn leave(&self) -> usize {
         let mut state = self.state.lock();
         state.left += 1;

@@ -9,10 +9,10 @@ use crate::client::Transport;
 
 pub const MAX_BACKOFF: u64 = 3600;
 
-/// The maximum size of a failure reason, in bytes.
+/// Bytes of a failure reason.
 pub const KEPT: usize = 4096;
 
-/// The maximum time between two touches of a job. A worker detects that its job was revoked when it touches the job.
+/// A worker learns at a touch that its job was revoked.
 const TOUCH: Duration = Duration::from_secs(2);
 
 pub type Spare = (Transport, Instant);
@@ -24,9 +24,9 @@ pub struct Task {
     pub pri: u64,
     pub ttr: u64,
     pub reserves: u64,
-    /// The number of tries since the last kick, including the current try.
+    /// Includes the current try. A kick resets the number.
     pub tries: u64,
-    /// The number of remaining tries, including the current try, or `None` if the server does not limit the tries.
+    /// Includes the current try. `None` means that the server does not limit the tries.
     pub left: Option<u64>,
 }
 
@@ -36,32 +36,32 @@ impl Task {
     }
 }
 
-/// An attempt to process a job: a running command or an HTTP request.
+/// A running command or an HTTP request.
 pub trait Attempt {
     /// Returns `None` while the attempt is running.
     fn outcome(&mut self) -> io::Result<Option<AttemptOutcome>>;
-    /// Aborts the attempt, whose outcome becomes available soon afterwards.
+    /// The outcome becomes available soon afterwards.
     fn abort(&mut self);
-    /// Returns the error message for an attempt that exceeded its time limit.
+    /// Returns the message after the time limit.
     fn too_long(&self, seconds: u64) -> String;
-    /// Returns `message`, followed by output of the command or the endpoint.
+    /// Returns `message` with output of the command or the endpoint.
     fn reason(&mut self, message: &str) -> Vec<u8>;
     fn spare(&mut self) -> Option<Spare> {
         None
     }
 }
 
-/// The outcome of an attempt. Strings are error messages.
+/// Strings are error messages of attempts.
 pub enum AttemptOutcome {
     Done,
     Failed(String),
-    /// The endpoint could not be reached. Nothing was sent.
+    /// Nothing was sent, because the endpoint is unreachable.
     Unreachable(String),
-    /// The endpoint requested a delay, in seconds.
+    /// The endpoint requested a delay in seconds.
     Busy(String, u64),
-    /// The attempt was aborted because the worker is stopping.
+    /// The worker is stopping, so the attempt was aborted.
     Stopped,
-    /// The attempt was aborted because the job is no longer reserved by the worker.
+    /// The worker no longer holds the job, so the attempt was aborted.
     Lost,
 }
 
@@ -77,7 +77,7 @@ impl AttemptOutcome {
         }
     }
 
-    /// Returns `true` if the endpoint has not processed the job.
+    /// `true` if the endpoint has not processed the job.
     pub fn is_unprocessed(&self) -> bool {
         matches!(self, AttemptOutcome::Busy(..) | AttemptOutcome::Unreachable(_))
     }

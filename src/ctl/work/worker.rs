@@ -18,7 +18,7 @@ use super::task::{Attempt, AttemptOutcome, Spare, Task, MAX_BACKOFF};
 use super::{Action, Plan};
 use crate::ctl::prelude::*;
 
-/// The maximum delay between connection attempts. The initial delay is one second.
+/// Between two connection attempts. The initial delay is one second.
 const MAX_RECONNECT: Duration = Duration::from_secs(30);
 
 pub struct Worker {
@@ -27,10 +27,10 @@ pub struct Worker {
     index: usize,
     link: Option<Link>,
     done: u64,
-    /// `None` until the server's support for `fail` has been tested.
+    /// `None` until `fail` has been tried.
     knows_fail: Option<bool>,
     spare: Option<Spare>,
-    /// `true` if the endpoint was unreachable, and must be probed before the next job is reserved.
+    /// `true` if the endpoint must respond before the next job is reserved.
     is_down: bool,
 }
 
@@ -45,7 +45,7 @@ impl Worker {
         Worker { plan, shared, index, link, done: 0, knows_fail: None, spare: None, is_down: false }
     }
 
-    /// Processes jobs until the worker stops. Returns the exit code.
+    /// Returns the exit code when the worker stops.
     pub fn run(mut self) -> Result<u8> {
         let mut wait = Duration::from_secs(1);
         loop {
@@ -72,7 +72,7 @@ impl Worker {
         }
     }
 
-    /// Processes one job. Returns an exit code if the worker should stop.
+    /// Returns an exit code if the worker should stop.
     fn round(&mut self) -> Result<Option<u8>> {
         if let (true, Action::Post(endpoint)) = (self.is_down, &self.plan.action) {
             endpoint.probe()?;
@@ -113,7 +113,7 @@ impl Worker {
             if self.shared.end_waiting(self.index) {
                 return reserved;
             }
-            // A job that the server has just sent becomes ready again when the connection closes.
+            // The server may have sent a job, which becomes ready again.
             self.link = None;
         }
         Ok(None)
@@ -122,7 +122,7 @@ impl Worker {
     fn look_up(&mut self, id: u64) -> Result<Task> {
         let stats: StatsReply = self.link().query(&format!("stats-job {id}"))?.unwrap_or_default();
         let reserves = stats.number("reserves").max(1);
-        // Each kick of a buried job resets the number of tries.
+        // A kick of a buried job resets the tries.
         let before = stats.number("kicks").saturating_mul(self.plan.retries + 1);
         let tries = reserves.saturating_sub(before).max(1);
         let (pri, ttr) = (stats.number("pri"), stats.number("ttr").max(1));
@@ -130,7 +130,7 @@ impl Worker {
         Ok(Task { id, tube: stats.text("tube").to_owned(), pri, ttr, reserves, tries, left })
     }
 
-    /// Returns the running attempt and its time limit in seconds.
+    /// The time limit is in seconds.
     fn start(&mut self, job: &Task, body: &Arc<Vec<u8>>) -> io::Result<(Box<dyn Attempt>, Option<u64>)> {
         let max_time = self.plan.max_time;
         let endpoint = match &self.plan.action {
@@ -145,7 +145,7 @@ impl Worker {
         Ok((Box::new(delivery), Some(seconds)))
     }
 
-    /// Processes a job and reports the outcome to the server. Returns `true` after success.
+    /// Returns `true` if the job succeeded.
     fn process(&mut self, job: &Task, body: Vec<u8>) -> Result<bool> {
         let (body, mut wait) = (Arc::new(body), 1);
         loop {
@@ -153,7 +153,7 @@ impl Worker {
             let (mut attempt, limit) = match self.start(job, &body) {
                 Ok(started) => started,
                 Err(error) => {
-                    // The job is not responsible for this failure, and does not count as failed.
+                    // The job has not caused this failure, and does not count as failed.
                     let backoff = self.plan.backoff;
                     self.link().release(job.id, job.pri, backoff)?;
                     let what = match &self.plan.action {
@@ -170,7 +170,7 @@ impl Worker {
             if let AttemptOutcome::Busy(_, seconds) = outcome {
                 self.shared.pause_reserving(Instant::now() + Duration::from_secs(seconds));
             }
-            // The server would count a release as a try, so the worker keeps the job.
+            // A release would count as a try, so keep the job.
             if connection.is_ok() && outcome.is_unprocessed() && job.left.is_some() && !self.plan.once {
                 let seconds = if let AttemptOutcome::Busy(_, seconds) = outcome { seconds } else { wait };
                 wait = (wait * 2).min(MAX_RECONNECT.as_secs());
@@ -201,7 +201,7 @@ impl Worker {
 
     fn show(&self, job: &Task, begun: Instant, outcome: &AttemptOutcome, reason: Option<&[u8]>, verdict: &str) {
         let went = match (reason, outcome.failure(), &self.plan.action) {
-            // Omits the rest of the failure reason, which the command has already written to stderr.
+            // The command has already written the rest of the reason to stderr.
             (_, Some(message), Action::Run(_)) => message.to_owned(),
             (Some(reason), ..) => excerpt(reason),
             _ => "done".to_owned(),
@@ -215,7 +215,7 @@ impl Worker {
         self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(|_| String::new())
     }
 
-    /// Keeps the job reserved for a number of seconds. Returns `false` after a stop request.
+    /// `seconds` later, returns `true`. Returns `false` after a stop request.
     fn keep(&mut self, job: &Task, seconds: u64) -> Result<bool> {
         let end = Instant::now() + Duration::from_secs(seconds);
         while self.shared.stop_request() == Stop::No {
@@ -229,8 +229,7 @@ impl Worker {
         Ok(false)
     }
 
-    /// Waits for the end of an attempt, and touches the job regularly. `limit` is in seconds. Also returns an error if
-    /// the job is no longer reserved.
+    /// Touches the job regularly. `limit` is in seconds. An error can also mean that the job is no longer reserved.
     fn await_outcome(
         &mut self,
         attempt: &mut dyn Attempt,
@@ -265,7 +264,7 @@ impl Worker {
                 held = self.touch(job);
                 touch = now + job.pace();
                 if held.as_ref().is_err_and(|problem| problem.code == REFUSED) {
-                    // The job was revoked, deleted, or reserved by another client, so the outcome is no longer needed.
+                    // The job was revoked, deleted, or reserved by another client.
                     aborted = Some(AttemptOutcome::Lost);
                     attempt.abort();
                 }
@@ -276,7 +275,7 @@ impl Worker {
         }
     }
 
-    /// Reports the outcome to the server, and returns a description for the log.
+    /// Returns a description for the log.
     fn report_outcome(&mut self, job: &Task, outcome: &AttemptOutcome, reason: Option<&[u8]>) -> Result<String> {
         let Task { id, pri, tries, .. } = job;
         let Some(reason) = reason else {
@@ -289,8 +288,8 @@ impl Worker {
             AttemptOutcome::Busy(_, seconds) => *seconds,
             _ => delay(self.plan.backoff, *tries),
         };
-        // A job that the endpoint did not process does not count as failed. On the last try, the server would bury a
-        // released job without a reason, so the failure is reported.
+        // An unprocessed job does not count as failed. On the last try, a released job would be buried without a
+        // reason, so report the failure.
         let is_unprocessed = outcome.is_unprocessed() && job.left != Some(1);
         let is_last = job.left.is_some() || *tries > self.plan.retries;
         if !matches!(outcome, AttemptOutcome::Stopped) && !is_unprocessed && is_last {
@@ -307,11 +306,11 @@ impl Worker {
         })
     }
 
-    /// Reports a failed job. Returns `None` if the server does not support `fail`, `Some(None)` if the job was buried,
-    /// and otherwise the delay in seconds before the next try.
+    /// Returns `None` if the server lacks `fail`, `Some(None)` if the job was buried, and otherwise the delay in
+    /// seconds before the next try.
     fn fail(&mut self, job: &Task, reason: &[u8]) -> Result<Option<Option<u64>>> {
         if self.knows_fail.is_none() {
-            // Tests with an invalid command: a server without `fail` would execute the reason as a command.
+            // A server without `fail` would execute the reason as a command, so try an invalid command first.
             self.knows_fail = Some(self.link().ask("fail x")?.line != "UNKNOWN_COMMAND");
         }
         if self.knows_fail == Some(false) {

@@ -5,14 +5,14 @@
 
 use std::arch::global_asm;
 
-/// The symbols that replace musl's functions when the program is linked.
+/// The linker replaces musl's functions with these symbols.
 #[cfg(target_env = "musl")]
 macro_rules! names {
     () => {
         ".globl memcpy, memmove\n.type memcpy, @function\n.type memmove, @function\nmemcpy: memmove:"
     };
 }
-/// With other C libraries, only the tests call the function, under another name.
+/// With other C libraries, only tests call the function, under another name.
 #[cfg(not(target_env = "musl"))]
 macro_rules! names {
     () => {
@@ -58,7 +58,7 @@ global_asm!(
     "22:",
     "test edx, edx",
     "jz 23f",
-    // Copy the first, the middle and the last byte, which are all bytes for lengths from 1 to 3.
+    // Lengths from 1 to 3 consist of the first, the middle and the last byte.
     "movzx ecx, byte ptr [rsi]",
     "movzx r8d, byte ptr [rsi + rdx - 1]",
     "shr edx, 1",
@@ -128,8 +128,7 @@ global_asm!(
     "movups [r9 + 48], xmm1",
     "movups [rdi], xmm0",
     "ret",
-    // Copy backward, because the destination begins within the source. The first 64 bytes are in xmm0, xmm2, xmm3 and
-    // xmm4.
+    // The destination begins within the source, so copy backward. The first 64 bytes are in xmm0, xmm2, xmm3 and xmm4.
     "50:",
     "lea r9, [rdi + 64]",
     "lea r8, [rdi + rdx - 1]",
@@ -153,7 +152,7 @@ global_asm!(
     "movups [rdi + 48], xmm4",
     "movups [rdi + rdx - 16], xmm1",
     "ret",
-    // For a large copy without overlap, `rep movsq` is faster despite its startup time.
+    // Without overlap, `rep movsq` is faster for a large copy, despite its startup time.
     "60:",
     "mov r8, rsi",
     "sub r8, rdi",

@@ -13,27 +13,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dlmalloc::{Allocator, Dlmalloc};
 use nix::libc;
 
-/// The size in bytes from which a block is mapped separately. Bodies within the default size limit are smaller, and
+/// Blocks of at least this many bytes are mapped separately. Bodies within the default size limit are smaller, and
 /// growing tables and buffers are usually larger.
 const LARGE: usize = 128 * 1024;
 
-/// The segment size in bytes, which is also the most memory that one live block can keep from being returned to the
-/// system. Smaller segments would be mapped and unmapped too often.
+/// The segment size in bytes. One live block keeps at most one segment from being returned. Smaller segments would be
+/// mapped and unmapped too often.
 const SEGMENT: usize = 1 << 20;
 
-/// The number of unused bytes after each segment. Without a gap, dlmalloc would merge adjacent segments, and return
-/// them only together.
+/// Unused bytes after each segment. Without a gap, dlmalloc would merge adjacent segments, and return them only
+/// together.
 const GAP: usize = 64 * 1024;
 
-/// The page size in bytes that dlmalloc assumes. No supported system has larger pages.
+/// dlmalloc's page size in bytes. No supported system has larger pages.
 const PAGE: usize = 64 * 1024;
-/// The smallest page size of a supported system in bytes. Mapped blocks have at least this alignment.
+/// The smallest page size of a supported system. Mapped blocks have at least this alignment.
 const ALIGNED: usize = 4096;
 
 pub struct ProgramHeap(Mutex<Dlmalloc<Segments>>);
 
 impl ProgramHeap {
-    /// Creates a heap that maps no memory until it is used.
+    /// No memory is mapped before the heap is used.
     pub const fn new() -> ProgramHeap {
         let mut small = Dlmalloc::new_with_allocator(Segments { mapped: Cell::new(0) });
         assert!(small.set_granularity(SEGMENT));
@@ -49,7 +49,7 @@ impl ProgramHeap {
     }
 
     fn small(&self) -> MutexGuard<'_, Dlmalloc<Segments>> {
-        // The error of a poisoned lock can be ignored, because code under the lock does not panic.
+        // Code under the lock does not panic, so a poisoned lock can be used.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -58,9 +58,9 @@ fn is_large(layout: Layout) -> bool {
     layout.size() >= LARGE && layout.align() <= ALIGNED
 }
 
-// The functions are not inlined, because they are called in hundreds of places. SAFETY: the layout determines the kind
-// of a block, and callers free a block with the layout used for allocating it. Each block is freed by its own
-// allocator, dlmalloc under the lock.
+// Hundreds of places call the functions, so they are not inlined. SAFETY: the layout determines the kind of a block,
+// and callers free a block with the layout of its allocation. Each block is freed by its own allocator, dlmalloc under
+// the lock.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for ProgramHeap {
     #[inline(never)]
@@ -107,7 +107,7 @@ unsafe impl GlobalAlloc for ProgramHeap {
 }
 
 pub struct Segments {
-    /// The total size of the segments in bytes.
+    /// The total bytes of all segments.
     mapped: Cell<usize>,
 }
 

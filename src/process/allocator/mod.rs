@@ -15,24 +15,23 @@ mod heap;
 #[global_allocator]
 static HEAP: heap::ProgramHeap = heap::ProgramHeap::new();
 
-/// The size in bytes from which a block is mapped separately, and returns to the system when freed. Tables of the
-/// engine and buffers of replies grow in blocks of at least this size. Bodies within the default size limit are
-/// smaller, because mapping them would be slow.
+/// Blocks of at least this many bytes are mapped separately, and return to the system when freed. Growing tables and
+/// buffers are this large. Bodies within the default size limit are smaller, because mapping them would be slow.
 #[cfg(target_env = "gnu")]
 const MMAP_THRESHOLD: i32 = 64 * 1024;
 
-/// The number of free bytes at the end of a heap above which memory returns to the system. With a smaller threshold,
-/// every few bodies would cause memory to be returned and requested again.
+/// More free bytes at the end of a heap return to the system. With a smaller threshold, memory would be returned and
+/// requested again every few bodies.
 #[cfg(target_env = "gnu")]
 const TRIM_THRESHOLD: i32 = 2 * 1024 * 1024;
 
-/// The number of free bytes that every heap keeps at its end. A few bodies above the mmap threshold fit there. Mapping
-/// each body separately would cost several times as much as processing it.
+/// Free bytes that every heap keeps at its end, for a few bodies above the mmap threshold. Mapping such a body costs
+/// several times as much as processing it.
 #[cfg(target_env = "gnu")]
 const TOP_PAD: i32 = 768 * 1024;
 
-/// Configures the allocator. Call before threads exist. `is_limited` is `true` if the address space is limited. A
-/// single heap is then used, because every other heap reserves 64 MiB of address space.
+/// Must be called before threads exist. A limited address space gets a single heap, because every other heap reserves
+/// 64 MiB of it.
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code)]
 pub fn configure(is_limited: bool) {
@@ -43,8 +42,8 @@ pub fn configure(is_limited: bool) {
         mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
         mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD);
         mallopt(M_TOP_PAD, TOP_PAD);
-        // Merge freed small blocks with their neighbors immediately. If `malloc_trim` merged them, it would not return
-        // memory at the end of a thread's heap.
+        // `malloc_trim` would not return memory at the end of a thread's heap if it had to merge freed small blocks, so
+        // merge them immediately.
         mallopt(M_MXFAST, 0);
         if is_limited {
             mallopt(M_ARENA_MAX, 1);
@@ -52,19 +51,18 @@ pub fn configure(is_limited: bool) {
     }
 }
 
-/// C libraries other than glibc need no settings.
+/// Other C libraries than glibc need no settings.
 #[cfg(not(target_env = "gnu"))]
 pub fn configure(_is_limited: bool) {}
 
-/// Returns free memory below live blocks to the system. Blocks concurrent allocations for a few milliseconds per 100
-/// MB.
+/// Returns free memory below live blocks. Blocks concurrent allocations for a few milliseconds per 100 MB.
 #[cfg(target_env = "gnu")]
 pub const GIVE_BACK: Option<fn()> = Some(trim);
 
 #[cfg(target_env = "musl")]
 pub const GIVE_BACK: Option<fn()> = Some(|| HEAP.give_back());
 
-/// C libraries other than glibc and musl need no such function.
+/// Other C libraries than glibc and musl need no such function.
 #[cfg(not(any(target_env = "gnu", target_env = "musl")))]
 pub const GIVE_BACK: Option<fn()> = None;
 

@@ -12,7 +12,7 @@ use crate::settings::words::{self, Flag, Given};
 pub fn read(words: Vec<String>) -> Result<Vec<Given>, String> {
     let (given, free) = words::read(words, &|name, is_letter, next| {
         let mut flag = Flag::find(&OPTIONS, name, is_letter);
-        // In old versions of gearmand, `-v` had no value. A following word that is not a level is a separate argument.
+        // Old versions of gearmand had no value for `-v`, so a word that is not a level is a separate argument.
         if is_letter && name == "v" && level(next).is_none() {
             flag.iter_mut().for_each(|flag| flag.value = None);
         }
@@ -34,7 +34,7 @@ pub fn level(word: &str) -> Option<LevelFilter> {
     }
 }
 
-/// Reads the options in a configuration file. Without a name, reads the default file if it exists.
+/// Without a name, reads the default file if it exists.
 pub fn read_file(named: Option<&str>) -> Result<Vec<Given>, String> {
     let path = named.unwrap_or(CONFIG_FILE);
     match std::fs::read_to_string(path) {
@@ -44,8 +44,8 @@ pub fn read_file(named: Option<&str>) -> Result<Vec<Given>, String> {
     }
 }
 
-/// Splits a configuration file into words. A line that begins with a hyphen has the syntax of a command line. Any other
-/// line contains one option. `#` begins a comment.
+/// A line that begins with a hyphen has the syntax of a command line. Any other line contains one option. `#` begins a
+/// comment.
 fn words_of(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     for line in text.lines() {

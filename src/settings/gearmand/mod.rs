@@ -16,17 +16,16 @@ use crate::shared::machine;
 
 pub const BAD_USAGE: u8 = 1;
 
-/// The default configuration file. Like gearmand, the program reads the file before the command line, if the file
-/// exists.
+/// As in gearmand, read before the command line if it exists.
 pub const CONFIG_FILE: &str = "/etc/gearmand.conf";
 
-/// The default log file of a server in the background.
+/// For a server in the background.
 const LOG_FILE: &str = "/var/log/gearmand.log";
 
 #[derive(Debug)]
 pub enum GearmandAction {
     Run(Box<Gearmand>),
-    /// `--check-args` was given and the options are valid.
+    /// For `--check-args` with valid options.
     Checked,
     Version,
     Help,
@@ -50,7 +49,7 @@ pub struct Gearmand {
     port: u16,
     hosts: Vec<String>,
     log_given: bool,
-    /// The options that were given but have no effect.
+    /// The given options without effect.
     ignored: Vec<&'static str>,
 }
 
@@ -93,15 +92,15 @@ pub const OPTIONS: [Flag<Apply>; 33] = [
     flag("ssl-key", "ARG", "rejected", |_, _| Err(NO_TLS.to_owned())),
 ];
 
-/// The error for TLS options. Ignoring such options would leave the connections unencrypted.
+/// For TLS options, because ignoring them would leave the connections unencrypted.
 const NO_TLS: &str = "not supported; for TLS, use --gearman=tls:ADDR with --tls-cert and --tls-key";
 
 pub fn is_gearmand(name: &std::ffi::OsStr) -> bool {
     std::path::Path::new(name).file_name().is_some_and(|name| name == "gearmand")
 }
 
-/// Parses the arguments of a command line, without the program name, and the configuration file. `port` is the value of
-/// the environment variable `GEARMAND_PORT`. Returns a one-line error for an invalid argument.
+/// Parses the configuration file and the arguments after the program name. `port` is the environment variable
+/// `GEARMAND_PORT`. An error is one line.
 pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction, String> {
     let given = file::read(arguments.to_vec())?;
     let has = |long: &str| given.iter().any(|it| it.long == long);
@@ -116,7 +115,7 @@ pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction,
     for option in file::read_file(named)? {
         gearmand.apply(&option).map_err(|problem| format!("{}: {problem}", named.unwrap_or(CONFIG_FILE)))?;
     }
-    // Addresses on the command line replace the addresses in the file.
+    // Addresses on the command line replace those in the file.
     if has("listen") {
         gearmand.hosts.clear();
     }
@@ -158,8 +157,8 @@ impl Gearmand {
         Ok(())
     }
 
-    /// Sets a keepalive option. In gearmand, -1 means the system's default, which detects crashed workers too late.
-    /// Here, -1 means beanpole's default.
+    /// -1 means the default of beanpole. In gearmand, it means the system's default, which detects crashed workers too
+    /// late.
     fn keepalive(&mut self, long: &str, text: &str) -> Result<(), String> {
         match text {
             "-1" => Ok(()),
@@ -167,7 +166,7 @@ impl Gearmand {
         }
     }
 
-    /// Applies the options whose effects depend on each other.
+    /// Applies options that depend on each other.
     fn finish(&mut self) -> Result<(), String> {
         if !self.log_given && self.daemon {
             self.log = Log::File(PathBuf::from(LOG_FILE));
@@ -192,8 +191,8 @@ impl Gearmand {
     }
 }
 
-/// Resolves a host name. Returns only the addresses of this machine, or all addresses if none of them is local. For
-/// example, `localhost` usually has an IPv4 and an IPv6 address.
+/// Returns only addresses of this machine, or if there are none, all addresses of the host. For example, `localhost`
+/// usually has an IPv4 and an IPv6 address.
 fn addresses(host: &str, port: u16) -> Result<Vec<Address>, String> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     let found = (bare, port).to_socket_addrs().map_err(|error| format!("cannot resolve -L {host}: {error}"))?;
@@ -229,7 +228,7 @@ fn log_file(it: &mut Gearmand, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Sets the log level by name. An empty text, for `-v` without a level, increases the level.
+/// An empty text, for `-v` without a level, increases the level.
 fn verbose(it: &mut Gearmand, text: &str) -> Result<(), String> {
     let wrong =
         || format!("invalid level: {text}; must be FATAL, ALERT, CRITICAL, ERROR, WARNING, NOTICE, INFO or DEBUG");

@@ -28,14 +28,14 @@ pub const O_PATH: OFlag = OFlag::O_PATH;
 /// Permits files of more than 2 GiB on 32-bit systems.
 pub const O_LARGEFILE: OFlag = OFlag::O_LARGEFILE;
 pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_AS;
-/// The poller's interest in urgent data. A read stops at the urgent mark even if more data follows.
+/// Polled because a read stops at the urgent mark even if more data follows.
 pub const URGENT: Option<Interest> = Some(Interest::PRIORITY);
 
-/// The initial capacity of the buffer for a peer's group list.
+/// Initial capacity for a peer's list of groups.
 const GROUPS: usize = 32;
 const MAX_GROUPS: usize = 65_536;
 
-/// Returns the time of a clock that also counts while the machine is suspended.
+/// Unlike other clocks, counts while the machine is suspended.
 pub fn boot_time() -> Duration {
     // Available since Linux 2.6.39.
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
@@ -49,7 +49,7 @@ pub fn nameless_file() -> io::Result<File> {
     Ok(memfd_create(c"beanpole", MFdFlags::MFD_CLOEXEC)?.into())
 }
 
-/// Returns the user of the process that connected a Unix socket, and the groups of that process at that time.
+/// Returns user and groups of the process that connected, as of that time.
 pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
     // The process ID, the user ID and the group ID of the peer.
     let mut process = [0; 3];
@@ -69,7 +69,7 @@ pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
     Ok((user, groups))
 }
 
-/// Closes the connection if the peer does not acknowledge data for `time`.
+/// Data of the server must be acknowledged within `time`.
 pub fn limit_unacknowledged(socket: &SockRef, time: Duration) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(time))
 }
@@ -82,17 +82,17 @@ pub fn set_groups(group: Gid) -> nix::Result<()> {
     setgroups(&[group])
 }
 
-/// Prevents programs that this process executes from gaining privileges.
+/// Programs that this process executes cannot gain privileges.
 pub fn forbid_privileges() -> nix::Result<()> {
     nix::sys::prctl::set_no_new_privs()
 }
 
-/// Drops the capabilities with which this process was started. Root loses its capabilities when the user ID changes.
+/// Root loses its capabilities when the user ID changes, but other users do not.
 #[allow(unsafe_code)]
 pub fn drop_capabilities() -> nix::Result<()> {
     /// Version 3 of the kernel's interface, and 0 for the current thread.
     const HEADER: [u32; 2] = [0x2008_0522, 0];
-    /// Empty effective, permitted and inheritable capability sets of two 32-bit words each.
+    /// Effective, permitted and inheritable sets of two words each, all empty.
     const NONE: [u32; 6] = [0; 6];
     let mut present = NONE;
     // SAFETY: the calls access only the memory they are given, which is valid and large enough until they return.
@@ -108,7 +108,7 @@ pub fn drop_capabilities() -> nix::Result<()> {
     Errno::result(result).map(drop)
 }
 
-/// Opens a file descriptor that becomes readable when the process ends. Requires Linux 5.3.
+/// The descriptor becomes readable when the process ends. Requires Linux 5.3.
 #[allow(unsafe_code)]
 pub fn end_of(process: Pid) -> Option<OwnedFd> {
     // SAFETY: the system call takes two numbers and returns a new file descriptor, which nothing else uses.

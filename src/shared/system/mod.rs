@@ -20,7 +20,7 @@ pub fn is_listener(file: impl AsFd) -> bool {
     option(file, libc::SO_ACCEPTCONN, &mut listens).is_ok() && listens != [0]
 }
 
-/// Reads a socket option that is a list of numbers. Returns the number of values read.
+/// The option is a list of numbers. Returns how many were read.
 #[allow(unsafe_code)]
 fn option(socket: impl AsFd, name: libc::c_int, numbers: &mut [u32]) -> io::Result<usize> {
     let socket = socket.as_fd().as_raw_fd();

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use nix::sys::sysinfo::sysinfo;
 use nix::unistd::{sysconf, SysconfVar};
 
-/// Returns a path of the running program that stays valid if the program's file is replaced or removed.
+/// The path stays valid if the program's file is replaced or removed.
 pub fn own_program() -> PathBuf {
     "/proc/self/exe".into()
 }
 
-/// Returns the number of open files of this process, or 0 if the number is unknown. Since Linux 6.2, it is the size of
-/// the directory /proc/self/fd; older kernels require reading the directory.
+/// Returns 0 if the number is unknown. Since Linux 6.2, it is the size of the directory /proc/self/fd; older kernels
+/// require reading the directory.
 pub fn open_files() -> u64 {
     const FOLDER: &str = "/proc/self/fd";
     let size = fs::metadata(FOLDER).map_or(0, |folder| folder.len());
@@ -29,7 +29,7 @@ pub fn group_memory_limits() -> Vec<u64> {
     let own_groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let files = group_limit_files(&own_groups, &mounts);
-    // A file without a limit contains "max", which is not a number.
+    // "max" means that there is no limit.
     files.iter().filter_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok()).collect()
 }
 
@@ -43,13 +43,13 @@ fn meminfo_total(text: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Returns the files with the memory limits of the control groups in `/proc/self/cgroup` and of their parent groups, as
-/// far as the mounts in `/proc/self/mountinfo` make them visible. In a container, the root of the mount may be the
-/// container's own group, whose path is then not part of the file names.
+/// Returns the memory limits of the control groups in `/proc/self/cgroup` and of their parents, as far as the mounts in
+/// `/proc/self/mountinfo` show them. In a container, the mount may start at the container's own group, whose path is
+/// then not part of the file names.
 fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     if mounts.is_empty() {
-        // Without /proc, use the paths that are common in containers.
+        // Without /proc, try the usual paths of containers.
         files.extend(["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"].map(PathBuf::from));
     }
     for line in groups.lines() {
@@ -63,7 +63,7 @@ fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
         let mounted = mounts.lines().filter_map(mount).filter(|mount| mount.kind == kind);
         for mount in mounted.filter(|mount| kind == "cgroup2" || has_word(mount.options, "memory")) {
             let below = Path::new(path).strip_prefix(mount.root).unwrap_or(Path::new(""));
-            // A path with ".." is outside of the container's own hierarchy.
+            // ".." leads out of the container's own hierarchy.
             let below = if below.iter().any(|name| name == "..") { Path::new("") } else { below };
             files.extend(below.ancestors().map(|group| Path::new(mount.point).join(group).join(file)));
         }
@@ -72,12 +72,12 @@ fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
 }
 
 struct Mount<'a> {
-    /// The mounted directory within the file system.
+    /// The mounted part of the file system.
     root: &'a str,
     /// The path of the mount point.
     point: &'a str,
     kind: &'a str,
-    /// Options of the file system. With version 1 of control groups, the options name the controllers.
+    /// Names of controllers in version 1 of control groups.
     options: &'a str,
 }
 
