@@ -10,7 +10,7 @@ use super::{
     beanstalk, gearman, http, workq, ClientRegistry, CommandId, Context, DecodeLimits, Decoded, Flow, Host, LogSubject,
     Output, ProtocolCommand, Wire,
 };
-use crate::engine::{ClientId, Engine, Event, LongCommand, NoJob, ReservePolicy};
+use crate::engine::{ClientId, Engine, Event, JobId, LongCommand, NoJob, ReservePolicy};
 
 /// A request's binlog records exceed its size in memory by at most this.
 const RECORD_OVERHEAD: u64 = MAX_QUOTED_NAME as u64 + 100;
@@ -242,10 +242,17 @@ impl Request {
     }
 
     /// Returns the bytes of the binlog records for a volatile job that this request makes durable by submitting it
-    /// again.
-    pub fn adoption_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
-        if let Command::Gearman(gearman::Command::Submit(job)) = &self.command {
-            return if job.background { engine.adoption_of(&job.function, &job.unique, job.body.len()) } else { 0 };
+    /// again, or for the copy of a schedule.
+    pub fn copied_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
+        match &self.command {
+            Command::Gearman(gearman::Command::Submit(job)) if job.background => {
+                return engine.adoption_of(&job.function, &job.unique, job.body.len());
+            }
+            Command::Beanstalk(beanstalk::Command::KickJob(id)) => return engine.run_size(*id),
+            Command::Http(request) if self.name() == "kick-job" => {
+                return request.log_subject().id.map_or(0, |id| engine.run_size(JobId(id)));
+            }
+            _ => {}
         }
         let tags = for_each_protocol!(&self.command, Command, it => it.tags());
         tags.map_or(0, |tags| engine.adoption_of_tagged(client, tags))

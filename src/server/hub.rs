@@ -442,7 +442,7 @@ impl Core {
     /// Returns the maximum size of the request's log records in bytes, or 0 without a log.
     pub fn log_size(&mut self, request: &Request, client: ClientId) -> u64 {
         match &self.journal {
-            Some(_) => request.log_size().max(request.adoption_size(&mut self.engine, client)),
+            Some(_) => request.log_size().max(request.copied_size(&mut self.engine, client)),
             None => 0,
         }
     }

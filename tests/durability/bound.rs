@@ -2,6 +2,9 @@
 //!
 //! The log must not exceed twice the size of the live jobs plus two segments while clients send long pipelines.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use beanpole::Client;
 
 use super::daemon::wait_until;
@@ -72,5 +75,34 @@ fn schedules_with_copies_larger_than_a_segment_run() {
     }
     replies(&mut client, 10);
     wait_until("each schedule has run", || number(&mut client, "stats", "current-jobs-ready") == 10);
+    stop(daemon);
+}
+
+#[test]
+fn a_copy_larger_than_a_segment_is_put_on_request() {
+    let home = Home::new();
+    let segment = SEGMENT.to_string();
+    let daemon = home.start(&["-F", "-z", "1M", "-s", &segment, "--http=127.0.0.1:0", "--http-admin"]);
+    let mut client = daemon.client();
+    let body = "x".repeat(2 * SEGMENT as usize);
+    let http = daemon.names().iter().find_map(|name| name.strip_prefix("http://")).expect("an HTTP listener");
+    let http = http.trim_end_matches('/');
+    for number in 0..4 {
+        let put = format!("put 0 0 1 {} idp:{number} every:1000\r\n{body}\r\n", body.len());
+        client.send(put.as_bytes()).expect("a server");
+        let line = client.line().expect("a reply");
+        let id: u64 = line.split(' ').nth(1).and_then(|id| id.parse().ok()).expect("an ID");
+        if number % 2 == 0 {
+            client.kick_job(id).expect("the copy is put");
+            continue;
+        }
+        let mut stream = TcpStream::connect(http).expect("a connection");
+        let head = "Host: localhost\r\nX-Beanpole: 1\r\nContent-Type: application/json\r\nConnection: close";
+        write!(stream, "POST /api/jobs/{id}/kick HTTP/1.1\r\n{head}\r\nContent-Length: 0\r\n\r\n").expect("a server");
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).expect("a reply");
+        assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+    }
+    assert_eq!(number(&mut client, "stats", "current-jobs-ready"), 4);
     stop(daemon);
 }

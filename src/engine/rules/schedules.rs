@@ -6,8 +6,8 @@
 //! Enforces promise P31 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.
 
-use crate::engine::data::{Body, DedupKey, Name, NewJob, Span, State, Time, TimerKey, MOVE};
-use crate::engine::log::Change;
+use crate::engine::data::{Body, DedupKey, JobId, Name, NewJob, Span, State, Time, TimerKey, MOVE};
+use crate::engine::log::{logged_options, Change, CHANGE_SIZE, PUT_SIZE};
 use crate::engine::{Engine, Refused};
 
 /// Delay before the next try of a refused copy.
@@ -80,6 +80,17 @@ impl Engine {
         self.put_by_schedule(copy, slot);
         self.serve(tube, now);
         Ok(true)
+    }
+
+    /// Returns the log bytes for a run of this schedule, or 0 if the job is not a schedule.
+    pub fn run_size(&self, id: JobId) -> u64 {
+        let slot = self.find_job(id, |job| job.state() == State::Scheduled);
+        slot.map_or(0, |slot| {
+            let job = self.store.jobs.get(slot);
+            let options = self.store.schedules.get(job.holder).copy_options();
+            let own = self.tubes.get(job.tube).name.len() + job.body.len() + logged_options(&options);
+            PUT_SIZE + CHANGE_SIZE + own as u64
+        })
     }
 
     /// Returns `true` if a job in `tube` has this key, or if an ended job had the key and it has not expired.
