@@ -78,11 +78,12 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8> {
             next = (next + 30) / 60 * 60;
         }
         let mut row = vec![job.id.to_string(), tube.to_owned(), name, when, date(next), job.missed.to_string()];
+        row.push(job.blocked_by.clone());
         row.extend(["runs", "skipped"].map(|key| stats.number(key).to_string()));
         row.push(excerpt(body));
         row
     })?;
-    let headings = ["id", "tube", "name", "schedule", "next run", "missed", "runs", "skipped", "body"];
+    let headings = ["id", "tube", "name", "schedule", "next run", "missed", "blocked by", "runs", "skipped", "body"];
     list.finish(&headings)?;
     Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
 }

@@ -20,6 +20,8 @@ pub struct JobLine {
     pub left: u32,
     /// Runs that a schedule has missed since its last run.
     pub missed: u32,
+    /// The ID of the copy that blocks a schedule, or empty.
+    pub blocked_by: String,
     pub ttr: u32,
     pub age: u64,
     pub counts: [u32; 5],
@@ -48,6 +50,7 @@ impl JobLine {
             },
             left: short(stats.number("time-left")),
             missed: short(stats.number("missed")),
+            blocked_by: stats.text("blocked-by").to_owned(),
             ttr: short(stats.number("ttr")),
             age: stats.number("age"),
             counts: COUNTS.map(|key| short(stats.number(key))),
@@ -172,6 +175,7 @@ mod tests {
             delay: 9,
             left: 9,
             missed: 0,
+            blocked_by: String::new(),
             ttr: 60,
             age: 1,
             counts: [1, 2, 3, 4, 5],
@@ -196,6 +200,7 @@ mod tests {
             delay: 0,
             left: 0,
             missed: 0,
+            blocked_by: String::new(),
             ttr: 60,
             age: 1,
             counts: [0; 5],

@@ -45,7 +45,7 @@ fn a_job_waits_for_all_members_of_a_group() {
     }
 }
 
-const SCHEDULES_HEADER: &str = "id\ttube\tname\tschedule\tnext run\tmissed\truns\tskipped\tbody\n";
+const SCHEDULES_HEADER: &str = "id\ttube\tname\tschedule\tnext run\tmissed\tblocked by\truns\tskipped\tbody\n";
 
 #[test]
 fn schedules_are_put_listed_run_and_replaced() {
@@ -69,7 +69,10 @@ fn schedules_are_put_listed_run_and_replaced() {
     server.ok(&["kick", "1"]);
     let skipped = server.run(&["kick", "1"]);
     assert_eq!((skipped.code, skipped.err.contains("still in the tube")), (1, true), "{}", skipped.err);
-    assert!(server.ok(&["schedules", "reports"]).ends_with("\t1\t1\t1\treport\n"), "missed, runs, skipped");
+    assert!(
+        server.ok(&["schedules", "reports"]).ends_with("\t1\t3\t1\t1\treport\n"),
+        "missed, blocked by, runs, skipped"
+    );
     assert_eq!([server.figure("stats-job 1", "blocked-by"), server.figure("stats", "late-schedules")], ["3", "1"]);
     assert_eq!(server.ok(&["reserve", "reports", "-w", "0", "--delete"]), "report");
     let row = server.ok(&["schedules", "reports", "--json"]);
