@@ -403,6 +403,7 @@ async function views(page, web, queue) {
   await page.locator('#failures').check();
   await until(async () => (await cells(1))[0], 'job ' + id);
   await until(async () => (await cells(8))[0], 'revoked');
+  await until(async () => (await cells(8)).includes('exit status 1\\nTraceback'), true);
   await until(async () => page.locator('td[data-label=reason]').first().evaluate((cell) => cell.offsetWidth >= 250), true);
   await page.locator('#rows th.name a').first().click();
   await until(() => page.locator('#job-name').textContent(), 'Job ' + id);

@@ -44,7 +44,7 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
 
 pub const STYLE_HASH: &str = "0DY7Khq7/5TnVkJ29KVVkMKS1KSngbu+nndCTSc7bTU=";
 
-pub const SCRIPT_HASH: &str = "KdTZ1nw/OJL4pXUTfnM5WkQUh8DtWXsQHXvXSQ3P/64=";
+pub const SCRIPT_HASH: &str = "dGVyOsZ0dhJ8lyqQLRYK8LMKgnc0rYn5jeHAvFCl0XE=";
 
 /// Permits this page's style and script, and requests to this server.
 pub fn policy() -> String {
