@@ -270,7 +270,7 @@ impl Journal {
             }
             // The record of the pause contains its end.
             Change::PauseOver { tube, name } => self.lost(Live::Pause, tube, pause_size(name)),
-            Change::Promise(_) | Change::PromiseKey => {}
+            Change::Promise(_) | Change::PromiseKey | Change::PromiseEnds => {}
             Change::Opened { number, operation } => self.record_opened(number, &operation),
             Change::Closed { number, names } => {
                 self.append_record(MARK as u64, &Record::Done(number.into()));

@@ -235,6 +235,10 @@ impl Engine {
         !self.news.events.is_empty()
     }
 
+    pub fn next_event(&self) -> Option<&Event> {
+        self.news.events.front()
+    }
+
     pub fn take_event(&mut self) -> Option<Event> {
         let event = self.news.events.pop_front();
         if event.is_none() && self.news.events.capacity() > KEPT_EVENTS {

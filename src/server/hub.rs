@@ -26,7 +26,9 @@ use super::space::SpaceRequest;
 #[cfg(feature = "tls")]
 use super::tls::ServerConfig;
 use crate::binlog::{Journal, JournalAccess, OpenError, Required, Storage};
-use crate::engine::{ClientId, Engine, Event, Fingerprints, Limits, LongCommand, PastJob, Span, Time, FEW_WATCHED};
+use crate::engine::{
+    ClientId, Engine, Event, Fingerprints, JobId, Limits, LongCommand, PastJob, Span, Time, FEW_WATCHED,
+};
 use crate::protocol::workq::MAX_DATA;
 use crate::protocol::{notify, ClientRegistry, CommandCounters, Context, DecodeLimits, Output, Peers, Request, Wire};
 use crate::settings::config::Config;
@@ -489,12 +491,29 @@ impl Core {
         }
     }
 
+    /// Delays the next event if it delivers `job`. Otherwise, the client has requested the job itself, and its reply is
+    /// delayed by the log's required position.
+    fn hold_freed(&self, hub: &Hub, job: JobId) {
+        let Some(Event::Reserved { client, job: next }) = self.engine.next_event() else { return };
+        let outbox = self.outboxes.get(client.0 as usize).and_then(Option::as_ref).filter(|_| *next == job);
+        if let (Some(outbox), Some(log), Some(journal)) = (outbox, &hub.log, &self.journal) {
+            log.hold_events(journal.required(), false, outbox);
+        }
+    }
+
     fn deliver_each(&mut self, hub: &Hub, scratch: &mut TurnScratch, mut own: Option<(ClientId, &mut Output)>) {
         let max_bytes = hub.max_event_bytes();
         while let Some(event) = self.engine.take_event() {
-            if let Event::DeadLetterStays { job, from, dead } = event {
-                scratch.stays.push((job, from, dead));
-                continue;
+            match event {
+                Event::DeadLetterStays { job, from, dead } => {
+                    scratch.stays.push((job, from, dead));
+                    continue;
+                }
+                Event::Freed { job } => {
+                    self.hold_freed(hub, job);
+                    continue;
+                }
+                _ => {}
             }
             let own = own.as_mut().filter(|(client, _)| *client == event.client()).map(|(_, out)| &mut **out);
             let own = match own {

@@ -172,6 +172,45 @@ fn the_end_of_a_job_is_reported_to_waiting_clients_when_durable() {
     }
 }
 
+// Tests promise P14 of beanpole-promises(7).
+#[test]
+fn a_held_job_is_delivered_when_the_ends_of_the_members_are_durable() {
+    let home = Home::new();
+    let (server, gate, mut bystander, job) = serve(&home);
+    let _end = OpenAtEnd(gate.clone());
+    let [mut worker, mut waiting, mut later] = [(); 3].map(|()| Plain::to(&server, Wire::Beanstalk));
+    let mut leasing = Plain::to(&server, Wire::Workq);
+    worker.send("put 0 0 60 1 tub:members grp:g\r\nm\r\n");
+    worker.expect("INSERTED 12\r\n");
+    for id in 13..16 {
+        worker.send("put 0 0 60 1 tub:after aft:g\r\na\r\n");
+        worker.expect(&format!("INSERTED {id}\r\n"));
+    }
+    worker.send("reserve-job 12\r\n");
+    worker.expect("RESERVED 12 1\r\nm\r\n");
+    for client in [&mut waiting, &mut later] {
+        client.send("watch after\r\nignore default\r\n");
+        client.expect("WATCHING 2\r\nWATCHING 1\r\n");
+    }
+    waiting.send("reserve\r\n");
+    pass(&mut bystander, job);
+    leasing.send("lease after 60000\r\n");
+    pass(&mut bystander, job);
+    gate.set(Some(Operation::Sync), Some(Operation::Sync));
+    worker.send("delete 12\r\n");
+    gate.wait_until_blocking();
+    later.send("reserve\r\n");
+    pass(&mut bystander, job);
+    for client in [&worker, &waiting, &leasing, &later] {
+        assert!(client.is_silent(), "a power cut now would bring the member back");
+    }
+    gate.set(None, Some(Operation::Sync));
+    worker.expect("DELETED\r\n");
+    waiting.expect("RESERVED 13 1\r\na\r\n");
+    leasing.expect("+OK 1\r\n");
+    later.expect("RESERVED 15 1\r\na\r\n");
+}
+
 fn packet(kind: u32, data: &[u8]) -> Vec<u8> {
     [b"\0REQ", &kind.to_be_bytes()[..], &(data.len() as u32).to_be_bytes(), data].concat()
 }

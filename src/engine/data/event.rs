@@ -81,6 +81,11 @@ pub enum Event {
         job: JobId,
         report: Arc<Report>,
     },
+    /// The job was held until group members had ended, and is now reserved. The client must not receive the job before
+    /// the log contains these ends.
+    Freed {
+        job: JobId,
+    },
     /// A failed job stays in its tube because the dead-letter tube cannot accept it. Only the server receives this event.
     DeadLetterStays {
         job: JobId,
@@ -97,7 +102,7 @@ impl Event {
             | Event::Work { client }
             | Event::Outcome { client, .. }
             | Event::Report { client, .. } => *client,
-            Event::DeadLetterStays { .. } => NOBODY,
+            Event::Freed { .. } | Event::DeadLetterStays { .. } => NOBODY,
         }
     }
 }

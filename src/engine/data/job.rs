@@ -123,6 +123,9 @@ pub enum JobFlag {
     InRun = 8,
     /// The job is a member of a group, waits for a group, or is a schedule.
     Tied = 16,
+    /// The job was held until group members had ended, which the log may not contain yet. Set until the job is
+    /// reserved.
+    Freed = 32,
 }
 
 /// The time of a reservation is in units of 2^20 ns, about a millisecond. The 32-bit count wraps after 52 days.
@@ -281,9 +284,9 @@ impl Job {
         self.has(JobFlag::Tied)
     }
 
-    /// Returns `true` for the few jobs that have extras or are tied to groups.
+    /// Returns `true` for the few jobs that have extras or are or were tied to groups.
     pub(in crate::engine) fn has_more(&self) -> bool {
-        self.flags & (JobFlag::Bound as u8 | JobFlag::Tied as u8) != 0
+        self.flags & (JobFlag::Bound as u8 | JobFlag::Tied as u8 | JobFlag::Freed as u8) != 0
     }
 
     /// The job must not be in a queue.

@@ -138,6 +138,9 @@ pub enum Change {
         /// The total length of the tube names in bytes.
         names: usize,
     },
+    /// A reply will contain a job that was held until group members had ended. The log must store these ends before
+    /// the reply is sent.
+    PromiseEnds,
     /// A reply will refer to an ended job by its key, which the log must store before the reply is sent.
     PromiseKey,
     /// A reply will say that this job or its result exists, so the log must store the job before the reply is sent.

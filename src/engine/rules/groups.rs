@@ -4,10 +4,11 @@
 //! group. A member that is deleted, flushed or expired counts as ended. Must not delete jobs.
 //!
 //! Enforces promise P30 of beanpole-promises(7).
-//! Touches: agenda, store, tubes.
+//! Touches: agenda, news, store, tubes.
 
 use crate::engine::data::{
-    Cause, Deferred, GroupCount, GroupTag, JobFlag, Name, Progress, Span, State, Tie, Time, MAX_LANES, MAX_TIES, MOVE,
+    Cause, Deferred, Event, GroupCount, GroupTag, JobFlag, Name, Progress, Span, State, Tie, Time, MAX_LANES, MAX_TIES,
+    MOVE,
 };
 use crate::engine::log::{Change, LoggedGroup};
 use crate::engine::Engine;
@@ -145,6 +146,8 @@ impl Engine {
             self.store.groups.end_wait(wait);
             self.retie(slot, before);
             if !self.store.groups.waits(slot) {
+                let is_reported = now.is_none() && self.is_logged();
+                self.store.jobs.get_mut(slot).set(JobFlag::Freed, is_reported);
                 self.release_held(slot, now);
             }
         }
@@ -161,6 +164,17 @@ impl Engine {
         let (number, cause) = (job.tube, if is_over { Cause::Free } else { Cause::FreeLater });
         self.transfer_with(slot, cause, |job| job.due = due);
         self.serve_at_end(number);
+    }
+
+    /// If the job in `slot` was held and is now reserved, delays the reply to the worker until the log contains the
+    /// ends of the group members.
+    pub(in crate::engine) fn report_freed(&mut self, slot: u32) {
+        let job = self.store.jobs.get_mut(slot);
+        if job.state() == State::Reserved && job.has(JobFlag::Freed) {
+            job.set(JobFlag::Freed, false);
+            self.news.events.push_back(Event::Freed { job: job.id });
+            self.changed(Change::PromiseEnds);
+        }
     }
 
     /// Serves the tube at the end of the current call if ready jobs and waiting clients exist.

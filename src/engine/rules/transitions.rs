@@ -108,6 +108,7 @@ impl Engine {
     #[inline(never)] // cold: few jobs have extras or groups
     fn enter_more(&mut self, slot: u32) {
         self.enter_groups(slot);
+        self.report_freed(slot);
         match (self.bound(slot), self.store.jobs.get(slot).state()) {
             (Some(_), State::Buried) => self.reveal_one(slot, true),
             (Some(number), State::Reserved) => self.store.extras.forget_progress(number),

@@ -21,12 +21,14 @@ pub fn step(engine: &mut Engine, model: Model, call: &Call, now: Time, stage: &S
     let steps = stage.steps.unwrap_or(u64::MAX);
     engine.grant_steps(steps);
     let mut answer = call.on_engine(engine, now);
-    let mut events: Vec<Event> = std::iter::from_fn(|| engine.take_event()).collect();
+    // `Freed` only delays the event that follows, so the model does not predict it.
+    let is_news = |event: &Event| !matches!(event, Event::Freed { .. });
+    let mut events: Vec<Event> = std::iter::from_fn(|| engine.take_event()).filter(is_news).collect();
     engine.check();
     while engine.has_deferred() {
         engine.grant_steps(steps);
         engine.go_on(now);
-        events.extend(std::iter::from_fn(|| engine.take_event()));
+        events.extend(std::iter::from_fn(|| engine.take_event()).filter(is_news));
         engine.check();
     }
     if let (Some(_), Call::Tick { .. }) = (stage.steps, call) {

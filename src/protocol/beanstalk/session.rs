@@ -328,7 +328,7 @@ pub fn notify(event: &Event, engine: &Engine, out: &mut Output) {
             let word: &[u8] = if engine.is_buried(*job) { b"BURIED" } else { b"DELETED" };
             reply::numbered(out, word, job.0);
         }
-        Event::Report { .. } | Event::DeadLetterStays { .. } => {}
+        Event::Report { .. } | Event::Freed { .. } | Event::DeadLetterStays { .. } => {}
         Event::Work { .. } => debug_assert!(false, "beanstalk clients do not sleep"),
     }
 }

@@ -324,7 +324,7 @@ pub fn notify(event: &Event, client: &ClientInfo, host: &dyn Host, out: &mut Out
             Report::Progress { text, .. } => (job, Kind::WorkStatus, Some(text)),
         },
         // Events for clients of other protocols.
-        Event::Reserved { .. } | Event::NoJob { .. } | Event::DeadLetterStays { .. } => return,
+        Event::Reserved { .. } | Event::NoJob { .. } | Event::Freed { .. } | Event::DeadLetterStays { .. } => return,
     };
     let handle = reply::handle(&host.facts().handle_prefix, *job);
     let nul: &[u8] = if data.is_some() { b"\0" } else { b"" };

@@ -195,7 +195,7 @@ pub fn notify(event: &Event, engine: &Engine, client: &ClientInfo, out: &mut Out
             Outcome::Gone => reply::words(out, reply::NOT_FOUND),
         },
         // Events for clients of other protocols.
-        Event::Report { .. } | Event::Work { .. } | Event::DeadLetterStays { .. } => {}
+        Event::Report { .. } | Event::Work { .. } | Event::Freed { .. } | Event::DeadLetterStays { .. } => {}
     }
 }
 
