@@ -86,7 +86,7 @@ pub enum Event {
     Freed {
         job: JobId,
     },
-    /// A failed job stays in its tube because the dead-letter tube cannot accept it. Only the server receives this event.
+    /// A failed job stays in its tube because the dead-letter tube cannot accept it. Received only by the server.
     DeadLetterStays {
         job: JobId,
         from: Arc<[u8]>,
