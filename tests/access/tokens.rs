@@ -29,6 +29,23 @@ fn a_token_identifies_a_client() {
 }
 
 #[test]
+fn another_user_touches_only_jobs_of_permitted_tubes() {
+    let rights = [("wide", "take:a* put:a*"), ("narrow", "take:a1")];
+    let rights = rights.map(|(name, rights)| format!("{name} token:sha256:{} {rights}\n", digest(name)));
+    let guarded = Guarded::start(&rights.concat());
+    let mut client = guarded.connect("beanstalk");
+    assert_eq!(client.ask("auth wide"), "AUTHENTICATED");
+    for (id, tube) in ["a1", "a2", "a3"].iter().enumerate() {
+        client.send(format!("use {tube}\r\nput 0 0 60 1\r\nx\r\nreserve-job {}\r\n", id + 1).as_bytes());
+        (0..4).for_each(|_| drop(client.line()));
+    }
+    assert_eq!(client.ask("touch-all"), "TOUCHED_ALL 3");
+    assert_eq!(client.ask("auth narrow"), "AUTHENTICATED");
+    assert_eq!(client.ask("touch 2"), "FORBIDDEN");
+    assert_eq!(client.ask("touch-all"), "TOUCHED_ALL 1");
+}
+
+#[test]
 fn tokens_can_be_split_and_pipelined() {
     let guarded = guarded();
     let mut client = guarded.connect("beanstalk");

@@ -247,7 +247,7 @@ impl Call {
             }
             TouchAll(client) => {
                 let mut touch = super::super::TouchAll::new(now);
-                let held = in_turns(engine, now, |engine| match engine.touch_all(client, &mut touch, now) {
+                let held = in_turns(engine, now, |engine| match engine.touch_all(client, &mut touch, |_| true, now) {
                     (Progress::More, _) => None,
                     (Progress::Done, held) => Some(held),
                 });

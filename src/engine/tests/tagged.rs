@@ -113,11 +113,15 @@ fn all_that_is_held_is_touched_in_turns_of_few_steps() {
     let mut touch = TouchAll::new(later);
     let held = loop {
         engine.grant_steps(64);
-        if let (Progress::Done, held) = engine.touch_all(client, &mut touch, later) {
+        if let (Progress::Done, held) = engine.touch_all(client, &mut touch, |_| true, later) {
             break held;
         }
     };
     assert_eq!(held, 500);
+    assert!(engine.jobs().all(|job| job.due() == later + job.ttr()));
+    engine.grant_steps(10_000);
+    let mut touch = TouchAll::new(later + Span::from_secs(1));
+    assert_eq!(engine.touch_all(client, &mut touch, |_| false, later), (Progress::Done, 0));
     assert!(engine.jobs().all(|job| job.due() == later + job.ttr()));
     engine.check();
 }

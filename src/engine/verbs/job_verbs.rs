@@ -39,12 +39,13 @@ pub struct TouchAll {
     /// The number of held jobs at the end of the last call. A different number means that the jobs may have moved in
     /// the heap.
     held: usize,
+    skipped: usize,
 }
 
 impl TouchAll {
     /// All times to run will start at `begin`.
     pub fn new(begin: Time) -> TouchAll {
-        TouchAll { begin, at: 0, held: 0 }
+        TouchAll { begin, at: 0, held: 0, skipped: 0 }
     }
 }
 
@@ -254,13 +255,19 @@ impl Engine {
         self.clients[client].batch
     }
 
-    /// Restarts the times to run of all held jobs. Returns their number.
-    pub fn touch_all(&mut self, client: ClientId, touch: &mut TouchAll, now: Time) -> (Progress, usize) {
+    /// Restarts the times to run of all held jobs whose tubes `may` permits. Returns their number.
+    pub fn touch_all(
+        &mut self,
+        client: ClientId,
+        touch: &mut TouchAll,
+        may: impl Fn(&[u8]) -> bool,
+        now: Time,
+    ) -> (Progress, usize) {
         if self.catch_up(client, now) == Progress::More {
             return (Progress::More, 0);
         }
         if self.clients[client].reserved().len() != touch.held {
-            touch.at = 0;
+            (touch.at, touch.skipped) = (0, 0);
         }
         let mut progress = Progress::Done;
         while touch.at < self.clients[client].reserved().len() {
@@ -272,8 +279,10 @@ impl Engine {
             let slot = self.clients[client].reserved().member_at(touch.at);
             let job = self.store.jobs.get_mut(slot);
             let due = touch.begin + job.ttr();
-            if job.due >= due {
+            let is_permitted = may(&self.tubes.get(job.tube).name);
+            if !is_permitted || job.due >= due {
                 touch.at += 1;
+                touch.skipped += usize::from(!is_permitted);
                 continue;
             }
             // The job moves toward the end of the heap, and another job takes its place.
@@ -283,7 +292,7 @@ impl Engine {
         }
         self.retime_client(client.0);
         touch.held = self.clients[client].reserved().len();
-        (progress, touch.held)
+        (progress, touch.held - touch.skipped)
     }
 
     pub fn is_buried(&self, id: JobId) -> bool {

@@ -9,7 +9,7 @@ use super::extensions::Extension;
 use super::figures::QueueFigures;
 use super::long::{Long, PartialList};
 use super::{extended, reply, yaml};
-use crate::access::Digest;
+use crate::access::{Digest, Need};
 use crate::engine::{
     Engine, Event, JobId, JobView, Name, NewBody, NewJob, OverLimit, PastJob, Progress, Refused, Report, Reserve, Span,
     State, Tagged, Tags, TouchAll, TubeStats,
@@ -161,7 +161,7 @@ fn begin(mut long: Box<Long>, context: &mut Context, out: &mut Output) -> Flow {
 
 fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress {
     let (client, now) = (context.client, context.now);
-    let engine = &mut *context.engine;
+    let (engine, access) = (&mut *context.engine, &context.access);
     match long {
         Long::Kick(kick) => engine.kick(client, kick, now).then(|| reply::numbered(out, b"KICKED", kick.done)),
         Long::ListTubes(list) => list_tubes(list, context, out),
@@ -184,8 +184,10 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
         Long::Report(id, report) => engine.report_on(client, *id, report, now),
         Long::DeleteBatch { ids, at, deleted } => extended::delete_batch(ids, at, deleted, context, out),
         Long::TouchAll(touch) => {
-            let (progress, held) = engine.touch_all(client, touch.get_or_insert(TouchAll::new(now)), now);
-            progress.then(|| reply::numbered(out, b"TOUCHED_ALL", held as u64))
+            let may =
+                |tube: &[u8]| access.as_ref().is_none_or(|access| access.check(Need::TAKE_JOB, Some(tube)).is_ok());
+            let (progress, touched) = engine.touch_all(client, touch.get_or_insert(TouchAll::new(now)), may, now);
+            progress.then(|| reply::numbered(out, b"TOUCHED_ALL", touched as u64))
         }
         Long::Flush(flush) => engine.flush(flush, now).then(|| reply::numbered(out, b"FLUSHED", flush.done)),
         Long::PeekReserved(find) => {
