@@ -39,6 +39,8 @@ pub struct FileEntry {
     place: FilePlace,
     device: dev_t,
     inode: ino_t,
+    /// Keeps the inode of a replaced regular file, so that no later file gets the same inode.
+    _file: Option<File>,
 }
 
 impl FilePlace {
@@ -98,11 +100,11 @@ impl FilePlace {
 
     pub fn into_entry(self) -> io::Result<FileEntry> {
         let status = self.status()?.ok_or(Errno::ENOENT)?;
-        Ok(self.entry_of(&status))
+        Ok(self.entry_of(&status, None))
     }
 
-    fn entry_of(self, status: &FileStat) -> FileEntry {
-        FileEntry { device: status.st_dev, inode: status.st_ino, place: self }
+    fn entry_of(self, status: &FileStat, file: Option<File>) -> FileEntry {
+        FileEntry { device: status.st_dev, inode: status.st_ino, place: self, _file: file }
     }
 
     fn create(&self, name: &OsString, flags: OFlag) -> nix::Result<File> {
@@ -147,7 +149,7 @@ impl FilePlace {
         if written.is_err() {
             let _ = unlink();
         }
-        written.map(|()| self.entry_of(&status))
+        written.map(|()| self.entry_of(&status, Some(file)))
     }
 
     /// Only `owner`, or else the current user, can access the directory. Syncs the parent. Returns `false` if the name
@@ -180,7 +182,7 @@ impl FilePlace {
             Err(error) => return Err(error.into()),
         };
         let status = fstat(&file)?;
-        Ok((file, is_new, place.entry_of(&status)))
+        Ok((file, is_new, place.entry_of(&status, None)))
     }
 }
 

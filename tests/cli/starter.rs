@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -30,6 +31,24 @@ fn another_server_s_port_file_is_not_removed() {
     let daemon = Daemon::start(&["-p", "0", "--port-file", path.to_str().unwrap()]);
     fs::rename(&path, folder.file("old")).unwrap();
     fs::write(&path, "another").unwrap();
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(PATIENCE), 0);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "another");
+}
+
+/// The file of a third server must not get the inode of the first server's file, which the second server has replaced.
+#[test]
+fn a_port_file_is_not_confused_with_a_later_file() {
+    let folder = Folder::new();
+    let path = folder.file("port");
+    let daemon = Daemon::start(&["-p", "0", "--port-file", path.to_str().unwrap()]);
+    let inode = || fs::metadata(&path).unwrap().ino();
+    let first = inode();
+    for _ in 0..20 {
+        fs::write(folder.file("new"), "another").unwrap();
+        fs::rename(folder.file("new"), &path).unwrap();
+        assert_ne!(inode(), first);
+    }
     daemon.signal(Signal::SIGTERM);
     assert_eq!(daemon.wait(PATIENCE), 0);
     assert_eq!(fs::read_to_string(&path).unwrap(), "another");
