@@ -92,6 +92,8 @@ pub struct Connection {
     pub probation: Option<Box<(Instant, Unauthenticated)>>,
     /// `true` if the last reply is delayed and the pool thread has not scheduled the end of the delay.
     is_reply_delayed: bool,
+    /// `true` if the client has sent a wrong token.
+    was_refused: bool,
     /// `true` if input from the client ends its wait.
     abortable: bool,
     /// `true` if the connection is in its thread's queue of connections with work.
@@ -150,6 +152,7 @@ impl Connection {
             access: None,
             probation: None,
             is_reply_delayed: false,
+            was_refused: false,
             abortable: false,
             queued: false,
             light: false,
@@ -173,6 +176,7 @@ impl Connection {
         let (count, has_body) = self.dialogue.progress().unwrap_or_default();
         let awaited = match self.outbox.unread() {
             _ if self.queued || self.has_pending() => AwaitedPart::Server,
+            None if self.was_refused => AwaitedPart::Delay,
             None => AwaitedPart::Server,
             Some(0) if has_body => AwaitedPart::Body,
             Some(0) if self.has_rest() => AwaitedPart::Head,
@@ -488,7 +492,7 @@ impl Connection {
             hub.log.as_ref().and_then(|log| log.promise(before, core.required()).map(|promise| (log, promise)));
         if has_failed || self.access.as_mut().is_some_and(|access| access.take_failure()) {
             self.outbox.hold();
-            self.is_reply_delayed = true;
+            (self.is_reply_delayed, self.was_refused) = (true, true);
         }
         self.clear &= !waits && promise.is_none() && batch.lacking == 0 && !self.is_reply_delayed;
         if self.clear {

@@ -26,6 +26,8 @@ pub enum AwaitedPart {
     Body,
     /// The client must read this many bytes of replies, or send a request if the number is 0.
     Client(usize),
+    /// The client has sent a wrong token, and the delay before the reply has not ended.
+    Delay,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +57,7 @@ impl HttpConnection {
             AwaitedPart::Head => HEAD,
             AwaitedPart::Client(0) if seen.0 == 0 => HEAD,
             AwaitedPart::Client(unread) => REST + Duration::from_secs((unread / LEAST_RATE) as u64),
-            AwaitedPart::Body | AwaitedPart::Server => REST,
+            AwaitedPart::Body | AwaitedPart::Server | AwaitedPart::Delay => REST,
         };
     }
 }
@@ -82,8 +84,8 @@ impl HttpConnections {
     }
 
     /// Returns the connections that can be closed, in the order of closing, and the time until the next check.
-    /// Connections past their time limit come first and are marked `true`, new connections come last, and between them
-    /// those that have waited longest for their next request come first. `ask` returns the state of a connection.
+    /// Connections past their time limit come first and are marked `true`. Then come those with a wrong token, those
+    /// that have waited longest for their next request, and new connections. `ask` returns the state of a connection.
     pub fn check(
         &mut self,
         now: Instant,
@@ -101,11 +103,12 @@ impl HttpConnections {
         let mut awaited: Vec<&HttpConnection> = self.all.iter().filter(is_awaited).collect();
         let is_over = |connection: &HttpConnection| now.saturating_duration_since(connection.since) >= connection.limit;
         let rank = |connection: &HttpConnection| match connection.seen.1 {
-            AwaitedPart::Client(0) if now.saturating_duration_since(connection.since) >= FRESH => 0,
+            AwaitedPart::Delay => 0,
+            AwaitedPart::Client(0) if now.saturating_duration_since(connection.since) >= FRESH => 1,
             // The connection is new, or was answered since the last check.
-            AwaitedPart::Client(0) if connection.seen.0 == 0 => 3,
-            AwaitedPart::Client(0) => 2,
-            _ => 1,
+            AwaitedPart::Client(0) if connection.seen.0 == 0 => 4,
+            AwaitedPart::Client(0) => 3,
+            _ => 2,
         };
         awaited.sort_by_key(|connection| (!is_over(connection), rank(connection), connection.since));
         (awaited.iter().map(|connection| (connection.number, is_over(connection))).collect(), Some(CHECK_INTERVAL))
@@ -169,5 +172,7 @@ mod tests {
         order(1, |number| u64::from(number == 1));
         order(2, |_| 1);
         assert_eq!(order(5, |_| 1), [1, 2, 0]);
+        let refused = |number| (1, if number == 3 { AwaitedPart::Delay } else { busy(number) });
+        assert_eq!(connections.check(at(6), refused).0, [3, 1, 2, 0].map(|number| (number, false)));
     }
 }

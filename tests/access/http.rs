@@ -12,7 +12,10 @@ use beanpole::{Address, Config, Server};
 use super::commands::{walk, OTHER, TUBE};
 use super::shown::put;
 use super::{digest, user, Guarded, Talk, OPERATOR};
-use crate::daemon::{run, Folder, PATIENCE};
+use crate::daemon::{run, wait_until, Folder, PATIENCE};
+
+/// The number of HTTP connections that the server keeps.
+const MAX_HTTP: usize = 64;
 
 /// The rights that permit each request. Any of them is sufficient.
 const ROWS: [(&str, &[&str]); 33] = [
@@ -170,6 +173,25 @@ fn a_wrong_token_is_counted_delayed_and_closes_the_connection() {
     let mut client = guarded.connect("http");
     assert_eq!(ask(&mut client, "GET /healthz", "guess", "").status, 200, "nobody asks who wants to know that");
     assert!(guarded.operator().body("stats").contains("failed-auths: 1\n"));
+}
+
+/// Delayed replies to wrong tokens must not use up the places of HTTP.
+#[test]
+fn wrong_tokens_do_not_keep_others_out() {
+    let guarded = two();
+    let guesses: Vec<Talk> = (0..MAX_HTTP)
+        .map(|_| {
+            let mut client = guarded.connect("http");
+            client.send(request("GET /api/tubes", "guess", "").as_bytes());
+            client
+        })
+        .collect();
+    let counted = format!("failed-auths: {MAX_HTTP}\n");
+    wait_until("all are refused", || guarded.operator().body("stats").contains(&counted));
+    for _ in 0..5 {
+        assert_eq!(ask(&mut guarded.connect("http"), "GET /api/tubes", "eye", "").status, 200);
+    }
+    drop(guesses);
 }
 
 #[test]
