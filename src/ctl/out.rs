@@ -4,7 +4,9 @@
 //! a terminal, and otherwise tab-separated.
 
 use std::cmp::Ordering;
-use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
+
+use nix::unistd::write;
 
 use super::prelude::*;
 use crate::shared::json::is_hostile;
@@ -12,15 +14,29 @@ use crate::shared::json::is_hostile;
 /// Characters of a job body in a table.
 const EXCERPT: usize = 60;
 
+/// Reports the error of a closed standard output, which [`io::Stdout`] ignores.
+#[derive(Debug)]
+struct StrictStdout;
+
+impl Write for StrictStdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(write(io::stdout(), bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[derive(Debug)]
 pub struct Out {
-    file: BufWriter<Stdout>,
+    file: BufWriter<StrictStdout>,
     pub is_terminal: bool,
 }
 
 impl Out {
     pub fn new() -> Out {
-        Out { file: BufWriter::new(io::stdout()), is_terminal: io::stdout().is_terminal() }
+        Out { file: BufWriter::new(StrictStdout), is_terminal: io::stdout().is_terminal() }
     }
 
     pub fn line(&mut self, text: &str) -> Result {

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::daemon::{Folder, Signal};
+use crate::daemon::{run_command, shell, Folder, Signal};
 use crate::support::{with_both, Server};
 
 #[test]
@@ -82,6 +82,13 @@ fn a_job_that_cannot_be_printed_is_not_deleted() {
         assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(server.count("default", "ready"), 1);
         assert_eq!(server.figure("stats-job 1", "releases"), "1");
+        for closed in [">&-", "</dev/null >&0"] {
+            let mut command = shell(&format!("exec \"$0\" \"$@\" {closed}"), &["reserve", "-w", "0", "--delete"]);
+            command.env("BEANPOLE_SERVER", server.address().to_string());
+            let ended = run_command(command);
+            assert_eq!((ended.code, server.count("default", "ready")), (1, 1), "{closed}: {}", ended.err);
+            assert!(ended.err.contains("cannot write: Bad file descriptor"), "{closed}: {}", ended.err);
+        }
     });
 }
 
