@@ -67,6 +67,8 @@ const WITH_BODY: [&str; 3] = ["RESERVED", "FOUND", "OK"];
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<Transport>,
+    /// The memory that replies may use, in bytes. A list needs many times its length when it is parsed.
+    pub(crate) memory: u64,
 }
 
 type Result<T> = std::result::Result<T, ClientError>;
@@ -102,7 +104,7 @@ impl Client {
     }
 
     fn over(transport: Transport) -> Client {
-        Client { stream: BufReader::new(transport) }
+        Client { stream: BufReader::new(transport), memory: u64::MAX }
     }
 
     /// Sets the timeout of each read and write. The default is `None`, which means no timeout. A call that takes longer
@@ -405,11 +407,15 @@ impl Client {
         line.truncate(line.len() - 2);
         let line = String::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData)?;
         let mut words = line.split(' ');
-        if !words.next().is_some_and(|word| WITH_BODY.contains(&word)) {
+        let Some(word) = words.next().filter(|word| WITH_BODY.contains(word)) else {
             return Ok(Reply { line, body: Vec::new() });
-        }
+        };
+        let max = self.memory / if word == "OK" { 64 } else { 4 };
         let length = words.next_back().and_then(|word| word.parse::<u64>().ok());
         let length = length.filter(|length| *length < u64::from(u32::MAX)).ok_or(io::ErrorKind::InvalidData)?;
+        if length > max {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         let mut body = Vec::with_capacity((length as usize + 2).min(1 << 16));
         (&mut self.stream).take(length + 2).read_to_end(&mut body)?;
         if body.len() as u64 != length + 2 {

@@ -12,6 +12,8 @@ use super::prelude::*;
 use super::server::{Identity, ServerName};
 use crate::client::{Client, ClientError, Closer, Reply};
 use crate::protocol::text::unquote;
+use crate::shared::machine;
+use crate::shared::system;
 
 pub type IdAndBody = (u64, Vec<u8>);
 
@@ -26,7 +28,12 @@ pub struct ServerTarget {
 pub struct Link {
     client: Client,
     target: ServerTarget,
+    /// The size of the replies since the last check of the memory.
+    unchecked: usize,
 }
+
+/// The size of replies after which the memory is checked, in bytes.
+const CHECKED: usize = 64 * 1024;
 
 impl ServerTarget {
     pub fn of(call: &Call) -> Result<ServerTarget> {
@@ -57,7 +64,8 @@ impl ServerTarget {
             ClientError::Refused(line) => refusal("auth", &line),
             error @ ClientError::Invalid(_) => Problem::refused(error.to_string()),
         })?;
-        Ok(Link { client, target: self.clone() })
+        client.memory = machine::memory();
+        Ok(Link { client, target: self.clone(), unchecked: 0 })
     }
 
     fn limit(&self) -> Option<Duration> {
@@ -85,8 +93,15 @@ impl Link {
         }
     }
 
+    /// Reads a reply. Fails if this process uses a third of the memory, because a faulty server can list without end.
     pub fn reply(&mut self) -> Result<Reply> {
-        self.client.reply().map_err(|error| self.target.failed(&error))
+        let reply = self.client.reply().map_err(|error| self.target.failed(&error))?;
+        self.unchecked += reply.line.len() + reply.body.len();
+        if self.unchecked > CHECKED && system::resident_memory() > self.client.memory / 3 {
+            return Err(self.target.failed(&std::io::ErrorKind::OutOfMemory.into()));
+        }
+        self.unchecked %= CHECKED;
+        Ok(reply)
     }
 
     /// `command` has no CR LF. A line break, possibly from a manipulated export, is refused.

@@ -162,8 +162,3 @@ pub fn each_connection(link: &mut Link, limit: usize, act: &mut dyn FnMut(&Stats
         }
     }
 }
-
-/// Fails if a part of a list is repeated, because the list would never end.
-fn check_progress(is_new: bool) -> Result {
-    is_new.then_some(()).ok_or_else(|| Problem::refused("the server repeats a part of the list"))
-}

@@ -73,6 +73,7 @@ impl Problem {
                 format!("{server}: no answer within {seconds} s")
             }
             (io::ErrorKind::UnexpectedEof, _) => format!("{server}: the server closed the connection"),
+            (io::ErrorKind::OutOfMemory, _) => format!("{server}: the replies are too large for the memory here"),
             (io::ErrorKind::InvalidData, _) => format!("{server}: invalid reply; this is not a beanstalk server"),
             _ => format!("{server}: {}", plain(error)),
         };

@@ -70,10 +70,18 @@ pub fn list_ids(link: &mut Link, (tube, state): (&str, State), mut above: u64, a
         let ids: Vec<u64> = yaml::list(&reply.body).iter().filter_map(|id| id.parse().ok()).collect();
         act(link, &ids)?;
         match ids.last() {
-            Some(last) if ids.len() as u64 == PAGE => above = *last,
+            Some(last) if ids.len() as u64 == PAGE => {
+                check_progress(*last > above)?;
+                above = *last;
+            }
             _ => return Ok(ListOutcome::All),
         }
     }
+}
+
+/// Fails if a server sends a part of a list again, which would never end.
+pub fn check_progress(is_new: bool) -> Result {
+    is_new.then_some(()).ok_or_else(|| Problem::refused("the server repeats a part of the list"))
 }
 
 impl Wanted {

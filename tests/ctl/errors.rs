@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::daemon::{run, run_command, Daemon, Ended};
+use crate::daemon::{run, run_command, shell, Daemon, Ended};
 use crate::support::{ctl, pretender, Server};
 
 /// Checks the exit code, and that there is one error line that contains all of `words`.
@@ -227,8 +227,48 @@ fn a_full_disk_is_reported() {
     }
 }
 
+/// Formats a list with a body, which lives until the process ends.
+fn listed(items: impl Iterator<Item = String>) -> Option<&'static str> {
+    let body: String = items.collect();
+    Some(Box::leak(format!("OK {}\r\n---\n{body}\r\n", body.len() + 4).into_boxed_str()))
+}
+
 #[test]
 fn lists_of_a_server_that_repeats_itself_end() {
-    let server = pretender(|_| Some("OK 16\r\n---\n- number: 7\n\r\n"));
-    failed(&run_command(ctl(&server, &["history", "-n", "0"])), 1, &["the server repeats a part of the list"]);
+    let repeats = |line: &str| match line.split(' ').next().unwrap_or_default() {
+        "list-history" => Some("OK 16\r\n---\n- number: 7\n\r\n"),
+        "list-jobs" => listed((1..=1000).map(|id| format!("- {id}\n"))),
+        "list-tubes" => Some("OK 14\r\n---\n- default\n\r\n"),
+        "stats-job" => Some("NOT_FOUND\r\n"),
+        _ => Some("OK 4\r\n---\n\r\n"),
+    };
+    for line in [&["history", "-n", "0"][..], &["export"]] {
+        failed(&run_command(ctl(&pretender(repeats), line)), 1, &["the server repeats a part of the list"]);
+    }
+}
+
+/// A server that lists without end, or that sends a reply without end, must not use up the memory of the machine.
+#[test]
+fn endless_lists_end_with_an_error() {
+    let endless = |line: &str| {
+        let above = || line.split(' ').rev().nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+        match line.split(' ').next().unwrap_or_default() {
+            "list-connections" => listed((1..=1000).map(|next| format!("- number: {}\n", above() + next))),
+            "list-history" => listed((1..=1000).map(|next| format!("- number: {}\n", above() - next))),
+            "list-jobs" => listed((1..=1000).map(|next| format!("- {}\n", above() + next))),
+            "list-tubes" => Some("OK 14\r\n---\n- default\n\r\n"),
+            "stats-job" => {
+                let id = line.split(' ').next_back().unwrap_or_default();
+                listed(["id: ", id, "\ntube: default\nstate: ready\n"].into_iter().map(str::to_owned))
+            }
+            "stats-tube" => Some("OK 3000000000\r\n"),
+            _ => Some("OK 4\r\n---\n\r\n"),
+        }
+    };
+    let server = pretender(endless);
+    for line in [&["connections"][..], &["history", "-n", "0"], &["export"], &["tubes"]] {
+        let mut command = shell("ulimit -v 64000; exec \"$0\" \"$@\"", line);
+        command.env("BEANPOLE_SERVER", &server);
+        failed(&run_command(command), 3, &["the replies are too large for the memory here"]);
+    }
 }
