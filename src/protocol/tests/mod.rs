@@ -25,7 +25,7 @@ const MAX_TURNS: usize = 2000;
 const SIZE: usize = 8;
 
 /// The kinds of interruptible commands: the protocol, the route for HTTP, and the type of the progress.
-const KINDS: [&str; 41] = [
+const KINDS: [&str; 44] = [
     "check",
     "beanstalk Kick",
     "beanstalk ListTubes",
@@ -45,6 +45,7 @@ const KINDS: [&str; 41] = [
     "beanstalk StatsTube",
     "gearman List",
     "gearman Grab",
+    "gearman GetStatusUnique",
     "gearman ResetAbilities",
     "gearman GiveBack",
     "gearman Report",
@@ -66,8 +67,15 @@ const KINDS: [&str; 41] = [
     "http move MoveJobs",
     "http failed FailedGroups",
     "http failed-jobs FailedJobs",
+    "http kick-failed Sweep",
+    "http delete-failed Sweep",
     "http move-failed Sweep",
 ];
+
+/// The commands and routes that take one turn.
+const SHORT: &str = "gearman CanDo, CantDo, PreSleep, Submit, Work, GetStatus, Echo, Option, SetClientId, Text, Refused, \
+    OutOfSync. workq Add, Run, Result, Complete, Delete, InspectServer, InspectQueue, InspectJob, Refused, Close. http page, \
+    healthz, readyz, find-job, peek, job, body, put, pause, settings, kick-job, move-job, delete, revoke, bury, favicon.";
 
 fn type_name(value: &impl Debug) -> String {
     let text = format!("{value:?}");
@@ -132,7 +140,13 @@ impl World {
         let mut settings = ProtocolSettings::default();
         settings.http.admin = true;
         let mut world = World {
-            engine: Engine::new(Limits { few_watched: 0, wakeups: 0, history: 100, ..Limits::NONE }),
+            engine: Engine::new(Limits {
+                few_watched: 0,
+                wakeups: 0,
+                history: 100,
+                keys_per_tube: true,
+                ..Limits::NONE
+            }),
             counters: CommandCounters::default(),
             registry: ClientRegistry::new(false),
             settings,
@@ -454,6 +468,40 @@ fn long_commands_survive_any_change_between_their_turns() {
     }
     for kind in KINDS.iter().chain(&DEFERRED) {
         assert!(seen.contains(*kind), "no row of the table reaches {kind}: {seen:?}");
+    }
+}
+
+/// Returns the variants of the enum `name` in a source file.
+fn variants(source: &str, name: &str) -> Vec<String> {
+    let body = source.split_once(&format!("pub enum {name} {{")).and_then(|(_, rest)| rest.split_once("\n}"));
+    let lines = body.expect("an enum").0.lines().filter_map(|line| line.strip_prefix("    "));
+    let names = lines.filter(|line| line.starts_with(char::is_uppercase));
+    names
+        .map(|line| line.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default().to_owned())
+        .collect()
+}
+
+#[test]
+fn every_command_is_interrupted_or_short() {
+    let parts: Vec<(&str, &str)> = SHORT.split('.').filter_map(|part| part.trim().split_once(' ')).collect();
+    let is_short = |protocol: &str, name: &str| {
+        parts.iter().any(|(of, names)| *of == protocol && names.split(", ").any(|it| it == name))
+    };
+    let is_interrupted = |protocol: &str, name: &str| {
+        let kind = format!("{protocol} {name}");
+        KINDS.iter().any(|it| *it == kind || it.strip_prefix(&kind).is_some_and(|rest| rest.starts_with(' ')))
+    };
+    let all = [
+        ("beanstalk", variants(include_str!("../beanstalk/long.rs"), "Long")),
+        ("gearman", variants(include_str!("../gearman/command.rs"), "Command")),
+        ("workq", variants(include_str!("../workq/command.rs"), "Command")),
+        ("http", http::ROUTES.iter().map(|route| route.word.to_owned()).collect()),
+    ];
+    for (protocol, names) in &all {
+        assert!(names.len() > 10, "{protocol}: {names:?}");
+        for name in names {
+            assert!(is_short(protocol, name) != is_interrupted(protocol, name), "{protocol} {name}: neither, or both");
+        }
     }
 }
 

@@ -334,6 +334,16 @@ pub const ROWS: &[Row] = &[
         &["\0RES\0\0\0\u{a}", "\0RES\0\0\0\u{b}"],
     ),
     row(
+        "GET_STATUS_UNIQUE",
+        |world| {
+            world.request_by(Wire::Gearman);
+            world.send(world.requester, &packet(18, b"t\0unique\0body"));
+            world.peers[world.requester].received.clear();
+            Some(packet(41, b"unique"))
+        },
+        &["\0RES\0\0\0*"],
+    ),
+    row(
         "RESET_ABILITIES",
         |world| {
             world.grab(SIZE);
@@ -462,6 +472,22 @@ pub const ROWS: &[Row] = &[
         |world| {
             world.bury_ready();
             world.http("POST /api/tubes/t/failed/move", r#"{"to":"to"}"#)
+        },
+        &["HTTP/1.1 200"],
+    ),
+    row(
+        "POST kick failed",
+        |world| {
+            world.bury_ready();
+            world.http("POST /api/tubes/t/failed/kick", "{}")
+        },
+        &["HTTP/1.1 200"],
+    ),
+    row(
+        "POST delete failed",
+        |world| {
+            world.bury_ready();
+            world.http("POST /api/tubes/t/failed/delete", "{}")
         },
         &["HTTP/1.1 200"],
     ),
