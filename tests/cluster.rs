@@ -18,6 +18,7 @@ mod cluster {
     use super::daemon;
 }
 
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -300,6 +301,84 @@ fn a_copy_at_any_position_can_follow_merged_entries() {
         active.release().expect("a release");
         assert_eq!(activate(&mut standby).epoch(), 2, "its files are as their checksums say");
     }
+}
+
+/// Returns the files of large bodies in the directory of a copy.
+fn stages(folder: &Folder) -> Vec<String> {
+    let names = std::fs::read_dir(&folder.0).expect("a folder").map(|entry| entry.expect("an entry").file_name());
+    names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name.starts_with("stage.")).collect()
+}
+
+#[test]
+fn a_copy_contains_large_bodies_that_were_appended_in_pieces() {
+    let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 4)), Folder::new(), Folder::new());
+    let active = activate(&mut node(&log, &first, "a"));
+    let standby = RefCell::new(node(&log, &second, "b"));
+    let body = Arc::new((0..1 << 20).map(|index: u32| (index % 251) as u8).collect::<Box<[u8]>>());
+    let pieces = Cell::new(0);
+    assert!(active.storage.must_stage(&body));
+    active.storage.stage(&body, &|| {
+        pieces.set(pieces.get() + 1);
+        if pieces.get() == 4 {
+            let _ = standby.borrow_mut().poll().expect("a log in memory");
+            standby.borrow_mut().save().expect("a position");
+        }
+        true
+    });
+    assert!(!active.storage.must_stage(&body));
+    let file = active.storage.create("segment.0000000001", 2 << 20).expect("a file");
+    file.write_at(100, &body[10..]).expect("a write");
+    file.sync().expect("a sync");
+    assert!(log.entries().last().expect("an entry").1.len() < 1000, "the body is in the log once");
+    // A crash of the standby makes it repeat operations, even after it has applied all of them.
+    let mut standby = standby.into_inner();
+    let _ = standby.poll().expect("a log in memory");
+    drop(standby);
+    let mut standby = node(&log, &second, "b");
+    let _ = standby.poll().expect("a log in memory");
+    assert_eq!(files(&first), files(&second));
+    assert_eq!(stages(&second).len(), 1);
+    standby.save().expect("a position");
+    assert!(stages(&second).is_empty() && !second.0.join("journal.aside").exists());
+    let position = std::fs::read_to_string(second.0.join("journal.position")).expect("a position");
+    assert!(position.contains("\n2 segment.0000000001 "), "the segment needs the entries of the body: {position}");
+    active.release().expect("a release");
+    assert_eq!(activate(&mut standby).epoch(), 2, "its files are as their checksums say");
+}
+
+#[test]
+fn an_unused_large_body_is_removed_from_the_journal() {
+    let (log, first, second) = (Arc::new(MemoryLog::new(Faults::default(), 5)), Folder::new(), Folder::new());
+    let active = activate(&mut node(&log, &first, "a"));
+    let mut standby = node(&log, &second, "b");
+    let body = |byte| Arc::new(vec![byte; 1 << 20].into_boxed_slice());
+    let mut catch_up = || {
+        let _ = standby.poll().expect("a log in memory");
+        standby.save().expect("a position");
+        stages(&second).len()
+    };
+    // The client has disconnected.
+    active.storage.stage(&body(1), &|| false);
+    assert_eq!(catch_up(), 0);
+    // The server refuses the job.
+    active.storage.stage(&body(2), &|| true);
+    assert_eq!(catch_up(), 1);
+    let last = body(3);
+    active.storage.stage(&last, &|| true);
+    active.storage.create("segment.0000000001", 80).and_then(|file| file.sync()).expect("a file");
+    assert_eq!(catch_up(), 1);
+    // The server stops before it writes the job.
+    active.release().expect("a release");
+    let active = activate(&mut standby);
+    active.storage.create("segment.0000000002", 80).and_then(|file| file.sync()).expect("a file");
+    let (third, mut names) = (Folder::new(), Vec::new());
+    let mut copy = node(&log, &third, "c");
+    while names.len() < 2 {
+        let _ = copy.poll().expect("a log in memory");
+        copy.save().expect("a position");
+        names = files(&third).into_keys().collect();
+    }
+    assert!(stages(&third).is_empty() && stages(&second).is_empty());
 }
 
 #[test]

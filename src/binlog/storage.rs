@@ -59,6 +59,12 @@ pub trait Storage: Send + Sync {
     fn syncs_at_once(&self) -> usize {
         1
     }
+    /// `true` if `body` must be passed to [`Storage::stage`] before a record with this body is written.
+    fn must_stage(&self, _body: &Arc<Box<[u8]>>) -> bool {
+        false
+    }
+    /// Stores a large body, so that later records need not wait for it. Stops when `is_wanted` returns `false`.
+    fn stage(&self, _body: &Arc<Box<[u8]>>, _is_wanted: &dyn Fn() -> bool) {}
     /// A write or sync has failed, but the log is not in the failing state yet. A storage shared with other servers
     /// must prevent all later replies.
     fn give_up(&self, _error: &io::Error) {}

@@ -155,6 +155,10 @@ impl Wal {
         self.full.load(Ordering::Acquire)
     }
 
+    pub fn storage(&self) -> &dyn Storage {
+        &*self.storage
+    }
+
     pub fn syncs_at_once(&self) -> usize {
         self.storage.syncs_at_once()
     }

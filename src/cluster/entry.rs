@@ -84,17 +84,25 @@ pub enum Operation<'a> {
     Truncate(&'a str, u64),
     Rename(&'a str, &'a str),
     Remove(&'a str),
+    /// Writes the contents of the third file, from the second offset on, to the first file at the first offset.
+    Copy(&'a str, u64, &'a str, u64),
 }
 
 impl<'a> Operation<'a> {
     /// Appends a letter, the name and its length, a number, and the data and their length.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut source = Vec::new();
         let (letter, name, number, bytes): (u8, &str, u64, &[u8]) = match *self {
             Operation::Create(name, size) => (b'C', name, size, b""),
             Operation::Write(name, offset, bytes) => (b'W', name, offset, bytes),
             Operation::Truncate(name, length) => (b'T', name, length, b""),
             Operation::Rename(name, to) => (b'N', name, 0, to.as_bytes()),
             Operation::Remove(name) => (b'R', name, 0, b""),
+            Operation::Copy(name, offset, from, start) => {
+                source.extend(start.to_le_bytes());
+                source.extend(from.as_bytes());
+                (b'X', name, offset, &source)
+            }
         };
         out.push(letter);
         out.extend((name.len() as u16).to_le_bytes());
@@ -122,6 +130,11 @@ impl<'a> Operation<'a> {
             b'T' => Some(Operation::Truncate(name, number)),
             b'N' => std::str::from_utf8(data).ok().filter(|to| is_inside(to)).map(|to| Operation::Rename(name, to)),
             b'R' => Some(Operation::Remove(name)),
+            b'X' => {
+                let (start, from) = data.split_first_chunk()?;
+                let from = std::str::from_utf8(from).ok().filter(|from| is_inside(from))?;
+                Some(Operation::Copy(name, number, from, u64::from_le_bytes(*start)))
+            }
             _ => None,
         }
     }
@@ -133,15 +146,24 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
+/// The prefix of files that exist only in the shared log and in its copies. Each contains a large body until
+/// [`Operation::Copy`] writes it to a segment.
+pub const STAGE: &str = "stage.";
+
 /// `true` if the shared log contains the file.
 pub fn is_segment(name: &str) -> bool {
     name.starts_with("segment.") || name.starts_with("binlog.")
 }
 
-/// Applies the operations of the entry `seq`. `created` maps each file to the entry that created it.
+/// Applies the operations of the entry `seq`. `created` maps each file to the first entry that it needs.
 pub fn note_created(created: &mut BTreeMap<String, Seq>, mut operations: &[u8], seq: Seq) {
     while let Some(operation) = Operation::decode(&mut operations) {
         note_file(created, &operation, seq);
+        if let Operation::Copy(name, _, from, _) = operation {
+            if let (Some(first), Some(slot)) = (created.get(from).copied(), created.get_mut(name)) {
+                *slot = first.min(*slot);
+            }
+        }
     }
 }
 
@@ -156,7 +178,7 @@ pub fn note_file<V>(files: &mut BTreeMap<String, V>, operation: &Operation, new:
                 files.insert(to.to_owned(), value);
             }
         }
-        Operation::Write(..) | Operation::Truncate(..) => {}
+        Operation::Write(..) | Operation::Truncate(..) | Operation::Copy(..) => {}
     }
 }
 
@@ -171,6 +193,7 @@ mod tests {
             Operation::Write("segment.1", 80, b"bytes"),
             Operation::Truncate("segment.1", 85),
             Operation::Rename("binlog.1", "old/binlog.1"),
+            Operation::Copy("segment.1", 80, "stage.1.2", 7),
             Operation::Remove("segment.1"),
         ];
         let mut bytes = Vec::new();

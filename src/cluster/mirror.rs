@@ -17,7 +17,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::checksums::{Checksum, Checksums};
-use super::entry::{is_segment, note_created, EntryKind, Head, Operation};
+use super::entry::{is_segment, note_created, EntryKind, Head, Operation, STAGE};
 use super::shared_log::{Epoch, Seq};
 use crate::binlog::{Folder, Storage};
 
@@ -30,6 +30,9 @@ const ACTIVE: &str = "journal.active";
 
 /// Contains the old copy. While this subdirectory exists, the new copy may be incomplete.
 const ASIDE: &str = "journal.aside";
+
+/// The bytes of a large body that are copied at a time.
+const PIECE: usize = 64 * 1024;
 
 /// Contains the old copy while its files are being moved.
 const MOVING: &str = "journal.moving";
@@ -64,6 +67,8 @@ pub struct Mirror {
     /// The last applied entry when the copy was last verified.
     verified: Option<Seq>,
     dirty: BTreeMap<String, File>,
+    /// `true` if the directory may contain files of large bodies that are no longer needed.
+    has_stages: bool,
 }
 
 impl Mirror {
@@ -79,6 +84,7 @@ impl Mirror {
             is_foreign: false,
             verified: None,
             dirty: BTreeMap::new(),
+            has_stages: true,
         };
         match fs::read_to_string(folder.join(POSITION)).ok() {
             Some(text) => match Position::read(&text) {
@@ -124,7 +130,7 @@ impl Mirror {
         }
         let origin = Origin { last: None, ..self.position.origin };
         self.position = Position { origin, ..Position::default() };
-        (self.is_stale, self.verified) = (false, None);
+        (self.is_stale, self.verified, self.has_stages) = (false, None, true);
         self.position.write(&self.folder)?;
         self.position.done = done;
         Ok(())
@@ -142,8 +148,10 @@ impl Mirror {
     pub fn apply(&mut self, seq: Seq, head: &Head, operations: &[u8]) -> io::Result<()> {
         let mut rest = operations;
         while let Some(operation) = Operation::decode(&mut rest) {
-            self.execute(&operation)?;
-            self.position.checksums.note(&operation);
+            match operation {
+                Operation::Copy(name, offset, from, start) => self.copy(name, offset, from, start)?,
+                operation => self.execute(&operation)?,
+            }
         }
         note_created(&mut self.position.created, operations, seq);
         self.position.done = seq;
@@ -163,6 +171,20 @@ impl Mirror {
         let damaged = self.position.checksums.damaged(&self.folder);
         self.verified = damaged.is_none().then_some(self.position.done);
         damaged
+    }
+
+    /// Executes [`Operation::Copy`], unless the source was purged.
+    fn copy(&mut self, name: &str, offset: u64, from: &str, start: u64) -> io::Result<()> {
+        let Some(source) = File::open(self.folder.join(from)).map(Some).or_else(absent)? else { return Ok(()) };
+        let (mut bytes, mut done) = (vec![0; PIECE], 0);
+        loop {
+            let count = source.read_at(&mut bytes, start + done)?;
+            if count == 0 {
+                return Ok(());
+            }
+            self.execute(&Operation::Write(name, offset + done, &bytes[..count]))?;
+            done += count as u64;
+        }
     }
 
     fn execute(&mut self, operation: &Operation) -> io::Result<()> {
@@ -192,22 +214,24 @@ impl Mirror {
                 }
                 allow_missing(fs::rename(self.folder.join(name), target))?;
             }
+            // After a crash, earlier operations may be repeated, so `save` removes the file.
+            Operation::Remove(name) if name.starts_with(STAGE) => self.has_stages = true,
+            Operation::Copy(..) => {}
             Operation::Remove(name) => {
                 self.dirty.remove(name);
                 allow_missing(fs::remove_file(self.folder.join(name)))?;
             }
         }
+        self.position.checksums.note(operation);
         Ok(())
     }
 
     /// [`Mirror::verify`] later reports a missing file.
     fn file(&mut self, name: &str) -> io::Result<Option<&File>> {
         if !self.dirty.contains_key(name) {
-            match OpenOptions::new().write(true).open(self.folder.join(name)) {
-                Ok(file) => drop(self.dirty.insert(name.to_owned(), file)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                Err(error) => return Err(error),
-            }
+            let file = OpenOptions::new().write(true).open(self.folder.join(name)).map(Some).or_else(absent)?;
+            let Some(file) = file else { return Ok(None) };
+            self.dirty.insert(name.to_owned(), file);
         }
         Ok(self.dirty.get(name))
     }
@@ -217,7 +241,14 @@ impl Mirror {
             file.sync_all()?;
         }
         self.position.checksums.complete(&self.folder);
-        self.position.write(&self.folder)
+        self.position.write(&self.folder)?;
+        if std::mem::take(&mut self.has_stages) {
+            let is_unused = |name: &String| name.starts_with(STAGE) && !self.position.created.contains_key(name);
+            for name in files(&self.folder)?.into_iter().filter(is_unused) {
+                allow_missing(fs::remove_file(self.folder.join(name)))?;
+            }
+        }
+        Ok(())
     }
 
     /// The local server has claimed the journal `origin` with the entry `seq`.
@@ -259,11 +290,12 @@ fn files(folder: &Path) -> io::Result<Vec<String>> {
 
 /// Removes the cluster files for a server without a shared log.
 pub fn leave_cluster(folder: &Path) -> io::Result<()> {
-    let known = [POSITION, ACTIVE].map(|name| folder.join(name));
-    if known.iter().any(|path| path.exists()) {
+    let mut known = files(folder)?;
+    known.retain(|name| [POSITION, ACTIVE].contains(&name.as_str()) || name.starts_with(STAGE));
+    if !known.is_empty() {
         log::info!("{}: using this binlog without the journal", folder.display());
-        for path in known {
-            allow_missing(fs::remove_file(path))?;
+        for name in known {
+            fs::remove_file(folder.join(name))?;
         }
         File::open(folder)?.sync_all()?;
     }
@@ -287,9 +319,15 @@ pub fn save_end(folder: &Path, done: Seq, origin: Origin, created: BTreeMap<Stri
 }
 
 fn allow_missing(done: io::Result<()>) -> io::Result<()> {
-    match done {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
+    done.map(Some).or_else(absent).map(drop)
+}
+
+/// Returns `None` if the error is that a file is missing.
+fn absent<T>(error: io::Error) -> io::Result<Option<T>> {
+    if error.kind() == io::ErrorKind::NotFound {
+        Ok(None)
+    } else {
+        Err(error)
     }
 }
 

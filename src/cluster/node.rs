@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::active::{Active, Member, SAVE};
-use super::entry::{unfold, EntryKind, Head};
+use super::entry::{unfold, EntryKind, Head, STAGE};
 use super::mirror::{Mirror, Origin};
 use super::relay::Services;
 use super::shared_log::{Entries, Epoch, Fail, Seq, SharedLog, Tail};
@@ -430,7 +430,11 @@ impl Node {
         let shipper = Arc::new(Shipper::new(log, lease.clone(), head, after + 1, created, board));
         let storage = Arc::new(ShippedFolder::new(self.folder.clone(), shipper.clone()));
         let (member, path) = (self.member.clone(), self.path.clone());
-        let active = Active::begin(member, shipper, lease, storage.clone(), path, origin)?;
+        let active = Active::begin(member, shipper.clone(), lease, storage.clone(), path, origin)?;
+        // Bodies whose records the previous server did not write. The local file may not exist.
+        for name in shipper.created().keys().filter(|name| name.starts_with(STAGE)) {
+            let _ = storage.remove(name);
+        }
         if is_foreign {
             log::info!("journal: empty; importing the binlog of {}", self.path.display());
             storage.ship_all()?;

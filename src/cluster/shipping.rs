@@ -11,7 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::entry::{is_segment, note_created, operations, EntryKind, Head, Operation};
+use super::entry::{is_segment, note_created, operations, EntryKind, Head, Operation, STAGE};
 use super::shared_log::{Fail, Seq, SharedLog, SharedSpace};
 use crate::binlog::{is_no_space, LogFile, Storage};
 use crate::shared::lease::{Lease, Moment};
@@ -23,6 +23,13 @@ const ENTRY: usize = 32 * 1024;
 
 /// File bytes in one operation. In base64, the request stays below etcd's limit of 1.5 MiB.
 const PIECE: usize = 512 * 1024;
+
+/// A larger body is appended in pieces before its record. Other entries can be appended between the pieces.
+const LARGE: usize = 256 * 1024;
+const STAGE_PIECE: usize = 128 * 1024;
+
+/// The maximum time for which a body stays in the shared log without a record that refers to it.
+const STAGED: Duration = Duration::from_secs(5);
 
 /// The lease starts when the active server sends a request that the shared log later confirms.
 pub const LEASE: Duration = Duration::from_secs(1);
@@ -40,12 +47,35 @@ pub const WINDOW: usize = 4;
 pub struct Shipper {
     log: Arc<dyn SharedLog>,
     lease: Arc<Lease>,
-    /// Encoded operations without an entry.
-    queue: LeafMutex<Vec<Vec<u8>>>,
+    queue: LeafMutex<Queue>,
     position: Mutex<Position, SHIPPING>,
     /// An entry has been accepted or the lease has ended.
     changed: Condvar,
     board: Arc<RoleBoard>,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Encoded operations without an entry.
+    operations: Vec<Vec<u8>>,
+    /// A body that is in the shared log, and the name of its file there.
+    staged: Option<(Arc<Box<[u8]>>, String)>,
+}
+
+impl Queue {
+    fn push(&mut self, operation: &Operation) {
+        let mut bytes = Vec::new();
+        operation.encode(&mut bytes);
+        self.operations.push(bytes);
+    }
+
+    /// Returns `true` if a record may still refer to the staged body. Otherwise, or if it `is_late`, removes the body.
+    fn is_occupied(&mut self, is_late: bool) -> bool {
+        if let Some((_, name)) = self.staged.take_if(|(body, _)| is_late || Arc::strong_count(body) == 1) {
+            self.push(&Operation::Remove(&name));
+        }
+        self.staged.is_some()
+    }
 }
 
 #[derive(Clone)]
@@ -107,6 +137,7 @@ impl Shipper {
 
     /// Returns the first entry for a new standby.
     pub fn oldest_needed(&self) -> Seq {
+        self.queue.lock().is_occupied(false);
         let position = self.position.lock();
         position.created.values().min().copied().unwrap_or(position.end)
     }
@@ -118,16 +149,65 @@ impl Shipper {
     }
 
     fn push(&self, operation: &Operation) {
+        self.queue.lock().push(operation);
+    }
+
+    /// Queues a write of `bytes`, which refers to the shared log if the bytes are the end of a body that is there.
+    fn push_write(&self, name: &str, offset: u64, bytes: &[u8]) {
+        let mut queue = self.queue.lock();
+        let is_staged = |(body, _): &mut (Arc<Box<[u8]>>, String)| {
+            bytes.len() > STAGE_PIECE && body.as_ptr_range().end == bytes.as_ptr_range().end
+        };
+        if let Some((body, from)) = queue.staged.take_if(is_staged) {
+            queue.push(&Operation::Copy(name, offset, &from, (body.len() - bytes.len()) as u64));
+            return queue.push(&Operation::Remove(&from));
+        }
+        for (number, piece) in bytes.chunks(PIECE).enumerate() {
+            queue.push(&Operation::Write(name, offset + (number * PIECE) as u64, piece));
+        }
+    }
+
+    fn must_stage(&self, body: &Arc<Box<[u8]>>) -> bool {
+        let is_staged = || matches!(&self.queue.lock().staged, Some((other, _)) if Arc::ptr_eq(other, body));
+        body.len() > LARGE && !is_staged() && !self.lacks_space(body.len() as u64)
+    }
+
+    /// Appends a body in pieces, unless the previous body is still waiting for its record.
+    fn stage(&self, body: &Arc<Box<[u8]>>, is_wanted: &dyn Fn() -> bool) -> io::Result<()> {
+        let end = Instant::now() + STAGED;
+        while self.queue.lock().is_occupied(Instant::now() >= end) && is_wanted() {
+            std::thread::sleep(RETRY);
+        }
+        if !self.must_stage(body) {
+            return Ok(());
+        }
+        let name = {
+            let Head { epoch, number, .. } = self.position.lock().head;
+            format!("{STAGE}{epoch}.{number}")
+        };
+        self.append_one(&Operation::Create(&name, body.len() as u64))?;
+        for (number, piece) in body.chunks(STAGE_PIECE).enumerate() {
+            if !is_wanted() {
+                return self.append_one(&Operation::Remove(&name));
+            }
+            self.append_one(&Operation::Write(&name, (number * STAGE_PIECE) as u64, piece))?;
+        }
+        self.queue.lock().staged = Some((body.clone(), name));
+        Ok(())
+    }
+
+    /// Appends an operation on a file that no queued operation uses.
+    fn append_one(&self, operation: &Operation) -> io::Result<()> {
         let mut bytes = Vec::new();
         operation.encode(&mut bytes);
-        self.queue.lock().push(bytes);
+        self.append(EntryKind::Operations, &bytes)
     }
 
     /// Waits until all operations are in the shared log. An error means that the lease has ended, and the server must
     /// not send any reply.
     pub fn flush(&self) -> io::Result<()> {
         let mut position = self.position.lock();
-        let (operations, kind) = (std::mem::take(&mut *self.queue.lock()), position.kind);
+        let (operations, kind) = (std::mem::take(&mut self.queue.lock().operations), position.kind);
         let mut entry = Vec::new();
         for operation in operations {
             if !entry.is_empty() && entry.len() + operation.len() > ENTRY {
@@ -144,12 +224,12 @@ impl Shipper {
     /// Any server can claim the journal afterwards.
     pub fn release(&self) -> io::Result<()> {
         self.flush()?;
-        self.append(EntryKind::Release)
+        self.append(EntryKind::Release, b"")
     }
 
-    fn append(&self, kind: EntryKind) -> io::Result<()> {
+    fn append(&self, kind: EntryKind, operations: &[u8]) -> io::Result<()> {
         let mut position = self.position.lock();
-        position.push(kind, b"");
+        position.push(kind, operations);
         self.ship(position)
     }
 
@@ -288,7 +368,7 @@ impl ShippedFolder {
         self.shipper.position.lock().kind = EntryKind::Import;
         self.ship_files()?;
         self.shipper.position.lock().kind = EntryKind::Operations;
-        self.shipper.append(EntryKind::Operations)
+        self.shipper.append(EntryKind::Operations, b"")
     }
 
     fn ship_files(&self) -> io::Result<()> {
@@ -382,6 +462,15 @@ impl Storage for ShippedFolder {
         WINDOW
     }
 
+    fn must_stage(&self, body: &Arc<Box<[u8]>>) -> bool {
+        self.shipper.must_stage(body)
+    }
+
+    /// An error means that the lease has ended.
+    fn stage(&self, body: &Arc<Box<[u8]>>, is_wanted: &dyn Fn() -> bool) {
+        let _ = self.shipper.stage(body, is_wanted);
+    }
+
     fn give_up(&self, error: &io::Error) {
         self.shipper.give_up(error);
     }
@@ -396,9 +485,7 @@ struct ShippedFile {
 impl LogFile for ShippedFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.shipper.local(self.file.write_at(offset, bytes))?;
-        for (number, piece) in bytes.chunks(PIECE).enumerate() {
-            self.shipper.push(&Operation::Write(&self.name, offset + (number * PIECE) as u64, piece));
-        }
+        self.shipper.push_write(&self.name, offset, bytes);
         Ok(())
     }
 

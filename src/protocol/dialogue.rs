@@ -10,7 +10,7 @@ use super::{
     beanstalk, gearman, http, workq, ClientRegistry, CommandId, Context, DecodeLimits, Decoded, Flow, Host, LogSubject,
     Output, ProtocolCommand, Wire,
 };
-use crate::engine::{ClientId, Engine, Event, JobId, LongCommand, NoJob, ReservePolicy};
+use crate::engine::{Body, ClientId, Engine, Event, JobId, LongCommand, NoJob, ReservePolicy};
 
 /// A request's binlog records exceed its size in memory by at most this.
 const RECORD_OVERHEAD: u64 = MAX_QUOTED_NAME as u64 + 100;
@@ -212,6 +212,11 @@ impl Request {
         decision
     }
 
+    /// `true` if the client may execute the request. `false` if that is not known yet.
+    pub fn is_permitted(&mut self, context: &mut Context) -> bool {
+        context.access.is_none() || self.stage == Stage::Begun || self.check(context) == Some(Ok(()))
+    }
+
     /// `true` if the permission check or the execution has begun.
     pub fn has_begun(&self) -> bool {
         self.stage != Stage::New
@@ -256,6 +261,11 @@ impl Request {
         }
         let tags = for_each_protocol!(&self.command, Command, it => it.tags());
         tags.map_or(0, |tags| engine.adoption_of_tagged(client, tags))
+    }
+
+    /// Returns the body of the job that the request puts, if any.
+    pub fn job_body(&self) -> Option<&Body> {
+        for_each_protocol!(&self.command, Command, it => it.job_body())
     }
 
     pub fn footprint(&self) -> u64 {

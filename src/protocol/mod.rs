@@ -35,7 +35,7 @@ pub use dialogue::{end_wait, notify, Dialogue, Request};
 pub use guard::needs;
 
 use crate::access::{ClientAccess, Denied, Need};
-use crate::engine::{ClientId, Engine, Fingerprints, Histogram, LongCommand, Span, Stats, Tags, Time};
+use crate::engine::{Body, ClientId, Engine, Fingerprints, Histogram, LongCommand, Span, Stats, Tags, Time};
 use crate::shared::log_figures::LogFigures;
 use crate::shared::role::RoleFigures;
 
@@ -274,6 +274,11 @@ trait ProtocolCommand {
 
     fn log_subject(&self) -> LogSubject {
         LogSubject::default()
+    }
+
+    /// Returns the body of the job to put, if any.
+    fn job_body(&self) -> Option<&Body> {
+        None
     }
 
     fn tags(&self) -> Option<&Tags> {

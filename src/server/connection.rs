@@ -128,6 +128,8 @@ struct Batch {
     flow: Flow,
     /// The log space in bytes that the next request waits for; 0 if no request waits.
     lacking: u64,
+    /// The body of the next request, if it must be stored before the request is executed.
+    body: Option<Arc<Box<[u8]>>>,
     /// `true` if the step budget is used up.
     is_spent: bool,
 }
@@ -441,11 +443,16 @@ impl Connection {
         let mut is_first = true;
         loop {
             let client = self.client;
-            if !core.admits(hub, &mut self.backlog().space_request, &request, client, is_first) {
+            let body = hub.log.as_ref().and_then(|log| log.body_to_stage(&request)).cloned().filter(|_| {
+                let mut context = core.context(hub, client, now, self.ready.half_closed);
+                context.access = self.access.as_deref_mut();
+                request.is_permitted(&mut context)
+            });
+            if body.is_some() || !core.admits(hub, &mut self.backlog().space_request, &request, client, is_first) {
                 // The later requests usually need far less space than their maximum.
                 let lacking = core.log_size(&request, self.client);
                 self.backlog().pending.push_front(request);
-                return Batch { flow: Flow::Next, lacking, is_spent: false };
+                return Batch { flow: Flow::Next, lacking, body, is_spent: false };
             }
             let mut context = core.context(hub, self.client, now, self.ready.half_closed);
             (context.access, context.input) = (self.access.as_deref_mut(), input);
@@ -456,7 +463,7 @@ impl Connection {
             let is_spent = core.engine.steps().are_used_up();
             let goes_on = matches!(flow, Flow::Next) && !is_spent && self.has_pending();
             let next = if goes_on && out.len() <= hub.max_output() { self.backlog().pending.pop_front() } else { None };
-            let Some(next) = next else { return Batch { flow, lacking: 0, is_spent } };
+            let Some(next) = next else { return Batch { flow, lacking: 0, body: None, is_spent } };
             now = hub.clock.after(now);
             is_first = false;
             core.deliver_events(hub, scratch, Some((self.client, &mut *out)));
@@ -503,7 +510,11 @@ impl Connection {
             None => self.outbox.reply(out, waits, false),
         };
         if let (1.., Some(log)) = (batch.lacking, &hub.log) {
-            log.space.wait(&mut self.backlog.get_or_insert_default().space_request, batch.lacking, &self.outbox);
+            let request = &mut self.backlog.get_or_insert_default().space_request;
+            match batch.body {
+                Some(body) => log.staging.wait(body, &self.outbox),
+                None => log.space.wait(request, batch.lacking, &self.outbox),
+            }
         }
         has_output
     }

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use super::command_log::SlowReply;
 use super::delivery::Outbox;
 use super::space::Space;
+use super::staging::Staging;
 use crate::binlog::{Journal, JournalAccess, Required, SyncMode, Wal};
-use crate::engine::Time;
-use crate::protocol::Output;
+use crate::engine::{BodyRef, Time};
+use crate::protocol::{Output, Request};
 use crate::shared::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::shared::lock_order::{Condvar, Mutex, HELD_REPLIES, WAKE_UP};
 
@@ -53,6 +54,7 @@ pub struct Durability {
     under_way: AtomicU64,
     maintain: AtomicBool,
     pub space: Space,
+    pub staging: Staging,
     /// Wakes the thread that writes when pool threads would have to wait for the disk.
     writer: Bell,
     syncer: Bell,
@@ -92,6 +94,7 @@ impl Durability {
             under_way: AtomicU64::new(0),
             maintain: AtomicBool::new(true),
             space: Space::default(),
+            staging: Staging::default(),
             writer: Bell::default(),
             syncer: Bell::default(),
         }
@@ -141,6 +144,14 @@ impl Durability {
             let mut held_replies = self.held_replies.lock();
             let index = held_replies.partition_point(|other| other.promise.position <= promise.position);
             held_replies.insert(index, HeldReply { promise, outbox: outbox.clone(), slow_reply: None });
+        }
+    }
+
+    /// Returns the body of a new job that must be stored before `request` is executed.
+    pub fn body_to_stage<'r>(&self, request: &'r Request) -> Option<&'r Arc<Box<[u8]>>> {
+        match request.job_body()?.borrow() {
+            BodyRef::Large(body) if self.wal.storage().must_stage(body) => Some(body),
+            _ => None,
         }
     }
 
@@ -295,6 +306,7 @@ impl Durability {
 
     pub fn stop(&self) {
         self.space.stop();
+        self.staging.stop();
         self.writer.stop();
         self.syncer.stop();
     }

@@ -21,7 +21,8 @@ pub type Run = fn(&Hub, &Durability);
 pub fn threads(log: &Durability) -> Vec<(&'static str, Run)> {
     let writer = (log.wal.mode() != SyncMode::Always).then_some(("writer", run_writer as Run));
     let syncers = std::iter::repeat_n(("syncer", run_syncer as Run), log.wal.syncs_at_once());
-    syncers.chain([("segments", segments::run as Run)]).chain(writer).collect()
+    let stager = (log.wal.syncs_at_once() > 1).then_some(("stager", run_stager as Run));
+    syncers.chain([("segments", segments::run as Run)]).chain(writer).chain(stager).collect()
 }
 
 fn run_syncer(hub: &Hub, log: &Durability) {
@@ -36,6 +37,10 @@ fn run_syncer(hub: &Hub, log: &Durability) {
         }
         log.synced();
     }
+}
+
+fn run_stager(_: &Hub, log: &Durability) {
+    log.staging.run(log.wal.storage());
 }
 
 /// Writes when pool threads would have to wait for the disk.

@@ -36,6 +36,7 @@ mod shutdown;
 #[allow(missing_docs)]
 mod socket;
 mod space;
+mod staging;
 #[cfg(any(test, feature = "test-support"))]
 #[path = "tests/stepped.rs"]
 mod stepped;

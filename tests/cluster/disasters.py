@@ -2,11 +2,12 @@
 preserve the queue.
 
 Follows the steps of beanpole-cluster(7) with one, two and three servers. Also tests a standby behind a slow network,
-which must catch up."""
+which must catch up, and small jobs next to a large one, which must not wait for it."""
 
 import os
 import shutil
 import signal
+import threading
 import time
 
 from load import Client, Load, drain
@@ -87,5 +88,35 @@ def slow(program, etcd):
         found = len(drain(world))
         print(f"a standby behind 100 Mbit/s: {found} of {jobs} jobs of 1 MiB, active {taken:.1f} s after the last put", flush=True)
         return found == jobs
+    finally:
+        world.close()
+
+
+def large(program, etcd):
+    """Puts of small jobs must not wait until a body of 50 MiB is in etcd. After a takeover, all jobs must be there."""
+    world = World(program, etcd, options=("-z", "64M"))
+    try:
+        node, body = world.active(), os.urandom(50 << 20)
+        large, small = Client(world, "beanstalk"), Client(world, "beanstalk")
+        reply, times = [], []
+        for client in (large, small):
+            client.connect(time.time() + 10)
+            client.link.settimeout(60)
+        begin = time.time()
+        putter = threading.Thread(
+            target=lambda: reply.append(large.ask(b"put 0 0 60 %d\r\n%s\r\n" % (len(body), body))))
+        putter.start()
+        while putter.is_alive():
+            sent = time.time()
+            assert small.ask(b"put 9 0 60 1\r\nx\r\n").startswith("INSERTED")
+            times.append(time.time() - sent)
+            time.sleep(0.005)
+        taken = time.time() - begin
+        assert reply[0].startswith("INSERTED"), reply
+        node.kill()
+        found = drain(world)
+        print(f"a body of 50 MiB: put in {taken:.1f} s; {len(times)} small puts meanwhile, median "
+              f"{sorted(times)[len(times) // 2]:.3f} s, worst {max(times):.2f} s; {len(found)} jobs after a takeover", flush=True)
+        return len(found) == len(times) + 1 and body in found and max(times) < taken / 2
     finally:
         world.close()

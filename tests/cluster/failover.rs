@@ -1,14 +1,17 @@
 //! Tests the state of the queue when a standby takes over from a killed server.
 //!
-//! Owns the check that schedules run exactly once. Must not test which server can take over: `table` does.
+//! Owns the checks that schedules run exactly once and that large jobs are complete. Must not test which server can
+//! take over: `table` does.
 
+use std::io::Read;
 use std::time::Duration;
 
 use beanpole::{Client, PutTags};
 
-use super::daemon::{wait_until, Signal};
+use super::daemon::{wait_until, Signal, PATIENCE};
 use super::engine::Served;
 use super::member::Member;
+use super::program::begin_put;
 
 /// Schedules are due when the active server fails. Each runs exactly once: either the first server logged the job
 /// together with the time of the next run, or the second server runs the schedule.
@@ -74,4 +77,37 @@ fn schedules_that_are_due_during_a_failover_run_exactly_once() {
     }
     assert!(0 < before && before < COUNT, "{before} of {COUNT} copies were deleted before the failure");
     assert_eq!(client.figure("stats", "current-jobs-ready").expect("a figure"), "0");
+}
+
+#[test]
+fn a_small_put_overtakes_the_pieces_of_a_large_body() {
+    let served = Served::start();
+    let options = ["-z", "8000000"];
+    let first = Member::start(&served, "a", &options);
+    first.wait_active();
+    let standby = Member::start(&served, "b", &options);
+    first.client().put(b"x", 0, 0, 60).expect("a job");
+    let next = first.figure("journal-entry").parse::<u64>().expect("a number") + 1;
+    served.engine().held = next + 1;
+    let body: Vec<u8> = (0..4 << 20).map(|index: u32| (index % 251) as u8).collect();
+    let (address, sent) = (first.beanstalk, body.clone());
+    let large = std::thread::spawn(move || {
+        let mut client = Client::connect(address).expect("the active server");
+        client.put(&sent, 0, 0, 60).expect("a job")
+    });
+    wait_until("a piece is under way", || served.engine().arrived.contains(&(next + 1)));
+    let mut small = begin_put(&first);
+    small.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    wait_until("the small job is as well", || served.engine().arrived.contains(&(next + 2)));
+    // A later piece of the large body.
+    served.engine().held = next + 3;
+    small.read_exact(&mut [0; 8]).expect("a reply that does not wait for the whole body");
+    wait_until("the next piece is under way", || served.engine().arrived.contains(&(next + 3)));
+    assert!(!large.is_finished());
+    served.engine().held = 0;
+    let id = large.join().expect("no panic");
+    first.kill();
+    standby.wait_active();
+    assert_eq!(standby.figure("current-jobs-ready"), "3");
+    assert_eq!(standby.client().peek(id).expect("the large job").body, body);
 }

@@ -263,7 +263,7 @@ fn a_failover_keeps_every_tag_and_setting() {
     assert_eq!(export(&second), before);
 }
 
-fn begin_put(member: &Member) -> TcpStream {
+pub fn begin_put(member: &Member) -> TcpStream {
     let mut stream = TcpStream::connect(member.beanstalk).expect("the active server");
     stream.write_all(b"put 0 0 60 1\r\nx\r\n").expect("a command");
     stream

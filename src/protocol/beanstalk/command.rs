@@ -220,6 +220,14 @@ impl ProtocolCommand for Command {
         bytes as u64
     }
 
+    fn job_body(&self) -> Option<&Body> {
+        if let Command::Put { job, .. } = self {
+            Some(&job.body)
+        } else {
+            None
+        }
+    }
+
     fn log_subject(&self) -> LogSubject {
         let size = match self {
             Command::Put { job, .. } => Some(job.body.len()),

@@ -127,6 +127,14 @@ impl ProtocolCommand for Command {
         matches!(self, Command::Work(_)) || matches!(self, Command::Submit(submission) if submission.background)
     }
 
+    fn job_body(&self) -> Option<&Body> {
+        if let Command::Submit(submission) = self {
+            submission.background.then_some(&submission.body)
+        } else {
+            None
+        }
+    }
+
     fn footprint(&self) -> u64 {
         let bytes = match self {
             Command::Submit(submission) => {

@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::reply::HttpAnswer;
 use super::types::Failure;
-use crate::engine::{JobId, LongCommand, Tags};
+use crate::engine::{Body, JobId, LongCommand, Tags};
 use crate::protocol::guard::Subject;
 use crate::protocol::Context;
 
@@ -20,8 +20,8 @@ pub trait HttpAction: Send {
         0
     }
 
-    /// Returns the body bytes of the job to put.
-    fn job_size(&self) -> Option<usize> {
+    /// Returns the body of the job to put.
+    fn job_body(&self) -> Option<&Body> {
         None
     }
 

@@ -350,8 +350,8 @@ impl HttpAction for Put {
         }))
     }
 
-    fn job_size(&self) -> Option<usize> {
-        self.job.as_ref().map(|job| job.body.len())
+    fn job_body(&self) -> Option<&Body> {
+        self.job.as_ref().map(|job| &job.body)
     }
 
     fn tags(&self) -> Option<&Tags> {

@@ -9,7 +9,7 @@ use super::reply;
 use super::routes::{parse, parse_head, Route, Routed, ROUTES};
 use super::types::{Failure, Method, RequestHead};
 use crate::access::{Denied, Digest, Need};
-use crate::engine::{LongCommand, Tags};
+use crate::engine::{Body, LongCommand, Tags};
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{past, upto};
 use crate::protocol::upload::Upload;
@@ -90,8 +90,11 @@ impl ProtocolCommand for Request {
     }
 
     fn log_subject(&self) -> LogSubject {
-        let size = self.action().and_then(|action| action.job_size());
-        LogSubject { size, ..LogSubject::of(self.target.subject()) }
+        LogSubject { size: self.job_body().map(Body::len), ..LogSubject::of(self.target.subject()) }
+    }
+
+    fn job_body(&self) -> Option<&Body> {
+        self.action()?.job_body()
     }
 
     fn tags(&self) -> Option<&Tags> {

@@ -88,6 +88,10 @@ impl ProtocolCommand for Request {
         matches!(self.command, Command::Add(_) | Command::Complete(..) | Command::Delete(_))
     }
 
+    fn job_body(&self) -> Option<&Body> {
+        matches!(self.command, Command::Add(_)).then_some(&self.data)
+    }
+
     fn footprint(&self) -> u64 {
         let command = match &self.command {
             Command::Add(submission) => size_of::<Submission>() + submission.name.len(),

@@ -95,6 +95,7 @@ impl Connection {
             hub.memory.charge_upload(backlog.uploading, 0);
             if let Some(log) = &hub.log {
                 log.space.cancel(backlog.space_request, &self.outbox);
+                log.staging.cancel(&self.outbox);
             }
             if backlog.charged() > DISCARDED {
                 hub.discard((self.dialogue, backlog));
