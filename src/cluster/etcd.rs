@@ -38,7 +38,7 @@ pub const QUOTA: u64 = 2 << 30;
 
 pub struct Etcd {
     /// For concurrent appends and reads. All prefer the same etcd server, because requests through different servers
-    /// often arrive out of order.
+    /// often arrive out of order. [`Etcd::space`] finds the leader, which is the fastest.
     gateways: Vec<Mutex<Gateway, GATEWAY>>,
     /// For all other requests, which must not delay appends.
     spare: Mutex<Gateway, GATEWAY>,
@@ -390,9 +390,20 @@ impl SharedLog for Etcd {
     }
 
     fn space(&self) -> io::Result<SharedSpace> {
-        let response = self.spare.lock().request("/v3/maintenance/status", "{}")?;
+        let mut spare = self.spare.lock();
+        let response = spare.request("/v3/maintenance/status", "{}")?;
         let document = Document::read(&response.body);
         let number = |name| document.get(name).number();
+        match number("leader") {
+            None | Some(0) => {}
+            leader if leader == document.get("header").get("member_id").number() => {
+                let server = spare.current();
+                drop(spare);
+                self.gateways.iter().for_each(|gateway| gateway.lock().move_to(server));
+            }
+            // The next call asks the next server.
+            Some(_) => spare.leave(),
+        }
         let used = number("dbSizeInUse").or(number("dbSize"));
         let used = used.ok_or_else(|| io::Error::other("invalid response from etcd"))?;
         Ok(SharedSpace { used, quota: self.quota })

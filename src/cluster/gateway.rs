@@ -68,6 +68,17 @@ impl Gateway {
         self.endpoints.len()
     }
 
+    /// Returns the index of the current server.
+    pub fn current(&self) -> usize {
+        self.current
+    }
+
+    pub fn move_to(&mut self, server: usize) {
+        if self.current != server {
+            (self.connection, self.current) = (None, server);
+        }
+    }
+
     fn log_in(&mut self, end: Instant) -> io::Result<()> {
         let (None, Some((user, password))) = (&self.token, &self.login) else { return Ok(()) };
         let body = json::object(|members| {

@@ -28,13 +28,17 @@ struct Entry {
 pub struct Engine {
     keys: BTreeMap<Vec<u8>, Entry>,
     revision: u64,
-    id: u64,
+    /// The ID of the cluster.
+    pub id: u64,
+    member: u16,
     /// `true` while the quota is exceeded: only requests that free space are accepted.
     pub is_full: bool,
     /// `true` to close every connection without a response.
     pub is_away: bool,
     /// `true` to refuse read-only transactions as well while the quota is exceeded, like etcd 3.5.1.
     pub full_for_reads: bool,
+    /// The member ID of etcd's leader, or 0 if there is no leader.
+    pub leader: u16,
     /// The paths of all requests except transactions and ranges.
     pub requested_paths: Vec<String>,
     /// Milliseconds added to the timestamps of heartbeats when a server reads them.
@@ -65,7 +69,10 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let engine = Arc::<Mutex<Engine>>::default();
-        engine.lock().expect("a new lock").id = u64::from(address.port());
+        {
+            let mut engine = engine.lock().expect("a new lock");
+            (engine.id, engine.member) = (address.port().into(), address.port());
+        }
         let shared = engine.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -211,8 +218,10 @@ impl Engine {
                     "/v3/maintenance/status" => {
                         let (size, used): (u64, u64) =
                             if self.is_full { (1 << 31, 1 << 31) } else { (100_000, 50_000) };
+                        let (member, leader) = (self.member, self.leader);
+                        let header = format!(r#"{{"revision":"{revision}","member_id":"{member}"}}"#);
                         Ok(format!(
-                            r#"{{"header":{{"revision":"{revision}"}},"dbSize":"{size}","dbSizeInUse":"{used}"}}"#
+                            r#"{{"header":{header},"leader":"{leader}","dbSize":"{size}","dbSizeInUse":"{used}"}}"#
                         ))
                     }
                     "/v3/maintenance/alarm" if text(request, "action") == "GET" => {

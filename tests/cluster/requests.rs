@@ -64,6 +64,26 @@ fn an_entry_is_accepted_only_after_the_previous_one() {
 }
 
 #[test]
+fn appends_go_to_the_leader() {
+    let servers = [(); 3].map(|()| Served::start());
+    let hosts = servers.each_ref().map(|served| served.address.to_string()).join(",");
+    let log = Etcd::new(&Location::parse(&format!("etcd://{hosts}/q")).expect("a location")).expect("a journal");
+    for leader in [2, 1] {
+        for served in &servers {
+            (served.engine().id, served.engine().leader) = (7, servers[leader].address.port());
+        }
+        for _ in 0..servers.len() {
+            log.space().expect("sizes");
+        }
+        // Fails, because the server has no entries.
+        let _ = log.append(1, 2, &Head { kind: EntryKind::Operations, epoch: 1, writer: 1, number: 3 }.seal(b""));
+        let arrived = servers.each_ref().map(|served| served.engine().arrived.drain(..).count());
+        assert_eq!(arrived.iter().position(|count| *count > 0), Some(leader), "{arrived:?}");
+        assert_eq!(arrived.iter().sum::<usize>(), 1);
+    }
+}
+
+#[test]
 fn an_append_has_little_overhead() {
     let served = Served::start();
     let log = journal(&served, 2);
