@@ -43,9 +43,9 @@ mod support {
 
         /// Returns `None` and prints a message if beanstalkd is not installed.
         pub fn beanstalkd(arguments: &[&str]) -> Option<Server> {
-            let told = std::env::var("BEANSTALKD").ok();
+            let configured = std::env::var("BEANSTALKD").ok();
             let found = PLACES.iter().map(|path| (*path).to_owned()).find(|path| Path::new(path).exists());
-            let Some(path) = told.or(found) else {
+            let Some(path) = configured.or(found) else {
                 println!("left out: there is no beanstalkd here; make compat brings it");
                 return None;
             };

@@ -153,8 +153,8 @@ fn loses_a_job(name: &str, client: &mut Client, worker: &Worker, log: &Path) {
     client.delete(id).unwrap();
     signal("-CONT");
     wait_until(&format!("{name}: it says so"), || {
-        let told = std::fs::read_to_string(log).unwrap();
-        told.lines().any(|line| line.contains(&format!("job {id}")) && line.contains("time to run"))
+        let log = std::fs::read_to_string(log).unwrap();
+        log.lines().any(|line| line.contains(&format!("job {id}")) && line.contains("time to run"))
     });
     let id = client.put(b"dave@example.org", 0, 0, 60).unwrap();
     wait_until(&format!("{name}: it works on"), || client.peek(id).is_err());

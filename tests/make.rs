@@ -37,14 +37,14 @@ fn an_unusable_toolchain_is_reported_in_one_line() {
         ("cargo", &[("cargo", "echo hello")], "/usr/bin:/bin", &["is not cargo", "hello"]),
         ("cargo", &no_linker, "/usr/bin:/bin", &["cc cannot link", "libc6-dev"]),
     ] {
-        let (well, said) = toolchain(cargo, tools, path);
-        assert!(!well && said.lines().count() == 1, "{said}");
-        words.iter().for_each(|word| assert!(said.contains(word), "no \"{word}\": {said}"));
+        let (well, output) = toolchain(cargo, tools, path);
+        assert!(!well && output.lines().count() == 1, "{output}");
+        words.iter().for_each(|word| assert!(output.contains(word), "no \"{word}\": {output}"));
     }
     for fits in ["1.85.0", "1.100.2", "2.0.1"] {
-        let (well, said) =
+        let (well, output) =
             toolchain("cargo", &[("cargo", &format!("echo 'cargo {fits}'")), ("cc", ":")], "/usr/bin:/bin");
-        assert!(well && said.is_empty(), "{fits}: {said}");
+        assert!(well && output.is_empty(), "{fits}: {output}");
     }
 }
 
@@ -62,9 +62,9 @@ fn files(folder: &Path, found: &mut Vec<String>) {
 
 fn make(arguments: &[String]) -> String {
     let run = Command::new("make").args(arguments).output().expect("make");
-    let said = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
-    assert!(run.status.success(), "make {arguments:?}: {said}");
-    said
+    let output = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "make {arguments:?}: {output}");
+    output
 }
 
 #[test]
@@ -148,8 +148,8 @@ fn run_advises_the_right_address() {
     ] {
         let mut command = Command::new("make");
         let run = command.args(["-n", "run", "PROGRAM=/bin/true"]).args(given).output().expect("make");
-        let said = String::from_utf8(run.stdout).expect("text");
-        assert!(said.contains(advice), "{given:?}: {said}{}", String::from_utf8_lossy(&run.stderr));
+        let output = String::from_utf8(run.stdout).expect("text");
+        assert!(output.contains(advice), "{given:?}: {output}{}", String::from_utf8_lossy(&run.stderr));
     }
 }
 

@@ -100,10 +100,11 @@ fn the_man_page_has_every_default_and_bound() {
     let mut problems = Vec::new();
     for (heading_found, text) in documented(&read("man/beanpole.8")) {
         let Some(opt) = OPTIONS.iter().find(|opt| heading(opt) == heading_found) else { continue };
-        let told: BTreeSet<&str> = words(&text).collect();
+        let documented: BTreeSet<&str> = words(&text).collect();
         let figures = words(opt.help).filter(|word| word.starts_with(|letter: char| letter.is_ascii_digit()));
-        problems
-            .extend(figures.filter(|figure| !told.contains(figure)).map(|figure| format!("--{}: {figure}", opt.long)));
+        problems.extend(
+            figures.filter(|figure| !documented.contains(figure)).map(|figure| format!("--{}: {figure}", opt.long)),
+        );
         // If a default is not a number, the page must contain the same words.
         if let Some((_, rest)) = opt.help.split_once("(default") {
             let default = rest.trim_start_matches(':').split([',', ';', ')']).next().unwrap_or_default().trim();
@@ -148,9 +149,9 @@ fn the_man_page_has_every_statistic() {
     let server = Server::start().expect("a server");
     let mut stream = TcpStream::connect(server.address()).expect("a connection");
     stream.write_all(b"stats\r\nquit\r\n").expect("a connection");
-    let mut told = String::new();
-    stream.read_to_string(&mut told).expect("an answer");
-    let keys = told.lines().filter_map(|line| line.split_once(": ")).map(|(key, _)| key);
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).expect("an answer");
+    let keys = reply.lines().filter_map(|line| line.split_once(": ")).map(|(key, _)| key);
     let ours: Vec<&str> = keys.skip_while(|key| *key != "platform").skip(1).collect();
     assert_eq!(listed, ours);
 }
@@ -315,8 +316,9 @@ fn the_units_do_not_restart_after_permanent_errors() {
         let codes = unit_words(unit, "RestartPreventExitStatus=");
         assert_eq!(codes, ["5", "10", "32", "33", "34", "111"].map(str::to_owned).into(), "{unit}");
         for code in codes {
-            let told = page.lines().any(|line| line.starts_with(".It ") && words(line).any(|word| word == code));
-            assert!(told, "EXIT STATUS has no {code}");
+            let is_documented =
+                page.lines().any(|line| line.starts_with(".It ") && words(line).any(|word| word == code));
+            assert!(is_documented, "EXIT STATUS has no {code}");
         }
     }
 }
@@ -430,8 +432,9 @@ fn the_documented_segment_is_readable() {
 fn the_page_names_each_subcommand() {
     let page = read("man/beanpole.8");
     let section = page.split(".Sh SUBCOMMANDS").nth(1).and_then(|rest| rest.split("\n.Sh ").next()).expect("them");
-    let told: Vec<&str> = section.lines().filter_map(|line| line.strip_prefix(".Cm ")?.split(' ').next()).collect();
-    assert_eq!(told, beanpole::internals::ctl::SUBCOMMANDS.iter().map(|row| row.name).collect::<Vec<_>>());
+    let documented: Vec<&str> =
+        section.lines().filter_map(|line| line.strip_prefix(".Cm ")?.split(' ').next()).collect();
+    assert_eq!(documented, beanpole::internals::ctl::SUBCOMMANDS.iter().map(|row| row.name).collect::<Vec<_>>());
 }
 
 #[test]

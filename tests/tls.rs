@@ -183,23 +183,23 @@ mod tls {
         command.current_dir(folder.file("")).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("openssl");
         let (mut pipe, mut out) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
-        let mut said = String::new();
-        let mut hear = |word: &str| {
+        let mut output = String::new();
+        let mut read_until = |word: &str| {
             let mut byte = [0];
-            while (word.is_empty() || !said.ends_with(word)) && out.read(&mut byte).expect("a pipe") == 1 {
-                said.push(char::from(byte[0]));
+            while (word.is_empty() || !output.ends_with(word)) && out.read(&mut byte).expect("a pipe") == 1 {
+                output.push(char::from(byte[0]));
             }
         };
         // `s_client` only reads its input after the handshake.
-        hear(if version == "-tls1_2" { "Extended master secret" } else { "Verification" });
+        read_until(if version == "-tls1_2" { "Extended master secret" } else { "Verification" });
         for (line, answer) in steps {
             let _ = pipe.write_all(line.as_bytes());
-            hear(answer);
+            read_until(answer);
         }
         drop(pipe);
-        hear("");
+        read_until("");
         let _ = child.wait();
-        said
+        output
     }
 
     fn replace(from: &Path, to: &Path) {

@@ -154,11 +154,11 @@ fn stretches(count: usize) -> [Range<usize>; 3] {
 fn submit(server: &Server, count: usize, unique: bool) -> Result<(Ledger, [[f64; 2]; 3]), String> {
     let mut driver = Driver::connect(server.address, 1)?;
     let mut load = Submits { unique, ..Submits::default() };
-    let mut told = [[0.0; 2]; 3];
-    for (told, range) in told.iter_mut().zip(stretches(count)) {
-        *told = stretch(server, &mut driver, &mut load, range)?;
+    let mut measured = [[0.0; 2]; 3];
+    for (measured, range) in measured.iter_mut().zip(stretches(count)) {
+        *measured = stretch(server, &mut driver, &mut load, range)?;
     }
-    Ok((load.ledger, told))
+    Ok((load.ledger, measured))
 }
 
 /// Drains the queue. Returns the results in the order of [`stretches`], although the full queue is measured first.
@@ -166,11 +166,11 @@ fn drain(server: &Server, ledger: Ledger) -> Result<[[f64; 2]; 3], String> {
     let mut driver = Driver::connect(server.address, 1)?;
     let count = ledger.len();
     let mut load = Drain { ledger, limit: 0, held: Vec::new(), missing: 0 };
-    let mut told = [[0.0; 2]; 3];
-    for (told, range) in told.iter_mut().zip(stretches(count)).rev() {
-        *told = stretch(server, &mut driver, &mut load, count - range.end..count - range.start)?;
+    let mut measured = [[0.0; 2]; 3];
+    for (measured, range) in measured.iter_mut().zip(stretches(count)).rev() {
+        *measured = stretch(server, &mut driver, &mut load, count - range.end..count - range.start)?;
     }
-    Ok(told)
+    Ok(measured)
 }
 
 pub fn deep(bench: Bench, jobs: usize, unique: bool) -> Result<Outcome, String> {

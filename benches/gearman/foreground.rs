@@ -44,10 +44,10 @@ impl Load for Foreground {
                 client.1 = true;
                 self.ledger.has_handle(client.0, handle)
             }
-            Reply::Complete(handle, told) if client.1 => {
+            Reply::Complete(handle, received) if client.1 => {
                 self.ledger.has_handle(client.0, handle)?;
-                if told != result(&data(client.0)) {
-                    return Err(format!("job number {} has the result {}", client.0, told.escape_ascii()));
+                if received != result(&data(client.0)) {
+                    return Err(format!("job number {} has the result {}", client.0, received.escape_ascii()));
                 }
                 self.times.add(now - client.2);
                 self.done += 1;

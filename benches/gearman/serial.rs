@@ -77,7 +77,7 @@ fn cycle(client: &mut Line, worker: &mut Line, ledger: &mut Ledger) -> Result<()
     })?;
     worker.send()?;
     client.expect(|reply, _| match reply {
-        Reply::Complete(handle, told) if told == result(&data(job)) => ledger.has_handle(job, handle),
+        Reply::Complete(handle, received) if received == result(&data(job)) => ledger.has_handle(job, handle),
         other => Err(unexpected(other)),
     })?;
     worker.out.grab();

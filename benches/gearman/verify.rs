@@ -61,13 +61,13 @@ impl Ledger {
     }
 
     pub fn has_handle(&mut self, number: usize, handle: &[u8]) -> Result<(), String> {
-        let told = handle_number(handle).ok_or_else(|| format!("a handle is {}", handle.escape_ascii()))?;
-        let known = std::mem::replace(&mut self.jobs[number].0, told);
-        if known != 0 && known != told {
-            return Err(format!("job number {number} has the handles {known} and {told}"));
+        let new = handle_number(handle).ok_or_else(|| format!("a handle is {}", handle.escape_ascii()))?;
+        let known = std::mem::replace(&mut self.jobs[number].0, new);
+        if known != 0 && known != new {
+            return Err(format!("job number {number} has the handles {known} and {new}"));
         }
-        if number > 0 && self.jobs[number - 1].0 == told {
-            return Err(format!("handle {told} was given twice"));
+        if number > 0 && self.jobs[number - 1].0 == new {
+            return Err(format!("handle {new} was given twice"));
         }
         Ok(())
     }

@@ -44,9 +44,9 @@ pub fn draw(results: &str) -> Option<String> {
     }
     let mut rows = String::new();
     let mut y = heading(&mut rows, 46, "processor time of the server for each, in \u{b5}s");
-    let most = costs.iter().fold(0.0, |most: f64, (_, pair)| most.max(pair.0).max(pair.1));
+    let max = costs.iter().fold(0.0, |max: f64, (_, pair)| max.max(pair.0).max(pair.1));
     for (words, pair) in &costs {
-        y = row(&mut rows, y, words, *pair, most);
+        y = row(&mut rows, y, words, *pair, max);
     }
     if let Some(memory) = value(results, MEMORY) {
         y = heading(&mut rows, y + 20, "memory of a job with a body of 64 bytes, in bytes");
@@ -92,10 +92,10 @@ fn heading(text: &mut String, y: usize, words: &str) -> usize {
 }
 
 /// Draws the bars of both servers with their values. Returns the `y` of the next row.
-fn row(text: &mut String, y: usize, words: &str, (theirs, ours): Pair, most: f64) -> usize {
+fn row(text: &mut String, y: usize, words: &str, (theirs, ours): Pair, max: f64) -> usize {
     let _ = writeln!(text, r#"<text class="text" x="16" y="{}">{words}</text>"#, y + BAR + 4);
     for (class, figure, y) in [("theirs", theirs, y), ("ours", ours, y + BAR + 1)] {
-        let long = (figure / most * LONGEST as f64).max(1.0);
+        let long = (figure / max * LONGEST as f64).max(1.0);
         let end = NAMES as f64 + long + 5.0;
         let _ = writeln!(
             text,

@@ -45,8 +45,8 @@ type Invalid = (usize, String);
 const PROOFS: &str = "none, cert:, token:sha256:, user: or group:";
 const RIGHTS: &str = "put, take, look, admin or all";
 
-/// Passes the first error of each invalid line to `report`, and returns `None` if there was one. Collecting the errors
-/// of a large file would need too much memory.
+/// Passes the first error of each invalid line to `report`, and returns `None` if any line is invalid. Collecting the
+/// errors of a large file would need too much memory.
 pub fn parse(bytes: &[u8], accounts: &Accounts, mut report: impl FnMut(FileError)) -> Option<AccessTable> {
     let (mut table, mut frame, mut is_valid) = (AccessTable::default(), Frame::Unknown, true);
     let mut report = |line, (column, problem)| {

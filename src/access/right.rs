@@ -240,18 +240,18 @@ mod tests {
         const PATTERNS: [&str; 10] = ["a", "a*", "ab", "ab*", "abc", "abd*", "b", "ba", "c*", "caa*"];
         const NAMES: [&str; 11] = ["", "a", "aa", "ab", "abc", "abcd", "abd", "b", "ba", "c", "caab"];
         for subset in 0..1 << PATTERNS.len() {
-            let chosen = |place: &usize| subset >> place & 1 == 1;
-            let places: Vec<usize> = (0..PATTERNS.len()).filter(chosen).collect();
-            let granted = |places: &mut dyn Iterator<Item = &usize>| {
+            let chosen = |index: &usize| subset >> index & 1 == 1;
+            let indexes: Vec<usize> = (0..PATTERNS.len()).filter(chosen).collect();
+            let granted = |indexes: &mut dyn Iterator<Item = &usize>| {
                 let mut rights = Rights::default();
-                places.for_each(|place| rights.grant(Right::Look, pattern(PATTERNS[*place])));
+                indexes.for_each(|index| rights.grant(Right::Look, pattern(PATTERNS[*index])));
                 rights
             };
-            let rights = granted(&mut places.iter());
-            assert_eq!(rights, granted(&mut places.iter().rev()), "{places:?}");
+            let rights = granted(&mut indexes.iter());
+            assert_eq!(rights, granted(&mut indexes.iter().rev()), "{indexes:?}");
             for name in NAMES.map(str::as_bytes) {
-                let is_allowed = places.iter().any(|place| pattern(PATTERNS[*place]).matches(name));
-                assert_eq!(rights.allow(&[Right::Look], name), is_allowed, "{places:?} {name:?}");
+                let is_allowed = indexes.iter().any(|index| pattern(PATTERNS[*index]).matches(name));
+                assert_eq!(rights.allow(&[Right::Look], name), is_allowed, "{indexes:?} {name:?}");
             }
         }
     }

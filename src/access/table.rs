@@ -74,9 +74,9 @@ pub struct AccessTable {
 impl AccessTable {
     /// No other entry may have the same name or proof.
     pub(super) fn add(&mut self, entry: Entry) {
-        let place = self.entries.len();
-        self.names.insert(entry.name.clone(), place);
-        self.proofs.extend(entry.proofs.iter().map(|proof| (proof.clone(), place)));
+        let index = self.entries.len();
+        self.names.insert(entry.name.clone(), index);
+        self.proofs.extend(entry.proofs.iter().map(|proof| (proof.clone(), index)));
         self.entries.push(Arc::new(entry));
     }
 

@@ -30,8 +30,8 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
     for _ in 0..PASSES {
         let numbers = numbers(from)?;
         let oldest = newest;
-        // The server writes a header after the previous segment is complete, so ignore segments without one. If all
-        // listed segments have been removed by now, list again.
+        // The server writes a header after the previous segment is complete, so ignore segments without a header. If
+        // all listed segments have been removed by now, list again.
         let Some(last) = numbers.iter().rev().find(|number| header(from, **number).is_some()) else { continue };
         newest = *last;
         let mut vanished = false;
@@ -56,7 +56,7 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
 }
 
 /// The server may have written to the last segment during its copy, so bytes before the end of the copy may be missing.
-/// Also creates the next segment if the last record announces one.
+/// Also creates the next segment if the last record announces another segment.
 fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenError> {
     let name = segment_name(newest);
     let Some(header) = header(to, newest) else { return Ok(()) };

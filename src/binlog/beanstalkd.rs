@@ -105,7 +105,7 @@ pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Resu
         return reader.last_id;
     }
     visit(at, Err(format!("{what}; the last {} bytes of the file were not read, {LOSS}", rest.len())));
-    // New jobs must not get IDs in the unread bytes, at most one for each full record.
+    // The unread bytes contain at most one ID per full record. New jobs must not get these IDs.
     reader.last_id + (rest.len() / MIN_FULL) as u64 + 1
 }
 
@@ -218,12 +218,11 @@ impl ForeignRecord {
             ("time of birth", self.created, 0, i64::MAX),
             ("deadline", deadline, 0, i64::MAX),
         ];
-        let (name, ..) = fields.iter().find(|(_, value, least, most)| !(least..=most).contains(&value))?;
+        let (name, ..) = fields.iter().find(|(_, value, min, max)| !(min..=max).contains(&value))?;
         Some(format!("job {} with an impossible {name}", self.id))
     }
 }
 
-/// `bytes` must contain `SIZE` bytes at offset `at`.
 // The slice has exactly `SIZE` bytes.
 #[allow(clippy::expect_used, clippy::indexing_slicing)]
 fn array<const SIZE: usize>(bytes: &[u8], at: usize) -> [u8; SIZE] {
@@ -279,7 +278,7 @@ mod tests {
     #[test]
     fn every_field_of_both_versions_is_read() {
         for version in [V5, V7] {
-            let said = Said {
+            let sample_job = SampleJob {
                 id: 258,
                 pri: u32::MAX - 1,
                 delay: 90 * SECOND,
@@ -290,7 +289,8 @@ mod tests {
                 counts: [10, 20, 30, 40, 50],
                 state: DELAYED,
             };
-            let records = [full(version, "a.tube", &said, b"hello\r\n"), short(version, &said), vec![0; 500]];
+            let records =
+                [full(version, "a.tube", &sample_job, b"hello\r\n"), short(version, &sample_job), vec![0; 500]];
             let mut found = Vec::new();
             let last_id = read(&file(version, &records), 5, |_, record| found.push(record.expect("a record").job));
             assert_eq!((found.len(), last_id), (2, 258));
@@ -330,13 +330,13 @@ mod tests {
     /// Valid fields include the zero times of an unset clock, and the minimum and maximum of each field.
     #[test]
     fn unlikely_fields_are_no_fault() {
-        let good = said(1, DELAYED, b"");
+        let good = sample_job(1, DELAYED, b"");
         for unlikely in [
-            Said { created: 0, deadline: 0, ..good.clone() },
-            Said { ttr: 0, ..good.clone() },
-            Said { delay: MAX_SPAN, ttr: MAX_SPAN, ..good.clone() },
-            Said { state: READY, deadline: -1, ..good.clone() },
-            Said { id: MAX_ID as u64, pri: u32::MAX, counts: [u32::MAX; 5], ..good.clone() },
+            SampleJob { created: 0, deadline: 0, ..good.clone() },
+            SampleJob { ttr: 0, ..good.clone() },
+            SampleJob { delay: MAX_SPAN, ttr: MAX_SPAN, ..good.clone() },
+            SampleJob { state: READY, deadline: -1, ..good.clone() },
+            SampleJob { id: MAX_ID as u64, pri: u32::MAX, counts: [u32::MAX; 5], ..good.clone() },
         ] {
             for version in [V5, V7] {
                 let bytes = file(version, &[full(version, "Az09-+/;.$_()", &unlikely, b""), short(version, &unlikely)]);
@@ -347,25 +347,25 @@ mod tests {
 
     #[test]
     fn a_full_record_with_an_impossible_field_is_left_out_alone() {
-        let good = said(8, DELAYED, b"eight");
+        let good = sample_job(8, DELAYED, b"eight");
         let cases = [
-            ("impossible number", "t", Said { id: 0, ..good.clone() }),
-            ("impossible number", "t", Said { id: (1 << 56) + 1, ..good.clone() }),
-            ("impossible number", "t", Said { id: u64::MAX, ..good.clone() }),
-            ("impossible state", "t", Said { state: 5, ..good.clone() }),
-            ("impossible delay", "t", Said { delay: -1000, ..good.clone() }),
-            ("impossible delay", "t", Said { delay: i64::MAX / 1000 * 1000, ..good.clone() }),
-            ("impossible time to run", "t", Said { ttr: -1000, ..good.clone() }),
-            ("impossible time to run", "t", Said { ttr: MAX_SPAN + 1000, ..good.clone() }),
-            ("impossible time of birth", "t", Said { created: -5000, ..good.clone() }),
-            ("impossible deadline", "t", Said { deadline: -5000, ..good.clone() }),
+            ("impossible number", "t", SampleJob { id: 0, ..good.clone() }),
+            ("impossible number", "t", SampleJob { id: (1 << 56) + 1, ..good.clone() }),
+            ("impossible number", "t", SampleJob { id: u64::MAX, ..good.clone() }),
+            ("impossible state", "t", SampleJob { state: 5, ..good.clone() }),
+            ("impossible delay", "t", SampleJob { delay: -1000, ..good.clone() }),
+            ("impossible delay", "t", SampleJob { delay: i64::MAX / 1000 * 1000, ..good.clone() }),
+            ("impossible time to run", "t", SampleJob { ttr: -1000, ..good.clone() }),
+            ("impossible time to run", "t", SampleJob { ttr: MAX_SPAN + 1000, ..good.clone() }),
+            ("impossible time of birth", "t", SampleJob { created: -5000, ..good.clone() }),
+            ("impossible deadline", "t", SampleJob { deadline: -5000, ..good.clone() }),
             ("impossible tube name", "de\x01au lt", good.clone()),
             ("impossible tube name", "-t", good.clone()),
         ];
         for version in [V5, V7] {
             for (what, tube, bad) in &cases {
-                let first = full(version, "t", &said(1, READY, b"one"), b"one");
-                let last = full(version, "t", &said(7, READY, b"seven"), b"seven");
+                let first = full(version, "t", &sample_job(1, READY, b"one"), b"one");
+                let last = full(version, "t", &sample_job(7, READY, b"seven"), b"seven");
                 let at = 4 + first.len();
                 let (lines, last_id) = described(&file(version, &[first, full(version, tube, bad, b"eight"), last]));
                 assert_eq!(lines.len(), 3, "{lines:?}");
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn a_file_that_is_cut_short_is_read_up_to_there() {
         for version in [V5, V7] {
-            let records = mixture(version, 5, &mut Dice(3));
+            let records = mixture(version, 5, &mut Random(3));
             let (bytes, places) = (file(version, &records), places(&records));
             let whole = described(&bytes).0;
             assert!(whole.len() == records.len() && records.len() > 8);
@@ -437,7 +437,7 @@ mod tests {
 
     #[test]
     fn zeros_in_the_middle_are_reported_and_those_at_the_end_are_not() {
-        let mut records = mixture(V7, 6, &mut Dice(9));
+        let mut records = mixture(V7, 6, &mut Random(9));
         records.push(ready(7, b""));
         let (good, places) = (file(V7, &records), places(&records));
         let whole = described(&good).0;
@@ -474,7 +474,7 @@ mod tests {
     /// IDs of unread records are not assigned again: the returned ID is not less than the last ID in the file.
     #[test]
     fn numbers_that_were_not_read_are_passed_over() {
-        let records: Vec<_> = (1..=1000).map(|id| full(V7, "t", &said(id, READY, b""), b"")).collect();
+        let records: Vec<_> = (1..=1000).map(|id| full(V7, "t", &sample_job(id, READY, b""), b"")).collect();
         let good = file(V7, &records);
         for at in places(&records) {
             let mut damaged = good.clone();
@@ -488,7 +488,7 @@ mod tests {
     #[test]
     fn one_wrong_bit_changes_nothing_before_it() {
         for (version, format) in [(V5, VERSION_5), (V7, VERSION_7)] {
-            let records = mixture(version, 5, &mut Dice(5));
+            let records = mixture(version, 5, &mut Random(5));
             let (good, places) = (file(version, &records), places(&records));
             let whole = described(&good).0;
             for bit in 4 * 8..good.len() * 8 {
@@ -510,12 +510,12 @@ mod tests {
 
     #[test]
     fn each_byte_is_read_at_most_twice() {
-        let bad = full(V7, "-", &said(1, READY, b"body"), b"body");
-        let huge = |size: i32| full(V7, "t", &Said { size, ..said(1, READY, b"body") }, b"body");
+        let bad = full(V7, "-", &sample_job(1, READY, b"body"), b"body");
+        let huge = |size: i32| full(V7, "t", &SampleJob { size, ..sample_job(1, READY, b"body") }, b"body");
         let noise: Vec<u8> = (0..100_000)
             .map({
-                let mut dice = Dice(1);
-                move |_| dice.roll(256) as u8
+                let mut random = Random(1);
+                move |_| random.roll(256) as u8
             })
             .collect();
         let cases = [

@@ -73,7 +73,7 @@ pub struct Imported {
     pub renumbered: usize,
     /// A line per problem, with file name, offset and reason.
     pub problems: Vec<String>,
-    /// The number of skipped records and of unread rests of files.
+    /// The number of skipped records, plus one for each file that was not read to the end.
     pub skipped: u64,
 }
 
@@ -108,8 +108,8 @@ impl Importer {
         });
     }
 
-    /// Reports that files from `first` to the one before `name` are missing, and jobs may be lost: beanstalkd removes
-    /// only the oldest files.
+    /// Reports missing files from `first` up to the file before `name`. beanstalkd removes only the oldest files, so
+    /// jobs may be lost.
     pub fn gap(&mut self, name: &str, first: &str) {
         self.problem(format!("{name}: the files before it, from {first} on, are missing, {LOSS}"));
     }
@@ -216,35 +216,37 @@ mod tests {
     fn every_field_of_both_versions_is_taken_over() {
         for version in [V5, V7] {
             let due = BORN + 90 * SECOND;
-            let mut said = said(258, DELAYED, b"hello\r\n");
-            (said.pri, said.delay, said.deadline) = (u32::MAX, 90 * SECOND, due);
-            let imported = read_clean(&[&file(version, &[full(version, "a.tube", &said, b"hello\r\n"), vec![0; 500]])]);
+            let mut sample_job = sample_job(258, DELAYED, b"hello\r\n");
+            (sample_job.pri, sample_job.delay, sample_job.deadline) = (u32::MAX, 90 * SECOND, due);
+            let imported =
+                read_clean(&[&file(version, &[full(version, "a.tube", &sample_job, b"hello\r\n"), vec![0; 500]])]);
             let [job] = &imported.jobs[..] else { panic!("one job") };
             let job = job.stored();
             assert_eq!((job.id.0, job.tube, job.pri, imported.last_id), (258, b"a.tube".as_slice(), u32::MAX, 258));
             assert_eq!((job.delay, job.ttr), (Span::from_secs(90), Span::from_secs(60)));
-            assert_eq!((job.created.nanos(), job.due.nanos()), (said.created as u64, due as u64));
+            assert_eq!((job.created.nanos(), job.due.nanos()), (sample_job.created as u64, due as u64));
             assert_eq!((job.state, job.body), (State::Delayed, b"hello\r\n".as_slice()));
             let history = History { reserves: 1, timeouts: 2, releases: 3, buries: 4, kicks: 5 };
             assert_eq!(job.history, history);
         }
-        let hasty = Said { ttr: 0, ..said(1, READY, b"") };
+        let hasty = SampleJob { ttr: 0, ..sample_job(1, READY, b"") };
         assert_eq!(read_clean(&[&file(V7, &[full(V7, "t", &hasty, b"")])]).jobs[0].rest.ttr, Span::from_secs(1));
     }
 
     #[test]
     fn updates_change_and_delete_and_are_ignored_for_unknown_jobs() {
         for version in [V5, V7] {
-            let mut records: Vec<_> = (1..=4).map(|id| full(version, "t", &said(id, READY, b"x"), b"x")).collect();
-            let mut delayed = said(2, DELAYED, b"x");
+            let mut records: Vec<_> =
+                (1..=4).map(|id| full(version, "t", &sample_job(id, READY, b"x"), b"x")).collect();
+            let mut delayed = sample_job(2, DELAYED, b"x");
             (delayed.pri, delayed.delay, delayed.deadline, delayed.counts[2]) = (9, SECOND, BORN + SECOND, 77);
-            records.push(short(version, &said(1, DELETED, b"x")));
+            records.push(short(version, &sample_job(1, DELETED, b"x")));
             records.push(short(version, &delayed));
-            records.push(short(version, &said(3, BURIED, b"x")));
-            records.extend([3, 1, 2, 0].map(|state| short(version, &said(90, state, b"never seen"))));
+            records.push(short(version, &sample_job(3, BURIED, b"x")));
+            records.extend([3, 1, 2, 0].map(|state| short(version, &sample_job(90, state, b"never seen"))));
             // A deleted job is not restored, and a reserved job becomes ready.
-            records.push(short(version, &said(1, BURIED, b"x")));
-            records.push(short(version, &said(4, 2, b"x")));
+            records.push(short(version, &sample_job(1, BURIED, b"x")));
+            records.push(short(version, &sample_job(4, 2, b"x")));
             let imported = read_clean(&[&file(version, &records)]);
             assert_eq!((ids(&imported), imported.last_id), (vec![2, 3, 4], 90));
             let [two, three, four] = &imported.jobs[..] else { panic!("three jobs") };
@@ -258,8 +260,8 @@ mod tests {
 
     #[test]
     fn a_log_may_continue_in_another_version() {
-        let old = file(V5, &(1..=3).map(|id| full(V5, "t", &said(id, READY, b"x"), b"x")).collect::<Vec<_>>());
-        let copy = full(V7, "t", &said(3, BURIED, b"x"), b"x");
+        let old = file(V5, &(1..=3).map(|id| full(V5, "t", &sample_job(id, READY, b"x"), b"x")).collect::<Vec<_>>());
+        let copy = full(V7, "t", &sample_job(3, BURIED, b"x"), b"x");
         let new = file(V7, &[later(1, DELETED, b"x"), later(2, BURIED, b"x"), copy]);
         let imported = read_clean(&[&old, &new]);
         assert_eq!(ids(&imported), [2, 3]);
@@ -272,7 +274,7 @@ mod tests {
         let bury = |ids: &[u64]| ids.iter().map(|&id| later(id, BURIED, b"")).collect::<Vec<_>>();
         let second = file(V7, &bury(&[4, 2, 5, 1, 3]));
         // Job 2 is kicked and buried again, job 5 is reserved by ID and buried again, and job 4 is only copied.
-        let copy = full(V7, "default", &said(4, BURIED, b""), b"");
+        let copy = full(V7, "default", &sample_job(4, BURIED, b""), b"");
         let third = file(V7, &[vec![later(2, READY, b""), copy], bury(&[2, 5])].concat());
         let mut jobs = read_clean(&[&first, &second, &third]).jobs;
         jobs.sort_by_key(|job| job.rest.due);
@@ -281,7 +283,7 @@ mod tests {
 
     #[test]
     fn copies_in_later_files_replace_jobs() {
-        let newer = Said { pri: 99, ..said(2, 2, b"same") };
+        let newer = SampleJob { pri: 99, ..sample_job(2, 2, b"same") };
         let copies = [full(V7, "default", &newer, b"same"), later(2, BURIED, b"same"), ready(7, b"moved")];
         let imported = read_clean(&[&file(V7, &[ready(1, b""), ready(2, b"same")]), &file(V7, &copies[..1])]);
         assert_eq!(
@@ -297,14 +299,14 @@ mod tests {
 
     #[test]
     fn a_full_record_of_a_deleted_job_has_a_body_too() {
-        let gone = full(V7, "default", &said(1, DELETED, b"body"), b"body");
+        let gone = full(V7, "default", &sample_job(1, DELETED, b"body"), b"body");
         let imported = read_clean(&[&file(V7, &[ready(1, b"body"), gone, ready(2, b"")])]);
         assert_eq!(ids(&imported), [2]);
     }
 
     #[test]
     fn numbers_that_were_given_again_cost_no_job() {
-        let again = |id, state| Said { created: BORN + 77 * SECOND, ..said(id, state, b"new") };
+        let again = |id, state| SampleJob { created: BORN + 77 * SECOND, ..sample_job(id, state, b"new") };
         let first = file(V7, &(1..=5).map(|id| ready(id, b"old")).collect::<Vec<_>>());
         let mut records: Vec<_> = (3..=5).map(|id| full(V7, "default", &again(id, READY), b"new")).collect();
         // Each record belongs to only one of the two jobs with the same ID.
@@ -355,8 +357,10 @@ mod tests {
 
     #[test]
     fn an_update_that_matches_no_job_is_reported() {
-        for wrong in [Said { created: BORN, ..said(1, DELETED, b"body") }, Said { size: 9, ..said(1, BURIED, b"body") }]
-        {
+        for wrong in [
+            SampleJob { created: BORN, ..sample_job(1, DELETED, b"body") },
+            SampleJob { size: 9, ..sample_job(1, BURIED, b"body") },
+        ] {
             let records = [ready(1, b"body"), short(V7, &wrong), ready(2, b"")];
             let at = 4 + records[0].len();
             let imported = read_with(&format!("binlog.1:{at}: an update of job 1, "), &[&file(V7, &records)]);
@@ -366,7 +370,7 @@ mod tests {
 
     #[test]
     fn problems_are_reported_up_to_a_limit() {
-        let bad = full(V7, "-", &said(1, READY, b""), b"");
+        let bad = full(V7, "-", &sample_job(1, READY, b""), b"");
         let imported = read(&file(V7, &[vec![bad; 1500], vec![ready(2, b"")]].concat()));
         assert_eq!((ids(&imported), imported.problems.len(), imported.skipped), (vec![2], MAX_PROBLEMS + 1, 1500));
         assert_eq!(imported.problems.last().map(String::as_str), Some("and 500 problems more"));
@@ -375,23 +379,23 @@ mod tests {
     // Tests promise P24 of beanpole-promises(7).
     #[test]
     fn no_bytes_bring_the_reader_down() {
-        let mut dice = Dice(7);
+        let mut random = Random(7);
         for round in 0..2000 {
             let version = [V5, V7][round % 2];
-            let mut bytes = file(version, &mixture(version, 30, &mut dice));
-            for _ in 0..dice.roll(6) {
-                let (at, other) = (4 + dice.roll(bytes.len() - 4), 4 + dice.roll(bytes.len() - 4));
-                let length = dice.roll(300).min(bytes.len() - at.max(other));
-                match dice.roll(5) {
-                    0 => bytes[at] = dice.roll(256) as u8,
-                    1 => bytes[at] ^= 1 << dice.roll(8),
-                    2 => bytes[at..at + length].fill([0, 255, b'\n'][dice.roll(3)]),
+            let mut bytes = file(version, &mixture(version, 30, &mut random));
+            for _ in 0..random.roll(6) {
+                let (at, other) = (4 + random.roll(bytes.len() - 4), 4 + random.roll(bytes.len() - 4));
+                let length = random.roll(300).min(bytes.len() - at.max(other));
+                match random.roll(5) {
+                    0 => bytes[at] = random.roll(256) as u8,
+                    1 => bytes[at] ^= 1 << random.roll(8),
+                    2 => bytes[at..at + length].fill([0, 255, b'\n'][random.roll(3)]),
                     3 => bytes.copy_within(other..other + length, at),
                     _ => drop(bytes.drain(at..at + length.min(bytes.len() - at - 1))),
                 }
                 bytes.extend([0; 8]);
             }
-            bytes.truncate(4 + dice.roll(bytes.len() * 2));
+            bytes.truncate(4 + random.roll(bytes.len() * 2));
             let imported = read(&bytes);
             let taken: usize = imported.jobs.iter().map(|job| job.body.len() + 84).sum();
             assert!(taken <= bytes.len() && imported.jobs.iter().all(|job| job.rest.id.0 <= imported.last_id));
@@ -399,7 +403,7 @@ mod tests {
             assert!(imported.problems.len() as u64 == imported.skipped && imported.skipped <= 30);
         }
         for size in (0..2000).step_by(7) {
-            let noise: Vec<u8> = (0..size).map(|_| dice.roll(256) as u8).collect();
+            let noise: Vec<u8> = (0..size).map(|_| random.roll(256) as u8).collect();
             for version in [V5, V7] {
                 read(&file(version, std::slice::from_ref(&noise)));
             }

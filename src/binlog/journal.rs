@@ -112,7 +112,7 @@ pub struct Journal {
     /// Bytes that deletes of group members may need beyond those of plain deletes.
     group_ends: u64,
     live: u64,
-    /// Total bytes of all segments except the current one.
+    /// Total bytes of all segments except the current segment.
     old: u64,
     retired: VecDeque<Retired>,
     /// Total bytes of the retired segments that are not removed yet.
@@ -162,7 +162,7 @@ impl Journal {
         let mut record = Record::outcome(&job, engine);
         let mut tail = None;
         if let Record::Outcome { result, .. } = &mut record {
-            // The result ends the body.
+            // The result is the end of the body.
             tail = SharedTail::of(job.body(), job.body().len() - result.len());
             *result = if tail.is_some() { &[] } else { result };
         }
@@ -360,7 +360,7 @@ impl Journal {
         let current = self.segments.back().expect("a segment");
         let time = (current.bytes + CLOSED as u64 <= current.size).then_some(now);
         self.push(&Record::Closed { last_id: self.last_id, time });
-        // The shutdown record must remain the last one, so record no synced location later.
+        // No record of the synced location may follow the shutdown record.
         self.mark_due = u64::MAX;
     }
 

@@ -49,7 +49,7 @@ pub struct Reading<'a> {
     claims: Option<Claims>,
     /// The epoch of the last record, or `None` if unknown.
     pub epoch: Option<u64>,
-    /// `true` if the previous segment is missing. Compaction will empty the next one, so that the loss is reported only
+    /// `true` if the previous segment is missing. Compaction will empty this segment, so that the loss is reported only
     /// once.
     after_missing: bool,
     /// How many segments of `chain` were read.

@@ -159,7 +159,8 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
         let found = reading.journal.segment(number);
         let (end, is_damaged) = found.map_or((length, false), |segment| (segment.bytes, segment.damaged));
         let file = in_file(&name, storage.open(&name))?;
-        // An interrupted write can leave one copy of a header, which would be damage once later records are synced.
+        // An interrupted write can leave one copy of a header. Once later records are synced, a missing copy would be
+        // damage.
         if let Some(header) = link.header.filter(|_| !link.whole && !is_damaged) {
             in_file(&name, file.write_at(0, &header.encode()))?;
         }

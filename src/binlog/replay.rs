@@ -16,7 +16,7 @@ use super::record::Record;
 use super::segment::RecordKey;
 use crate::engine::Body;
 
-/// Bytes per read. A longer record is read in two parts.
+/// Bytes that are read at a time. A longer record is read in two parts.
 const WINDOW: usize = 1 << 20;
 
 /// Maximum bytes of a record before the body. All names and keys have limited lengths.
@@ -200,7 +200,7 @@ impl Scan<'_> {
             if bytes.is_empty() {
                 break;
             }
-            // A head may continue in the next window, so skip the last bytes of this one unless the segment ends.
+            // A head may continue in the next window, so skip the last bytes of this window unless the segment ends.
             let whole =
                 if place + bytes.len() as u64 == limit { bytes.len() } else { bytes.len().max(LOOK) - LOOK + 1 };
             let mut offset = 0;

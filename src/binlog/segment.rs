@@ -119,7 +119,7 @@ impl Header {
         let (log, segment, before, oldest, synced) = fields.read()?;
         let (ids, epoch, before_epoch) = fields.read()?;
         let header = Header { log, segment, before, oldest, synced, ids, epoch, before_epoch };
-        // Neither can be newer than this segment.
+        // The previous segment and the oldest needed segment cannot be newer than this segment.
         let is_sound = header.before.segment < header.segment && header.oldest <= header.segment;
         is_sound.then_some(header)
     }

@@ -32,8 +32,8 @@ pub trait LogFile: Send + Sync {
 }
 
 pub trait Storage: Send + Sync {
-    /// If another process holds the lock, the error names it. If the locked directory was replaced, locks the new one,
-    /// which must be empty.
+    /// If another process holds the lock, the error names it. If the locked directory was replaced, locks the new
+    /// directory, which must be empty.
     fn lock(&self) -> io::Result<()>;
     /// Returns `false` if the locked directory was removed, renamed or replaced.
     fn is_in_place(&self) -> io::Result<bool> {

@@ -52,7 +52,7 @@ pub struct Retired {
     pub damaged: bool,
 }
 
-/// Replies wait until the log is durable to these positions.
+/// Replies wait until the log is durable up to these positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Required {
     /// After the last change that a reply acknowledges.

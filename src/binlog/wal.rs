@@ -62,7 +62,7 @@ pub struct Wal {
 struct Latency {
     /// A moving average in nanoseconds.
     average: AtomicU64,
-    /// The start of the running operation in nanoseconds since `start`, or 0 without one.
+    /// The start of the running operation in nanoseconds since `start`, or 0 if no operation is running.
     began: AtomicU64,
     start: Instant,
     clock: Box<dyn Fn() -> Instant + Send + Sync>,

@@ -137,8 +137,8 @@ impl Exchange {
                 Ok(Status::Complete(length)) if length <= MAX_HEAD => {
                     let head = read_head(&response)?;
                     self.bytes.drain(..length);
-                    // The final response follows informational ones. Status 101 is final, because the connection stops
-                    // using HTTP.
+                    // Informational responses precede the final response. Status 101 is final, because the connection
+                    // stops using HTTP.
                     if !matches!(head.response.status, 100 | 102..=199) {
                         return Ok(head);
                     }

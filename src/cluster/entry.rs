@@ -22,7 +22,7 @@ pub enum EntryKind {
     Claim = 2,
     /// The writer has shut down cleanly, so any server can claim the log.
     Release = 3,
-    /// Part of a binlog import, or the importing server's claim. While such an entry is the last one, the import is
+    /// Part of a binlog import, or the importing server's claim. If the log ends with such an entry, the import is
     /// incomplete, and only the importing server may claim the log.
     Import = 4,
     /// Replaces consecutive entries of one writer, at the position of the last one. The operations start with the
@@ -36,7 +36,7 @@ pub struct Head {
     /// In a claim, the previous epoch.
     pub epoch: u64,
     pub writer: u64,
-    /// The number of entries that the writer has appended, including this one. In a claim, the previous epoch.
+    /// The number of entries that the writer has appended, including this entry. In a claim, the previous epoch.
     pub number: u64,
 }
 

@@ -43,8 +43,8 @@ pub struct Etcd {
     /// For all other requests, which must not delay appends.
     spare: Mutex<Gateway, GATEWAY>,
     maintenance: Mutex<Gateway, GATEWAY>,
-    /// For lease renewals, each preferring a different etcd server, because a slow append or an unreachable server must
-    /// not delay a renewal.
+    /// For lease renewals. Each connection prefers a different etcd server, because a slow append or an unreachable
+    /// server must not delay a renewal.
     renewals: Vec<Mutex<Gateway, GATEWAY>>,
     prefix: String,
     quota: u64,
@@ -420,7 +420,7 @@ impl SharedLog for Etcd {
         if let Some(revision) = Document::read(&response.body).get("header").get("revision").number() {
             let response =
                 gateway.request("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
-            // A full etcd accepts no new revision, so an earlier call may have compacted the current one.
+            // A full etcd accepts no new revision, so an earlier call may have compacted the current revision.
             if !String::from_utf8_lossy(&response.body).contains("has been compacted") {
                 done(response)?;
             }
@@ -430,7 +430,7 @@ impl SharedLog for Etcd {
         for _ in 0..gateway.servers() {
             match self.defragment(&mut gateway, is_full) {
                 Ok(()) => gateway.leave(),
-                // The gateway now uses the next server. A later call defragments the failed one.
+                // The gateway now uses the next server. A later call defragments the failed server.
                 Err(error) => defragmented = Err(error),
             }
         }

@@ -151,8 +151,8 @@ pub struct ClusterId {
 struct State {
     /// The first received cluster ID, and the server that sent it.
     first: Option<(String, String)>,
-    /// The error after two servers have sent different cluster IDs. It is permanent, because nobody knows which cluster
-    /// is right.
+    /// The error after two servers have sent different cluster IDs. The error is permanent, because nobody knows which
+    /// cluster is right.
     problem: Option<String>,
 }
 

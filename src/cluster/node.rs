@@ -32,7 +32,7 @@ use crate::shared::role::{Role, RoleBoard};
 /// and for a thread that is delayed between checking the lease and writing to a socket.
 const SILENCE: Duration = LEASE.saturating_add(Duration::from_millis(200));
 
-/// A random number of milliseconds, up to this one, is added to [`SILENCE`] to prevent simultaneous claims.
+/// Up to this many milliseconds, chosen at random, are added to [`SILENCE`] to prevent simultaneous claims.
 const SPREAD: u64 = 200;
 
 /// A standby waits this much longer if another server is to become active.
@@ -52,7 +52,7 @@ const RESPONSE_TIME: Duration = Duration::from_millis(350);
 /// A larger clock difference in milliseconds is reported. Heartbeats are up to some tenths of a second late.
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 
-/// Heartbeats for an estimate of the clock difference, because single ones can be late.
+/// Heartbeats for an estimate of the clock difference, because a single heartbeat can be late.
 const BEATS: usize = 10;
 
 /// After this time without a sign of life, a standby verifies its copy before it claims the log.
@@ -282,7 +282,7 @@ impl Node {
         let is_behind = tail.epoch < origin.epoch || (*is_stale && tail.epoch == 0) || (done > 0 && entries.is_empty());
         let found = entries.first().and_then(|(seq, entry)| {
             let (head, operations) = Head::open(entry)?;
-            // The copy's last entry may have been merged with later ones.
+            // The copy's last entry may have been merged with later entries.
             let behind = seq.checked_sub(done).filter(|behind| *behind < unfold(&head, operations).0)?;
             Some((head.writer, head.number.wrapping_sub(behind)))
         });

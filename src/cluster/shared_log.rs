@@ -85,7 +85,7 @@ pub trait SharedLog: Send + Sync {
     /// Reads at most `limit` entries from position `from`, and the state of the last writer. Omits purged entries. Can
     /// fail with `StorageFull` if the log is full.
     fn read(&self, from: Seq, limit: usize) -> io::Result<(Entries, Tail)>;
-    /// With several connections, a hanging one does not end the lease.
+    /// With several connections, a hanging connection does not end the lease.
     fn renewal_connections(&self) -> usize {
         1
     }

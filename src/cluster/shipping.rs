@@ -270,7 +270,7 @@ impl Shipper {
                     return Ok(());
                 }
                 Err(Fail::Fenced) => return Err(self.stop()),
-                // The entry may have arrived before an earlier one.
+                // The entry may have arrived before the preceding entry.
                 Err(Fail::Conflict) if !is_next => {}
                 // The response to an earlier attempt may be lost.
                 Err(Fail::Conflict | Fail::Unknown(_)) => {

@@ -52,7 +52,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Returns `None` if the user needs help.
+    /// Returns `None` if the user has requested help.
     pub fn parse(row: &Subcommand, arguments: &[String]) -> Result<Option<Call>> {
         let mut parser = Options::new();
         for opt in row.options().into_iter().chain([&HELP]) {

@@ -305,7 +305,7 @@ impl Import<'_> {
         let is_exact = is_buried && self.abilities()?.has("export");
         let origin = job.tags.dead_from().filter(|_| is_exact).map(|name| self.origin(name));
         if origin.is_some() && !job.tags.key().is_empty() {
-            // Another dead letter with this key would be a duplicate until this one is buried.
+            // Until this dead letter is buried, another dead letter with its key would be a duplicate.
             let key = (tube.to_owned(), job.tags.key().to_owned());
             if self.unsettled_keys.contains(&key) {
                 self.settle()?;

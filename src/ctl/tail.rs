@@ -98,8 +98,8 @@ struct Tracks {
     refused: HashSet<String>,
 }
 
-/// The known job IDs in a tube. Its states are listed one after the other, so a new job can have a smaller ID than one
-/// that was already listed. Each poll therefore repeats the ID range of the previous poll.
+/// The known job IDs in a tube. Its states are listed one after the other, so a new job can have a smaller ID than a
+/// listed job. Each poll therefore repeats the ID range of the previous poll.
 struct Track {
     /// The highest ID two polls ago.
     above: u64,

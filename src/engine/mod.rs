@@ -136,7 +136,7 @@ pub struct Engine {
     /// `true` in drain mode, in which the server refuses new jobs.
     draining: bool,
     /// The state of the pseudo-random generator, whose numbers clients can predict.
-    dice: u64,
+    random_state: u64,
 }
 
 impl Engine {
@@ -154,7 +154,7 @@ impl Engine {
             buffers: 0,
             exhausted: false,
             draining: false,
-            dice: limits.hash_secret | 1,
+            random_state: limits.hash_secret | 1,
             limits,
         }
     }

@@ -230,7 +230,7 @@ pub fn hand_over(active: &Active, switching: &AtomicBool, stops: &StopRequests) 
     ExitCode::SUCCESS
 }
 
-/// Executes the same command line again, unless a signal has requested the end of the process.
+/// Replaces this process by a new process with the same command line. Exits instead if a signal has requested that.
 fn restart(stops: &StopRequests) -> ! {
     if stops.last_check() {
         std::process::exit(0);

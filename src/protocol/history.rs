@@ -18,7 +18,7 @@ pub struct HistoryWalk {
 }
 
 impl HistoryWalk {
-    /// Finds at most `limit` jobs with history numbers below `before`, all or only `failed` ones.
+    /// Finds at most `limit` jobs with history numbers below `before`. With `failed`, finds only failed jobs.
     pub fn new(before: u64, limit: usize, failed: bool) -> HistoryWalk {
         HistoryWalk { before, left: limit, failed }
     }

@@ -128,9 +128,9 @@ pub struct Usage {
     pub system_micros: u64,
     /// Rejected because of the connection limit.
     pub rejected_connections: u64,
-    /// Bytes at the last measurement, or 0 without one.
+    /// Bytes at the last measurement, or 0 without a measurement.
     pub resident: u64,
-    /// The number at the last measurement, or 0 without one.
+    /// The number at the last measurement, or 0 without a measurement.
     pub open_files: u64,
     pub failed_auths: u64,
     pub dropped_connections: u64,

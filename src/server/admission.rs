@@ -40,7 +40,7 @@ impl Refusal {
 /// Enough HTTP connections for browsers and scrapers, and few enough to check all of them at once.
 pub const MAX_HTTP: usize = 64;
 
-/// HTTP connections above [`MAX_HTTP`] that are accepted until idle ones are closed.
+/// HTTP connections above [`MAX_HTTP`] that are accepted until idle connections are closed.
 const EXTRA_HTTP: usize = 16;
 
 /// Additional HTTP connections for Unix sockets and loopback addresses.
@@ -115,8 +115,8 @@ impl Admission {
         Ok(())
     }
 
-    /// Uncounts an HTTP connection if there are more than [`MAX_HTTP`]. The caller must then close one. Counting first
-    /// ensures that concurrent callers do not close too many connections.
+    /// If there are more than [`MAX_HTTP`] HTTP connections, counts one less. The caller must then close an HTTP
+    /// connection. Concurrent callers do not close too many connections, because each of them counts first.
     pub fn evict_http(&self) -> bool {
         let less = |count: usize| (count > MAX_HTTP).then(|| count - 1);
         self.http.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()

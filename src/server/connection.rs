@@ -22,7 +22,7 @@ use super::delivery::{Flushed, Outbox, WriteState};
 use super::gate::Unauthenticated;
 use super::http_limits::AwaitedPart;
 use super::hub::{Core, Hub, TurnScratch};
-use super::memory::LEAST_READ;
+use super::memory::MIN_READ;
 use crate::access::ClientAccess;
 use crate::binlog::Required;
 use crate::engine::{ClientId, Time};
@@ -305,7 +305,7 @@ impl Connection {
     /// the body.
     fn read(&mut self, input: &mut Input, hub: &Hub, thread: &mut ThreadScratch) -> usize {
         let max_bytes = if thread.others { READ_BESIDE_OTHERS } else { usize::MAX };
-        let max_bytes = max_bytes.min(hub.memory.allowance()).max(LEAST_READ);
+        let max_bytes = max_bytes.min(hub.memory.allowance()).max(MIN_READ);
         let buffer = &mut thread.buffer;
         buffer.copy_within(input.from..input.to, 0);
         *input = Input { from: 0, to: input.to - input.from };
@@ -391,7 +391,7 @@ impl Connection {
         first
     }
 
-    /// Queues the request if `first` already contains one.
+    /// Queues the request if `first` already contains a request.
     #[inline(always)] // for speed: builds the request directly in its destination
     fn store(&mut self, first: &mut Option<Request>, request: Request) {
         match first {
@@ -430,7 +430,7 @@ impl Connection {
         true
     }
 
-    /// Executes requests until one must be the last, the replies become too long, or the step budget is used up.
+    /// Executes requests until a request must be the last, the replies become too long, or the step budget is used up.
     fn execute(
         &mut self,
         (mut request, input): (Request, &[u8]),

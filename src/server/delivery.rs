@@ -150,15 +150,15 @@ impl OutboxState {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteState {
-    /// Reads input, and appends replies to the outbox.
+    /// The owner reads input, and appends replies to the outbox.
     Open,
     /// Like `Open`, but the outbox stays empty, so the owner can call [`Outbox::send`].
     Clear,
-    /// Waits for an event for the client.
+    /// The owner waits for an event for the client.
     Waiting,
-    /// Waits until replies are durable, the log has space, or the client has read more output.
+    /// The owner waits until replies are durable, the log has space, or the client has read more output.
     Blocked,
-    /// Can close: all output has been sent, or nothing more can be sent.
+    /// The owner closes the connection: all output has been sent, or nothing more can be sent.
     Ended,
 }
 

@@ -171,7 +171,7 @@ impl Server {
         })
     }
 
-    /// Deletes all jobs, including reserved ones, and returns their number. Connections, watched tubes and pauses
+    /// Deletes all jobs, including reserved jobs, and returns their number. Connections, watched tubes and pauses
     /// remain, and so may jobs that are put concurrently.
     pub fn clear(&self) -> usize {
         let mut scratch = TurnScratch::default();

@@ -12,7 +12,7 @@ const HEAD: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_secs(60);
 
 /// This many unread reply bytes extend the limit by one second.
-const LEAST_RATE: usize = 16 * 1024;
+const MIN_RATE: usize = 16 * 1024;
 
 /// A new connection without a request is not evicted for this long.
 const FRESH: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ impl HttpConnection {
         self.limit = match seen.1 {
             AwaitedPart::Head => HEAD,
             AwaitedPart::Client(0) if seen.0 == 0 => HEAD,
-            AwaitedPart::Client(unread) => REST + Duration::from_secs((unread / LEAST_RATE) as u64),
+            AwaitedPart::Client(unread) => REST + Duration::from_secs((unread / MIN_RATE) as u64),
             AwaitedPart::Body | AwaitedPart::Server | AwaitedPart::Delay => REST,
         };
     }
@@ -151,9 +151,9 @@ mod tests {
         assert_eq!(over(&mut connections, at(121), reads(1)), []);
         assert_eq!(over(&mut connections, at(122), reads(1)).len(), 5);
         // A longer reply has a longer time limit.
-        assert_eq!(over(&mut connections, at(123), |_| (3, AwaitedPart::Client(10 * LEAST_RATE))), []);
-        assert_eq!(over(&mut connections, at(192), |_| (3, AwaitedPart::Client(LEAST_RATE))), []);
-        assert_eq!(over(&mut connections, at(193), |_| (3, AwaitedPart::Client(LEAST_RATE))).len(), 5);
+        assert_eq!(over(&mut connections, at(123), |_| (3, AwaitedPart::Client(10 * MIN_RATE))), []);
+        assert_eq!(over(&mut connections, at(192), |_| (3, AwaitedPart::Client(MIN_RATE))), []);
+        assert_eq!(over(&mut connections, at(193), |_| (3, AwaitedPart::Client(MIN_RATE))).len(), 5);
     }
 
     #[test]

@@ -38,9 +38,9 @@ use crate::shared::lock_order::{LeafMutex, Mutex, ENGINE};
 /// are served in between.
 const BACKGROUND_SHARE: u64 = 2;
 
-/// The history uses at most 1/`HISTORY_PART` of the memory limit. None below `LEAST_FOR_HISTORY` bytes.
+/// The history uses at most 1/`HISTORY_PART` of the memory limit. None below `MIN_MEMORY_FOR_HISTORY` bytes.
 const HISTORY_PART: usize = 16;
-const LEAST_FOR_HISTORY: u64 = 4 << 20;
+const MIN_MEMORY_FOR_HISTORY: u64 = 4 << 20;
 
 /// Minimum time between two rounds of deadlines. One round processes many deadlines in quick succession, while an
 /// isolated deadline is not delayed.
@@ -338,7 +338,7 @@ impl Peers for Vec<Option<Arc<Outbox>>> {
 
 fn history_of(config: &Config) -> usize {
     match config.max_memory {
-        0..LEAST_FOR_HISTORY => 0,
+        0..MIN_MEMORY_FOR_HISTORY => 0,
         max_memory => config.history.min(max_memory as usize / HISTORY_PART / size_of::<PastJob>()),
     }
 }

@@ -82,7 +82,7 @@ impl Log for Logger {
         match self {
             _ if !self.enabled(record.metadata()) => {}
             Logger::Stderr(stderr) => stderr.write(record),
-            Logger::Elsewhere(place) => place.write(record.level(), &text(record)),
+            Logger::Elsewhere(target) => target.write(record.level(), &text(record)),
         }
     }
 

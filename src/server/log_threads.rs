@@ -10,8 +10,8 @@ use super::segments;
 use crate::binlog::SyncMode;
 use crate::protocol::Output;
 
-/// Maximum pause after a sync, and the number of checks in this pause, which ends when enough replies wait. Clients
-/// that received replies send new commands, which can share the next sync.
+/// Maximum pause after a sync, and the number of checks whether enough replies wait. During the pause, clients that
+/// received replies send new commands, which can share the next sync.
 const GATHER: Duration = Duration::from_millis(1);
 const GATHER_CHECKS: u32 = 8;
 

@@ -42,12 +42,12 @@ pub struct Elsewhere(Mutex<Place, LOG_LINES>);
 static LOG: OnceLock<Elsewhere> = OnceLock::new();
 
 pub fn open(target: Target) -> io::Result<&'static Elsewhere> {
-    let place = match target {
+    let target = match target {
         Target::File(path, owner) => Place::File { file: open_file(&path, owner)?, path },
         Target::Syslog(name) => Place::Syslog { name, socket: None },
         Target::Nowhere => Place::Nowhere,
     };
-    Ok(LOG.get_or_init(|| Elsewhere(Mutex::new(place))))
+    Ok(LOG.get_or_init(|| Elsewhere(Mutex::new(target))))
 }
 
 /// If reopening a renamed file fails, the old file stays open.

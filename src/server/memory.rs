@@ -20,14 +20,14 @@ const BUFFERS: u64 = 4;
 const SHARE: u64 = 8;
 
 /// These bytes can be read without free memory, because a command that frees memory must be read first.
-pub const LEAST_READ: usize = 4 * 1024;
+pub const MIN_READ: usize = 4 * 1024;
 
-/// Growth of the account between checks of whether the system has more memory, because the limits of a process are not
-/// always known.
+/// The account can grow by this much before the system's free memory is checked again, because the limits of a process
+/// are not always known.
 const TRIAL: u64 = 2 << 20;
 
 /// After the system ran out of memory, clients must free this many bytes before memory is used again.
-const LEAST_TRIAL: u64 = 128 * 1024;
+const MIN_TRIAL: u64 = 128 * 1024;
 
 /// The allocator returns at least this many freed bytes to the system, if they are half of the peak.
 const MIN_FREED: u64 = 8 << 20;
@@ -46,7 +46,7 @@ const RESIDENT_STEP: u64 = 4 << 20;
 const TURNS_BETWEEN: u64 = 64;
 
 /// Memory is short if new requests can use less than this.
-const LEAST_ROOM: u64 = 128 * 1024;
+const MIN_ROOM: u64 = 128 * 1024;
 
 /// A new connection needs this much while memory is exhausted.
 const CONNECTION_TRIAL: usize = 1 << 20;
@@ -153,7 +153,7 @@ impl Memory {
     pub fn is_tight(&self) -> bool {
         let kept = Memory::kept(self.max);
         let taken = self.taken().saturating_sub(self.leaving());
-        self.has_droppable() && (self.is_crowded() || taken + LEAST_ROOM > self.max - kept || self.is_exhausted())
+        self.has_droppable() && (self.is_crowded() || taken + MIN_ROOM > self.max - kept || self.is_exhausted())
     }
 
     /// `true` if input and output exceed their share.
@@ -218,7 +218,7 @@ impl Memory {
     /// long.
     pub fn must_give_back(&self) -> bool {
         let freed = self.freed();
-        freed > MAX_FREED || freed > LEAST_TRIAL && self.too_large.load(Ordering::Relaxed)
+        freed > MAX_FREED || freed > MIN_TRIAL && self.too_large.load(Ordering::Relaxed)
     }
 
     /// Called after the allocator has returned memory.
@@ -232,12 +232,12 @@ impl Memory {
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())
     }
 
-    /// Checks whether the system has the memory that clients can use until the next check, and spare memory, if the
-    /// account has grown since the last check or that check failed. Must not be called concurrently.
+    /// Checks whether the system has the memory that clients can use until the next check, and spare memory. Does
+    /// nothing if the last check succeeded and the account has not grown. Must not be called concurrently.
     pub fn try_system(&self) {
         let taken = self.taken();
         let tried = self.tried.load(Ordering::Relaxed);
-        if taken + LEAST_TRIAL < tried {
+        if taken + MIN_TRIAL < tried {
             // Freed memory can be used again.
             self.exhausted.store(false, Ordering::Relaxed);
             return;

@@ -152,7 +152,7 @@ impl StartError {
 #[derive(Debug)]
 pub struct Server {
     hub: Arc<Hub>,
-    places: Vec<Place>,
+    places: Vec<ListenerInfo>,
     running: Arc<Mutex<Running, SERVER>>,
     /// Stops the server when a client requests it or a drained queue becomes empty. `None` if the configuration allows
     /// neither.
@@ -160,7 +160,7 @@ pub struct Server {
 }
 
 #[derive(Debug)]
-struct Place {
+struct ListenerInfo {
     name: String,
     address: Option<SocketAddr>,
     wire: Wire,
@@ -270,7 +270,7 @@ impl Server {
             http::check(wire, &name, listener.local_address(), &hub.config)?;
             listeners.push((listener, wire));
         }
-        let place = |(listener, wire): &(Listener, Wire)| Place {
+        let place = |(listener, wire): &(Listener, Wire)| ListenerInfo {
             name: listener.name(),
             address: listener.local_address(),
             wire: *wire,
@@ -334,7 +334,7 @@ impl Server {
 
     /// Returns the names of all listeners, for messages.
     pub fn names(&self) -> Vec<String> {
-        let name = |Place { name, wire, .. }: &Place| match wire {
+        let name = |ListenerInfo { name, wire, .. }: &ListenerInfo| match wire {
             Wire::Beanstalk => name.clone(),
             Wire::Gearman => format!("{name} (Gearman)"),
             Wire::Workq => format!("{name} (Workq)"),

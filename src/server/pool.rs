@@ -156,7 +156,7 @@ impl PoolThread {
     }
 
     /// Serves connections until [`Message::Stop`], or until the spare thread takes over. Only one queued connection is
-    /// served between two polls, so a client with a single command waits for at most one.
+    /// served between two polls, so a client with a single command waits for at most one queued connection.
     pub fn run(mut self: Box<Self>, relief: &Relief<PoolThread>) {
         let (mut events, mut spare) = (Events::with_capacity(EVENTS), Output::new());
         loop {
@@ -203,7 +203,7 @@ impl PoolThread {
     /// means that the inbox may contain messages without an event of the waker: senders do not wake a thread that is
     /// awake.
     pub(super) fn serve(&mut self, events: &Events, mut has_messages: bool) -> ControlFlow<()> {
-        // Fewer steps for each of many active connections limit the delay of the last one.
+        // If many connections are active, fewer steps for each connection limit the delay of the last.
         let count = events.iter().count();
         self.scratch.turn.step_divisor = (count / MANY_ACTIVE) as u64;
         for event in events {
@@ -251,9 +251,9 @@ impl PoolThread {
         ControlFlow::Continue(())
     }
 
-    /// Drops connections while memory is short: unauthenticated ones first, then those that use the most memory. Active
-    /// connections are only dropped if the shortage persists and connections exceed their share. Returns the time until
-    /// the next check.
+    /// Drops connections while memory is short, first unauthenticated connections, then those that use the most memory.
+    /// Active connections are only dropped if the shortage persists and connections exceed their share. Returns the
+    /// time until the next check.
     fn drop_heavy(&mut self) -> Option<Duration> {
         if !self.hub.memory.is_tight() {
             self.tight_since = None;
@@ -478,10 +478,10 @@ impl PoolThread {
         wait
     }
 
-    /// Closes slow connections, and idle ones above the limit. Returns the time until the next check.
+    /// Closes slow connections, and idle connections above the limit. Returns the time until the next check.
     fn close_http(&mut self) -> Option<Duration> {
         if self.http.is_empty() {
-            // Also avoids reading the clock.
+            // Without HTTP connections, the clock need not be read.
             return None;
         }
         let connections = &self.connections;

@@ -103,7 +103,7 @@ impl Running {
     }
 
     /// Waits until `connections` connections have been accepted since startup and no pool thread has work. One thread
-    /// can create work for another, so all are asked twice.
+    /// can create work for another thread, so all threads are asked twice.
     pub fn quiesce(&self, connections: u64) {
         let end = Instant::now() + QUIESCE;
         let accepted = || self.hub.with_engine(|engine, _| engine.total_connections());

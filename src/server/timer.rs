@@ -12,8 +12,8 @@ const REST: Duration = Duration::from_micros(50);
 /// How often the thread checks for memory to return to the system.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// After an urgent return of memory, the next one waits this many times as long as it took, because it blocks threads
-/// that allocate memory.
+/// The pause after an urgent return of memory, as a multiple of its duration, because the return blocks threads that
+/// allocate memory.
 const SHARE: u32 = 20;
 
 pub fn run(hub: &Hub) {

@@ -49,7 +49,7 @@ pub const SPARE_FILES: usize = 64;
 pub const LOCAL_CONNECTIONS: usize = 8;
 
 /// The minimum of `max_memory`, in bytes. A smaller queue could hardly store any jobs.
-pub const LEAST_MEMORY: u64 = 1 << 20;
+pub const MIN_MEMORY: u64 = 1 << 20;
 
 /// The maximum default of `max_connections`, because each connection uses kernel memory.
 pub const MAX_DEFAULT_CONNECTIONS: usize = 1_000_000;
@@ -250,7 +250,7 @@ impl Default for Config {
             lease: std::sync::Arc::default(),
             role: None,
             max_job_size: DEFAULT_MAX_JOB_SIZE,
-            max_connections: most_connections(machine::file_limit()).min(MAX_DEFAULT_CONNECTIONS),
+            max_connections: connection_limit(machine::file_limit()).min(MAX_DEFAULT_CONNECTIONS),
             max_connections_per_address: None,
             idle_timeout: None,
             keepalive: Keepalive { idle: 60, interval: 10, count: 3 },
@@ -282,7 +282,7 @@ impl Config {
 
 /// Returns the maximum number of connections if the process can open `files` files. Some of the files are reserved for
 /// other purposes.
-pub fn most_connections(files: usize) -> usize {
+pub fn connection_limit(files: usize) -> usize {
     files.saturating_sub(SPARE_FILES.min(files / 2)).max(1)
 }
 
@@ -301,10 +301,10 @@ mod tests {
 
     #[test]
     fn some_files_are_always_reserved() {
-        assert_eq!((most_connections(1024), local_connections_of(1024)), (1024 - SPARE_FILES, LOCAL_CONNECTIONS));
-        assert_eq!((most_connections(100), local_connections_of(100)), (50, 6));
-        assert_eq!((most_connections(20), local_connections_of(20)), (10, 1));
-        assert_eq!((most_connections(0), local_connections_of(0)), (1, 0));
+        assert_eq!((connection_limit(1024), local_connections_of(1024)), (1024 - SPARE_FILES, LOCAL_CONNECTIONS));
+        assert_eq!((connection_limit(100), local_connections_of(100)), (50, 6));
+        assert_eq!((connection_limit(20), local_connections_of(20)), (10, 1));
+        assert_eq!((connection_limit(0), local_connections_of(0)), (1, 0));
         assert!(Config::default().max_connections <= MAX_DEFAULT_CONNECTIONS);
     }
 }

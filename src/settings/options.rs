@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::binlog::SyncMode;
 use crate::cluster::Location;
 use crate::settings::config::{
-    most_connections, Address, Config, Extensions, TlsFiles, LEAST_MEMORY, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING,
+    connection_limit, Address, Config, Extensions, TlsFiles, MAX_HANDLE_PREFIX, MAX_JOB_SIZE_CEILING, MIN_MEMORY,
 };
 use crate::settings::words::{self, flag, Flag};
 use crate::shared::machine;
@@ -160,16 +160,16 @@ pub fn parse(arguments: &[String]) -> Result<Action, String> {
     Ok(Action::Run(Box::new(settings)))
 }
 
-/// Explains an argument that is not an option or a subcommand. It may be the value of an option that needs an equals
-/// sign.
+/// Explains an argument that is not an option or a subcommand. The argument may be the value of an option that needs an
+/// equals sign.
 fn stray_argument(stray: &str, arguments: &[String]) -> String {
-    let place = arguments.iter().position(|argument| argument == stray);
+    let position = arguments.iter().position(|argument| argument == stray);
     let stray = stray.escape_debug().to_string();
-    let before = place.and_then(|place| arguments.get(place.checked_sub(1)?));
+    let before = position.and_then(|position| arguments.get(position.checked_sub(1)?));
     let mut optional = OPTIONS.iter().filter(|opt| opt.optional);
     match before.and_then(|before| optional.find(|opt| *before == format!("--{}", opt.long))) {
         Some(opt) => format!("unknown argument: {stray}; to set the address of --{0}, use --{0}={stray}", opt.long),
-        None if place == Some(0) && !matches!(&*stray, "" | "-") => format!("unknown subcommand: {stray}"),
+        None if position == Some(0) && !matches!(&*stray, "" | "-") => format!("unknown subcommand: {stray}"),
         None => format!("unknown argument: {stray}; options begin with a hyphen"),
     }
 }
@@ -185,7 +185,7 @@ pub fn usage() -> String {
     text + "\nSIZE may end in K, M or G. SIGUSR1 starts to drain the server, SIGTERM stops it. See beanpole(8).\n"
 }
 
-/// Fails if `--journal` does not come first.
+/// Fails unless `--journal` precedes the option.
 fn cluster(settings: &mut Settings) -> Result<&mut Cluster, String> {
     settings.cluster.as_mut().ok_or_else(|| "requires --journal before it".to_owned())
 }
@@ -220,12 +220,12 @@ fn advertised(text: &str) -> Result<String, String> {
     checked(text, is_valid, || format!("invalid address: {text:?}; must be HOST:PORT"))
 }
 
-/// Accepts only digits, and numbers from `least` to `most`.
-pub fn number<T: TryFrom<u64>>(text: &str, least: u64, most: u64) -> Result<T, String> {
+/// Accepts only digits, and numbers from `min` to `max`.
+pub fn number<T: TryFrom<u64>>(text: &str, min: u64, max: u64) -> Result<T, String> {
     let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = text.parse().ok().filter(|number| is_digits && (least..=most).contains(number));
+    let number = text.parse().ok().filter(|number| is_digits && (min..=max).contains(number));
     let number = number.and_then(|number| T::try_from(number).ok());
-    number.ok_or_else(|| format!("invalid number: {text}; must be {least} to {most}"))
+    number.ok_or_else(|| format!("invalid number: {text}; must be {min} to {max}"))
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -399,7 +399,7 @@ fn max_job_size(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn max_connections(settings: &mut Settings, text: &str) -> Result<(), String> {
-    let (wanted, possible) = (number::<usize>(text, 1, 1 << 30)?, most_connections(machine::file_limit()));
+    let (wanted, possible) = (number::<usize>(text, 1, 1 << 30)?, connection_limit(machine::file_limit()));
     if wanted > possible {
         let problem = format!("--max-connections {wanted} exceeds the limit of open files");
         settings.notices.push(format!("{problem}; using {possible}, raise that limit (ulimit -n) for more"));
@@ -413,7 +413,7 @@ fn max_memory(settings: &mut Settings, text: &str) -> Result<(), String> {
         Some(percent) => machine::memory() / 100 * number::<u64>(percent, 1, 100)?,
         None => size(text)?,
     };
-    if bytes < LEAST_MEMORY {
+    if bytes < MIN_MEMORY {
         return Err(format!("too little memory: {text} is {bytes} bytes; must be at least 1M"));
     }
     settings.config.max_memory = bytes;
@@ -435,7 +435,7 @@ fn sync_interval(settings: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn segment_size(settings: &mut Settings, text: &str) -> Result<(), String> {
-    // Smaller segments would be mostly headers. Larger ones would need too much memory during recovery.
+    // Smaller segments would be mostly headers. Larger segments would need too much memory during recovery.
     settings.config.log.segment_size = size(text)?.clamp(4096, 1 << 30);
     Ok(())
 }
@@ -531,8 +531,8 @@ mod tests {
         assert_eq!(size("64K"), Ok(65_536));
         assert_eq!(size("2g"), Ok(2 << 30));
         // On a 32-bit machine, a size that is too large becomes the maximum instead of being truncated.
-        let most = usize::try_from(u64::MAX >> 30 << 30).unwrap_or(usize::MAX);
-        assert_eq!(settings("--max-output 17179869183G").config.max_output, most);
+        let max = usize::try_from(u64::MAX >> 30 << 30).unwrap_or(usize::MAX);
+        assert_eq!(settings("--max-output 17179869183G").config.max_output, max);
         let clamped = settings("-z 2G -c");
         assert_eq!(clamped.config.max_job_size, MAX_JOB_SIZE_CEILING);
         assert_eq!(clamped.notices.len(), 2);
@@ -545,7 +545,7 @@ mod tests {
         assert_eq!(config.keepalive, Keepalive { idle: 5, interval: 10, count: 3 });
         let config = settings("--idle-timeout 30 --idle-timeout 0 --max-memory 1M").config;
         assert_eq!((config.idle_timeout, config.max_connections_per_address), (None, None));
-        assert_eq!(config.max_memory, LEAST_MEMORY);
+        assert_eq!(config.max_memory, MIN_MEMORY);
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub struct Flag<A = ()> {
     /// The value's name in the usage; `None` without a value.
     pub value: Option<&'static str>,
     pub help: &'static str,
-    /// `true` if the value can be omitted. It is accepted only after an equals sign.
+    /// `true` if the value can be omitted. An optional value is accepted only after an equals sign.
     pub optional: bool,
     pub apply: A,
 }
@@ -78,7 +78,7 @@ pub struct Given {
     pub shown: String,
 }
 
-/// Finds an option by name. The flag is `true` for a letter, which the text of the last argument follows.
+/// Finds an option by name. The flag is `true` if the name is a letter. The last argument is the text after the letter.
 pub type Find<'a> = &'a dyn Fn(&str, bool, &str) -> Option<Flag>;
 
 /// Returns the options in their order, and all other arguments.

@@ -7,9 +7,9 @@ const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 pub fn push(out: &mut Vec<u8>, bytes: &[u8]) {
     for three in bytes.chunks(3) {
         let whole = three.iter().fold(0_u32, |whole, byte| whole << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
-        for place in 0..4 {
-            let digit = DIGITS[(whole >> (18 - 6 * place)) as usize & 63];
-            out.push(if place <= three.len() { digit } else { b'=' });
+        for index in 0..4 {
+            let digit = DIGITS[(whole >> (18 - 6 * index)) as usize & 63];
+            out.push(if index <= three.len() { digit } else { b'=' });
         }
     }
 }

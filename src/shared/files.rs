@@ -162,7 +162,7 @@ impl FilePlace {
         }
         if let Some((user, group)) = owner {
             let made = openat(&self.folder, self.name.as_os_str(), FOLDER | OFlag::O_RDONLY, Mode::empty())?;
-            // Another user may have replaced the directory, so only one that belongs to root gets a new owner.
+            // Another user may have replaced the directory, so only a directory that belongs to root gets a new owner.
             if Uid::from_raw(fstat(&made)?.st_uid) == geteuid() {
                 fchown(&made, Some(user.into()), Some(group.into()))?;
             }
@@ -187,7 +187,7 @@ impl FilePlace {
 }
 
 impl FileEntry {
-    /// Does nothing if another file has replaced this one.
+    /// Does nothing if another file has replaced the file.
     pub fn remove(&self) -> io::Result<()> {
         match self.place.status()? {
             Some(now) if (now.st_dev, now.st_ino) == (self.device, self.inode) => self.place.remove(),

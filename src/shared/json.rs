@@ -164,8 +164,8 @@ impl<'d> Part<'d> {
         elements.iter().map(Part)
     }
 
-    pub fn at(self, place: usize) -> Part<'d> {
-        self.elements().nth(place).unwrap_or(Part(&Value::Null))
+    pub fn at(self, index: usize) -> Part<'d> {
+        self.elements().nth(index).unwrap_or(Part(&Value::Null))
     }
 
     pub fn text(self) -> Option<&'d str> {

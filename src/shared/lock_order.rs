@@ -85,8 +85,8 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// For a [`Mutex`], whose rank a waiting thread keeps. This is safe because the thread cannot acquire another lock
-/// while it waits.
+/// For a [`Mutex`], whose rank a waiting thread keeps. Keeping the rank is safe because the thread cannot acquire
+/// another lock while it waits.
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
 

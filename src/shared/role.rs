@@ -40,7 +40,7 @@ pub struct RoleFigures {
     pub entry: u64,
     /// Entries that this server has appended.
     pub written: u64,
-    /// The bytes of these entries.
+    /// The size of the appended entries in bytes.
     pub bytes: u64,
     /// Appends whose outcome was unknown at first, because no reply arrived.
     pub retries: u64,

@@ -191,9 +191,9 @@ fn the_command_line_overrides_the_configuration_file() {
     worker.write_all(&packet(1, b"f")).expect("a connection");
     assert_eq!(ask(&mut worker, 9, b"").0, 11);
     drop(worker);
-    let mut told = vec![0; 12 + handle.len()];
-    client.read_exact(&mut told).expect("the end of the job");
-    assert_eq!((told[7], &told[12..]), (14, handle.as_slice()), "with one try, it fails with its worker");
+    let mut reply = vec![0; 12 + handle.len()];
+    client.read_exact(&mut reply).expect("the end of the job");
+    assert_eq!((reply[7], &reply[12..]), (14, handle.as_slice()), "with one try, it fails with its worker");
 }
 
 #[test]

@@ -13,15 +13,15 @@ fn limited(option: char, arguments: &[&str]) -> Daemon {
     Daemon::spawn(shell(&script, &[&["-p", "0"], arguments].concat()))
 }
 
-fn most(daemon: &Daemon) -> u64 {
+fn max_memory(daemon: &Daemon) -> u64 {
     daemon.client().figure("stats", "max-memory").unwrap().parse().unwrap()
 }
 
 #[test]
 fn limits_of_the_address_space_and_of_data_are_respected() {
     for option in ['v', 'd'] {
-        assert!(most(&limited(option, &[])) <= MAX_DEFAULT, "ulimit -{option}");
-        assert!(most(&limited(option, &["--max-memory", "50%"])) <= MAX_DEFAULT / 3 * 2, "ulimit -{option}");
+        assert!(max_memory(&limited(option, &[])) <= MAX_DEFAULT, "ulimit -{option}");
+        assert!(max_memory(&limited(option, &["--max-memory", "50%"])) <= MAX_DEFAULT / 3 * 2, "ulimit -{option}");
     }
 }
 
@@ -30,7 +30,7 @@ fn limits_of_the_address_space_and_of_data_are_respected() {
 fn jobs_are_refused_before_the_system_refuses_memory() {
     for (option, size) in [('v', 60_000), ('v', 500), ('d', 60_000)] {
         let daemon = limited(option, &["-t", "4"]);
-        let most = most(&daemon);
+        let max_memory = max_memory(&daemon);
         let mut client = daemon.client();
         let command = [format!("put 0 0 60 {size}\r\n").into_bytes(), vec![b'x'; size], b"\r\n".to_vec()].concat();
         let (batch, mut puts) = (100, 0);
@@ -43,7 +43,7 @@ fn jobs_are_refused_before_the_system_refuses_memory() {
             }
         };
         assert_eq!(refused, "OUT_OF_MEMORY");
-        assert!(puts * size > most as usize / 10 * 7, "{puts} jobs of {size} bytes");
+        assert!(puts * size > max_memory as usize / 10 * 7, "{puts} jobs of {size} bytes");
         assert_eq!(client.peek(1).expect("the first job").body.len(), size);
     }
 }

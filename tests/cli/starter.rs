@@ -142,9 +142,11 @@ fn the_server_stops_if_its_parent_has_ended_before_it_starts() {
     let mut command = shell(script, &arguments);
     let log = fs::File::create(&path).unwrap();
     assert!(command.stderr(Stdio::from(log)).status().unwrap().success());
-    let said = |words: &str| fs::read_to_string(&path).unwrap().contains(words);
-    wait_until("the server has found itself without a parent", || said("the process that started this one has ended"));
-    wait_until("the server has stopped", || said("stopp"));
+    let has_logged = |words: &str| fs::read_to_string(&path).unwrap().contains(words);
+    wait_until("the server has found itself without a parent", || {
+        has_logged("the process that started this one has ended")
+    });
+    wait_until("the server has stopped", || has_logged("stopp"));
 }
 
 #[test]

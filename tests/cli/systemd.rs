@@ -130,8 +130,9 @@ fn inherited_sockets_replace_addresses_with_a_warning() {
     assert_eq!(daemon.names(), [address.to_string()]);
     let log = daemon.log();
     for option in ["-l 127.0.0.1", "-p 1", &format!("-l {unix}")] {
-        let said = log.lines().any(|line| line.contains(" WARN ") && line.ends_with(&format!("ignoring {option}")));
-        assert!(said, "nothing about {option}:\n{log}");
+        let has_warned =
+            log.lines().any(|line| line.contains(" WARN ") && line.ends_with(&format!("ignoring {option}")));
+        assert!(has_warned, "nothing about {option}:\n{log}");
     }
     assert_eq!(log.matches(" WARN ").count(), 3, "{log}");
     assert!(!folder.file("s").exists());
@@ -281,7 +282,7 @@ fn a_server_that_failed_does_not_report_readiness() {
     command.env("NOTIFY_SOCKET", &path);
     run_command(command).failed(NO_ADDRESS, &[&address.to_string()]);
     socket.set_nonblocking(true).unwrap();
-    assert!(socket.recv(&mut [0; 8]).is_err(), "it said something");
+    assert!(socket.recv(&mut [0; 8]).is_err(), "it has_warned something");
 }
 
 /// Most of the exposure is the access to the network.

@@ -305,11 +305,11 @@ impl Engine {
     }
 
     fn range(&mut self, request: &Value) -> String {
-        let most = text(request, "limit").parse().unwrap_or(usize::MAX);
+        let limit = text(request, "limit").parse().unwrap_or(usize::MAX);
         // Like etcd 3.4, visits all keys in the range regardless of the limit.
         let named = self.named(request);
         self.visited += named.len();
-        let shown = named.into_iter().take(most).map(|key| {
+        let shown = named.into_iter().take(limit).map(|key| {
             let Entry { mut value, version, modified, .. } = self.keys[&key].clone();
             if key.ends_with(b"/beat") && self.ahead > 0 {
                 let written: u64 = String::from_utf8_lossy(&value).parse().expect("a time");

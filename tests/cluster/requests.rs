@@ -18,15 +18,15 @@ fn journal(served: &Served, count: u64) -> Etcd {
 
 #[test]
 fn a_long_journal_is_read_in_linear_time() {
-    let (served, count, most) = (Served::start(), 3000, 32);
+    let (served, count, limit) = (Served::start(), 3000, 32);
     let log = journal(&served, count);
     let before = served.engine().visited;
     let (mut next, mut reads) = (1, 0);
     loop {
-        let (entries, _) = log.read(next, most).expect("entries");
+        let (entries, _) = log.read(next, limit).expect("entries");
         next += entries.len() as u64;
         reads += 1;
-        if entries.len() < most {
+        if entries.len() < limit {
             break;
         }
     }
@@ -96,7 +96,7 @@ fn an_append_has_little_overhead() {
 
 #[test]
 fn a_merged_journal_is_read_in_linear_time_too() {
-    let (served, count, most) = (Served::start(), 6000, 32);
+    let (served, count, limit) = (Served::start(), 6000, 32);
     let log = journal(&served, count);
     let run = |first: u64, last: u64| {
         let (entries, _) = log.read(first, (last + 1 - first) as usize).expect("entries");
@@ -109,11 +109,11 @@ fn a_merged_journal_is_read_in_linear_time_too() {
     let before = served.engine().visited;
     let (mut next, mut reads, mut found) = (1, 0, Vec::new());
     loop {
-        let (entries, _) = log.read(next, most).expect("entries");
+        let (entries, _) = log.read(next, limit).expect("entries");
         found.extend(entries.iter().map(|(seq, _)| *seq));
         next = found.last().map_or(next, |seq| seq + 1);
         reads += 1;
-        if entries.len() < most {
+        if entries.len() < limit {
             break;
         }
     }

@@ -293,10 +293,10 @@ fn apply(kind: u8, payload: &[u8], jobs: &mut BTreeMap<u64, Job>) {
 /// Returns the last sync position that a segment records.
 fn last_synced(segment: Segment, bytes: &[u8]) -> (u64, u64) {
     let header = read_header(bytes).map(|header| header.synced);
-    let said = records(segment, bytes).into_iter().filter_map(|found| match found.kind {
+    let stated = records(segment, bytes).into_iter().filter_map(|found| match found.kind {
         b'S' | b'H' => Some((number(found.payload, 0), number(found.payload, 8))),
         b'C' => Some((segment.number, found.at as u64)),
         _ => None,
     });
-    said.chain(header).max().unwrap_or_default()
+    stated.chain(header).max().unwrap_or_default()
 }

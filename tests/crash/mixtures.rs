@@ -228,8 +228,8 @@ fn plain_copy(moments: &[Moment], random: &mut Random) -> (Files, usize) {
     let mut numbers: Vec<u64> = files.keys().copied().collect();
     (1..numbers.len()).for_each(|last| numbers.swap(last, random.below(last as u64 + 1) as usize));
     let (mut copy, pause) = (Files::new(), 1 + random.below(30));
-    let mut pass = |most| {
-        at = (at + random.below(most) as usize).min(moments.len() - 1);
+    let mut pass = |max| {
+        at = (at + random.below(max) as usize).min(moments.len() - 1);
         &moments[at].files
     };
     for number in numbers {
@@ -310,9 +310,9 @@ impl Varied {
     fn look(&self, damaged: &Files, what: &str) -> Result<(Jobs, Vec<String>), OpenError> {
         let (disk, mut engine) = (disk(damaged), engine());
         let found = inspect(&disk, &mut engine);
-        let (read, most) = disk.reads();
+        let (read, max) = disk.reads();
         assert!(read <= 8 * self.bytes() + (1 << 20), "{read} bytes read of {}: {what}", self.bytes());
-        assert!(most <= 1 << 20, "{most} bytes read at once: {what}");
+        assert!(max <= 1 << 20, "{max} bytes read at once: {what}");
         let found = found?;
         let is_log = damaged.keys().any(|number| self.files.contains_key(number)) && found.report.progress.segments > 0;
         assert!(found.last_id >= self.last || !is_log, "id {} after {}: {what}", found.last_id, self.last);
@@ -366,8 +366,8 @@ fn a_damaged_byte_loses_at_most_one_record_and_is_reported() {
         let mut damaged = varied.files.clone();
         let bytes = damaged.get_mut(&number).expect("a segment");
         let end = used(bytes);
-        let most = if random.once_in(4) { HEADER } else { end };
-        let place = random.below(most as u64) as usize;
+        let max = if random.once_in(4) { HEADER } else { end };
+        let place = random.below(max as u64) as usize;
         bytes[place] ^= if random.once_in(2) { 1 << random.below(8) } else { 1 + random.below(255) as u8 };
         let case = format!("byte {place} of {end} in {number}");
         let (after, problems) = varied.look(&damaged, &case).expect("damage is no mixture");

@@ -74,8 +74,8 @@ fn records_missing_before_the_recorded_end_are_damage() {
         let mut second = begin(2, end + lacks, (1, end + lacks));
         put(&mut second, 2, 2);
         let found = look(&disk(&[(1, first.clone()), (2, second)])).report;
-        let told = format!("{}: bytes {end} to {} are damaged", name(1), end + lacks);
-        assert_eq!(found.problems, if lacks == 0 { vec![] } else { vec![told] });
+        let problem = format!("{}: bytes {end} to {} are damaged", name(1), end + lacks);
+        assert_eq!(found.problems, if lacks == 0 { vec![] } else { vec![problem] });
         assert_eq!((found.progress.jobs, found.progress.done), (2, 2));
     }
 }
@@ -127,7 +127,7 @@ fn the_very_first_segment_has_no_predecessor() {
 struct Odd {
     disk: Disk,
     unreadable: String,
-    said: u64,
+    excess: u64,
 }
 
 impl Storage for Odd {
@@ -138,7 +138,7 @@ impl Storage for Odd {
         self.disk.list()
     }
     fn length(&self, name: &str) -> io::Result<u64> {
-        Ok(self.disk.length(name)? + self.said)
+        Ok(self.disk.length(name)? + self.excess)
     }
     fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize> {
         if name == self.unreadable && place + bytes.len() as u64 > HEADER as u64 {
@@ -169,7 +169,7 @@ fn an_unreadable_segment_is_reported_and_kept() {
     let mut third = begin(3, second.len() as u64, (2, second.len() as u64));
     put(&mut third, 3, 3);
     let disk = disk(&[(1, first), (2, second.clone()), (3, third)]);
-    let storage = Arc::new(Odd { disk: disk.clone(), unreadable: name(2), said: 0 });
+    let storage = Arc::new(Odd { disk: disk.clone(), unreadable: name(2), excess: 0 });
     let mut queue = engine();
     let opened = open(storage, settings(4096, SyncMode::Always), &mut queue, dawn(), &mut |_| {}).expect("a log");
     let [problem] = &opened.report.problems[..] else { panic!("{:?}", opened.report.problems) };
@@ -310,7 +310,7 @@ fn a_missing_segment_is_reported_until_later_data_is_rewritten() {
 fn a_copy_contains_only_readable_bytes() {
     let mut first = begin(1, 0, (0, 0));
     put(&mut first, 1, 1);
-    let from = Odd { disk: disk(&[(1, first.clone())]), unreadable: String::new(), said: 1000 };
+    let from = Odd { disk: disk(&[(1, first.clone())]), unreadable: String::new(), excess: 1000 };
     let copy = Disk::new(2);
     back_up(&from, &copy).expect("a copy");
     assert_eq!(copy.bytes(&name(1)), first);

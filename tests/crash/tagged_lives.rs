@@ -75,7 +75,7 @@ fn operate(life: &mut Life, job: JobId) {
     let (from, to) = (life.random.pick(&TUBES), life.random.pick(&TUBES));
     let state = life.random.pick(&[State::Ready, State::Delayed, State::Buried]);
     let delay = Span::from_secs(life.random.pick(&[0, 0, 2]));
-    let most = life.random.pick(&[None, Some(0), Some(2)]);
+    let limit = life.random.pick(&[None, Some(0), Some(2)]);
     let settings = TubeSettings {
         tries: life.random.pick(&[0, 2]),
         backoff: life.random.pick(&[0, 1]),
@@ -93,7 +93,7 @@ fn operate(life: &mut Life, job: JobId) {
             4..=6 => {
                 let _ = engine.move_jobs(client, &mut MoveJobs::new(from.into(), to.into(), state, 3), now);
             }
-            7 => drop(engine.limit_new_tube(client, to, [most; 3], now)),
+            7 => drop(engine.limit_new_tube(client, to, [limit; 3], now)),
             8 => drop(engine.set_tube(client, to, settings, now)),
             9 => drop(engine.fail(client, job, 7, b"no such host", now)),
             _ => drop(engine.flush(&mut Flush::new(from.into(), &State::UNFINISHED), now)),
@@ -137,7 +137,7 @@ fn answers(engine: &mut Engine, now: Time) {
             Ok(Tagged::Duplicate { .. }) => lives,
             Ok(Tagged::Ended(_)) => !lives && ended,
             Ok(Tagged::New(_) | Tagged::Scheduled { .. }) => !lives && !ended,
-            Err(_) => engine.tube_limit(tube).is_some_and(|most| most != UNLIMITED),
+            Err(_) => engine.tube_limit(tube).is_some_and(|limit| limit != UNLIMITED),
         };
         assert!(right, "{answer:?} for a key of a job: {lives}, of one that has ended: {ended}");
     }

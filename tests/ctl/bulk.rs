@@ -76,12 +76,12 @@ fn round_trip(from: &Server, to: &Server, back: &Server) {
     // The export must not have changed the queue.
     assert_eq!(from.count("many", "ready"), 1300);
     assert_eq!(from.figure("stats", "current-jobs-reserved"), "0");
-    let told = first.replace("\"state\":\"reserved\"", "\"state\":\"ready\"");
+    let expected = first.replace("\"state\":\"reserved\"", "\"state\":\"ready\"");
     import_into(to, &first);
     let second = to.ok(&["export"]);
-    assert_eq!(essence(&second), essence(&told));
+    assert_eq!(essence(&second), essence(&expected));
     import_into(back, &second);
-    assert_eq!(essence(&back.ok(&["export"])), essence(&told));
+    assert_eq!(essence(&back.ok(&["export"])), essence(&expected));
     // Kicking shows the order of the buried jobs.
     let mut client = back.daemon.client();
     client.use_tube("many").expect("a tube");

@@ -49,13 +49,13 @@ fn the_man_page_has_every_subcommand_with_its_options() {
                 problems.push(format!("{}: the operand {word}", row.name));
             }
         }
-        let mut told: Vec<String> =
+        let mut documented: Vec<String> =
             part.lines().filter(|line| line.starts_with(".It Fl")).map(|line| format!("{line}\n")).collect();
         for opt in row.options() {
             let heading = heading(opt);
-            let place = told.iter().position(|line| *line == heading);
+            let place = documented.iter().position(|line| *line == heading);
             match place {
-                Some(place) => drop(told.remove(place)),
+                Some(place) => drop(documented.remove(place)),
                 None if common.contains(&heading) => {}
                 None => problems.push(format!("{}: not in the man page: {}", row.name, heading.trim())),
             }
@@ -65,7 +65,8 @@ fn the_man_page_has_every_subcommand_with_its_options() {
             let missing = figures.filter(|figure| !text.contains(figure));
             problems.extend(missing.map(|figure| format!("{} --{}: {figure}", row.name, opt.long)));
         }
-        problems.extend(told.into_iter().map(|line| format!("{}: only in the man page: {}", row.name, line.trim())));
+        problems
+            .extend(documented.into_iter().map(|line| format!("{}: only in the man page: {}", row.name, line.trim())));
     }
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
     let heads = page.lines().filter(|line| line.starts_with(".It Cm ")).count();

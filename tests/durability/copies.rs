@@ -190,7 +190,7 @@ fn check_shows_the_contents_of_a_directory() {
         "  \"mail\": {ready: 0, delayed: 0, leased: 0, buried: 1, held: 0, scheduled: 0, finished: 0}",
         "damage: []",
     ] {
-        assert!(ended.out.lines().any(|told| told == line), "{line}: {ended:?}");
+        assert!(ended.out.lines().any(|other| other == line), "{line}: {ended:?}");
     }
     assert_eq!(home.files(), before, "it was touched");
     stop(home.start(&[]));

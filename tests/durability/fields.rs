@@ -86,11 +86,8 @@ fn compare(id: u64, before: &Facts, after: &Facts, seconds: u64) {
             "time-left" if before["state"] == "reserved" => {}
             "age" | "time-left" => {
                 let (was, is): (u64, u64) = (value.parse().unwrap(), now.parse().unwrap());
-                let (least, most) = if key == "age" { (was, is) } else { (is, was) };
-                assert!(
-                    least <= most && most - least <= seconds,
-                    "job {id}: {key} was {was}, is {is} after {seconds} s"
-                );
+                let (min, max) = if key == "age" { (was, is) } else { (is, was) };
+                assert!(min <= max && max - min <= seconds, "job {id}: {key} was {was}, is {is} after {seconds} s");
             }
             "file" => {}
             _ => assert_eq!(value, now, "job {id}: {key}: {before:?} {after:?}"),

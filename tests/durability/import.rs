@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use beanpole::Client;
 
 use super::daemon::{command, run, wait_until};
-use super::support::{copy, crash, facts, files, number, stop, total, Dice, Home};
+use super::support::{copy, crash, facts, files, number, stop, total, Home, Random};
 
 /// Returns the path of beanstalkd from `BEANSTALKD`, or the path where Debian or `make compat` installs it.
 pub fn beanstalkd() -> Option<PathBuf> {
@@ -88,19 +88,19 @@ fn kick_job(client: &mut Client, id: u64) {
 }
 
 /// Executes random operations, and appends the IDs of new jobs to `ids`.
-fn work(client: &mut Client, dice: &mut Dice, operations: usize, ids: &mut Vec<u64>) {
+fn work(client: &mut Client, random: &mut Random, operations: usize, ids: &mut Vec<u64>) {
     for _ in 0..operations {
-        if ids.len() < 10 || dice.below(3) == 0 {
-            client.use_tube(TUBES[dice.below(3) as usize]).expect("a tube");
-            let length = [0, 1, 30, 30, 30, 1000, 5000][dice.below(7) as usize];
+        if ids.len() < 10 || random.below(3) == 0 {
+            client.use_tube(TUBES[random.below(3) as usize]).expect("a tube");
+            let length = [0, 1, 30, 30, 30, 1000, 5000][random.below(7) as usize];
             let body: Vec<u8> = (0..length).map(|place| b'a' + (place % 26) as u8).collect();
-            let (pri, delay) = (dice.below(1 << 32) as u32, [0, 0, 0, 5000][dice.below(4) as usize]);
-            ids.push(client.put(&body, pri, delay, 60 + dice.below(100) as u32).expect("a job"));
+            let (pri, delay) = (random.below(1 << 32) as u32, [0, 0, 0, 5000][random.below(4) as usize]);
+            ids.push(client.put(&body, pri, delay, 60 + random.below(100) as u32).expect("a job"));
             continue;
         }
-        let id = ids[dice.below(ids.len() as u64) as usize];
-        let pri = dice.below(1000) as u32;
-        match dice.below(5) {
+        let id = ids[random.below(ids.len() as u64) as usize];
+        let pri = random.below(1000) as u32;
+        match random.below(5) {
             0 => drop(client.delete(id)),
             1 | 2 if take(client, id) => client.bury(id, pri).expect("a job to bury"),
             3 if take(client, id) => client.release(id, pri, 6000).expect("a job to release"),
@@ -117,10 +117,10 @@ fn describe(client: &mut Client, ids: &[u64]) -> BTreeMap<u64, Described> {
 /// Creates a beanstalkd directory with a mixed workload and a restart. Returns the final description of each job.
 fn original(home: &Home, seed: u64) -> Option<BTreeMap<u64, Described>> {
     println!("seed {seed}");
-    let (mut dice, mut ids) = (Dice::new(seed), Vec::new());
+    let (mut random, mut ids) = (Random::new(seed), Vec::new());
     let options = ["-f0", "-s", "20000"];
     let first = Original::start(home.path(), &options)?;
-    work(&mut first.client(), &mut dice, 400, &mut ids);
+    work(&mut first.client(), &mut random, 400, &mut ids);
     drop(first);
     let second = Original::start(home.path(), &["-f0", "-s", "200000"])?;
     let mut client = second.client();
@@ -128,7 +128,7 @@ fn original(home: &Home, seed: u64) -> Option<BTreeMap<u64, Described>> {
     for length in [65_533, 65_534, 65_535] {
         client.use_tube("big").expect("a tube");
         ids.push(client.put(&vec![b'B'; length], 1, 0, 60).expect("a large job"));
-        work(&mut client, &mut dice, 100, &mut ids);
+        work(&mut client, &mut random, 100, &mut ids);
     }
     let jobs = describe(&mut client, &ids);
     assert!(jobs.len() > 30, "{} jobs", jobs.len());

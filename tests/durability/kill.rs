@@ -11,7 +11,7 @@ use beanpole::{Client, ClientError};
 
 use super::book::{Book, Operation, BURIED, DELAYED, LONG, READY};
 use super::daemon::Daemon;
-use super::support::{ask, crash, parse, stop, total, Dice, Home};
+use super::support::{ask, crash, parse, stop, total, Home, Random};
 
 const PRODUCERS: usize = 4;
 const WORKERS: usize = 4;
@@ -63,16 +63,16 @@ impl Site<'_> {
         }
     }
 
-    fn produce(&self, number: usize, mut client: Client, mut dice: Dice) -> Done {
+    fn produce(&self, number: usize, mut client: Client, mut random: Random) -> Done {
         for count in 0.. {
             while self.book().jobs.len() > ENOUGH {
                 std::thread::sleep(Duration::from_millis(1));
                 client.text("stats")?;
             }
-            let tube = dice.below(WORKERS as u64 + 1) as usize;
-            let (pri, delay) = (dice.below(5) as u32, [0, 0, 0, 0, 0, 0, 1, LONG][dice.below(8) as usize]);
+            let tube = random.below(WORKERS as u64 + 1) as usize;
+            let (pri, delay) = (random.below(5) as u32, [0, 0, 0, 0, 0, 0, 1, LONG][random.below(8) as usize]);
             let mut body = format!("{}-{number}-{count}:", self.round).into_bytes();
-            body.resize(body.len() + [0, 10, 100, 3000][dice.below(4) as usize], dice.below(256) as u8);
+            body.resize(body.len() + [0, 10, 100, 3000][random.below(4) as usize], random.below(256) as u8);
             client.use_tube(&tube_name(tube))?;
             self.book().will_put(&body, tube, pri, delay);
             let id = client.put(&body, pri, delay, TTR)?;
@@ -81,22 +81,22 @@ impl Site<'_> {
         Ok(())
     }
 
-    fn work(&self, own: usize, mut client: Client, mut dice: Dice) -> Done {
+    fn work(&self, own: usize, mut client: Client, mut random: Random) -> Done {
         let tubes = [own, SHARED];
         tubes.iter().try_for_each(|&tube| client.watch(&tube_name(tube)).map(drop))?;
         client.ignore("default")?;
         client.use_tube(&tube_name(own))?;
         loop {
             let job = client.reserve(Some(0))?;
-            if job.is_none() || dice.below(4) == 0 {
-                self.wake(own, &mut client, &mut dice)?;
+            if job.is_none() || random.below(4) == 0 {
+                self.wake(own, &mut client, &mut random)?;
             }
             let Some(job) = job else { continue };
             self.book().reserved(job.id, &job.body, &tubes);
-            let pri = dice.below(5) as u32;
-            let operation = match dice.below(10) {
+            let pri = random.below(5) as u32;
+            let operation = match random.below(10) {
                 0..=4 => Operation::Delete,
-                5..=6 => Operation::Release { pri, delay: [0, 0, 1, LONG][dice.below(4) as usize] },
+                5..=6 => Operation::Release { pri, delay: [0, 0, 1, LONG][random.below(4) as usize] },
                 7..=8 => Operation::Bury { pri },
                 _ => {
                     client.touch(job.id)?;
@@ -125,10 +125,10 @@ impl Site<'_> {
         Ok(())
     }
 
-    fn wake(&self, own: usize, client: &mut Client, dice: &mut Dice) -> Done {
+    fn wake(&self, own: usize, client: &mut Client, random: &mut Random) -> Done {
         let mut book = self.book();
         let mut buried = book.buried(own);
-        buried.truncate(1 + dice.below(3) as usize);
+        buried.truncate(1 + random.below(3) as usize);
         let sleeper = book.find(own, DELAYED);
         // The result of concurrent kicks would be unpredictable, so only one worker kicks jobs of the shared tube.
         let shared = (own == 0).then(|| book.find(SHARED, BURIED).or(book.find(SHARED, DELAYED))).flatten();
@@ -145,23 +145,23 @@ impl Site<'_> {
             self.carry_out(client, id, Operation::Kick)?;
         }
         match shared {
-            Some(id) if dice.below(2) == 0 => self.carry_out(client, id, Operation::Delete),
+            Some(id) if random.below(2) == 0 => self.carry_out(client, id, Operation::Delete),
             Some(id) => self.carry_out(client, id, Operation::Kick),
             None => Ok(()),
         }
     }
 
     /// Runs all clients until the server is killed.
-    fn load(&self, dice: &mut Dice) {
-        let end = dice.millis(50, 300);
+    fn load(&self, random: &mut Random) {
+        let end = random.millis(50, 300);
         std::thread::scope(|scope| {
             for number in 0..PRODUCERS {
-                let dice = Dice::new(dice.below(u64::MAX));
-                scope.spawn(move || self.run("a producer", |client| self.produce(number, client, dice)));
+                let random = Random::new(random.below(u64::MAX));
+                scope.spawn(move || self.run("a producer", |client| self.produce(number, client, random)));
             }
             for number in 0..WORKERS {
-                let dice = Dice::new(dice.below(u64::MAX));
-                scope.spawn(move || self.run("a worker", |client| self.work(number, client, dice)));
+                let random = Random::new(random.below(u64::MAX));
+                scope.spawn(move || self.run("a worker", |client| self.work(number, client, random)));
             }
             std::thread::sleep(end);
             self.daemon.signal(super::daemon::Signal::SIGKILL);
@@ -251,14 +251,14 @@ fn check(options: &[&str]) {
     println!("{options:?}: BEANPOLE_SEED={seed}");
     let home = Home::new();
     let options = [options, &["-s", "65536"]].concat();
-    let mut dice = Dice::new(seed);
+    let mut random = Random::new(seed);
     let book = Mutex::<Book>::default();
     for round in 0..rounds {
         let daemon = home.start(&options);
         let site = Site { daemon: &daemon, book: &book, round };
         verify(&daemon, &mut site.book());
         site.book().begin(passing(&daemon));
-        site.load(&mut dice);
+        site.load(&mut random);
         let problems = std::mem::take(&mut site.book().problems);
         assert!(problems.is_empty(), "seed {seed}, round {round}, {options:?}:\n{}", problems.join("\n"));
         crash(daemon);

@@ -151,11 +151,11 @@ fn answer(reader: &mut impl BufRead) -> Answer {
 }
 
 /// A reproducible random number generator.
-pub struct Dice(u64);
+pub struct Random(u64);
 
-impl Dice {
-    pub fn new(seed: u64) -> Dice {
-        Dice(seed)
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
     }
 
     /// Returns a number less than `bound`.
@@ -167,8 +167,8 @@ impl Dice {
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    /// Returns a duration of at least `least` and less than `most` milliseconds.
-    pub fn millis(&mut self, least: u64, most: u64) -> Duration {
-        Duration::from_millis(least + self.below(most - least))
+    /// Returns a duration of at least `min` and less than `max` milliseconds.
+    pub fn millis(&mut self, min: u64, max: u64) -> Duration {
+        Duration::from_millis(min + self.below(max - min))
     }
 }

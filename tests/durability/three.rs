@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::daemon::{wait_until, Daemon, Signal};
 use super::kill::{rounds, seed};
-use super::support::{crash, number, stop, Dice, Home};
+use super::support::{crash, number, stop, Home, Random};
 use super::wires::*;
 
 fn restart(home: &Home, daemon: Daemon, options: &[&str]) -> Daemon {
@@ -283,13 +283,13 @@ impl Site<'_> {
         }
     }
 
-    fn work_workq(&self, mut dice: Dice) -> Option<()> {
+    fn work_workq(&self, mut random: Random) -> Option<()> {
         let mut client = Workq::connect(self.daemon).ok()?;
         loop {
             let asked = Instant::now();
             let Some((id, payload)) = client.lease("q", 20).ok()? else { continue };
             self.book().taken(&payload, self.round, asked);
-            if payload.starts_with('w') && dice.below(3) == 0 {
+            if payload.starts_with('w') && random.below(3) == 0 {
                 let mut book = self.book();
                 book.held.remove(&payload);
                 book.fails.entry(payload.clone()).or_default().0 += 1;
@@ -347,15 +347,15 @@ impl Site<'_> {
     }
 
     /// Runs all clients until the server is killed.
-    fn load(&self, dice: &mut Dice) {
-        let end = dice.millis(50, 300);
+    fn load(&self, random: &mut Random) {
+        let end = random.millis(50, 300);
         std::thread::scope(|scope| {
             for kind in ['w', 'g', 'b', 'w'] {
                 scope.spawn(move || self.produce(kind));
             }
             for _ in 0..2 {
-                let dice = Dice::new(dice.below(u64::MAX));
-                scope.spawn(move || self.work_workq(dice));
+                let random = Random::new(random.below(u64::MAX));
+                scope.spawn(move || self.work_workq(random));
                 scope.spawn(move || self.work_gearman());
             }
             scope.spawn(move || self.work_beanstalk());
@@ -369,12 +369,12 @@ impl Site<'_> {
 fn verify(daemon: &Daemon, book: &mut Book) -> usize {
     let mut client = daemon.client();
     let mut workq = Workq::connect(daemon).expect("a connection");
-    for (payload, (said, known)) in &book.fails {
+    for (payload, (reported, known)) in &book.fails {
         let id = &book.results.get(payload);
         let fails = id.and_then(|id| workq.inspect(id, "fails").expect("an answer"));
         let fails: Option<u32> = fails.map(|fails| fails.parse().expect("a number"));
-        if fails.is_some_and(|fails| fails < *known || fails > *said) {
-            book.problems.push(format!("{} failed {fails:?} times, not {known} to {said}", name(payload)));
+        if fails.is_some_and(|fails| fails < *known || fails > *reported) {
+            book.problems.push(format!("{} failed {fails:?} times, not {known} to {reported}", name(payload)));
         }
     }
     for (payload, id) in book.results.iter().filter(|(payload, _)| book.ended.contains(*payload)) {
@@ -416,10 +416,10 @@ fn check(options: &[&str]) {
     println!("{options:?}: BEANPOLE_SEED={seed}");
     let home = Home::new();
     let options = [options, &ALL, &["-s", "65536"]].concat();
-    let (mut dice, book, next) = (Dice::new(seed), Mutex::<Book>::default(), AtomicU64::new(1));
+    let (mut random, book, next) = (Random::new(seed), Mutex::<Book>::default(), AtomicU64::new(1));
     for round in 0..rounds {
         let daemon = home.start(&options);
-        Site { daemon: &daemon, book: &book, next: &next, round }.load(&mut dice);
+        Site { daemon: &daemon, book: &book, next: &next, round }.load(&mut random);
         crash(daemon);
     }
     let mut book = book.into_inner().expect("nobody gave up");

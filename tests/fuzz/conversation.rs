@@ -128,8 +128,8 @@ impl Stage {
                 }
                 _ => {
                     let length = rest.iter().position(|byte| (CLIENT..=CLOSE).contains(byte)).unwrap_or(rest.len());
-                    let (said, behind) = rest.split_at(length);
-                    self.say(who, said);
+                    let (bytes, behind) = rest.split_at(length);
+                    self.say(who, bytes);
                     rest = behind;
                     continue;
                 }
@@ -138,17 +138,17 @@ impl Stage {
         }
     }
 
-    fn say(&mut self, who: usize, mut said: &[u8]) {
+    fn say(&mut self, who: usize, mut bytes: &[u8]) {
         self.raced |= who != self.speaker && self.server.has_commands_behind();
         self.speaker = who;
-        while !said.is_empty() {
-            let most = said.len() as u64;
-            let length = self.cuts.as_mut().map_or(most, |cuts| 1 + cuts.below(most.min(24))) as usize;
+        while !bytes.is_empty() {
+            let left = bytes.len() as u64;
+            let length = self.cuts.as_mut().map_or(left, |cuts| 1 + cuts.below(left.min(24))) as usize;
             if let Some(client) = &mut self.clients[who] {
                 // The server may have closed the connection.
-                let _ = client.write(&said[..length]);
+                let _ = client.write(&bytes[..length]);
             }
-            said = &said[length..];
+            bytes = &bytes[length..];
             self.settle();
         }
     }

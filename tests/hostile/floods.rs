@@ -8,7 +8,7 @@ use std::time::Duration;
 use beanpole::Client;
 
 use crate::daemon::{wait_until, Daemon, Folder};
-use crate::wire::{calm, figure, put, served, stat, Dice, StopAtEnd, Wire};
+use crate::wire::{calm, figure, put, served, stat, Random, StopAtEnd, Wire};
 
 /// Maximum memory, in bytes, for incomplete commands and for commands that the server has not executed yet.
 const BOUND: u64 = 16 << 20;
@@ -32,16 +32,16 @@ fn nonsense(bytes: &[u8]) {
 
 #[test]
 fn random_bytes() {
-    let mut dice = Dice::new(1);
-    nonsense(&(0..300_000).map(|_| dice.below(256) as u8).collect::<Vec<u8>>());
+    let mut random = Random::new(1);
+    nonsense(&(0..300_000).map(|_| random.below(256) as u8).collect::<Vec<u8>>());
 }
 
 // Tests promise P24 of beanpole-promises(7).
 #[test]
 fn random_line_ends_and_zeros() {
-    let mut dice = Dice::new(2);
+    let mut random = Random::new(2);
     let letters = b"\r\r\n\n\0a ";
-    nonsense(&(0..100_000).map(|_| letters[dice.below(7) as usize]).collect::<Vec<u8>>());
+    nonsense(&(0..100_000).map(|_| letters[random.below(7) as usize]).collect::<Vec<u8>>());
 }
 
 #[test]
@@ -195,10 +195,10 @@ impl Flooded {
     }
 
     /// Returns the maximum of [`Flooded::ahead`] in several runs.
-    fn most_ahead(&mut self, clients: &mut [Client], command: &str, count: usize, key: &str) -> u64 {
-        let most = (0..5).map(|_| self.ahead(clients, command, count, key)).max().expect("five of them");
-        println!("{} x {count} {command}: {most} before somebody else's command", clients.len());
-        most
+    fn max_ahead(&mut self, clients: &mut [Client], command: &str, count: usize, key: &str) -> u64 {
+        let max = (0..5).map(|_| self.ahead(clients, command, count, key)).max().expect("five of them");
+        println!("{} x {count} {command}: {max} before somebody else's command", clients.len());
+        max
     }
 }
 
@@ -207,8 +207,8 @@ impl Flooded {
 #[test]
 fn one_client_floods_with_an_expensive_command() {
     let mut flooded = Flooded::start();
-    let most = flooded.most_ahead(&mut [flooded.client()], "stats", 4000, "cmd-stats");
-    assert!(most <= 400, "{most} of 4000 come first");
+    let max = flooded.max_ahead(&mut [flooded.client()], "stats", 4000, "cmd-stats");
+    assert!(max <= 400, "{max} of 4000 come first");
     calm(&flooded.daemon);
 }
 
@@ -230,8 +230,8 @@ fn one_client_floods_with_a_very_expensive_command() {
     elsewhere.ask("use elsewhere", "USING elsewhere");
     elsewhere.put(b"x", 60);
     let key = "cmd-reserve-with-timeout";
-    let most = flooded.most_ahead(&mut [watcher], "reserve-with-timeout 0", 100, key);
-    assert!(most <= 10, "{most} of 100 come first");
+    let max = flooded.max_ahead(&mut [watcher], "reserve-with-timeout 0", 100, key);
+    assert!(max <= 10, "{max} of 100 come first");
     calm(&flooded.daemon);
 }
 
@@ -244,8 +244,8 @@ fn many_clients_flood() {
     // The clients have used little processor time before, so the server can first execute 32 batches of 128 commands.
     let first = flooded.ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
     assert!(first <= 4400, "{first} of 100,000 come first");
-    let most = flooded.most_ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
-    assert!(most <= 400, "{most} of 100,000 come first");
+    let max = flooded.max_ahead(&mut crowd, "delete 1", 1000, "cmd-delete");
+    assert!(max <= 400, "{max} of 100,000 come first");
     calm(&flooded.daemon);
 }
 
@@ -253,7 +253,7 @@ fn many_clients_flood() {
 #[test]
 fn one_client_floods_for_long() {
     let mut flooded = Flooded::start();
-    let first = flooded.most_ahead(&mut [flooded.client()], "delete 1", 4000, "cmd-delete");
+    let first = flooded.max_ahead(&mut [flooded.client()], "delete 1", 4000, "cmd-delete");
     let (stop, commands) = (AtomicBool::new(false), b"delete 1\r\n".repeat(20_000));
     let stream = flooded.daemon.tcp();
     std::thread::scope(|scope| {
@@ -263,7 +263,7 @@ fn one_client_floods_for_long() {
         wait_until("there was a long flood", || stat(&flooded.daemon, "cmd-delete") > 1_000_000);
     });
     calm(&flooded.daemon);
-    let last = flooded.most_ahead(&mut [flooded.client()], "delete 1", 4000, "cmd-delete");
+    let last = flooded.max_ahead(&mut [flooded.client()], "delete 1", 4000, "cmd-delete");
     assert!(first <= 400 && last <= 400, "{first} and {last} of 4000 come first");
     calm(&flooded.daemon);
 }

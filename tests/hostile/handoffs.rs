@@ -9,7 +9,7 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::time::Duration;
 
 use crate::daemon::{Daemon, Folder};
-use crate::wire::{calm, put, Dice, Wire};
+use crate::wire::{calm, put, Random, Wire};
 
 const CHAINS: usize = 40;
 const LINKS: usize = 250;
@@ -35,7 +35,7 @@ fn chain(daemon: &Daemon, number: usize) -> (Wire, Vec<u64>) {
 
 /// Sends a reserve, makes another thread put a job at about the same time, and immediately sends another command.
 fn talk(daemon: &Daemon, seed: u64, request: Sender<()>) -> Vec<u64> {
-    let mut dice = Dice::new(seed);
+    let mut random = Random::new(seed);
     let mut worker = Wire::to(daemon);
     worker.send("watch talk\r\nignore default\r\n");
     worker.expect("WATCHING 2");
@@ -44,7 +44,7 @@ fn talk(daemon: &Daemon, seed: u64, request: Sender<()>) -> Vec<u64> {
     for _ in 0..TALKS {
         request.send(()).expect("a producer");
         worker.send("reserve\r\n");
-        pause(&mut dice);
+        pause(&mut random);
         worker.send("stats-job 18446744073709551615\r\nlist-tube-used\r\n");
         let (id, body) = worker.job();
         assert_eq!(body, b"talk");
@@ -57,20 +57,20 @@ fn talk(daemon: &Daemon, seed: u64, request: Sender<()>) -> Vec<u64> {
 }
 
 fn serve_requests(daemon: &Daemon, seed: u64, requests: &Receiver<()>) {
-    let mut dice = Dice::new(seed);
+    let mut random = Random::new(seed);
     let mut producer = Wire::to(daemon);
     producer.ask("use talk", "USING talk");
     for () in requests {
-        pause(&mut dice);
+        pause(&mut random);
         assert!(producer.put(b"talk", 600) > 0);
     }
 }
 
 /// Returns immediately in half of the cases. Otherwise, sleeps or spins for a short random time.
-fn pause(dice: &mut Dice) {
-    match dice.below(4) {
-        0 => std::thread::sleep(Duration::from_micros(dice.below(60))),
-        1 => (0..dice.below(2000)).for_each(|_| std::hint::spin_loop()),
+fn pause(random: &mut Random) {
+    match random.below(4) {
+        0 => std::thread::sleep(Duration::from_micros(random.below(60))),
+        1 => (0..random.below(2000)).for_each(|_| std::hint::spin_loop()),
         _ => {}
     }
 }

@@ -212,8 +212,8 @@ fn too_many_connections_from_one_address() {
     let line = "127.0.0.1:";
     let what = "too many connections from its address";
     let log = daemon.wait_log(what);
-    let told: Vec<&str> = log.lines().filter(|line| line.contains(what)).collect();
-    assert!(told.len() == 1 && told[0].contains(line), "{log}");
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(what)).collect();
+    assert!(lines.len() == 1 && lines[0].contains(line), "{log}");
     from(&daemon, two).ask("list-tube-used", "USING default");
     let operators: Vec<_> = (0..5).map(|_| daemon.unix()).collect();
     let mut operator = beanpole::Client::connect_unix(daemon.path()).expect("a connection");

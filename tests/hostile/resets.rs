@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::daemon::{wait_until, Daemon};
-use crate::wire::{allow_files, at_rest, calm, figure, put, served, stat, Dice, StopAtEnd, Wire};
+use crate::wire::{allow_files, at_rest, calm, figure, put, served, stat, Random, StopAtEnd, Wire};
 
 const STORM: usize = 500;
 
@@ -131,21 +131,21 @@ impl Counts {
 /// Repeatedly connects, requests a job, and disconnects in different ways. A client that waits without a timeout must
 /// not receive TIMED_OUT, which would be the reply to an earlier connection.
 fn churn(daemon: &Daemon, counts: &Counts, seed: u64) {
-    let mut dice = Dice::new(seed);
+    let mut random = Random::new(seed);
     let mut observer = daemon.client();
     while counts.go_on() {
         // More connections would exceed the server's limit.
         wait_until("there are few", || figure(&mut observer, "stats", "current-connections") < 300);
         let mut clients: Vec<Wire> = (0..32).map(|_| Wire::to(daemon)).collect();
         clients.iter_mut().for_each(|client| client.send("reserve\r\n"));
-        std::thread::sleep(Duration::from_micros(dice.below(3000)));
+        std::thread::sleep(Duration::from_micros(random.below(3000)));
         for client in clients {
             client.stream().set_nonblocking(true).expect("a connection");
-            let mut told = [0; 64];
-            let length = client.stream().read(&mut told).unwrap_or(0);
-            let told = String::from_utf8_lossy(&told[..length]);
-            assert!(told.is_empty() || told.starts_with("RESERVED "), "{told}");
-            if dice.below(2) == 0 {
+            let mut reply = [0; 64];
+            let length = client.stream().read(&mut reply).unwrap_or(0);
+            let reply = String::from_utf8_lossy(&reply[..length]);
+            assert!(reply.is_empty() || reply.starts_with("RESERVED "), "{reply}");
+            if random.below(2) == 0 {
                 client.reset();
             }
         }
@@ -155,14 +155,14 @@ fn churn(daemon: &Daemon, counts: &Counts, seed: u64) {
 /// Puts jobs in bursts, so that one batch of commands serves many workers, and deletes the remaining jobs, so that the
 /// workers wait again.
 fn produce(daemon: &Daemon, counts: &Counts, seed: u64) {
-    let mut dice = Dice::new(seed);
+    let mut random = Random::new(seed);
     let mut producer = Wire::to(daemon);
     while counts.go_on() {
-        let burst = 1 + dice.below(64);
+        let burst = 1 + random.below(64);
         producer.send(put(b"x", 600).repeat(burst as usize));
         (0..burst).for_each(|_| assert!(producer.line().starts_with("INSERTED ")));
         counts.put.fetch_add(burst, Ordering::Relaxed);
-        std::thread::sleep(Duration::from_micros(dice.below(2000)));
+        std::thread::sleep(Duration::from_micros(random.below(2000)));
         while take_one(&mut producer) {
             counts.deleted.fetch_add(1, Ordering::Relaxed);
         }

@@ -138,13 +138,13 @@ fn a_stall_past_the_warning_only() {
         holder.send("reserve\r\n");
         wait_until("the holder waits", || stat(&daemon, "current-waiting") == 1 || begun.elapsed() > TTR / 2);
         stall(&daemon, TTR / 2);
-        let told = holder.line();
-        assert!(told == "DEADLINE_SOON" || begun.elapsed() >= TTR, "{told}");
-        if told == "DEADLINE_SOON" {
+        let reply = holder.line();
+        assert!(reply == "DEADLINE_SOON" || begun.elapsed() >= TTR, "{reply}");
+        if reply == "DEADLINE_SOON" {
             holder.ask(&format!("delete {id}"), "DELETED");
             calm(&daemon);
         }
-        told == "DEADLINE_SOON"
+        reply == "DEADLINE_SOON"
     });
 }
 

@@ -192,8 +192,8 @@ impl Random {
     }
 }
 
-/// Decodes bytes in random pieces of at most `most` bytes. Returns the requests that the decoder finds.
-fn decode(bytes: &[u8], most: usize, chance: &mut Random) -> Vec<String> {
+/// Decodes bytes in random pieces of at most `max_length` bytes. Returns the requests that the decoder finds.
+fn decode(bytes: &[u8], max_length: usize, chance: &mut Random) -> Vec<String> {
     let fingerprints = Engine::new(Limits::NONE).fingerprints();
     let limits =
         DecodeLimits { max_job_size: 100, room: 1 << 20, max_packet: 0, fingerprints, extensions: Extensions::ALL };
@@ -201,7 +201,7 @@ fn decode(bytes: &[u8], most: usize, chance: &mut Random) -> Vec<String> {
     let (mut rest, mut found) = (Vec::new(), Vec::new());
     let mut left = bytes;
     while !left.is_empty() {
-        let (piece, behind) = left.split_at(left.len().min(1 + chance.below(most)));
+        let (piece, behind) = left.split_at(left.len().min(1 + chance.below(max_length)));
         left = behind;
         rest.extend_from_slice(piece);
         let mut input = rest.as_slice();
@@ -242,8 +242,8 @@ fn splitting_input_does_not_change_its_meaning() {
             bytes[at] = chance.below(256) as u8;
         }
         let whole = decode(&bytes, usize::MAX >> 40, &mut Random(1 << 40));
-        for most in [1, 9] {
-            let pieces = decode(&bytes, most, &mut chance);
+        for max_length in [1, 9] {
+            let pieces = decode(&bytes, max_length, &mut chance);
             assert_eq!(pieces, whole, "{:?}", String::from_utf8_lossy(&bytes));
         }
     }

@@ -7,7 +7,7 @@ use super::{packets, Patience, World};
 
 /// Bytes received on a connection that no step has matched yet.
 #[derive(Default)]
-struct Heard {
+struct Received {
     bytes: Vec<u8>,
     /// The number of bytes missing from the most recently announced body, if any.
     body_left: Option<usize>,
@@ -16,26 +16,26 @@ struct Heard {
 
 /// Plays a conversation. Returns an error that describes the failed step.
 pub fn run(conversation: &Conversation, world: &mut dyn World) -> Result<(), String> {
-    let mut heard: BTreeMap<String, Heard> = BTreeMap::new();
+    let mut received: BTreeMap<String, Received> = BTreeMap::new();
     for step in &conversation.steps {
-        if !step.who.is_empty() && !heard.contains_key(&step.who) {
+        if !step.who.is_empty() && !received.contains_key(&step.who) {
             world
                 .open(&step.who, conversation.wire_of(&step.who))
                 .map_err(|problem| format!("line {}: {problem}", step.line))?;
-            heard.insert(step.who.clone(), Heard::default());
+            received.insert(step.who.clone(), Received::default());
         }
-        take(step, &mut heard, world).map_err(|problem| format!("line {}: {problem}", step.line))?;
+        take(step, &mut received, world).map_err(|problem| format!("line {}: {problem}", step.line))?;
     }
-    for (who, mut heard) in heard.into_iter().filter(|(_, heard)| !heard.closed) {
-        heard.bytes.extend(world.receive(&who, Patience::MustNot));
-        if !heard.bytes.is_empty() {
-            return Err(format!("at the end {who} has got more: {}", show(&heard.bytes)));
+    for (who, mut received) in received.into_iter().filter(|(_, received)| !received.closed) {
+        received.bytes.extend(world.receive(&who, Patience::MustNot));
+        if !received.bytes.is_empty() {
+            return Err(format!("at the end {who} has got more: {}", show(&received.bytes)));
         }
     }
     Ok(())
 }
 
-fn take(step: &Step, all: &mut BTreeMap<String, Heard>, world: &mut dyn World) -> Result<(), String> {
+fn take(step: &Step, all: &mut BTreeMap<String, Received>, world: &mut dyn World) -> Result<(), String> {
     let who = step.who.as_str();
     match &step.what {
         What::Pass(time) => world.pass(*time),
@@ -48,64 +48,70 @@ fn take(step: &Step, all: &mut BTreeMap<String, Heard>, world: &mut dyn World) -
             all.get_mut(who).expect("an open connection").closed = true;
         }
         What::Silence | What::Eof => {
-            let heard = all.get_mut(who).expect("an open connection");
+            let received = all.get_mut(who).expect("an open connection");
             let patience = if step.what == What::Eof { Patience::Must } else { Patience::MustNot };
-            heard.bytes.extend(world.receive(who, patience));
-            if !heard.bytes.is_empty() {
-                return Err(format!("{who} has got {}", show(&heard.bytes)));
+            received.bytes.extend(world.receive(who, patience));
+            if !received.bytes.is_empty() {
+                return Err(format!("{who} has got {}", show(&received.bytes)));
             }
             if world.ended(who) != (step.what == What::Eof) {
                 return Err(format!("the connection of {who} is {}", if world.ended(who) { "closed" } else { "open" }));
             }
         }
         What::Expect { pattern, yaml } => {
-            let heard = all.get_mut(who).expect("an open connection");
-            expect(who, pattern, *yaml, heard, world)?;
+            let received = all.get_mut(who).expect("an open connection");
+            expect(who, pattern, *yaml, received, world)?;
         }
         What::ExpectPacket { kind, pattern } => {
-            let heard = all.get_mut(who).expect("an open connection");
-            expect_packet(who, *kind, pattern, heard, world)?;
+            let received = all.get_mut(who).expect("an open connection");
+            expect_packet(who, *kind, pattern, received, world)?;
         }
         What::RestOfBody => {
-            let heard = all.get_mut(who).expect("an open connection");
-            let left = heard.body_left.replace(0).ok_or("no body was announced")?;
-            while heard.bytes.len() < left {
-                more(who, heard, world)?;
+            let received = all.get_mut(who).expect("an open connection");
+            let left = received.body_left.replace(0).ok_or("no body was announced")?;
+            while received.bytes.len() < left {
+                more(who, received, world)?;
             }
-            heard.bytes.drain(..left);
+            received.bytes.drain(..left);
         }
     }
     Ok(())
 }
 
-fn more(who: &str, heard: &mut Heard, world: &mut dyn World) -> Result<(), String> {
+fn more(who: &str, received: &mut Received, world: &mut dyn World) -> Result<(), String> {
     let bytes = world.receive(who, Patience::Must);
     if bytes.is_empty() {
-        return Err(format!("{who} gets no more than {}", show(&heard.bytes)));
+        return Err(format!("{who} gets no more than {}", show(&received.bytes)));
     }
-    heard.bytes.extend(bytes);
+    received.bytes.extend(bytes);
     Ok(())
 }
 
-fn expect(who: &str, pattern: &[Piece], yaml: bool, heard: &mut Heard, world: &mut dyn World) -> Result<(), String> {
-    if !yaml && heard.body_left.take().is_some_and(|left| left > 0) {
+fn expect(
+    who: &str,
+    pattern: &[Piece],
+    yaml: bool,
+    received: &mut Received,
+    world: &mut dyn World,
+) -> Result<(), String> {
+    if !yaml && received.body_left.take().is_some_and(|left| left > 0) {
         return Err("the body is longer than announced".to_owned());
     }
     loop {
-        match matches(pattern, &heard.bytes, None) {
+        match matches(pattern, &received.bytes, None) {
             Match::Whole { length, number } => {
-                heard.bytes.drain(..length);
+                received.bytes.drain(..length);
                 if yaml {
-                    let left = heard.body_left.ok_or("no body was announced")?;
+                    let left = received.body_left.ok_or("no body was announced")?;
                     let left = left.checked_sub(length).ok_or("the body is shorter than its lines")?;
-                    heard.body_left = Some(left);
+                    received.body_left = Some(left);
                 } else {
-                    heard.body_left = number;
+                    received.body_left = number;
                 }
                 return Ok(());
             }
-            Match::Part => more(who, heard, world)?,
-            Match::No => return Err(format!("{who} should get {pattern:?} and gets {}", show(&heard.bytes))),
+            Match::Part => more(who, received, world)?,
+            Match::No => return Err(format!("{who} should get {pattern:?} and gets {}", show(&received.bytes))),
         }
     }
 }
@@ -114,18 +120,18 @@ fn expect_packet(
     who: &str,
     kind: u32,
     pattern: &[Piece],
-    heard: &mut Heard,
+    received: &mut Received,
     world: &mut dyn World,
 ) -> Result<(), String> {
     let wanted = format!("{who} should get {} {pattern:?}", packets::name(kind));
     let length = loop {
-        match packets::response(&heard.bytes) {
+        match packets::response(&received.bytes) {
             Ok(Some((_, body))) => break packets::HEADER + body.len(),
-            Ok(None) => more(who, heard, world).map_err(|problem| format!("{wanted}: {problem}"))?,
-            Err(()) => return Err(format!("{wanted} and gets {}", show(&heard.bytes))),
+            Ok(None) => more(who, received, world).map_err(|problem| format!("{wanted}: {problem}"))?,
+            Err(()) => return Err(format!("{wanted} and gets {}", show(&received.bytes))),
         }
     };
-    let packet: Vec<u8> = heard.bytes.drain(..length).collect();
+    let packet: Vec<u8> = received.bytes.drain(..length).collect();
     let Ok(Some((found, body))) = packets::response(&packet) else { unreachable!("it was whole") };
     let whole = [body, b"\r\n"].concat();
     match matches(pattern, &whole, None) {

@@ -69,7 +69,7 @@ impl Host for Fixed {
 impl Within {
     pub fn new(config: &Config, pieces: Pieces) -> Within {
         // The default depends on the machine, so conversations must not depend on it.
-        let given = Some(config.max_memory).filter(|most| *most != Config::default().max_memory);
+        let given = Some(config.max_memory).filter(|max| *max != Config::default().max_memory);
         let limits = Limits {
             max_memory: given.unwrap_or(1 << 40),
             max_tubes: 1 << 20,

@@ -50,7 +50,7 @@ impl Books {
 
     /// Records a command that a client will send. Jobs named in the command need not exist afterwards. Must be called
     /// with the whole command as soon as it is chosen: a number that is only partly sent could name any job.
-    pub fn said(&mut self, command: &[u8]) {
+    pub fn note_command(&mut self, command: &[u8]) {
         let is_packet = command.starts_with(b"\0REQ") && PACKETS.contains(&command[7]);
         let has = |word: &[u8]| command.windows(word.len()).any(|part| part == word);
         // In one piece of input, the command can directly follow the body of the previous request.

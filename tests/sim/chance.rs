@@ -212,10 +212,10 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         let topic = Topic { jobs: &jobs, enough, predicted, extended, largest, unattended, sweeps, bursts };
         let mut words = Vec::new();
         for _ in 0..breath {
-            let said = command(wire, random, &topic);
-            words.extend_from_slice(&said);
+            let command_bytes = command(wire, random, &topic);
+            words.extend_from_slice(&command_bytes);
             // Other clients can send commands before the client's next request is executed, so the input ends here.
-            if predicted && said.windows(12).any(|part| part == b"/clear HTTP/") {
+            if predicted && command_bytes.windows(12).any(|part| part == b"/clear HTTP/") {
                 break;
             }
         }

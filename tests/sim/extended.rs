@@ -238,8 +238,8 @@ pub fn carry_out(model: &mut Model, client: ClientId, half_closed: bool, words: 
             format!("MOVED {}", moved.expect("room for a tube"))
         }
         "limit-tube" => {
-            let most = Some(number(words[2]) as u32).filter(|most| *most > 0);
-            model.limit(client, known(words[1]), most).expect("room for a tube");
+            let limit = Some(number(words[2]) as u32).filter(|limit| *limit > 0);
+            model.limit(client, known(words[1]), limit).expect("room for a tube");
             "LIMITED".to_owned()
         }
         "revoke" => if model.revoke(job(1), number(words[2]) as u32, now) { "REVOKED" } else { "NOT_FOUND" }.to_owned(),

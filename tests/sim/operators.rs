@@ -192,9 +192,9 @@ fn marks(model: &Model, stats: &JobStats, now: Time) -> String {
     let (key, keep) = tags.key.unwrap_or_default();
     text(&mut marks, "idempotency-key", key);
     number(&mut marks, "idempotency-ttl", keep.into());
-    let (key, most) = tags.bound.unwrap_or_default();
+    let (key, limit) = tags.bound.unwrap_or_default();
     text(&mut marks, "concurrency-key", key);
-    number(&mut marks, "concurrency-limit", most.into());
+    number(&mut marks, "concurrency-limit", limit.into());
     let members = tags.groups.iter().filter(|(_, tie)| *tie == GroupTie::Member).map(|(name, _)| *name);
     text(&mut marks, "group", &members.collect::<Vec<_>>().join(","));
     let left = |(name, need): (&str, u32)| match need {

@@ -210,11 +210,11 @@ impl Predicted {
 
     /// Runs all due timers, and the commands that clients sent during waits that have ended. Before each of these
     /// commands, the due timers run again. Returns the results of all possible orders, or `None` if there are more than
-    /// `most`.
-    pub fn tick(self, now: Time, most: usize) -> Option<Vec<Predicted>> {
+    /// `limit`.
+    pub fn tick(self, now: Time, limit: usize) -> Option<Vec<Predicted>> {
         let (mut open, mut done) = (vec![self], Vec::new());
         while let Some(way) = open.pop() {
-            for mut way in way.ring(now, most)? {
+            for mut way in way.ring(now, limit)? {
                 match way.woken.pop_front() {
                     Some(who) => {
                         way.run(who, now);
@@ -223,21 +223,21 @@ impl Predicted {
                     None => done.push(way),
                 }
             }
-            if open.len() + done.len() > most {
+            if open.len() + done.len() > limit {
                 return None;
             }
         }
         Some(done)
     }
 
-    fn ring(self, now: Time, most: usize) -> Option<Vec<Predicted>> {
+    fn ring(self, now: Time, limit: usize) -> Option<Vec<Predicted>> {
         let Predicted { model, peers, next, woken } = self;
         let mut models = vec![model];
         while models.iter().any(|model| model.next_deadline() <= now) {
             // One deadline at a time, because different orders of simultaneous deadlines usually have the same result.
             models = models.into_iter().flat_map(|model| model.ticked(now, 1)).collect();
             only_different(&mut models);
-            if models.len() > most {
+            if models.len() > limit {
                 return None;
             }
         }
@@ -315,7 +315,7 @@ impl Predicted {
         let number = |place: usize| words[place].parse::<u64>().expect("a number");
         let job = || JobId(number(1));
         let model = &mut self.model;
-        let said = |yes: bool, word: &str| if yes { word.to_owned() } else { "NOT_FOUND".to_owned() };
+        let reply_if = |yes: bool, word: &str| if yes { word.to_owned() } else { "NOT_FOUND".to_owned() };
         let body = || &command[end + 2..command.len() - 2];
         let text = match words[0] {
             "put" if words.len() > 5 => extended::put(model, client, &words, body(), now),
@@ -335,17 +335,17 @@ impl Predicted {
             "peek-ready" => return self.peek(client, State::Ready),
             "peek-delayed" => return self.peek(client, State::Delayed),
             "peek-buried" => return self.peek(client, State::Buried),
-            "delete" => said(model.delete(client, job()), "DELETED"),
+            "delete" => reply_if(model.delete(client, job()), "DELETED"),
             "release" => {
                 let released = model.release(client, job(), number(2) as u32, Span::from_secs(number(3)), now);
                 let buried = model.state_of(job()) == Some(State::Buried) && model.own_tries(job()) > 0;
-                said(released, if buried { "BURIED" } else { "RELEASED" })
+                reply_if(released, if buried { "BURIED" } else { "RELEASED" })
             }
-            "bury" => said(model.bury(client, job(), number(2) as u32, now), "BURIED"),
-            "touch" => said(model.touch(client, job(), now), "TOUCHED"),
+            "bury" => reply_if(model.bury(client, job(), number(2) as u32, now), "BURIED"),
+            "touch" => reply_if(model.touch(client, job(), now), "TOUCHED"),
             "kick" => format!("KICKED {}", model.kick(client, number(1), now)),
-            "kick-job" => said(model.kick_job(job(), now), "KICKED"),
-            "pause-tube" => said(model.pause(known(words[1]), Span::from_secs(number(2)), now), "PAUSED"),
+            "kick-job" => reply_if(model.kick_job(job(), now), "KICKED"),
+            "pause-tube" => reply_if(model.pause(known(words[1]), Span::from_secs(number(2)), now), "PAUSED"),
             "use" => {
                 model.use_tube(client, known(words[1])).expect("room for a tube");
                 format!("USING {}", words[1])

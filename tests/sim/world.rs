@@ -243,7 +243,7 @@ impl World {
                 rest.iter().position(|&byte| byte == b'\n').map_or(rest.len(), |end| end + 1)
             };
             let (command, behind) = rest.split_at(length.min(rest.len()));
-            self.books.said(command);
+            self.books.note_command(command);
             rest = behind;
         }
     }
@@ -304,14 +304,14 @@ impl World {
     }
 
     /// Reads available bytes and records complete lines in the books.
-    fn read(&mut self, who: usize, most: usize) -> Result<(), String> {
+    fn read(&mut self, who: usize, limit: usize) -> Result<(), String> {
         let promised = self.promised();
         let Some(client) = &mut self.clients[who] else { return Ok(()) };
         let mut buffer = [0; 4096];
         // HTTP responses that are not predicted contain statistics of the process, which depend on more than the seed,
         // so only the first lines of the complete response are hashed.
         let loose = client.wire == Wire::Http && !self.setup.predicted;
-        let mut left = if loose { usize::MAX } else { most };
+        let mut left = if loose { usize::MAX } else { limit };
         let from = client.received.len();
         while left > 0 {
             let room = left.min(buffer.len());

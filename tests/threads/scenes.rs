@@ -110,10 +110,10 @@ fn replies_in_order() {
                 for _ in 0..EACH {
                     let mut last = engine.lock();
                     *last += 1;
-                    let told = outbox.push_events(&mut output(&[*last]), PLENTY);
+                    let must_notify = outbox.push_events(&mut output(&[*last]), PLENTY);
                     drop(last);
                     outbox.flush_events(&mut Output::new());
-                    if told {
+                    if must_notify {
                         outbox.wake_owner();
                     }
                 }
@@ -153,9 +153,9 @@ fn a_wait_ends() {
         let outbox = outbox.clone();
         thread::spawn(move || {
             outbox.hold();
-            let told = outbox.push_events(&mut output(b"job"), PLENTY);
+            let must_notify = outbox.push_events(&mut output(b"job"), PLENTY);
             outbox.flush_events(&mut Output::new());
-            if told {
+            if must_notify {
                 outbox.wake_owner();
             }
             outbox.release(&mut Output::new());

@@ -165,11 +165,11 @@ fn renegotiation_is_refused_and_key_updates_are_accepted() {
     let folder = folder();
     let daemon = start(&folder, &[]);
     let steps = [("use a\r\n", "USING a\r\n"), ("R\n", "RENEGOTIATING\n"), ("use b\r\n", "USING b\r\n")];
-    let said = s_client_steps(&folder, &address(&daemon, ""), "-tls1_2", &steps);
-    assert!(said.contains("USING a") && said.contains("RENEGOTIATING") && !said.contains("USING b"), "{said}");
+    let output = s_client_steps(&folder, &address(&daemon, ""), "-tls1_2", &steps);
+    assert!(output.contains("USING a") && output.contains("RENEGOTIATING") && !output.contains("USING b"), "{output}");
     let steps =
         [("use a\r\n", "USING a\r\n"), ("K\n", "KEYUPDATE\n"), ("use b\r\n", "USING b\r\n"), ("k\n", "KEYUPDATE\n")];
     let steps = [&steps[..], &[("use c\r\n", "USING c\r\n"), ("Q\n", "DONE")]].concat();
-    let said = s_client_steps(&folder, &address(&daemon, ""), "-tls1_3", &steps);
-    assert!(["USING a", "USING b", "USING c"].iter().all(|line| said.contains(line)), "{said}");
+    let output = s_client_steps(&folder, &address(&daemon, ""), "-tls1_3", &steps);
+    assert!(["USING a", "USING b", "USING c"].iter().all(|line| output.contains(line)), "{output}");
 }

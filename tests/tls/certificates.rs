@@ -7,8 +7,8 @@ use crate::daemon::Daemon;
 
 const TALK: &str = "use a\r\nput 0 0 60 5\r\nhello\r\nwatch a\r\nreserve\r\nquit\r\n";
 
-fn talks(said: &str) -> bool {
-    ["USING a", "INSERTED ", "WATCHING 2", "RESERVED ", "hello"].iter().all(|word| said.contains(word))
+fn talks(output: &str) -> bool {
+    ["USING a", "INSERTED ", "WATCHING 2", "RESERVED ", "hello"].iter().all(|word| output.contains(word))
 }
 
 #[test]
@@ -25,11 +25,11 @@ fn both_versions_with_each_kind_of_key_and_a_chain() {
         for version in ["-tls1_2", "-tls1_3"] {
             let arguments =
                 [version, "-CAfile", "ca.pem", "-verify_return_error", "-verify_hostname", "localhost", "-quiet"];
-            let said = s_client(&folder, &address(&daemon, ""), &arguments, TALK);
-            assert!(talks(&said), "{version} {certificate}: {said}");
+            let output = s_client(&folder, &address(&daemon, ""), &arguments, TALK);
+            assert!(talks(&output), "{version} {certificate}: {output}");
         }
-        let said = s_client(&folder, &address(&daemon, ""), &["-tls1_1", "-quiet"], TALK);
-        assert!(!said.contains("USING"), "{said}");
+        let output = s_client(&folder, &address(&daemon, ""), &["-tls1_1", "-quiet"], TALK);
+        assert!(!output.contains("USING"), "{output}");
     }
 }
 
@@ -37,8 +37,8 @@ fn both_versions_with_each_kind_of_key_and_a_chain() {
 fn no_protocol_is_negotiated_and_nothing_is_resumed() {
     let folder = folder();
     let daemon = start(&folder, &[]);
-    let said = s_client(&folder, &address(&daemon, ""), &["-alpn", "h2,http/1.1"], "quit\r\n");
-    assert!(said.contains("No ALPN negotiated") && !said.contains("TLS session ticket:"), "{said}");
+    let output = s_client(&folder, &address(&daemon, ""), &["-alpn", "h2,http/1.1"], "quit\r\n");
+    assert!(output.contains("No ALPN negotiated") && !output.contains("TLS session ticket:"), "{output}");
 }
 
 #[test]
@@ -50,8 +50,8 @@ fn the_server_chooses_the_cheapest_cipher() {
     let ciphers = "TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
     let old = "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-CHACHA20-POLY1305";
     for (version, list, list_of) in [("-tls1_3", "-ciphersuites", ciphers), ("-tls1_2", "-cipher", old)] {
-        let said = s_client(&folder, &address(&daemon, ""), &[version, list, list_of], "quit\r\n");
-        let chosen = said.lines().find(|line| line.contains("Cipher is")).unwrap_or_else(|| panic!("{said}"));
+        let output = s_client(&folder, &address(&daemon, ""), &[version, list, list_of], "quit\r\n");
+        let chosen = output.lines().find(|line| line.contains("Cipher is")).unwrap_or_else(|| panic!("{output}"));
         assert!(chosen.contains(if has_aes { "128" } else { "CHACHA20" }), "{chosen}");
     }
 }

@@ -101,10 +101,10 @@ impl Journal {
         self.segment_size.max(again + self.buffer.len() as u64 + self.segment_size / 4)
     }
 
-    /// Returns the next segment to remove, in their order, if the log is synced up to `synced`.
+    /// Returns the next segment to remove if the log is synced up to `synced`. Segments must be removed in order.
     ///
-    /// Once a segment is removed, the headers of new segments declare it unneeded. They must therefore also state that
-    /// the record which allowed the removal is synced.
+    /// The headers of new segments declare the removed segment unneeded, and must therefore also state that the record
+    /// which allowed the removal is synced.
     pub fn next_retired(&mut self, synced: Synced) -> Option<Retired> {
         if synced.position > self.synced.position {
             self.is_synced(synced);

@@ -32,7 +32,7 @@ impl Journal {
         (self.epoch, self.found_epoch) = (own, found);
     }
 
-    /// `before` is the end of the log. The header contains the same information as [`Journal::append_start`].
+    /// `before` is the end of the log. The header contains the fields of the record of [`Journal::append_start`].
     pub fn begin_first(&mut self, number: u64, size: u64, before: Place) {
         self.ids = self.last_id + IDS_AHEAD;
         self.begin(number, size, before);

@@ -48,7 +48,7 @@ impl Journal {
         let fresh = self.prepared.iter().take(first).map(|&(_, size)| self.fresh(size));
         for space in std::iter::once(self.rest()).chain(fresh) {
             max = max.max(space.min(ahead.saturating_sub(kept)));
-            // A record in a later segment wastes the space of this one.
+            // A record in a later segment wastes the space in this segment.
             ahead -= space;
         }
         max

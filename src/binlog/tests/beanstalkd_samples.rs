@@ -30,7 +30,7 @@ pub fn looked(work: impl FnOnce()) -> usize {
 
 /// The fields of a record. Times are in nanoseconds.
 #[derive(Clone)]
-pub struct Said {
+pub struct SampleJob {
     pub id: u64,
     pub pri: u32,
     pub delay: i64,
@@ -42,9 +42,9 @@ pub struct Said {
     pub state: u8,
 }
 
-pub fn said(id: u64, state: u8, body: &[u8]) -> Said {
+pub fn sample_job(id: u64, state: u8, body: &[u8]) -> SampleJob {
     let created = BORN + id as i64 * 1000;
-    Said {
+    SampleJob {
         id,
         pri: 7,
         delay: 0,
@@ -57,40 +57,40 @@ pub fn said(id: u64, state: u8, body: &[u8]) -> Said {
     }
 }
 
-pub fn short(version: u32, said: &Said) -> Vec<u8> {
-    record(version, b"", said)
+pub fn short(version: u32, sample_job: &SampleJob) -> Vec<u8> {
+    record(version, b"", sample_job)
 }
 
-pub fn full(version: u32, tube: &str, said: &Said, body: &[u8]) -> Vec<u8> {
-    [&record(version, tube.as_bytes(), said)[..], body, b"\r\n"].concat()
+pub fn full(version: u32, tube: &str, sample_job: &SampleJob, body: &[u8]) -> Vec<u8> {
+    [&record(version, tube.as_bytes(), sample_job)[..], body, b"\r\n"].concat()
 }
 
-fn record(version: u32, tube: &[u8], said: &Said) -> Vec<u8> {
+fn record(version: u32, tube: &[u8], sample_job: &SampleJob) -> Vec<u8> {
     let unit = if version == V5 { 1000 } else { 1 };
     let mut out = (tube.len() as u64).to_le_bytes()[..if version == V5 { 8 } else { 4 }].to_vec();
     out.extend(tube);
-    out.extend(said.id.to_le_bytes());
-    out.extend(u64::from(said.pri).to_le_bytes());
-    out.extend((said.delay / unit).to_le_bytes());
-    out.extend((said.ttr / unit).to_le_bytes());
-    out.extend(said.size.to_le_bytes());
+    out.extend(sample_job.id.to_le_bytes());
+    out.extend(u64::from(sample_job.pri).to_le_bytes());
+    out.extend((sample_job.delay / unit).to_le_bytes());
+    out.extend((sample_job.ttr / unit).to_le_bytes());
+    out.extend(sample_job.size.to_le_bytes());
     // The padding between the fields is arbitrary: beanstalkd 1.4 writes uninitialized memory.
     out.extend([0xA5; 4]);
-    out.extend((said.created / unit).to_le_bytes());
-    out.extend((said.deadline / unit).to_le_bytes());
-    out.extend(said.counts.iter().flat_map(|count| count.to_le_bytes()));
-    out.push(said.state);
+    out.extend((sample_job.created / unit).to_le_bytes());
+    out.extend((sample_job.deadline / unit).to_le_bytes());
+    out.extend(sample_job.counts.iter().flat_map(|count| count.to_le_bytes()));
+    out.push(sample_job.state);
     out.extend(&[0; 3][..if version == V5 { 0 } else { 3 }]);
     out
 }
 
 /// Returns a full record of a ready job, in version 7.
 pub fn ready(id: u64, body: &[u8]) -> Vec<u8> {
-    full(V7, "default", &said(id, READY, body), body)
+    full(V7, "default", &sample_job(id, READY, body), body)
 }
 
 pub fn later(id: u64, state: u8, body: &[u8]) -> Vec<u8> {
-    short(V7, &said(id, state, body))
+    short(V7, &sample_job(id, state, body))
 }
 
 pub fn file(version: u32, records: &[Vec<u8>]) -> Vec<u8> {
@@ -98,9 +98,9 @@ pub fn file(version: u32, records: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// A generator of pseudorandom numbers, which are the same in every run.
-pub struct Dice(pub u64);
+pub struct Random(pub u64);
 
-impl Dice {
+impl Random {
     pub fn roll(&mut self, sides: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -109,14 +109,14 @@ impl Dice {
     }
 }
 
-pub fn mixture(version: u32, jobs: u64, dice: &mut Dice) -> Vec<Vec<u8>> {
+pub fn mixture(version: u32, jobs: u64, random: &mut Random) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     for id in 1..=jobs {
-        let body: Vec<u8> = (0..dice.roll(90)).map(|_| dice.roll(256) as u8).collect();
-        let tube = ["default", "a", "mail.out"][dice.roll(3)];
-        records.push(full(version, tube, &said(id, [1, 2, 3, 4][dice.roll(4)], &body), &body));
-        for _ in 0..dice.roll(3) {
-            records.push(short(version, &said(id, [0, 1, 3, 4][dice.roll(4)], &body)));
+        let body: Vec<u8> = (0..random.roll(90)).map(|_| random.roll(256) as u8).collect();
+        let tube = ["default", "a", "mail.out"][random.roll(3)];
+        records.push(full(version, tube, &sample_job(id, [1, 2, 3, 4][random.roll(4)], &body), &body));
+        for _ in 0..random.roll(3) {
+            records.push(short(version, &sample_job(id, [0, 1, 3, 4][random.roll(4)], &body)));
         }
     }
     records

@@ -105,7 +105,7 @@ impl Boards {
     }
 }
 
-/// Returns connections that hold a job or wait for one.
+/// Returns connections that hold or wait for a job.
 fn workers(link: &mut Link) -> Result<Vec<BoardRow>> {
     let mut rows = Vec::new();
     lists::each_connection(link, CONNECTIONS, &mut |it: &StatsReply| {

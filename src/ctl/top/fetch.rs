@@ -24,7 +24,7 @@ pub enum FetchRequest {
     Pause(String, u64),
 }
 
-/// A tube if `job` is `None`.
+/// A job, or a tube if `job` is `None`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DetailTarget {
     pub tube: String,

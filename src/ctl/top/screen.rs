@@ -275,11 +275,11 @@ fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
     figures(stats, view, lines);
 }
 
-/// Adds at most `most` lines of a text.
-fn wrapped(heading: &str, text: &[u8], width: usize, most: usize, lines: &mut Vec<String>) {
+/// Adds at most `max_lines` lines of a text.
+fn wrapped(heading: &str, text: &[u8], width: usize, max_lines: usize, lines: &mut Vec<String>) {
     let text: Vec<char> =
-        format!("{heading:12}{}", on_one_line(&text[..text.len().min(width * most)])).chars().collect();
-    lines.extend(text.chunks(width).take(most).map(|line| line.iter().collect::<String>()));
+        format!("{heading:12}{}", on_one_line(&text[..text.len().min(width * max_lines)])).chars().collect();
+    lines.extend(text.chunks(width).take(max_lines).map(|line| line.iter().collect::<String>()));
 }
 
 /// Without enough room, omits zeros.

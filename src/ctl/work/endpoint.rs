@@ -177,7 +177,7 @@ impl Attempt for Delivery {
     }
 }
 
-/// The server may have closed an idle connection, so a request without any response is repeated over a new one.
+/// The server may have closed an idle connection, so a request without any response is repeated over a new connection.
 fn send(
     endpoint: &Endpoint,
     head: &str,

@@ -72,7 +72,7 @@ impl SharedState {
         self.wake[index].notify_one();
     }
 
-    /// It is unknown which thread's attempt has ended.
+    /// The thread whose attempt has ended is unknown, so all threads check.
     pub fn notify_all(&self) {
         self.state.lock().notifications.iter_mut().for_each(|count| *count += 1);
         self.wake_all();

@@ -66,7 +66,7 @@ pub struct Bodies {
     pub spare: u64,
     /// Removed bodies that are still shared by unsent replies.
     in_flight: VecDeque<InFlight>,
-    /// The total length of the bodies in `in_flight`, of which some may no longer be shared.
+    /// The total length of the bodies in `in_flight`. Some of these bodies may no longer be shared.
     pub in_flight_bytes: u64,
     pub held: u64,
     /// Removed large bodies, to be freed after the engine's lock is released.
@@ -101,7 +101,7 @@ pub struct Class {
 pub struct Page {
     /// The entries, up to the highest entry that was ever used.
     bytes: Vec<u8>,
-    /// The first vacated entry, or [`NIL`]. Each vacated entry starts with the number of the next one.
+    /// The first vacated entry, or [`NIL`]. Each vacated entry starts with the number of the next vacated entry.
     first_vacant: u32,
     pub held: u32,
     next_open: u32,

@@ -22,7 +22,7 @@ pub struct Deadlines {
     pub positions: PositionTable,
 }
 
-/// The heap positions of the timers of clients, of tubes, and of everything else. [`NIL`] means no deadline.
+/// Heap positions in three tables: timers of clients, timers of tubes, and other timers. [`NIL`] means no deadline.
 #[derive(Clone, Debug, Default)]
 pub struct PositionTable([Vec<u32>; 3]);
 

@@ -9,10 +9,10 @@ use super::{table::hashed, Heap, Linked, Links, List, Name, Positions, SlotTable
 pub struct GroupCount {
     /// The number of members that have ended since the group was created.
     pub ended: u64,
-    /// Jobs up to this ID, the last one before the group became empty, no longer wait for all members.
+    /// The last job ID assigned before the group became empty. Jobs up to this ID no longer wait for all members.
     pub complete_to: u64,
-    /// Jobs up to this ID, the last one before the group was created, no longer wait for a number of members: they
-    /// waited for an earlier group with the same name.
+    /// The last job ID assigned before the group was created. Jobs up to this ID waited for an earlier group with the
+    /// same name, and no longer wait for a number of members.
     pub created_at: u64,
 }
 

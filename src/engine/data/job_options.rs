@@ -119,7 +119,7 @@ pub struct JobOptions {
     pub attach: bool,
     /// The time in seconds for which the key outlives the job.
     pub keep: u32,
-    /// The delay after the first failed try, in seconds, which doubles with each try.
+    /// The delay in seconds after the first failed try. The delay doubles with each try.
     pub backoff: u32,
     /// The concurrency key and the maximum number of reserved jobs with it. If the reserved jobs have different limits,
     /// the largest limit applies.

@@ -89,7 +89,7 @@ pub struct Past {
     next: usize,
     /// The number of jobs recorded since the server started, by verdict.
     recorded: [u64; Verdict::COUNT],
-    /// The number of failed tries that another try followed.
+    /// The number of failed tries after which the job was retried.
     retries: u64,
     memory: u64,
     /// One point per period. `done` and `failed` are totals since the server started.

@@ -51,7 +51,7 @@ pub enum Recurrence {
 impl Minutes {
     /// Returns the minutes with these values. `None` means any value. Days of the week count from Sunday.
     pub fn at(values: [Option<u8>; 5]) -> Minutes {
-        let all = FIELDS.map(|(least, most, _)| (least..=most).fold(0, |set, value| set | 1u64 << value));
+        let all = FIELDS.map(|(min, max, _)| (min..=max).fold(0, |set, value| set | 1u64 << value));
         let mut sets = all;
         for (set, value) in sets.iter_mut().zip(values) {
             *set = value.map_or(*set, |value| 1 << value);
@@ -165,7 +165,7 @@ impl Recurrence {
 
 /// A field is a list of values and ranges with optional steps.
 fn read_field(field: &[u8], range: &(u8, u8, &[&str])) -> Option<u64> {
-    let (least, most, _) = *range;
+    let (min, max, _) = *range;
     let mut set = 0;
     for part in field.split(|&byte| byte == b',') {
         let (values, step) = match part.iter().position(|&byte| byte == b'/') {
@@ -173,12 +173,12 @@ fn read_field(field: &[u8], range: &(u8, u8, &[&str])) -> Option<u64> {
             None => (part, None),
         };
         let (first, last) = match values.iter().position(|&byte| byte == b'-') {
-            _ if values == b"*" => (least, most),
+            _ if values == b"*" => (min, max),
             Some(at) => (value(values.get(..at)?, range)?, value(values.get(at + 1..)?, range)?),
             None => {
                 let first = value(values, range)?;
                 // As in cron, a single value with a step is a range up to the largest value.
-                (first, if step.is_some() { most } else { first })
+                (first, if step.is_some() { max } else { first })
             }
         };
         if first > last {
@@ -190,11 +190,11 @@ fn read_field(field: &[u8], range: &(u8, u8, &[&str])) -> Option<u64> {
     Some(set)
 }
 
-/// Parses a value of a field, which is a number within `least..=most` or a name.
-fn value(text: &[u8], (least, most, names): &(u8, u8, &[&str])) -> Option<u8> {
+/// Parses a value of a field, which is a number within `min..=max` or a name.
+fn value(text: &[u8], (min, max, names): &(u8, u8, &[&str])) -> Option<u8> {
     let named = names.iter().position(|name| text.eq_ignore_ascii_case(name.as_bytes()));
-    let value = named.map(|position| *least + position as u8).or_else(|| u8::try_from(number(text)?).ok());
-    value.filter(|value| (*least..=*most).contains(value))
+    let value = named.map(|position| *min + position as u8).or_else(|| u8::try_from(number(text)?).ok());
+    value.filter(|value| (*min..=*max).contains(value))
 }
 
 fn number(text: &[u8]) -> Option<u64> {

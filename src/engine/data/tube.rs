@@ -22,7 +22,7 @@ pub const DEFAULT_TUBE: u32 = 0;
 /// Bytes charged for a tube, excluding its name.
 pub const TUBE_COST: u64 = 400;
 
-/// The maximum number of tubes in a chain of dead-letter tubes, which bounds the work of [`Tubes::set`].
+/// A chain of dead-letter tubes has at most this many tubes, which bounds the work of [`Tubes::set`].
 pub const LONGEST_CHAIN: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -378,8 +378,8 @@ impl Tubes {
         self.table.get_mut(number)
     }
 
-    pub fn in_order(&self, place: usize) -> u32 {
-        self.order[place]
+    pub fn in_order(&self, index: usize) -> u32 {
+        self.order[index]
     }
 
     /// Returns the tubes in the order of lists.

@@ -66,7 +66,8 @@ impl Engine {
     fn oldest_of(&mut self, number: Option<u32>, find: &mut FindOldest) -> Option<Option<Time>> {
         let position = find.found.len();
         let state = STATES[position];
-        if self.count_of(number, state) == 0 {
+        let mut counts = number.map_or(self.store.counts, |number| self.tubes.get(number).counts);
+        if counts.sum(&[state]) == 0 {
             return Some(None);
         }
         if let Some(slot) = number.and_then(|number| self.oldest_in_queue(number, state)) {
@@ -139,11 +140,6 @@ impl Engine {
     fn is_in(&self, slot: u32, number: Option<u32>, state: State) -> bool {
         let job = self.store.jobs.get(slot);
         job.state() == state && number.is_none_or(|number| number == job.tube)
-    }
-
-    fn count_of(&self, number: Option<u32>, state: State) -> u64 {
-        let mut counts = number.map_or(self.store.counts, |number| self.tubes.get(number).counts);
-        counts.sum(&[state])
     }
 
     fn bounds(&mut self, number: Option<u32>) -> &mut [u64; 3] {

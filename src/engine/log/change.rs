@@ -141,7 +141,7 @@ pub enum Change {
     /// A reply will contain a job that was held until group members had ended. The log must store these ends before
     /// the reply is sent.
     PromiseEnds,
-    /// A reply will refer to an ended job by its key, which the log must store before the reply is sent.
+    /// A reply will refer to an ended job by its key. The log must store the key before the reply is sent.
     PromiseKey,
     /// A reply will say that this job or its result exists, so the log must store the job before the reply is sent.
     Promise(u32),

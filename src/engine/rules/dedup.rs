@@ -124,13 +124,13 @@ impl Engine {
         }
         // From the last tube to the first, because the last tube replaces a tube that is closed meanwhile.
         let last = search.left.unwrap_or(usize::MAX).min(self.tubes.len());
-        for place in (0..last).rev() {
+        for index in (0..last).rev() {
             if steps.are_used_up() {
-                search.left = Some(place + 1);
+                search.left = Some(index + 1);
                 return Progress::More;
             }
             steps.take(TUBE);
-            let number = self.tubes.in_order(place);
+            let number = self.tubes.in_order(index);
             if sees(&self.tubes.get(number).name) {
                 let found = self.oldest_named(&dedup_key, number, MAX_CHECKED, |tube| tube == number);
                 search.found = [search.found, found].into_iter().flatten().min();
@@ -144,18 +144,18 @@ impl Engine {
         self.oldest_named(&DedupKey::Name(name.clone()), tube, 32, |other| other == tube)
     }
 
-    /// Returns the oldest of the first `most` jobs with the key for which `is_meant` returns `true`. `tube` is part of
+    /// Returns the oldest of the first `limit` jobs with the key for which `is_meant` returns `true`. `tube` is part of
     /// the hash if keys are unique per tube.
     fn oldest_named(
         &self,
         dedup_key: &DedupKey,
         tube: u32,
-        most: u64,
+        limit: u64,
         is_meant: impl Fn(u32) -> bool,
     ) -> Option<JobId> {
         let hash = self.hash_dedup_key(dedup_key, tube, None);
         let (mut oldest, mut checked) = (None, 0);
-        // Return `false` to visit all extras with this hash, and `true` to stop after `most`.
+        // Return `false` to visit all extras with this hash, and `true` to stop after `limit`.
         self.store.extras.find(hash, |extras| {
             checked += 1;
             if extras.dedup_key == *dedup_key {
@@ -164,7 +164,7 @@ impl Engine {
                     oldest = Some(oldest.map_or(job.id, |oldest: JobId| oldest.min(job.id)));
                 }
             }
-            checked > most
+            checked > limit
         });
         oldest
     }

@@ -65,8 +65,8 @@ impl Engine {
         self.serve(number, now);
     }
 
-    /// Expires the overdue reservations of `client`, of which a tick processes only one, until the step budget is used
-    /// up. Requests call this function first, so that no client is warned about an expired reservation.
+    /// Expires the overdue reservations of `client` until the step budget is used up. A tick processes only one event,
+    /// so requests call this function first. Otherwise, a client could be warned about an expired reservation.
     pub(in crate::engine) fn catch_up(&mut self, client: ClientId, now: Time) -> Progress {
         while let Some(((end, _), slot)) = self.clients[client].reserved().first() {
             if end > now {

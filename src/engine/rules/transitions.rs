@@ -124,7 +124,7 @@ impl Engine {
         const STARTED: u64 = 1 << 63;
         let job = self.store.jobs.get(slot);
         if job.completion == CompletionPolicy::Tell && job.history().timeouts > 0 {
-            // Consume an ID as the rank, which is larger than all existing IDs and smaller than all later ones.
+            // Consume an ID as the rank. The rank is larger than all existing IDs and smaller than all later IDs.
             self.store.last_id += 1;
             return self.store.last_id;
         }

@@ -316,16 +316,16 @@ fn all_who_wait_for_a_job_hear_that_it_is_set_aside_if_some_in_another_turn() {
     }
     engine.grant_steps(2 * super::super::data::NOTIFY);
     assert!(engine.bury(holder, id, 1, NOW) && engine.has_deferred());
-    let mut told = 0;
+    let mut notified = 0;
     while engine.has_deferred() {
         engine.grant_steps(2 * super::super::data::NOTIFY);
         engine.go_on(NOW);
     }
     while let Some(event) = engine.take_event() {
         assert!(matches!(event, Event::Outcome { outcome, .. } if matches!(*outcome, Outcome::Failed(_))));
-        told += 1;
+        notified += 1;
     }
-    assert_eq!(told, WAITING);
+    assert_eq!(notified, WAITING);
     engine.check();
 }
 

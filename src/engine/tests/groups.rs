@@ -91,15 +91,15 @@ fn puts_during_a_release_do_not_delay_it() {
 #[test]
 fn the_end_of_a_member_costs_the_same_however_many_there_are() {
     let (mut engine, client) = engine();
-    let mut most = 0;
+    let mut max = 0;
     let members: Vec<JobId> = (0..20_000).map(|_| member(&mut engine, client, "g")).collect();
     waiting(&mut engine, client, "g");
     for id in members {
         engine.grant_steps(u64::MAX);
         assert!(engine.delete(client, id, NOW));
-        most = most.max(engine.steps().used());
+        max = max.max(engine.steps().used());
     }
-    assert!(most < 32, "{most} steps");
+    assert!(max < 32, "{max} steps");
     assert_eq!(engine.stats().jobs.ready, 1);
     engine.check();
 }

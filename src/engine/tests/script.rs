@@ -24,9 +24,9 @@ const CLIENTS: usize = 8;
 
 /// A small reproducible random number generator (splitmix64).
 #[derive(Debug)]
-pub struct Dice(u64);
+pub struct Random(u64);
 
-impl Dice {
+impl Random {
     fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -69,7 +69,7 @@ pub enum Kind {
 
 #[derive(Debug)]
 pub struct Script {
-    dice: Dice,
+    random: Random,
     coarse: bool,
     /// `true` if half of the calls use extensions to beanstalkd.
     extended: bool,
@@ -91,29 +91,29 @@ pub struct Script {
 
 impl Script {
     pub fn new(kind: Kind, seed: u64) -> Script {
-        let mut dice = Dice(seed);
+        let mut random = Random(seed);
         let extended = matches!(kind, Kind::Extended | Kind::ExtendedTies | Kind::ExtendedSteps);
         let coarse = matches!(kind, Kind::Ties | Kind::ExtendedTies)
-            || !matches!(kind, Kind::Moments | Kind::Extended) && dice.percent(50);
-        let steps = matches!(kind, Kind::Steps | Kind::ExtendedSteps).then(|| 1 + dice.below(6));
-        let tick = if coarse || steps.is_some() { 1 } else { [1, 2, 3, 1000][dice.below(4) as usize] };
-        let start = if dice.percent(30) { 0 } else { 1_700_000_000_000_000_000 + dice.below(1_000_000_000) };
+            || !matches!(kind, Kind::Moments | Kind::Extended) && random.percent(50);
+        let steps = matches!(kind, Kind::Steps | Kind::ExtendedSteps).then(|| 1 + random.below(6));
+        let tick = if coarse || steps.is_some() { 1 } else { [1, 2, 3, 1000][random.below(4) as usize] };
+        let start = if random.percent(30) { 0 } else { 1_700_000_000_000_000_000 + random.below(1_000_000_000) };
         let short = if kind == Kind::Limits { 60 } else { 0 };
         let limits = Limits {
-            max_memory: if dice.percent(short) { 2000 + dice.below(3000) } else { u64::MAX },
-            max_tubes: if dice.percent(short) { 1 + dice.below(5) as usize } else { usize::MAX },
-            max_watched: if dice.percent(short) { 1 + dice.below(3) as usize } else { usize::MAX },
+            max_memory: if random.percent(short) { 2000 + random.below(3000) } else { u64::MAX },
+            max_tubes: if random.percent(short) { 1 + random.below(5) as usize } else { usize::MAX },
+            max_watched: if random.percent(short) { 1 + random.below(3) as usize } else { usize::MAX },
             few_watched: if steps.is_some() { 0 } else { FEW_WATCHED },
-            hash_secret: dice.roll(),
+            hash_secret: random.roll(),
             ..Limits::NONE
         };
         // `hasty` requires unlimited steps, because in a late call the model ends all overdue reservations at once.
-        let (hasty, drains) = (dice.percent(30) && steps.is_none(), dice.percent(short));
-        let puts = [4, 8, 12, 18][dice.below(4) as usize];
+        let (hasty, drains) = (random.percent(30) && steps.is_none(), random.percent(short));
+        let puts = [4, 8, 12, 18][random.below(4) as usize];
         let (jobs, puts) = if kind == Kind::Crowd { (CROWD, 34) } else { (JOBS, puts) };
-        let names = &NAMES[..4 + dice.below(3) as usize];
+        let names = &NAMES[..4 + random.below(3) as usize];
         let start = Time::from_nanos(start);
-        Script { dice, coarse, extended, hasty, drains, jobs, puts, tick, names, steps, limits, start }
+        Script { random, coarse, extended, hasty, drains, jobs, puts, tick, names, steps, limits, start }
     }
 
     pub fn names(&self) -> &'static [Name] {
@@ -124,8 +124,8 @@ impl Script {
     pub fn next(&mut self, model: &Model, now: Time, left: usize) -> (Time, Call) {
         let due = model.next_deadline();
         let now = self.later(due, now);
-        let tick = Call::Tick { limit: 1 + self.dice.below(self.tick as u64) as usize };
-        if due <= now && !(self.hasty && self.dice.percent(40)) {
+        let tick = Call::Tick { limit: 1 + self.random.below(self.tick as u64) as usize };
+        if due <= now && !(self.hasty && self.random.percent(40)) {
             return (now, tick);
         }
         if self.drains && !model.draining && left < 60 {
@@ -134,10 +134,10 @@ impl Script {
         if model.clients.len() < 5 {
             return (now, Call::Connect);
         }
-        if self.extended && self.dice.percent(45) {
+        if self.extended && self.random.percent(45) {
             return (now, self.extension(model));
         }
-        match self.dice.below(100) {
+        match self.random.below(100) {
             0..2 => (now, tick),
             2..50 => (now, self.work(model)),
             50..75 => (now, self.handling(model)),
@@ -149,28 +149,28 @@ impl Script {
     /// later.
     fn later(&mut self, next: Time, now: Time) -> Time {
         let near = next > now && next < now + Span::from_secs(60);
-        match self.dice.below(100) {
+        match self.random.below(100) {
             0..8 if near => next,
             8..11 if near => next - Span::from_nanos(1),
             11..13 if near => next + Span::from_nanos(1),
             13..14 => now + self.span(20),
             14..20 => now + self.span(1),
             _ if self.coarse => now,
-            _ => now + Span::from_nanos(self.dice.below(40_000_000)),
+            _ => now + Span::from_nanos(self.random.below(40_000_000)),
         }
     }
 
     fn span(&mut self, secs: u64) -> Span {
         if self.coarse {
-            Span::from_millis(500 * self.dice.below(2 * secs + 1))
+            Span::from_millis(500 * self.random.below(2 * secs + 1))
         } else {
-            Span::from_nanos(self.dice.below(secs * 1_000_000_000))
+            Span::from_nanos(self.random.below(secs * 1_000_000_000))
         }
     }
 
     /// Returns a random duration of up to `secs` seconds: zero in `zero` percent of cases, and rarely the maximum.
     fn wait(&mut self, secs: u64, zero: u64) -> Span {
-        match self.dice.below(100) {
+        match self.random.below(100) {
             chance if chance < zero => Span::ZERO,
             99 => Span::from_secs(u32::MAX.into()),
             _ => self.span(secs),
@@ -178,27 +178,27 @@ impl Script {
     }
 
     fn priority(&mut self) -> Priority {
-        PRIORITIES[self.dice.below(6) as usize]
+        PRIORITIES[self.random.below(6) as usize]
     }
 
     fn name(&mut self) -> Name {
-        self.names[self.dice.below(self.names.len() as u64) as usize]
+        self.names[self.random.below(self.names.len() as u64) as usize]
     }
 
     fn client(&mut self, model: &Model) -> ClientId {
-        let client = self.dice.below(model.clients.len() as u64) as usize;
+        let client = self.random.below(model.clients.len() as u64) as usize;
         model.clients[client].id
     }
 
     fn idle(&mut self, model: &Model) -> Option<ClientId> {
         let idle = model.clients.iter().map(|client| client.id).filter(|&client| !model.is_waiting(client));
-        self.dice.one_of(&idle.collect::<Vec<_>>())
+        self.random.one_of(&idle.collect::<Vec<_>>())
     }
 
     /// Returns the ID of an existing job in most cases, otherwise of a past or future job, or an impossible ID.
     fn job(&mut self, model: &Model) -> JobId {
-        let there = model.jobs.get(self.dice.below(self.jobs.min(model.jobs.len() + 3) as u64) as usize);
-        there.map_or(JobId(self.dice.below(model.total_jobs() + 3)), |job| job.id)
+        let there = model.jobs.get(self.random.below(self.jobs.min(model.jobs.len() + 3) as u64) as usize);
+        there.map_or(JobId(self.random.below(model.total_jobs() + 3)), |job| job.id)
     }
 
     /// Returns a client and a job. In most cases, the client holds the job.
@@ -208,20 +208,20 @@ impl Script {
             _ => None,
         });
         let held: Vec<_> = held.collect();
-        match self.dice.one_of(&held) {
-            Some(hand) if self.dice.percent(75) => hand,
+        match self.random.one_of(&held) {
+            Some(hand) if self.random.percent(75) => hand,
             _ => (self.client(model), self.job(model)),
         }
     }
 
     fn work(&mut self, model: &Model) -> Call {
-        let choice = self.dice.below(48);
+        let choice = self.random.below(48);
         let full = model.jobs.len() >= self.jobs;
         match self.idle(model) {
             _ if choice < self.puts && !full => self.put(model),
             None if choice < 30 => Call::CancelWait(self.client(model)),
             Some(client) if choice < self.puts + 20 && !full => {
-                let timeout = if self.dice.percent(15) { None } else { Some(self.wait(4, 15)) };
+                let timeout = if self.random.percent(15) { None } else { Some(self.wait(4, 15)) };
                 Call::Reserve { client, timeout }
             }
             _ if full || choice < self.puts + 24 => {
@@ -235,13 +235,13 @@ impl Script {
     fn put(&mut self, model: &Model) -> Call {
         let client = self.client(model);
         let (pri, delay, ttr) = (self.priority(), self.wait(4, 60), self.wait(8, 3));
-        let (fill, size) = (self.dice.roll() as u8, self.dice.below(100) as usize);
+        let (fill, size) = (self.random.roll() as u8, self.random.below(100) as usize);
         Call::Put { client, pri, delay, ttr, fill, size }
     }
 
     fn handling(&mut self, model: &Model) -> Call {
         let (client, job) = self.hand(model);
-        match self.dice.below(26) {
+        match self.random.below(26) {
             0..6 => Call::Release { client, job, pri: self.priority(), delay: self.wait(4, 50) },
             6..11 => Call::Bury(client, job, self.priority()),
             11..14 => Call::Touch(client, job),
@@ -250,7 +250,7 @@ impl Script {
             20..21 => Call::Show(self.job(model)),
             _ => {
                 let states = [State::Ready, State::Delayed, State::Buried, State::Reserved];
-                Call::Peek(self.client(model), states[self.dice.below(4) as usize])
+                Call::Peek(self.client(model), states[self.random.below(4) as usize])
             }
         }
     }
@@ -258,15 +258,15 @@ impl Script {
     fn housekeeping(&mut self, model: &Model) -> Call {
         let client = self.client(model);
         let idle = self.idle(model);
-        match (self.dice.below(30), idle) {
-            (0..4, _) => Call::Kick(client, [0, 1, 1, 2, 3, 1 << 32, u64::MAX][self.dice.below(7) as usize]),
+        match (self.random.below(30), idle) {
+            (0..4, _) => Call::Kick(client, [0, 1, 1, 2, 3, 1 << 32, u64::MAX][self.random.below(7) as usize]),
             (4..9, _) => Call::Use(client, self.name()),
             (9..15, Some(client)) => Call::Watch(client, self.name()),
             (15..19, Some(client)) => Call::Ignore(client, self.name()),
             (19..23, _) => {
                 let paused: Vec<Name> =
                     model.tubes.iter().filter(|tube| tube.pause.is_some()).map(|tube| tube.name).collect();
-                let again = self.dice.one_of(&paused).filter(|_| self.dice.percent(50));
+                let again = self.random.one_of(&paused).filter(|_| self.random.percent(50));
                 Call::Pause(again.unwrap_or_else(|| self.name()), self.wait(4, 40))
             }
             (23..25, _) => Call::CancelWait(client),
@@ -281,7 +281,7 @@ impl Script {
         let (client, job) = self.hand(model);
         let idle = self.idle(model);
         let full = model.jobs.len() >= self.jobs;
-        match (self.dice.below(72), idle) {
+        match (self.random.below(72), idle) {
             (68.., _) => Call::Revoke(job, self.priority()),
             (60.., _) => Call::Fail { client, job, pri: self.priority(), reason: self.name() },
             (0..24, _) if !full => self.put_tagged(model),
@@ -293,7 +293,7 @@ impl Script {
             (36..38, _) => Call::Flush(self.name(), true),
             (38..40, _) => Call::PeekReserved(client),
             (40..43, _) => {
-                let (above, limit) = (self.dice.below(model.total_jobs() + 2), 1 + self.dice.below(4) as usize);
+                let (above, limit) = (self.random.below(model.total_jobs() + 2), 1 + self.random.below(4) as usize);
                 Call::List { tube: self.name(), state: self.state(), above, limit }
             }
             (43..48, _) => {
@@ -302,16 +302,16 @@ impl Script {
             }
             (48..51, _) => {
                 let states = [State::Ready, State::Delayed, State::Buried];
-                let state = states[self.dice.below(3) as usize];
-                let (from, to, bound) = (self.name(), self.name(), 1 + self.dice.below(4));
+                let state = states[self.random.below(3) as usize];
+                let (from, to, bound) = (self.name(), self.name(), 1 + self.random.below(4));
                 Call::MoveTube { client, from, to, state, bound }
             }
             (51..52, _) => Call::SetTube(client, self.name(), self.settings()),
             (52..53, _) => {
-                let limit = self.dice.percent(60).then(|| 1 + self.dice.below(4) as u32);
+                let limit = self.random.percent(60).then(|| 1 + self.random.below(4) as u32);
                 Call::LimitTube(client, self.name(), limit)
             }
-            (53..55, _) => Call::Weighted(client, self.dice.percent(30)),
+            (53..55, _) => Call::Weighted(client, self.random.percent(30)),
             (55..56, _) => Call::Drain,
             (56..57, _) => Call::Undrain,
             _ if model.draining => Call::Undrain,
@@ -320,59 +320,59 @@ impl Script {
     }
 
     fn settings(&mut self) -> Settings {
-        let dice = &mut self.dice;
+        let random = &mut self.random;
         Settings {
-            limit: dice.percent(20).then(|| 1 + dice.below(4) as u32),
-            tries: if dice.percent(50) { 1 + dice.below(3) as u8 } else { 0 },
-            ttl: if dice.percent(20) { 1 + dice.below(8) as u32 } else { 0 },
-            max: if dice.percent(30) { 1 + dice.below(3) as u32 } else { 0 },
-            rate: dice.percent(30).then(|| (1 + dice.below(3) as u32, 1 + dice.below(3) as u32)),
-            dead: dice.percent(40).then(|| self.name()),
+            limit: random.percent(20).then(|| 1 + random.below(4) as u32),
+            tries: if random.percent(50) { 1 + random.below(3) as u8 } else { 0 },
+            ttl: if random.percent(20) { 1 + random.below(8) as u32 } else { 0 },
+            max: if random.percent(30) { 1 + random.below(3) as u32 } else { 0 },
+            rate: random.percent(30).then(|| (1 + random.below(3) as u32, 1 + random.below(3) as u32)),
+            dead: random.percent(40).then(|| self.name()),
         }
     }
 
     fn state(&mut self) -> State {
-        State::UNFINISHED[self.dice.below(5) as usize]
+        State::UNFINISHED[self.random.below(5) as usize]
     }
 
     fn put_tagged(&mut self, model: &Model) -> Call {
         let client = self.client(model);
         let (pri, delay, ttr) = (self.priority(), self.wait(4, 60), self.wait(8, 3));
-        let seconds = |dice: &mut Dice| if dice.percent(50) { 0 } else { 1 + dice.below(5) as u32 };
+        let seconds = |random: &mut Random| if random.percent(50) { 0 } else { 1 + random.below(5) as u32 };
         let mut tags = JobTags::default();
-        if self.dice.percent(50) {
-            tags.key = Some((self.name(), seconds(&mut self.dice)));
+        if self.random.percent(50) {
+            tags.key = Some((self.name(), seconds(&mut self.random)));
         }
-        if self.dice.percent(30) {
+        if self.random.percent(30) {
             tags.tube = Some(self.name());
         }
-        if self.dice.percent(30) {
-            (tags.tries, tags.backoff) = (1 + self.dice.below(3) as u8, seconds(&mut self.dice));
+        if self.random.percent(30) {
+            (tags.tries, tags.backoff) = (1 + self.random.below(3) as u8, seconds(&mut self.random));
         }
-        if self.dice.percent(30) {
+        if self.random.percent(30) {
             let ttl = self.wait(8, 0).nanos();
             tags.ttl = Some(Span::from_nanos(ttl.saturating_add(500_000_000)));
         }
-        if self.dice.percent(50) {
+        if self.random.percent(50) {
             // Use only two keys, so that jobs share keys.
-            tags.bound = Some((self.names[self.dice.below(2) as usize], 1 + self.dice.below(3) as u32));
+            tags.bound = Some((self.names[self.random.below(2) as usize], 1 + self.random.below(3) as u32));
         }
-        if self.dice.percent(40) {
+        if self.random.percent(40) {
             // Use few groups, so that jobs share groups. A job has at most one tag per group.
-            let first = self.dice.below(self.names.len() as u64) as usize;
-            for place in 0..1 + self.dice.below(3.min(self.names.len() as u64)) as usize {
+            let first = self.random.below(self.names.len() as u64) as usize;
+            for place in 0..1 + self.random.below(3.min(self.names.len() as u64)) as usize {
                 let name = self.names[(first + place) % self.names.len()];
-                let tie = match self.dice.below(8) {
+                let tie = match self.random.below(8) {
                     0..4 => GroupTie::Member,
-                    4..6 => GroupTie::After(self.dice.percent(20)),
-                    _ => GroupTie::AfterCount(1 + self.dice.below(3) as u32),
+                    4..6 => GroupTie::After(self.random.percent(20)),
+                    _ => GroupTie::AfterCount(1 + self.random.below(3) as u32),
                 };
                 tags.groups.push((name, tie));
             }
         }
         let is_free = tags.groups.iter().all(|(_, tie)| *tie == GroupTie::Member);
-        if tags.key.is_some() && is_free && self.dice.percent(30) {
-            tags.every = Some(1 + self.dice.below(4) as u32);
+        if tags.key.is_some() && is_free && self.random.percent(30) {
+            tags.every = Some(1 + self.random.below(4) as u32);
         }
         Call::PutTagged { client, pri, delay, ttr, tags }
     }

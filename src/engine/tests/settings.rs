@@ -130,10 +130,10 @@ fn cycles_and_long_chains_in_a_log_do_no_harm() {
 /// Random dead-letter tubes, set in two orders, are either all accepted in both orders, or not in either.
 #[test]
 fn the_order_of_settings_does_not_matter() {
-    let mut dice = 1_u64;
+    let mut state = 1_u64;
     let mut roll = |bound: usize| {
-        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (dice >> 33) as usize % bound
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % bound
     };
     let mut seen = [0; 2];
     for _ in 0..400 {

@@ -31,7 +31,7 @@ fn very_many_jobs_that_are_held_up_cost_nobody_a_step() {
         engine.put_tagged(client, job(place % 7), bound(), now).expect("room");
     }
     engine.put(client, job(100), now).expect("room");
-    let mut most = 0;
+    let mut max = 0;
     let mut before = (0, 0);
     for _ in 0..JOBS {
         engine.grant_steps(u64::MAX);
@@ -43,9 +43,9 @@ fn very_many_jobs_that_are_held_up_cost_nobody_a_step() {
         assert_eq!(other.0, 100);
         assert!(engine.reserve_more(client, now).is_none());
         assert!(engine.release(client, other.1, 100, Span::ZERO, now) && engine.delete(client, first.1, now));
-        most = most.max(engine.steps().used());
+        max = max.max(engine.steps().used());
     }
-    assert!(most < 64, "{most} steps");
+    assert!(max < 64, "{max} steps");
     engine.check();
 }
 

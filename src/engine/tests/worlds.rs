@@ -46,13 +46,13 @@ impl Turns {
         let used = self.engine.steps().used();
         assert!(used <= self.steps + PIECE, "{used} steps in a turn of {}", self.steps);
         self.turns += 1;
-        let (mut events, mut told) = (0, 0);
+        let (mut events, mut notified) = (0, 0);
         while let Some(event) = self.engine.take_event() {
             events += 1;
-            told += u64::from(!matches!(event, Event::Reserved { .. } | Event::NoJob { .. }));
+            notified += u64::from(!matches!(event, Event::Reserved { .. } | Event::NoJob { .. }));
         }
         assert!(events as u64 <= used + 1, "{events} events for {used} steps");
-        assert!(told * NOTIFY <= used, "{told} clients were told something in {used} steps");
+        assert!(notified * NOTIFY <= used, "{notified} notifications in {used} steps");
         self.events += events;
         if self.checks {
             self.engine.check();
@@ -79,8 +79,8 @@ impl Turns {
 
     /// Asserts that the number of calls, `turns`, is plausible for `pieces` pieces of work of one to forty steps each.
     pub fn took(&self, turns: u64, pieces: usize) {
-        let (least, most) = (pieces as u64 / (self.steps + PIECE), pieces as u64 * 40 / self.steps + 20);
-        assert!((least..=most).contains(&turns), "{turns} turns for {pieces}, which should be {least} to {most}");
+        let (min, max) = (pieces as u64 / (self.steps + PIECE), pieces as u64 * 40 / self.steps + 20);
+        assert!((min..=max).contains(&turns), "{turns} turns for {pieces}, which should be {min} to {max}");
     }
 
     fn put(&mut self, client: ClientId, count: usize, delay: Span) {

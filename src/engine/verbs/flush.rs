@@ -21,7 +21,7 @@ const CANDIDATES: usize = 16;
 pub struct FindReserved {
     from: u32,
     best: Smallest<(Time, JobId)>,
-    /// `true` for the last search, after the jobs found by the first one were released.
+    /// `true` for the last search, after the jobs found by the first search were released.
     again: bool,
 }
 

@@ -43,7 +43,7 @@ pub struct TouchAll {
 }
 
 impl TouchAll {
-    /// All times to run will start at `begin`.
+    /// The times to run will start at `begin`.
     pub fn new(begin: Time) -> TouchAll {
         TouchAll { begin, at: 0, held: 0, skipped: 0 }
     }
@@ -79,7 +79,7 @@ impl Engine {
             let job = self.store.jobs.get_mut(slot);
             job.count(Count::Releases);
             job.pri = pri;
-            // This change records only the release count, the next one the state of the job.
+            // This change records only the release count. The next change records the state of the job.
             self.changed_claimed(Change::Release(slot), false);
             self.abandon(slot, Cause::Bury, Body::default(), true);
             self.serve_unblocked(now);

@@ -152,7 +152,7 @@ impl Engine {
         if !self.watches_many(client) {
             self.agenda.steps.take(self.clients[client].watched.len() as u64);
             if let Some(tube) = self.tube_with_work(client, idle_state) {
-                // Another client must be notified if this one does not request the job.
+                // If this client does not request the job, another client must be notified.
                 self.clients[client].idle_state = IdleState::Notified(tube);
                 return true;
             }
@@ -289,9 +289,9 @@ impl Engine {
 
     /// Returns a number below `bound`, which clients may be able to predict.
     pub(in crate::engine) fn roll(&mut self, bound: u64) -> u64 {
-        self.dice ^= self.dice << 13;
-        self.dice ^= self.dice >> 7;
-        self.dice ^= self.dice << 17;
-        self.dice % bound
+        self.random_state ^= self.random_state << 13;
+        self.random_state ^= self.random_state >> 7;
+        self.random_state ^= self.random_state << 17;
+        self.random_state % bound
     }
 }

@@ -232,7 +232,7 @@ impl Engine {
     }
 }
 
-/// Sets the tube's time to live unless the options have one.
+/// Applies the tube's time to live unless the options contain a time to live.
 fn apply_ttl(options: &mut Option<JobOptions>, ttl: Span) {
     let options = options.get_or_insert_default();
     if options.ttl == Span::MAX && options.completion != CompletionPolicy::Keep {

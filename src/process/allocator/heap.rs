@@ -152,27 +152,27 @@ unsafe impl Allocator for Segments {
 fn map(size: usize) -> *mut u8 {
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: the call creates a new mapping at an unused address.
-    let place = unsafe { libc::mmap(null_mut(), size, access, kind, -1, 0) };
-    if place == libc::MAP_FAILED {
+    let address = unsafe { libc::mmap(null_mut(), size, access, kind, -1, 0) };
+    if address == libc::MAP_FAILED {
         null_mut()
     } else {
-        place.cast()
+        address.cast()
     }
 }
 
 #[allow(unsafe_code)]
-fn unmap(place: *mut u8, size: usize) {
+fn unmap(address: *mut u8, size: usize) {
     // SAFETY: the block was mapped with this size and is no longer used. If the system refuses, the memory leaks.
     unsafe {
-        libc::munmap(place.cast(), size);
+        libc::munmap(address.cast(), size);
     }
 }
 
 #[allow(unsafe_code)]
-fn remap(place: *mut u8, size: usize, wanted: usize, may_move: bool) -> *mut u8 {
+fn remap(address: *mut u8, size: usize, wanted: usize, may_move: bool) -> *mut u8 {
     let flags = if may_move { libc::MREMAP_MAYMOVE } else { 0 };
     // SAFETY: the block was mapped with this size, and the old address is no longer used.
-    let moved = unsafe { libc::mremap(place.cast(), size, wanted, flags) };
+    let moved = unsafe { libc::mremap(address.cast(), size, wanted, flags) };
     if moved == libc::MAP_FAILED {
         null_mut()
     } else {

@@ -87,7 +87,7 @@ impl<'a> Args<'a> {
         self.is_empty().then_some(absent).or_else(|| parse(self))
     }
 
-    /// Like [`Args::or`], but requires a space before the argument, because the command word does not end with one.
+    /// Like [`Args::or`], but requires a space before the argument, because the command word does not end with a space.
     pub fn first_or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.or(absent, |args| {
             args.literal(b" ")?;

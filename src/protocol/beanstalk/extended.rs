@@ -33,8 +33,8 @@ pub fn limit_tube(tube: &[u8], limits: [Option<u32>; 3], context: &mut Context, 
     reply::words(out, if limited { reply::LIMITED } else { reply::OUT_OF_MEMORY });
 }
 
-pub fn move_job(id: JobId, tube: &[u8], place: (Priority, Span), context: &mut Context, out: &mut Output) {
-    match context.engine.move_job(context.client, id, tube, place, context.now) {
+pub fn move_job(id: JobId, tube: &[u8], pri_and_delay: (Priority, Span), context: &mut Context, out: &mut Output) {
+    match context.engine.move_job(context.client, id, tube, pri_and_delay, context.now) {
         Ok(moved) => reply::found(out, moved, reply::MOVED),
         Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
     }

@@ -214,7 +214,7 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
 }
 
 /// A short list is complete at once, in beanstalkd's order. If earlier commands have used up most of the work limit,
-/// waits for a new one, so that the order does not depend on them.
+/// waits for the next turn, so that the order does not depend on earlier commands.
 fn list_tubes(list: &mut Option<PartialList>, context: &mut Context, out: &mut Output) -> Progress {
     if list.as_ref().is_none_or(|list| list.from == 0) && list_few_tubes(context, out) {
         return Progress::Done;

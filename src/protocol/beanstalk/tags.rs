@@ -51,7 +51,7 @@ fn read_words(rest: &[u8], extensions: Extensions) -> Tagging {
         let known = known.find_map(|(tag, extension)| Some((*extension, word.strip_prefix(*tag)?)));
         match known {
             Some((extension, value))
-                if (!seen.has(extension) || may_repeat(extension))
+                if (!seen.has(extension) || matches!(extension, Extension::Grp | Extension::Aft))
                     && read_one(extension, value, extensions, &mut tags).is_some() =>
             {
                 seen = seen.with(extension);
@@ -159,10 +159,6 @@ fn read_cron(value: &[u8]) -> Option<Name> {
     matches!(Recurrence::parse(&text), Some(Recurrence::Minutes(_))).then(|| Name::from(&*text))
 }
 
-fn may_repeat(extension: Extension) -> bool {
-    matches!(extension, Extension::Grp | Extension::Aft)
-}
-
 /// Fails if the group was added before, because a job that waits for its own group would wait forever.
 fn add_group(tags: &mut Tags, group: &[u8], tie: Tie) -> Option<()> {
     let name = name(group)?;
@@ -235,7 +231,7 @@ mod tests {
         {
             assert!(matches!(read(wrong.as_bytes(), Extensions::ALL), Tagging::Malformed), "{wrong}");
         }
-        let many = |count: usize| (0..count).map(|place| format!(" grp:g{place}")).collect::<String>();
+        let many = |count: usize| (0..count).map(|index| format!(" grp:g{index}")).collect::<String>();
         let Tagging::Tagged(tags) = read(many(MAX_TIES).as_bytes(), Extensions::ALL) else { panic!() };
         assert_eq!(tags.options.groups.len(), MAX_TIES);
         assert!(matches!(read(many(MAX_TIES + 1).as_bytes(), Extensions::ALL), Tagging::Malformed));

@@ -33,7 +33,7 @@ pub fn parse(kind: Kind, args: &[&[u8]]) -> Result<Command, Fault> {
         Kind::EchoReq => Ok(Command::Echo(Body::default())),
         Kind::SubmitJobBg => submit(args, NORMAL, true),
         Kind::SubmitJobHigh => submit(args, HIGH, false),
-        Kind::SetClientId => Ok(Command::SetClientId(client_id(args))),
+        Kind::SetClientId => Ok(Command::SetClientId(upto(last(args), MAX_CLIENT_ID).into())),
         Kind::CanDoTimeout => can_do(arg(args, 0), limit(arg(args, 1))),
         Kind::OptionReq => Ok(Command::Option(last(args).into())),
         Kind::GrabJobUniq => Ok(Command::Grab(Kind::JobAssignUniq)),
@@ -127,11 +127,6 @@ fn work(args: &[&[u8]], kind: Kind) -> Result<Command, Fault> {
 fn work_status(args: &[&[u8]]) -> Result<Command, Fault> {
     let text = [arg(args, 1), last(args)].join(&0);
     Ok(Command::Work(Work { kind: Kind::WorkStatus, handle: arg(args, 0).into(), body: Body::from(text) }))
-}
-
-fn client_id(args: &[&[u8]]) -> Box<[u8]> {
-    let id = last(args);
-    upto(id, MAX_CLIENT_ID).into()
 }
 
 #[cfg(test)]

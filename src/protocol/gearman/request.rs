@@ -162,7 +162,7 @@ impl Decoder {
         }
         match command {
             Command::Submit(_) => self.skip(size as u64, reply::QUEUE_MEMORY),
-            // Disconnect the worker, so that the job becomes ready again.
+            // Without memory for the result, disconnect the worker, so that the job becomes ready again.
             _ => self.last(Command::Refused(reply::NO_MEMORY)),
         }
     }

@@ -19,7 +19,7 @@ use crate::protocol::{self, Context};
 const SUMMARY: usize = 120;
 
 /// Jobs of further groups are only counted.
-const MOST_GROUPS: usize = 500;
+const MAX_GROUPS: usize = 500;
 
 /// Engine steps for each job, in addition to finding it.
 const STEPS_PER_JOB: u64 = 3;
@@ -71,7 +71,7 @@ struct FailedGroups {
     groups: HashMap<Box<[u8]>, Failures>,
     /// Total bytes of the keys in `groups`.
     keys: u64,
-    /// Jobs that are in none of the first `MOST_GROUPS` groups.
+    /// Jobs that are in none of the first `MAX_GROUPS` groups.
     others: u64,
     key: Vec<u8>,
 }
@@ -130,7 +130,7 @@ impl FailedGroups {
         if let Some(failures) = self.groups.get_mut(&*self.key) {
             failures.count += 1;
             failures.newest = failures.newest.max(newest);
-        } else if self.groups.len() < MOST_GROUPS {
+        } else if self.groups.len() < MAX_GROUPS {
             self.keys += self.key.len() as u64;
             self.groups.insert(self.key.as_slice().into(), Failures { count: 1, newest });
         } else {

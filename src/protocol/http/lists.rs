@@ -163,7 +163,7 @@ impl<T: Listed> HttpAction for SortedList<T> {
     }
 }
 
-/// `default` is the sort key without one in the query.
+/// `default` is the sort key if the query contains none.
 pub fn sorted<T: Listed + 'static>(it: &Arguments, default: &'static str) -> Parsed {
     let figure = T::figure(it.query("sort").unwrap_or(default.as_bytes()));
     let order = figure.and_then(|figure| Order::read(figure, it.query("order").unwrap_or(b"asc")));

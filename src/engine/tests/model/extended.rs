@@ -169,7 +169,7 @@ impl Model {
     }
 
     fn tell_awaiting(&mut self, id: JobId, outcome: &Outcome) {
-        let (told, waiting): (Vec<_>, Vec<_>) =
+        let (notified, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.extended.awaiting).into_iter().partition(|wait| wait.job == id);
         self.extended.awaiting = waiting;
         let outcome = Arc::new(outcome.clone());
@@ -177,7 +177,7 @@ impl Model {
             let (client, outcome) = (wait.client, outcome.clone());
             Event::Outcome { client, job: id, outcome, logged: true }
         };
-        self.events.extend(told.into_iter().map(event));
+        self.events.extend(notified.into_iter().map(event));
     }
 
     pub(super) fn bury_last(&mut self, id: JobId, pri: Priority, now: Time) {
