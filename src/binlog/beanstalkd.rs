@@ -266,13 +266,13 @@ mod tests {
     }
 
     /// Returns the offset of each record, followed by the offset of the end.
-    fn places(records: &[Vec<u8>]) -> Vec<usize> {
-        let mut places = vec![4];
-        places.extend(records.iter().scan(4, |at, record| {
+    fn offsets(records: &[Vec<u8>]) -> Vec<usize> {
+        let mut offsets = vec![4];
+        offsets.extend(records.iter().scan(4, |at, record| {
             *at += record.len();
             Some(*at)
         }));
-        places
+        offsets
     }
 
     #[test]
@@ -380,8 +380,8 @@ mod tests {
     #[test]
     fn reading_ends_where_no_record_can_be() {
         let records = [ready(1, b"one"), ready(8, b"eight"), ready(9, b"nine"), vec![0; 99]];
-        let (good, places) = (file(V7, &records), places(&records));
-        let (start, job) = (places[1], places[1] + 4 + 7);
+        let (good, offsets) = (file(V7, &records), offsets(&records));
+        let (start, job) = (offsets[1], offsets[1] + 4 + 7);
         let cases: [(&str, usize, &[u8]); 9] = [
             ("a tube name of 201 bytes", start, &[201]),
             ("a tube name of 4294967295 bytes", start, &[255; 4]),
@@ -390,7 +390,7 @@ mod tests {
             ("job 8 with a body that does not end in CR LF", job + 32, &[8]),
             ("job 8 with a body that does not end in CR LF", job + 32, &[6]),
             ("job 8 with a body that does not end in CR LF", job + 32, &[0]),
-            ("job 8 with a body that does not end in CR LF", places[2] - 1, b"?"),
+            ("job 8 with a body that does not end in CR LF", offsets[2] - 1, b"?"),
             (
                 "a record that is cut short",
                 start,
@@ -414,15 +414,15 @@ mod tests {
     fn a_file_that_is_cut_short_is_read_up_to_there() {
         for version in [V5, V7] {
             let records = mixture(version, 5, &mut Random(3));
-            let (bytes, places) = (file(version, &records), places(&records));
+            let (bytes, offsets) = (file(version, &records), offsets(&records));
             let whole = described(&bytes).0;
             assert!(whole.len() == records.len() && records.len() > 8);
             for end in 4..bytes.len() {
-                let count = places.iter().filter(|&&place| place <= end).count() - 1;
+                let count = offsets.iter().filter(|&&offset| offset <= end).count() - 1;
                 let (lines, last_id) = described(&bytes[..end]);
                 assert_eq!(lines[..count], whole[..count]);
                 // Zero bytes at the end are padding, not an incomplete record.
-                let torn = bytes[places[count]..end].iter().any(|&byte| byte != 0);
+                let torn = bytes[offsets[count]..end].iter().any(|&byte| byte != 0);
                 assert_eq!(lines.len(), count + usize::from(torn), "{end}: {lines:?}");
                 assert!(!torn || lines[count].contains("problem: a record that is cut short; "), "{end}: {lines:?}");
                 assert!((5..20).contains(&last_id));
@@ -439,9 +439,9 @@ mod tests {
     fn zeros_in_the_middle_are_reported_and_those_at_the_end_are_not() {
         let mut records = mixture(V7, 6, &mut Random(9));
         records.push(ready(7, b""));
-        let (good, places) = (file(V7, &records), places(&records));
+        let (good, offsets) = (file(V7, &records), offsets(&records));
         let whole = described(&good).0;
-        for (index, &from) in places.iter().enumerate().take(records.len()) {
+        for (index, &from) in offsets.iter().enumerate().take(records.len()) {
             for to in [from + 12, from + 84, from + 300].map(|to| to.min(good.len() - 1)) {
                 let mut holed = good.clone();
                 holed[from..to].fill(0);
@@ -476,7 +476,7 @@ mod tests {
     fn numbers_that_were_not_read_are_passed_over() {
         let records: Vec<_> = (1..=1000).map(|id| full(V7, "t", &sample_job(id, READY, b""), b"")).collect();
         let good = file(V7, &records);
-        for at in places(&records) {
+        for at in offsets(&records) {
             let mut damaged = good.clone();
             damaged[at.min(good.len() - 1)..].iter_mut().take(4).for_each(|byte| *byte = 0xEE);
             let last_id = read(&damaged, 0, |_, _| ());
@@ -489,17 +489,17 @@ mod tests {
     fn one_wrong_bit_changes_nothing_before_it() {
         for (version, format) in [(V5, VERSION_5), (V7, VERSION_7)] {
             let records = mixture(version, 5, &mut Random(5));
-            let (good, places) = (file(version, &records), places(&records));
+            let (good, offsets) = (file(version, &records), offsets(&records));
             let whole = described(&good).0;
             for bit in 4 * 8..good.len() * 8 {
                 let mut bytes = good.clone();
                 bytes[bit / 8] ^= 1 << (bit % 8);
-                let before = places.iter().filter(|&&place| place <= bit / 8).count() - 1;
+                let before = offsets.iter().filter(|&&offset| offset <= bit / 8).count() - 1;
                 let lines = described(&bytes).0;
                 assert_eq!(lines[..before], whole[..before]);
                 // The flipped bit is in padding, or it changes a reported record.
                 let tube = records[before][0] as usize;
-                let job = places[before] + format.length_size + tube;
+                let job = offsets[before] + format.length_size + tube;
                 let in_gap = (bit / 8)
                     .checked_sub(job)
                     .is_some_and(|at| matches!(at, 12..16 | 36..40 | 77..80 if at < format.job_size));

@@ -23,12 +23,12 @@ pub struct SharedTail {
 pub struct Bytes {
     /// The records without their shared tails.
     pub own: Vec<u8>,
-    tails: Vec<Placed>,
+    tails: Vec<TailEntry>,
     shared: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Placed {
+struct TailEntry {
     /// The start of the record in [`Bytes::own`].
     record: usize,
     /// The offset in [`Bytes::own`] where the tail belongs.
@@ -64,21 +64,21 @@ impl Bytes {
     /// not contain the bytes of the tail, and [`Bytes::seal`] must be called afterwards.
     pub fn append(&mut self, record: &Record, key: RecordKey, at: u64, tail: Option<SharedTail>) -> usize {
         let Some(tail) = tail else { return encode(record, key, at, &mut self.own) };
-        let (place, length) = (self.own.len(), tail.bytes().len());
+        let (position, length) = (self.own.len(), tail.bytes().len());
         let head = encode_head(record, length, &mut self.own);
-        self.push(place, tail);
+        self.push(position, tail);
         head + length
     }
 
     fn push(&mut self, record: usize, tail: SharedTail) {
         self.shared += tail.bytes().len();
-        self.tails.push(Placed { record, at: self.own.len(), tail });
+        self.tails.push(TailEntry { record, at: self.own.len(), tail });
     }
 
     /// Sets the checksums of records with shared tails. The buffer starts at offset `start` of the segment.
     pub fn seal(&mut self, key: RecordKey, start: u64) {
         let mut shared = 0;
-        for Placed { record, at, tail } in &self.tails {
+        for TailEntry { record, at, tail } in &self.tails {
             seal(key, start + (record + shared) as u64, &mut self.own[*record..*at], tail.bytes());
             shared += tail.bytes().len();
         }
@@ -92,9 +92,9 @@ impl Bytes {
     /// `from` and `to` are record boundaries in [`Bytes::own`].
     pub fn part(&self, from: usize, to: usize) -> Bytes {
         let mut part = Bytes { own: self.own[from..to].to_vec(), ..Bytes::default() };
-        for placed in self.tails.iter().filter(|placed| (from..to).contains(&placed.record)) {
-            part.shared += placed.tail.bytes().len();
-            part.tails.push(Placed { record: placed.record - from, at: placed.at - from, tail: placed.tail.clone() });
+        for entry in self.tails.iter().filter(|entry| (from..to).contains(&entry.record)) {
+            part.shared += entry.tail.bytes().len();
+            part.tails.push(TailEntry { record: entry.record - from, at: entry.at - from, tail: entry.tail.clone() });
         }
         part
     }
@@ -105,25 +105,25 @@ impl Bytes {
         let mut tails = self.tails.iter().peekable();
         let mut at = from;
         while at < self.own.len() {
-            let tail = tails.next_if(|placed| placed.record == at).map(|placed| placed.tail.clone());
+            let tail = tails.next_if(|entry| entry.record == at).map(|entry| entry.tail.clone());
             let length = u32::from_le_bytes(self.own[at..at + 4].try_into().expect("four bytes")) as usize;
             let prefix = if length > SHORT_PAYLOAD { LONG_PREFIX } else { PREFIX };
             let head = prefix + length - tail.as_ref().map_or(0, |tail| tail.bytes().len());
-            let (place, offset) = (out.own.len(), start + out.len() as u64);
+            let (position, offset) = (out.own.len(), start + out.len() as u64);
             out.own.extend_from_slice(&self.own[at..at + head]);
-            seal(key, offset, &mut out.own[place..], tail.as_ref().map_or(&[], SharedTail::bytes));
+            seal(key, offset, &mut out.own[position..], tail.as_ref().map_or(&[], SharedTail::bytes));
             if let Some(tail) = tail {
-                out.push(place, tail);
+                out.push(position, tail);
             }
             at += head;
         }
     }
 
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
-        let ends = self.tails.iter().map(|placed| placed.at);
+        let ends = self.tails.iter().map(|entry| entry.at);
         let starts = std::iter::once(0).chain(ends.clone());
         let own = starts.zip(ends.chain([self.own.len()])).map(|(from, to)| &self.own[from..to]);
-        let tails = self.tails.iter().map(|placed| placed.tail.bytes()).chain([&[][..]]);
+        let tails = self.tails.iter().map(|entry| entry.tail.bytes()).chain([&[][..]]);
         own.zip(tails).flat_map(|(own, tail)| [own, tail]).filter(|chunk| !chunk.is_empty())
     }
 }
@@ -175,7 +175,7 @@ mod tests {
     fn shared_bodies_are_written_like_copied_ones() {
         let (plain, shared) = samples(5);
         assert_eq!((all(&plain), plain.len()), (all(&shared), shared.len()));
-        assert!(shared.own.len() < 200 && shared.tails.iter().all(|placed| Arc::strong_count(&placed.tail.body) == 3));
+        assert!(shared.own.len() < 200 && shared.tails.iter().all(|entry| Arc::strong_count(&entry.tail.body) == 3));
         let bytes = all(&shared);
         let (record, length) = decode(5, START, &bytes);
         assert_eq!(record, Record::Outcome { id: 0, done: Some(true), fails: 0, result: RESULT });
@@ -187,10 +187,10 @@ mod tests {
     #[test]
     fn parts_make_up_the_whole() {
         let (plain, shared) = samples(5);
-        let mut places: Vec<usize> = shared.tails.iter().flat_map(|placed| [placed.record, placed.at]).collect();
-        places.push(shared.own.len());
-        for &place in &places {
-            let (front, back) = (shared.part(0, place), shared.part(place, shared.own.len()));
+        let mut positions: Vec<usize> = shared.tails.iter().flat_map(|entry| [entry.record, entry.at]).collect();
+        positions.push(shared.own.len());
+        for &position in &positions {
+            let (front, back) = (shared.part(0, position), shared.part(position, shared.own.len()));
             assert_eq!(front.len() + back.len(), plain.len());
             assert_eq!([all(&front), all(&back)].concat(), all(&plain));
         }

@@ -12,7 +12,7 @@ pub const LONG: usize = 10;
 
 /// Locations are ordered as the log is written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Place {
+pub struct LogLocation {
     pub segment: u64,
     /// The offset in the file.
     pub at: u64,
@@ -46,13 +46,13 @@ impl<'a> Fields<'a> {
 
     pub fn variable(&mut self) -> Option<u64> {
         let mut number = 0;
-        for (place, &byte) in self.0.iter().enumerate().take(LONG) {
+        for (index, &byte) in self.0.iter().enumerate().take(LONG) {
             let bits = u64::from(byte & 0x7f);
-            number |= bits << (7 * place);
+            number |= bits << (7 * index);
             if byte < 0x80 {
-                self.0 = self.0.get(place + 1..).unwrap_or_default();
+                self.0 = self.0.get(index + 1..).unwrap_or_default();
                 // The tenth byte contributes one bit.
-                return (place < LONG - 1 || bits < 2).then_some(number);
+                return (index < LONG - 1 || bits < 2).then_some(number);
             }
         }
         None
@@ -107,7 +107,7 @@ macro_rules! stored_as {
 stored_as! {
     Time: |time| time.nanos(), Time::from_nanos;
     Span: |span| span.nanos(), Span::from_nanos;
-    Place: |place| (place.segment, place.at), |(segment, at)| Place { segment, at };
+    LogLocation: |location| (location.segment, location.at), |(segment, at)| LogLocation { segment, at };
 }
 
 macro_rules! tuples {

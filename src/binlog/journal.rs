@@ -21,7 +21,7 @@ use super::record::{
     full_size, group_size, key_size, operation_size, pause_size, settings_size, Record, CHANGE, CLOSED, DELETE, MARK,
     OUTCOME, PUT, SNAPSHOT, SYNCED,
 };
-use super::segment::{Header, Place, RecordKey, HEADER};
+use super::segment::{Header, LogLocation, RecordKey, HEADER};
 use super::types::{Batch, Cut, Required, Retired, Synced};
 use crate::engine::{Change, Engine, StoredJob, Time, TubeSettings, RUN_SIZE};
 use crate::shared::log_figures::{Health, LogFigures};
@@ -85,7 +85,7 @@ pub struct Journal {
     /// The epoch of the process that wrote the last record found at startup, or 0 if unknown.
     found_epoch: u64,
     /// The first record of this process.
-    own_from: Option<Place>,
+    own_from: Option<LogLocation>,
     segment_size: u64,
     /// The segment of the first byte in `buffer`.
     first_segment: u64,
@@ -107,7 +107,7 @@ pub struct Journal {
     requested: u64,
     next_number: u64,
     /// The segments of the live items, with one index per kind.
-    places: [LiveIndex; 6],
+    indexes: [LiveIndex; 6],
     jobs: u64,
     /// Bytes that deletes of group members may need beyond those of plain deletes.
     group_ends: u64,
@@ -171,7 +171,7 @@ impl Journal {
     }
 
     /// Returns an index in `segments`.
-    fn place_from(&self, number: u32) -> usize {
+    fn segment_index(&self, number: u32) -> usize {
         self.segments.partition_point(|segment| (segment.number as u32) < number)
     }
 
@@ -221,9 +221,9 @@ impl Journal {
         self.demanded = self.position;
     }
 
-    /// Returns the epoch of the last record before `place`, or 0 if unknown.
-    fn epoch_before(&self, place: Place) -> u64 {
-        if self.own_from.is_some_and(|from| from < place) {
+    /// Returns the epoch of the last record before `location`, or 0 if unknown.
+    fn epoch_before(&self, location: LogLocation) -> u64 {
+        if self.own_from.is_some_and(|from| from < location) {
             self.epoch
         } else {
             self.found_epoch
@@ -329,13 +329,13 @@ impl Journal {
                 self.push(&Record::Next(number));
             }
             let current = self.segments.back().expect("a segment");
-            let before = Place { segment: current.number, at: current.bytes };
+            let before = LogLocation { segment: current.number, at: current.bytes };
             self.begin(number, size, before);
         }
     }
 
     /// `before` is the end of the log in the previous segment.
-    pub fn begin(&mut self, number: u64, size: u64, before: Place) {
+    pub fn begin(&mut self, number: u64, size: u64, before: LogLocation) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, size, HEADER as u64));
         self.cuts.push(Cut { at: self.buffer.own.len(), segment: number });
@@ -344,12 +344,12 @@ impl Journal {
             segment: number,
             before,
             oldest: self.oldest_needed(),
-            synced: self.synced.place,
+            synced: self.synced.location,
             ids: self.ids,
             epoch: self.epoch,
             before_epoch: self.epoch_before(before),
         };
-        self.own_from.get_or_insert(Place { segment: number, at: 0 });
+        self.own_from.get_or_insert(LogLocation { segment: number, at: 0 });
         self.buffer.own.extend_from_slice(&header.encode());
         self.position += HEADER as u64;
         self.mark_due = self.synced.position + SYNCED_EVERY;
@@ -424,7 +424,7 @@ impl Journal {
         let current = self.segments.back().expect("a segment");
         let fits = current.bytes + (SYNCED + MARK) as u64 <= current.size;
         if !self.buffer.own.is_empty() && fits && synced.position >= self.mark_due {
-            self.push(&Record::Synced(synced.place));
+            self.push(&Record::Synced(synced.location));
             self.mark_due = synced.position + SYNCED_EVERY;
         }
     }

@@ -48,11 +48,11 @@ impl LiveIndex {
         if chunk.entries.is_empty() {
             chunk.entries.reserve_exact(CHUNK);
         }
-        let place = slot as usize % CHUNK;
-        if chunk.entries.len() <= place {
-            chunk.entries.resize(place + 1, Entry { links: Links::NONE, segment });
+        let index = slot as usize % CHUNK;
+        if chunk.entries.len() <= index {
+            chunk.entries.resize(index + 1, Entry { links: Links::NONE, segment });
         }
-        chunk.entries[place].segment = segment;
+        chunk.entries[index].segment = segment;
         list.push_back(slot, self);
     }
 

@@ -19,7 +19,7 @@ use super::record::{
     group_size, key_size, operation_size, pause_size, settings_size, states_of, GroupCounts, Record, Start,
 };
 use super::replay::{scan, End, Scanned, Window};
-use super::segment::{segment_name, Place, RecordKey, HEADER, MAX_NUMBER_GAP, NUMBER_LIMIT};
+use super::segment::{segment_name, LogLocation, RecordKey, HEADER, MAX_NUMBER_GAP, NUMBER_LIMIT};
 use super::storage::{is_bad_disk, Storage, StoredFile};
 use super::survey::{SegmentLink, Survey};
 use super::types::{OpenError, RecoveryProgress, RecoveryReport};
@@ -56,7 +56,7 @@ pub struct Reading<'a> {
     read: usize,
     /// Segments that the log no longer needs.
     pub stale: Vec<u64>,
-    pub end: Place,
+    pub end: LogLocation,
     /// The log must continue in this segment.
     pub next: Option<u64>,
 }
@@ -65,7 +65,7 @@ pub struct Reading<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Claims {
     /// The log is synced up to this location.
-    synced: Place,
+    synced: LogLocation,
     oldest: u64,
 }
 
@@ -91,12 +91,15 @@ impl<'a> Reading<'a> {
             oldest: 0,
             last: None,
             // No record can be read, so all bytes count as damaged.
-            claims: survey.log.is_none().then_some(Claims { synced: Place { segment: u64::MAX, at: 0 }, oldest: 0 }),
+            claims: survey
+                .log
+                .is_none()
+                .then_some(Claims { synced: LogLocation { segment: u64::MAX, at: 0 }, oldest: 0 }),
             epoch: None,
             after_missing: false,
             read: 0,
             stale: Vec::new(),
-            end: Place::default(),
+            end: LogLocation::default(),
             next: None,
         }
     }
@@ -105,10 +108,10 @@ impl<'a> Reading<'a> {
     pub fn read_all(&mut self, watch: &mut dyn FnMut(RecoveryProgress)) -> Result<(), OpenError> {
         self.drop_stale();
         self.report.progress.segments = self.chain.len();
-        for place in 0..self.chain.len() {
-            let link = self.chain[place];
+        for index in 0..self.chain.len() {
+            let link = self.chain[index];
             let goes_on = match link.length {
-                Some(length) => self.segment(place, link, length)?,
+                Some(length) => self.segment(index, link, length)?,
                 None => {
                     let name = segment_name(link.number);
                     self.damage(format!("{name}: it is missing"), false);
@@ -125,7 +128,7 @@ impl<'a> Reading<'a> {
             if !goes_on {
                 break;
             }
-            self.read = place + 1;
+            self.read = index + 1;
             self.report.progress.done += 1;
             self.report.progress.bytes += link.length.unwrap_or(0);
             watch(self.report.progress);
@@ -198,12 +201,12 @@ impl<'a> Reading<'a> {
     }
 
     /// Returns `false` if the log ends in or before this segment.
-    fn segment(&mut self, place: usize, link: SegmentLink, length: u64) -> Result<bool, OpenError> {
+    fn segment(&mut self, index: usize, link: SegmentLink, length: u64) -> Result<bool, OpenError> {
         let (number, name) = (link.number, segment_name(link.number));
         let is_intact = link.header.is_some() && link.whole;
         // The oldest segment's header was durable before any earlier segment was removed.
-        let is_lost = link.header.is_none() && place == 0;
-        let is_damage = !is_intact && (is_lost || self.is_damage(Place { segment: number, at: 0 }));
+        let is_lost = link.header.is_none() && index == 0;
+        let is_damage = !is_intact && (is_lost || self.is_damage(LogLocation { segment: number, at: 0 }));
         if link.header.is_none() && !is_damage {
             return Ok(false);
         }
@@ -238,19 +241,19 @@ impl<'a> Reading<'a> {
             }
             Err(error) => return Err(OpenError::File(name, error)),
         };
-        self.end = Place { segment: number, at: end.at };
+        self.end = LogLocation { segment: number, at: end.at };
         self.journal.found_length(end.at);
         if !goes_on {
-            self.read = place + 1;
+            self.read = index + 1;
             return Ok(false);
         }
         let short = link.limit.is_some_and(|limit| end.at < limit) || link.limit.is_none() && end.used > end.at;
-        if short && place + 1 < self.chain.len() && self.is_damage(self.end) {
+        if short && index + 1 < self.chain.len() && self.is_damage(self.end) {
             let to = link.limit.unwrap_or(end.used);
             self.damage(format!("{name}: bytes {} to {to} are damaged", end.at), true);
         } else if short {
             log::info!("{name}: the log ends at byte {}; what follows was not finished", end.at);
-            self.read = place + 1;
+            self.read = index + 1;
             return Ok(false);
         }
         Ok(true)
@@ -267,7 +270,7 @@ impl<'a> Reading<'a> {
             match found {
                 Scanned::Record { record, body, .. } => self.apply(record, body),
                 Scanned::Gap(from, to) => {
-                    goes_on = self.is_damage(Place { segment: link.number, at: from });
+                    goes_on = self.is_damage(LogLocation { segment: link.number, at: from });
                     if goes_on {
                         self.damage(format!("{name}: bytes {from} to {to} are damaged and were skipped"), true);
                     }
@@ -280,7 +283,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Returns `true` if the log was synced beyond these unreadable bytes.
-    fn is_damage(&mut self, at: Place) -> bool {
+    fn is_damage(&mut self, at: LogLocation) -> bool {
         self.claims().synced > at
     }
 
@@ -303,34 +306,36 @@ impl<'a> Reading<'a> {
         let first = self.chain.partition_point(|link| link.number < synced.segment);
         for link in &self.chain[first..] {
             let (Some(length), segment) = (link.length, link.number) else { continue };
-            let place = |at| Place { segment, at };
+            let location = |at| LogLocation { segment, at };
             if link.header.is_none() {
-                holes.push(place(0));
+                holes.push(location(0));
             }
             let (name, key) = (segment_name(segment), RecordKey::new(self.log, segment));
             let range = HEADER as u64..link.limit.map_or(length, |limit| limit.min(length));
             let end = scan(&StoredFile(self.storage, &name), key, range, &mut window, &mut |found| {
                 match found {
-                    Scanned::Record { record: Record::Synced(place), .. } => synced = synced.max(place),
+                    Scanned::Record { record: Record::Synced(found), .. } => synced = synced.max(found),
                     Scanned::Record { record: Record::Start(start), at, .. } => {
                         synced = synced.max(start.synced);
-                        gone.push((place(at), start.oldest));
+                        gone.push((location(at), start.oldest));
                     }
-                    Scanned::Record { record: Record::Closed { .. }, at, .. } => synced = synced.max(place(at)),
-                    Scanned::Record { record: Record::Gone(oldest), at, .. } => gone.push((place(at), oldest)),
+                    Scanned::Record { record: Record::Closed { .. }, at, .. } => synced = synced.max(location(at)),
+                    Scanned::Record { record: Record::Gone(oldest), at, .. } => gone.push((location(at), oldest)),
                     Scanned::Record { .. } => {}
-                    Scanned::Gap(from, _) => holes.push(place(from)),
+                    Scanned::Gap(from, _) => holes.push(location(from)),
                 }
                 true
             });
             // An unreadable segment does not show whether data is missing.
             let Ok(end) = end else { continue };
             if link.limit.map_or(end.used > end.at, |limit| end.at < limit) {
-                holes.push(place(end.at));
+                holes.push(location(end.at));
             }
         }
         let end = holes.into_iter().find(|hole| *hole >= synced);
-        let counts = |(place, oldest): &(Place, u64)| end.is_none_or(|end| *place < end) && *oldest <= place.segment;
+        let counts = |(location, oldest): &(LogLocation, u64)| {
+            end.is_none_or(|end| *location < end) && *oldest <= location.segment
+        };
         let oldest = gone.into_iter().filter(counts).map(|(_, oldest)| oldest).fold(oldest, u64::max);
         Claims { synced, oldest }
     }

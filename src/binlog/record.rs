@@ -9,7 +9,7 @@
 
 use super::fields::{variable, Field, JobState, Rest, LONG};
 use super::job_options;
-use super::segment::{Place, RecordKey};
+use super::segment::{LogLocation, RecordKey};
 use crate::engine::{
     Engine, GroupCount, History, JobId, JobView, LoggedGroup, Pause, RunCount, Span, State, StoredChange, StoredJob,
     Time, TubeSettings,
@@ -152,7 +152,7 @@ pub enum Record<'a> {
     /// Job IDs up to this number are reserved.
     Ids(u64),
     /// The log is synced to this location.
-    Synced(Place),
+    Synced(LogLocation),
     /// Segments with smaller numbers are not needed.
     Gone(u64),
     /// A server process continues the log.
@@ -215,7 +215,7 @@ pub fn states_of(bits: u8) -> Box<[State]> {
 /// A process continues a segment. The header of a new segment has the same fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
-    pub synced: Place,
+    pub synced: LogLocation,
     /// Job IDs up to this number are reserved.
     pub ids: u64,
     pub epoch: u64,
@@ -328,7 +328,7 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
             let letter = done.map_or(b'-', |done| if done { b'd' } else { b'f' });
             push(b'O', (id, letter, fails, Rest(result)), out)
         }
-        Record::Synced(place) => push(b'S', place, out),
+        Record::Synced(location) => push(b'S', location, out),
         Record::Start(Start { synced, ids, epoch, oldest }) => push(b'H', (synced, ids, epoch, oldest), out),
         Record::Delete(id) => push(b'D', id, out),
         Record::Next(segment) => push(b'N', segment, out),
@@ -471,7 +471,7 @@ mod tests {
             Record::Closed { last_id: 3, time: None },
             Record::Closed { last_id: 3, time: Some(Time::from_nanos(4)) },
             Record::Ids(4),
-            Record::Synced(Place { segment: 5, at: 6 }),
+            Record::Synced(LogLocation { segment: 5, at: 6 }),
             Record::Gone(7),
         ];
         samples.extend(samples_of_operations().into_iter().chain(samples_of_failures(job)));
@@ -479,7 +479,7 @@ mod tests {
     }
 
     fn samples_of_operations() -> [Record<'static>; 5] {
-        let start = Start { synced: Place { segment: 1, at: 2 }, ids: 3, epoch: 4, oldest: 5 };
+        let start = Start { synced: LogLocation { segment: 1, at: 2 }, ids: 3, epoch: 4, oldest: 5 };
         [
             Record::Opened { number: 3, from: b"emails", to: b"", states: 9, bound: 77 },
             Record::Opened { number: 4, from: b"emails", to: b"other", states: 1, bound: 5 },

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::journal::Journal;
 use super::migrate::{self, flush};
 use super::reading::Reading;
-use super::segment::{segment_name, Place, MAX_NUMBER_GAP, VERSION};
+use super::segment::{segment_name, LogLocation, MAX_NUMBER_GAP, VERSION};
 use super::storage::{is_bad_disk, LogFile, Storage};
 use super::survey::{for_each_used, Survey};
 use super::types::{in_file, OpenError, RecoveryProgress, RecoveryReport};
@@ -198,7 +198,7 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
 }
 
 /// Returns `None` if a new segment is needed.
-fn continues_in(journal: &Journal, end: Place, next: Option<u64>) -> Option<u64> {
+fn continues_in(journal: &Journal, end: LogLocation, next: Option<u64>) -> Option<u64> {
     let is_emptied = || journal.segment(end.segment).is_some_and(|segment| segment.evacuating);
     (end.segment > 0 && next.is_none() && !is_emptied()).then_some(end.segment)
 }
@@ -217,7 +217,7 @@ fn go_on(
     journal: &mut Journal,
     writer: &mut Writer,
     engine: &mut Engine,
-    end: Place,
+    end: LogLocation,
     next: Option<u64>,
 ) -> Result<Duration, OpenError> {
     journal.is_synced(writer.synced);

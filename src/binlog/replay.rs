@@ -130,16 +130,16 @@ impl Scan<'_> {
             return Ok(&[]);
         }
         let window = &mut *self.window;
-        let place = at.wrapping_sub(window.start) as usize;
-        if at < window.start || place + count > window.bytes.len() {
+        let position = at.wrapping_sub(window.start) as usize;
+        if at < window.start || position + count > window.bytes.len() {
             let wanted = count.max(WINDOW).min(self.limit.saturating_sub(at) as usize);
             window.start = at;
             window.bytes.resize(wanted, 0);
             let filled = fill(self.source, at, &mut window.bytes)?;
             window.bytes.truncate(filled);
         }
-        let place = (at - window.start) as usize;
-        Ok(window.bytes.get(place..).unwrap_or_default())
+        let position = (at - window.start) as usize;
+        Ok(window.bytes.get(position..).unwrap_or_default())
     }
 
     fn head(&mut self, at: u64) -> io::Result<Option<RecordHead>> {
@@ -194,18 +194,18 @@ impl Scan<'_> {
     /// Returns the offset of a record at or after `from`, and the offset after the last nonzero byte from `at` on.
     fn search(&mut self, at: u64, from: u64) -> io::Result<(Option<u64>, u64)> {
         let (key, limit) = (self.key, self.limit);
-        let (mut place, mut used) = (at, at);
-        while place < limit {
-            let bytes = self.bytes(place, LOOK)?;
+        let (mut position, mut used) = (at, at);
+        while position < limit {
+            let bytes = self.bytes(position, LOOK)?;
             if bytes.is_empty() {
                 break;
             }
             // A head may continue in the next window, so skip the last bytes of this window unless the segment ends.
             let whole =
-                if place + bytes.len() as u64 == limit { bytes.len() } else { bytes.len().max(LOOK) - LOOK + 1 };
+                if position + bytes.len() as u64 == limit { bytes.len() } else { bytes.len().max(LOOK) - LOOK + 1 };
             let mut offset = 0;
             while offset < whole {
-                let here = place + offset as u64;
+                let here = position + offset as u64;
                 let rest = bytes.get(offset..).unwrap_or_default();
                 if rest.first().is_some_and(|byte| *byte != 0) {
                     used = here + 1;
@@ -221,7 +221,7 @@ impl Scan<'_> {
                 }
                 offset += 1;
             }
-            place += offset as u64;
+            position += offset as u64;
         }
         Ok((None, used.min(limit)))
     }
@@ -326,20 +326,20 @@ mod tests {
     #[test]
     fn any_damaged_byte_costs_one_record_and_is_reported() {
         let bytes = segment();
-        for place in HEADER..bytes.len() {
+        for position in HEADER..bytes.len() {
             for damage in [0x00, 0xff, b'D'] {
                 let mut damaged = bytes.clone();
-                if damaged[place] == damage {
+                if damaged[position] == damage {
                     continue;
                 }
-                damaged[place] = damage;
+                damaged[position] = damage;
                 let (found, gaps, end) = ids(&damaged);
-                let lost = (place - HEADER) as u64 / 17;
-                assert_eq!(found, (0..10).filter(|id| *id != lost).collect::<Vec<_>>(), "byte {place}");
+                let lost = (position - HEADER) as u64 / 17;
+                assert_eq!(found, (0..10).filter(|id| *id != lost).collect::<Vec<_>>(), "byte {position}");
                 let from = START + lost * 17;
                 let expected = if lost < 9 { vec![(from, from + 17)] } else { vec![] };
-                assert_eq!(gaps, expected, "byte {place}");
-                assert_eq!(end.used > end.at, lost == 9, "byte {place}");
+                assert_eq!(gaps, expected, "byte {position}");
+                assert_eq!(end.used > end.at, lost == 9, "byte {position}");
             }
         }
     }
@@ -371,17 +371,17 @@ mod tests {
             let behind = bytes.len() as u64;
             append(&Record::Delete(1), &mut bytes);
             bytes.resize(HEADER + WINDOW + 3000, 0);
-            let (mut places, mut gaps) = (Vec::new(), Vec::new());
+            let (mut positions, mut gaps) = (Vec::new(), Vec::new());
             let range = START..bytes.len() as u64;
             scan(&&bytes[..], key(), range, &mut Window::default(), &mut |found| {
                 match found {
-                    Scanned::Record { at, .. } => places.push(at),
+                    Scanned::Record { at, .. } => positions.push(at),
                     Scanned::Gap(from, to) => gaps.push((from, to)),
                 }
                 true
             })
             .expect("memory can be read");
-            assert_eq!((places, gaps), (vec![START, to, behind], vec![(from, to)]), "{before} bytes before its end");
+            assert_eq!((positions, gaps), (vec![START, to, behind], vec![(from, to)]), "{before} bytes before its end");
         }
     }
 
@@ -425,8 +425,8 @@ mod tests {
             append(&Record::Put(job(&body)), &mut bytes);
             append(&Record::Delete(2), &mut bytes);
             for damaged in [false, true] {
-                let place = bytes.len() - 30;
-                bytes[place] ^= u8::from(damaged);
+                let position = bytes.len() - 30;
+                bytes[position] ^= u8::from(damaged);
                 let (mut bodies, mut deletes, mut gaps) = (0, 0, 0);
                 let range = START..bytes.len() as u64;
                 let end = scan(&&bytes[..], key(), range, &mut Window::default(), &mut |found| {
@@ -494,8 +494,8 @@ mod tests {
             let mut bytes = segment();
             for _ in 0..round {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let place = (state >> 33) as usize % bytes.len();
-                bytes[place] = (state >> 20) as u8;
+                let position = (state >> 33) as usize % bytes.len();
+                bytes[position] = (state >> 20) as u8;
             }
             ids(&bytes);
             let range = START..bytes.len() as u64;

@@ -7,7 +7,7 @@
 // Damaged input must not cause a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-pub use super::fields::Place;
+pub use super::fields::LogLocation;
 use super::fields::{Field, Fields};
 
 pub const MAGIC: &[u8; 8] = b"beanpole";
@@ -55,11 +55,11 @@ pub struct Header {
     /// Also part of the file name.
     pub segment: u64,
     /// The end of the log before this segment. The segment number is 0 if the log was empty.
-    pub before: Place,
+    pub before: LogLocation,
     /// The oldest segment that the durable part of the log needed at that time.
     pub oldest: u64,
     /// The log was synced to this location at that time.
-    pub synced: Place,
+    pub synced: LogLocation,
     /// The largest reserved job ID at that time.
     pub ids: u64,
     /// A random number for the process that began this segment.
@@ -152,13 +152,13 @@ mod tests {
 
     #[test]
     fn a_header_reads_back_whatever_byte_of_it_is_damaged() {
-        let place = |segment, at| Place { segment, at };
+        let location = |segment, at| LogLocation { segment, at };
         let header = Header {
             log: 9,
             segment: 3,
-            before: place(2, 77),
+            before: location(2, 77),
             oldest: 1,
-            synced: place(2, 40),
+            synced: location(2, 40),
             ids: 99,
             epoch: 5,
             before_epoch: 4,

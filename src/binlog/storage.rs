@@ -25,7 +25,7 @@ use crate::shared::system::O_LARGEFILE;
 /// Several threads can write to and sync a file concurrently.
 pub trait LogFile: Send + Sync {
     /// Extends the file if necessary.
-    fn write_at(&self, place: u64, bytes: &[u8]) -> io::Result<()>;
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     fn truncate(&self, length: u64) -> io::Result<()>;
     /// All data written before the call is durable afterwards.
     fn sync(&self) -> io::Result<()>;
@@ -46,7 +46,7 @@ pub trait Storage: Send + Sync {
     }
     fn length(&self, name: &str) -> io::Result<u64>;
     /// Reads until the end of `bytes` or of the file. Returns the number of bytes read.
-    fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize>;
+    fn read_at(&self, name: &str, offset: u64, bytes: &mut [u8]) -> io::Result<usize>;
     /// Allocates `size` zero bytes, which are durable.
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>>;
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
@@ -232,8 +232,8 @@ impl Storage for Folder {
         Ok(open_in(&self.opened()?.folder, name, OFlag::O_RDONLY)?.metadata()?.len())
     }
 
-    fn read_at(&self, name: &str, place: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        fill(&open_in(&self.opened()?.folder, name, OFlag::O_RDONLY)?, place, bytes)
+    fn read_at(&self, name: &str, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        fill(&open_in(&self.opened()?.folder, name, OFlag::O_RDONLY)?, offset, bytes)
     }
 
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
@@ -373,9 +373,9 @@ fn whole_file() -> libc::flock {
 
 fn fill_with_zeros(file: &File, size: u64) -> io::Result<()> {
     let zeros = vec![0; ZEROS.min(size as usize)];
-    for place in (0..size).step_by(ZEROS) {
-        let count = (size - place).min(ZEROS as u64);
-        file.write_all_at(&zeros[..count as usize], place)?;
+    for offset in (0..size).step_by(ZEROS) {
+        let count = (size - offset).min(ZEROS as u64);
+        file.write_all_at(&zeros[..count as usize], offset)?;
     }
     Ok(())
 }
@@ -387,8 +387,8 @@ impl Source for File {
 }
 
 impl LogFile for File {
-    fn write_at(&self, place: u64, bytes: &[u8]) -> io::Result<()> {
-        self.write_all_at(bytes, place)
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {

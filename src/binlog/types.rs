@@ -7,12 +7,12 @@ use std::fmt;
 use std::io;
 
 use super::bytes::Bytes;
-use super::segment::{Place, VERSION};
+use super::segment::{LogLocation, VERSION};
 
 /// The end of the log's synced part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Synced {
-    pub place: Place,
+    pub location: LogLocation,
     /// How many bytes this process has appended before that location.
     pub position: u64,
 }

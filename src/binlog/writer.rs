@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::bytes::Bytes;
-use super::segment::{Place, RecordKey, ASIDE, HEADER, MAGIC};
+use super::segment::{LogLocation, RecordKey, ASIDE, HEADER, MAGIC};
 use super::storage::{LogFile, Storage};
 use super::types::{Batch, Cut, Synced};
 
@@ -31,7 +31,7 @@ const JOINED: usize = 64 * 1024;
 /// Consecutive bytes of one segment.
 struct Piece {
     segment: u64,
-    place: u64,
+    offset: u64,
     bytes: Bytes,
     /// The log position after the bytes.
     end: u64,
@@ -47,10 +47,10 @@ struct Open {
 }
 
 impl Open {
-    fn write(&self, mut place: u64, bytes: &Bytes) -> io::Result<()> {
+    fn write(&self, mut offset: u64, bytes: &Bytes) -> io::Result<()> {
         for chunk in bytes.chunks() {
-            self.file.write_at(place, chunk)?;
-            place += chunk.len() as u64;
+            self.file.write_at(offset, chunk)?;
+            offset += chunk.len() as u64;
         }
         Ok(())
     }
@@ -74,7 +74,7 @@ pub struct Writer {
     /// Bytes that are not durable, oldest first, of which the first `written_pieces` are written.
     pending: VecDeque<Piece>,
     /// In [`SyncMode::Never`], written records count as durable.
-    pub durable_end: Place,
+    pub durable_end: LogLocation,
     written_pieces: usize,
     pub written: Synced,
     pub synced: Synced,
@@ -87,8 +87,8 @@ pub struct Writer {
 
 impl Writer {
     /// `log` is the random ID of the log, which is synced up to `end`.
-    pub fn new(storage: Arc<dyn Storage>, log: u64, mode: SyncMode, end: Place) -> Writer {
-        let (durable_end, end) = (end, Synced { place: end, position: 0 });
+    pub fn new(storage: Arc<dyn Storage>, log: u64, mode: SyncMode, end: LogLocation) -> Writer {
+        let (durable_end, end) = (end, Synced { location: end, position: 0 });
         Writer {
             storage,
             log,
@@ -126,7 +126,7 @@ impl Writer {
     }
 
     /// `end` is in an existing segment file.
-    pub fn go_on_in(&mut self, end: Place, file: Arc<dyn LogFile>) {
+    pub fn go_on_in(&mut self, end: LogLocation, file: Arc<dyn LogFile>) {
         self.current = Some(Open { number: end.segment, file, length: end.at, end: 0 });
     }
 
@@ -155,17 +155,17 @@ impl Writer {
                 self.turn_to(segment, end - bytes.len() as u64);
             }
             let current = self.current.as_mut().expect("a segment to write to");
-            let place = current.length;
+            let offset = current.length;
             current.length += bytes.len() as u64;
-            bytes.seal(RecordKey::new(self.log, segment), place);
-            self.pending.push_back(Piece { segment, place, bytes, end });
+            bytes.seal(RecordKey::new(self.log, segment), offset);
+            self.pending.push_back(Piece { segment, offset, bytes, end });
         });
     }
 
     /// `end` is the log position at the end of the current segment.
     fn turn_to(&mut self, number: u64, end: u64) {
-        let place = self.prepared.iter().position(|open| open.number == number).expect("a prepared segment");
-        let next = self.prepared.remove(place).expect("it was just found");
+        let index = self.prepared.iter().position(|open| open.number == number).expect("a prepared segment");
+        let next = self.prepared.remove(index).expect("it was just found");
         if let Some(mut left) = self.current.replace(next) {
             left.end = end;
             self.left.push(left);
@@ -176,9 +176,9 @@ impl Writer {
 
     fn write_pieces(&mut self) -> io::Result<()> {
         while let Some(piece) = self.pending.get(self.written_pieces) {
-            self.open(piece.segment).expect("the file of a pending piece").write(piece.place, &piece.bytes)?;
-            let at = piece.place + piece.bytes.len() as u64;
-            self.written = Synced { place: Place { segment: piece.segment, at }, position: piece.end };
+            self.open(piece.segment).expect("the file of a pending piece").write(piece.offset, &piece.bytes)?;
+            let at = piece.offset + piece.bytes.len() as u64;
+            self.written = Synced { location: LogLocation { segment: piece.segment, at }, position: piece.end };
             if !self.join() {
                 self.written_pieces += 1;
             }
@@ -222,9 +222,9 @@ impl Writer {
     pub fn sync_task(&mut self) -> SyncTask {
         match self.left.last().filter(|left| self.mode == SyncMode::Never && left.end >= self.demanded) {
             Some(left) => {
-                let place = Place { segment: left.number, at: left.length };
+                let location = LogLocation { segment: left.number, at: left.length };
                 self.syncing = self.syncing.max(left.end);
-                SyncTask { files: self.files_left().collect(), end: Synced { place, position: left.end } }
+                SyncTask { files: self.files_left().collect(), end: Synced { location, position: left.end } }
             }
             None => self.whole_task(),
         }
@@ -256,7 +256,7 @@ impl Writer {
         while self.written_pieces > 0 && self.pending[0].end <= position {
             self.written_pieces -= 1;
             let piece = self.pending.pop_front().expect("a written piece");
-            self.durable_end = Place { segment: piece.segment, at: piece.place + piece.bytes.len() as u64 };
+            self.durable_end = LogLocation { segment: piece.segment, at: piece.offset + piece.bytes.len() as u64 };
             self.reuse(piece.bytes);
         }
     }
@@ -273,7 +273,7 @@ impl Writer {
     /// Writes the header and all records that are not durable to a new segment, and syncs it after a disk failure. On
     /// an error, all records remain pending.
     pub fn take_over(&mut self, pending: Batch, header: &Batch, file: Arc<dyn LogFile>) -> io::Result<()> {
-        split(pending, |segment, bytes, end| self.pending.push_back(Piece { segment, place: 0, bytes, end }));
+        split(pending, |segment, bytes, end| self.pending.push_back(Piece { segment, offset: 0, bytes, end }));
         let number = header.cuts[0].segment;
         let mut bytes = header.bytes.part(0, header.bytes.own.len());
         let key = RecordKey::new(self.log, number);
@@ -285,10 +285,10 @@ impl Writer {
         self.written_pieces = 0;
         self.left.clear();
         self.prepared.clear();
-        let place = Place { segment: number, at: open.length };
-        self.written = Synced { place, position: header.end };
+        let location = LogLocation { segment: number, at: open.length };
+        self.written = Synced { location, position: header.end };
         self.synced = self.written;
-        self.durable_end = place;
+        self.durable_end = location;
         self.current = Some(open);
         Ok(())
     }
@@ -354,7 +354,7 @@ mod tests {
         }
     }
 
-    const BEGIN: Place = Place { segment: 1, at: 100 };
+    const BEGIN: LogLocation = LogLocation { segment: 1, at: 100 };
 
     fn writer(mode: SyncMode) -> Writer {
         let mut writer = Writer::new(Arc::new(Folder::new("no-folder")), 9, mode, BEGIN);
@@ -385,7 +385,7 @@ mod tests {
                 task.run().expect("a sync");
                 writer.synced(&task);
                 assert_eq!((writer.safe(), writer.synced.position), (end, end));
-                assert_eq!(writer.durable_end, Place { segment: 1, at: BEGIN.at + end });
+                assert_eq!(writer.durable_end, LogLocation { segment: 1, at: BEGIN.at + end });
             }
         }
     }
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(writer.pending.len(), 2, "the sync that has begun covers only the first two writes");
         writer.synced(&task);
         assert_eq!((writer.pending.len(), writer.unsynced_bytes()), (1, 2 * length));
-        assert_eq!(writer.durable_end, Place { segment: 1, at: BEGIN.at + 2 * length });
+        assert_eq!(writer.durable_end, LogLocation { segment: 1, at: BEGIN.at + 2 * length });
         let expected = [batch(2 * length), batch(3 * length)].map(|(batch, _)| batch.bytes.own).concat();
         assert_eq!(writer.pending[0].bytes.own, expected);
     }
@@ -420,7 +420,7 @@ mod tests {
         let (first, length) = batch(0);
         writer.write(first).expect("a write");
         assert_eq!((writer.unsynced_bytes(), writer.safe()), (0, length));
-        assert_eq!(writer.durable_end, Place { segment: 1, at: BEGIN.at + length });
+        assert_eq!(writer.durable_end, LogLocation { segment: 1, at: BEGIN.at + length });
         assert!(!writer.is_unsynced());
         writer.demand_sync();
         assert!(writer.is_unsynced());

@@ -30,29 +30,29 @@ pub enum Target {
 }
 
 #[derive(Debug)]
-enum Place {
+enum OpenTarget {
     File { path: PathBuf, file: File },
     Syslog { name: String, socket: Option<UnixDatagram> },
     Nowhere,
 }
 
 #[derive(Debug)]
-pub struct Elsewhere(Mutex<Place, LOG_LINES>);
+pub struct Elsewhere(Mutex<OpenTarget, LOG_LINES>);
 
 static LOG: OnceLock<Elsewhere> = OnceLock::new();
 
 pub fn open(target: Target) -> io::Result<&'static Elsewhere> {
     let target = match target {
-        Target::File(path, owner) => Place::File { file: open_file(&path, owner)?, path },
-        Target::Syslog(name) => Place::Syslog { name, socket: None },
-        Target::Nowhere => Place::Nowhere,
+        Target::File(path, owner) => OpenTarget::File { file: open_file(&path, owner)?, path },
+        Target::Syslog(name) => OpenTarget::Syslog { name, socket: None },
+        Target::Nowhere => OpenTarget::Nowhere,
     };
     Ok(LOG.get_or_init(|| Elsewhere(Mutex::new(target))))
 }
 
 /// If reopening a renamed file fails, the old file stays open.
 pub fn reopen() -> io::Result<()> {
-    if let Some(Place::File { path, file }) = LOG.get().map(|log| log.0.lock()).as_deref_mut() {
+    if let Some(OpenTarget::File { path, file }) = LOG.get().map(|log| log.0.lock()).as_deref_mut() {
         *file = open_file(path, None)?;
     }
     Ok(())
@@ -67,10 +67,10 @@ impl Elsewhere {
     // An error of the log cannot be logged.
     pub(super) fn write(&self, level: Level, text: &str) {
         match &mut *self.0.lock() {
-            Place::File { file, .. } => {
+            OpenTarget::File { file, .. } => {
                 let _ = file.write_all(text_line(level, text, SystemTime::now()).as_bytes());
             }
-            Place::Syslog { name, socket } => {
+            OpenTarget::Syslog { name, socket } => {
                 let line = format!("<{}>{name}[{}]: {text}", DAEMONS << 3 | severity(level), std::process::id());
                 let sent = socket.as_ref().is_some_and(|socket| socket.send(line.as_bytes()).is_ok());
                 if !sent {
@@ -79,7 +79,7 @@ impl Elsewhere {
                     let _ = socket.as_ref().map(|socket| socket.send(line.as_bytes()));
                 }
             }
-            Place::Nowhere => {}
+            OpenTarget::Nowhere => {}
         }
     }
 }

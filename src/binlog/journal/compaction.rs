@@ -8,7 +8,7 @@
 use super::{Journal, Live, COMPACT_BYTES};
 use crate::binlog::journal::Segment;
 use crate::binlog::record::{Record, MARK};
-use crate::binlog::segment::{Place, HEADER};
+use crate::binlog::segment::{LogLocation, HEADER};
 use crate::binlog::types::{Batch, Retired, Synced};
 use crate::engine::Engine;
 use crate::shared::log_figures::Health;
@@ -159,7 +159,7 @@ impl Journal {
         (number, size): (u64, u64),
         first: u64,
         again: u64,
-        before: Place,
+        before: LogLocation,
         rely: bool,
     ) -> (Batch, Batch) {
         if !rely {
@@ -172,8 +172,8 @@ impl Journal {
         }
         let pending = self.take(Vec::new(), self.synced);
         // Unreadable bytes before the new segment are damage, not the end of the log.
-        self.synced = Synced { place: before, position: self.synced.position };
-        let first = self.place_from(first as u32);
+        self.synced = Synced { location: before, position: self.synced.position };
+        let first = self.segment_index(first as u32);
         self.segments.range_mut(first..).for_each(|segment| segment.evacuating = true);
         self.count_evacuating();
         let records = pending.bytes.len() - HEADER * pending.cuts.len();

@@ -5,7 +5,7 @@
 
 use super::{Journal, Live, Segment, IDS_AHEAD};
 use crate::binlog::record::{full_size, Record, Start, MARK, START};
-use crate::binlog::segment::Place;
+use crate::binlog::segment::LogLocation;
 use crate::binlog::types::Synced;
 use crate::engine::Engine;
 use crate::shared::log_figures::Health;
@@ -33,7 +33,7 @@ impl Journal {
     }
 
     /// `before` is the end of the log. The header contains the fields of the record of [`Journal::append_start`].
-    pub fn begin_first(&mut self, number: u64, size: u64, before: Place) {
+    pub fn begin_first(&mut self, number: u64, size: u64, before: LogLocation) {
         self.ids = self.last_id + IDS_AHEAD;
         self.begin(number, size, before);
         self.ids_appended();
@@ -50,8 +50,8 @@ impl Journal {
                 self.ids = found;
                 return;
             }
-            self.own_from = Some(Place { segment: last.number, at: last.bytes });
-            let (synced, ids, epoch, oldest) = (self.synced.place, self.ids, self.epoch, self.oldest_needed());
+            self.own_from = Some(LogLocation { segment: last.number, at: last.bytes });
+            let (synced, ids, epoch, oldest) = (self.synced.location, self.ids, self.epoch, self.oldest_needed());
             self.push(&Record::Start(Start { synced, ids, epoch, oldest }));
         }
         self.ids_appended();
@@ -68,7 +68,8 @@ impl Journal {
         let last = self.segments.back_mut().expect("a segment");
         last.size = size;
         self.first_segment = last.number;
-        self.synced = Synced { place: Place { segment: last.number, at: last.bytes }, position: self.position };
+        self.synced =
+            Synced { location: LogLocation { segment: last.number, at: last.bytes }, position: self.position };
     }
 
     /// Records are kept in memory until the disk recovers.
@@ -84,7 +85,7 @@ impl Journal {
     }
 
     pub fn segment(&self, number: u64) -> Option<&Segment> {
-        self.segments.get(self.place_from(number as u32)).filter(|segment| segment.number == number)
+        self.segments.get(self.segment_index(number as u32)).filter(|segment| segment.number == number)
     }
 
     pub fn found_skipped(&mut self, skipped: u64) {

@@ -51,19 +51,19 @@ impl Journal {
     pub(super) fn move_in(&mut self, live: Live, number: u32, size: u64) {
         let segment = self.segments.back_mut().expect("a segment");
         segment.live += size;
-        self.places[live as usize].move_in(number, segment.number as u32, &mut segment.lists[live as usize]);
+        self.indexes[live as usize].move_in(number, segment.number as u32, &mut segment.lists[live as usize]);
     }
 
     #[inline]
     pub(super) fn move_out(&mut self, live: Live, number: u32, size: u64) {
-        let place = self.place_of(live, number);
-        self.segments[place].live -= size;
-        self.places[live as usize].move_out(number, &mut self.segments[place].lists[live as usize]);
+        let segment = self.segment_of(live, number);
+        self.segments[segment].live -= size;
+        self.indexes[live as usize].move_out(number, &mut self.segments[segment].lists[live as usize]);
     }
 
     /// Returns an index in `segments`.
-    fn place_of(&self, live: Live, number: u32) -> usize {
-        self.place_from(self.places[live as usize].of(number))
+    fn segment_of(&self, live: Live, number: u32) -> usize {
+        self.segment_index(self.indexes[live as usize].of(number))
     }
 
     /// Adds an item with a full record in the last segment.
@@ -186,8 +186,8 @@ impl Journal {
     }
 
     pub fn resize(&mut self, slot: u32, before: usize, after: usize) {
-        let place = self.place_of(Live::Job, slot);
-        for live in [&mut self.live, &mut self.segments[place].live] {
+        let segment = self.segment_of(Live::Job, slot);
+        for live in [&mut self.live, &mut self.segments[segment].live] {
             *live = *live + after as u64 - before as u64;
         }
     }

@@ -16,7 +16,7 @@ const END: u64 = (CHANGE + MARK) as u64;
 fn journal(size: u64) -> Journal {
     let mut journal = Journal::new(size, 9);
     let number = journal.claim_number();
-    journal.begin(number, size, Place::default());
+    journal.begin(number, size, LogLocation::default());
     journal.found_ids(IDS_AHEAD);
     journal.last_id = 0;
     journal
@@ -439,7 +439,7 @@ fn prepared_segments_that_are_given_up_still_take_space_until_they_are_gone() {
 #[test]
 fn a_log_records_at_intervals_how_far_it_is_synced() {
     let mut journal = journal(1 << 20);
-    let synced = |position| Synced { place: Place { segment: 1, at: 500 }, position };
+    let synced = |position| Synced { location: LogLocation { segment: 1, at: 500 }, position };
     let start = journal.mark_due - SYNCED_EVERY;
     for (position, says) in [(SYNCED_EVERY - 1, false), (SYNCED_EVERY, true), (SYNCED_EVERY + 1, false)] {
         journal.push(&Record::Delete(1));
@@ -501,6 +501,6 @@ fn a_log_continues_after_the_used_bytes_of_its_last_segment() {
     let mut journal = Journal::new(SIZE, 9);
     journal.found_segment(4, 300);
     journal.go_on_in_last(SIZE);
-    let end = Synced { place: Place { segment: 4, at: 300 }, position: 0 };
+    let end = Synced { location: LogLocation { segment: 4, at: 300 }, position: 0 };
     assert_eq!((journal.synced, journal.first_segment, journal.disk()), (end, 4, SIZE));
 }
