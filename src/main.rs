@@ -229,6 +229,10 @@ fn run_in_cluster(
         server.map(|server| (server, switching)).map_err(|error| error.to_string())
     });
     let (server, switching) = started.map_err(|problem| {
+        if active.lease.is_over() {
+            log::error!("journal: {problem}");
+            standby::restart(&stops);
+        }
         let _ = active.release();
         (1, problem)
     })?;

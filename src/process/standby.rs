@@ -231,7 +231,7 @@ pub fn hand_over(active: &Active, switching: &AtomicBool, stops: &StopRequests) 
 }
 
 /// Replaces this process by a new process with the same command line. Exits instead if a signal has requested that.
-fn restart(stops: &StopRequests) -> ! {
+pub fn restart(stops: &StopRequests) -> ! {
     if stops.last_check() {
         std::process::exit(0);
     }

@@ -111,3 +111,19 @@ fn a_small_put_overtakes_the_pieces_of_a_large_body() {
     assert_eq!(standby.figure("current-jobs-ready"), "3");
     assert_eq!(standby.client().peek(id).expect("the large job").body, body);
 }
+
+#[test]
+fn a_server_that_loses_its_lease_during_the_takeover_becomes_a_standby() {
+    let served = Served::start();
+    // The claim is entry 1.
+    served.engine().held = 2;
+    let member = Member::start(&served, "a", &[]);
+    wait_until("it creates a segment", || served.engine().arrived.contains(&2));
+    {
+        let mut engine = served.engine();
+        engine.claim("y 127.0.0.1:1");
+        engine.held = 0;
+    }
+    member.daemon.wait_log("active as a, epoch 3");
+    member.wait_active();
+}
