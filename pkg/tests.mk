@@ -4,8 +4,8 @@
 #   BEANSTALKD, GEARMAND     for `compat`: the original daemons
 #   GO_CLIENTS               for `compat`: the sources of the Go clients (see tests/compat/go_clients), instead of downloads
 #   ROWS, ROUNDS, LONG       for `cluster`: which faults, how often each, and whether they last as long as in production.
-#                            11 is etcd's quota; 16 is a million schedules in memory; lost, wiped and restored are failures
-#                            of etcd; slow is a standby behind a slow network; large is a small job next to a large one;
+#                            11 is etcd's quota; 16 is a million schedules in memory; lost, minority, wiped and restored are
+#                            failures of etcd; slow is a standby behind a slow network; large is a small job next to a large one;
 #                            tls is an etcd with TLS
 #   COSTS, TAKEOVER, RESTART for `cluster`, instead of faults: measure the cost of a put, the time of a takeover with
 #                            1000,100000 jobs, and the time to restart a single server with 200000 entries
@@ -23,7 +23,7 @@
 
 SEED =
 RESTARTS =
-ROWS = 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,lost,wiped,restored,slow,large$(if $(TLS),$(comma)tls)
+ROWS = 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,lost,minority,wiped,restored,slow,large$(if $(TLS),$(comma)tls)
 ROUNDS = 1
 LONG =
 COSTS =

@@ -1,5 +1,5 @@
-"""Disasters that the cluster cannot handle by itself: etcd is lost, wiped or restored from a backup. The copies must
-preserve the queue.
+"""Disasters that the cluster cannot handle by itself: etcd is lost, reduced to a minority, wiped or restored from a
+backup. The copies must preserve the queue.
 
 Follows the steps of beanpole-cluster(7) with one, two and three servers. Also tests a standby behind a slow network,
 which must catch up, and small jobs next to a large one, which must not wait for it."""
@@ -13,7 +13,7 @@ import time
 from load import Client, Load, drain
 from world import World
 
-DISASTERS = ("lost", "wiped", "restored")
+DISASTERS = ("lost", "minority", "wiped", "restored")
 
 
 def best_copy(world):
@@ -28,8 +28,9 @@ def best_copy(world):
 
 
 def strike(world, kind, backup):
-    if kind == "lost":
-        for number in range(len(world.servers)):
+    if kind in ("lost", "minority"):
+        # One of three servers is not enough for etcd.
+        for number in range(len(world.servers) - (kind == "minority")):
             world.kill_etcd(number)
         return
     world.stop_all_etcds(shutil.rmtree)
@@ -52,7 +53,7 @@ def suffer(program, etcd, kind, names):
         book = load.end()
         assert not any(node.serves() for node in world.nodes), "a server is active"
         refused = [node.name for node in world.nodes if "etcd was wiped or restored" in node.log()]
-        assert kind == "lost" or len(refused) == len(world.nodes), f"only {refused} refuse"
+        assert kind in ("lost", "minority") or len(refused) == len(world.nodes), f"only {refused} refuse"
         for node in world.nodes:
             node.signal(signal.SIGTERM)
             assert node.process.wait(timeout=20) == 0, node.name
