@@ -56,6 +56,17 @@ fn one_name_may_be_in_many_tubes_but_not_in_more_than_a_search_passes() {
 }
 
 #[test]
+fn very_many_buried_jobs_with_a_name_do_not_refuse_another() {
+    let mut engine = Engine::new(Limits::NONE);
+    let client = engine.connect();
+    for _ in 0..=MAX_CHECKED + 1 {
+        let options = JobOptions { dedup_key: DedupKey::Name(b"same".as_slice().into()), ..JobOptions::default() };
+        let Submitted { id, joined } = engine.submit(client, b"t", job(b"x"), options, NOW).expect("room");
+        assert!(!joined && engine.reserve_job(client, id, NOW).is_some() && engine.bury(client, id, 1, NOW));
+    }
+}
+
+#[test]
 fn a_tag_s_key_may_be_in_no_more_tubes_either() {
     let mut engine = Engine::new(Limits::NONE);
     let client = engine.connect();
