@@ -89,6 +89,10 @@ fn a_job_that_cannot_be_printed_is_not_deleted() {
             assert_eq!((ended.code, server.count("default", "ready")), (1, 1), "{closed}: {}", ended.err);
             assert!(ended.err.contains("cannot write: Bad file descriptor"), "{closed}: {}", ended.err);
         }
+        // A command of a worker is not affected.
+        let mut command = shell("exec \"$0\" \"$@\" >&-", &["work", "--once", "--", "cat"]);
+        command.env("BEANPOLE_SERVER", server.address().to_string());
+        assert_eq!((run_command(command).code, server.count("default", "ready")), (0, 0));
     });
 }
 

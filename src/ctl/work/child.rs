@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{bounded, Receiver};
 use nix::sys::signal::{killpg, Signal};
-use nix::unistd::Pid;
+use nix::unistd::{write, Pid};
 use parking_lot::Mutex;
 
 use super::task::{Attempt, AttemptOutcome, Task, KEPT};
@@ -46,6 +46,8 @@ impl CommandAttempt {
             .env("BEANPOLE_JOB_TUBE", &job.tube)
             .env("BEANPOLE_JOB_RESERVES", job.reserves.to_string())
             .stdin(Stdio::from(file))
+            // A worker without stdout does not make its commands fail.
+            .stdout(if write(io::stdout(), &[]).is_ok() { Stdio::inherit() } else { Stdio::null() })
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn()?;
