@@ -380,6 +380,11 @@ async function views(page, web, queue) {
   await until(async () => /^missed \d+: the last copy still exists: job \d+$/.test((await cells(5))[0]), true);
   // Short words must not wrap, and a list with only one page must not have paging buttons.
   await until(async () => page.locator('#rows td[data-label=tube]').first().evaluate((cell) => cell.offsetWidth >= 80), true);
+  await until(async () => page.locator('#rows td[data-label=recurs]').last().evaluate((cell) => {
+    const text = document.createRange();
+    text.selectNodeContents(cell);
+    return new Set([...text.getClientRects()].map((line) => line.top)).size;
+  }), 1);
   await until(() => page.locator('#after').isHidden(), true);
   await picture(page, 'schedules');
   // The job that blocks a schedule has a link. Closing the job returns to the list and to the link.

@@ -42,7 +42,7 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     to
 }
 
-pub const STYLE_HASH: &str = "0DY7Khq7/5TnVkJ29KVVkMKS1KSngbu+nndCTSc7bTU=";
+pub const STYLE_HASH: &str = "2K3/60VNzYfp1zrdD1tkJ2wBR7iHiUAVY9xaN+Xa/94=";
 
 pub const SCRIPT_HASH: &str = "dGVyOsZ0dhJ8lyqQLRYK8LMKgnc0rYn5jeHAvFCl0XE=";
 
