@@ -82,7 +82,6 @@ pub struct Connection {
     backlog: Option<Box<Backlog>>,
     /// `readable` stays set until the input has been read.
     pub(super) ready: Readiness,
-    ended: bool,
     /// `true` while the write state is known to be [`WriteState::Clear`].
     clear: bool,
     /// `true` if the connection accepts no more requests, and closes when all output has been sent.
@@ -114,6 +113,13 @@ pub struct Readiness {
     pub half_closed: bool,
     /// `true` if no reply can be delivered, because the peer has closed or reset the connection.
     pub gone: bool,
+}
+
+impl Readiness {
+    /// `true` if the end of the input has been read.
+    pub fn ended(self) -> bool {
+        self.half_closed && !self.readable
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,7 +154,6 @@ impl Connection {
             dialogue: Dialogue::new(wire),
             backlog: None,
             ready: Readiness::default(),
-            ended: false,
             clear: false,
             closing: false,
             access: None,
@@ -249,7 +254,7 @@ impl Connection {
                 turns = turns.saturating_sub(1);
                 continue;
             }
-            if self.ended {
+            if self.ready.ended() {
                 self.closing = true;
             } else if !self.ready.readable {
                 return Next::Wait;
@@ -356,7 +361,7 @@ impl Connection {
     }
 
     fn end_input(&mut self) {
-        (self.ended, self.ready.half_closed) = (true, true);
+        (self.ready.readable, self.ready.half_closed) = (false, true);
     }
 
     /// Returns the next request, and queues later requests. Most inputs contain a single request.

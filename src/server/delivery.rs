@@ -69,13 +69,27 @@ struct OutboxState {
     awaiting_space: bool,
     /// `true` if the owner must be notified when the client's wait ends or all output has been sent.
     resume: bool,
-    flushing: bool,
-    /// `true` if another thread tried to flush during the write. The writing thread then checks for more output.
-    send_again: bool,
-    /// `true` if the peer has disconnected or was dropped. Nothing is sent any more.
-    broken: bool,
-    /// `true` if the client was dropped because it did not read its events.
-    overflown: bool,
+    writer: Writer,
+    peer: Peer,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Writer {
+    #[default]
+    None,
+    Writing,
+    /// Another thread tried to flush during the write. The writing thread then checks for more output.
+    WriteAgain,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Peer {
+    #[default]
+    Connected,
+    /// The peer has disconnected. Nothing is sent any more.
+    Gone,
+    /// Like `Gone`, but the server dropped the client because it did not read its events.
+    Dropped,
 }
 
 #[derive(Debug, Default)]
@@ -101,6 +115,10 @@ impl Unsent {
 }
 
 impl OutboxState {
+    fn is_broken(&self) -> bool {
+        self.peer != Peer::Connected
+    }
+
     fn unsent(&mut self) -> &mut Unsent {
         self.unsent.get_or_insert_default()
     }
@@ -116,7 +134,7 @@ impl OutboxState {
     /// Charges output above `CONNECTION_COST`, which every connection is charged. A writing thread does this after its
     /// write, so the call then does nothing.
     fn charge(&mut self, memory: &Memory) {
-        let Some(unsent) = self.unsent.as_mut().filter(|_| !self.flushing) else { return };
+        let Some(unsent) = self.unsent.as_mut().filter(|_| self.writer == Writer::None) else { return };
         let mut footprint = unsent.output.footprint();
         if footprint > CONNECTION_COST && footprint / 4 > unsent.output.len() as u64 {
             // Appending moved the thread's buffer here, which is large even for a short reply.
@@ -142,9 +160,17 @@ impl OutboxState {
     /// Drops a client that does not read its events. Returns `true` if the owner must be notified. Freeing the output
     /// may be slow, so it is freed with the connection.
     fn overflow(&mut self, memory: &Memory) -> bool {
-        self.overflown |= !self.broken;
         self.unsent.iter_mut().for_each(|unsent| unsent.leave(memory));
-        !std::mem::replace(&mut self.broken, true)
+        self.give_up(Peer::Dropped)
+    }
+
+    /// Returns `false` if the client was already given up.
+    fn give_up(&mut self, peer: Peer) -> bool {
+        let is_new = !self.is_broken();
+        if is_new {
+            self.peer = peer;
+        }
+        is_new
     }
 }
 
@@ -232,7 +258,7 @@ impl Outbox {
     /// now.
     pub fn reply(&self, out: &mut Output, waits: bool, held: bool) -> bool {
         let mut state = self.state.lock();
-        if state.broken {
+        if state.is_broken() {
             // Without the lost earlier output, later output would be wrong.
             *out = Output::new();
         }
@@ -298,7 +324,7 @@ impl Outbox {
     pub fn push_events(&self, out: &mut Output, limits: EventLimits) -> bool {
         let mut state = self.state.lock();
         let limit = if state.stuck().is_some() { limits.stuck } else { limits.reading };
-        if state.broken || state.length() > limit {
+        if state.is_broken() || state.length() > limit {
             *out = Output::new();
             return state.overflow(&self.owner.memory);
         }
@@ -314,7 +340,7 @@ impl Outbox {
     }
 
     pub fn is_overflown(&self) -> bool {
-        self.state.lock().overflown
+        self.state.lock().peer == Peer::Dropped
     }
 
     /// Returns the number of unacknowledged reply bytes, or `None` if the replies wait for the log.
@@ -331,8 +357,8 @@ impl Outbox {
     /// otherwise events do not wake the owner.
     pub fn write_state(&self, max_output: usize, closing: bool, more: bool) -> WriteState {
         let mut state = self.state.lock();
-        let has_output = state.flushing || state.length() > 0;
-        let write_state = if state.broken {
+        let has_output = state.writer != Writer::None || state.length() > 0;
+        let write_state = if state.is_broken() {
             WriteState::Ended
         } else if state.delay_reasons > 0 {
             WriteState::Blocked
@@ -361,14 +387,14 @@ impl Outbox {
             return true;
         };
         let mut state = self.state.lock();
-        debug_assert!(state.length() == 0 && !state.flushing, "somebody else has something to send");
+        debug_assert!(state.length() == 0 && state.writer == Writer::None, "somebody else has something to send");
         let rest = std::mem::take(out);
         if error.kind() == ErrorKind::WouldBlock {
             state.unsent().output = rest;
             state.block(true);
             state.charge(&self.owner.memory);
         } else {
-            state.broken = true;
+            state.give_up(Peer::Gone);
         }
         false
     }
@@ -376,7 +402,7 @@ impl Outbox {
     /// Sends events, unless the socket was full at the last attempt: the poller then notifies the owner.
     pub fn flush_events(&self, spare: &mut Output) {
         let state = self.state.lock();
-        if state.stuck().is_none() || state.flushing {
+        if state.stuck().is_none() || state.writer != Writer::None {
             self.flush_locked(state, spare);
         }
     }
@@ -391,14 +417,14 @@ impl Outbox {
         if state.delay_reasons > 0 {
             return Flushed::Later;
         }
-        if state.flushing {
-            state.send_again = true;
+        if state.writer != Writer::None {
+            state.writer = Writer::WriteAgain;
             return Flushed::Later;
         }
-        if state.broken || state.length() == 0 {
-            return if state.broken { Flushed::Broken } else { Flushed::Done };
+        if state.is_broken() || state.length() == 0 {
+            return if state.is_broken() { Flushed::Broken } else { Flushed::Done };
         }
-        state.flushing = true;
+        state.writer = Writer::Writing;
         let (mut flushed, mut wakes) = (Flushed::Later, true);
         for _ in 0..ROUNDS {
             let mut output = std::mem::take(&mut state.unsent().output);
@@ -407,7 +433,7 @@ impl Outbox {
             let sent = self.transmit(&mut output);
             state = self.state.lock();
             let some = output.len() < before;
-            let send_again = std::mem::take(&mut state.send_again);
+            let send_again = std::mem::replace(&mut state.writer, Writer::Writing) == Writer::WriteAgain;
             if sent.is_ok() {
                 state.unsent().stuck = None;
             }
@@ -438,13 +464,13 @@ impl Outbox {
                 Err(_) => {
                     output.append(&mut state.unsent().output);
                     state.unsent().output = output;
-                    state.broken = true;
+                    state.give_up(Peer::Gone);
                     (flushed, wakes) = (Flushed::Broken, true);
                     break;
                 }
             }
         }
-        state.flushing = false;
+        state.writer = Writer::None;
         state.charge(&self.owner.memory);
         drop(state);
         if wakes {

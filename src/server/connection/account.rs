@@ -70,7 +70,7 @@ impl Connection {
     /// Discards pending input, because closing a TCP connection with unread input would reset the connection, and the
     /// peer could lose replies.
     pub fn discard(&self, thread: &mut ThreadScratch) {
-        if self.ended {
+        if self.ready.ended() {
             return;
         }
         for _ in 0..LAST_READS {
