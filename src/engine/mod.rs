@@ -141,7 +141,7 @@ pub struct Engine {
 
 impl Engine {
     pub fn new(limits: Limits) -> Engine {
-        let mut clients = Clients::default();
+        let mut clients = Clients::new();
         clients.insert(ClientState::new(ReservePolicy::PerConnection, 0));
         Engine {
             store: Store::default(),

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     fn peer(address: &str) -> PeerAddress {
-        PeerAddress::Tcp(format!("{address}:1").parse().expect("an address"))
+        PeerAddress::new(format!("{address}:1").parse().expect("an address"), false)
     }
 
     fn admission(limit: usize, per_address: Option<usize>) -> Admission {
@@ -165,12 +165,12 @@ mod tests {
         let far = peer("192.0.2.1");
         admission.admit(&far, false).expect("the first");
         assert_eq!(admission.admit(&far, false), Err(Refusal::Connections));
-        admission.admit(&PeerAddress::Unix, false).expect("an operator");
+        admission.admit(&PeerAddress::UNIX, false).expect("an operator");
         admission.admit(&peer("[::ffff:127.0.0.2]"), false).expect("an operator");
-        assert_eq!(admission.admit(&PeerAddress::Unix, false), Err(Refusal::Connections));
+        assert_eq!(admission.admit(&PeerAddress::UNIX, false), Err(Refusal::Connections));
         admission.leave(&far, false);
         assert_eq!(admission.admit(&far, false), Err(Refusal::Connections), "those of this machine count");
-        admission.admit(&PeerAddress::Unix, false).expect("a place that is free again");
+        admission.admit(&PeerAddress::UNIX, false).expect("a place that is free again");
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
         assert!(admission.keep_descriptors(20, 8, 33));
         let far = peer("192.0.2.1");
         assert_eq!(std::iter::from_fn(|| admission.admit(&far, false).ok()).count(), 3);
-        assert_eq!(std::iter::from_fn(|| admission.admit(&PeerAddress::Unix, false).ok()).count(), 2);
+        assert_eq!(std::iter::from_fn(|| admission.admit(&PeerAddress::UNIX, false).ok()).count(), 2);
         assert!(!self::admission(10, None).keep_descriptors(20, 8, 28));
     }
 
@@ -187,10 +187,10 @@ mod tests {
     #[test]
     fn early_connections_do_not_lower_the_limit() {
         let admission = admission(10, None);
-        (0..4).for_each(|_| admission.admit(&PeerAddress::Unix, false).expect("a place"));
+        (0..4).for_each(|_| admission.admit(&PeerAddress::UNIX, false).expect("a place"));
         assert!(admission.keep_descriptors(24, 8, 33));
-        admission.admit(&PeerAddress::Unix, false).expect("the fifth place");
-        assert_eq!(admission.admit(&PeerAddress::Unix, false), Err(Refusal::Connections));
+        admission.admit(&PeerAddress::UNIX, false).expect("the fifth place");
+        assert_eq!(admission.admit(&PeerAddress::UNIX, false), Err(Refusal::Connections));
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(admission.admit(&first, false), Err(Refusal::Address));
         admission.admit(&peer("192.0.2.2"), false).expect("another address");
         for _ in 0..5 {
-            admission.admit(&PeerAddress::Unix, false).expect("Unix sockets have no address");
+            admission.admit(&PeerAddress::UNIX, false).expect("Unix sockets have no address");
         }
         admission.leave(&mapped, false);
         admission.admit(&first, false).expect("a share that is free again");

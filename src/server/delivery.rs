@@ -49,7 +49,7 @@ pub struct Outbox {
     pub stream: Stream,
     pub peer: PeerAddress,
     owner: Arc<ThreadHandle>,
-    token: usize,
+    token: u32,
     state: Mutex<OutboxState, OUTPUT>,
     /// Reads also need the lock, because they change the TLS state.
     #[cfg(feature = "tls")]
@@ -201,7 +201,7 @@ impl Outbox {
             stream,
             peer,
             owner,
-            token,
+            token: token as u32,
             state: Mutex::default(),
             #[cfg(feature = "tls")]
             tls: None,
@@ -350,7 +350,7 @@ impl Outbox {
     }
 
     pub fn wake_owner(&self) {
-        self.owner.send(Message::Resume(self.token));
+        self.owner.send(Message::Resume(self.token as usize));
     }
 
     /// Returns the owner's next step. `more` means that the owner has work and must be notified when it can continue;
@@ -537,8 +537,8 @@ mod tests {
         let (ours, theirs) = mio::net::UnixStream::pair().expect("two sockets");
         (
             Arc::new(Outbox::new(
-                Stream::Unix(ours),
-                PeerAddress::Unix,
+                Stream::new(ours),
+                PeerAddress::UNIX,
                 Arc::new(ThreadHandle::new(inbox, waker, Arc::new(Memory::new(1 << 30)), Arc::default())),
                 0,
             )),

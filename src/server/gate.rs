@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use log::Level;
 
-use super::socket::Stream;
+use super::socket::{PeerAddress, Stream};
 use crate::access::{self, AccessTable, Accounts, ClientAccess, Proof};
 use crate::shared::files;
 use crate::shared::lock_order::LeafMutex;
@@ -60,13 +60,13 @@ impl Gate {
     }
 
     /// Returns the access rights of the peer. `proofs` are its proofs of identity, to which the kernel's information
-    /// about a Unix peer is added. `is_private` means that nobody on the network can read the client's data.
-    pub fn client(&self, stream: &Stream, mut proofs: Vec<Proof>, is_private: bool) -> ClientAccess {
-        let is_unix = matches!(stream, Stream::Unix(_));
+    /// about a Unix peer is added.
+    pub fn client(&self, (stream, peer): (&Stream, PeerAddress), mut proofs: Vec<Proof>) -> ClientAccess {
+        let is_unix = peer.ip().is_none();
         if is_unix {
             proofs.extend(process_of(stream));
         }
-        ClientAccess::new(self.table.lock().clone(), &proofs, is_private || is_unix)
+        ClientAccess::new(self.table.lock().clone(), &proofs, peer.is_tls || is_unix)
     }
 }
 

@@ -139,7 +139,7 @@ impl Acceptor<'_> {
     fn reject(&mut self, stream: &Stream, peer: PeerAddress, refusal: Refusal) {
         let mut scrap = [0; 4096];
         let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);
-        if !matches!(peer, PeerAddress::Tls(_)) {
+        if !peer.is_tls {
             let _ = stream.write(&[IoSlice::new(self.wire.too_many_connections())]);
         }
         self.hub.process.rejected.fetch_add(1, Ordering::Relaxed);

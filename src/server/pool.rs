@@ -43,6 +43,9 @@ const VACANT: u32 = u32::MAX;
 
 pub(super) const EVENTS: usize = 256;
 
+/// The initial capacity of a thread's table, which malloc maps separately. Growing such a table leaves no copy behind.
+const FIRST_CONNECTIONS: usize = 4096;
+
 /// Queued connections to serve before changes are written to the log.
 const TURNS: u32 = 8;
 
@@ -114,7 +117,7 @@ fn outbox(
     number: usize,
 ) -> Option<Arc<Outbox>> {
     let outbox = Outbox::new(stream, peer, owner, number);
-    if !matches!(peer, PeerAddress::Tls(_)) {
+    if !peer.is_tls {
         return Some(Arc::new(outbox));
     }
     #[cfg(feature = "tls")]
@@ -140,7 +143,7 @@ impl PoolThread {
             owner: owner.clone(),
             inbox,
             arrivals,
-            connections: Slab::new(),
+            connections: Slab::with_capacity(FIRST_CONNECTIONS),
             numbers: Vec::new(),
             queue: VecDeque::new(),
             turns: 0,
@@ -365,10 +368,9 @@ impl PoolThread {
         let entry = self.connections.vacant_entry();
         let number = entry.key();
         let file = stream.as_raw_fd() as usize;
-        let is_tls = matches!(peer, PeerAddress::Tls(_));
         // With TLS, the handshake identifies the client.
-        let gate = self.hub.gate.as_ref().filter(|_| !is_tls);
-        let access = gate.map(|gate| Box::new(gate.client(&stream, Vec::new(), false)));
+        let gate = self.hub.gate.as_ref().filter(|_| !peer.is_tls);
+        let access = gate.map(|gate| Box::new(gate.client((&stream, peer), Vec::new())));
         let user = access.as_ref().and_then(|access| access.name());
         let Some(outbox) = outbox(stream, (peer, wire), &self.hub, self.owner.clone(), number) else {
             return self.hub.admission.leave(&peer, wire == Wire::Http);
@@ -378,7 +380,7 @@ impl PoolThread {
             .turn(&mut self.scratch.turn, |core, _, now| core.connect(outbox.clone(), wire, (&peer, user), now));
         log::debug!("{}: connected from {peer}", client.0);
         let mut connection = Connection::new(outbox, client, wire);
-        if is_tls || access.as_ref().is_some_and(|access| access.name().is_none()) {
+        if peer.is_tls || access.as_ref().is_some_and(|access| access.name().is_none()) {
             let counted = Unauthenticated::enter(&self.hub.unauthenticated);
             connection.probation = Some(Box::new((self.probation.enter(number), counted)));
         }
@@ -570,9 +572,8 @@ mod tests {
             let (ours, theirs) = UnixStream::pair().expect("two sockets");
             ours.set_nonblocking(true).expect("a socket");
             theirs.set_nonblocking(true).expect("a socket");
-            hub.admission.admit(&PeerAddress::Unix, false).expect("room for a connection");
-            let stream = Stream::Unix(mio::net::UnixStream::from_std(ours));
-            let arrival = Arrival { stream, peer: PeerAddress::Unix, wire: Wire::Beanstalk };
+            hub.admission.admit(&PeerAddress::UNIX, false).expect("room for a connection");
+            let arrival = Arrival { stream: Stream::new(ours), peer: PeerAddress::UNIX, wire: Wire::Beanstalk };
             thread.arrivals.add(arrival).expect("it can be polled");
             clients.push(theirs);
         }

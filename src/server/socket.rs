@@ -6,7 +6,7 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -33,30 +33,28 @@ const BACKLOG: i32 = 1024;
 const LOCK_TRIES: u32 = 100;
 const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Non-blocking. One thread reads while any thread may write, so no method needs exclusive access.
+/// Non-blocking. One thread reads while any thread may write, so no method needs exclusive access. A Unix socket is
+/// also a `TcpStream`, because the system calls are the same.
 #[derive(Debug)]
-pub enum Stream {
-    Tcp(mio::net::TcpStream),
-    Unix(mio::net::UnixStream),
-}
+pub struct Stream(TcpStream);
 
 impl Stream {
+    pub fn new(socket: impl Into<OwnedFd>) -> Stream {
+        Stream(socket.into().into())
+    }
+
     pub fn read(&self, buffers: &mut [IoSliceMut]) -> io::Result<usize> {
         // The kernel handles a single buffer faster than a list with one buffer.
-        match (self, buffers) {
-            (Stream::Tcp(stream), [buffer]) => (&mut &*stream).read(buffer),
-            (Stream::Unix(stream), [buffer]) => (&mut &*stream).read(buffer),
-            (Stream::Tcp(stream), buffers) => (&mut &*stream).read_vectored(buffers),
-            (Stream::Unix(stream), buffers) => (&mut &*stream).read_vectored(buffers),
+        match buffers {
+            [buffer] => (&self.0).read(buffer),
+            buffers => (&self.0).read_vectored(buffers),
         }
     }
 
     pub fn write(&self, buffers: &[IoSlice]) -> io::Result<usize> {
-        match (self, buffers) {
-            (Stream::Tcp(stream), [buffer]) => (&mut &*stream).write(buffer),
-            (Stream::Unix(stream), [buffer]) => (&mut &*stream).write(buffer),
-            (Stream::Tcp(stream), buffers) => (&mut &*stream).write_vectored(buffers),
-            (Stream::Unix(stream), buffers) => (&mut &*stream).write_vectored(buffers),
+        match buffers {
+            [buffer] => (&self.0).write(buffer),
+            buffers => (&self.0).write_vectored(buffers),
         }
     }
 
@@ -85,45 +83,50 @@ impl Stream {
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
-        }
+        self.0.as_fd()
     }
 }
 
 impl AsRawFd for Stream {
     fn as_raw_fd(&self) -> RawFd {
-        self.as_fd().as_raw_fd()
+        self.0.as_raw_fd()
     }
 }
 
+/// The address of a client. Smaller than [`SocketAddr`], because each connection has one.
 #[derive(Clone, Copy, Debug)]
-pub enum PeerAddress {
-    Tcp(SocketAddr),
-    Tls(SocketAddr),
-    Unix,
+pub struct PeerAddress {
+    /// `None` for a Unix socket.
+    ip: Option<IpAddr>,
+    port: u16,
+    scope: u32,
+    pub is_tls: bool,
 }
 
 impl PeerAddress {
+    pub const UNIX: PeerAddress = PeerAddress { ip: None, port: 0, scope: 0, is_tls: false };
+
+    pub fn new(address: SocketAddr, is_tls: bool) -> PeerAddress {
+        let scope = if let SocketAddr::V6(address) = address { address.scope_id() } else { 0 };
+        PeerAddress { ip: Some(address.ip()), port: address.port(), scope, is_tls }
+    }
+
     /// Returns an IPv4 client of an IPv6 listener as IPv4, and `None` for a Unix socket.
     pub fn ip(&self) -> Option<IpAddr> {
-        match self {
-            PeerAddress::Tcp(address) | PeerAddress::Tls(address) => Some(address.ip().to_canonical()),
-            PeerAddress::Unix => None,
-        }
+        self.ip.map(|ip| ip.to_canonical())
     }
 
     pub fn is_local(&self) -> bool {
-        self.ip().is_none_or(|address| address.is_loopback())
+        self.ip().is_none_or(|ip| ip.is_loopback())
     }
 }
 
 impl fmt::Display for PeerAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            PeerAddress::Tcp(address) | PeerAddress::Tls(address) => address.fmt(formatter),
-            PeerAddress::Unix => formatter.write_str("unix"),
+        match self.ip {
+            Some(IpAddr::V4(ip)) => SocketAddrV4::new(ip, self.port).fmt(formatter),
+            Some(IpAddr::V6(ip)) => SocketAddrV6::new(ip, self.port, 0, self.scope).fmt(formatter),
+            None => formatter.write_str("unix"),
         }
     }
 }
@@ -236,11 +239,10 @@ impl Listener {
     pub fn accept(&self) -> io::Result<(Stream, PeerAddress)> {
         match self {
             Listener::Tcp(listener, tls) => {
-                let named = if *tls { PeerAddress::Tls } else { PeerAddress::Tcp };
-                listener.accept().map(|(stream, peer)| (Stream::Tcp(stream), named(peer)))
+                listener.accept().map(|(stream, peer)| (Stream::new(stream), PeerAddress::new(peer, *tls)))
             }
             Listener::Unix(listener, _) => {
-                listener.accept().map(|(stream, _)| (Stream::Unix(stream), PeerAddress::Unix))
+                listener.accept().map(|(stream, _)| (Stream::new(stream), PeerAddress::UNIX))
             }
         }
     }
@@ -360,13 +362,11 @@ fn is_alive(path: &Path) -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    fn accepted(keepalive: Keepalive) -> mio::net::TcpStream {
+    fn accepted(keepalive: Keepalive) -> Stream {
         let bound = Bound::tcp("127.0.0.1:0".parse().expect("an address")).expect("a free port");
         let listener = bound.listen(&keepalive).expect("a listener");
         let _client = std::net::TcpStream::connect(listener.local_address().expect("TCP")).expect("a connection");
-        let (stream, _) = listener.accept().expect("a connection");
-        let Stream::Tcp(stream) = stream else { panic!("{stream:?} came over TCP") };
-        stream
+        listener.accept().expect("a connection").0
     }
 
     #[test]
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn bytes_that_a_peer_has_not_read_are_counted() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
-        let stream = Stream::Unix(mio::net::UnixStream::from_std(ours));
+        let stream = Stream::new(ours);
         assert_eq!(stream.unsent(), 0);
         assert_eq!(stream.write(&[IoSlice::new(b"hello")]).expect("room"), 5);
         assert!(stream.unsent() > 0);

@@ -3,6 +3,7 @@
 //! Owns the state of each client. Must not depend on connections: the server maps client numbers to connections.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::ops::{Deref, Index, IndexMut};
 
 use slab::Slab;
@@ -139,6 +140,9 @@ pub struct ClientState {
     pub(in crate::engine) last_active: u32,
 }
 
+/// The initial capacity, which malloc maps separately. Growing such a table leaves no copy behind.
+const FIRST_CLIENTS: usize = 2048;
+
 /// The unit of connection times is 2^30 ns, about a second. A power of two avoids a division.
 const ACTIVITY_UNIT: u32 = 30;
 
@@ -198,6 +202,8 @@ impl ClientState {
 #[derive(Debug, Default)]
 pub struct Clients {
     states: Slab<ClientState>,
+    /// An exclusive upper bound of the client numbers.
+    pub(in crate::engine) end: u32,
     pub(in crate::engine) watches: Watches,
     pub(in crate::engine) waits: u64,
     pub(in crate::engine) leases: u32,
@@ -210,8 +216,14 @@ pub struct Clients {
 }
 
 impl Clients {
+    pub(in crate::engine) fn new() -> Clients {
+        Clients { states: Slab::with_capacity(FIRST_CLIENTS), ..Clients::default() }
+    }
+
     pub(in crate::engine) fn insert(&mut self, client: ClientState) -> ClientId {
-        ClientId(self.states.insert(client) as u32)
+        let number = self.states.insert(client) as u32;
+        self.end = self.end.max(number + 1);
+        ClientId(number)
     }
 
     pub(in crate::engine) fn remove(&mut self, client: ClientId) -> ClientState {
@@ -239,11 +251,6 @@ impl Clients {
 
     pub(in crate::engine) fn get(&self, number: u32) -> Option<&ClientState> {
         self.states.get(number as usize)
-    }
-
-    /// Returns an exclusive upper bound of the client numbers.
-    pub(in crate::engine) fn end(&self) -> u32 {
-        self.states.capacity() as u32
     }
 
     pub(in crate::engine) fn mark_producer(&mut self, client: ClientId) {
@@ -323,7 +330,8 @@ pub struct Watch {
     /// The number of the wait or idle period for which the watch was queued, or 0 if the watch is not queued. That wait
     /// may be over, because a client that watches very many tubes leaves the queues gradually.
     pub(in crate::engine) wait: u32,
-    pub(in crate::engine) weight: u16,
+    /// Not zero, which makes room for the discriminant of the table's entry.
+    pub(in crate::engine) weight: NonZeroU16,
     /// The number of the last lease command whose list contained the tube.
     pub(in crate::engine) lease: u32,
     links: Links,
@@ -377,7 +385,8 @@ impl WatchList {
 
     /// `tube` must not be watched yet.
     pub fn add(&mut self, client: u32, tube: u32, watches: &mut Watches) {
-        let number = watches.insert(Watch { client, tube, limit: 0, wait: 0, weight: 1, lease: 0, links: Links::NONE });
+        let weight = NonZeroU16::MIN;
+        let number = watches.insert(Watch { client, tube, limit: 0, wait: 0, weight, lease: 0, links: Links::NONE });
         let position = self.numbers.len() as u32;
         self.numbers.push(number);
         match &mut self.index {
@@ -386,7 +395,7 @@ impl WatchList {
             }
             None if self.numbers.len() >= INDEXED_FROM => {
                 let tubes = self.numbers.iter().map(|&number| watches.get(number).tube);
-                self.index = Some(Box::new(tubes.zip(0..).collect()));
+                self.index.insert(Box::default()).extend(tubes.zip(0..));
             }
             None => {}
         }

@@ -42,7 +42,7 @@ impl Engine {
         now: Time,
         mut each: impl FnMut(&Engine, &ClientStats) -> usize,
     ) -> Progress {
-        self.walk(from, self.clients.end(), |engine, number| {
+        self.walk(from, self.clients.end, |engine, number| {
             match engine.client_stats(number, now).map_or(0, |stats| each(engine, &stats)) {
                 0 => 1,
                 bytes => CLIENT + bytes as u64 / 64,

@@ -6,6 +6,8 @@
 //!
 //! Touches: agenda, clients, limits, news, store, tubes.
 
+use std::num::NonZeroU16;
+
 use crate::engine::data::{
     priority_class, ClientId, Deferred, Event, IdleState, NoJob, Progress, ReserveMode, ReservePolicy, Search, Time,
     Waiting, Watch, NIL,
@@ -162,7 +164,7 @@ impl Engine {
                 if reserve_policy == ReservePolicy::Notified { (start + count - step) % count } else { step };
             let Watch { tube, weight, .. } = *self.clients.watches.get(self.clients[client].watched[position]);
             let Some(slot) = self.head(tube, reserve_policy) else { continue };
-            let weight = if mode == ReserveMode::Fair { self.fair_weight(tube, weight) } else { weight.into() };
+            let weight = if mode == ReserveMode::Fair { self.fair_weight(tube, weight) } else { weight.get().into() };
             search.found += weight;
             let job = self.store.jobs.get(slot);
             let rank = match reserve_policy {
@@ -183,11 +185,11 @@ impl Engine {
 
     /// Returns `weight` divided by the average reservation time, in thousandths per second. Before the first
     /// measurement, assumes one second.
-    fn fair_weight(&self, tube: u32, weight: u16) -> u64 {
+    fn fair_weight(&self, tube: u32, weight: NonZeroU16) -> u64 {
         const SECOND: u64 = 1_000_000_000;
         let times = self.tubes.get(tube).times.as_ref().filter(|times| times.run.samples() > 0);
         let average = times.map_or(SECOND, |times| times.run.average().nanos());
-        (u64::from(weight) * 1000 * SECOND / average.max(1000)).max(1)
+        (u64::from(weight.get()) * 1000 * SECOND / average.max(1000)).max(1)
     }
 
     /// Returns the job that the completed `search` found, if it is still available. The next search starts with the

@@ -5,6 +5,8 @@
 //!
 //! Touches: agenda, clients, limits, tubes.
 
+use std::num::NonZeroU16;
+
 use crate::engine::data::{
     ClientId, IdleState, Progress, ReserveMode, ReservePolicy, Span, Time, TimerKey, NIL, TUBE, WATCH_COST,
 };
@@ -150,7 +152,7 @@ impl Engine {
     /// Used by [`ReserveMode::Weighted`] and [`ReserveMode::Fair`].
     pub fn set_weight(&mut self, client: ClientId, name: &[u8], weight: u16) {
         if let Some(watch) = self.watch_of(client, name) {
-            self.clients.watches.get_mut(watch).weight = weight.max(1);
+            self.clients.watches.get_mut(watch).weight = NonZeroU16::new(weight).unwrap_or(NonZeroU16::MIN);
         }
     }
 

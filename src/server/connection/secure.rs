@@ -61,7 +61,7 @@ impl Connection {
     fn finish_handshake(&mut self, names: Vec<String>, hub: &Hub) {
         if let Some(gate) = &hub.gate {
             let proofs = names.into_iter().map(|name| Proof::Certificate(name.into())).collect();
-            self.set_access(Box::new(gate.client(&self.outbox.stream, proofs, true)));
+            self.set_access(Box::new(gate.client((&self.outbox.stream, self.outbox.peer), proofs)));
             hub.identify(self.client, self.access.as_ref().and_then(|access| access.name()));
         }
         if !self.is_unauthenticated() {

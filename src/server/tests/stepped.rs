@@ -68,8 +68,7 @@ impl Stepped {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         theirs.set_nonblocking(true)?;
-        let stream = Stream::Unix(mio::net::UnixStream::from_std(ours));
-        let peer = PeerAddress::Unix;
+        let (stream, peer) = (Stream::new(ours), PeerAddress::UNIX);
         let admitted = self.hub.admission.admit(&peer, wire == Wire::Http);
         admitted.map_err(|refusal| io::Error::other(refusal.reason()))?;
         self.pool.arrivals.add(Arrival { stream, peer, wire })?;
