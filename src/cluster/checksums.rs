@@ -63,7 +63,9 @@ pub struct Checksums {
 impl Checksums {
     pub fn of<'a>(folder: &Path, names: impl Iterator<Item = &'a String>) -> Checksums {
         let sum = |name: &String| Some((name.clone(), Some(Checksum::of(&folder.join(name), u64::MAX).ok()?)));
-        Checksums { files: names.filter_map(sum).collect() }
+        let mut files = BTreeMap::new();
+        files.extend(names.filter_map(sum));
+        Checksums { files }
     }
 
     pub fn insert(&mut self, name: &str, sum: Checksum) {

@@ -146,7 +146,9 @@ impl Node {
     pub fn services(&self) -> Services {
         let note = String::from_utf8_lossy(&self.tail.note);
         let pairs = note.split(' ').skip(3).filter_map(|word| word.split_once('='));
-        pairs.map(|(protocol, address)| (protocol.to_owned(), address.to_owned())).collect()
+        let mut services = Services::new();
+        services.extend(pairs.map(|(protocol, address)| (protocol.to_owned(), address.to_owned())));
+        services
     }
 
     pub fn name(&self) -> &str {

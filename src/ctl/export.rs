@@ -67,7 +67,9 @@ impl Export<'_> {
     fn export_server(&mut self, link: &mut Link) -> Result<u8> {
         let before: u64 = self.wanted.count(link)?.iter().sum();
         let mut scan = Scan::run(link, &self.wanted)?;
-        scan.jobs.sort_by_key(|found| found.job.state != State::Held);
+        let (held, others) = scan.jobs.into_iter().partition(|found| found.job.state == State::Held);
+        scan.jobs = held;
+        scan.jobs.extend::<Vec<_>>(others);
         let (names, mut settings) = (self.wanted.tube_names(link)?, Vec::new());
         each_tube(link, &names, &mut |name, stats| {
             let Some(stats) = stats else { return Ok(()) };

@@ -110,7 +110,7 @@ impl HttpConnections {
             AwaitedPart::Client(0) => 3,
             _ => 2,
         };
-        awaited.sort_by_key(|connection| (!is_over(connection), rank(connection), connection.since));
+        awaited.sort_unstable_by_key(|connection| (!is_over(connection), rank(connection), connection.since));
         (awaited.iter().map(|connection| (connection.number, is_over(connection))).collect(), Some(CHECK_INTERVAL))
     }
 }
