@@ -89,10 +89,7 @@ pub struct Connection {
     access: Option<Box<ClientAccess>>,
     /// The deadline for authentication, if the client has not authenticated yet.
     pub probation: Option<Box<(Instant, Unauthenticated)>>,
-    /// `true` if the last reply is delayed and the pool thread has not scheduled the end of the delay.
-    is_reply_delayed: bool,
-    /// `true` if the client has sent a wrong token.
-    was_refused: bool,
+    wrong_token: WrongToken,
     /// `true` if input from the client ends its wait.
     abortable: bool,
     /// `true` if the connection is in its thread's queue of connections with work.
@@ -101,6 +98,15 @@ pub struct Connection {
     pub light: bool,
     /// `true` if `Admission` counts the connection as HTTP.
     pub is_http: bool,
+}
+
+/// The client's last use of a wrong token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum WrongToken {
+    None,
+    /// The last reply is delayed, and the pool thread has not scheduled the end of the delay.
+    Last,
+    Earlier,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -158,8 +164,7 @@ impl Connection {
             closing: false,
             access: None,
             probation: None,
-            is_reply_delayed: false,
-            was_refused: false,
+            wrong_token: WrongToken::None,
             abortable: false,
             queued: false,
             light: false,
@@ -183,7 +188,7 @@ impl Connection {
         let (count, has_body) = self.dialogue.progress().unwrap_or_default();
         let awaited = match self.outbox.unread() {
             _ if self.queued || self.has_pending() => AwaitedPart::Server,
-            None if self.was_refused => AwaitedPart::Delay,
+            None if self.wrong_token != WrongToken::None => AwaitedPart::Delay,
             None => AwaitedPart::Server,
             Some(0) if has_body => AwaitedPart::Body,
             Some(0) if self.has_rest() => AwaitedPart::Head,
@@ -504,9 +509,9 @@ impl Connection {
             hub.log.as_ref().and_then(|log| log.promise(before, core.required()).map(|promise| (log, promise)));
         if has_failed || self.access.as_mut().is_some_and(|access| access.take_failure()) {
             self.outbox.hold();
-            (self.is_reply_delayed, self.was_refused) = (true, true);
+            self.wrong_token = WrongToken::Last;
         }
-        self.clear &= !waits && promise.is_none() && batch.lacking == 0 && !self.is_reply_delayed;
+        self.clear &= !waits && promise.is_none() && batch.lacking == 0 && self.wrong_token != WrongToken::Last;
         if self.clear {
             return false;
         }

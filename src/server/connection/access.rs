@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Connection;
+use super::{Connection, WrongToken};
 use crate::access::{AccessTable, ClientAccess};
 use crate::server::delivery::Outbox;
 use crate::server::hub::Hub;
@@ -30,7 +30,11 @@ impl Connection {
 
     /// Returns the outbox if its last reply is delayed until [`Outbox::release`].
     pub fn take_delayed(&mut self) -> Option<Arc<Outbox>> {
-        std::mem::take(&mut self.is_reply_delayed).then(|| self.outbox.clone())
+        if self.wrong_token != WrongToken::Last {
+            return None;
+        }
+        self.wrong_token = WrongToken::Earlier;
+        Some(self.outbox.clone())
     }
 
     pub(super) fn is_unauthenticated(&self) -> bool {
@@ -39,7 +43,7 @@ impl Connection {
 
     /// Reacts to authentications in the last batch of commands.
     pub(super) fn notice_access(&mut self, hub: &Hub) {
-        if self.is_reply_delayed {
+        if self.wrong_token == WrongToken::Last {
             hub.process.record_wrong_token(self.outbox.peer);
         }
         if self.access.as_ref().is_some_and(|access| access.name().is_some()) {
