@@ -297,7 +297,7 @@ impl PoolThread {
         for (number, connection) in &self.connections {
             let (bytes, since) = connection.memory_used();
             let still = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-            if bytes > MIN_DROPPED && still >= patience {
+            if bytes > MIN_DROPPED && still >= patience && !connection.outbox.is_overflown() {
                 heavy.push((connection.probation.is_some(), bytes, still, number));
             }
         }
@@ -691,6 +691,17 @@ mod tests {
         memory.charge(0, MAX / 4 - memory.waiting() + 1);
         assert!(memory.is_tight());
         (thread, clients)
+    }
+
+    /// The log must name each dropped client once.
+    #[test]
+    fn a_client_that_does_not_read_its_events_is_dropped_once() {
+        let (thread, _clients) = crowded_thread();
+        let heavy = |thread: &PoolThread| thread.heavy(Instant::now(), Duration::ZERO);
+        let heaviest = heavy(&thread)[0].3;
+        thread.connections[heaviest].outbox.drop_client();
+        let left = heavy(&thread);
+        assert!(left.len() == 9 && left.iter().all(|(.., number)| *number != heaviest), "{left:?}");
     }
 
     #[test]
