@@ -442,13 +442,18 @@ impl Journal {
         self.requested = bytes;
     }
 
+    /// Returns the size of the next prepared segment.
+    ///
+    /// A record that needs a segment of its own leaves the prepared segments empty, except for their headers. With
+    /// segments of size S and a reserve R, these are about R / S headers. If `segment_size` is small, S is therefore at
+    /// least the geometric mean of R and 4096, which limits their headers to 5% of a record that does not fit into S.
     pub fn wanted_size(&self) -> u64 {
         let needed = self.requested + (HEADER + MARK) as u64 + 2 * (CHANGE + PUT + DELETE) as u64;
         let large = needed > self.segment_size && self.prepared.iter().all(|&(_, size)| size < needed);
         if self.requested > 0 && large {
             needed
         } else {
-            self.segment_size
+            self.segment_size.max((self.reserve() * self.segment_size.min(4096)).isqrt())
         }
     }
 

@@ -206,6 +206,24 @@ fn any_mixture_of_sizes() {
     watch.finish();
 }
 
+/// A large job skips the segments that are prepared for the deletes of all small jobs.
+#[test]
+fn large_jobs_among_very_many_small_ones() {
+    let (small, large, length) = (5000, 1000, 4500);
+    let mut watch = Watch::new("large jobs among small ones", 4096);
+    let mut random = Random::new(7);
+    let mut ids = Vec::new();
+    for _ in 0..small + large {
+        ids.push(watch.put(Span::ZERO, if random.below(small + large) < large { length } else { 10 }));
+        let (journal, _) = &*watch.access.0.borrow();
+        let (written, live) = (journal.position() - watch.start, journal.stats().live);
+        assert!(written < 2 * live + 20_000, "{written} bytes were written for {live} bytes of jobs");
+    }
+    ids.iter().step_by(7).for_each(|id| watch.delete(*id));
+    // The job that is being put has a segment already, but is not live yet.
+    assert!(watch.above <= length as i64, "{} bytes above the bound", watch.above);
+}
+
 /// Jobs fail often and finally complete with increasingly large results. Some are first buried, leased or canceled.
 #[test]
 fn growing_outcomes_and_many_attempts() {

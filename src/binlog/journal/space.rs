@@ -87,7 +87,7 @@ impl Journal {
         if self.health == Health::Failing || self.ahead() >= enough + self.reserve() {
             return false;
         }
-        self.disk() + self.segment_size <= self.bound() || self.ahead() < self.reserve()
+        self.disk() + self.wanted_size() <= self.bound() || self.ahead() < self.reserve()
     }
 
     /// Returns the promised maximum of bytes on disk.
