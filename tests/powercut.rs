@@ -5,11 +5,17 @@ mod daemon;
 #[allow(dead_code)] // parts of the random generator that are not needed here
 #[path = "crash/random.rs"]
 mod random;
+#[path = "sim/reference.rs"]
+mod reference;
+#[path = "sim/tags.rs"]
+mod tags;
 
 #[path = "powercut/act.rs"]
 mod act;
 #[path = "powercut/book.rs"]
 mod book;
+#[path = "powercut/change.rs"]
+mod change;
 #[path = "powercut/check.rs"]
 mod check;
 #[path = "powercut/disk.rs"]
@@ -34,8 +40,6 @@ mod restart;
 mod talk;
 #[path = "powercut/trace.rs"]
 mod trace;
-#[path = "powercut/ways.rs"]
-mod ways;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -30,6 +30,8 @@ mod reduction;
 mod reference;
 #[path = "sim/speech.rs"]
 mod speech;
+#[path = "sim/tags.rs"]
+mod tags;
 #[path = "sim/world.rs"]
 mod world;
 

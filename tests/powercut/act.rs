@@ -4,8 +4,10 @@
 
 use std::io::Result;
 
-use crate::book::{Body, Book, Change, Job, Place, Wire};
+use crate::book::{Book, Job};
+use crate::change::{Body, Change, Wire};
 use crate::lanes::Promise;
+use crate::reference::State;
 use crate::talk::*;
 
 /// A time to run or time to live, in seconds, that is longer than any history.
@@ -22,8 +24,10 @@ pub enum Act {
         tags: String,
     },
     ReserveAny,
+    ReserveBatch(u64),
     Reserve(String),
     Delete(String),
+    DeleteBatch(Vec<String>),
     Release {
         key: String,
         pri: u32,
@@ -33,11 +37,22 @@ pub enum Act {
         key: String,
         pri: u32,
     },
+    Fail {
+        key: String,
+        pri: u32,
+        reason: String,
+    },
     Kick {
         tube: String,
         bound: u64,
     },
     KickJob(String),
+    /// Runs a schedule, and asks for the ID of the copy with a duplicate put.
+    Run {
+        key: String,
+        tube: String,
+        idp: String,
+    },
     Touch(String),
     Pause {
         tube: String,
@@ -49,7 +64,16 @@ pub enum Act {
         pri: u32,
         delay: u64,
     },
-    Flush(String),
+    MoveTube {
+        from: String,
+        to: String,
+        state: String,
+        bound: u64,
+    },
+    Flush {
+        tube: String,
+        buried: bool,
+    },
     Set {
         tube: String,
         settings: String,
@@ -126,11 +150,11 @@ impl Act {
             (Act::Submit { kept: true, .. } | Act::Add { .. } | Act::Put { .. }, _) => Promise::New,
             // The log only stores the result of a failed attempt if it is the last attempt.
             (Act::Outcome { id, done, .. }, _) => match book.jobs.get(id) {
-                Some(job) if !done && job.counts[1] + 1 < job.max_fails => Promise::Change,
+                Some(job) if !done && job.fails + 1 < job.max_fails => Promise::Change,
                 _ => Promise::New,
             },
             (Act::Submit { .. } | Act::Grab | Act::Finish { .. }, _) => Promise::None,
-            (Act::ReserveAny | Act::Reserve(_) | Act::Touch(_), _) => Promise::None,
+            (Act::ReserveAny | Act::ReserveBatch(_) | Act::Reserve(_) | Act::Touch(_), _) => Promise::None,
             _ => Promise::Change,
         }
     }
@@ -144,16 +168,28 @@ impl Act {
                 data(format!("use {tube}\r\nput {pri} {delay} {LONG} {}{between}{tags}", body.length), body)
             }
             Act::ReserveAny => b"reserve-with-timeout 0\r\n".to_vec(),
+            Act::ReserveBatch(count) => format!("reserve-batch {count}\r\n").into_bytes(),
             Act::Reserve(key) => format!("reserve-job {key}\r\n").into_bytes(),
+            Act::DeleteBatch(keys) => format!("delete-batch {}\r\n", keys.join(" ")).into_bytes(),
             Act::Delete(key) => format!("delete {key}\r\n").into_bytes(),
             Act::Release { key, pri, delay } => format!("release {key} {pri} {delay}\r\n").into_bytes(),
             Act::Bury { key, pri } => format!("bury {key} {pri}\r\n").into_bytes(),
+            Act::Fail { key, pri, reason } => format!("fail {key} {pri} {}\r\n{reason}\r\n", reason.len()).into_bytes(),
+            Act::Run { key, tube, idp } => {
+                let duplicate = format!("put {} 0 1 0 idp:{idp}\r\n\r\n", u32::MAX);
+                format!("use {tube}\r\nkick-job {key}\r\n{duplicate}").into_bytes()
+            }
             Act::Kick { tube, bound } => format!("use {tube}\r\nkick {bound}\r\n").into_bytes(),
             Act::KickJob(key) => format!("kick-job {key}\r\n").into_bytes(),
             Act::Touch(key) => format!("touch {key}\r\n").into_bytes(),
             Act::Pause { tube, seconds } => format!("pause-tube {tube} {seconds}\r\n").into_bytes(),
             Act::Move { key, tube, pri, delay } => format!("move-job {key} {tube} {pri} {delay}\r\n").into_bytes(),
-            Act::Flush(tube) => format!("flush-tube {tube}\r\n").into_bytes(),
+            Act::MoveTube { from, to, state, bound } => {
+                format!("move-tube {from} {to} {state} {bound}\r\n").into_bytes()
+            }
+            Act::Flush { tube, buried } => {
+                format!("flush-{} {tube}\r\n", if *buried { "buried" } else { "tube" }).into_bytes()
+            }
             Act::Set { tube, settings } => {
                 format!("{}\r\n", format!("set-tube {tube} {settings}").trim_end()).into_bytes()
             }
@@ -188,13 +224,20 @@ impl Act {
     pub fn read(&self, talk: &mut Talk) -> Result<Reply> {
         match self.wire() {
             Wire::Beanstalk => {
-                if matches!(self, Act::Put { .. } | Act::Kick { .. }) {
+                if matches!(self, Act::Put { .. } | Act::Kick { .. } | Act::Run { .. }) {
                     talk.line()?;
                 }
                 let line = talk.reply()?.0;
+                let second = |line: &str| line.split(' ').nth(1).unwrap_or_default().to_owned();
                 let key = match self {
-                    Act::Kick { .. } | Act::Flush(_) => String::new(),
-                    _ => line.split(' ').nth(1).unwrap_or_default().to_owned(),
+                    Act::ReserveBatch(_) => {
+                        let count = second(&line).parse().unwrap_or(0);
+                        let jobs = (0..count).map(|_| Ok(second(&talk.reply()?.0)));
+                        jobs.collect::<Result<Vec<_>>>()?.join(",")
+                    }
+                    Act::Run { .. } => second(&talk.line()?),
+                    Act::Put { .. } | Act::ReserveAny | Act::Reserve(_) => second(&line),
+                    _ => String::new(),
                 };
                 Ok(Reply { line, key })
             }
@@ -223,31 +266,53 @@ impl Act {
     pub fn expected(&self, book: &Book) -> Vec<Change> {
         let key = |key: &String| key.clone();
         match self {
-            Act::Reserve(job) => vec![Change::Reserve(key(job))],
-            Act::Delete(job) | Act::Finish { key: job, .. } | Act::Remove(job) => vec![Change::Delete(key(job))],
+            Act::Reserve(job) => vec![Change::Reserve { key: key(job) }],
+            Act::Delete(job) | Act::Finish { key: job, .. } | Act::Remove(job) => {
+                vec![Change::Delete { key: key(job) }]
+            }
             Act::Release { key: job, pri, delay } => {
                 vec![Change::Release { key: key(job), pri: *pri, delay: *delay }]
             }
             Act::Bury { key: job, pri } => vec![Change::Bury { key: key(job), pri: *pri }],
-            Act::KickJob(job) => vec![Change::Kick(key(job))],
+            Act::DeleteBatch(keys) => keys.iter().map(|job| Change::Delete { key: key(job) }).collect(),
+            Act::Fail { key, pri, reason } => failed(book, key, *pri, reason),
+            Act::KickJob(job) => vec![Change::Kick { key: key(job) }],
             Act::Pause { tube, seconds } => vec![Change::Pause { tube: tube.clone(), seconds: *seconds }],
             Act::Move { key: job, tube, pri, delay } => {
                 vec![Change::Move { key: key(job), tube: tube.clone(), pri: *pri, delay: *delay }]
             }
-            Act::Flush(tube) => flushed(book, tube),
+            // A command that affects no job changes nothing, so the reply guarantees nothing.
+            Act::MoveTube { .. } | Act::Flush { .. } => {
+                let change = self.of_tube().filter(|change| book.affected(change) > 0);
+                change.into_iter().collect()
+            }
             // Setting the same value again changes nothing, so the reply guarantees nothing.
             Act::Set { tube, settings } if book.settings.get(tube).map_or("", String::as_str) == settings => Vec::new(),
             Act::Set { tube, settings } => vec![Change::Set { tube: tube.clone(), settings: settings.clone() }],
             Act::Outcome { id, done, result } => {
                 vec![Change::Outcome { key: key(id), done: *done, result: result.clone() }]
             }
-            Act::Kick { tube, bound } => kicked(book, tube, *bound),
+            Act::Kick { tube, bound } => {
+                book.kicked(tube, *bound).into_iter().map(|key| Change::Kick { key }).collect()
+            }
             Act::Add { id, queue, max_fails, body } if !book.jobs.contains_key(id) => {
                 let job = Job::new(Wire::Workq, queue, body.clone(), 0, 0, LONG);
                 vec![Change::Put { key: key(id), job: Box::new(Job { max_fails: *max_fails, ..job }) }]
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Returns the change of a flush or a move of a whole tube, of which the log stores the beginning.
+    fn of_tube(&self) -> Option<Change> {
+        Some(match self {
+            Act::MoveTube { from, to, state, bound } => {
+                let (from, to) = (from.clone(), to.clone());
+                Change::MoveTube { from, to, state: state.clone(), bound: *bound }
+            }
+            Act::Flush { tube, buried } => Change::Flush { tube: tube.clone(), buried: *buried },
+            _ => return None,
+        })
     }
 
     /// Returns the changes that the reply confirms, or an error if the reply is wrong.
@@ -261,7 +326,7 @@ impl Act {
                 return Ok(vec![Change::Put { key: key.clone(), job: Box::new(job) }]);
             }
             (Act::Submit { kept, .. }, Some((old, volatile))) if line == "packet 8" && *key == old => {
-                return Ok(if *kept && volatile { vec![Change::Adopt(old)] } else { Vec::new() });
+                return Ok(if *kept && volatile { vec![Change::Adopt { key: old }] } else { Vec::new() });
             }
             (Act::Submit { function, unique, body, kept }, None) if line == "packet 8" => {
                 let job = Job::new(Wire::Gearman, function, body.clone(), 0, 0, 0);
@@ -273,12 +338,29 @@ impl Act {
             (Act::Lease { .. }, _) if line == "-TIMEOUT" => true,
             (Act::ReserveAny, _) if line.starts_with("RESERVED ") => return reserved(book, key),
             (Act::Grab, _) if line == "packet 11" => return reserved(book, key),
+            (Act::ReserveBatch(_), _) if line.starts_with("RESERVED_BATCH ") => {
+                let jobs = key.split(',').filter(|job| !job.is_empty());
+                let changes: std::result::Result<Vec<_>, _> = jobs.map(|job| reserved(book, job)).collect();
+                return changes.map(|changes| changes.concat());
+            }
+            (Act::Run { key: schedule, .. }, _) if line == "KICKED" && !book.jobs.contains_key(key) => {
+                return Ok(vec![Change::Run { key: schedule.clone(), copy: key.clone() }]);
+            }
             (Act::Lease { .. }, _) if line == "+OK 1" && book.jobs.contains_key(key) => {
-                return Ok(vec![Change::Lease(key.clone())]);
+                return Ok(vec![Change::Lease { key: key.clone() }]);
             }
             (Act::Add { .. }, Some(_)) => line == "-CLIENT-ERROR Duplicate job",
-            (Act::Flush(tube), _) => *line == format!("FLUSHED {}", flushed(book, tube).len()),
-            (Act::Kick { tube, bound }, _) => *line == format!("KICKED {}", kicked(book, tube, *bound).len()),
+            (Act::Flush { .. } | Act::MoveTube { .. }, _) => {
+                let count: u64 = self.expected(book).iter().map(|change| book.affected(change)).sum();
+                *line == format!("{} {count}", self.word())
+            }
+            (Act::DeleteBatch(keys), _) => *line == format!("DELETED_BATCH {} 0", keys.len()),
+            (Act::Fail { key, .. }, _) => {
+                let mut after = book.clone();
+                self.expected(book).iter().for_each(|change| after.apply(change));
+                line == if after.state(key) == State::Buried { "BURIED" } else { "RELEASED 0" }
+            }
+            (Act::Kick { tube, bound }, _) => *line == format!("KICKED {}", book.kicked(tube, *bound).len()),
             _ => line.starts_with(self.word()),
         };
         if well {
@@ -297,7 +379,8 @@ impl Act {
             Act::KickJob(_) => "KICKED",
             Act::Touch(_) => "TOUCHED",
             Act::Pause { .. } => "PAUSED",
-            Act::Move { .. } => "MOVED",
+            Act::Move { .. } | Act::MoveTube { .. } => "MOVED",
+            Act::Flush { .. } => "FLUSHED",
             Act::Set { .. } => "SET",
             Act::Finish { .. } => "packet 17",
             Act::Add { .. } | Act::Outcome { .. } | Act::Remove(_) => "+OK",
@@ -307,33 +390,23 @@ impl Act {
 }
 
 fn reserved(book: &Book, key: &str) -> std::result::Result<Vec<Change>, String> {
-    if book.jobs.get(key).is_some_and(|job| job.place == Place::Ready) {
-        Ok(vec![Change::Reserve(key.to_owned())])
+    if book.jobs.contains_key(key) && book.state(key) == State::Ready {
+        Ok(vec![Change::Reserve { key: key.to_owned() }])
     } else {
-        Err(format!("job {key} was reserved, but is {:?}", book.jobs.get(key)))
+        Err(format!("job {key} was reserved, but is {:?}", book.state(key)))
     }
 }
 
-/// Returns the changes of a kick, which can move several jobs.
-fn kicked(book: &Book, tube: &str, bound: u64) -> Vec<Change> {
-    let mut book = book.clone();
-    let mut changes = Vec::new();
-    let mut kind = None;
-    while (changes.len() as u64) < bound {
-        let Some(key) = book.kicked_next(tube) else { break };
-        let place = book.jobs[&key].place;
-        if *kind.get_or_insert(place) != place {
-            break;
-        }
-        changes.push(Change::Kick(key));
-        book.apply(&changes[changes.len() - 1]);
-    }
+/// Returns the changes of a failure, which the log stores in up to three records.
+fn failed(book: &Book, key: &str, pri: u32, reason: &str) -> Vec<Change> {
+    let owned = || key.to_owned();
+    let mut changes =
+        vec![Change::Reason { key: owned(), reason: reason.to_owned() }, Change::Fail { key: owned(), pri }];
+    let mut after = book.clone();
+    changes.iter().for_each(|change| after.apply(change));
+    let dead = book.dead_tube(key).filter(|_| after.state(key) == State::Buried);
+    changes.extend(dead.map(|tube| Change::Dead { key: owned(), tube: tube.to_owned() }));
     changes
-}
-
-fn flushed(book: &Book, tube: &str) -> Vec<Change> {
-    let there = book.jobs.iter().filter(|(_, job)| job.tube == tube && job.place != Place::Scheduled);
-    there.map(|(key, _)| Change::Delete(key.clone())).collect()
 }
 
 /// Returns the host name in Gearman's handles.

@@ -1,85 +1,24 @@
 //! The state that a queue must have after each change, as far as clients can see it.
 //!
-//! Owns the jobs, the individual changes, and the textual form of changes in a trace. A log keeps or loses each change
-//! as a whole, and one command can make several changes. Must not communicate with a server.
+//! Owns the facts about jobs that the reference model lacks: protocols, bodies, and results of Workq. The rules are
+//! those of the reference model, which also predicts the replies of the simulated server in tests/sim. Must not
+//! communicate with a server.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 
-/// The protocol of a client, which determines whether jobs are identified by number or by a client-chosen ID.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Wire {
-    Beanstalk,
-    Gearman,
-    Workq,
-}
+use crate::change::{hash, Body, Change, Wire};
+use crate::reference::model::{Model, Name, Place};
+use crate::reference::{ClientId, Failed, History, JobId, Limits, Span, State, Tagged, Time};
+use crate::tags::{settings_of, tags_of};
 
-/// A body that begins with `word`, from which the remaining bytes are derived.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Body {
-    pub word: String,
-    pub length: usize,
-}
+/// The client that executes all beanstalk and Gearman commands.
+const CLIENT: ClientId = ClientId(1);
 
-/// A change that the log stores in one record. A job's key is its number in decimal, or its Workq ID.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Change {
-    Put {
-        key: String,
-        job: Box<Job>,
-    },
-    /// A job that was only in memory becomes durable.
-    Adopt(String),
-    Reserve(String),
-    Release {
-        key: String,
-        pri: u32,
-        delay: u64,
-    },
-    Bury {
-        key: String,
-        pri: u32,
-    },
-    Kick(String),
-    Delete(String),
-    Pause {
-        tube: String,
-        seconds: u64,
-    },
-    Move {
-        key: String,
-        tube: String,
-        pri: u32,
-        delay: u64,
-    },
-    Set {
-        tube: String,
-        settings: String,
-    },
-    Lease(String),
-    /// A Workq worker has reported the outcome.
-    Outcome {
-        key: String,
-        done: bool,
-        result: Body,
-    },
-    Restart,
-}
+/// The client that holds the leases of Workq, which survive a restart.
+const LEASER: ClientId = ClientId(2);
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
-    Ready,
-    Delayed,
-    Reserved,
-    Buried,
-    Held,
-    /// The job is a schedule, whose next run is after the end of the history.
-    Scheduled,
-    Leased,
-    Done,
-    Failed,
-}
-
+/// The properties with which a job is put, and facts that the reference model lacks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Job {
     pub wire: Wire,
@@ -88,20 +27,16 @@ pub struct Job {
     pub pri: u32,
     pub delay: u64,
     pub ttr: u64,
-    pub place: Place,
-    /// The numbers of reservations, releases, buries and kicks, or for Workq jobs, of attempts and failures.
-    pub counts: [u32; 4],
-    /// The position in the order of burying or of delaying.
-    pub order: u64,
     /// The unique name within the function, or an empty string.
     pub unique: String,
     /// `true` if the job exists only until all clients that wait for it have disconnected.
     pub volatile: bool,
     pub max_fails: u32,
-    pub result: Option<Body>,
     pub tags: String,
-    /// The groups that the job waits for, with the numbers of members that must end. 0 means all members.
-    pub waits: Vec<(String, u64)>,
+    /// The number of failures that Workq workers have reported.
+    pub fails: u32,
+    /// The properties of a finished Workq job, which the model does not contain.
+    pub over: Option<View>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -112,9 +47,10 @@ pub struct View {
     pub pri: u32,
     pub delay: u64,
     pub ttr: u64,
+    /// The numbers of reservations, releases, buries and kicks, or for Workq jobs, of attempts and failures.
     pub counts: [u32; 4],
     pub result: Option<Body>,
-    /// The values of the tags, by the keys that `stats-job` uses.
+    /// The values of the tags and failures, by the keys that `stats-job` uses.
     pub tags: BTreeMap<String, String>,
 }
 
@@ -126,15 +62,13 @@ pub struct TubeView {
     pub settings: String,
 }
 
-/// All jobs by key, and the pauses and settings of tubes.
-#[derive(Clone, Default, Debug)]
+/// All jobs by key, the settings of tubes in their textual form, and the reference model of the queue.
+#[derive(Clone, Debug)]
 pub struct Book {
     pub jobs: BTreeMap<String, Job>,
-    pub pauses: BTreeMap<String, u64>,
     pub settings: BTreeMap<String, String>,
-    /// The groups with members or waiting jobs, and the number of ended members of each group.
-    groups: BTreeMap<String, u64>,
-    next: u64,
+    model: Model,
+    now: Time,
 }
 
 /// The properties of the queue that a restarted server must show.
@@ -142,38 +76,23 @@ pub struct Book {
 pub struct Views {
     pub jobs: BTreeMap<String, View>,
     pub tubes: BTreeMap<String, TubeView>,
+    /// The keys of ended jobs and their tubes, as in the lines of `list-keys`.
+    pub keys: BTreeSet<String>,
 }
 
-impl Body {
-    pub fn new(word: &str, length: usize) -> Body {
-        Body { word: word.to_owned(), length: length.max(word.len() + 1) }
-    }
-
-    /// The bytes contain no zero byte and no line break.
-    pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = format!("{}:", self.word).into_bytes();
-        let mut state = hash(self.word.as_bytes());
-        while bytes.len() < self.length {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            bytes.extend((state >> 16).to_le_bytes()[..6].iter().map(|byte| b'0' + byte % 64));
-        }
-        bytes.truncate(self.length);
-        bytes
-    }
-
-    pub fn of(bytes: &[u8]) -> Body {
-        let start = bytes.split(|byte| *byte == b':').next().unwrap_or_default();
-        let word = String::from_utf8_lossy(&start[..start.len().min(40)]).into_owned();
-        let body = Body { word, length: bytes.len() };
-        if body.bytes() == bytes {
-            return body;
-        }
-        Body { word: format!("{} (damaged, {:x})", body.word, hash(bytes)), length: bytes.len() }
-    }
+/// Returns the number of a job in the model. Numbers of Workq jobs are derived from their IDs.
+fn id(key: &str) -> JobId {
+    JobId(key.parse().unwrap_or_else(|_| hash(key.as_bytes()) | 1 << 63))
 }
 
-fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+fn name(text: &str) -> Name {
+    static NAMES: Mutex<BTreeSet<Name>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().expect("nobody panics with it");
+    names.get(text).copied().unwrap_or_else(|| {
+        let name: Name = text.to_owned().leak();
+        names.insert(name);
+        name
+    })
 }
 
 impl Job {
@@ -186,84 +105,39 @@ impl Job {
             pri,
             delay,
             ttr,
-            place: if delay > 0 { Place::Delayed } else { Place::Ready },
-            counts: [0; 4],
-            order: 0,
             unique: String::new(),
             volatile: false,
             max_fails: 0,
-            result: None,
             tags: String::new(),
-            waits: Vec::new(),
+            fails: 0,
+            over: None,
         }
     }
 
-    fn member_of(&self) -> impl Iterator<Item = &str> {
-        self.tags.split(' ').filter_map(|tag| tag.strip_prefix("grp:"))
+    /// Returns the idempotency key.
+    pub fn idp(&self) -> Option<&str> {
+        self.tags.split(' ').find_map(|tag| tag.strip_prefix("idp:")).and_then(|key| key.split(':').next())
     }
 
-    /// Returns the groups in the job's `aft` tags, with the numbers of members in the tags, if any.
-    fn after(&self) -> impl Iterator<Item = (&str, Option<u64>)> {
-        let tags = self.tags.split(' ').filter_map(|tag| tag.strip_prefix("aft:"));
-        tags.map(|tag| match tag.split_once(':') {
-            Some((group, need)) => (group, Some(need.parse().expect("a number"))),
-            None => (tag, None),
-        })
-    }
-
-    /// `true` if the job has a tag that can make it wait for other jobs.
-    pub fn may_wait(&self) -> bool {
-        self.after().next().is_some()
-    }
-
-    /// Returns the interval of a schedule in seconds, or `None` for other jobs.
-    fn every(&self) -> Option<&str> {
-        self.tags.split(' ').find_map(|tag| tag.strip_prefix("every:"))
-    }
-
-    /// `true` if only the result of the job remains.
-    pub fn is_over(&self) -> bool {
-        matches!(self.place, Place::Done | Place::Failed)
-    }
-
-    fn state(&self) -> &'static str {
-        match (self.wire, self.place) {
-            (Wire::Workq, Place::Done) => "1",
-            (Wire::Workq, Place::Failed) => "2",
-            (Wire::Workq, Place::Leased) => "4",
-            (Wire::Workq, _) if self.counts[0] > 0 => "3",
+    fn state(&self, state: State, reserves: u32) -> &'static str {
+        match (self.wire, state) {
+            (Wire::Workq, State::Reserved) => "4",
+            (Wire::Workq, _) if reserves > 0 => "3",
             (Wire::Workq, _) => "0",
-            (_, Place::Delayed) => "delayed",
-            (_, Place::Buried) => "buried",
-            (_, Place::Held) => "held",
-            (_, Place::Scheduled) => "scheduled",
+            (_, State::Delayed) => "delayed",
+            (_, State::Buried) => "buried",
+            (_, State::Held) => "held",
+            (_, State::Scheduled) => "scheduled",
             _ => "ready",
         }
     }
 
-    /// Returns the properties of the job that a restarted server shows.
-    pub fn view(&self) -> View {
-        // Fields that the protocol does not show get defaults, in the recovered state as well.
-        let is_shown = self.wire == Wire::Beanstalk;
-        View {
-            tube: self.tube.clone(),
-            body: self.body.clone(),
-            state: self.state().to_owned(),
-            pri: if is_shown { self.pri } else { 0 },
-            delay: if is_shown { self.delay } else { 0 },
-            ttr: if is_shown { self.ttr } else { 0 },
-            counts: self.counts,
-            result: self.result.clone(),
-            tags: self.shown(),
+    fn client(&self) -> ClientId {
+        if self.wire == Wire::Workq {
+            LEASER
+        } else {
+            CLIENT
         }
-    }
-
-    fn shown(&self) -> BTreeMap<String, String> {
-        let mut shown = shown(&self.tags);
-        if self.place == Place::Held {
-            shown.insert("after-group".to_owned(), String::new());
-        }
-        shown
     }
 }
 
@@ -290,10 +164,8 @@ fn shown(tags: &str) -> BTreeMap<String, String> {
             "grp" => show("group", first),
             // Shown only while the job waits.
             "aft" => {}
-            "every" => {
-                show("every", first);
-                show("runs", "0");
-            }
+            "every" => show("every", first),
+            "cron" => show("cron", &first.replace(',', " ")),
             // The remaining time to live changes continuously, so its value is not compared.
             "ttl" => show("expires-in", ""),
             _ => panic!("{tags}"),
@@ -302,263 +174,282 @@ fn shown(tags: &str) -> BTreeMap<String, String> {
     shown
 }
 
+impl Default for Book {
+    fn default() -> Book {
+        let limits = Limits { max_memory: 1 << 40, max_tubes: 1 << 20, max_watched: 1 << 20, ..Limits::NONE };
+        let mut model = Model::new(limits);
+        [CLIENT, LEASER].into_iter().for_each(|client| model.connect(client));
+        Book { jobs: BTreeMap::new(), settings: BTreeMap::new(), model, now: Time::from_nanos(0) }
+    }
+}
+
 impl Book {
     pub fn apply(&mut self, change: &Change) {
-        self.next += 1;
-        match change {
-            Change::Put { key, job } => {
-                let job = Job { order: self.next, ..(**job).clone() };
-                self.put(key, job);
+        self.make(change);
+    }
+
+    /// Returns the number of jobs that a flush or a move of a whole tube would affect.
+    pub fn affected(&self, change: &Change) -> u64 {
+        self.clone().make(change)
+    }
+
+    /// Makes the change. The changes of a history take no time, compared with the delays in it.
+    fn make(&mut self, change: &Change) -> u64 {
+        self.now = self.now + Span::from_millis(1);
+        self.model.extended.now = self.now;
+        let mut count = 0;
+        let applied = match change {
+            Change::Put { key, job } => self.put(key, job),
+            Change::Run { key, copy } => self.run(key, copy),
+            Change::Delete { key } if self.jobs[key].over.is_some() => self.jobs.remove(key).is_some(),
+            Change::Outcome { key, done, result } => self.finish(key, *done, result),
+            Change::Restart {} => self.restart(),
+            Change::Flush { tube, buried } => {
+                count = self.model.flush(name(tube), *buried);
+                true
             }
-            Change::Delete(key) => self.delete(key),
-            Change::Pause { tube, seconds: 0 } => drop(self.pauses.remove(tube)),
-            Change::Pause { tube, seconds } => drop(self.pauses.insert(tube.clone(), *seconds)),
-            Change::Set { tube, settings } if settings.is_empty() => drop(self.settings.remove(tube)),
-            Change::Set { tube, settings } => drop(self.settings.insert(tube.clone(), settings.clone())),
-            Change::Restart => self.restart(),
-            Change::Adopt(key)
-            | Change::Reserve(key)
-            | Change::Kick(key)
-            | Change::Lease(key)
-            | Change::Release { key, .. }
-            | Change::Bury { key, .. }
-            | Change::Move { key, .. }
-            | Change::Outcome { key, .. } => {
-                let order = self.next;
-                let job = self.jobs.get_mut(key).unwrap_or_else(|| panic!("{change:?}: there is no such job"));
-                job.order = order;
-                job.apply(change);
-                if job.place != Place::Held {
-                    job.waits.clear();
-                }
-                self.tidy();
+            Change::Pause { tube, seconds } => {
+                let tube = self.tube(tube);
+                self.model.pause(tube, Span::from_secs(*seconds), self.now)
             }
-        }
-    }
-
-    fn members(&self, group: &str) -> usize {
-        self.jobs.values().filter(|job| job.member_of().any(|name| name == group)).count()
-    }
-
-    fn put(&mut self, key: &str, mut job: Job) {
-        if job.every().is_some() {
-            job.place = Place::Scheduled;
-            // A schedule that replaces one with the same interval keeps the time of the next run.
-            let old = self.jobs.get(key).filter(|old| job.delay == 0 && old.every() == job.every());
-            job.delay = old.map_or(job.delay, |old| old.delay);
-        }
-        let waits = job.after().filter_map(|(group, need)| match need {
-            None if self.members(group) == 0 => None,
-            Some(need @ 1..) if self.groups.get(group).is_some_and(|ended| *ended >= need) => None,
-            need => Some((group.to_owned(), need.unwrap_or(0))),
-        });
-        job.waits = waits.collect();
-        if !job.waits.is_empty() {
-            job.place = Place::Held;
-        }
-        let groups: Vec<String> = job.member_of().map(str::to_owned).collect();
-        for group in groups.into_iter().chain(job.waits.iter().map(|(group, _)| group.clone())) {
-            self.groups.entry(group).or_insert(0);
-        }
-        self.jobs.insert(key.to_owned(), job);
-    }
-
-    /// Deletes a job, and makes jobs ready that waited only for it.
-    fn delete(&mut self, key: &str) {
-        let Some(job) = self.jobs.remove(key) else { return };
-        for group in job.member_of() {
-            let ended = self.groups.entry(group.to_owned()).or_insert(0);
-            *ended += 1;
-            let (ended, is_complete) = (*ended, self.members(group) == 0);
-            for held in self.jobs.values_mut().filter(|job| job.place == Place::Held) {
-                let is_over = |need: u64| if need == 0 { is_complete } else { ended >= need };
-                held.waits.retain(|(name, need)| name != group || !is_over(*need));
-                if held.waits.is_empty() {
-                    held.place = if held.delay > 0 { Place::Delayed } else { Place::Ready };
-                }
+            Change::MoveTube { from, to, state, bound } => {
+                let state = State::UNFINISHED.into_iter().find(|it| it.word() == state).expect("a state");
+                let tubes = (self.tube(from), self.tube(to));
+                let moved = self.model.move_jobs(CLIENT, tubes, state, *bound, self.now);
+                count = *moved.as_ref().unwrap_or(&0);
+                moved.is_ok()
             }
-        }
-        self.tidy();
-    }
-
-    /// Removes groups that have neither members nor waiting jobs.
-    fn tidy(&mut self) {
-        let mut groups = std::mem::take(&mut self.groups);
-        let waits = |group: &str| self.jobs.values().any(|job| job.waits.iter().any(|(name, _)| name == group));
-        groups.retain(|group, _| self.members(group) > 0 || waits(group));
-        self.groups = groups;
-    }
-
-    fn restart(&mut self) {
-        self.jobs.retain(|_, job| !job.volatile);
-        for job in self.jobs.values_mut().filter(|job| job.place == Place::Reserved) {
-            job.place = Place::Ready;
-        }
-        let (jobs, settings) = (&self.jobs, &self.settings);
-        self.pauses.retain(|tube, _| settings.contains_key(tube) || jobs.values().any(|job| job.tube == *tube));
-    }
-
-    /// Returns the job that the next kick in the tube would move.
-    pub fn kicked_next(&self, tube: &str) -> Option<String> {
-        let of = |place| {
-            let there = self.jobs.iter().filter(move |(_, job)| job.tube == tube && job.place == place);
-            // Among delayed jobs, a kick moves the one that is due first. All delays, and the differences between
-            // delays, are longer than a history.
-            there.min_by_key(|(_, job)| (if place == Place::Delayed { job.delay } else { 0 }, job.order))
+            Change::Set { tube, settings } => {
+                let words: Vec<&str> = settings.split(' ').filter(|word| !word.is_empty()).collect();
+                let tube = self.tube(tube);
+                self.settings.insert(tube.to_owned(), settings.clone());
+                self.settings.retain(|_, settings| !settings.is_empty());
+                self.model.set_tube(CLIENT, tube, settings_of(&words, name), self.now).is_ok()
+            }
+            _ => self.apply_to_job(change),
         };
-        of(Place::Buried).or_else(|| of(Place::Delayed)).map(|(key, _)| key.clone())
+        assert!(applied, "{change:?} is impossible");
+        let model = &self.model;
+        self.jobs.retain(|key, job| job.over.is_some() || model.job(id(key)).is_some());
+        count
+    }
+
+    fn apply_to_job(&mut self, change: &Change) -> bool {
+        let now = self.now;
+        match change {
+            Change::Adopt { key } => {
+                self.jobs.get_mut(key).into_iter().for_each(|job| job.volatile = false);
+                true
+            }
+            Change::Reserve { key } | Change::Lease { key } => {
+                self.model.reserve_job(self.jobs[key].client(), id(key), now)
+            }
+            Change::Release { key, pri, delay } => {
+                self.model.release(CLIENT, id(key), *pri, Span::from_secs(*delay), now)
+            }
+            Change::Bury { key, pri } => {
+                // An imported job can be buried without a reservation.
+                let reserves = self.model.job(id(key)).map_or(0, |job| job.history.reserves);
+                self.model.reserve_job(CLIENT, id(key), now);
+                let buried = self.model.bury(CLIENT, id(key), *pri, now);
+                self.in_model(key).history.reserves = reserves;
+                buried
+            }
+            Change::Reason { key, reason } => {
+                self.model.extended.failures.entry(id(key)).or_default().1 = name(reason);
+                true
+            }
+            Change::Fail { key, pri } => {
+                let tube = self.in_model(key).tube;
+                let dead = self.model.extended.rules.get_mut(tube).and_then(|rules| rules.settings.dead.take());
+                let terms = (*pri, self.model.reason(id(key)));
+                let failed = self.model.fail(CLIENT, id(key), terms, Some(Failed::Retried(Span::ZERO)), now);
+                self.model.extended.rules.get_mut(tube).into_iter().for_each(|rules| rules.settings.dead = dead);
+                failed.is_some()
+            }
+            Change::Dead { key, tube } => {
+                self.model.send_to_dead_tube(id(key));
+                self.in_model(key).tube == tube
+            }
+            Change::Lose { key } => {
+                self.model.lose(id(key), now);
+                true
+            }
+            Change::Kick { key } => self.model.kick_job(id(key), now),
+            Change::Delete { key } => self.model.delete(self.jobs[key].client(), id(key)),
+            Change::Move { key, tube, pri, delay } => {
+                let tube = self.tube(tube);
+                self.model.move_job(CLIENT, id(key), tube, (*pri, Span::from_secs(*delay)), now) == Ok(true)
+            }
+            _ => unreachable!("not a change of a job"),
+        }
+    }
+
+    /// Returns the name of a tube, which the client watches from now on, so that the tube continues to exist.
+    fn tube(&mut self, text: &str) -> Name {
+        let _ = self.model.watch(CLIENT, name(text));
+        name(text)
+    }
+
+    fn in_model(&mut self, key: &str) -> &mut crate::reference::model::Job {
+        self.model.jobs.iter_mut().find(|job| job.id == id(key)).expect("a job")
+    }
+
+    fn put(&mut self, key: &str, job: &Job) -> bool {
+        let tube = self.tube(&job.tube);
+        self.model.use_tube(CLIENT, tube).expect("room for a tube");
+        let last = std::mem::replace(&mut self.model.last_id, id(key).0 - 1);
+        let terms = (job.pri, Span::from_secs(job.delay), Span::from_secs(job.ttr.max(crate::act::LONG)));
+        let put = match &*job.tags {
+            "" => self.model.put(CLIENT, terms, Vec::new(), self.now).map(Tagged::New),
+            tags => self.model.put_tagged(
+                CLIENT,
+                terms,
+                Vec::new(),
+                tags_of(&tags.split(' ').collect::<Vec<_>>(), name),
+                self.now,
+            ),
+        };
+        self.model.last_id = self.model.last_id.max(last);
+        self.jobs.insert(key.to_owned(), job.clone());
+        matches!(put, Ok(Tagged::New(it) | Tagged::Scheduled { id: it, .. }) if it == id(key))
+    }
+
+    fn run(&mut self, key: &str, copy: &str) -> bool {
+        let last = std::mem::replace(&mut self.model.last_id, id(copy).0 - 1);
+        let is_done = self.model.kick_job(id(key), self.now) && self.model.job(id(copy)).is_some();
+        self.model.last_id = self.model.last_id.max(last);
+        let is_own = |tag: &&str| !tag.starts_with("every:") && !tag.starts_with("cron:");
+        let tags = self.jobs[key].tags.split(' ').filter(is_own).collect::<Vec<_>>().join(" ");
+        self.jobs.insert(copy.to_owned(), Job { tags, ..self.jobs[key].clone() });
+        is_done
+    }
+
+    /// Applies the outcome that a Workq worker has reported, even if the job's lease has ended.
+    fn finish(&mut self, key: &str, done: bool, result: &Body) -> bool {
+        let job = self.jobs.get_mut(key).expect("a job");
+        job.fails += u32::from(!done);
+        if !done && job.fails < job.max_fails {
+            self.in_model(key).place = Place::Ready;
+            return true;
+        }
+        let view = self.view(key);
+        let state = if done { "1" } else { "2" }.to_owned();
+        self.jobs.get_mut(key).expect("a job").over = Some(View { state, result: Some(result.clone()), ..view });
+        self.model.delete(LEASER, id(key))
+    }
+
+    fn restart(&mut self) -> bool {
+        let kept = |key: &str| self.jobs.get(key).is_none_or(|job| !job.volatile);
+        let leased: BTreeSet<JobId> =
+            self.jobs.iter().filter(|(_, job)| job.wire == Wire::Workq).map(|(key, _)| id(key)).collect();
+        self.model.jobs.retain(|job| kept(&job.id.0.to_string()));
+        for job in self.model.jobs.iter_mut().filter(|job| !leased.contains(&job.id)) {
+            if matches!(job.place, Place::Reserved { .. }) {
+                job.place = Place::Ready;
+            }
+        }
+        self.model.disconnect(CLIENT, self.now);
+        self.model.connect(CLIENT);
+        let tubes: Vec<Name> = self.model.tubes.iter().map(|tube| tube.name).collect();
+        for tube in tubes {
+            self.tube(tube);
+        }
+        true
+    }
+
+    /// Returns the state of a job. A Workq job with a result is finished.
+    pub fn state(&self, key: &str) -> State {
+        self.model.state_of(id(key)).unwrap_or(State::Finished)
+    }
+
+    pub fn tube_of(&self, key: &str) -> Name {
+        self.model.job(id(key)).expect("a job").tube
+    }
+
+    /// Returns the dead-letter tube of the job's tube.
+    pub fn dead_tube(&self, key: &str) -> Option<Name> {
+        self.model.extended.rules.get(self.tube_of(key)).and_then(|rules| rules.settings.dead)
+    }
+
+    /// `true` if another job in `tube` has the job's idempotency key.
+    pub fn is_taken(&self, key: &str, tube: &str) -> bool {
+        let other = self.jobs[key].idp().and_then(|idp| self.model.keyed(name(tube), name(idp)));
+        other.is_some_and(|other| other != id(key))
+    }
+
+    /// Returns the reserved jobs with a limited number of tries, in the order in which they become ready when the
+    /// client disconnects.
+    pub fn limited(&self) -> Vec<String> {
+        let is_limited = |job: &&crate::reference::model::Job| {
+            matches!(job.place, Place::Reserved { by: CLIENT, .. }) && self.model.tries_left(job.id).is_some()
+        };
+        let mut jobs: Vec<_> = self.model.jobs.iter().filter(is_limited).map(|job| (job.pri, job.id.0)).collect();
+        jobs.sort_unstable();
+        jobs.into_iter().map(|(_, id)| id.to_string()).collect()
+    }
+
+    /// Returns the jobs that a kick moves.
+    pub fn kicked(&self, tube: &str, bound: u64) -> Vec<String> {
+        let buried = self.model.in_order(name(tube), State::Buried);
+        let jobs = if buried.is_empty() { self.model.in_order(name(tube), State::Delayed) } else { buried };
+        jobs.into_iter().take(bound as usize).map(|job| job.0.to_string()).collect()
+    }
+
+    fn view(&self, key: &str) -> View {
+        let job = &self.jobs[key];
+        if let Some(over) = &job.over {
+            return over.clone();
+        }
+        let now = self.model.job(id(key)).expect("a job");
+        let History { reserves, releases, buries, kicks, .. } = now.history;
+        // Fields that the protocol does not show get defaults, in the recovered state as well.
+        let is_shown = u32::from(job.wire == Wire::Beanstalk);
+        View {
+            tube: now.tube.to_owned(),
+            body: job.body.clone(),
+            state: job.state(self.state(key), reserves).to_owned(),
+            pri: is_shown * now.pri,
+            delay: u64::from(is_shown) * now.delay.secs(),
+            ttr: u64::from(is_shown) * now.ttr.secs(),
+            counts: if job.wire == Wire::Workq {
+                [reserves, job.fails, 0, 0]
+            } else {
+                [reserves, releases, buries, kicks]
+            },
+            result: None,
+            tags: if is_shown > 0 { self.tags(key, job) } else { BTreeMap::new() },
+        }
+    }
+
+    fn tags(&self, key: &str, job: &Job) -> BTreeMap<String, String> {
+        let (model, id) = (&self.model, id(key));
+        let mut shown = shown(&job.tags);
+        let counts = model.run_counts(id);
+        let facts = [
+            ("after-group", (self.state(key) == State::Held).then(String::new)),
+            ("runs", counts.map(|(runs, _)| runs.to_string())),
+            ("skipped", counts.map(|(_, skipped)| skipped.to_string())),
+            ("tries-left", model.tries_left(id).filter(|_| counts.is_none()).map(|left| left.to_string())),
+            ("fails", Some(model.fails(id)).filter(|fails| *fails > 0).map(|fails| fails.to_string())),
+            ("last-error", Some(model.reason(id).to_owned()).filter(|reason| !reason.is_empty())),
+            ("dead-from", model.dead_from(id).map(str::to_owned)),
+        ];
+        shown.extend(facts.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+        shown
     }
 
     pub fn views(&self) -> Views {
-        let kept = || self.jobs.iter().filter(|(_, job)| !job.volatile);
+        let kept = || self.jobs.iter().filter(|(_, job)| !job.volatile).map(|(key, _)| key);
         let mut tubes = BTreeMap::new();
-        let with_jobs = kept().filter(|(_, job)| job.wire == Wire::Beanstalk).map(|(_, job)| &job.tube);
-        for tube in with_jobs.chain(self.settings.keys()) {
-            let buried = kept().filter(|(_, other)| other.tube == *tube && other.place == Place::Buried);
-            let buried = buried.min_by_key(|(_, job)| job.order).map(|(key, _)| key.clone());
-            let pause = self.pauses.get(tube).copied().unwrap_or(0);
+        let with_jobs = kept().filter(|key| self.jobs[*key].wire == Wire::Beanstalk).map(|key| self.tube_of(key));
+        for tube in with_jobs.chain(self.settings.keys().map(|tube| name(tube))) {
+            let buried = self.model.in_order(tube, State::Buried).first().map(|job| job.0.to_string());
+            let pause = self.model.tube(tube).and_then(|tube| tube.pause).map_or(0, |(length, _)| length.secs());
             let settings = self.settings.get(tube).cloned().unwrap_or_default();
-            tubes.insert(tube.clone(), TubeView { pause, buried, settings });
+            tubes.insert(tube.to_owned(), TubeView { pause, buried, settings });
         }
-        Views { jobs: kept().map(|(key, job)| (key.clone(), job.view())).collect(), tubes }
-    }
-}
-
-impl Job {
-    fn apply(&mut self, change: &Change) {
-        match change {
-            Change::Adopt(_) => self.volatile = false,
-            Change::Reserve(_) => {
-                self.place = Place::Reserved;
-                self.counts[0] += 1;
-            }
-            Change::Release { pri, delay, .. } => {
-                (self.pri, self.delay) = (*pri, *delay);
-                self.place = if *delay > 0 { Place::Delayed } else { Place::Ready };
-                self.counts[1] += 1;
-            }
-            Change::Bury { pri, .. } => {
-                (self.pri, self.place) = (*pri, Place::Buried);
-                self.counts[2] += 1;
-            }
-            Change::Kick(_) => {
-                self.place = Place::Ready;
-                self.counts[3] += 1;
-            }
-            Change::Move { tube, pri, delay, .. } => {
-                (self.tube, self.pri, self.delay) = (tube.clone(), *pri, *delay);
-                self.place = if *delay > 0 { Place::Delayed } else { Place::Ready };
-            }
-            Change::Lease(_) => {
-                self.place = Place::Leased;
-                self.counts[0] += 1;
-            }
-            Change::Outcome { done: true, result, .. } => {
-                (self.place, self.result) = (Place::Done, Some(result.clone()));
-            }
-            Change::Outcome { result, .. } => {
-                self.counts[1] += 1;
-                if self.counts[1] >= self.max_fails.max(1) {
-                    (self.place, self.result) = (Place::Failed, Some(result.clone()));
-                } else {
-                    self.place = Place::Ready;
-                }
-            }
-            Change::Put { .. } | Change::Delete(_) | Change::Pause { .. } | Change::Set { .. } | Change::Restart => {
-                unreachable!("not here")
-            }
-        }
-    }
-}
-
-/// Joins words with spaces. An empty word becomes a hyphen.
-fn line(words: &[&dyn std::fmt::Display]) -> String {
-    let mut line = String::new();
-    for word in words {
-        let word = word.to_string();
-        let word = if word.is_empty() { "-" } else { &word };
-        let _ = write!(line, "{}{word}", if line.is_empty() { "" } else { " " });
-    }
-    line
-}
-
-impl Change {
-    pub fn write(&self) -> String {
-        match self {
-            Change::Put { key, job } => {
-                let wire = match job.wire {
-                    Wire::Beanstalk => 'b',
-                    Wire::Gearman => 'g',
-                    Wire::Workq => 'w',
-                };
-                let Job { tube, body, pri, delay, ttr, unique, volatile, max_fails, tags, .. } = &**job;
-                let tags = tags.replace(' ', ",");
-                let volatile = u32::from(*volatile);
-                line(&[
-                    &"put",
-                    key,
-                    &wire,
-                    tube,
-                    &body.word,
-                    &body.length,
-                    pri,
-                    delay,
-                    ttr,
-                    unique,
-                    &volatile,
-                    max_fails,
-                    &tags,
-                ])
-            }
-            Change::Adopt(key) => line(&[&"adopt", key]),
-            Change::Reserve(key) => line(&[&"reserve", key]),
-            Change::Release { key, pri, delay } => line(&[&"release", key, pri, delay]),
-            Change::Bury { key, pri } => line(&[&"bury", key, pri]),
-            Change::Kick(key) => line(&[&"kick", key]),
-            Change::Delete(key) => line(&[&"delete", key]),
-            Change::Pause { tube, seconds } => line(&[&"pause", tube, seconds]),
-            Change::Move { key, tube, pri, delay } => line(&[&"move", key, tube, pri, delay]),
-            Change::Set { tube, settings } => line(&[&"set", tube, &settings.replace(' ', ",")]),
-            Change::Lease(key) => line(&[&"lease", key]),
-            Change::Outcome { key, done, result } => {
-                line(&[&"outcome", key, &u32::from(*done), &result.word, &result.length])
-            }
-            Change::Restart => "restart".to_owned(),
-        }
-    }
-
-    pub fn read(text: &str) -> Change {
-        let words: Vec<&str> = text.split(' ').map(|word| if word == "-" { "" } else { word }).collect();
-        let word = |place: usize| words[place].to_owned();
-        let number = |place: usize| words[place].parse::<u64>().unwrap_or_else(|_| panic!("{text}"));
-        let small = |place: usize| number(place) as u32;
-        let body = |place: usize| Body { word: word(place), length: number(place + 1) as usize };
-        let key = words.get(1).map(|key| (*key).to_owned()).unwrap_or_default();
-        match words[0] {
-            "put" => {
-                let wire = match words[2] {
-                    "b" => Wire::Beanstalk,
-                    "g" => Wire::Gearman,
-                    _ => Wire::Workq,
-                };
-                let job = Job::new(wire, words[3], body(4), small(6), number(7), number(8));
-                let tags = word(12).replace(',', " ");
-                let job = Job { unique: word(9), volatile: small(10) == 1, max_fails: small(11), tags, ..job };
-                Change::Put { key, job: Box::new(job) }
-            }
-            "adopt" => Change::Adopt(key),
-            "reserve" => Change::Reserve(key),
-            "release" => Change::Release { key, pri: small(2), delay: number(3) },
-            "bury" => Change::Bury { key, pri: small(2) },
-            "kick" => Change::Kick(key),
-            "delete" => Change::Delete(key),
-            "pause" => Change::Pause { tube: key, seconds: number(2) },
-            "move" => Change::Move { key, tube: word(2), pri: small(3), delay: number(4) },
-            "set" => Change::Set { tube: key, settings: word(2).replace(',', " ") },
-            "lease" => Change::Lease(key),
-            "outcome" => Change::Outcome { key, done: number(2) == 1, result: body(3) },
-            "restart" => Change::Restart,
-            _ => panic!("{text}"),
-        }
+        let keys = self.model.extended.ended.iter().map(|ended| format!("\"{}\", \"{}\"]", ended.tube, ended.key));
+        Views { jobs: kept().map(|key| (key.clone(), self.view(key))).collect(), tubes, keys: keys.collect() }
     }
 }

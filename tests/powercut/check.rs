@@ -2,13 +2,13 @@
 //!
 //! Owns the list of checks, the switches that enable them, and the comparison. For each client, the surviving changes
 //! must be a prefix of the commands. The same applies to all clients together, as far as the order of their commands is
-//! known. After a violation, each job is compared separately to describe the loss. Must not communicate with a server.
+//! known. Must not communicate with a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::book::{Change, Views};
+use crate::book::Views;
+use crate::change::Change;
 use crate::lanes::{End, Heading, Lane, Rule, Span};
-use crate::ways::{pauses, ways};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Check {
@@ -164,7 +164,10 @@ impl Case<'_> {
     /// Returns the check that is violated if the ID is assigned again.
     pub fn given_again(&self, id: u64) -> Check {
         let key = id.to_string();
-        let is_put = |change: &Change| matches!(change, Change::Put { key: it, job } if *it == key && !job.volatile);
+        let is_put = |change: &Change| match change {
+            Change::Put { job, .. } if job.volatile => false,
+            change => change.added().is_some_and(|(it, _)| it == key),
+        };
         let kept = self.lanes.values().flat_map(|lane| lane.steps.values()).flat_map(|step| &step.changes).any(is_put);
         match () {
             () if self.rule.power_cuts && self.never_syncs() => Check::IdsWithoutSyncs,
@@ -184,11 +187,11 @@ impl Case<'_> {
             let views: Vec<(usize, Views)> = books.iter().map(|(count, book)| (*count, book.views())).collect();
             let matches: Vec<usize> = views.iter().filter(|(_, view)| *view == seen).map(|(count, _)| *count).collect();
             if matches.is_empty() {
-                verdict.problems.extend(self.explain(&span, &views, &seen));
+                verdict.problems.extend(self.explain(&views, &seen));
             }
             let alive = |count: usize| {
                 books.iter().find(|(at, _)| *at == count).map_or(0, |(_, book)| {
-                    book.jobs.values().filter(|job| !job.volatile && !job.is_over()).count() as u64
+                    book.jobs.values().filter(|job| !job.volatile && job.over.is_none()).count() as u64
                 })
             };
             let alive = matches.last().map_or(0, |count| alive(*count));
@@ -245,34 +248,30 @@ impl Case<'_> {
         }
     }
 
-    /// Describes the violation by comparing each job separately, if the queue as a whole is in no permitted state.
-    fn explain(&self, span: &Span, views: &[(usize, Views)], seen: &Views) -> Vec<Problem> {
+    /// Describes the jobs that are in no permitted state or, without such a job, the whole queue.
+    fn explain(&self, views: &[(usize, Views)], seen: &Views) -> Vec<Problem> {
         let mut problems = Vec::new();
-        for key in span.keys() {
+        let all = views.iter().map(|(_, view)| view).chain([seen]);
+        let keys: BTreeSet<&String> = all.flat_map(|view| view.jobs.keys()).collect();
+        for key in keys {
             let is = seen.jobs.get(key);
-            let Some(may) = ways(span, key) else { continue };
-            if may.contains(&is.cloned()) {
+            let may: Vec<_> = views.iter().map(|(_, view)| view.jobs.get(key)).collect();
+            if may.contains(&is) {
                 continue;
             }
-            let last = views.last().and_then(|(_, view)| view.jobs.get(key));
+            let last = may.last();
             problems.push(match is {
                 None => (self.lost(Check::Lost), format!("job {key} is not there: {last:?}")),
-                Some(is) if may == [None] => (self.lost(Check::Back), format!("job {key} is there: {is:?}")),
+                Some(is) if may.iter().all(Option::is_none) => {
+                    (self.lost(Check::Back), format!("job {key} is there: {is:?}"))
+                }
                 Some(is) => (self.lost(Check::Lost), format!("job {key} is {is:?}, should be {last:?}")),
             });
-        }
-        if problems.is_empty() {
-            problems.extend(self.explain_tubes(span, seen));
         }
         if problems.is_empty() {
             problems.push((self.no_prefix(), nearest(views, seen)));
         }
         problems
-    }
-
-    fn explain_tubes(&self, span: &Span, seen: &Views) -> Option<Problem> {
-        let wrong = seen.tubes.iter().find(|(tube, is)| !pauses(span, tube).contains(&is.pause));
-        wrong.map(|(tube, is)| (self.lost(Check::Lost), format!("tube {tube} is {is:?}")))
     }
 }
 
@@ -289,8 +288,9 @@ fn nearest(views: &[(usize, Views)], seen: &Views) -> String {
             .filter(differs)
             .map(|key| format!("job {key} is {} and not {}", states(seen, key), states(view, key)));
         let tubes = seen.tubes.iter().filter(|(tube, is)| view.tubes.get(*tube) != Some(is));
-        jobs.chain(tubes.map(|(tube, is)| format!("tube {tube} is {is:?} and not {:?}", view.tubes.get(tube))))
-            .collect()
+        let tubes = tubes.map(|(tube, is)| format!("tube {tube} is {is:?} and not {:?}", view.tubes.get(tube)));
+        let keys = view.keys.symmetric_difference(&seen.keys).map(|key| format!("key {key} differs"));
+        jobs.chain(tubes).chain(keys).collect()
     };
     let all = views.iter().map(|(count, view)| (*count, differences(view)));
     let (count, best) = all.min_by_key(|(_, list)| list.len()).expect("a moment");
@@ -308,6 +308,7 @@ impl Views {
         Views {
             jobs: jobs.map(|(key, job)| (key.clone(), job.clone())).collect(),
             tubes: tubes.map(|(tube, view)| (tube.clone(), view.clone())).collect(),
+            keys: self.keys.iter().filter(|key| key.starts_with(&format!("\"{name}"))).cloned().collect(),
         }
     }
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::act::Act;
-use crate::book::{Body, Book, Wire};
+use crate::book::Book;
+use crate::change::{Body, Wire};
 use crate::check::{prefix, Case, Check, Problem};
 use crate::daemon::{wait_until, Daemon, Signal, PATIENCE};
 use crate::disk::Disk;
@@ -339,7 +340,7 @@ impl<'a> History<'a> {
                 threads.into_iter().map(|thread| thread.join().expect("a client that ends")).collect()
             }),
         };
-        clients.into_iter().for_each(|lane| self.problems.extend(lane.problems));
+        clients.into_iter().for_each(|lane| self.problems.extend(lane.hang_up()));
         if let Some(error) = results.iter().find_map(|result| result.as_ref().err()) {
             self.problems.push((Check::Talk, format!("a command was not answered: {error}; log:\n{}", daemon.log())));
         }

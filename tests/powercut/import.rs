@@ -5,7 +5,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::book::{Body, Change, Job, Place, Wire};
+use crate::book::Job;
+use crate::change::{Body, Change, Wire};
 use crate::check::prefix;
 use crate::random::Random;
 
@@ -18,15 +19,15 @@ const DELAY: u64 = 10_000;
 const TTR: u64 = 3600;
 
 /// Returns beanstalkd's code for a job state.
-fn number(place: Place) -> u8 {
-    match place {
-        Place::Buried => 3,
-        Place::Delayed => 4,
-        _ => 1,
+fn state(job: &Job, buries: u32) -> u8 {
+    match (buries, job.delay) {
+        (1.., _) => 3,
+        (0, 1..) => 4,
+        (0, 0) => 1,
     }
 }
 
-fn record(id: u64, job: &Job, born: u64, state: u8) -> Vec<u8> {
+fn record(id: u64, job: &Job, born: u64, buries: u32, state: u8) -> Vec<u8> {
     let due = born + job.delay * SECOND;
     let mut bytes = (job.tube.len() as u32).to_le_bytes().to_vec();
     bytes.extend(job.tube.as_bytes());
@@ -37,7 +38,6 @@ fn record(id: u64, job: &Job, born: u64, state: u8) -> Vec<u8> {
     bytes.extend([0; 4]);
     bytes.extend(born.to_le_bytes());
     bytes.extend(due.to_le_bytes());
-    let buries = u32::from(job.place == Place::Buried);
     // The numbers of reservations, timeouts, releases, buries and kicks.
     bytes.extend([0, 0, 0, buries, 0].iter().flat_map(|count: &u32| count.to_le_bytes()));
     bytes.extend([state, 0, 0, 0]);
@@ -60,18 +60,17 @@ pub fn foreign(random: &mut Random) -> (Vec<(String, Vec<u8>)>, Vec<Change>) {
         let job = Job::new(Wire::Beanstalk, &tube, body.clone(), random.below(9) as u32, delay, TTR);
         let put = Change::Put { key: id.to_string(), job: Box::new(job.clone()) };
         changes.push(put);
-        let buried = Job { place: Place::Buried, ..job.clone() };
         let (bury, delete) = (delay == 0 && random.once_in(4), random.once_in(5));
-        let full = if bury { &buried } else { &job };
-        file.extend([record(id, full, now, number(full.place)), body.bytes(), b"\r\n".to_vec()].concat());
+        let buries = u32::from(bury);
+        file.extend([record(id, &job, now, buries, state(&job, buries)), body.bytes(), b"\r\n".to_vec()].concat());
         if bury {
             changes.push(Change::Bury { key: id.to_string(), pri: job.pri });
         }
         if delete {
             // A short record, which does not contain the tube name.
-            let nameless = Job { tube: String::new(), ..full.clone() };
-            file.extend(record(id, &nameless, now, 0));
-            changes.push(Change::Delete(id.to_string()));
+            let nameless = Job { tube: String::new(), ..job };
+            file.extend(record(id, &nameless, now, buries, 0));
+            changes.push(Change::Delete { key: id.to_string() });
         }
     }
     files.iter_mut().for_each(|(_, bytes)| bytes.extend([0; 500]));

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::act::{Act, Reply, LONG};
-use crate::book::{Body, Book, Change, Place, Wire};
+use crate::book::Book;
+use crate::change::{Body, Change, Wire};
 use crate::check::{prefix, Check, Problem};
 use crate::daemon::Daemon;
 use crate::lanes::Promise;
 use crate::random::Random;
+use crate::reference::State;
 use crate::talk::{packet, Talk, CAN_DO};
 use crate::trace::Trace;
 
@@ -102,10 +104,10 @@ impl Lane {
     }
 
     /// Returns a random job of the protocol in one of the given states.
-    fn job(&mut self, book: &Book, wire: Wire, places: &[Place]) -> Option<String> {
+    fn job(&mut self, book: &Book, wire: Wire, states: &[State]) -> Option<String> {
         let fits = |key: &&String| {
             let job = &book.jobs[*key];
-            job.wire == wire && places.contains(&job.place) && !job.volatile
+            job.wire == wire && states.contains(&book.state(key)) && !job.volatile
         };
         let keys: Vec<&String> = book.jobs.keys().filter(fits).collect();
         (!keys.is_empty()).then(|| keys[self.random.below(keys.len() as u64) as usize].clone())
@@ -128,10 +130,13 @@ impl Lane {
         match wire {
             Wire::Beanstalk => {
                 let (pri, delay) = (self.random.below(5) as u32, self.random.pick(&DELAYS));
-                let tags = match self.random.below(20) {
-                    0 => format!("idp:{} every:{}", self.name('s', 0), self.random.pick(&[LONG, 2 * LONG])),
-                    _ => self.tags(),
-                };
+                let every = format!("every:{}", self.random.pick(&[LONG, 2 * LONG]));
+                // A leap day at midnight.
+                let when = self.random.pick(&["cron:0,0,29,2,*", &every, &every]);
+                let is_schedule = self.random.once_in(20);
+                // There is always log space for a small copy.
+                let body = if is_schedule { Body { length: body.length.min(60), ..body } } else { body };
+                let tags = if is_schedule { format!("idp:{} {when}", self.name('s', 0)) } else { self.tags() };
                 Act::Put { tube: self.name('t', which), pri, delay, body, tags }
             }
             Wire::Gearman => {
@@ -183,21 +188,38 @@ impl Lane {
     }
 
     fn choose_beanstalk(&mut self, book: &Book, full: bool) -> Option<Act> {
-        use Place::{Buried, Delayed, Held, Ready, Reserved, Scheduled};
+        use State::{Buried, Delayed, Held, Ready, Reserved, Scheduled};
         let (pri, delay) = (self.random.below(5) as u32, self.random.pick(&DELAYS));
         let which = self.random.below(3);
         let tube = self.name('t', which);
         let any = [Ready, Delayed, Reserved, Buried, Held];
         let all = [Ready, Delayed, Reserved, Buried, Held, Scheduled];
         let wire = Wire::Beanstalk;
-        match self.random.below(24) {
-            20 => self.job(book, wire, &any).map(|key| Act::Move { key, tube, pri, delay }),
-            21 if self.random.once_in(3) => Some(Act::Flush(tube)),
-            22 => {
-                let settings =
-                    ["", "try:250 dead:x", "max:9000 rate:90000/1", "try:250 limit:900000", "limit:70000:80000:90000"];
-                Some(Act::Set { tube, settings: self.random.pick(&settings).to_owned() })
+        match self.random.below(30) {
+            20 => {
+                let key = self.job(book, wire, &any).filter(|key| !book.is_taken(key, &tube));
+                key.map(|key| Act::Move { key, tube, pri, delay })
             }
+            21 if self.random.once_in(3) => Some(Act::Flush { tube, buried: self.random.once_in(2) }),
+            22 => Some(Act::Set { tube, settings: self.settings() }),
+            23..=24 => {
+                let reason = format!("{}{}", prefix(self.number), self.next);
+                self.job(book, wire, &[Reserved]).map(|key| Act::Fail { key, pri, reason })
+            }
+            25 => {
+                let which = self.random.below(3);
+                let from = if self.random.once_in(4) { self.name('d', 0) } else { self.name('t', which) };
+                let state = self.random.pick(&["ready", "delayed", "buried"]).to_owned();
+                Some(Act::MoveTube { from, to: tube, state, bound: 1 + self.random.below(9) })
+            }
+            26 => Some(Act::ReserveBatch(1 + self.random.below(4))),
+            27 => {
+                let mut keys: Vec<String> = (0..3).filter_map(|_| self.job(book, wire, &all)).collect();
+                keys.sort();
+                keys.dedup();
+                (!keys.is_empty()).then_some(Act::DeleteBatch(keys))
+            }
+            28..=29 if !self.failing => self.run(book),
             0..=5 if !full => None,
             0..=8 => self.job(book, wire, &all).map(Act::Delete),
             9..=10 => Some(Act::ReserveAny),
@@ -211,10 +233,24 @@ impl Lane {
         }
     }
 
+    /// Chooses a schedule to run whose last copy has ended.
+    fn run(&mut self, book: &Book) -> Option<Act> {
+        let key = self.job(book, Wire::Beanstalk, &[State::Scheduled])?;
+        let (tube, idp) = (book.tube_of(&key).to_owned(), book.jobs[&key].idp()?.to_owned());
+        (!book.is_taken(&key, &tube)).then_some(Act::Run { key, tube, idp })
+    }
+
+    fn settings(&mut self) -> String {
+        let dead = self.name('d', 0);
+        let settings =
+            ["", "try:250 dead:", "dead:", "max:9000 rate:90000/1", "try:250 limit:900000", "limit:70000:80000:90000"];
+        self.random.pick(&settings).replace("dead:", &format!("dead:{dead}"))
+    }
+
     fn choose_gearman(&mut self, book: &Book, full: bool) -> Option<Act> {
         let done = !self.random.once_in(4);
         let finish = |lane: &mut Lane| {
-            let key = lane.job(book, Wire::Gearman, &[Place::Reserved]);
+            let key = lane.job(book, Wire::Gearman, &[State::Reserved]);
             key.map(|key| Act::Finish { key, done })
         };
         match self.random.below(10) {
@@ -225,7 +261,7 @@ impl Lane {
     }
 
     fn choose_workq(&mut self, book: &Book, full: bool) -> Option<Act> {
-        use Place::{Done, Failed, Leased, Ready};
+        use State::{Finished, Ready, Reserved};
         let which = self.random.below(2);
         let queue = self.name('q', which);
         let (done, result) = (!self.random.once_in(3), self.body());
@@ -233,9 +269,9 @@ impl Lane {
         match self.random.below(10) {
             0..=3 if !full => None,
             0..=1 => Some(Act::Lease { queue }),
-            2..=5 => self.job(book, wire, &[Leased, Ready]).map(|id| Act::Outcome { id, done, result }),
+            2..=5 => self.job(book, wire, &[Reserved, Ready]).map(|id| Act::Outcome { id, done, result }),
             6..=7 => Some(Act::Lease { queue }),
-            _ => self.job(book, wire, &[Ready, Leased, Done, Failed]).map(Act::Remove),
+            _ => self.job(book, wire, &[Ready, Reserved, Finished]).map(Act::Remove),
         }
     }
 
@@ -317,8 +353,17 @@ impl Lane {
         self.next += 1;
         let (lane, step) = (self.number, self.next);
         self.trace.mark(&format!("sent {lane} {step} n restart"));
-        self.apply(step, &Change::Restart);
+        self.apply(step, &Change::Restart {});
         self.trace.mark(&format!("told {lane} {step} restarted"));
+    }
+
+    /// Records that the client disconnects.
+    pub fn hang_up(mut self) -> Vec<Problem> {
+        self.next += 1;
+        self.trace.mark(&format!("sent {} {} n hang-up", self.number, self.next));
+        let lost = self.book.limited().into_iter().map(|key| Change::Lose { key });
+        lost.for_each(|change| self.apply(self.next, &change));
+        self.problems
     }
 
     /// `true` if any bytes arrive within `time`.
@@ -335,10 +380,11 @@ impl Lane {
         for _ in 0..breath {
             let act = self.choose(&ahead, wire);
             // The book cannot predict the effect of these commands, so they must be the last in a batch.
-            let unforeseen = matches!(act, Act::ReserveAny | Act::Grab | Act::Lease { .. });
+            let unforeseen =
+                matches!(act, Act::ReserveAny | Act::ReserveBatch(_) | Act::Run { .. } | Act::Grab | Act::Lease { .. });
             act.expected(&ahead).iter().for_each(|change| ahead.apply(change));
-            // The IDs of jobs put by the same batch are not known yet, so a kick or a flush must be the first command.
-            if acts.is_empty() || !matches!(act, Act::Kick { .. } | Act::Flush(_)) {
+            // The IDs of jobs put by the same batch are not known yet, so commands for whole tubes must be the first.
+            if acts.is_empty() || !matches!(act, Act::Kick { .. } | Act::Flush { .. } | Act::MoveTube { .. }) {
                 acts.push(act);
             }
             if unforeseen {

@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use crate::book::{Book, Change};
+use crate::book::Book;
+use crate::change::Change;
 use crate::trace::Event;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -198,7 +199,7 @@ impl Lane {
 /// Returns the number of changes up to the latest one that put the job into the log.
 fn known_since(changes: &[(u64, &Change)], job: Option<&str>) -> usize {
     let makes = |(_, change): &(u64, &Change)| match change {
-        Change::Put { key, .. } | Change::Adopt(key) => Some(key.as_str()) == job,
+        Change::Put { key, .. } | Change::Adopt { key } => Some(key.as_str()) == job,
         _ => false,
     };
     changes.iter().rposition(makes).map_or(0, |place| place + 1)
@@ -207,11 +208,7 @@ fn known_since(changes: &[(u64, &Change)], job: Option<&str>) -> usize {
 impl Span<'_> {
     /// Returns the keys of the jobs that were put.
     pub fn keys(&self) -> BTreeSet<&str> {
-        let puts = self.changes.iter().filter_map(|(_, change)| match change {
-            Change::Put { key, .. } => Some(key.as_str()),
-            _ => None,
-        });
-        puts.collect()
+        self.changes.iter().filter_map(|(_, change)| change.added()).map(|(key, _)| key).collect()
     }
 
     /// Returns each number of changes that can survive, with the resulting book.

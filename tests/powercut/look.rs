@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Result;
 use std::ops::RangeInclusive;
 
-use crate::book::{Body, Book, TubeView, View, Views, Wire};
+use crate::book::{Book, TubeView, View, Views};
+use crate::change::{Body, Wire};
 use crate::check::{Case, Check, Problem, Sight};
 use crate::daemon::Daemon;
 use crate::talk::{packet, Talk, JOB_CREATED, SUBMIT_JOB_BG};
@@ -78,7 +79,13 @@ fn tags(facts: BTreeMap<String, String>) -> BTreeMap<String, String> {
         "group",
         "after-group",
         "every",
+        "cron",
         "runs",
+        "skipped",
+        "tries-left",
+        "fails",
+        "last-error",
+        "dead-from",
     ];
     let mut tags: BTreeMap<String, String> =
         facts.into_iter().filter(|(key, _)| keys.contains(&key.as_str())).collect();
@@ -106,6 +113,9 @@ fn look_at_numbers(daemon: &Daemon, wanted: &Wanted, sight: &mut Sight) -> Resul
             sight.views.jobs.insert((*key).clone(), view(*wire, &answers[0].1, &answers[1].1));
         }
     }
+    let (_, keys) = ask(&mut talk, &["list-keys\r\n".to_owned()])?.remove(0);
+    let keys = String::from_utf8_lossy(&keys).into_owned();
+    sight.views.keys = keys.lines().filter_map(|line| line.splitn(3, ", ").nth(2)).map(str::to_owned).collect();
     let questions: Vec<String> = wanted.tubes.iter().map(|tube| format!("stats-tube {tube}\r\n")).collect();
     let answers = ask(&mut talk, &questions)?;
     for (tube, (_, facts)) in wanted.tubes.iter().zip(answers).filter(|(_, (line, _))| line.starts_with("OK ")) {

@@ -10,7 +10,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::book::{Book, Change};
+use crate::book::Book;
+use crate::change::{Change, Wire};
 use crate::check::{Case, Check, Problem};
 use crate::daemon::Daemon;
 use crate::disk::{Disk, MOODS};
@@ -109,18 +110,14 @@ pub fn command(program: &Path, folder: &Path, options: &[String]) -> Command {
 pub fn wanted(lanes: &BTreeMap<u64, Lane>) -> Wanted {
     let mut wanted = Wanted::default();
     for change in lanes.values().flat_map(|lane| lane.steps.values()).flat_map(|step| &step.changes) {
-        match change {
-            Change::Put { key, job } => {
-                wanted.jobs.insert(key.clone(), job.wire);
-                if job.wire == crate::book::Wire::Beanstalk {
-                    wanted.tubes.insert(job.tube.clone());
-                }
-            }
-            Change::Pause { tube, .. } | Change::Set { tube, .. } | Change::Move { tube, .. } => {
-                let _ = wanted.tubes.insert(tube.clone());
-            }
-            _ => {}
-        }
+        wanted.jobs.extend(change.added().map(|(key, wire)| (key.to_owned(), wire)));
+        let tube = match change {
+            Change::Put { job, .. } if job.wire == Wire::Beanstalk => &job.tube,
+            Change::Pause { tube, .. } | Change::Set { tube, .. } | Change::Move { tube, .. } => tube,
+            Change::Dead { tube, .. } | Change::MoveTube { to: tube, .. } => tube,
+            _ => continue,
+        };
+        wanted.tubes.insert(tube.clone());
     }
     wanted
 }

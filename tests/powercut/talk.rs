@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::book::Wire;
+use crate::change::Wire;
 use crate::daemon::{Daemon, PATIENCE};
 
 /// Types of Gearman packets.

@@ -6,8 +6,9 @@ use beanpole::internals::engine::{ClientId, JobEnd, JobId, NoJob, Refused, Span,
 
 use crate::predicted::{known, yaml, TUBES, UNATTENDED};
 use crate::random::Random;
-use crate::reference::model::{GroupTie, JobTags, Model, Name, Outcome, Settings};
+use crate::reference::model::{Model, Name, Outcome};
 use crate::speech::{body, Topic};
+use crate::tags::{settings_of, tags_of};
 
 /// Draws a command without its CR LF, or `None` to make the caller draw one of beanstalkd's commands.
 pub fn command(random: &mut Random, topic: &Topic) -> Option<String> {
@@ -134,29 +135,7 @@ fn number(word: &str) -> u64 {
 pub fn put(model: &mut Model, client: ClientId, words: &[&str], body: &[u8], now: Time) -> String {
     let seconds = |word: &str| Span::from_secs(number(word));
     let terms = (number(words[1]) as u32, seconds(words[2]), Span::from_secs(number(words[3]).max(1)));
-    let mut tags = JobTags::default();
-    for word in &words[5..] {
-        let parts: Vec<&str> = word.split(':').collect();
-        let behind = |otherwise: u64| parts.get(2).map_or(otherwise, |word| number(word));
-        match parts[0] {
-            "idp" => tags.key = Some((known(parts[1]), behind(0) as u32)),
-            "con" => tags.bound = Some((known(parts[1]), behind(1) as u32)),
-            "try" => (tags.tries, tags.backoff) = (number(parts[1]) as u8, behind(0) as u32),
-            "tub" => tags.tube = Some(known(parts[1])),
-            "ttl" => tags.ttl = Some(seconds(parts[1])),
-            "every" => tags.every = Some(number(parts[1]) as u32),
-            "grp" => tags.groups.push((known(parts[1]), GroupTie::Member)),
-            "aft" => {
-                let tie = match parts.get(2).map(|count| number(count) as u32) {
-                    None => GroupTie::After(false),
-                    Some(0) => GroupTie::After(true),
-                    Some(count) => GroupTie::AfterCount(count),
-                };
-                tags.groups.push((known(parts[1]), tie));
-            }
-            other => panic!("{other} is no tag"),
-        }
-    }
+    let tags = tags_of(&words[5..], known);
     match model.put_tagged(client, terms, body.to_vec(), tags, now) {
         Ok(Tagged::New(id)) => format!("INSERTED {}", id.0),
         Ok(Tagged::Duplicate { id, state, raised }) => {
@@ -243,7 +222,7 @@ pub fn carry_out(model: &mut Model, client: ClientId, half_closed: bool, words: 
             "LIMITED".to_owned()
         }
         "revoke" => if model.revoke(job(1), number(words[2]) as u32, now) { "REVOKED" } else { "NOT_FOUND" }.to_owned(),
-        "set-tube" => match model.set_tube(client, known(words[1]), settings_of(&words[2..]), now) {
+        "set-tube" => match model.set_tube(client, known(words[1]), settings_of(&words[2..], known), now) {
             Ok(()) => "SET".to_owned(),
             Err(_) => "BAD_FORMAT".to_owned(),
         },
@@ -273,25 +252,6 @@ fn group(model: &Model, name: Name, (pending, waiting, ended): (u64, u64, u64)) 
         of(State::Held)
     );
     format!("OK {}\r\n{text}\r\n", text.len()).into_bytes()
-}
-
-fn settings_of(words: &[&str]) -> Settings {
-    let mut settings = Settings::default();
-    for word in words {
-        let (name, value) = word.split_once(':').expect("a setting");
-        match name {
-            "try" => settings.tries = number(value) as u8,
-            "dead" => settings.dead = Some(known(value)),
-            "max" => settings.max = number(value) as u32,
-            "ttl" => settings.ttl = number(value) as u32,
-            "rate" => {
-                let (count, seconds) = value.split_once('/').expect("a rate");
-                settings.rate = Some((number(count) as u32, number(seconds) as u32));
-            }
-            other => panic!("{other} is not set"),
-        }
-    }
-    settings
 }
 
 fn reserve_batch(model: &mut Model, client: ClientId, half_closed: bool, words: &[&str], now: Time) -> Vec<u8> {

@@ -217,7 +217,7 @@ impl Model {
     }
 
     /// Handles the end of a reservation because the holder disconnected or the time to run ended.
-    pub(super) fn lose(&mut self, id: JobId, now: Time) {
+    pub fn lose(&mut self, id: JobId, now: Time) {
         self.extended.now = now;
         if self.is_last_try(id) {
             let pri = self.job(id).expect("a job").pri;

@@ -116,6 +116,10 @@ impl Model {
     /// Buries a job that has no tries left, or moves it to the dead-letter tube.
     pub(super) fn abandon(&mut self, id: JobId, pri: Priority) {
         self.lay_aside(id, pri);
+        self.send_to_dead_tube(id);
+    }
+
+    pub fn send_to_dead_tube(&mut self, id: JobId) {
         let from = self.job(id).expect("a job").tube;
         let Some(dead) = self.extended.rules.get(from).and_then(|rules| rules.settings.dead) else { return };
         let limit = self.extended.rules.get(dead).and_then(|rules| rules.settings.limit);
