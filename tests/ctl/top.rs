@@ -99,12 +99,13 @@ fn top_shows_sorts_filters_and_opens() {
         server.ok(&["put", "-t", "mail", "first body", "b", "c"]);
         server.ok(&["put", "-t", "sms", "x"]);
         server.ok(&["bury", "4"]);
+        server.ok(&["put", "-t", "mail", "-d", "1000", "later"]);
         let mut screen = Screen::start(server, &[], 80, 24);
-        screen.shows(" TUBEv ");
+        screen.shows(" TUBE^ ");
         screen.shows("sms ");
         assert!(!screen.is_plain());
         let frame = screen.frame();
-        assert!(frame.contains("ready 3  reserved 0  delayed 0  buried 1"), "{frame}");
+        assert!(frame.contains("ready 3  reserved 0  delayed 1  buried 1"), "{frame}");
         assert!(frame.find(">default") < frame.find(" mail") && frame.find(" mail") < frame.find(" sms"), "{frame}");
         screen.press("b");
         screen.shows(">sms");
@@ -115,7 +116,11 @@ fn top_shows_sorts_filters_and_opens() {
         screen.press("\r");
         screen.shows(">next ready             1  first body");
         screen.shows("current-jobs-ready");
-        screen.press("\r");
+        screen.press("j\r");
+        screen.shows("job 5 of mail");
+        screen.press("\x1b");
+        screen.shows(">next delayed           5  later");
+        screen.press("k\r");
         screen.shows("job 1 of mail");
         screen.shows("body        first body");
         screen.press("\x1b");
@@ -258,6 +263,7 @@ fn workers_failures_and_schedules_have_lists() {
     screen.shows(" working encode");
     screen.press("\r");
     screen.shows("job 1 of encode");
+    screen.shows("holder-name             thumbs-1");
     screen.press("\x1b3");
     screen.shows(">mail                        2          4  exit 1: no \\u001b[2J");
     screen.shows(" mail                        1          2  exit 1: no such host");

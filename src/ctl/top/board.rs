@@ -2,7 +2,7 @@
 //!
 //! Owns the columns, the sort order and the limits on queries. Must not draw.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ctl::lists;
 use crate::ctl::prelude::*;
@@ -16,8 +16,11 @@ const ALL_JOBS: usize = 2000;
 
 const CONNECTIONS: usize = 5000;
 
-/// Seconds after which a working client is highlighted, as on the web page.
-const LONG: u64 = 300;
+/// Seconds after which a waiting job or a working client is highlighted, as on the web page.
+pub const LONG: u64 = 300;
+
+/// Seconds after which a silent client is listed although it does not wait for a job.
+const SILENT: u64 = 10;
 
 /// Failed jobs are grouped by this many characters of the reason, as on the web page.
 const SUMMARY: usize = 120;
@@ -40,9 +43,15 @@ impl Board {
     /// width.
     pub fn headings(self) -> &'static [(&'static str, usize)] {
         match self {
-            Board::Workers => {
-                &[("WORKER", 22), ("JOB", 10), ("FOR", 7), ("LEFT", 7), ("DONE", 8), ("IDLE", 7), ("STATE, TUBE", 0)]
-            }
+            Board::Workers => &[
+                ("WORKER", 22),
+                ("JOB", 9),
+                ("FOR", 7),
+                ("LEFT", 7),
+                ("PROGRESS", 9),
+                ("SILENT", 7),
+                ("STATE, TUBE", 0),
+            ],
             Board::Failed => &[("TUBE", 22), ("JOBS", 8), ("NEWEST", 11), ("REASON", 0)],
             Board::Schedules => {
                 &[("SCHEDULE", 22), ("MISSED", 8), ("NEXT", 8), ("RUNS", 8), ("SKIPPED", 8), ("RECURS, TUBE", 0)]
@@ -64,28 +73,49 @@ pub struct BoardRow {
     pub rank: u64,
 }
 
+/// The names of all tubes, and statistics of those to query.
+type PolledTubes<'a> = (&'a [String], &'a [(String, StatsReply)]);
+
 /// Rows by tube. A poll replaces the rows of the queried tubes.
 #[derive(Debug, Default)]
 pub struct Boards {
     board: Option<Board>,
     rows: BTreeMap<String, Vec<BoardRow>>,
+    with_ready: BTreeSet<String>,
 }
 
 impl Boards {
-    /// Returns all rows. `names` are all tubes, and `tubes` contains statistics of those to query.
+    /// Returns clients that have reserved a job or wait for one, or that are silent although they watch a ready job.
+    pub fn workers(&mut self, link: &mut Link, (names, tubes): PolledTubes) -> Result<Vec<BoardRow>> {
+        self.with_ready.retain(|tube| names.binary_search(tube).is_ok());
+        for (tube, stats) in tubes {
+            match stats.number("current-jobs-ready") {
+                0 => self.with_ready.remove(tube),
+                _ => self.with_ready.insert(tube.clone()),
+            };
+        }
+        let mut rows = Vec::new();
+        lists::each_connection(link, CONNECTIONS, &mut |it| {
+            rows.extend(worker(it, &self.with_ready));
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+
+    /// Returns the rows of all tubes, including those from earlier polls.
     pub fn poll(
         &mut self,
         link: &mut Link,
         board: Board,
-        names: &[String],
-        tubes: &[(String, StatsReply)],
+        (names, tubes): PolledTubes,
+        workers: Result<Vec<BoardRow>>,
     ) -> Result<Vec<BoardRow>> {
         if self.board.replace(board) != Some(board) {
             self.rows.clear();
         }
         self.rows.retain(|tube, _| names.binary_search(tube).is_ok());
         match board {
-            Board::Workers => drop(self.rows.insert(String::new(), workers(link)?)),
+            Board::Workers => drop(self.rows.insert(String::new(), workers?)),
             Board::Failed => {
                 for (tube, count, jobs) in jobs(link, State::Buried, tubes)? {
                     self.rows.insert(tube.to_owned(), failures(tube, count, &jobs));
@@ -105,27 +135,32 @@ impl Boards {
     }
 }
 
-/// Returns connections that hold or wait for a job.
-fn workers(link: &mut Link) -> Result<Vec<BoardRow>> {
-    let mut rows = Vec::new();
-    lists::each_connection(link, CONNECTIONS, &mut |it: &StatsReply| {
-        let (state, name, age) = (it.text("state"), it.text("client"), it.number("job-age"));
-        if state == "idle" {
-            return Ok(());
-        }
-        let (tube, is_working) = (it.text("job-tube").to_owned(), state == "working");
-        let who = if name.is_empty() { it.text("address") } else { name };
-        let mut cells = vec![if who.is_empty() { it.text("protocol") } else { who }.to_owned()];
-        let time = |key: &str| if it.text(key).is_empty() { String::new() } else { span(it.number(key)) };
-        cells.push(it.text("job").to_owned());
-        cells.extend([time("job-age"), time("time-left"), it.text("progress").to_owned(), time("idle")]);
-        cells.push(format!("{state} {}", if is_working { &tube } else { it.text("watches") }));
-        let rank = if is_working { age + 1 } else { 0 };
-        let (key, job) = (it.text("number").to_owned(), it.text("job").parse().ok());
-        rows.push(BoardRow { key, tube, job, cells, is_highlighted: rank > LONG, rank });
-        Ok(())
-    })?;
-    Ok(rows)
+/// Returns the name or the address of a connection.
+pub fn who(it: &StatsReply) -> String {
+    let names = ["client", "address", "protocol"].map(|key| it.text(key));
+    names.into_iter().find(|name| !name.is_empty()).unwrap_or_default().to_owned()
+}
+
+fn worker(it: &StatsReply, with_ready: &BTreeSet<String>) -> Option<BoardRow> {
+    let (state, age) = (it.text("state"), it.number("job-age"));
+    let (tube, watches) = (it.text("job-tube").to_owned(), it.text("watches"));
+    let is_stuck = state == "idle" && watches.split(' ').any(|tube| with_ready.contains(tube));
+    if state == "idle" && !(is_stuck && it.number("idle") >= SILENT) {
+        return None;
+    }
+    let mut cells = vec![who(it)];
+    let time = |key: &str| if it.text(key).is_empty() { String::new() } else { span(it.number(key)) };
+    cells.push(it.text("job").to_owned());
+    cells.extend([time("job-age"), time("time-left"), it.text("progress").to_owned(), time("idle")]);
+    cells.push(match watches.strip_prefix("default ") {
+        _ if state == "working" => format!("{state} {tube}"),
+        Some(rest) => format!("{state} {rest} default"),
+        None => format!("{state} {watches}"),
+    });
+    let rank = if state == "working" { age + 2 } else { is_stuck.into() };
+    let (key, job) = (it.text("number").to_owned(), it.text("job").parse().ok());
+    let is_highlighted = age >= LONG || is_stuck && it.number("idle") >= LONG;
+    Some(BoardRow { key, tube, job, cells, is_highlighted, rank })
 }
 
 /// A tube, the number of its jobs in a state, and statistics of some of them.
@@ -213,5 +248,30 @@ pub fn span(seconds: u64) -> String {
         (0, 0, minutes) => format!("{minutes}m{:02}s", seconds % 60),
         (0, hours, minutes) => format!("{hours}h{minutes:02}m"),
         (days, hours, _) => format!("{days}d{hours}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_listed_by_what_they_do() {
+        let with_ready = BTreeSet::from(["mail".to_owned()]);
+        let row = |text: &str| worker(&StatsReply::parse(text), &with_ready);
+        let last = |text: &str| row(text).map(|row| (row.cells[6].clone(), row.is_highlighted, row.rank));
+        let idle = "state: idle\nwatches: default mail\nidle";
+        assert_eq!(last(&format!("{idle}: 9")), None, "the client may be about to reserve a job");
+        assert_eq!(last(&format!("{idle}: 10")), Some(("idle mail default".to_owned(), false, 1)));
+        assert_eq!(last(&format!("{idle}: 300")), Some(("idle mail default".to_owned(), true, 1)));
+        assert_eq!(last("state: idle\nwatches: default\nidle: 300"), None);
+        assert_eq!(last("state: waiting\nwatches: default\nidle: 9"), Some(("waiting default".to_owned(), false, 0)));
+        let working = "state: working\nwatches: default mail\njob: 7\njob-tube: sms\njob-age";
+        assert_eq!(last(&format!("{working}: 299")), Some(("working sms".to_owned(), false, 301)));
+        assert_eq!(last(&format!("{working}: 300")), Some(("working sms".to_owned(), true, 302)));
+        assert_eq!(
+            row("state: waiting\naddress: ::1\nclient: a b").map(|row| row.cells[0].clone()),
+            Some("a b".to_owned())
+        );
     }
 }

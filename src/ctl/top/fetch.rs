@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::board::{Board, BoardRow, Boards};
+use super::board::{who, Board, BoardRow, Boards};
 use super::model::{Listing, Poll};
 use crate::ctl::prelude::*;
 
@@ -137,7 +137,11 @@ impl Fetcher {
                 self.is_whole |= board == Some(Board::Workers) || self.next >= poll.names.len();
                 let listing = if self.is_whole { Listing::Loaded } else { Listing::Loading };
                 let detail = open.map(|of| detail(&mut link, of).map(Box::new)).transpose()?;
-                let rows = board.map(|board| self.boards.poll(&mut link, board, &poll.names, &poll.tubes));
+                let workers = self.boards.workers(&mut link, (&poll.names, &poll.tubes));
+                let longest = workers.iter().flatten().max_by_key(|row| row.rank);
+                let longest = longest.filter(|row| row.is_highlighted && row.job.is_some());
+                poll.longest = longest.map(|row| (row.tube.clone(), row.cells[2].clone()));
+                let rows = board.map(|board| self.boards.poll(&mut link, board, (&poll.names, &poll.tubes), workers));
                 let (rows, listing) = match rows.transpose() {
                     // The command is unknown or forbidden.
                     Err(problem) if problem.code == REFUSED => {
@@ -183,7 +187,7 @@ pub fn poll(link: &mut Link, only: &[String], next: &mut usize) -> Result<Poll> 
         tubes.extend(stats.map(|stats| (name.to_owned(), stats)));
         Ok(())
     })?;
-    Ok(Poll { at, server, names, tubes, refused })
+    Ok(Poll { at, server, names, tubes, refused, longest: None })
 }
 
 fn detail(link: &mut Link, of: DetailTarget) -> Result<Detail> {
@@ -193,10 +197,17 @@ fn detail(link: &mut Link, of: DetailTarget) -> Result<Detail> {
         next.push((state, reply.number("FOUND").map(|id| (id, reply.body))));
         Ok(())
     };
-    let stats = match of.job {
+    let mut stats = match of.job {
         Some(id) => link.query(&format!("stats-job {id}"))?,
         None => link.query(&format!("stats-tube {}", of.tube))?,
     };
+    if let Some(stats) = stats.as_mut().filter(|stats| stats.number("holder") > 0) {
+        let reply = link.ask(&format!("list-connections {} 1", stats.number("holder") - 1))?;
+        if let Some(holder) = yaml::objects(&reply.body).first().filter(|it| it.text("number") == stats.text("holder"))
+        {
+            stats.push("holder-name", who(holder));
+        }
+    }
     match of.job {
         Some(id) => peek(link, "body", &format!("peek {id}"))?,
         // `use` would create the tube again.

@@ -263,7 +263,10 @@ impl Top {
             Key::PageDown => self.view.selected = selected + page,
             Key::Home => (self.view.selected, self.has_chosen) = (0, false),
             Key::End => self.view.selected = usize::MAX - 1,
-            Key::Enter => self.show(self.selected()),
+            Key::Enter => {
+                self.view.chosen = 0;
+                self.show(self.selected());
+            }
             Key::Escape | Key::Back | Key::Char('q') => self.close(),
             Key::Char('?') => self.view.shows_help = true,
             Key::Char(' ') => self.view.is_frozen = !self.view.is_frozen,
@@ -284,7 +287,7 @@ impl Top {
     }
 
     fn show(&mut self, opened: Option<DetailTarget>) {
-        (self.view.detail, self.view.chosen) = (opened.map(Detail::new), 0);
+        self.view.detail = opened.map(Detail::new);
         self.next = Instant::now();
     }
 

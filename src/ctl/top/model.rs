@@ -43,6 +43,8 @@ pub const COLUMNS: [Column; 10] = [
 pub struct TubeRow {
     pub name: String,
     pub cells: [u64; 9],
+    /// Age of the oldest ready job in seconds.
+    pub oldest: u64,
     totals: Option<Totals>,
 }
 
@@ -52,6 +54,7 @@ pub struct Summary {
     /// Puts per second in recent polls, newest last.
     pub puts: VecDeque<u64>,
     pub done: u64,
+    pub longest: Option<(String, String)>,
     totals: Option<Totals>,
 }
 
@@ -78,6 +81,8 @@ pub struct Poll {
     pub tubes: Vec<(String, StatsReply)>,
     /// Messages about tubes that the server refused to report.
     pub refused: Vec<String>,
+    /// The tube of a job that has been reserved for very long, and for how long.
+    pub longest: Option<(String, String)>,
 }
 
 #[derive(Debug, Default)]
@@ -123,7 +128,7 @@ impl Model {
         while self.summary.puts.len() > HISTORY {
             self.summary.puts.pop_front();
         }
-        self.summary.stats = poll.server;
+        (self.summary.stats, self.summary.longest) = (poll.server, poll.longest);
         // Both are sorted by name. The rows of existing tubes stay.
         let mut known = std::mem::take(&mut self.tubes).into_iter().peekable();
         for name in poll.names {
@@ -137,6 +142,7 @@ impl Model {
             let now = totals(&stats, "total-jobs");
             tube.cells = std::array::from_fn(|cell| stats.number(COLUMNS[cell + 1].stat));
             tube.cells[4] = stats.other_jobs();
+            tube.oldest = stats.number("oldest-ready-age");
             (tube.cells[6], tube.cells[7]) = tube.totals.replace(now).map_or((0, 0), |old| now.rates_since(old));
         }
     }
@@ -197,6 +203,7 @@ mod tests {
             names,
             tubes: tubes.iter().map(|(name, ready, total)| ((*name).to_owned(), stats(*ready, *total))).collect(),
             refused: Vec::new(),
+            longest: None,
         }
     }
 

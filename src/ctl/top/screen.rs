@@ -3,7 +3,7 @@
 //! Owns the text and the control sequences of each frame. Must not write to the terminal. Data from the server is
 //! escaped, and every line fits into the width of the screen.
 
-use super::board::{span, Board};
+use super::board::{span, Board, LONG};
 use super::fetch::Detail;
 use super::model::{Listing, Model, COLUMNS, HISTORY};
 use crate::ctl::prelude::*;
@@ -59,7 +59,8 @@ p                                 pause it, or end its pause; asks first
 q                                 quit
 
 ready: to be given out    reserved: with a worker    delayed: ready later
-buried: set aside   other: held, schedules   wait: idle workers   done: deleted";
+buried: set aside   other: held, schedules   wait: waiting workers
+done: deleted       silent: time since the worker last sent something";
 
 fn fit(text: &str, width: usize) -> String {
     let text = on_one_line(text.as_bytes());
@@ -158,22 +159,24 @@ fn head(model: &Model, view: &View) -> Vec<String> {
     let skip = summary.puts.len().saturating_sub(capacity);
     let spark = spark(summary.puts.iter().copied().skip(skip), view.unicode);
     let third = format!("put/s {put:7}  done/s {:7}  {spark}", summary.done);
-    let alarms = fit(&alarms(&summary.stats), width);
+    let alarms = fit(&alarms(model), width);
     let color = if view.colors && !alarms.starts_with("no ") { "\x1b[33m" } else { "" };
     vec![fit(&first, width), fit(&second, width), fit(&third, width), format!("{color}{alarms}")]
 }
 
-/// One line about what is wrong with the whole queue.
-fn alarms(stats: &StatsReply) -> String {
-    let counts = ALARMS.iter().map(|(key, what)| (stats.number(key), *what)).filter(|(count, _)| *count > 0);
-    let mut alarms: Vec<String> = counts.map(|(count, what)| format!("{what} {count}")).collect();
-    alarms.extend(
-        ["full", "failing"].iter().find(|it| stats.text("binlog-state") == **it).map(|it| format!("disk {it}")),
-    );
+/// One line about what is wrong with the whole queue. The header repeats some of the counts, so they are cut off first.
+fn alarms(model: &Model) -> String {
+    let stats = &model.summary.stats;
+    let disk = ["full", "failing"].iter().find(|it| stats.text("binlog-state") == **it);
+    let mut alarms: Vec<String> = disk.map(|it| format!("disk {it}")).into_iter().collect();
     alarms.extend(Some(stats.text("role")).filter(|it| !["", "active"].contains(it)).map(str::to_owned));
-    if stats.text("draining") == "true" {
-        alarms.push("draining".to_owned());
-    }
+    alarms.extend(Some("draining".to_owned()).filter(|_| stats.text("draining") == "true"));
+    let oldest = model.tubes.iter().max_by_key(|tube| tube.oldest).filter(|tube| tube.oldest >= LONG);
+    let of = |tube: &str, what: &str| format!("{} {what}", fit(tube, 20).trim_end());
+    alarms.extend(oldest.map(|tube| of(&tube.name, &format!("ready {}", span(tube.oldest)))));
+    alarms.extend(model.summary.longest.iter().map(|(tube, time)| of(tube, &format!("running {time}"))));
+    let counts = ALARMS.iter().map(|(key, what)| (stats.number(key), *what)).filter(|(count, _)| *count > 0);
+    alarms.extend(counts.map(|(count, what)| format!("{what} {count}")));
     if alarms.is_empty() {
         return "no alarms".to_owned();
     }
@@ -189,7 +192,7 @@ fn table(model: &Model, view: &View, capacity: usize, lines: &mut Vec<String>) {
     let name = (width - numbers).min(widest.max(MIN_SIZE.0 - numbers));
     let mut headings = String::new();
     for (index, column) in COLUMNS.iter().enumerate() {
-        let mark = match (index == model.sort, model.is_reversed) {
+        let mark = match (index == model.sort, (index == 0) != model.is_reversed) {
             (false, _) => "",
             (true, false) => "v",
             (true, true) => "^",
@@ -282,18 +285,24 @@ fn wrapped(heading: &str, text: &[u8], width: usize, max_lines: usize, lines: &m
     lines.extend(text.chunks(width).take(max_lines).map(|line| line.iter().collect::<String>()));
 }
 
-/// Without enough room, omits zeros.
+/// Without enough room, omits zeros except those that explain why nobody takes a job.
 fn figures(stats: &StatsReply, view: &View, lines: &mut Vec<String>) {
     let (width, columns) = (view.size.0, (view.size.0 / 40).max(1));
     let capacity = (view.size.1 - 1).saturating_sub(lines.len()) * columns;
     let mut shown: Vec<_> = stats.iter().filter(|(key, _)| *key != "last-error").collect();
     if shown.len() > capacity {
-        shown.retain(|(_, value)| !value.trim_matches(['0', '.']).is_empty());
+        let is_kept = |key| ["current-watching", "current-waiting"].contains(&key);
+        shown.retain(|(key, value)| is_kept(*key) || !value.trim_matches(['0', '.']).is_empty());
     }
     let rows = shown.len().div_ceil(columns);
     for row in 0..rows {
         let cells = (0..columns).filter_map(|column| shown.get(column * rows + row));
-        let line: String = cells.map(|(key, value)| fit(&format!("{key:24}{value}"), 40.min(width))).collect();
+        let text = |key: &str, value: &str| match value.parse() {
+            Ok(age) if key == "time-left" || key.ends_with("age") => span(age),
+            _ => value.to_owned(),
+        };
+        let cells = cells.map(|(key, value)| fit(&format!("{key:24}{}", text(key, value)), 40.min(width)));
+        let line: String = cells.collect();
         lines.push(fit(&line, width));
     }
 }
@@ -350,7 +359,7 @@ mod tests {
         let names: Vec<String> = (0..tubes).map(|number| format!("tube-{number:04}-{}", "x".repeat(number))).collect();
         let stats = StatsReply::parse("current-jobs-ready: 12345678901\ncurrent-jobs-buried: 7\nuptime: 90061\n");
         let tubes = names.iter().map(|name| (name.clone(), stats.clone())).collect();
-        model.take(Poll { at: Instant::now(), server: stats, names, tubes, refused: Vec::new() });
+        model.take(Poll { at: Instant::now(), server: stats, names, tubes, refused: Vec::new(), longest: None });
         model
     }
 
@@ -413,7 +422,7 @@ mod tests {
         let figures = "ready 12345678901  reserved 0  delayed 0  buried 7  other 0  timeouts 0";
         assert!(lines[1].starts_with(figures), "{}", lines[1]);
         assert_eq!(lines[3].trim_end(), "ALARMS  buried 7");
-        assert!(lines[4].starts_with(" TUBEv") && lines[4].trim_end().ends_with("PUT/S DONE/S PAUSED"), "{}", lines[4]);
+        assert!(lines[4].starts_with(" TUBE^") && lines[4].trim_end().ends_with("PUT/S DONE/S PAUSED"), "{}", lines[4]);
         assert!(lines[5].starts_with(">tube-0000-"), "{}", lines[5]);
         assert!(lines[5].contains(" 12345M ") || lines[5].contains("12345M"), "{}", lines[5]);
         assert!(lines[23].starts_with("q quit  ? help"), "{}", lines[23]);
@@ -438,12 +447,24 @@ mod tests {
     fn everything_that_is_wrong_is_in_one_line() {
         let wrong = "current-jobs-buried: 12\nfailures-last-hour: 1234\npaused-tubes: 3\nlate-schedules: 4\n\
                      binlog-state: failing\n";
-        let text = alarms(&StatsReply::parse(wrong));
-        assert_eq!(text, "ALARMS  buried 12  failed (1 h) 1234  paused tubes 3  late schedules 4  disk failing");
-        let fine = StatsReply::parse("current-jobs-buried: 0\nbinlog-state: ok\nrole: active\ndraining: false\n");
-        assert_eq!(alarms(&fine), "no alarms");
-        let other = StatsReply::parse("role: standby\ndraining: true\nbinlog-state: full\n");
-        assert_eq!(alarms(&other), "ALARMS  disk full  standby  draining");
+        let of = |text: &str| {
+            let mut model = Model::default();
+            model.summary.stats = StatsReply::parse(text);
+            alarms(&model)
+        };
+        let text = of(wrong);
+        assert_eq!(text, "ALARMS  disk failing  buried 12  failed (1 h) 1234  paused tubes 3  late schedules 4");
+        let fine = "current-jobs-buried: 0\nbinlog-state: ok\nrole: active\ndraining: false\n";
+        assert_eq!(of(fine), "no alarms");
+        assert_eq!(of("role: standby\ndraining: true\nbinlog-state: full\n"), "ALARMS  disk full  standby  draining");
+        let (at, running) = (Instant::now(), Some(("thumbs".to_owned(), "5m00s".to_owned())));
+        let ages = [("mail", 806), ("sms", 299)];
+        let tubes = ages.map(|(name, age)| (name.to_owned(), StatsReply::parse(&format!("oldest-ready-age: {age}"))));
+        let server = StatsReply::parse("draining: true\ncurrent-jobs-buried: 1\n");
+        let names = ages.map(|(name, _)| name.to_owned()).to_vec();
+        let mut model = Model::default();
+        model.take(Poll { at, server, names, tubes: tubes.to_vec(), refused: Vec::new(), longest: running });
+        assert_eq!(alarms(&model), "ALARMS  draining  mail ready 13m26s  thumbs running 5m00s  buried 1");
     }
 
     /// The marked line must keep its warning color, and an active filter must be visible.
@@ -461,7 +482,8 @@ mod tests {
 
     #[test]
     fn a_tube_s_next_jobs_are_visible_on_the_smallest_screen() {
-        let text: String = (0..40).map(|number| format!("key-{number}: {}\n", number % 2)).collect();
+        let mut text: String = (0..40).map(|number| format!("key-{number}: {}\n", number % 2)).collect();
+        text += "current-waiting: 0\noldest-ready-age: 673\n";
         let mut detail = Detail::new(DetailTarget { tube: "mail".to_owned(), job: None });
         detail.stats = Some(StatsReply::parse(&text));
         detail.next =
@@ -469,6 +491,8 @@ mod tests {
         let lines = picture(&model(1), &View { detail: Some(detail), chosen: 1, ..view(80, 24) });
         assert_eq!(lines[5].trim_end(), " next ready             7  first");
         assert_eq!(lines[7].trim_end(), ">next buried            9");
+        assert!(lines.iter().any(|line| line.contains("current-waiting         0")));
+        assert!(lines.iter().any(|line| line.contains("oldest-ready-age        11m13s")));
         assert!(lines.iter().any(|line| line.contains("key-39")) && !lines.iter().any(|line| line.contains("key-38 ")));
     }
 
