@@ -80,6 +80,17 @@ impl Call {
         Ok(Some(Call { matches, operands, command }))
     }
 
+    /// Adds a hint if the connection failed and an operand looks like the address of a server.
+    pub fn explain(&self, problem: Problem) -> Problem {
+        let is_address = |word: &&String| word.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        match self.operands.iter().find(is_address) {
+            Some(word) if problem.code == NO_CONNECTION && !self.has(&SERVER) => {
+                Problem::new(problem.code, format!("{}; to select a server, use -s {word}", problem.text))
+            }
+            _ => problem,
+        }
+    }
+
     pub fn has(&self, opt: &Flag) -> bool {
         self.matches.opt_present(opt.long)
     }

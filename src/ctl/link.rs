@@ -239,6 +239,9 @@ pub fn refusal(command: &str, line: &str) -> Problem {
         "NOT_FOUND" if verb.ends_with("-tube") => format!("there is no tube {}", tube()),
         "NOT_FOUND" if verb == "stats-group" => format!("group {object} has no members, and no job waits for it"),
         "NOT_FOUND" if object.is_empty() => format!("{verb}: nothing found"),
+        "NOT_FOUND" if matches!(verb, "stats-job" | "peek") => {
+            format!("job {object} does not exist; if it has ended, see beanpole history")
+        }
         "NOT_FOUND" => format!("{verb}: job {object} does not exist, or its state does not allow this"),
         "FORBIDDEN" => format!("{verb}: permission denied by the server"),
         "UNAUTHORIZED" if verb == "auth" => "the server rejected the token".to_owned(),

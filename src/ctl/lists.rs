@@ -9,10 +9,10 @@ use crate::engine::{push_moment, State};
 
 /// Headings, and keys in the server's reply.
 #[rustfmt::skip]
-const CONNECTION_COLUMNS: [(&str, &str); 11] = [
+const CONNECTION_COLUMNS: [(&str, &str); 12] = [
     ("number", "number"), ("client", "client"), ("address", "address"), ("protocol", "protocol"), ("state", "state"),
     ("job", "job"), ("tube", "job-tube"), ("for", "job-age"), ("left", "time-left"), ("progress", "progress"),
-    ("idle", "idle"),
+    ("idle", "idle"), ("watches", "watches"),
 ];
 
 const PAGE: usize = 1000;
@@ -38,7 +38,7 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8> {
     let all = scan.jobs.len();
     scan.jobs.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     let headings = [&["id", "state", "pri", "delay", "ttr", "age"][..], &COUNTS, &["reason", "body"]].concat();
-    print(call, out, &mut link, &scan, &job_row)?.finish(&headings)?;
+    print(call, out, &mut link, &scan, (&JobLine::line, &job_row))?.finish(&headings)?;
     if scan.jobs.len() < all {
         out.flush()?;
         print_stderr(&format!("showing {} of {all} jobs; use -n 0 to list all", scan.jobs.len()));
@@ -46,12 +46,19 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8> {
     Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
 }
 
-type Row<'a> = &'a dyn Fn(&JobLine, &str, &[u8]) -> Vec<String>;
+/// Formats a job, the tube name and the body.
+type Format<'a, T> = &'a dyn Fn(&JobLine, &str, &[u8]) -> T;
 
-/// `row` makes a table row from a job, the tube name and the body.
-fn print<'a>(call: &Call, out: &'a mut Out, link: &mut Link, scan: &Scan, row: Row) -> Result<Listing<'a>> {
+/// `line` makes a JSON line, and `row` a table row.
+fn print<'a>(
+    call: &Call,
+    out: &'a mut Out,
+    link: &mut Link,
+    scan: &Scan,
+    (line, row): (Format<String>, Format<Vec<String>>),
+) -> Result<Listing<'a>> {
     let mut list = Listing::new(out, call.has(&JSON));
-    scan.peek(link, &mut |job, tube, body| list.add(&|| job.line(tube, body), &|| row(job, tube, body)))?;
+    scan.peek(link, &mut |job, tube, body| list.add(&|| line(job, tube, body), &|| row(job, tube, body)))?;
     Ok(list)
 }
 
@@ -68,24 +75,41 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8> {
     let wanted = Wanted { tubes: call.tubes()?, states: vec![State::Scheduled], above: 0 };
     let mut link = Link::open(call)?;
     let scan = Scan::run(&mut link, &wanted)?;
-    let list = print(call, out, &mut link, &scan, &|job, tube, body| {
+    let line: Format<String> = &|job, tube, body| {
+        let mut job = job.clone();
+        let (next, blocked_by) = (next_run(&job).to_string(), job.blocked_by.clone());
+        for (key, value) in [("next-run", next), ("missed", job.missed.to_string()), ("blocked-by", blocked_by)] {
+            if !value.is_empty() {
+                job.tags.0.push(key, value);
+            }
+        }
+        job.line(tube, body)
+    };
+    let row: Format<Vec<String>> = &|job, tube, body| {
         let stats = &job.tags.0;
         let (name, when) = (job.tags.key().to_owned(), stats.recurrence());
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut next = now.as_nanos().div_ceil(1_000_000_000) as u64 + u64::from(job.left);
-        if !stats.text("cron").is_empty() {
-            // The reply may be a second old, and cron schedules run at the beginning of a minute.
-            next = (next + 30) / 60 * 60;
-        }
-        let mut row = vec![job.id.to_string(), tube.to_owned(), name, when, date(next), job.missed.to_string()];
+        let mut row =
+            vec![job.id.to_string(), tube.to_owned(), name, when, date(next_run(job)), job.missed.to_string()];
         row.push(job.blocked_by.clone());
         row.extend(["runs", "skipped"].map(|key| stats.number(key).to_string()));
         row.push(excerpt(body));
         row
-    })?;
+    };
+    let list = print(call, out, &mut link, &scan, (line, row))?;
     let headings = ["id", "tube", "name", "schedule", "next run", "missed", "blocked by", "runs", "skipped", "body"];
     list.finish(&headings)?;
     Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
+}
+
+/// Returns the time of a schedule's next run in seconds since 1970.
+fn next_run(job: &JobLine) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let next = now.as_nanos().div_ceil(1_000_000_000) as u64 + u64::from(job.left);
+    match job.tags.0.text("cron") {
+        "" => next,
+        // The reply may be a second old, and cron schedules run at the beginning of a minute.
+        _ => (next + 30) / 60 * 60,
+    }
 }
 
 /// Formats seconds since 1970 as `2025-01-31 12:00:00Z`.
@@ -119,6 +143,9 @@ pub fn history(call: &Call, out: &mut Out) -> Result<u8> {
             count += 1;
             list.add(&|| stats.object(), &|| history_row(&stats))?;
         }
+    }
+    if let Some(tube) = of_tube.filter(|_| count == 0) {
+        print_stderr(&format!("the history contains no such jobs of tube {tube}"));
     }
     let headings = ["ended", "id", "tube", "verdict", "waited", "ran", "tries", "reason", "body"];
     list.finish(&headings).map(|()| DONE)

@@ -83,7 +83,10 @@ pub fn run(arguments: &[String]) -> Option<u8> {
     let mut out = Out::new();
     let done = Call::parse(row, rest).and_then(|call| match call {
         None => out.line(row.usage().trim_end()).map(|()| DONE),
-        Some(call) => (row.run)(&call, &mut out),
+        Some(call) => (row.run)(&call, &mut out).map_err(|problem| match row.takes {
+            OperandKind::Tube => call.explain(problem),
+            _ => problem,
+        }),
     });
     // A failure must not suppress earlier output.
     let flushed = out.flush();
@@ -123,7 +126,10 @@ fn help(call: &Call, out: &mut Out) -> Result<u8> {
     let text = match call.operands.first() {
         None => format!("{}\n{}", options::usage(), usage()),
         Some(name) => {
-            let unknown = || Problem::usage(format!("unknown subcommand: {} (see beanpole help)", name.escape_debug()));
+            let unknown = || {
+                let problem = options::unknown_subcommand(&name.escape_debug().to_string());
+                Problem::usage(format!("{problem} (see beanpole help)"))
+            };
             Subcommand::find(name).ok_or_else(unknown)?.usage()
         }
     };

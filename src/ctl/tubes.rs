@@ -9,10 +9,11 @@ use crate::protocol::beanstalk::read_settings;
 
 /// Headings, and keys in the server's reply, or [`OTHER`].
 #[rustfmt::skip]
-const COLUMNS: [(&str, &str); 10] = [
+const COLUMNS: [(&str, &str); 12] = [
     ("tube", "name"), ("ready", "current-jobs-ready"), ("reserved", "current-jobs-reserved"),
     ("delayed", "current-jobs-delayed"), ("buried", "current-jobs-buried"), ("other", OTHER),
     ("waiting", "current-waiting"), ("total", "total-jobs"), ("deleted", "cmd-delete"), ("paused", "pause-time-left"),
+    ("watching", "current-watching"), ("oldest ready", "oldest-ready-age"),
 ];
 
 /// Held jobs and schedules, of which most tubes have none.

@@ -169,9 +169,18 @@ fn stray_argument(stray: &str, arguments: &[String]) -> String {
     let mut optional = OPTIONS.iter().filter(|opt| opt.optional);
     match before.and_then(|before| optional.find(|opt| *before == format!("--{}", opt.long))) {
         Some(opt) => format!("unknown argument: {stray}; to set the address of --{0}, use --{0}={stray}", opt.long),
-        None if position == Some(0) && !matches!(&*stray, "" | "-") => format!("unknown subcommand: {stray}"),
+        None if position == Some(0) && !matches!(&*stray, "" | "-") => unknown_subcommand(&stray),
         None => format!("unknown argument: {stray}; options begin with a hyphen"),
     }
+}
+
+/// Words of the web page and of `top` that are not subcommands, with the subcommand that shows the same.
+const ELSEWHERE: [(&str, &str); 2] = [("failed", "history --failed"), ("workers", "connections")];
+
+pub fn unknown_subcommand(name: &str) -> String {
+    let hint = ELSEWHERE.iter().find(|(word, _)| *word == name);
+    let hint = hint.map_or_else(String::new, |(_, subcommand)| format!("; use {subcommand}"));
+    format!("unknown subcommand: {name}{hint}")
 }
 
 pub fn usage() -> String {

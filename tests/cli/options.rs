@@ -11,11 +11,12 @@ use super::daemon::{command, run, run_command, Daemon, Folder, Signal, PATIENCE}
 const BAD_USAGE: i32 = 5;
 
 /// Invalid arguments, each with words that the error message must contain.
-const REFUSED: [(&str, &[&str]); 44] = [
+const REFUSED: [(&str, &[&str]); 45] = [
     ("-x", &["unknown flag: -x"]),
     ("-Vx", &["unknown flag: -x"]),
     ("--frobnicate", &["unknown flag: --frobnicate"]),
-    ("failed", &["unknown subcommand: failed (see beanpole -h)"]),
+    ("failed", &["unknown subcommand: failed; use history --failed (see beanpole -h)"]),
+    ("fail", &["unknown subcommand: fail (see beanpole -h)"]),
     ("-p 0 foo", &["unknown argument: foo", "hyphen"]),
     ("-", &["unknown argument: -"]),
     ("-p", &["flag requires an argument: -p"]),

@@ -42,6 +42,10 @@ fn without_a_server_all_exit_with_3() {
     for arguments in ALL {
         failed(&run_command(ctl("127.0.0.1:1", arguments)), 3, &["127.0.0.1:1: ", "refused"]);
     }
+    let hint = "refused; to select a server, use -s host:24811";
+    failed(&run_command(ctl("127.0.0.1:1", &["tubes", "host:24811"])), 3, &[hint]);
+    let ended = run_command(ctl("", &["tubes", "-s", "127.0.0.1:1", "f:1"]));
+    assert!(ended.err.ends_with("refused\n"), "{}", ended.err);
     failed(&run_command(ctl("unix:/nowhere/at/all", &["stats"])), 3, &["unix:/nowhere/at/all: No such file"]);
     failed(&run_command(ctl("no-such-host.invalid", &["stats"])), 3, &["no-such-host.invalid:11300"]);
 }
@@ -176,7 +180,8 @@ fn usage_errors_exit_with_5_and_an_explanation() {
         ("completion tcsh", &["bash, zsh, fish"]),
         ("check", &["usage: beanpole check [OPTIONS] DIR"]),
         ("history 5", &["usage: beanpole history [OPTIONS] (see beanpole history -h)"]),
-        ("help nosuch", &["unknown subcommand: nosuch"]),
+        ("help nosuch", &["unknown subcommand: nosuch (see"]),
+        ("help workers", &["unknown subcommand: workers; use connections (see"]),
     ] {
         let arguments: Vec<&str> = line.split(' ').collect();
         failed(&run_command(ctl("127.0.0.1:1", &arguments)), 5, words);

@@ -14,7 +14,7 @@ fn a_job_waits_for_all_members_of_a_group() {
     assert_eq!((early.code, early.out.as_str()), (2, ""), "no member has been put yet");
     assert!(early.err.contains("1 jobs wait for more members of group square"), "{}", early.err);
     let table = server.ok(&["tubes", "results"]);
-    assert_eq!(table.lines().nth(1), Some("results\t0\t0\t0\t0\t1\t0\t1\t0\t0"), "the job is in a column");
+    assert_eq!(table.lines().nth(1), Some("results\t0\t0\t0\t0\t1\t0\t1\t0\t0\t0\t0"), "the job is in a column");
     assert_eq!(server.feed(&["put", "--lines", "--group", "square"], b"1\n2\n3\n").code, 0);
     assert_eq!(server.figure("stats-job 1", "state"), "held");
     assert!(server.ok(&["list", "results"]).contains("held"));
@@ -63,7 +63,9 @@ fn schedules_are_put_listed_run_and_replaced() {
     assert_eq!(server.ok(&["schedules", "none"]), SCHEDULES_HEADER);
     assert_eq!(server.ok(&["schedules", "none", "--json"]), "");
     let headings = "ended\tid\ttube\tverdict\twaited\tran\ttries\treason\tbody\n";
-    assert_eq!(server.ok(&["history", "-t", "none"]), headings);
+    let none = server.run(&["history", "-t", "none"]);
+    assert_eq!((none.code, none.out.as_str()), (0, headings));
+    assert!(none.err.contains("no such jobs of tube none"), "{}", none.err);
     let help = server.ok(&["history", "-h"]);
     assert!(help.contains("only jobs of this tube") && !help.contains("instead of IDs"), "{help}");
     server.ok(&["kick", "1"]);
@@ -73,6 +75,10 @@ fn schedules_are_put_listed_run_and_replaced() {
         server.ok(&["schedules", "reports"]).ends_with("\t1\t3\t1\t1\treport\n"),
         "missed, blocked by, runs, skipped"
     );
+    let late = server.ok(&["schedules", "reports", "--json"]);
+    assert!(late.contains(",\"next-run\":") && late.contains(",\"missed\":1,\"blocked-by\":3,\"body\""), "{late}");
+    let next: u64 = late.split("next-run\":").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok()).expect("it");
+    assert_eq!(next % 86_400, 4 * 3600 + 30 * 60);
     assert_eq!([server.figure("stats-job 1", "blocked-by"), server.figure("stats", "late-schedules")], ["3", "1"]);
     assert_eq!(server.ok(&["reserve", "reports", "-w", "0", "--delete"]), "report");
     let row = server.ok(&["schedules", "reports", "--json"]);

@@ -68,7 +68,7 @@ fn a_hanging_job_can_be_revoked_and_its_command_is_killed() {
     wait_until("the command has begun", || lines(&mark).len() == 1);
     let shown = server.ok(&["connections"]);
     let line = shown.lines().find(|line| line.contains("working")).unwrap_or_else(|| panic!("{shown}"));
-    assert!(line.contains("\t1\tmail\t"), "{shown}");
+    assert!(line.contains("\t1\tmail\t") && line.ends_with("\tmail"), "{shown}");
     let json = server.ok(&["connections", "--json"]);
     assert!(json.contains("\"job\":1,\"job-tube\":\"mail\""), "{json}");
     server.ok(&["revoke", "1"]);
