@@ -11,14 +11,14 @@ use crate::engine::{ClientHandle, ClientStats, Engine, Progress, Time};
 
 pub type ConnectionFigure = (&'static str, fn(&ClientStats, Time) -> u64);
 
-/// Lists can be sorted by these statistics.
+/// Lists can be sorted by these statistics. Connections without a job have a lower `job-age` than all others.
 pub const CONNECTION_FIGURES: [ConnectionFigure; 6] = [
     ("number", |it, _| it.number.into()),
     ("age", |it, _| it.age.secs()),
     ("idle", |it, _| it.idle.secs()),
     ("watching", |it, _| it.watching as u64),
     ("jobs-held", |it, _| it.held as u64),
-    ("job-age", |it, now| it.job.map_or(0, |job| job.taken_for(now).secs())),
+    ("job-age", |it, now| it.job.map_or(0, |job| 1 + job.taken_for(now).secs())),
 ];
 
 /// Data that the engine does not store.

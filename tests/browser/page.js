@@ -294,6 +294,10 @@ async function failures(page, queue, web) {
   assert.strictEqual(await page.locator('#rows img').count(), 0, 'markup in a reason is text');
   assert.strictEqual(await page.locator('#to-failed').getAttribute('aria-current'), 'page');
   await picture(page, 'failed');
+  await page.locator('#filter').fill('t status');
+  await until(async () => (await rows()).length, 1);
+  await page.locator('#filter').fill('th');
+  await until(async () => (await rows()).length, 3);
   await page.getByRole('link', { name: 'exit status 1' }).focus();
   await page.keyboard.press('Enter');
   const shown = async () => (await page.locator('#group-jobs th.name').allTextContents()).map((text) => text.trim());
@@ -365,16 +369,21 @@ async function views(page, web, queue) {
   page.once('dialog', (dialog) => dialog.accept());
   await page.getByRole('button', { name: 'Revoke job ' + id }).click();
   await until(() => page.locator('#note').textContent(), 'Revoked job ' + id + '.');
-  await until(async () => (await cells(2)).join(), 'idle');
+  await until(async () => (await cells(2)).join(), 'not reserving');
+  await until(async () => (await cells(4)).join(), 'slow');
   await page.locator('#to-schedules').click();
+  await until(() => page.locator('#filter').inputValue(), '');
+  await page.locator('#filter').fill('stuck');
   const more = () => page.locator('#more').textContent();
-  await until(more, "No schedules match 'stuck'.");
+  await until(more, "No schedules with 'stuck' in tube.");
   await page.locator('#to-history').click();
-  await until(more, "No ended jobs match 'stuck'.");
-  await page.locator('#filter').fill('mail');
+  await page.locator('#filter').fill('stuck');
+  await until(more, "No ended jobs with 'stuck' in tube or reason.");
+  await page.locator('#filter').fill('revoked');
+  await until(more, "Ended jobs 1 to 1 with 'revoked' in tube or reason");
   await page.locator('#to-tubes').click();
-  await until(more, "Tubes 1 to 1 of 1 that match 'mail'");
-  await page.locator('#filter').fill('');
+  await page.locator('#filter').fill('mail');
+  await until(more, "Tubes 1 to 1 of 1 with 'mail' in name");
   await page.locator('#to-schedules').click();
   await until(async () => (await cells(1))[0], 'nightly');
   await until(async () => /^missed \d+: the last copy still exists: job \d+$/.test((await cells(5))[0]), true);
@@ -399,12 +408,18 @@ async function views(page, web, queue) {
   await until(() => page.evaluate(() => location.hash + document.activeElement.textContent), '#schedules' + name);
   await page.locator('#rows th.name a').first().click();
   await until(async () => (await page.locator('#one').textContent()).includes('blocked by ' + name), true);
-  await page.goBack();
+  await page.locator('#one a').filter({ hasText: name }).click();
+  await until(() => page.locator('#job-name').textContent(), 'J' + name.slice(1));
+  await page.keyboard.press('Escape');
+  await until(async () => /^Schedule nightly \(job \d+\)$/.test(await page.locator('#job-name').textContent()), true);
+  await page.keyboard.press('Escape');
   await until(() => page.locator('#view').isVisible(), true);
   await page.goto('http://127.0.0.1:' + web + '/#failed');
-  await until(async () => /^1 to \d$/.test(await page.locator('#more').textContent()), true);
+  await until(async () => /^Reasons 1 to \d$/.test(await page.locator('#more').textContent()), true);
   await until(() => page.locator('#after').isHidden(), true);
   await page.goto('http://127.0.0.1:' + web + '/#history');
+  const above = (await page.locator('#failures').boundingBox()).y < (await page.locator('#heads').boundingBox()).y;
+  assert.ok(above, 'the choice of failures is above the list');
   await page.locator('#failures').check();
   await until(async () => (await cells(1))[0], 'job ' + id);
   await until(async () => (await cells(8))[0], 'revoked');
@@ -426,6 +441,51 @@ async function views(page, web, queue) {
   worker.destroy();
   await say(queue, 'flush-tube slow\r\n', 1);
   await page.locator('#to-tubes').click();
+}
+
+/** Jobs that nobody takes, the holder of a job, an ended job and the oldest job must be easy to find. */
+async function causes(browser) {
+  const server = await start();
+  const page = await browser.newPage({ viewport: { width: 320, height: 568 } });
+  const worker = net.connect(server.queue, '127.0.0.1');
+  let told = '';
+  worker.on('data', (part) => { told += part; });
+  worker.write('name packer\r\nwatch boxes\r\nuse boxes\r\nput 0 0 600 1\r\nx\r\nput 0 0 600 1\r\ny\r\n');
+  await until(() => /INSERTED 2/.test(told), true);
+  await page.goto('http://127.0.0.1:' + server.web + '/');
+  await until(() => cell(page, 'boxes', 'waiting').textContent(), '0 of 1 watching');
+  await until(() => cell(page, 'default', 'waiting').textContent(), '0');
+  const oldest = page.locator('#flags a').filter({ hasText: 'boxes' });
+  await oldest.click();
+  await until(() => page.locator('#tube-name').textContent(), 'boxes');
+  await until(async () => (await page.locator('#times').textContent()).includes('workers1 watching, 0 waiting'), true);
+  await page.goto('http://127.0.0.1:' + server.web + '/#workers');
+  await until(async () => (await page.locator('#rows tr').textContent()).startsWith('packernot reservingdefault boxes'), true);
+  worker.write('reserve\r\n');
+  await until(() => /RESERVED 1/.test(told), true);
+  await page.goto('http://127.0.0.1:' + server.web + '/#job/1');
+  await page.getByRole('link', { name: 'packer' }).click();
+  await until(() => page.evaluate(() => location.hash + document.activeElement.textContent), '#workersjob 1');
+  await page.getByRole('link', { name: 'boxes', exact: true }).click();
+  await until(() => page.locator('#tube-name').textContent(), 'boxes');
+  worker.write('delete 1\r\nreserve\r\nbury 2 0\r\npause-tube boxes 99\r\n');
+  await until(() => /PAUSED/.test(told), true);
+  await page.goto('http://127.0.0.1:' + server.web + '/#job/1');
+  await until(async () => /^Ended at [\d:]+ in boxes: done, waited .*, ran /.test(await page.locator('#job-state').textContent()), true);
+  await page.goto('http://127.0.0.1:' + server.web + '/#tube/boxes/buried');
+  await until(() => page.locator('#jobs th.name').allTextContents(), ['2']);
+  assert.strictEqual(await page.locator('#tube-name').textContent(), 'boxes');
+  await page.evaluate(() => scrollTo(0, 0));
+  await page.locator('#sum a').click();
+  await until(() => page.locator('#to-failed').getAttribute('aria-current'), 'page');
+  await until(() => page.locator('#rows').evaluate((list) => list.offsetHeight > 0 && list.getBoundingClientRect().bottom <= innerHeight), true);
+  await page.locator('#flags a').filter({ hasText: /^1$/ }).last().click();
+  await until(() => names(page), ['boxes', 'default']);
+  await until(() => page.locator('#heads th').filter({ hasText: 'paused' }).getAttribute('aria-sort'), 'descending');
+  await page.close();
+  worker.destroy();
+  server.child.removeAllListeners('exit');
+  server.child.kill();
 }
 
 /** Changes the settings of a tube with a form. */
@@ -616,6 +676,7 @@ async function main() {
     await slips(browser, server);
     await proxied(browser, server);
     await many(browser);
+    await causes(browser);
     await away(browser);
     await refusals(server.web);
     await otherSite(browser, server.web);

@@ -269,6 +269,8 @@ fn connections_are_sorted_found_and_revoked() {
         }
     }
     assert_eq!(seen, [3, 2, 1, 0].map(|held| [held; 15]).concat());
+    let busy = visited.get("/api/connections?sort=job-age&order=desc&limit=45");
+    assert_eq!(busy.matches("\"job\":").count(), 45, "connections without a job are last");
     visited.clock.advance(Duration::from_secs(9));
     let found = visited.get("/api/connections?filter=worker-59");
     assert_eq!((value(&found, "client"), value(&found, "state")), ("\"worker-59\"", "\"working\""));
@@ -314,6 +316,8 @@ fn the_history_has_pages_and_a_chart_of_the_last_hour() {
     // Durations have a precision of one millisecond.
     assert!(["1.499", "1.500", "1.501"].iter().any(|ran| value(&failed, "ran").starts_with(ran)), "{failed}");
     assert_eq!(value(&failed, "reason"), "\"no such host\\nand more\"");
+    let found = |query: &str| visited.get(&format!("/api/history?{query}")).matches("\"id\"").count();
+    assert_eq!(["id=57", "id=57&tube=even", "id=1", "filter=such", "filter=od"].map(found), [1, 0, 0, 17, 25]);
     assert_eq!(visited.get("/api/history?filter=none"), "{\"history\":[\n\n],\"next\":null}\n");
     let chart = visited.get("/api/overview");
     let sum = |key: &str| {
@@ -325,6 +329,10 @@ fn the_history_has_pages_and_a_chart_of_the_last_hour() {
     // A chart begins at a multiple of 15 seconds, so 85.5 seconds overlap with six or seven intervals.
     let used = sum("failed").iter().filter(|count| **count > 0).count();
     assert!((6..=7).contains(&used), "{chart}");
+    assert!(!chart.contains("oldest-ready-tube"), "{chart}");
+    queue("put 0 0 60 1 tub:late\r\nx");
+    queue("put 0 0 60 1 tub:new\r\nx");
+    assert_eq!(value(&visited.get("/api/overview"), "oldest-ready-tube"), "\"late\"");
     let none = serve(|config| config.history = 0);
     assert!(none.get("/api/overview").contains("\"seconds\":15,\"ready\":[],\"done\":[],\"failed\":[]"));
     assert_eq!(none.get("/api/history"), "{\"history\":[\n\n],\"next\":null}\n");
@@ -431,6 +439,7 @@ fn failed_jobs_are_grouped_by_reason_and_handled_together() {
     ];
     assert_eq!(groups(""), all);
     assert_eq!(groups("we"), [all[1], all[3]]);
+    assert_eq!(groups("such"), [all[1], all[2]]);
     let (mut ids, mut before) = (Vec::new(), u64::MAX.to_string());
     while before != "null" {
         let page = visited.get(&format!("/api/tubes/mail/failed?reason=no+such+host&limit=100&before={before}"));

@@ -14,12 +14,15 @@ const STATES: [State; 3] = [State::Ready, State::Delayed, State::Buried];
 /// The maximum length of a queue that is read completely.
 const SHORT: usize = 128;
 
+/// An ID and a creation time.
+type Oldest = (JobId, Time);
+
 #[derive(Debug, Default)]
 pub struct FindOldest {
     /// `None` for the whole queue.
     tube: Option<Box<[u8]>>,
-    /// Creation times in the order of [`STATES`]; `None` without a job in the state.
-    found: Vec<Option<Time>>,
+    /// In the order of [`STATES`]; `None` without a job in the state.
+    found: Vec<Option<Oldest>>,
     /// The next slot and the smallest ID of a walk over all jobs, which is used if IDs are sparse.
     walk: Option<(u32, u64)>,
 }
@@ -35,7 +38,15 @@ impl FindOldest {
 
     /// The ages are zero in states without jobs.
     pub fn ages(&self, now: Time) -> [Span; 3] {
-        [0, 1, 2].map(|position| self.found.get(position).copied().flatten().map_or(Span::ZERO, |put| now.since(put)))
+        [0, 1, 2].map(|position| self.oldest(position).map_or(Span::ZERO, |(_, put)| now.since(put)))
+    }
+
+    pub fn oldest_ready(&self) -> Option<JobId> {
+        self.oldest(0).map(|(id, _)| id)
+    }
+
+    fn oldest(&self, position: usize) -> Option<Oldest> {
+        self.found.get(position).copied().flatten()
     }
 
     pub fn footprint(&self) -> u64 {
@@ -53,17 +64,16 @@ impl Engine {
             if number == Some(None) {
                 break;
             }
-            let Some(put) = self.oldest_of(number.flatten(), find) else { return Progress::More };
-            find.found.push(put);
+            let Some(oldest) = self.oldest_of(number.flatten(), find) else { return Progress::More };
+            find.found.push(oldest);
             find.walk = None;
             self.agenda.steps.take(1);
         }
         Progress::Done
     }
 
-    /// Returns the creation time of the oldest job, `Some(None)` without a job, or `None` if the step budget is used
-    /// up.
-    fn oldest_of(&mut self, number: Option<u32>, find: &mut FindOldest) -> Option<Option<Time>> {
+    /// Returns the oldest job, `Some(None)` without a job, or `None` if the step budget is used up.
+    fn oldest_of(&mut self, number: Option<u32>, find: &mut FindOldest) -> Option<Option<Oldest>> {
         let position = find.found.len();
         let state = STATES[position];
         let mut counts = number.map_or(self.store.counts, |number| self.tubes.get(number).counts);
@@ -72,9 +82,9 @@ impl Engine {
         }
         if let Some(slot) = number.and_then(|number| self.oldest_in_queue(number, state)) {
             let job = self.store.jobs.get(slot);
-            let (id, put) = (job.id.0, job.created);
-            self.bounds(number)[position] = id;
-            return Some(Some(put));
+            let oldest = (job.id, job.created);
+            self.bounds(number)[position] = oldest.0 .0;
+            return Some(Some(oldest));
         }
         loop {
             let bound = self.bounds(number)[position];
@@ -91,12 +101,12 @@ impl Engine {
                 checked += 1;
                 self.is_in(slot, number, state)
             });
-            let found = found.map(|slot| self.store.jobs.get(slot)).map(|job| (job.id.0, job.created));
+            let found = found.map(|slot| self.store.jobs.get(slot)).map(|job| (job.id, job.created));
             self.agenda.steps.take(checked);
             // If no job was found, continue after the current row of 16 IDs.
-            self.bounds(number)[position] = found.map_or((bound.max(1) | 15) + 1, |(id, _)| id);
-            if let Some((_, put)) = found {
-                return Some(Some(put));
+            self.bounds(number)[position] = found.map_or((bound.max(1) | 15) + 1, |(id, _)| id.0);
+            if found.is_some() {
+                return Some(found);
             }
         }
     }
@@ -123,7 +133,7 @@ impl Engine {
     }
 
     /// Does not raise the bound, because older jobs can enter the state during the walk.
-    fn walk_all(&mut self, tube: Option<u32>, state: State, walk: &mut Option<(u32, u64)>) -> Option<Option<Time>> {
+    fn walk_all(&mut self, tube: Option<u32>, state: State, walk: &mut Option<(u32, u64)>) -> Option<Option<Oldest>> {
         let (mut from, mut smallest) = walk.unwrap_or((0, u64::MAX));
         while let Some(slot) = self.next_job(&mut from) {
             if self.is_in(slot, tube, state) {
@@ -134,7 +144,8 @@ impl Engine {
             *walk = Some((from, smallest));
             return None;
         }
-        Some(self.store.jobs.find(JobId(smallest)).map(|slot| self.store.jobs.get(slot).created))
+        let job = self.store.jobs.find(JobId(smallest)).map(|slot| self.store.jobs.get(slot));
+        Some(job.map(|job| (job.id, job.created)))
     }
 
     fn is_in(&self, slot: u32, number: Option<u32>, state: State) -> bool {

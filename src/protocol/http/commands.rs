@@ -125,6 +125,9 @@ fn overview_object(find: &FindOldest, context: &Context) -> HttpAnswer {
         for (state, age) in ["ready", "delayed", "buried"].iter().zip(find.ages(context.now)) {
             members.number(&format!("oldest-{state}-age"), age.secs());
         }
+        if let Some(job) = find.oldest_ready().and_then(|id| context.engine.job(id)) {
+            members.bytes("oldest-ready-tube", context.engine.tube_of(&job));
+        }
         members.number("paused-tubes", context.engine.paused_tubes() as u64);
         members.number("seconds", POINT_SECONDS);
         for (key, of) in FIGURES {

@@ -119,13 +119,15 @@ impl FailedGroups {
         let engine = &*context.engine;
         let Some(job) = engine.job(id) else { return };
         let tube = engine.tube_of(&job);
-        if !has_part(tube, &self.filter) || !protocol::sees(&context.access, tube) {
+        let reason = summary_of(engine, &job);
+        let is_wanted = has_part(tube, &self.filter) || has_part(reason, &self.filter);
+        if !is_wanted || !protocol::sees(&context.access, tube) {
             return;
         }
         self.key.clear();
         self.key.extend_from_slice(&(tube.len() as u16).to_le_bytes());
         self.key.extend_from_slice(tube);
-        self.key.extend_from_slice(summary_of(engine, &job));
+        self.key.extend_from_slice(reason);
         let newest = (job.due().nanos(), id);
         if let Some(failures) = self.groups.get_mut(&*self.key) {
             failures.count += 1;

@@ -264,12 +264,17 @@ pub fn history(it: &mut Arguments) -> Parsed {
     };
     let mut walk = HistoryWalk::new(it.query_number("before", u64::MAX)?, it.limit(100, 1000)?, failed);
     let (tube, filter) = (it.query("tube").map(Box::<[u8]>::from), it.filter());
+    let id = it.query("id").map(|id| whole_number(id).map(JobId).ok_or_else(|| wrong("id"))).transpose()?;
     listing(tube.as_ref().map_or(0, |tube| tube.len()) + filter.len(), move |list, context| {
         let Context { engine, access, .. } = context;
         let mut steps = engine.steps();
-        let is_in_tube = |job: &PastJob| tube.as_ref().is_none_or(|tube| **tube == *job.tube);
-        let wanted =
-            |job: &PastJob| is_in_tube(job) && has_part(&job.tube, &filter) && protocol::sees(access, &job.tube);
+        let has_text = |job: &PastJob| {
+            has_part(&job.tube, &filter) || job.reason.as_ref().is_some_and(|reason| has_part(reason, &filter))
+        };
+        let wanted = |job: &PastJob| {
+            let is_named = tube.as_ref().is_none_or(|tube| **tube == *job.tube) && id.is_none_or(|id| id == job.id);
+            is_named && has_text(job) && protocol::sees(access, &job.tube)
+        };
         let progress = walk.advance(engine.past(), &mut steps, wanted, |number, job| {
             list.add(|members| history::show(number, job, |key, mark| figure(members, key, mark)))
         });

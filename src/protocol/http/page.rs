@@ -42,9 +42,9 @@ const fn strip(source: &[u8], page: &mut [u8]) -> usize {
     to
 }
 
-pub const STYLE_HASH: &str = "2K3/60VNzYfp1zrdD1tkJ2wBR7iHiUAVY9xaN+Xa/94=";
+pub const STYLE_HASH: &str = "zQJaRtZs9/wpFZtt4XVqvDnnowe2TomBrJWWvLKE038=";
 
-pub const SCRIPT_HASH: &str = "dGVyOsZ0dhJ8lyqQLRYK8LMKgnc0rYn5jeHAvFCl0XE=";
+pub const SCRIPT_HASH: &str = "AQg1aYGLkeqy7d09VU+jcI3LHbcUrceZCyF/qXpZ0Ww=";
 
 /// Permits this page's style and script, and requests to this server.
 pub fn policy() -> String {

@@ -71,7 +71,7 @@ pub const ROUTES: [Route; 33] = [
     row(("clear", Post, "/api/tubes/{tube}/clear"), &["state"], Need::ADMIN_NAMED, commands::clear),
     row(("move", Post, "/api/tubes/{tube}/move"), &["to", "state", "count"], Need::ADMIN_NAMED, commands::move_jobs),
     row(("connections", Get, "/api/connections"), &["sort", "order", "filter", "limit", "after"], Need::LOOK_ANY, |it| lists::sorted::<ClientHandle>(it, "number")),
-    row(("history", Get, "/api/history"), &["tube", "filter", "failed", "limit", "before"], Need::LOOK_ANY, lists::history),
+    row(("history", Get, "/api/history"), &["tube", "id", "filter", "failed", "limit", "before"], Need::LOOK_ANY, lists::history),
     row(("overview", Get, "/api/overview"), &[], Need::LOOK_ALL, commands::overview),
     row(("schedules", Get, "/api/schedules"), &["sort", "order", "filter", "limit", "after"], Need::LOOK_ANY, |it| lists::sorted::<JobId>(it, "time-left")),
     row(("failed", Get, "/api/failed"), &["filter"], Need::LOOK_ANY, failed::groups),
