@@ -1,8 +1,8 @@
 //! beanpole: a small work-queue server, compatible with beanstalkd.
 //!
 //! [`Server`] runs a queue inside a program or test, [`Client`] talks to it or to any other beanstalk server, and
-//! [`Server::with_manual_clock`] lets a test skip delays. [`Config`] has every limit. ARCHITECTURE.md describes the
-//! design of the server.
+//! [`Server::with_manual_clock`] lets a test skip delays. [`Config`] contains all limits and other settings.
+//! ARCHITECTURE.md describes the design of the server.
 
 // Internal items are documented only where the name is not enough. The public interface is fully documented.
 #![deny(missing_docs, unsafe_code)]

@@ -60,7 +60,7 @@ const FILES: u64 = 5000;
 struct Plan {
     program: PathBuf,
     peer: Option<PathBuf>,
-    /// The maximum round-trip time of the bystander, if it is checked.
+    /// The maximum round-trip time of the bystander, if this time is checked.
     limit: Option<Duration>,
     rows: Vec<&'static Row>,
 }

@@ -24,7 +24,7 @@ const WAITING: usize = 5000;
 
 const IDLE: usize = 10_000;
 
-/// File descriptors for other purposes than the connections.
+/// File descriptors for purposes other than the connections.
 const SPARE: usize = 300;
 
 /// Tubes that the measured commands do not use.
@@ -113,7 +113,7 @@ fn silent_connections_use_memory_but_no_processor_time() {
     // The connections still work.
     let mut producer = Wire::to(&daemon);
     (0..workers.len()).for_each(|_| assert!(producer.put(b"x", LONG) > 0));
-    // The workers sent `reserve` concurrently, so it is undefined which worker gets which job.
+    // The workers sent `reserve` concurrently, so the assignment of the jobs is undefined.
     workers.iter_mut().for_each(|worker| assert_eq!(worker.job().1, b"x"));
     drop(workers);
 }

@@ -304,7 +304,7 @@ fn a_manual_clock_ends_delays_reservations_and_pauses() {
     assert_eq!(other.reserve(Some(0)).unwrap().expect("a job whose worker was late").id, id);
     is_refused(other.delete(id + 1), "NOT_FOUND");
     assert_eq!(client.figure(&format!("stats-job {id}"), "timeouts").unwrap(), "1");
-    // During the last second before a deadline, waiting clients receive DEADLINE_SOON.
+    // A waiting client receives DEADLINE_SOON during the last second before the deadline of a job that it holds.
     clock.advance(hour() - Duration::from_millis(500));
     is_refused(other.reserve(Some(60)), "DEADLINE_SOON");
     clock.advance(hour() * 24 * 365);

@@ -82,7 +82,7 @@ fn text_of(path: &Path) -> String {
     paths.iter().map(|path| text_of(path)).collect()
 }
 
-/// `true` if the text contains `word:` followed by a value.
+/// `true` if the text contains `word:` at the start of a word.
 fn has_word(text: &str, word: &str) -> bool {
     let word = format!("{word}:");
     let is_start = |before: Option<char>| before.is_none_or(|before| !before.is_ascii_alphanumeric() && before != '-');

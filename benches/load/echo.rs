@@ -1,7 +1,7 @@
 //! A server that only reads and writes, which shows the minimum costs of the sockets.
 //!
-//! Owns a single-threaded echo server on `mio`. It counts bytes and answers all requests of a read with one write. Only
-//! the greeting is parsed.
+//! Owns a single-threaded echo server on `mio`. The server counts bytes and answers all requests of a read with one
+//! write. Only the greeting is parsed.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Ipv4Addr;

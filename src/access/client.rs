@@ -46,7 +46,8 @@ impl ClientAccess {
         self.known.as_ref().map(|(entry, _)| &entry.rights)
     }
 
-    /// `digest` is that of a token. An invalid token ends the client's identity and returns `false`.
+    /// Replaces the client's identity with the identity that the token with this digest proves. An invalid token ends
+    /// the client's identity and returns `false`.
     pub fn authenticate(&mut self, digest: Digest) -> bool {
         let proof = Proof::Token(digest);
         let entry = self.table.proof(&proof).filter(|_| self.takes_tokens).cloned();
@@ -56,7 +57,7 @@ impl ClientAccess {
         !self.failed
     }
 
-    /// An HTTP token applies to a single request, so restore the previous identity.
+    /// Restores the identity of the connection, because an HTTP token applies to a single request.
     pub fn withdraw_token(&mut self) {
         self.known = self.own.clone();
     }

@@ -19,7 +19,7 @@ pub struct Accounts<'a> {
     pub group: &'a dyn Fn(&str) -> Option<u32>,
 }
 
-/// Lines and columns count from 1.
+/// Lines and columns are numbered from 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileError {
     pub line: usize,
@@ -98,7 +98,7 @@ impl Frame {
     }
 }
 
-/// A word that starts with `#` starts a comment.
+/// Returns the words before the comment. A word that starts with `#` starts a comment.
 fn words(line: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     let (mut column, mut rest) = (1, line);

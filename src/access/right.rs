@@ -33,7 +33,7 @@ impl Right {
 pub enum Scope {
     /// Every client in the access file can execute the command.
     Open,
-    /// The command affects only those tubes for which the client has the right.
+    /// The right to any tube suffices, because the command affects only tubes for which the client has the right.
     AnyTube,
     AllTubes,
     Used,
@@ -45,7 +45,7 @@ pub enum Scope {
     Watched,
 }
 
-/// What a command requires. No client meets the default.
+/// What a command requires. The default is a need that no client meets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Need {
     /// One of these rights is sufficient.

@@ -44,7 +44,7 @@ thread_local! {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Proof {
     Nothing,
-    /// The configured authority has signed a certificate with this name.
+    /// A certificate with this name, signed by the configured authority.
     Certificate(Box<str>),
     Token(Digest),
     User(u32),

@@ -23,7 +23,7 @@ const AGAIN: usize = 4;
 /// Bytes of the empty segment for a last record that announces a next segment.
 const FRESH: u64 = 65_536;
 
-/// `to` must be empty. The copy is synced.
+/// Copies the log to `to`, which must be empty, and syncs the copy.
 pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
     // The newest segment of the previous pass. Older segments have been copied completely.
     let mut newest = 0;
@@ -55,8 +55,8 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
     finish(from, to, newest)
 }
 
-/// The server may have written to the last segment during its copy, so bytes before the end of the copy may be missing.
-/// Also creates the next segment if the last record announces another segment.
+/// Completes the copy of the last segment. The server may have written to the segment during the copy, so bytes before
+/// the end of the copy may be missing. Also creates the next segment if the last record announces another segment.
 fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenError> {
     let name = segment_name(newest);
     let Some(header) = header(to, newest) else { return Ok(()) };

@@ -59,7 +59,7 @@ pub struct ForeignRecord {
     /// Bytes of the body with CR LF.
     pub size: i32,
     pub created: i64,
-    /// The end of a delayed job's delay, otherwise meaningless.
+    /// The end of a delayed job's delay. Meaningless in other states.
     pub deadline: i64,
     pub history: History,
     /// From 0 (deleted) to 4 (delayed).

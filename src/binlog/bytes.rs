@@ -60,8 +60,8 @@ impl Bytes {
         self.own.len() + self.shared
     }
 
-    /// Appends a record for offset `at` of the segment with this key, and returns its size. With `tail`, `record` must
-    /// not contain the bytes of the tail, and [`Bytes::seal`] must be called afterwards.
+    /// Appends a record that will be at offset `at` of the segment with this key, and returns its size. If `tail` is
+    /// given, `record` must not contain the bytes of the tail, and [`Bytes::seal`] must be called afterwards.
     pub fn append(&mut self, record: &Record, key: RecordKey, at: u64, tail: Option<SharedTail>) -> usize {
         let Some(tail) = tail else { return encode(record, key, at, &mut self.own) };
         let (position, length) = (self.own.len(), tail.bytes().len());

@@ -18,7 +18,7 @@ pub struct LogLocation {
     pub at: u64,
 }
 
-/// The bytes of a payload that are not decoded yet.
+/// The bytes of a payload that have not been decoded yet.
 pub struct Fields<'a>(pub &'a [u8]);
 
 /// A tuple is encoded as its elements in order.

@@ -115,7 +115,7 @@ pub struct Journal {
     /// Total bytes of all segments except the current segment.
     old: u64,
     retired: VecDeque<Retired>,
-    /// Total bytes of the retired segments that are not removed yet.
+    /// Total bytes of the retired segments that have not been removed yet.
     retiring: u64,
     health: Health,
     migrated: u64,
@@ -128,7 +128,7 @@ pub struct Journal {
     /// At this synced position, the synced location is recorded again.
     mark_due: u64,
     last_id: u64,
-    /// The largest reserved job ID.
+    /// The largest job ID reserved in the log.
     ids: u64,
     /// The largest job ID reserved in the synced part of the log.
     ids_synced: u64,
@@ -148,7 +148,7 @@ impl Journal {
         Journal { log, segment_size, next_number: 1, ..Journal::default() }
     }
 
-    /// The job is not in any segment yet.
+    /// Adds a job that is not in any segment.
     pub fn adopt(&mut self, slot: u32, engine: &Engine) {
         self.jobs += 1;
         self.write_new(Live::Job, slot, None, engine);
@@ -334,7 +334,7 @@ impl Journal {
         }
     }
 
-    /// `before` is the end of the log in the previous segment.
+    /// Starts a segment. `before` is the end of the log in the previous segment.
     pub fn begin(&mut self, number: u64, size: u64, before: LogLocation) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, size, HEADER as u64));
@@ -355,7 +355,7 @@ impl Journal {
         self.mark_due = self.synced.position + SYNCED_EVERY;
     }
 
-    /// No record may follow the clean shutdown.
+    /// Appends the record of a clean shutdown, which must be the last record.
     pub fn append_closed(&mut self, now: Time) {
         let current = self.segments.back().expect("a segment");
         let time = (current.bytes + CLOSED as u64 <= current.size).then_some(now);
@@ -364,7 +364,7 @@ impl Journal {
         self.mark_due = u64::MAX;
     }
 
-    /// `kind` makes the job's full record.
+    /// Appends the job's full record, which `kind` creates.
     fn append_job<'a>(&mut self, slot: u32, engine: &'a Engine, kind: impl FnOnce(StoredJob<'a>) -> Record<'a>) {
         let mut job = engine.stored_job(engine.job_at(slot));
         let tail = SharedTail::of(engine.job_at(slot).body(), 0);
@@ -437,7 +437,7 @@ impl Journal {
         self.position
     }
 
-    /// 0 bytes cancel the request.
+    /// Replaces the requested number of bytes. 0 cancels the request.
     pub fn request_space(&mut self, bytes: u64) {
         self.requested = bytes;
     }

@@ -37,7 +37,7 @@ impl LiveIndex {
         self.entry(slot).segment
     }
 
-    /// The item must not be in another segment. `list` contains the segment's items.
+    /// Adds an item to a segment. The item must not be in another segment. `list` contains the segment's items.
     pub fn move_in(&mut self, slot: u32, segment: u32, list: &mut SegmentItems) {
         let number = slot as usize / CHUNK;
         while self.chunks.len() <= number {
@@ -56,7 +56,7 @@ impl LiveIndex {
         list.push_back(slot, self);
     }
 
-    /// `list` contains the items of the segment that the item leaves.
+    /// Removes an item from its segment. `list` contains the segment's items.
     pub fn move_out(&mut self, slot: u32, list: &mut SegmentItems) {
         list.remove(slot, self);
         let number = slot as usize / CHUNK;

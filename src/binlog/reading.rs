@@ -104,7 +104,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Oldest segment first. Calls `watch` after each segment.
+    /// Applies all segments, oldest first. Calls `watch` after each segment.
     pub fn read_all(&mut self, watch: &mut dyn FnMut(RecoveryProgress)) -> Result<(), OpenError> {
         self.drop_stale();
         self.report.progress.segments = self.chain.len();
@@ -137,7 +137,8 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Later segments that reverse unneeded records may be gone, so the records must not be applied.
+    /// Skips the segments that are not needed. Their records must not be applied, because later segments that reverse
+    /// them may be gone.
     fn drop_stale(&mut self) {
         // A single segment is always needed.
         if self.chain.len() < 2 {
@@ -259,7 +260,7 @@ impl<'a> Reading<'a> {
         Ok(true)
     }
 
-    /// Returns the end of the records, and `false` if the log ends there.
+    /// Applies the records of a segment. Returns where they end, and `false` if the log ends there as well.
     fn records(&mut self, link: SegmentLink, length: u64) -> io::Result<(End, bool)> {
         let name = segment_name(link.number);
         let mut window = std::mem::take(&mut self.window);
@@ -340,15 +341,16 @@ impl<'a> Reading<'a> {
         Claims { synced, oldest }
     }
 
-    /// The problem counts as a skipped record.
+    /// Reports a problem, which counts as a skipped record.
     pub fn found_problem(&mut self, problem: String) {
         self.report.problems.push(problem);
         self.journal.found_skipped(1);
     }
 
-    /// `in_segment` is `true` if the last read segment is damaged.
+    /// Reports a problem, after which the writer of later records is unknown. `in_segment` is `true` if the last read
+    /// segment is damaged.
     fn damage(&mut self, problem: String, in_segment: bool) {
-        // Another process may have written a lost start record, so the writer of later records is unknown.
+        // Another process may have written a lost start record.
         self.epoch = None;
         self.found_problem(problem);
         if in_segment {
@@ -464,7 +466,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// `changed` contains the job's slot and its previous size.
+    /// Updates the job's size in the journal. `changed` contains the job's slot and its previous size.
     fn resized(&mut self, changed: Option<(u32, usize)>) {
         if let Some((slot, before)) = changed {
             let after = self.engine.logged_size(slot);

@@ -240,7 +240,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The record is for offset `at` of the segment with this key. Returns its size.
+/// Appends a record that will be at offset `at` of the segment with this key. Returns the size of the record.
 pub fn encode(record: &Record, key: RecordKey, at: u64, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     let length = encode_head(record, 0, out);
@@ -250,8 +250,8 @@ pub fn encode(record: &Record, key: RecordKey, at: u64, out: &mut Vec<u8>) -> us
     length
 }
 
-/// The last `tail` bytes of the record are stored elsewhere. Returns the size without the tail. [`seal`] must set the
-/// checksums afterwards.
+/// Appends a record without its last `tail` bytes, which are stored elsewhere. Returns the size without the tail.
+/// [`seal`] must set the checksums afterwards.
 #[expect(clippy::indexing_slicing, reason = "the prefix has just been written")]
 pub fn encode_head(record: &Record, tail: usize, out: &mut Vec<u8>) -> usize {
     let start = out.len();

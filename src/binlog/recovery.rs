@@ -22,7 +22,7 @@ use crate::engine::{Engine, Time};
 /// With fewer bytes after the end of the log, a new segment is created at startup.
 const MIN_SPACE: u64 = 4096;
 
-/// The settings of a log.
+/// The segment size, the sync policy, and the treatment of damaged records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct BinlogSettings {
@@ -56,7 +56,7 @@ pub struct Opened {
     pub failure: Option<io::Error>,
 }
 
-/// `engine` must be empty. `watch` receives the progress.
+/// Opens the log and restores the queue into `engine`, which must be empty. `watch` receives the progress.
 pub fn open(
     storage: Arc<dyn Storage>,
     settings: BinlogSettings,
@@ -264,7 +264,7 @@ fn reopen(storage: &dyn Storage, number: u64) -> Result<(File, u64), OpenError> 
     in_file(&name, storage.open(&name).and_then(|file| Ok((file, storage.length(&name)?))))
 }
 
-/// `number` is given if the log already names the segment.
+/// Creates a segment file. `number` is given if the log already names the segment.
 fn make(storage: &dyn Storage, journal: &mut Journal, number: Option<u64>) -> Result<(u64, File, u64), OpenError> {
     let number = number.unwrap_or_else(|| journal.claim_number());
     let (name, size) = (segment_name(number), journal.stats().segment_size);

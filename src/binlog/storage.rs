@@ -50,7 +50,7 @@ pub trait Storage: Send + Sync {
     /// Allocates `size` zero bytes, which are durable.
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>>;
     fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
-    /// The renaming is durable. `to` can include a subdirectory, and gets a number if it exists.
+    /// The renaming is durable. `to` can include a subdirectory, and gets a number if a file with this name exists.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// The removal of the file is durable.
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -65,8 +65,8 @@ pub trait Storage: Send + Sync {
     }
     /// Stores a large body, so that later records need not wait for it. Stops when `is_wanted` returns `false`.
     fn stage(&self, _body: &Arc<Box<[u8]>>, _is_wanted: &dyn Fn() -> bool) {}
-    /// A write or sync has failed, but the log is not in the failing state yet. A storage shared with other servers
-    /// must prevent all later replies.
+    /// Called when a write or sync has failed, before the log enters the failing state. A storage shared with other
+    /// servers must prevent all later replies.
     fn give_up(&self, _error: &io::Error) {}
     /// Identifies a new log or a server process.
     fn random_number(&self) -> u64 {

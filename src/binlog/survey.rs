@@ -131,8 +131,8 @@ fn is_blank(storage: &dyn Storage, name: &str, from: u64) -> Result<bool, OpenEr
     }
 }
 
-/// Passes the offset and the length of each block with a nonzero byte to `visit`, until it returns `false`. Returns
-/// `true` if `visit` was called.
+/// Passes the offset and the length of each block with a nonzero byte to `visit`, until `visit` returns `false`.
+/// Returns `true` if `visit` was called.
 pub fn for_each_used(
     storage: &dyn Storage,
     name: &str,

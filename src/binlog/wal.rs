@@ -79,7 +79,7 @@ impl Latency {
         ((self.clock)().duration_since(self.start).as_nanos() as u64).max(1)
     }
 
-    /// The recorded duration is divided by `parts`.
+    /// Executes `work`, and includes its duration, divided by `parts`, in the average.
     fn measure<R>(&self, parts: u64, work: impl FnOnce() -> R) -> R {
         let began = self.now();
         self.began.store(began, Ordering::Relaxed);
@@ -310,7 +310,7 @@ impl Wal {
             log::warn!("binlog: it was not shut down cleanly");
         }
     }
-    /// Only this function enters [`Health::Failing`] while the server runs.
+    /// Enters [`Health::Failing`]. No other function does so while the server runs.
     fn fail(&self, access: &impl JournalAccess, error: &io::Error) {
         // A failing log releases replies, but a server with a shared storage must not reply after a disk error.
         self.storage.give_up(error);
@@ -343,7 +343,7 @@ impl Wal {
         self.full.store(access.with(|journal, _| journal.health() == Health::Full), Ordering::Release);
     }
 
-    /// Writes all records that are not durable to a new segment.
+    /// Writes all records that are not durable to a new segment. Returns `false` if this fails.
     fn recover(&self, access: &impl JournalAccess, refusal: &mut String) -> bool {
         if self.is_parallel() {
             // The server will stop, and other syncs may be running.

@@ -115,7 +115,7 @@ impl Writer {
         }
     }
 
-    /// All current and future records must be synced in every mode.
+    /// Demands a sync of all current and future records, in every mode.
     pub fn demand_sync(&mut self) {
         self.demanded = u64::MAX;
     }
@@ -125,7 +125,7 @@ impl Writer {
             && (self.mode != SyncMode::Never || self.synced.position < self.demanded)
     }
 
-    /// `end` is in an existing segment file.
+    /// Continues at `end`, in the existing segment file `file`.
     pub fn go_on_in(&mut self, end: LogLocation, file: Arc<dyn LogFile>) {
         self.current = Some(Open { number: end.segment, file, length: end.at, end: 0 });
     }
@@ -142,7 +142,7 @@ impl Writer {
         self.storage.clone()
     }
 
-    /// Earlier bytes whose write failed come first.
+    /// Writes a batch, after earlier bytes whose write failed.
     pub fn write(&mut self, batch: Batch) -> io::Result<()> {
         self.queue(batch);
         self.write_pieces()
@@ -162,7 +162,7 @@ impl Writer {
         });
     }
 
-    /// `end` is the log position at the end of the current segment.
+    /// Continues in the prepared segment `number`. `end` is the log position at the end of the current segment.
     fn turn_to(&mut self, number: u64, end: u64) {
         let index = self.prepared.iter().position(|open| open.number == number).expect("a prepared segment");
         let next = self.prepared.remove(index).expect("it was just found");
@@ -270,8 +270,8 @@ impl Writer {
         self.pending.iter().map(|piece| (piece.bytes.len() - header_of(piece)) as u64).sum()
     }
 
-    /// Writes the header and all records that are not durable to a new segment, and syncs it after a disk failure. On
-    /// an error, all records remain pending.
+    /// After a disk failure, writes the header and all records that are not durable to a new segment, and syncs the
+    /// segment. On an error, all records remain pending.
     pub fn take_over(&mut self, pending: Batch, header: &Batch, file: Arc<dyn LogFile>) -> io::Result<()> {
         split(pending, |segment, bytes, end| self.pending.push_back(Piece { segment, offset: 0, bytes, end }));
         let number = header.cuts[0].segment;

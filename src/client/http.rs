@@ -95,7 +95,7 @@ impl Exchange {
         self.stream.set_timeout(Some(left.min(max)))
     }
 
-    /// Returns `false` if the server responds or closes the connection before it has read all bytes.
+    /// Returns `false` if the server responds or closes the connection before all bytes are sent.
     fn send(&mut self, mut bytes: &[u8]) -> io::Result<bool> {
         while !bytes.is_empty() {
             self.limit(POLL_INTERVAL)?;

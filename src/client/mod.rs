@@ -67,7 +67,7 @@ const WITH_BODY: [&str; 3] = ["RESERVED", "FOUND", "OK"];
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<Transport>,
-    /// The memory that replies may use, in bytes. A list needs many times its length when it is parsed.
+    /// The memory that replies may use, in bytes. Parsing a list takes many times the memory of its text.
     pub(crate) memory: u64,
 }
 
@@ -456,7 +456,7 @@ impl Client {
         (reply.line == line).then_some(()).ok_or(ClientError::Refused(reply.line))
     }
 
-    /// The reply must begin with `word` and a number, which is returned with the body.
+    /// Returns the number and the body of a reply, which must begin with `word` and the number.
     fn numbered(&mut self, word: &str) -> Result<(u64, Vec<u8>)> {
         let reply = self.reply()?;
         let number = reply.number(word).ok_or(ClientError::Refused(reply.line))?;

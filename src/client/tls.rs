@@ -51,8 +51,8 @@ impl ClientTls {
         Ok(ClientTls(Arc::new(config.map_err(|error| pem::mismatch(certificate, key, &error))?)))
     }
 
-    /// The server's certificate must be valid for `name`, a host or an IP address. `limit` is the timeout of each step,
-    /// and remains the connection's timeout.
+    /// Performs the handshake. The server's certificate must be valid for `name`, a host or an IP address. `limit` is
+    /// the timeout of each step, and remains the connection's timeout.
     pub fn connect(&self, name: &str, mut stream: TcpStream, limit: Duration) -> io::Result<TlsStream> {
         stream.set_read_timeout(Some(limit)).and_then(|()| stream.set_write_timeout(Some(limit)))?;
         let fits = ServerName::try_from(name.to_owned());
@@ -66,7 +66,7 @@ impl ClientTls {
     }
 }
 
-/// Makes a TLS error readable for operators. Returns other errors unchanged.
+/// Converts a TLS error to a message for operators. Returns other errors unchanged.
 pub fn explain(error: io::Error) -> io::Error {
     let found = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()).map(words);
     found.map_or(error, io::Error::other)

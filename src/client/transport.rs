@@ -14,7 +14,7 @@ use super::tls::{explain, TlsStream};
 
 #[derive(Debug)]
 pub enum Transport {
-    /// A TCP or Unix socket, for which `TcpStream` makes the same system calls.
+    /// A TCP or Unix socket. `TcpStream` can hold either, because it makes the same system calls for both.
     Plain(TcpStream),
     #[cfg(feature = "tls")]
     Tls(TlsStream),
@@ -67,7 +67,7 @@ impl Transport {
         socket.set_read_timeout(limit).and_then(|()| socket.set_write_timeout(limit))
     }
 
-    /// The handle can be used by another thread.
+    /// Returns a handle with which another thread can close the connection.
     pub fn closer(&self) -> io::Result<Closer> {
         self.socket().try_clone().map(Closer)
     }

@@ -193,8 +193,8 @@ pub enum WaitResult {
 
 type Result<T> = std::result::Result<T, ClientError>;
 
-/// `name` must be a single argument: not empty, without control characters, and without spaces outside quotes. A quoted
-/// name ends with its first unescaped quote.
+/// Returns `name` if it is a single argument: not empty, without control characters, and without spaces outside quotes.
+/// A quoted name ends with its first unescaped quote.
 pub(super) fn checked(name: &str) -> Result<&str> {
     let mut rest = name.strip_prefix('"').map(str::bytes);
     let ends_with_quote = rest.as_mut().is_none_or(|rest| {
@@ -214,7 +214,7 @@ pub(super) fn checked(name: &str) -> Result<&str> {
     Ok(name)
 }
 
-/// A line break would begin a second command.
+/// Rejects a line break, which would begin a second command.
 pub(super) fn one_line(command: &[u8]) -> Result<()> {
     if command.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
         return Err(ClientError::Invalid(String::from_utf8_lossy(command).into_owned()));

@@ -121,7 +121,8 @@ impl Active {
         &self.state.member.board
     }
 
-    /// Each connection has its own thread, so that a hanging connection does not block renewal.
+    /// Starts the threads that renew the lease. Each connection has its own thread, so that a hanging connection does
+    /// not block renewal.
     fn keep_lease(&self) -> io::Result<()> {
         // The heartbeats must not depend on the wall clock, which can be changed.
         let (start, anchor) = (self.board().queue_time(), Instant::now());
@@ -158,7 +159,7 @@ impl Active {
         spawn("journal-purge", move || state.keep_small())
     }
 
-    /// A standby can take over immediately afterwards.
+    /// Releases the journal, so that a standby can take over immediately.
     pub fn release(&self) -> io::Result<()> {
         let ActiveState { origin, path, member, shipper, ended, reporting, .. } = &*self.state;
         let released = shipper.release();
@@ -182,7 +183,7 @@ impl ActiveState {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// `start` is the queue's time in milliseconds at `anchor`.
+    /// Renews the lease until it ends. `start` is the queue's time in milliseconds at `anchor`.
     fn renew_lease(&self, connection: usize, start: u64, anchor: Instant) {
         let ActiveState { origin, member, lease, is_failing, .. } = self;
         while !self.has_ended() && !lease.is_over() {
@@ -212,7 +213,7 @@ impl ActiveState {
         }
     }
 
-    /// After a crash, the saved entry shows whether the journal is from an older backup.
+    /// Saves the last entry. After a crash, the saved entry shows whether the journal is from an older backup.
     fn save_progress(&self, end: Seq, last: Option<(u64, u64)>) {
         if let Err(error) = mirror::save_progress(&self.path, end, Origin { last, ..self.origin }) {
             if !is_no_space(&error) {

@@ -1,6 +1,6 @@
 //! CRC-32 checksums of a standby's binlog files, to detect disk errors.
 //!
-//! Owns the checksum of each file, and updates it when the file grows. Must not modify files.
+//! Owns the checksum of each file, and updates the checksum when the file grows. Must not modify files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,7 +22,7 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// `bytes` were written at `offset`, which is at least `self.length`.
+    /// Adds `bytes`, which were written at `offset`. `offset` must be at least `self.length`.
     fn extend(&mut self, offset: u64, bytes: &[u8]) {
         let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else { return };
         let mut hasher = Hasher::new_with_initial(self.crc);
@@ -36,7 +36,7 @@ impl Checksum {
         *self = Checksum { length: offset + last as u64 + 1, crc: hasher.finalize() };
     }
 
-    /// The file can be shorter than `length`.
+    /// Returns the checksum of the first `length` bytes of the file, which can be shorter.
     fn of(path: &Path, length: u64) -> io::Result<Checksum> {
         let (file, mut sum, mut offset) = (File::open(path)?, Checksum::default(), 0);
         let mut bytes = vec![0; CHUNK];
@@ -95,7 +95,7 @@ impl Checksums {
         }
     }
 
-    /// `change` returns `false` if the checksum must be recomputed.
+    /// Changes the checksum of a file. `change` returns `false` if the checksum must be recomputed.
     fn change(&mut self, name: &str, change: impl FnOnce(&mut Checksum) -> bool) {
         if let Some(slot) = self.files.get_mut(name) {
             *slot = slot.take().and_then(|mut sum| change(&mut sum).then_some(sum));

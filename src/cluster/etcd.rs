@@ -132,7 +132,7 @@ fn without_login(text: &str) -> String {
 }
 
 impl Etcd {
-    /// Does not connect. An error is one line about a TLS file.
+    /// Does not connect. An error is a one-line message about a TLS file.
     pub fn new(location: &Location) -> Result<Etcd, String> {
         let security = Security::load(location.files.as_ref())?;
         let cluster = Arc::<ClusterId>::default();
@@ -219,7 +219,7 @@ impl Etcd {
         format!(r#"{{"request_range":{{"key":"{}"}}}}"#, self.key(name))
     }
 
-    /// Detects a server of another cluster before this server becomes active.
+    /// Detects an etcd server that belongs to another cluster, before this beanpole server becomes active.
     fn check_servers(&self) {
         let mut spare = self.spare.lock();
         let body = format!(r#"{{"key":"{}"}}"#, self.key("epoch"));

@@ -110,8 +110,8 @@ impl Mirror {
         Ok(Checksums::of(&self.folder, self.segments()?.iter()).size())
     }
 
-    /// Starts a new copy after the entry `done`, and moves the old files to a subdirectory. If it exists already, the
-    /// current files are an incomplete copy and are deleted.
+    /// Starts a new copy after the entry `done`, and moves the old files to a subdirectory. If the subdirectory already
+    /// exists, the current files are an incomplete copy and are deleted.
     pub fn start_over(&mut self, done: Seq) -> io::Result<()> {
         self.dirty.clear();
         let segments = self.segments()?;
@@ -226,7 +226,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// [`Mirror::verify`] later reports a missing file.
+    /// Opens a file for writing. Returns `None` if the file is missing, which [`Mirror::verify`] reports later.
     fn file(&mut self, name: &str) -> io::Result<Option<&File>> {
         if !self.dirty.contains_key(name) {
             let file = OpenOptions::new().write(true).open(self.folder.join(name)).map(Some).or_else(absent)?;
@@ -251,7 +251,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// The local server has claimed the journal `origin` with the entry `seq`.
+    /// Records that the local server has claimed the journal `origin` with the entry `seq`.
     pub fn save_active(&mut self, seq: Seq, origin: Origin) -> io::Result<()> {
         (self.position.done, self.position.origin) = (seq, origin);
         self.save()?;
@@ -260,7 +260,8 @@ impl Mirror {
     }
 }
 
-/// A server without a shared log restores the old copy before it opens the binlog.
+/// Restores the old copy if the new copy is incomplete. A server without a shared log does this before it opens the
+/// binlog.
 pub fn restore_aside(folder: &Path) -> io::Result<()> {
     let Some(name) = [MOVING, ASIDE].into_iter().find(|name| folder.join(name).exists()) else { return Ok(()) };
     // The directory may belong to a standby.
@@ -302,12 +303,12 @@ pub fn leave_cluster(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// For the active server. The binlog files may contain later changes.
+/// Saves the position of the active server, whose binlog files may contain later changes.
 pub fn save_progress(folder: &Path, done: Seq, origin: Origin) -> io::Result<()> {
     Position { done, origin, ..Position::default() }.write(folder)
 }
 
-/// For a clean shutdown. The shared log contains all changes up to the entry `done`.
+/// Saves the position at a clean shutdown, when the shared log contains all changes up to the entry `done`.
 pub fn save_end(folder: &Path, done: Seq, origin: Origin, created: BTreeMap<String, Seq>) -> io::Result<()> {
     for name in created.keys() {
         allow_missing(File::open(folder.join(name)).and_then(|file| file.sync_all()))?;

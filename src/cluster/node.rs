@@ -155,7 +155,7 @@ impl Node {
         &self.member.name
     }
 
-    /// 0 means that no server has ever been active.
+    /// Returns the current epoch. 0 means that no server has ever been active.
     pub fn epoch(&self) -> Epoch {
         self.tail.epoch
     }
@@ -262,7 +262,7 @@ impl Node {
         self.tail = tail;
     }
 
-    /// Also saves the position, at most once per `SAVE` interval.
+    /// Updates the status. At most once per `SAVE` interval, also saves and publishes the position.
     fn report(&mut self) -> io::Result<()> {
         let done = self.mirror.position.done;
         self.member.board.note(|figures| (figures.epoch, figures.entry) = (self.tail.epoch, done));
@@ -328,7 +328,7 @@ impl Node {
         }
     }
 
-    /// The delay is shorter when a claim may soon be possible.
+    /// Returns the delay before the next poll, which is shorter when a claim may soon be possible.
     pub fn pause(&self) -> Duration {
         if self.last_activity.elapsed() >= LEASE && self.tail.epoch > 0 {
             POLL / 5
@@ -462,7 +462,7 @@ impl Node {
         Err(io::Error::new(io::ErrorKind::StorageFull, problem))
     }
 
-    /// A full shared log rejects claims, so compact it.
+    /// Compacts a full shared log, which rejects claims, at most once per `COMPACTION` interval.
     fn free_space(&mut self) -> io::Result<Step> {
         if self.compacted.is_some_and(|compacted| compacted.elapsed() < COMPACTION) {
             return Ok(Step::Standby(false));

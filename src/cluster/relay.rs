@@ -71,8 +71,8 @@ impl Relay {
         Ok(relay)
     }
 
-    /// New addresses close all connections, because the old server may be unreachable. Without addresses, new
-    /// connections are rejected.
+    /// Replaces the addresses of the active server. New addresses close all connections, because the old server may be
+    /// unreachable. Without addresses, new connections are rejected.
     pub fn point_to(&self, targets: Services) {
         let mut state = self.shared.state.lock();
         if state.targets != targets {
@@ -146,7 +146,7 @@ impl Shared {
         }
     }
 
-    /// `None` means the HTTP address of this server.
+    /// Connects the client to `target`. `None` means the HTTP address of this server.
     fn forward(&self, number: u64, client: &Arc<TcpStream>, target: Option<String>) -> io::Result<()> {
         let address = match &target {
             Some(target) => target.to_socket_addrs()?.next(),
@@ -175,7 +175,8 @@ impl Shared {
     }
 }
 
-/// Only peeks, so the bytes of the first HTTP request stay in the socket buffer.
+/// Returns `true` if the first HTTP request is for the state of this server. Only peeks, so the bytes of the request
+/// stay in the socket buffer.
 fn is_state_request(client: &TcpStream) -> bool {
     let mut bytes = [0; 64];
     let _ = client.set_read_timeout(Some(FIRST_LINE));

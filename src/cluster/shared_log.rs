@@ -59,7 +59,7 @@ pub struct SharedSpace {
 const RESERVE: u64 = 5;
 
 impl SharedSpace {
-    /// Segments may be added up to this number of bytes.
+    /// Segments may be added as long as the total space used does not exceed this many bytes.
     pub fn for_segments(&self) -> u64 {
         self.quota - self.quota / RESERVE
     }
@@ -93,12 +93,12 @@ pub trait SharedLog: Send + Sync {
     /// Returns the name of the server that an operator wants to become active, or an empty name.
     fn renew(&self, connection: usize, epoch: Epoch, clock: u64) -> Result<Vec<u8>, Fail>;
     fn request_switch(&self, node: &[u8]) -> io::Result<()>;
-    /// `state` consists of words. Returns the previous state.
+    /// Publishes the state of the server `node`, which consists of words. Returns the previous state.
     fn publish(&self, node: &str, state: &str) -> io::Result<String>;
     fn nodes(&self) -> io::Result<Vec<(String, String)>>;
     fn retire(&self, node: &str) -> io::Result<()>;
     fn purge(&self, below: Seq) -> io::Result<()>;
-    /// The writer of `epoch` replaces entries.
+    /// Replaces entries, as the writer of `epoch`.
     fn merge(&self, epoch: Epoch, merged: &Merged) -> Result<(), Fail>;
     fn space(&self) -> io::Result<SharedSpace>;
     /// Frees the disk space of purged entries.

@@ -69,7 +69,8 @@ impl Queue {
         self.operations.push(bytes);
     }
 
-    /// Returns `true` if a record may still refer to the staged body. Otherwise, or if it `is_late`, removes the body.
+    /// Returns `true` if a record may still refer to the staged body. If not, or if `is_late` is `true`, removes the
+    /// body and returns `false`.
     fn is_occupied(&mut self, is_late: bool) -> bool {
         if let Some((_, name)) = self.staged.take_if(|(body, _)| is_late || Arc::strong_count(body) == 1) {
             self.push(&Operation::Remove(&name));
@@ -221,7 +222,7 @@ impl Shipper {
         self.ship(position)
     }
 
-    /// Any server can claim the journal afterwards.
+    /// Releases the journal, which any server can claim afterwards.
     pub fn release(&self) -> io::Result<()> {
         self.flush()?;
         self.append(EntryKind::Release, b"")
@@ -288,7 +289,7 @@ impl Shipper {
                 Err(Fail::Full) => {}
             }
             let mut position = self.position.lock();
-            // Wait for the preceding entry, or after an error for the retry interval.
+            // Wait for the preceding entry or, after an error, for the retry interval.
             if position.end < *seq && (is_next || position.end + 1 < *seq) {
                 self.changed.wait_until(&mut position, Instant::now() + RETRY);
             }
@@ -302,7 +303,7 @@ impl Shipper {
         self.position.lock().end
     }
 
-    /// All entries up to `seq` are in the shared log.
+    /// Records that all entries up to `seq` are in the shared log.
     fn confirm(&self, seq: Seq) {
         let mut position = self.position.lock();
         let position = &mut *position;
@@ -322,15 +323,15 @@ impl Shipper {
         self.changed.notify_all();
     }
 
-    /// A missing or damaged entry is `None`.
+    /// Returns the head of an entry, or `None` if the entry is missing or damaged.
     fn find(&self, seq: Seq) -> Option<Head> {
         let (entries, _) = self.log.read(seq, 1).ok()?;
         let (found, entry) = entries.first()?;
         (*found == seq).then(|| Head::open(entry).map(|(head, _)| head)).flatten()
     }
 
-    /// The local disk has failed. A server without a cluster would continue, but here the shared log would lack
-    /// changes, so the lease ends.
+    /// Ends the lease after a failure of the local disk. A server without a cluster would continue, but here the shared
+    /// log would lack changes.
     pub fn give_up(&self, error: &io::Error) {
         if !self.lease.is_over() {
             log::error!("journal: cannot write the local copy: {error}; this server stops being active");

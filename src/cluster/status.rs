@@ -25,7 +25,7 @@ const CATCH_UP: Duration = Duration::from_secs(10);
 
 const POLL: Duration = Duration::from_millis(100);
 
-/// Accepts `status URL`, `promote URL NAME` and `retire URL NAME`. An error is one line.
+/// Accepts `status URL`, `promote URL NAME` and `retire URL NAME`. An error is a one-line message.
 pub fn command(arguments: &[String]) -> Result<String, String> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let until = Instant::now() + CATCH_UP;

@@ -85,7 +85,7 @@ fn put_copy(link: &mut Link, to: &str, record: &JobLine, body: &[u8]) -> Result 
     Ok(())
 }
 
-/// If this fails, closing the connection makes the job ready.
+/// Buries or releases the job again. If this fails, closing the connection makes the job ready.
 fn give_back(link: &mut Link, record: &JobLine) {
     let JobLine { id, pri, delay, .. } = record;
     let _ = match record.state {

@@ -77,7 +77,7 @@ fn bash() -> [String; 4] {
     ]
 }
 
-/// Quotes, brackets and colons have a special meaning in zsh completions.
+/// Escapes quotes, brackets and colons, which have a special meaning in zsh completions.
 fn zsh_help(text: &str) -> String {
     text.replace('\'', "'\\''").replace('[', "\\[").replace(']', "\\]").replace(':', "\\:")
 }

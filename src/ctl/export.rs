@@ -43,7 +43,7 @@ impl Export<'_> {
         self.out.line(&tube_line(tube, |json| json.text("settings", settings.as_bytes())))
     }
 
-    /// `left` is the rest of the lifetime in seconds.
+    /// Exports the key of an ended job. `left` is the rest of its lifetime in seconds.
     fn key(&mut self, tube: &str, key: &[u8], left: u64) -> Result {
         self.others.keys += 1;
         self.out.line(&tube_line(tube, |json| {
@@ -102,8 +102,8 @@ impl Export<'_> {
             return Ok(DONE);
         }
         print_stderr(&format!("the server counted {before} jobs before the export, and {after} after it"));
-        // If other clients change jobs, the number of exported jobs is between the numbers before and after. A lower
-        // number means that jobs are missing.
+        // If other clients add or delete jobs, the number of exported jobs is between the two counts. A smaller number
+        // means that jobs are missing.
         Ok(if written >= before.min(after) { DONE } else { REFUSED })
     }
 

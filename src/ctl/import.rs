@@ -357,7 +357,8 @@ impl Import<'_> {
         Ok(self.abilities.unwrap_or_default())
     }
 
-    /// beanstalkd supports `reserve-job` since 1.12.
+    /// Returns `true` if the server supports `reserve-job`, as beanstalkd has done since 1.12. Reads all outstanding
+    /// replies first.
     fn can_bury(&mut self) -> Result<bool> {
         if self.can_bury.is_none() {
             self.finish()?;

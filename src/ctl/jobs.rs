@@ -18,7 +18,7 @@ fn for_each_job(call: &Call, act: Act<u64>) -> Result<u8> {
     for_each(call, call.ids()?, act)
 }
 
-/// After a rejected command, prints the reason and continues.
+/// Calls `act` for each item. After a rejected command, prints the reason and continues.
 pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8> {
     let mut link = Link::open(call)?;
     let mut code = DONE;
@@ -70,7 +70,7 @@ pub fn free_state(name: String) -> Result<String> {
     }
 }
 
-/// With `--json`, prints all statistics and the body.
+/// Prints the body or, with `--json`, all statistics and the body.
 fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> Result {
     if !call.has(&JSON) {
         return out.body(body);
@@ -227,7 +227,7 @@ fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out)
 }
 
 /// Waits until a group has no members and no job waits for it, or until all members are buried. A job that waits for
-/// more members shows that they were not put yet.
+/// more members shows that they have not been put yet.
 fn wait_for_group(link: &mut Link, group: &str, until: Option<Instant>, out: &mut Out) -> Result<u8> {
     let command = format!("stats-group {group}");
     let mut progress = ProgressBar::new("jobs done");

@@ -143,7 +143,7 @@ impl Link {
         Ok(())
     }
 
-    /// `wait` is in seconds. Returns `None` after a timeout.
+    /// Reserves a job, after waiting up to `wait` seconds. Returns `None` after a timeout.
     pub fn reserve(&mut self, wait: Option<u64>) -> Result<Option<IdAndBody>> {
         let command = wait.map_or("reserve".to_owned(), |seconds| format!("reserve-with-timeout {seconds}"));
         let reply = self.ask_within(&command, wait)?;

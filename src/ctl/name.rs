@@ -25,7 +25,7 @@ pub fn read(text: &[u8]) -> String {
     written(&quoted(text).unwrap_or_else(|| text.to_vec()))
 }
 
-/// A server needs the extension `quote` for quoted names.
+/// Returns `true` for a quoted name, for which a server needs the extension `quote`.
 pub fn is_foreign(written: &str) -> bool {
     written.starts_with('"')
 }

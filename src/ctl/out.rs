@@ -47,7 +47,7 @@ impl Out {
         done.map_err(|error| Problem::output(&error))
     }
 
-    /// A terminal gets escaped characters and a line feed.
+    /// Prints the body. On a terminal, escapes special characters and adds a line feed.
     pub fn body(&mut self, body: &[u8]) -> Result {
         if self.is_terminal {
             return self.line(&shown(body));
@@ -59,7 +59,7 @@ impl Out {
         self.file.flush().map_err(|error| Problem::output(&error))
     }
 
-    /// On a terminal, columns are aligned, with numbers on the right.
+    /// Prints a table. On a terminal, columns are aligned, with numbers on the right.
     pub fn table(&mut self, headings: &[&str], rows: &[Vec<String>]) -> Result {
         let escaped = |row: &Vec<String>| row.iter().map(|cell| on_one_line(cell.as_bytes())).collect();
         let rows = &rows.iter().map(escaped).collect::<Vec<Vec<String>>>();
@@ -108,7 +108,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// Prints at least the header of a table. Does nothing with `--json`.
+    /// Prints the table, or only its header if there are no rows. Does nothing with `--json`.
     pub fn finish(self, headings: &[&str]) -> Result {
         match self.is_json {
             true => Ok(()),

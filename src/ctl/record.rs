@@ -95,7 +95,7 @@ impl Others {
     }
 }
 
-/// `write` adds members after the name.
+/// Returns the line of a tube. `write` adds members after the name.
 pub fn tube_line(tube: &str, write: impl FnOnce(&mut Members)) -> String {
     json::object(|json| {
         json.bytes("tube", &name::bytes(tube));

@@ -29,9 +29,9 @@ pub struct Found {
 
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Empty for all tubes of the server.
+    /// Empty to select all tubes of the server.
     pub tubes: Vec<String>,
-    /// Empty for all states of jobs.
+    /// Empty to select jobs in all states.
     pub states: Vec<State>,
     pub above: u64,
 }

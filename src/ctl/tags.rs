@@ -225,7 +225,7 @@ const ABILITIES: [&str; 11] =
 pub struct Abilities(u16);
 
 impl Abilities {
-    /// `stats` lists the extensions. If the list is missing, tries harmless commands.
+    /// Determines the server's extensions, which `stats` lists. If the list is missing, tries harmless commands.
     pub fn of(link: &mut Link) -> Result<Abilities> {
         let listed = match link.stats() {
             Ok(stats) => stats.text("extensions").to_owned(),

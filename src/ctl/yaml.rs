@@ -6,17 +6,17 @@ use super::prelude::*;
 use crate::protocol::text;
 use crate::shared::json::{self, Members};
 
-/// Values that can look like numbers, but are text.
+/// Keys whose values can look like numbers, but are text.
 #[rustfmt::skip]
 const TEXTS: [&str; 12] = [
     "version", "id", "hostname", "os", "platform", "settings", "address", "client", "user", "watches", "progress",
     "verdict",
 ];
 
-/// Values that are names, possibly quoted.
+/// Keys whose values are names, possibly quoted.
 pub const NAMES: [&str; 7] = ["name", "tube", "idempotency-key", "concurrency-key", "dead-from", "using", "job-tube"];
 
-/// Values that are other bytes, possibly quoted.
+/// Keys whose values are other bytes, possibly quoted.
 const BYTES: [&str; 3] = ["last-error", "reason", "body"];
 
 /// Keys and values in the server's order.
@@ -88,7 +88,7 @@ impl StatsReply {
     }
 }
 
-/// Tube names stay in quoted form.
+/// Returns the names in a list. Quoted names stay quoted.
 pub fn list(text: &[u8]) -> Vec<String> {
     text.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"- ")).map(name::read).collect()
 }

@@ -172,7 +172,8 @@ fn tcp_addresses(settings: &Settings) -> Vec<(String, String)> {
     all.filter_map(|(wire, address, usual)| named(wire, address, usual)).collect()
 }
 
-/// Returns the first address of each protocol, for relays of other servers. The host is that of `advertise`, if given.
+/// Returns the first address of each protocol, to which the relays of other servers connect. `advertise`, if given,
+/// replaces the beanstalk address and the host of the others.
 fn services(settings: &Settings, advertise: Option<&str>) -> Services {
     let mut services = Services::new();
     for (protocol, address) in tcp_addresses(settings) {

@@ -100,7 +100,7 @@ impl Parent {
     }
 
     fn wait(&self) {
-        // The original parent has ended when another one replaces it.
+        // If the parent ID has changed, the original parent has ended.
         while getppid() == self.id && !self.is_reparented {
             match &self.end {
                 Some(end) => match poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
@@ -113,8 +113,9 @@ impl Parent {
     }
 }
 
-/// A process of another session cannot have started this process, unless this process has created its own session. A
-/// parent ID of 1 proves nothing, because the first process of a container can start servers.
+/// Returns `true` if the process `parent` cannot have started this process. A process of another session cannot have
+/// started this process, unless this process has created its own session. A parent ID of 1 proves nothing, because the
+/// first process of a container can start servers.
 fn is_reparented(parent: Pid) -> bool {
     let session = getsid(None);
     session != Ok(getpid()) && getsid(Some(parent)) != session

@@ -204,7 +204,7 @@ impl Output {
         self.chunks.iter().rev().skip(1).for_each(|chunk| self.settled.add(Sums::of(chunk)));
     }
 
-    /// Returns the bytes of the buffers, excluding shared bodies.
+    /// Returns the allocated bytes of the buffers, excluding shared bodies.
     pub fn capacity(&self) -> usize {
         self.sums().capacity
     }

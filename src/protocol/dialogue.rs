@@ -132,7 +132,7 @@ impl Dialogue {
         }
     }
 
-    /// `count` bytes were read into the buffer from [`Dialogue::gap`].
+    /// Call after reading `count` bytes into the buffer returned by [`Dialogue::gap`].
     pub fn filled(&mut self, count: usize) {
         if let Some(upload) = self.upload() {
             upload.filled(count);
@@ -164,7 +164,7 @@ impl Dialogue {
         }
     }
 
-    /// A request for which the client lacks permission is refused.
+    /// Executes a request, or refuses a request for which the client lacks permission.
     pub fn execute(&mut self, mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
         if context.access.is_some() && request.stage != Stage::Begun {
             match request.check(context) {
@@ -296,7 +296,7 @@ impl Flow {
     }
 }
 
-/// The client has half-closed its connection. Returns `true` if it was waiting.
+/// Ends the wait of a client that has half-closed its connection. Returns `true` if the client was waiting.
 pub fn end_wait(context: &mut Context, out: &mut Output) -> bool {
     let Context { engine, registry, host, client, now, .. } = context;
     let waited = !engine.hurry(*client, *now) && engine.cancel_wait(*client);

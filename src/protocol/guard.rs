@@ -24,7 +24,7 @@ pub enum Subject<'a> {
     JobAndTube(JobId, &'a [u8]),
 }
 
-/// `None` if the check continues later, because the work limit is reached.
+/// `None` if the check continues later, because the step budget is used up.
 pub type Decision = Option<Result<(), Denied>>;
 
 /// Name bytes that are checked per engine step.
@@ -112,7 +112,8 @@ fn jobs(
     Some(Ok(()))
 }
 
-/// A batch checks each deletion, because the job may have moved to another tube after the check of the batch.
+/// Returns `true` if the client may delete the job. A batch checks each deletion, because the job may have moved to
+/// another tube after the check of the batch.
 pub fn may_delete(context: &Context, id: JobId) -> bool {
     let Context { engine, client, access, .. } = context;
     access.as_ref().is_none_or(|access| job(Need::DELETE_JOB, Some(id), engine, *client, access).is_ok())

@@ -98,7 +98,7 @@ pub fn has_part(text: &[u8], part: &[u8]) -> bool {
     part.is_empty() || text.windows(part.len()).any(|found| found == part)
 }
 
-/// beanstalkd accepts 1 to 200 valid characters without a hyphen at the start.
+/// Returns `true` if beanstalkd accepts the name: 1 to 200 valid characters without a hyphen at the start.
 pub fn is_tube_name(bytes: &[u8]) -> bool {
     let (run, rest) = name_run(bytes);
     rest.is_empty() && (1..=200).contains(&run.len()) && !run.starts_with(b"-")

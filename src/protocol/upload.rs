@@ -85,7 +85,7 @@ impl Upload {
         self.bytes.get_mut(filled..)
     }
 
-    /// `count` bytes were written to the buffer from [`Upload::gap`].
+    /// Call after writing `count` bytes to the buffer returned by [`Upload::gap`].
     pub fn filled(&mut self, count: usize) {
         if let Some(fingerprint) = &mut self.fingerprint {
             fingerprint.more(upto(past(&self.bytes, self.filled as usize), count));

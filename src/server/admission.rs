@@ -81,7 +81,7 @@ impl Admission {
         excess < self.local_limit
     }
 
-    /// HTTP connections have an additional, lower limit.
+    /// Counts a connection, unless a limit is reached. HTTP connections have an additional, lower limit.
     pub fn admit(&self, peer: &PeerAddress, is_http: bool) -> Result<(), Refusal> {
         if is_http {
             increment(&self.http, MAX_HTTP + EXTRA_HTTP + if peer.is_local() { LOCAL_HTTP } else { 0 })?;
@@ -115,8 +115,9 @@ impl Admission {
         Ok(())
     }
 
-    /// If there are more than [`MAX_HTTP`] HTTP connections, counts one less. The caller must then close an HTTP
-    /// connection. Concurrent callers do not close too many connections, because each of them counts first.
+    /// If there are more than [`MAX_HTTP`] HTTP connections, counts one less and returns `true`. The caller must then
+    /// close an HTTP connection. Concurrent callers do not close too many connections, because each of them counts
+    /// first.
     pub fn evict_http(&self) -> bool {
         let less = |count: usize| (count > MAX_HTTP).then(|| count - 1);
         self.http.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()

@@ -55,7 +55,7 @@ impl Clock {
         Clock::System { wall, offset, anchor: Instant::now() }
     }
 
-    /// Returns this clock, or if it is behind `time`, a clock that starts at `time`.
+    /// Returns this clock or, if this clock is behind `time`, a clock that starts at `time`.
     pub fn continued(self, time: Time) -> Clock {
         let behind = time.since(self.now());
         match self {

@@ -34,7 +34,7 @@ impl CommandEntry {
         note
     }
 
-    /// Records the tube of the command's job, or else of the reply's job.
+    /// If the tube is unknown, records the tube of the job that the command names or, in beanstalk, the reply names.
     fn find_tube(&mut self, engine: &Engine, registry: &ClientRegistry, now: Time) {
         let is_beanstalk = registry.get(self.client).is_none_or(|info| info.wire == Wire::Beanstalk);
         let id = self.subject.id.map(JobId).or_else(|| notes::job_of(&self.reply).filter(|_| is_beanstalk));

@@ -1,8 +1,8 @@
 //! One connection, which belongs to a single pool thread.
 //!
-//! Owns the input: bytes that are not decoded yet, and requests that are not executed yet. The thread lends its buffers
-//! while the connection has work, so an idle connection uses little memory. Must not write to the socket: replies are
-//! sent through the `Outbox`.
+//! Owns the input: bytes that have not been decoded yet, and requests that have not been executed yet. The thread lends
+//! its buffers while the connection has work, so an idle connection uses little memory. Must not write to the socket:
+//! replies are sent through the `Outbox`.
 //!
 //! Enforces promise P24 of beanpole-promises(7).
 

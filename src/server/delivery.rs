@@ -88,7 +88,7 @@ enum Peer {
     Connected,
     /// The peer has disconnected. Nothing is sent any more.
     Gone,
-    /// Like `Gone`, but the server dropped the client because it did not read its events.
+    /// Like `Gone`, but the server dropped the client because the client did not read its events.
     Dropped,
 }
 
@@ -137,7 +137,7 @@ impl OutboxState {
         let Some(unsent) = self.unsent.as_mut().filter(|_| self.writer == Writer::None) else { return };
         let mut footprint = unsent.output.footprint();
         if footprint > CONNECTION_COST && footprint / 4 > unsent.output.len() as u64 {
-            // Appending moved the thread's buffer here, which is large even for a short reply.
+            // Appending has moved the thread's buffer into `unsent`. That buffer is large even if the reply is short.
             unsent.output.shrink();
             footprint = unsent.output.footprint();
         }
@@ -445,7 +445,7 @@ impl Outbox {
                     }
                     break;
                 }
-                // New output may not be durable yet. The thread that ends the delay sends it.
+                // New output may not be durable yet. The thread that ends the delay sends the output.
                 Ok(()) if state.delay_reasons > 0 => {
                     wakes = false;
                     break;

@@ -257,8 +257,8 @@ impl Durability {
         is_due
     }
 
-    /// A sync begins during other syncs only if it serves more replies than they do, because fewer and larger syncs
-    /// serve more clients.
+    /// Returns `true` if a sync may begin. During other syncs, a sync must write [`EARLY_SYNC_BYTES`] or serve more
+    /// replies than they do, because fewer and larger syncs serve more clients.
     fn may_sync(&self) -> bool {
         let under_way = self.under_way.load(Ordering::Acquire);
         if under_way == 0 || under_way >= self.wal.syncs_at_once() as u64 {

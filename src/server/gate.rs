@@ -79,7 +79,8 @@ impl LogLimit {
         LogLimit(LeafMutex::new((None, 0)))
     }
 
-    /// Logs `event`, or counts it if it is too early for a line. A line contains the number of events since the last.
+    /// Logs `event`, or only counts `event` if it is too early for another line. A line contains the number of events
+    /// since the last.
     pub fn log(&self, level: Level, event: fmt::Arguments) {
         let mut logged = self.0.lock();
         if logged.0.is_some_and(|at| at.elapsed() < QUIET) {

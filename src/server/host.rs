@@ -171,8 +171,8 @@ pub fn settle(user: Option<&str>, folder: Option<&Path>) -> Result<(), UserError
     }
 }
 
-/// Creates a directory that only its owner can access. A missing parent is not created, because it indicates a typo or
-/// an unmounted disk.
+/// Creates a directory that only its owner can access. A missing parent is not created, because a missing parent
+/// indicates a typo or an unmounted disk.
 fn make_folder(path: &Path, owner: Option<(Uid, Gid)>) -> io::Result<()> {
     let owner = owner.filter(|_| geteuid().is_root()).map(|(user, group)| (user.as_raw(), group.as_raw()));
     match FilePlace::find(path).and_then(|place| place.make_folder(owner)) {
@@ -212,7 +212,7 @@ fn identify(name: &str) -> Result<(Uid, Gid), UserError> {
     }
 }
 
-/// Also drops all supplementary groups and capabilities permanently.
+/// Switches to the user. Also drops all supplementary groups and capabilities permanently.
 fn become_user(name: &str, (user, group): (Uid, Gid)) -> Result<(), UserError> {
     if !geteuid().is_root() && (user, group) == (geteuid(), getegid()) {
         // The process already runs as this user, and may not be allowed to switch.

@@ -11,7 +11,7 @@ use crate::protocol::Wire;
 use crate::settings::config::Config;
 use crate::shared::files;
 
-/// In bytes. Shorter tokens can be guessed.
+/// The minimum length of a token, in bytes. Shorter tokens could be guessed.
 const SHORTEST: usize = 16;
 
 /// Also tells HTTP which protocols are enabled. Must precede the switch to another user.

@@ -163,7 +163,8 @@ impl Hub {
     }
 
     /// Locks the engine, processes due deadlines, calls `work`, and delivers the events. `work` must call
-    /// [`Core::deliver_events`] between two engine operations. Its time never decreases.
+    /// [`Core::deliver_events`] between two engine operations. The time passed to `work` never decreases from turn to
+    /// turn.
     pub fn turn<R>(&self, scratch: &mut TurnScratch, work: impl FnOnce(&mut Core, &mut TurnScratch, Time) -> R) -> R {
         self.check_resident();
         let start = self.config.slow.map(|_| Instant::now());
@@ -371,7 +372,7 @@ impl Core {
         jobs.ready + jobs.delayed + jobs.reserved == 0
     }
 
-    /// If `graceful`, drains the queue first.
+    /// Requests a stop of the server. If `graceful`, the server drains the queue first.
     pub fn request_stop(&mut self, graceful: bool) {
         if graceful {
             self.engine.drain();
@@ -408,7 +409,7 @@ impl Core {
         client
     }
 
-    /// The engine completes the unfinished command `operation`.
+    /// Disconnects a client, whose unfinished command `operation` the engine completes.
     pub fn disconnect(&mut self, client: ClientId, operation: Option<LongCommand>, now: Time) {
         if let Some(operation) = operation {
             self.engine.complete_alone(operation);

@@ -47,7 +47,7 @@ impl Hub {
         }
     }
 
-    /// [`Time::NEVER`] if clients have not freed much memory.
+    /// Returns when memory must be returned to the system, or [`Time::NEVER`] if clients have not freed much memory.
     pub fn next_give_back(&self, now: Time) -> Time {
         match self.memory.has_freed_much() {
             true if self.memory.must_give_back() => now + GIVE_BACK_SOON,

@@ -87,7 +87,7 @@ impl Idle {
         (now < self.next).then(|| Duration::from_nanos(self.next.since(now).nanos()))
     }
 
-    /// Some of the numbers may be unused.
+    /// Returns the numbers of the connections to check next. Some of the numbers may be unused.
     pub fn next_batch(&mut self, now: Time) -> Range<usize> {
         let count = self.connections.len();
         let batches = count.div_ceil(BATCH).max(1) as u64;
@@ -103,7 +103,8 @@ impl Idle {
         self.next = now + MIN_INTERVAL;
     }
 
-    /// `busy` means that the thread has work for the connection.
+    /// Returns `true` if the client was engaged at the last check, or has been inactive for the timeout. `busy` means
+    /// that the thread has work for the connection.
     pub fn needs_check(&mut self, number: usize, busy: bool, now: Time) -> bool {
         let state = &mut self.connections[number];
         if std::mem::take(&mut state.is_active) || busy {

@@ -134,8 +134,8 @@ impl Acceptor<'_> {
         self.spare = self.listener.duplicate().ok();
     }
 
-    /// Sends the reason if the socket accepts it immediately. Unread input would reset the connection and lose the
-    /// reply, so it is read first.
+    /// Sends the reason if the socket accepts it immediately. Reads the input first, because unread input would reset
+    /// the connection and lose the reply.
     fn reject(&mut self, stream: &Stream, peer: PeerAddress, refusal: Refusal) {
         let mut scrap = [0; 4096];
         let _ = stream.read(&mut [IoSliceMut::new(&mut scrap)]);

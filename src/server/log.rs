@@ -111,7 +111,7 @@ impl Stderr {
     }
 }
 
-/// Waits up to `patience` milliseconds until stderr accepts a line or has an error.
+/// Waits up to `patience` milliseconds until stderr accepts a line or has an error. Returns `false` after a timeout.
 fn is_writable(patience: u16) -> bool {
     let stderr = std::io::stderr();
     let mut file = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];

@@ -76,7 +76,7 @@ pub struct Memory {
     /// `true` if the system had no memory at the last attempt.
     exhausted: AtomicBool,
     turns: AtomicU64,
-    /// The account size at which the process size must be checked.
+    /// The accounted memory, in bytes, at which the resident size must be checked.
     check_at: AtomicU64,
     /// `true` if the process exceeded the limit by more than [`BEYOND`] at the last check.
     too_large: AtomicBool,
@@ -226,7 +226,8 @@ impl Memory {
         self.peak.store(self.taken(), Ordering::Relaxed);
     }
 
-    /// The reserve also serves new connections, because a worker must connect to free memory.
+    /// Returns `true` if there is memory for a new connection. The reserve also serves new connections, because a
+    /// worker must connect to free memory.
     pub fn has_for_connection(&self) -> bool {
         let mut trial: Vec<u8> = Vec::new();
         self.taken() < self.max && (!self.is_exhausted() || trial.try_reserve_exact(CONNECTION_TRIAL).is_ok())

@@ -154,8 +154,8 @@ pub struct Server {
     hub: Arc<Hub>,
     places: Vec<ListenerInfo>,
     running: Arc<Mutex<Running, SERVER>>,
-    /// Stops the server when a client requests it or a drained queue becomes empty. `None` if the configuration allows
-    /// neither.
+    /// Stops the server when a client requests a stop or a drained queue becomes empty. `None` if the configuration
+    /// allows neither.
     stopper: Option<JoinHandle<()>>,
 }
 

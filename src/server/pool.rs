@@ -305,7 +305,8 @@ impl PoolThread {
         heavy
     }
 
-    /// Also sends delayed replies. Returns the time until the next check.
+    /// Closes the connections that have not authenticated in time, and sends delayed replies. Returns the time until
+    /// the next check.
     fn close_unauthenticated(&mut self) -> Option<Duration> {
         while let Some((until, number)) = self.probation.overdue() {
             if self.connections.get(number).is_some_and(|connection| connection.must_authenticate_by(until)) {
@@ -320,8 +321,8 @@ impl PoolThread {
         self.probation.wait()
     }
 
-    /// Applies a new access file to a batch of connections, and closes those that it does not admit. Returns the time
-    /// until the next batch.
+    /// Applies a new access file to a batch of connections, and closes those that the file does not admit. Returns the
+    /// time until the next batch.
     fn renew(&mut self) -> Option<Duration> {
         let (table, from) = self.renewal.take()?;
         let end = from.saturating_add(RENEWALS);
@@ -346,7 +347,7 @@ impl PoolThread {
         }
     }
 
-    /// Returns the key of the connection, which may be new. `None` if it has ended.
+    /// Returns the key of the connection, which may be new, or `None` if the connection has ended.
     fn number_of(&mut self, token: Token) -> Option<usize> {
         loop {
             if let Some(number) = self.numbers.get(token.0).filter(|number| **number != VACANT) {

@@ -1,7 +1,8 @@
 //! Replacement of pool threads that the disk blocks.
 //!
-//! Owns the state of every pool thread that is writing to the log. If the write takes long, a spare thread continues
-//! with the state, and the blocked thread becomes the new spare thread. Must not depend on the contents of the state.
+//! Owns the state of every pool thread that is writing to the log. If the write takes too long, a spare thread
+//! continues with the state, and the blocked thread becomes the new spare thread. Must not depend on the contents of
+//! the state.
 
 use std::time::{Duration, Instant};
 

@@ -22,8 +22,8 @@ pub enum SignalAction {
     Stop,
 }
 
-/// Catches signals from the beginning of startup. With `reopens`, catches SIGHUP even if it was ignored when the
-/// process started.
+/// Catches signals from the beginning of startup. With `reopens`, catches SIGHUP even if this signal was ignored when
+/// the process started.
 pub fn catch(reopens: bool) -> io::Result<Signals> {
     // SIGXFSZ would otherwise end the process at the file size limit. With a handler, only the write fails.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;

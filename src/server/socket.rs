@@ -148,7 +148,7 @@ pub struct SocketFile {
 }
 
 /// A TCP address accepts connections after [`Bound::listen`]. A Unix socket listens immediately, because another server
-/// would otherwise consider it dead.
+/// would otherwise consider the socket dead.
 #[derive(Debug)]
 pub struct Bound {
     socket: Socket,

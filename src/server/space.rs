@@ -23,8 +23,8 @@ pub const CHECK: Duration = Duration::from_millis(500);
 /// space unused.
 const RESERVED_FOR: Duration = Duration::from_millis(100);
 
-/// A command waits at most this often because other work, such as compaction, has used up the space. Afterwards, it is
-/// executed, or refused if there is no space.
+/// A command waits at most this often because other work, such as compaction, has used up the space. Afterwards, the
+/// command is executed, or refused if there is no space.
 const WAITS: u8 = 64;
 
 /// The space that a connection waits for or has not used yet.
@@ -67,12 +67,12 @@ pub enum SpaceTask {
 }
 
 impl Space {
-    /// `true` if there are `bytes` of log space. Otherwise, the caller must call [`Space::wait`]. `first` marks the
-    /// first command of a batch. The engine must be locked.
+    /// Returns `true` if the command may proceed: the log has `bytes` of space, or the command has waited [`WAITS`]
+    /// times. Otherwise, the caller must call [`Space::wait`]. `first` marks the first command of a batch, which also
+    /// waits once for compaction. The engine must be locked.
     pub fn admits(&self, request: &mut SpaceRequest, journal: &Journal, bytes: u64, first: bool) -> bool {
         let waited = request.waits > 0;
         let reserved = if waited { 0 } else { self.reserved.load(Ordering::Relaxed) };
-        // The first command of a batch also waits once for compaction.
         let lacks = journal.is_short(bytes + reserved) || (first && !waited && journal.is_behind());
         if !waited && !lacks {
             return true;

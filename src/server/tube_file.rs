@@ -40,7 +40,8 @@ pub fn read(path: &Path) -> Result<Vec<TubeLine>, String> {
     Ok(tubes)
 }
 
-/// If the one-line error names a tube, other settings may have been applied.
+/// Applies the settings in the file. An error is a one-line message. If it names a tube, the settings of other tubes
+/// may already have been applied.
 pub fn apply(path: &Path, hub: &Hub) -> Result<(), String> {
     let (mut scratch, mut tubes) = (TurnScratch::default(), read(path)?);
     while !tubes.is_empty() {

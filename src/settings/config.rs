@@ -9,8 +9,8 @@ use crate::binlog::{BinlogSettings, SyncMode};
 pub use crate::protocol::beanstalk::Extensions;
 use crate::shared::machine;
 
-/// The default address to listen on. Unlike the default of beanstalkd, it is a loopback address: the protocol has no
-/// passwords, so remote access must be enabled explicitly.
+/// The default address to listen on. Unlike the default of beanstalkd, this default is a loopback address: the protocol
+/// has no passwords, so remote access must be enabled explicitly.
 pub const DEFAULT_HOST: &str = "127.0.0.1";
 
 /// The default port of the beanstalk protocol.

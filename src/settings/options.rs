@@ -143,7 +143,7 @@ impl Settings {
     }
 }
 
-/// `arguments` do not contain the program name. An error is one line.
+/// Parses the arguments, which do not contain the program name. An error is a one-line message.
 pub fn parse(arguments: &[String]) -> Result<Action, String> {
     let (given, free) = words::read(arguments.to_vec(), &|name, is_letter, _| Flag::find(&OPTIONS, name, is_letter))?;
     // As in beanstalkd, the first `help` or `version` takes effect, even among bundled letters such as `-vh`.

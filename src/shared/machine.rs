@@ -37,7 +37,7 @@ pub fn memory() -> u64 {
     of_system.chain(limits).chain(ADDRESS_SPACE).min().unwrap_or(u64::MAX)
 }
 
-/// With a limit, reserved memory counts even if unused.
+/// Returns `true` if the address space is limited, so that reserved memory counts even if unused.
 pub fn is_address_space_limited() -> bool {
     ADDRESS_SPACE.is_some() || resource_limit(system::ADDRESS_SPACE).is_some()
 }

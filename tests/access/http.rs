@@ -36,7 +36,7 @@ const ROWS: [(&str, &[&str]); 33] = [
     ("POST /api/tubes/{tube}/pause", &["admin"]),
     ("POST /api/tubes/{tube}/settings", &["admin"]),
     ("POST /api/tubes/{tube}/clear", &["admin"]),
-    // Refused with every right, because the client has no right on the destination tube.
+    // Refused whichever right the client has on the tube, because it has no right on the destination tube.
     ("POST /api/tubes/{tube}/move", &[]),
     ("GET /api/connections", &["look"]),
     ("GET /api/history", &["look"]),

@@ -49,7 +49,7 @@ fn announce(trial: &mut Trial, daemon: &Daemon, connect: impl Fn() -> TcpStream,
     });
 }
 
-/// Sends half of the 60 KB body of very many puts.
+/// Sends very many puts, each with only half of its 60 KB body.
 pub fn half_sent(trial: &mut Trial) {
     let daemon = trial.start(&[], &["-t", "1", "--max-memory", MAX_MEMORY]);
     trial.watch_memory(&daemon, Some(64 * MIB), |trial| {

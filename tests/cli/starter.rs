@@ -130,7 +130,7 @@ fn the_server_stops_when_its_parent_has_ended() {
     }
 }
 
-/// The server's parent is now the process that adopted it, for example init.
+/// The server's parent is now the process that adopted the server, for example init.
 #[test]
 fn the_server_stops_if_its_parent_has_ended_before_it_starts() {
     let folder = Folder::new();

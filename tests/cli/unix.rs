@@ -26,8 +26,8 @@ fn serves(path: &Path) {
     client.put(b"x", 0, 0, 60).expect("a job");
 }
 
-/// Creates a socket file without a listener. A listener could survive in a child process of another test, which
-/// inherits it.
+/// Creates a socket file without a listener. A listener could survive in a child process that another test starts,
+/// because the child inherits the listener.
 fn leave_behind(path: &Path) {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
     socket.bind(&SockAddr::unix(path).expect("a path")).expect("a free path");

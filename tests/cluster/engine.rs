@@ -229,7 +229,8 @@ impl Engine {
                         Ok(format!(r#"{{"alarms":[{alarm}]}}"#))
                     }
                     "/v3/maintenance/alarm" => {
-                        // etcd clears an alarm only for the named member, and raises it again if no space was freed.
+                        // etcd clears an alarm only for the named member, and raises the alarm again if no space was
+                        // freed.
                         self.is_full &= text(request, "memberID") != "7"
                             || !self.requested_paths.iter().any(|path| path == "/v3/maintenance/defragment");
                         Ok("{}".to_owned())

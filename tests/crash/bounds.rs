@@ -97,7 +97,7 @@ impl Watch {
         if stats.live > 0 {
             self.worst = self.worst.max((stats.disk as i64 - 2 * self.segment as i64) as f64 / stats.live as f64);
         }
-        // Computing the total size of very many files takes long.
+        // Computing the total size of very many files takes a long time.
         if stats.disk / self.segment < 64 || self.steps % 64 == 0 {
             self.files_above = self.files_above.max(above(self.disk.used("")));
         }

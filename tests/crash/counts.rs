@@ -45,7 +45,7 @@ struct Run {
 
 #[derive(Default)]
 struct Book {
-    /// The jobs by name. The name is the body and, for copies of schedules, the ID.
+    /// The jobs by name. A name is the job's body, followed by `#` and the ID for copies of schedules.
     jobs: BTreeMap<String, Entry>,
     batches: u64,
     /// The states of each schedule since the last restart, with their log positions.

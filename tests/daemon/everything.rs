@@ -54,8 +54,8 @@ pub fn fill(mut stream: TcpStream) {
     assert_eq!(refused, None, "{replies:?}");
 }
 
-/// Returns the lines of an export without the fields that an import does not preserve, and with a constant for long
-/// times.
+/// Returns the lines of an export without the fields that an import does not preserve, and with a constant for each
+/// large number.
 pub fn fields(export: &str) -> Vec<String> {
     let unkept = ["id", "age", "reserves", "timeouts", "releases", "buries", "kicks"];
     let field = |field: &str| {

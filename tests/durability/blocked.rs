@@ -322,7 +322,7 @@ fn an_unexpectedly_blocked_sync_delays_only_clients_that_wait_for_it() {
     }
 }
 
-/// A large write takes long even on a fast disk. Only clients that depend on the write must wait.
+/// A large write takes a long time even on a fast disk. Only clients that depend on the write must wait.
 #[test]
 fn writing_a_large_body_delays_no_other_client() {
     for mode in MODES {

@@ -159,7 +159,8 @@ fn a_crash_while_the_disk_fails_loses_nothing_acknowledged() {
     stage.compare_after_a_crash(&BTreeSet::new());
 }
 
-/// A dying disk takes long to report each error. Meanwhile, the server must execute commands that do not need the disk.
+/// A dying disk takes a long time to report each error. Meanwhile, the server must execute commands that do not need
+/// the disk.
 #[test]
 fn a_slowly_failing_disk_delays_no_other_client() {
     for mode in [SyncMode::Always, SyncMode::Every(20)] {

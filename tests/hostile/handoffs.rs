@@ -95,7 +95,7 @@ fn every_reply_in_its_place(arguments: &[&str]) {
             scope.spawn(move || {
                 let mut producer = Wire::to(daemon);
                 producer.ask("use chain", "USING chain");
-                // With bursts of different lengths, one batch of commands serves several workers.
+                // Vary the length of the bursts, so that one batch of commands serves several workers.
                 let mut left = CHAINS * LINKS / 2;
                 let mut burst = 0;
                 while left > 0 {

@@ -251,7 +251,7 @@ fn some_of_very_many_tubes_are_omitted_unless_requested() {
     assert_eq!((shown, found["beanpole_tubes_omitted"]), (300, 1701.0));
     assert_eq!(samples(&visited.get("/metrics?tube=t1999"))["beanpole_tube_jobs{tube=\"t1999\",state=\"ready\"}"], 1.0);
     assert_eq!(visited.visitor().get("/metrics?tube=none").status, 404);
-    // Meanwhile, the server must serve other clients, because generating the page of all tubes takes long.
+    // Meanwhile, the server must serve other clients, because generating the page of all tubes takes a long time.
     let all = serve(|config| {
         config.protocols.http.metrics_tubes = 1_000_000;
         config.turn_steps = 100;

@@ -267,7 +267,7 @@ impl<'a> History<'a> {
             }
             left.files.iter().for_each(|(path, bytes)| trace.found(path, bytes));
         }
-        // The effects of some commands occur in the trace only after the cut.
+        // The effects of a command that was sent before the cut may be marked in the trace only after the cut.
         for event in &events[cut.count..] {
             if let Event::Mark(text) = event {
                 let words: Vec<&str> = text.splitn(4, ' ').collect();

@@ -176,7 +176,7 @@ fn client(random: &mut Random, world: &World, who: usize) -> Action {
         let wire = match (&world.setup, world.setup.operators && random.once_in(4)) {
             (_, true) => Wire::Http,
             (Setup { predicted: true, .. }, _) => Wire::Beanstalk,
-            // In tubes without users and watchers, beanstalk commands are the most important ones.
+            // Tubes that no client uses or watches are tested mainly with beanstalk commands.
             (Setup { unattended: true, .. }, _) if !random.once_in(3) => Wire::Beanstalk,
             _ => random.pick(&wires),
         };

@@ -78,7 +78,7 @@ fn a_client_that_reads_late_gets_everything_in_order() {
     client.write_all(&body).expect("a peer that reads");
     assert_eq!(ask(&mut client, "").expect("an answer"), "INSERTED 1");
     const TIMES: usize = 200;
-    // The replies exceed the socket buffers. The server must stop reading and buffer a limited amount of replies.
+    // The replies exceed the socket buffers. The server must stop reading and buffer only a limited number of replies.
     for _ in 0..TIMES {
         client.write_all(b"peek 1\r\n").expect("room for short commands");
     }
@@ -107,7 +107,8 @@ fn incomplete_handshakes_and_garbage_harm_no_client() {
         (seed >> 24) as u8
     };
     for cut in (0..hello.len()).step_by(3) {
-        // Truncated handshakes on open and closed connections, a handshake with a changed byte, and random bytes.
+        // Truncated handshakes, alone or followed by random bytes, handshakes with a changed byte, and random bytes.
+        // The connection is left open, half-closed, or closed.
         let mut bytes = hello[..cut].to_vec();
         match cut % 4 {
             0 => {}

@@ -68,8 +68,8 @@ impl Journal {
         Live::ALL.into_iter().find_map(|live| Some((live, lists[live as usize].first()?)))
     }
 
-    /// The oldest segment must not contain live items. The file is removed once a durable record states that the
-    /// segment is not needed.
+    /// Retires the oldest segment, which must not contain live items. Its file is removed once a durable record states
+    /// that the segment is not needed.
     fn retire(&mut self) {
         let segment = self.segments.pop_front().expect("a segment");
         self.old -= segment.bytes;
@@ -138,7 +138,7 @@ impl Journal {
         newest.max(prepared.last())
     }
 
-    /// A failing disk may have damaged the prepared segments, so they are retired.
+    /// Retires the prepared segments, because a failing disk may have damaged them.
     pub fn abandon_prepared(&mut self) {
         (self.ready, self.large) = (0, 0);
         for (number, bytes) in self.prepared.drain(..) {

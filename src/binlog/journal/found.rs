@@ -18,7 +18,7 @@ impl Journal {
         self.next_number = self.next_number.max(number + 1);
     }
 
-    /// No new segment gets the number of an existing file.
+    /// Records the number of an existing file, so that no new segment gets this number.
     pub fn found_number(&mut self, number: u64) {
         self.next_number = self.next_number.max(number + 1);
     }
@@ -57,7 +57,7 @@ impl Journal {
         self.ids_appended();
     }
 
-    /// The next batch records that the start record is synced, because damage to the start record would otherwise look
+    /// Makes the next batch record that the start record is synced. Otherwise, damage to the start record would look
     /// like the end of the log.
     pub fn start_is_synced(&mut self) {
         self.mark_due = 0;
@@ -92,7 +92,7 @@ impl Journal {
         self.skipped += skipped;
     }
 
-    /// Compaction will empty the last segment and move its file to a subdirectory.
+    /// Marks the last segment as damaged, so that compaction empties the segment and moves its file to a subdirectory.
     pub fn found_damage(&mut self) {
         let segment = self.segments.back_mut().expect("a segment");
         (segment.evacuating, segment.damaged) = (true, true);

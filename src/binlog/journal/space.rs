@@ -15,7 +15,7 @@ const _: () = assert!((PUT + DELETE) as u64 <= PUT_SIZE && CHANGE as u64 <= CHAN
 const KEPT: u64 = 8 * MARK as u64;
 
 impl Journal {
-    /// Returns the bytes for deleting every job and for removing segments.
+    /// Returns the bytes that must remain free, so that every job can be deleted and segments can be removed.
     pub(super) fn reserve(&self) -> u64 {
         DELETE as u64 * self.jobs + self.group_ends + KEPT
     }
@@ -63,7 +63,7 @@ impl Journal {
         }
     }
 
-    /// Must be called before every command.
+    /// Returns the log space that the next command can use. Must be called before every command.
     pub fn engine_room(&self) -> LogRoom {
         let puts = match self.health {
             Health::Ok => self.space(self.reserve()),

@@ -10,7 +10,7 @@ use crate::binlog::record::{
 };
 use crate::engine::{Engine, JobExtras, LoggedGroup, MemberGone, OpenOperation, State, ORIGIN_SIZE};
 
-/// Each item's latest full record is in one segment.
+/// A kind of live item. The latest full record of each item is in a single segment.
 #[derive(Clone, Copy, Debug)]
 pub enum Live {
     /// The item's number is the job's slot.
@@ -89,7 +89,7 @@ impl Journal {
         }
     }
 
-    /// The item belongs to the current segment afterwards.
+    /// Appends the full record of an item, which then belongs to the current segment.
     pub(super) fn write(&mut self, live: Live, number: u32, size: u64, engine: &Engine) {
         self.make_room(size);
         match live {
@@ -153,7 +153,7 @@ impl Journal {
         }
     }
 
-    /// The engine may have completed the operation already.
+    /// Appends the record of an operation, which the engine may already have completed.
     pub(super) fn record_opened(&mut self, number: u32, operation: &OpenOperation) {
         let size = operation_size(operation.names());
         self.make_room(size);

@@ -62,7 +62,7 @@ impl Board {
 
 #[derive(Clone, Debug, Default)]
 pub struct BoardRow {
-    /// The same in all polls.
+    /// Identifies the row across polls.
     pub key: String,
     /// Commands apply to this tube, unless empty.
     pub tube: String,

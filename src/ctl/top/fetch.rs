@@ -103,7 +103,7 @@ impl Queues {
     }
 }
 
-/// The thread never ends. `only` is empty for all tubes.
+/// Starts the thread, which never ends. `only` is empty to select all tubes.
 pub fn start(target: ServerTarget, link: Link, only: Vec<String>) -> std::io::Result<Arc<Queues>> {
     let queues = Arc::new(Queues::default());
     let own = queues.clone();
@@ -210,7 +210,7 @@ fn detail(link: &mut Link, of: DetailTarget) -> Result<Detail> {
     }
     match of.job {
         Some(id) => peek(link, "body", &format!("peek {id}"))?,
-        // `use` would create the tube again.
+        // If the tube no longer exists, `use` would create it.
         None if stats.is_some() => {
             link.use_tube(&of.tube)?;
             ["ready", "delayed", "buried"].into_iter().try_for_each(|it| peek(link, it, &format!("peek-{it}")))?;

@@ -145,14 +145,14 @@ impl Top {
         }
     }
 
-    /// Requests the next poll when it is due. Returns `true` if there is new data.
+    /// Requests the next poll when the poll is due. Returns `true` if there is new data.
     fn receive_events(&mut self) -> bool {
         let mut is_new = false;
         while let Some(event) = self.queues.receive() {
             self.take(event);
             is_new = true;
         }
-        // A list or tube that is not shown yet is loaded even if the screen is frozen.
+        // A list or tube that has not been shown yet is loaded even if the screen is frozen.
         let is_loading = self.model.is_loading() || self.view.detail.as_ref().is_some_and(Detail::is_loading);
         if !self.is_waiting && (!self.view.is_frozen || is_loading) && Instant::now() >= self.next {
             self.next = Instant::now() + Duration::from_secs(self.view.interval);
@@ -202,7 +202,7 @@ impl Top {
         Some(DetailTarget { tube: (*tube).to_owned(), job: *job })
     }
 
-    /// The same object stays selected.
+    /// Changes the model. The same object stays selected.
     fn change(&mut self, change: impl FnOnce(&mut Model)) {
         let key = self.model.keys().get(self.view.selected).map(|(key, ..)| (*key).to_owned());
         let key = key.filter(|_| self.has_chosen);
@@ -213,7 +213,7 @@ impl Top {
         self.view.selected = index.unwrap_or(self.view.selected).min(last);
     }
 
-    /// `None` is the table of tubes. Selects the first row.
+    /// Opens a board, or the table of tubes if `board` is `None`. Selects the first row.
     fn turn_to(&mut self, board: Option<Board>) {
         (self.model.board, self.view.detail) = (board, None);
         self.model.lines.clear();

@@ -164,7 +164,8 @@ fn head(model: &Model, view: &View) -> Vec<String> {
     vec![fit(&first, width), fit(&second, width), fit(&third, width), format!("{color}{alarms}")]
 }
 
-/// One line about what is wrong with the whole queue. The header repeats some of the counts, so they are cut off first.
+/// Returns one line with the alarms of the whole queue, or `no alarms`. The counts come last and are cut off first,
+/// because the header repeats some of them.
 fn alarms(model: &Model) -> String {
     let stats = &model.summary.stats;
     let disk = ["full", "failing"].iter().find(|it| stats.text("binlog-state") == **it);
@@ -285,7 +286,8 @@ fn wrapped(heading: &str, text: &[u8], width: usize, max_lines: usize, lines: &m
     lines.extend(text.chunks(width).take(max_lines).map(|line| line.iter().collect::<String>()));
 }
 
-/// Without enough room, omits zeros except those that explain why nobody takes a job.
+/// Adds the statistics to `lines`. If there is not enough room, omits zeros except those that explain why nobody takes
+/// a job.
 fn figures(stats: &StatsReply, view: &View, lines: &mut Vec<String>) {
     let (width, columns) = (view.size.0, (view.size.0 / 40).max(1));
     let capacity = (view.size.1 - 1).saturating_sub(lines.len()) * columns;

@@ -16,7 +16,7 @@ const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 
 const LEAVE: &[u8] = b"\x1b[m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// `None` if the settings are unchanged.
+/// The terminal settings to restore, or `None` if they are unchanged.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 #[derive(Debug)]

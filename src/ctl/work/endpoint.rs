@@ -234,7 +234,7 @@ fn seconds_until(text: &str, now: SystemTime) -> Option<u64> {
     Some(u64::try_from(seconds).unwrap_or(0).saturating_sub(now))
 }
 
-/// The endpoint may have received the request.
+/// Returns the message for an error. Must not imply that the endpoint has not received the request.
 fn words(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {

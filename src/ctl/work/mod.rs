@@ -112,7 +112,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
     Ok(code)
 }
 
-/// A missing command is reported before any job is reserved.
+/// Returns the path of the command. Call before any job is reserved, so that a missing command is reported first.
 fn find(name: &str) -> Result<PathBuf> {
     let missing = || Problem::usage(format!("work: {}: no such command", name.escape_debug()));
     let is_program = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();

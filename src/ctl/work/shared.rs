@@ -42,7 +42,7 @@ impl SharedState {
         SharedState { state: Mutex::new(state), wake: (0..threads).map(|_| Condvar::new()).collect() }
     }
 
-    /// A second request also aborts running attempts.
+    /// Requests a stop. A second request also aborts running attempts.
     pub fn stop(&self) {
         self.change(|state| state.stop = if state.stop == Stop::No { Stop::Soon } else { Stop::Now });
     }
@@ -72,7 +72,7 @@ impl SharedState {
         self.wake[index].notify_one();
     }
 
-    /// The thread whose attempt has ended is unknown, so all threads check.
+    /// Notifies all threads, because the thread whose attempt has ended is unknown.
     pub fn notify_all(&self) {
         self.state.lock().notifications.iter_mut().for_each(|count| *count += 1);
         self.wake_all();
@@ -82,12 +82,12 @@ impl SharedState {
         self.state.lock().stop
     }
 
-    /// The number is for [`SharedState::sleep`].
+    /// Returns the number of notifications, an argument of [`SharedState::sleep`].
     pub fn notifications(&self, index: usize) -> u64 {
         self.state.lock().notifications[index]
     }
 
-    /// Also ends when the number of notifications or the stop request differs from the arguments.
+    /// Sleeps until `until`, or until the number of notifications or the stop request differs from the arguments.
     pub fn sleep(&self, index: usize, until: Option<Instant>, notifications: u64, stop: Stop) {
         let mut state = self.state.lock();
         while state.notifications[index] == notifications && state.stop == stop {

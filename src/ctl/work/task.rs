@@ -24,9 +24,9 @@ pub struct Task {
     pub pri: u64,
     pub ttr: u64,
     pub reserves: u64,
-    /// Includes the current try. A kick resets the number.
+    /// The number of tries, including the current try. A kick resets the number.
     pub tries: u64,
-    /// Includes the current try. `None` means that the server does not limit the tries.
+    /// The number of tries left, including the current try. `None` if the server does not limit the tries.
     pub left: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ impl Task {
 pub trait Attempt {
     /// Returns `None` while the attempt is running.
     fn outcome(&mut self) -> io::Result<Option<AttemptOutcome>>;
-    /// The outcome becomes available soon afterwards.
+    /// Aborts the attempt, whose outcome becomes available soon afterwards.
     fn abort(&mut self);
     /// Returns the message after the time limit.
     fn too_long(&self, seconds: u64) -> String;

@@ -130,7 +130,7 @@ impl Worker {
         Ok(Task { id, tube: stats.text("tube").to_owned(), pri, ttr, reserves, tries, left })
     }
 
-    /// The time limit is in seconds.
+    /// Starts an attempt. Also returns its time limit in seconds.
     fn start(&mut self, job: &Task, body: &Arc<Vec<u8>>) -> io::Result<(Box<dyn Attempt>, Option<u64>)> {
         let max_time = self.plan.max_time;
         let endpoint = match &self.plan.action {
@@ -215,7 +215,7 @@ impl Worker {
         self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(|_| String::new())
     }
 
-    /// `seconds` later, returns `true`. Returns `false` after a stop request.
+    /// Holds the job for this many seconds, then returns `true`. Returns `false` after a stop request.
     fn keep(&mut self, job: &Task, seconds: u64) -> Result<bool> {
         let end = Instant::now() + Duration::from_secs(seconds);
         while self.shared.stop_request() == Stop::No {

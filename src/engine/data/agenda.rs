@@ -42,7 +42,7 @@ impl Steps {
         Steps { left, used: 0 }
     }
 
-    /// Called before each piece of work, so the last piece can exceed the budget.
+    /// Takes steps from the budget. Called before each piece of work, so the last piece can exceed the budget.
     pub fn take(&mut self, steps: u64) {
         self.left = self.left.saturating_sub(steps);
         self.used = self.used.wrapping_add(steps);

@@ -208,7 +208,7 @@ pub struct Clients {
     pub(in crate::engine) waits: u64,
     pub(in crate::engine) leases: u32,
     pub(in crate::engine) connected: u64,
-    /// The number of disconnected clients that are not removed yet.
+    /// The number of disconnected clients that have not been removed yet.
     pub(in crate::engine) leaving: usize,
     pub(in crate::engine) producers: usize,
     pub(in crate::engine) workers: usize,
@@ -277,7 +277,7 @@ impl Clients {
         self.watches.len() as u64 * WATCH_COST
     }
 
-    /// The tube must not be watched yet. Returns the new length of the watch list.
+    /// Adds a tube, which the client must not be watching. Returns the new length of the watch list.
     pub(in crate::engine) fn watch(&mut self, client: ClientId, tube: u32) -> usize {
         let watched = &mut self.states[client.0 as usize].watched;
         watched.add(client.0, tube, &mut self.watches);
@@ -383,7 +383,7 @@ impl WatchList {
         self.position(tube, watches).is_some()
     }
 
-    /// `tube` must not be watched yet.
+    /// Adds a watch of `tube`, which the client must not be watching.
     pub fn add(&mut self, client: u32, tube: u32, watches: &mut Watches) {
         let weight = NonZeroU16::MIN;
         let number = watches.insert(Watch { client, tube, limit: 0, wait: 0, weight, lease: 0, links: Links::NONE });
@@ -401,7 +401,7 @@ impl WatchList {
         }
     }
 
-    /// The watch of `tube` must not be queued. Returns `true` if the tube was watched.
+    /// Removes the watch of `tube`, which must not be queued. Returns `true` if the tube was watched.
     pub fn remove(&mut self, tube: u32, watches: &mut Watches) -> bool {
         let Some(position) = self.position(tube, watches) else { return false };
         let number = self.numbers.swap_remove(position);

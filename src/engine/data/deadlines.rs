@@ -73,7 +73,7 @@ impl Positions for PositionTable {
 }
 
 impl Deadlines {
-    /// Removes the deadline if `at` is [`Time::NEVER`].
+    /// Sets the deadline of a timer, or removes the deadline if `at` is [`Time::NEVER`].
     pub fn set(&mut self, owner: TimerKey, at: Time) {
         let (member, key) = (owner.member(), (at, matches!(owner, TimerKey::Client(_))));
         match (*self.positions.get(member), at) {

@@ -1,8 +1,8 @@
 //! Events: notifications for clients other than the caller.
 //!
 //! Owns the kinds of events. The methods of the engine append events. The caller takes the events in order before the
-//! next call, and notifies each client in the client's protocol. An event for many clients shares its content instead
-//! of copying it. Must not depend on a protocol.
+//! next call, and notifies each client in the client's protocol. The content of an event for many clients is shared,
+//! not copied. Must not depend on a protocol.
 
 use std::sync::Arc;
 

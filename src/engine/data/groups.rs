@@ -138,7 +138,7 @@ impl Groups {
         self.table.insert(group)
     }
 
-    /// The caller must then count the job with [`Groups::count`].
+    /// Adds the job in `slot` to `group`. The caller must then count the job with [`Groups::count`].
     pub fn join(&mut self, slot: u32, group: u32) {
         let next = self.members.get(slot);
         let number = self.memberships.insert(Membership { group, next });

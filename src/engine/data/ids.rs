@@ -92,7 +92,7 @@ impl Ids {
         row
     }
 
-    /// A row without claims is removed.
+    /// Releases a claim. A row without claims is removed.
     fn release_claim(&mut self, number: u32) {
         let row = self.rows.get_mut(number);
         row.claims = NonZeroU32::new(row.claims.get() - 1).expect("a claim");

@@ -398,7 +398,7 @@ impl ExtrasStore {
             return None;
         }
         attachment.last_active = rare.reports;
-        // Move the client behind the clients that were not notified yet.
+        // Move the client behind the clients that have not been notified yet.
         rare.attached.remove(member, &mut self.attachments);
         rare.attached.push_back(member, &mut self.attachments);
         Some(client)

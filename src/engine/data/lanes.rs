@@ -109,7 +109,7 @@ impl Lanes {
         lane
     }
 
-    /// Removes a lane without jobs, and a key without lanes.
+    /// Removes a job from the lane. Also removes a lane without jobs, and a key without lanes.
     pub fn leave(&mut self, lane: u32) {
         let members = &mut self.lanes.get_mut(lane).members;
         *members -= 1;

@@ -106,7 +106,7 @@ pub struct TubeTimes {
     pub events: TubeEvents,
 }
 
-/// Counted since the tube's first job was reserved.
+/// Event counts of a tube since its first job was reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TubeEvents {
     pub timeouts: u64,

@@ -74,7 +74,7 @@ pub const POINT_SECONDS: u64 = 15;
 /// The whole queue during [`POINT_SECONDS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Point {
-    /// At the start of the period.
+    /// The number of ready jobs at the start of the period.
     pub ready: u64,
     pub done: u64,
     pub failed: u64,
@@ -222,7 +222,7 @@ impl Past {
         self.point_end = Time::from_nanos((now.nanos() / POINT + 1) * POINT);
     }
 
-    /// Without a history, returns 0.
+    /// Returns the number of failed jobs in the last hour, or 0 without a history.
     pub fn recent_failures(&self) -> u64 {
         self.points().map(|point| point.failed).sum()
     }

@@ -10,7 +10,7 @@ use super::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RunCount {
     pub runs: u32,
-    /// The previous copy still existed at these due times.
+    /// The number of due times at which the previous copy still existed.
     pub skipped: u32,
 }
 

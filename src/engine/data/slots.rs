@@ -6,7 +6,7 @@
 use super::NIL;
 
 /// The default number of items per chunk. If items have 70 bytes, a chunk is larger than 128 KiB, so the allocator
-/// returns it to the system when freed.
+/// returns a freed chunk to the system.
 pub const CHUNK: usize = 2048;
 
 #[derive(Debug)]

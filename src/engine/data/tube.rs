@@ -1,7 +1,8 @@
 //! Tubes, which are named queues, and the index of tubes by name.
 //!
 //! Owns the contents and the lifetime of a tube. A tube exists while it contains a job, while a client uses or watches
-//! it, or while it is marked as kept. The default tube always exists. Must not decide which client receives which job.
+//! the tube, or while the tube is marked as kept. The default tube always exists. Must not decide which client receives
+//! which job.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::BTreeSet;
@@ -34,7 +35,7 @@ pub struct JobCounts {
     pub reserved: u64,
     pub buried: u64,
     pub held: u64,
-    /// Not included in any other count.
+    /// The number of schedules, which no other count includes.
     pub scheduled: u64,
     pub finished: u64,
 }
@@ -118,7 +119,7 @@ pub struct Tube {
     pub(in crate::engine) leasing: List,
     /// Watches of idle clients, longest idle time first.
     pub(in crate::engine) idle: List,
-    /// [`Time::NEVER`] if no client was notified. At this time, another client is notified if a job is still ready.
+    /// The time at which another client is notified if a job is still ready. [`Time::NEVER`] if no client was notified.
     pub(in crate::engine) renotify_at: Time,
     pub(in crate::engine) priority_classes: [u32; 3],
     pub(in crate::engine) rules: Option<Box<TubeRules>>,
@@ -142,7 +143,7 @@ pub struct Tube {
     pub(in crate::engine) watching: u32,
     /// The number of watching clients with [`ReservePolicy::Notified`], idle or not.
     pub(in crate::engine) sleepers: u32,
-    /// This client may have disconnected.
+    /// The client that created the tube. This client may have disconnected.
     pub(in crate::engine) opener: ClientHandle,
     /// Distinguishes the tube from earlier and later tubes with the same number.
     birth: u32,

@@ -75,14 +75,14 @@ pub struct TubeRules {
     window_end: Time,
 }
 
-/// In bytes, without the dead-letter tube.
+/// Bytes charged for the settings of a tube, excluding the dead-letter tube.
 pub const RULES_COST: u64 = size_of::<TubeRules>() as u64 + 16;
 
 /// Bytes charged for the link to a dead-letter tube, excluding its name.
 pub const LINK_COST: u64 = 80;
 
 impl TubeRules {
-    /// The current window continues if the rate does not change.
+    /// Replaces the settings. The current window continues if the rate does not change.
     pub fn set(&mut self, settings: TubeSettings) {
         if self.settings.rate != settings.rate {
             (self.taken, self.window_end) = (0, Time::default());
@@ -114,7 +114,7 @@ impl TubeRules {
         self.taken = 0;
     }
 
-    /// Returns `true` if the settings allow no reservation while `reserved` jobs are reserved.
+    /// Returns `true` if the settings allow no further reservation when `reserved` jobs are already reserved.
     pub fn is_spent(&self, reserved: u64) -> bool {
         self.settings.max > 0 && reserved >= self.settings.max.into() || self.opens() != Time::NEVER
     }

@@ -36,7 +36,7 @@ impl FindOldest {
         self.tube.as_deref().unwrap_or_default()
     }
 
-    /// The ages are zero in states without jobs.
+    /// Returns the ages of the oldest jobs. The age is zero in a state without jobs.
     pub fn ages(&self, now: Time) -> [Span; 3] {
         [0, 1, 2].map(|position| self.oldest(position).map_or(Span::ZERO, |(_, put)| now.since(put)))
     }

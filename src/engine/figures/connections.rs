@@ -17,7 +17,7 @@ const CLIENT: u64 = 4;
 #[derive(Debug)]
 pub struct ClientStats<'a> {
     pub client: ClientId,
-    /// The number is never reused. 0 stands for the leased jobs, which no connection holds.
+    /// The connection number, which is never reused. 0 is the pseudo-client that holds leased jobs.
     pub number: u32,
     /// `None` if each command names a tube.
     pub used: Option<&'a [u8]>,

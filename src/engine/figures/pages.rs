@@ -43,7 +43,7 @@ pub enum Page<'a> {
 }
 
 impl JobPage {
-    /// `state` is ready or delayed.
+    /// Creates a page. `state` must be ready or delayed.
     pub fn new(state: State, offset: usize, limit: usize) -> JobPage {
         JobPage { state, offset, limit, smallest: Smallest::new(offset, limit), from: 0 }
     }

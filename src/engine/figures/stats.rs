@@ -45,7 +45,7 @@ pub struct TubeStats<'a> {
     pub waiting: usize,
     pub deletes: u64,
     pub pauses: u64,
-    /// The full length, or zero if the tube is not paused.
+    /// The full length of the pause, or zero if the tube is not paused.
     pub pause: Span,
     pub pause_left: Span,
     /// `None` before the first measurement.

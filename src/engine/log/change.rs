@@ -173,7 +173,7 @@ impl Change {
         }
     }
 
-    /// Returns the increase of the job's [`Engine::logged_size`].
+    /// Returns the change in the job's [`Engine::logged_size`], in bytes.
     fn growth(&self) -> isize {
         match *self {
             Change::Move { sizes: (before, after), .. } | Change::Reason { sizes: (before, after), .. } => {

@@ -58,7 +58,8 @@ impl Engine {
         std::mem::take(&mut self.news.lacking)
     }
 
-    /// Claims an ID and log space for a new job. `bytes` is the total length of tube name, options and body.
+    /// Claims an ID and log space for a new job. Returns `false` if either is lacking, and records the lacking bytes.
+    /// `bytes` is the total length of tube name, options and body.
     pub(in crate::engine) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
         let is_short = logged > self.news.room.puts;
@@ -78,7 +79,8 @@ impl Engine {
         PUT_SIZE + CHANGE_SIZE + self.logged_size(slot) as u64
     }
 
-    /// Claims log space for a job that is not in the log yet.
+    /// Claims log space for making a volatile job durable. Returns `false` if there is too little space, and records
+    /// the lacking bytes.
     pub(in crate::engine) fn claim_adoption(&mut self, slot: u32) -> bool {
         let logged = self.adoption_size(slot);
         let is_claimed = claim(&mut self.news.room.puts, logged);
@@ -86,13 +88,14 @@ impl Engine {
         is_claimed
     }
 
-    /// Claims log space for a result of `bytes` bytes.
+    /// Claims log space for a result of `bytes` bytes. Returns `false` if there is too little space.
     pub(in crate::engine) fn claim_result(&mut self, slot: u32, bytes: usize) -> bool {
         let logged = if self.store.jobs.get(slot).is_volatile() { 0 } else { PUT_SIZE + bytes as u64 };
         claim(&mut self.news.room.puts, logged)
     }
 
-    /// Claims log space for a change with `extra` bytes of names. If this fails, the caller must not make the change.
+    /// Claims log space for a change with `extra` bytes of names. If this returns `false`, the caller must not make the
+    /// change.
     pub fn claim_log_room(&mut self, extra: usize) -> bool {
         claim(&mut self.news.room.changes, CHANGE_SIZE + extra as u64)
     }

@@ -11,7 +11,8 @@ use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Returns the number of the operation, or `None` without a log or without log space.
+    /// Returns the number of the operation, or `None` if there is no log, too little log space, or already [`MAX_OPEN`]
+    /// open operations.
     pub(in crate::engine) fn open_operation(&mut self, operation: OpenOperation) -> Option<u32> {
         if !self.is_logged() {
             return None;
@@ -25,7 +26,7 @@ impl Engine {
         Some(number)
     }
 
-    /// Does nothing if the log does not contain the operation.
+    /// Logs the end of the operation. Does nothing if the log does not contain the operation.
     pub(in crate::engine) fn close_operation(&mut self, open: &mut Option<u32>) {
         let Some(number) = open.take() else { return };
         if let Some(operation) = self.agenda.open.remove(&number) {

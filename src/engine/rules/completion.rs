@@ -178,7 +178,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The caller must log the change.
+    /// Finishes the job, keeps its outcome, and notifies the clients that wait for the job. The caller must log the
+    /// change.
     pub(in crate::engine) fn keep_outcome(&mut self, slot: u32, done: bool, result: Body) {
         self.record_past(slot, if done { Verdict::Done } else { Verdict::Failed });
         self.transfer(slot, Cause::Finish);

@@ -38,7 +38,8 @@ impl Engine {
         (rare.lane != NIL).then_some(rare.lane)
     }
 
-    /// The job must have extras and must not be in a queue. `limit` is the maximum number of reserved jobs with `key`.
+    /// Adds the job to the lane of `key`. The job must have extras and must not be in a queue. `limit` is the maximum
+    /// number of reserved jobs with `key`.
     pub(in crate::engine) fn join_lane(&mut self, slot: u32, key: Name, limit: u32) {
         let job = self.store.jobs.get(slot);
         let (tube, large) = (job.tube, self.is_large(job));
@@ -48,7 +49,7 @@ impl Engine {
         (rare.lane, rare.con_limit) = (lane, limit);
     }
 
-    /// The job must not be in a queue. Returns its key and limit.
+    /// Removes the job from its lane. The job must not be in a queue. Returns the job's key and limit.
     pub(in crate::engine) fn leave_lane(&mut self, slot: u32) -> Option<(Name, u32)> {
         let lane = self.lane_of(slot)?;
         let rare = self.store.extras.get_mut(self.store.extras.of(slot)).rare_mut();
@@ -121,7 +122,8 @@ impl Engine {
         }
     }
 
-    /// A blocked key has no ready job in a queue. An unblocked key has the next job of each lane in the tube's queue.
+    /// Blocks or unblocks a key. A blocked key has no ready job in a queue. An unblocked key has the next job of each
+    /// lane in the tube's queue.
     fn block(&mut self, shared: u32, blocked: bool) {
         for position in 0..self.store.lanes.keys.get(shared).lanes.len() {
             let lane = self.store.lanes.keys.get(shared).lanes[position];
@@ -146,7 +148,7 @@ impl Engine {
         }
     }
 
-    /// The tube with the most urgent job comes first.
+    /// Serves all tubes with unblocked jobs, beginning with the tube of the most urgent job.
     pub(in crate::engine) fn serve_all_unblocked(&mut self, now: Time) {
         let tubes = std::mem::take(&mut self.store.lanes.unblocked).into_iter().enumerate();
         // There is usually only one tube. A heap has less machine code than a sort.

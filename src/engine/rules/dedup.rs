@@ -205,7 +205,7 @@ impl Engine {
         }
     }
 
-    /// A `durable` submission makes the existing job durable.
+    /// Makes the existing job durable if the new submission is `durable`.
     pub(in crate::engine) fn coalesce(&mut self, slot: u32, durable: bool) -> Result<(), Refused> {
         let job = self.store.jobs.get(slot);
         if !durable || !job.is_volatile() {

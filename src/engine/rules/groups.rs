@@ -32,7 +32,7 @@ impl Engine {
         number
     }
 
-    /// The job is in no queue yet. A job that must wait becomes held.
+    /// Ties the job, which must be in no queue, to the groups in `tags`. A job that must wait becomes held.
     pub(in crate::engine) fn tie(&mut self, slot: u32, tags: &[GroupTag]) {
         let id = self.store.jobs.get(slot).id.0;
         // Each tie is prepended to a chain, so start with the last tag.

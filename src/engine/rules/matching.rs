@@ -17,7 +17,7 @@ use crate::engine::Engine;
 const RENOTIFY_AFTER: Span = Span::from_millis(50);
 
 impl Engine {
-    /// Until the tube is served, other clients get none of its jobs.
+    /// Defers serving the tube. Until the tube is served, other clients get none of its jobs.
     pub(in crate::engine) fn serve_later(&mut self, number: u32) {
         let tube = self.tubes.get_mut(number);
         if !std::mem::replace(&mut tube.serving, true) {
@@ -25,8 +25,8 @@ impl Engine {
         }
     }
 
-    /// Assigns ready jobs to waiting clients, and notifies an idle client if ready jobs remain. Every call that makes a
-    /// job ready or opens a tube must end with this call, so that no client waits while a job is ready.
+    /// Assigns ready jobs to waiting clients, and notifies an idle client if ready jobs remain. Every engine call that
+    /// makes a job ready or opens a tube must end by calling this method, so that no client waits while a job is ready.
     pub(in crate::engine) fn serve(&mut self, number: u32, now: Time) {
         if self.store.lanes.unblocked.is_empty() {
             return self.serve_tube(number, now);
@@ -61,7 +61,7 @@ impl Engine {
     fn next_match(&mut self, number: u32) -> Option<(ClientId, u32)> {
         let holder = self.first_in_queue(number, ReservePolicy::PerConnection);
         let leaser = match self.tubes.get(number).first(ReservePolicy::Lease, &self.store.jobs) {
-            // While `serving` is set, a client with `PerConnection` that was not found yet may have waited longer.
+            // While `serving` is set, a client with `PerConnection` that has not been found yet may have waited longer.
             Some(_) if !self.tubes.get(number).serving => self.first_in_queue(number, ReservePolicy::Lease),
             _ => None,
         };

@@ -32,7 +32,7 @@ impl Engine {
         self.store.jobs.bodies.in_flight_bytes
     }
 
-    /// `bytes` are used outside the engine. `exhausted` is `true` if the system has no free memory.
+    /// Records that `bytes` are used outside the engine. `exhausted` is `true` if the system has no free memory.
     pub fn set_buffers(&mut self, bytes: u64, exhausted: bool) {
         self.buffers = bytes;
         self.exhausted = exhausted;

@@ -93,7 +93,7 @@ impl Engine {
         })
     }
 
-    /// Returns `true` if a job in `tube` has this key, or if an ended job had the key and it has not expired.
+    /// Returns `true` if a job in `tube` has this key, or if an ended job had the key and the key has not expired.
     fn has_live_copy(&mut self, tube: u32, key: &DedupKey, now: Time) -> Result<bool, Refused> {
         let DedupKey::Name(name) = key else { return Ok(false) };
         let found = self.find_keyed(key, tube)?;
@@ -122,7 +122,7 @@ impl Engine {
         first.map_or(Span::ZERO, |(_, slot)| now.since(self.store.jobs.get(slot).due))
     }
 
-    /// Removes the schedule of the job, if any. The job must not be in a queue.
+    /// If the job is a schedule, removes its schedule data. The job must not be in a queue.
     pub(in crate::engine) fn forget_schedule(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if job.state() == State::Scheduled {

@@ -32,8 +32,8 @@ impl Engine {
         self.next_deadline() > now
     }
 
-    /// Expired reservations come before warnings and timeouts, because a warning about an expired reservation would be
-    /// wrong.
+    /// Processes the due deadline of a client. Expired reservations come before warnings and timeouts, because a
+    /// warning about an expired reservation would be wrong.
     fn client_due(&mut self, client: ClientId, now: Time) {
         let state = &self.clients[client];
         let waiting = state.waiting;

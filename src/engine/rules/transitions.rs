@@ -209,7 +209,7 @@ impl Engine {
         }
     }
 
-    /// The time to run starts at `now`.
+    /// Reserves the job for the client. The time to run starts at `now`.
     pub(in crate::engine) fn grant(&mut self, client: ClientId, slot: u32, cause: Cause, now: Time) {
         self.count_wait(slot, now);
         let leased = self.clients[client].reserve_policy == ReservePolicy::Lease;

@@ -15,7 +15,7 @@ use crate::engine::data::{
 use crate::engine::Engine;
 
 impl Engine {
-    /// A client that waits for a job enters the queues of all watched tubes.
+    /// Makes the client wait. A client that waits for a job enters the queues of all watched tubes.
     pub(in crate::engine) fn wait_for(&mut self, client: ClientId, waiting: Waiting) {
         self.clients[client].waiting = Some(waiting);
         if waiting.is_for_job() {
@@ -58,7 +58,8 @@ impl Engine {
         }
     }
 
-    /// Queues the client in the tube at `position` in its watch list. The client must be waiting or idle.
+    /// Adds the client to the queue of the tube at `position` in the client's watch list. The client must be waiting or
+    /// idle.
     pub(in crate::engine) fn enqueue(&mut self, client: ClientId, position: usize) {
         let state = &self.clients[client];
         let (number, wait, reserve_policy) = (state.watched[position], state.wait, state.reserve_policy);

@@ -129,8 +129,8 @@ impl Engine {
         Ok(is_buried)
     }
 
-    /// Buries a reserved job, which its holder cannot use until it is kicked. Returns `false` if the job is not
-    /// reserved.
+    /// Revokes and buries a reserved job. The previous holder cannot use the job until the job is kicked. Returns
+    /// `false` if the job is not reserved.
     pub fn revoke(&mut self, id: JobId, pri: Priority, now: Time) -> bool {
         let Some(slot) = self.find_job(id, |job| job.state() == State::Reserved) else { return false };
         let holder = ClientId(self.store.jobs.get(slot).holder);
@@ -146,7 +146,8 @@ impl Engine {
         true
     }
 
-    /// Returns `true` if the job is still buried because it was revoked, and `from`, if not `None`, was the holder.
+    /// Returns `true` if the job has remained buried since it was revoked and, if `from` is not `None`, was revoked
+    /// from that client.
     pub(in crate::engine) fn is_revoked(&self, slot: u32, from: Option<ClientId>) -> bool {
         let job = self.store.jobs.get(slot);
         let revoked = self.extras_at(slot).and_then(|extras| extras.rare()?.revoked);

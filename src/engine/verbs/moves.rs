@@ -9,7 +9,7 @@ use crate::engine::data::{
 };
 use crate::engine::{Engine, OverLimit};
 
-/// The maximum number of jobs that a command skips.
+/// A command ends after it has skipped more than this many jobs.
 const MAX_SKIPPED: usize = 4096;
 
 /// The maximum number of jobs per reading of the queue.

@@ -267,8 +267,8 @@ impl Engine {
         }
     }
 
-    /// The last try of a job of [`Engine::run`] ended without an outcome. Ends the submitter's wait and removes the
-    /// job.
+    /// Ends the submitter's wait and removes the job after the last try of a job of [`Engine::run`] has ended without
+    /// an outcome.
     pub(in crate::engine) fn end_run(&mut self, number: u32) {
         let mut clients = self.store.extras.attached(number);
         let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;

@@ -84,8 +84,8 @@ impl Engine {
         Ok(Submitted { id, joined: false })
     }
 
-    /// Submits a job and waits for its outcome. The job is removed after `wait` or, if a worker has reserved it, at the
-    /// end of the time to run.
+    /// Submits a job and waits for its outcome. Without an outcome, the job is removed after `wait` or, if a worker has
+    /// reserved it, at the end of the time to run.
     pub fn run(
         &mut self,
         client: ClientId,

@@ -48,7 +48,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns `true` if the chain of dead-letter tubes would form a cycle or become too long.
+    /// Returns `true` if `settings` would make the chain of dead-letter tubes a cycle or too long.
     fn is_circle(&self, name: &Arc<[u8]>, settings: &TubeSettings) -> bool {
         let (mut next, mut length) = (settings.dead.as_ref(), self.tubes.rank(name));
         while let Some(dead) = next {

@@ -8,7 +8,7 @@ use crate::engine::data::{Deferred, LongCommand, Progress, Time, MAX_OPERATIONS,
 use crate::engine::{Engine, Steps};
 
 impl Engine {
-    /// The budget applies until the next call of this method.
+    /// Sets the step budget, which applies until the next call of this method.
     pub fn grant_steps(&mut self, steps: u64) {
         self.agenda.steps = Steps::new(steps);
     }
@@ -58,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// Completes a command without its client, or abandons it if too many commands are pending.
+    /// Completes a command without its client, or abandons the command if too many are pending.
     pub fn complete_alone(&mut self, mut operation: LongCommand) {
         let others = self.agenda.deferred.iter().filter(|work| matches!(work, Deferred::LongCommand(_))).count();
         if others < MAX_OPERATIONS {

@@ -149,7 +149,7 @@ impl Engine {
         self.close_tube_if_idle(number);
     }
 
-    /// Used by [`ReserveMode::Weighted`] and [`ReserveMode::Fair`].
+    /// Sets the weight of a watched tube, which [`ReserveMode::Weighted`] and [`ReserveMode::Fair`] use.
     pub fn set_weight(&mut self, client: ClientId, name: &[u8], weight: u16) {
         if let Some(watch) = self.watch_of(client, name) {
             self.clients.watches.get_mut(watch).weight = NonZeroU16::new(weight).unwrap_or(NonZeroU16::MIN);
@@ -260,7 +260,7 @@ impl Engine {
     }
 
     /// Undoes [`Engine::keep_tube`], and removes the tube's settings. Does nothing if a client uses or watches the
-    /// tube, or if it has unfinished jobs that are not buried.
+    /// tube, or if the tube has unfinished jobs that are not buried.
     pub fn drop_tube(&mut self, name: &[u8]) -> Dropped {
         let Some(number) = self.tubes.find(name) else { return Dropped::Unknown };
         let tube = self.tubes.get_mut(number);

@@ -149,7 +149,7 @@ pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow
     None
 }
 
-/// Computes the limit from the arguments in the table. beanstalkd allows additional spaces, so it is at least
+/// Computes the limit from the arguments in the table. beanstalkd allows additional spaces, so the limit is at least
 /// `MAX_LINE`.
 const fn longest_line(word: &str, arguments: &str) -> usize {
     let mut length = word.len() + 2;

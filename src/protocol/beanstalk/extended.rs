@@ -99,7 +99,8 @@ pub fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -
     Flow::Next
 }
 
-/// Returns `None` if there is no such job. Shows the holder of the job if it is another client than `requester`.
+/// Returns `None` if there is no such job. Shows the holder of the job if the holder is a client other than
+/// `requester`.
 pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: Time) -> Option<Vec<u8>> {
     let job = engine.job(id)?;
     let options = engine.stored_options(&job);

@@ -58,8 +58,8 @@ pub fn numbers<const N: usize>(out: &mut Output, word: &[u8], numbers: [u64; N])
     text.extend_from_slice(b"\r\n");
 }
 
-/// Reports the job that a put duplicates. `state` is `None` if the job has ended. `raised` is its new priority if the
-/// put has raised it.
+/// Reports the job that a put duplicates. `state` is `None` if the job has ended. `raised` is the job's new priority if
+/// the put has raised the priority.
 pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Option<Priority>) {
     let state: &[u8] = match state {
         Some(State::Ready) => b" READY",
@@ -92,7 +92,7 @@ pub fn using(out: &mut Output, name: &[u8]) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// Replies NOT_FOUND if there is no job.
+/// Replies with the job, or NOT_FOUND if there is no job.
 pub fn job(out: &mut Output, word: &[u8], job: Option<JobView>) {
     let Some(job) = job else { return words(out, NOT_FOUND) };
     numbers(out, word, [job.id().0, job.body().len() as u64]);
@@ -116,7 +116,7 @@ pub fn list(out: &mut Output, mut list: Output) {
     words(out, b"\r\n");
 }
 
-/// Replies NOT_FOUND if there is no body.
+/// Replies with the body, or NOT_FOUND if there is no body.
 pub fn yaml(out: &mut Output, body: Option<Vec<u8>>) {
     let Some(body) = body else { return words(out, NOT_FOUND) };
     numbered(out, b"OK", body.len() as u64);

@@ -136,7 +136,7 @@ fn auth(digest: Digest, context: &mut Context, out: &mut Output) -> Flow {
     Flow::Close
 }
 
-/// Also reports the progress to clients that wait for the job.
+/// Touches the job, and reports the progress to clients that wait for it.
 fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: &mut Output) -> Flow {
     let Context { engine, client, now, .. } = context;
     let touched = engine.touch(*client, id, *now);
@@ -151,7 +151,7 @@ fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: 
     begin(Box::new(Long::Report(id, report)), context, out)
 }
 
-/// Returns a flow that continues the command if the work limit is reached.
+/// Returns a flow that continues the command if the step budget is used up.
 fn begin(mut long: Box<Long>, context: &mut Context, out: &mut Output) -> Flow {
     match advance(&mut long, context, out) {
         Progress::Done => Flow::Next,
@@ -213,8 +213,8 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
     }
 }
 
-/// A short list is complete at once, in beanstalkd's order. If earlier commands have used up most of the work limit,
-/// waits for the next turn, so that the order does not depend on earlier commands.
+/// A short list is created in one step, in beanstalkd's order. If earlier commands have used up most of the step
+/// budget, the command waits for the next turn, so that the order does not depend on them.
 fn list_tubes(list: &mut Option<PartialList>, context: &mut Context, out: &mut Output) -> Progress {
     if list.as_ref().is_none_or(|list| list.from == 0) && list_few_tubes(context, out) {
         return Progress::Done;

@@ -139,7 +139,7 @@ fn read_one(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
     Some(())
 }
 
-/// A schedule has a key, and no dependencies or failures.
+/// Returns `true` if the tags suit a schedule, which has a key, and no dependencies or failures.
 fn may_recur(tags: &Tags) -> bool {
     let is_independent = tags.options.groups.iter().all(|tag| tag.tie == Tie::Member);
     tags.options.dedup_key != DedupKey::None

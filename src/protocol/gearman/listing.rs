@@ -128,7 +128,7 @@ fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Prog
         }
         cursor.next = client.0;
         if cursor.functions.is_none() {
-            // Charge once per line. Otherwise, a low work limit could be used up before any function is sent.
+            // Charge once per line. Otherwise, a small step budget could be used up before any function is sent.
             engine.take_steps(STEPS_PER_WORKER);
         }
         if peer.wire == Wire::Gearman {

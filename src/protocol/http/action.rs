@@ -12,7 +12,7 @@ use crate::protocol::guard::Subject;
 use crate::protocol::Context;
 
 pub trait HttpAction: Send {
-    /// Returns `None` if the work limit is reached.
+    /// Returns `None` if the step budget is used up.
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer>;
 
     /// Returns heap bytes, excluding the request's arguments.

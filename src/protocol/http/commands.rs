@@ -199,7 +199,7 @@ pub fn delete_job(it: &mut Arguments) -> Parsed {
     change_job(it, true, FREE_JOB, |id, it| it.engine.delete(it.client, id, it.now))
 }
 
-/// Only the holder of a job can bury it, so reserve it first.
+/// Only the holder of a job can bury it, so reserve the job first.
 pub fn bury_job(it: &mut Arguments) -> Parsed {
     change_job(it, false, FREE_JOB, |id, it| {
         let Some(pri) = it.engine.job(id).map(|job| job.priority()) else { return false };

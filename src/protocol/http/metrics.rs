@@ -113,7 +113,7 @@ const GEARMAN: [Metric<OfTube>; 4] = [
     metric("gearman_workers", "gauge", "Number of workers that can execute a function.", |of, it| it.number(of.watching.into())),
 ];
 
-/// Finding the oldest jobs can take long, so the samples of this metric are added last.
+/// Finding the oldest jobs can take a long time, so the samples of this metric are added last.
 const AGES: &str = "beanpole_tube_oldest_job_age_seconds";
 
 /// Without samples, in the order of the output.

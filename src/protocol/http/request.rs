@@ -174,7 +174,7 @@ impl Decoder {
         (self.count, matches!(self.stage, Stage::Body(_) | Stage::BeforeBody(_) | Stage::Refused(_)))
     }
 
-    /// Discards a refused body, or all later input if the client waits for `100 Continue`.
+    /// Accepts or refuses the body. Discards a refused body, or all later input if the client waits for `100 Continue`.
     pub fn accept_body(&mut self, is_accepted: bool) {
         let Stage::BeforeBody(parts) = &mut self.stage else { return };
         if is_accepted {

@@ -12,7 +12,7 @@ use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::{Context, Flow, Output};
 use crate::shared::role::Role;
 
-/// Returns a flow that resumes the request if the work limit is reached.
+/// Returns a flow that resumes the request if the step budget is used up.
 pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Context, out: &mut Output) -> Flow {
     // A request that cannot be decoded has an error, and nothing to check.
     let allowed = if request.is_last { Ok(()) } else { same_site::check(&request, &context.settings.http) };

@@ -144,7 +144,7 @@ fn flag(word: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((parts.next()?, parts.next()?))
 }
 
-/// Quadratic time is acceptable for at most `MAX_FLAGS` flags.
+/// Returns `true` if a flag is repeated. Quadratic time is acceptable for at most `MAX_FLAGS` flags.
 fn has_repeated(flags: &[(&[u8], &[u8])]) -> bool {
     let repeats = |(index, (key, _)): (usize, &(&[u8], &[u8]))| flags.iter().take(index).any(|(other, _)| other == key);
     flags.iter().enumerate().any(repeats)

@@ -39,8 +39,8 @@ pub fn parse(text: &[u8]) -> Option<Uuid> {
     rest.is_empty().then_some(uuid)
 }
 
-/// Accepts versions 1 to 8 of RFC 4122. The original server accepts only version 4, and therefore rejects the example
-/// in its own documentation.
+/// Returns `true` for versions 1 to 8 of RFC 4122. The original server accepts only version 4, and therefore rejects
+/// the example in its own documentation.
 pub fn is_rfc(uuid: &Uuid) -> bool {
     (1..=8).contains(&(uuid[6] >> 4)) && uuid[8] >> 6 == 0b10
 }

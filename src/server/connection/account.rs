@@ -104,7 +104,7 @@ impl Connection {
         if is_heavy {
             hub.discard(self.outbox);
         }
-        // This memory was not freed yet when the removal of the client triggered the last check.
+        // This memory had not been freed yet when the removal of the client triggered the last check.
         hub.give_back_soon();
     }
 

@@ -55,11 +55,11 @@ pub struct TlsSession {
     held: u64,
     /// Encrypted bytes that the socket has not accepted.
     outgoing: Vec<u8>,
-    /// Plaintext bytes in `outgoing`, which count as unsent until all of it is sent.
+    /// Plaintext bytes in `outgoing`, which count as unsent until all of `outgoing` is sent.
     unconfirmed: usize,
     /// Determines the units of plaintext that get separate records.
     unit: Unit,
-    /// Bytes of the current unit that are not encrypted yet.
+    /// Bytes of the current unit that have not been encrypted yet.
     left: usize,
     /// No write after the end of this lease.
     lease: Arc<Lease>,

@@ -16,7 +16,7 @@ use crate::shared::machine;
 
 pub const BAD_USAGE: u8 = 1;
 
-/// As in gearmand, read before the command line if it exists.
+/// As in gearmand, this file is read before the command line if the file exists.
 pub const CONFIG_FILE: &str = "/etc/gearmand.conf";
 
 /// For a server in the background.
@@ -99,8 +99,8 @@ pub fn is_gearmand(name: &std::ffi::OsStr) -> bool {
     std::path::Path::new(name).file_name().is_some_and(|name| name == "gearmand")
 }
 
-/// Parses the configuration file and the arguments after the program name. `port` is the environment variable
-/// `GEARMAND_PORT`. An error is one line.
+/// Parses the configuration file and the arguments after the program name. `port` is the value of the environment
+/// variable `GEARMAND_PORT`. An error is a one-line message.
 pub fn parse(arguments: &[String], port: Option<&str>) -> Result<GearmandAction, String> {
     let given = file::read(arguments.to_vec())?;
     let has = |long: &str| given.iter().any(|it| it.long == long);
