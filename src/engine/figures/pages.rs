@@ -74,7 +74,7 @@ pub struct IdPage {
     above: u64,
     limit: usize,
     found: Vec<JobId>,
-    smallest: Option<Smallest<JobId>>,
+    smallest: Option<Box<Smallest<JobId>>>,
     from: u32,
 }
 
@@ -347,7 +347,7 @@ impl Engine {
 
     fn page_by_slot(&mut self, number: u32, page: &mut IdPage) -> (Progress, Vec<JobId>) {
         let (above, state, limit) = (page.above, page.state, page.limit);
-        let smallest = page.smallest.get_or_insert_with(|| Smallest::new(0, limit));
+        let smallest = page.smallest.get_or_insert_with(|| Box::new(Smallest::new(0, limit)));
         while let Some(slot) = self.next_job(&mut page.from) {
             let job = self.store.jobs.get(slot);
             if job.tube == number && job.state() == state && job.id.0 > above {

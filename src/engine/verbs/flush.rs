@@ -20,7 +20,7 @@ const CANDIDATES: usize = 16;
 #[derive(Debug)]
 pub struct FindReserved {
     from: u32,
-    best: Smallest<(Time, JobId)>,
+    best: Box<Smallest<(Time, JobId)>>,
     /// `true` for the last search, after the jobs found by the first search were released.
     again: bool,
 }
@@ -33,7 +33,7 @@ impl FindReserved {
 
 impl Default for FindReserved {
     fn default() -> FindReserved {
-        FindReserved { from: 0, best: Smallest::new(0, CANDIDATES), again: false }
+        FindReserved { from: 0, best: Box::new(Smallest::new(0, CANDIDATES)), again: false }
     }
 }
 
