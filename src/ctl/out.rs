@@ -14,6 +14,9 @@ use crate::shared::json::is_hostile;
 /// Characters of a job body in a table.
 const EXCERPT: usize = 60;
 
+/// Columns with seconds, which a terminal shows in larger units.
+const TIMES: [&str; 8] = ["age", "for", "idle", "left", "oldest ready", "paused", "ran", "waited"];
+
 /// Reports the error of a closed standard output, which [`io::Stdout`] ignores.
 #[derive(Debug)]
 struct StrictStdout;
@@ -61,7 +64,13 @@ impl Out {
 
     /// Prints a table. On a terminal, columns are aligned, with numbers on the right.
     pub fn table(&mut self, headings: &[&str], rows: &[Vec<String>]) -> Result {
-        let escaped = |row: &Vec<String>| row.iter().map(|cell| on_one_line(cell.as_bytes())).collect();
+        let is_time = |head: &&str| self.is_terminal && TIMES.contains(head);
+        let text = |(head, cell): (&&str, &String)| match cell.parse::<f64>() {
+            Ok(time) if is_time(head) && time < 10.0 && time.fract() > 0.0 => format!("{time:.3}s"),
+            Ok(time) if is_time(head) => span(time as u64),
+            _ => on_one_line(cell.as_bytes()),
+        };
+        let escaped = |row: &Vec<String>| headings.iter().zip(row).map(text).collect();
         let rows = &rows.iter().map(escaped).collect::<Vec<Vec<String>>>();
         if !self.is_terminal {
             self.line(&headings.join("\t"))?;
@@ -122,6 +131,16 @@ pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec
     let mut places: Vec<usize> = (0..count).collect();
     places.sort_unstable_by(|left, right| compare(*left, *right));
     places
+}
+
+/// Shows the two largest units of a time in seconds.
+pub fn span(seconds: u64) -> String {
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, minutes) => format!("{minutes}m{:02}s", seconds % 60),
+        (0, hours, minutes) => format!("{hours}h{minutes:02}m"),
+        (days, hours, _) => format!("{days}d{hours}h"),
+    }
 }
 
 /// Escapes control characters (except tabs and line feeds) and invalid UTF-8. Does not escape backslashes, so a second

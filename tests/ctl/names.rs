@@ -186,7 +186,7 @@ fn hostile() -> String {
 }
 
 /// Runs a command on a terminal, and returns its output.
-fn on_a_terminal(mut command: Command) -> String {
+pub fn on_a_terminal(mut command: Command) -> String {
     let pair = openpty(&Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 }, None).expect("a terminal");
     let end = || Stdio::from(pair.slave.try_clone().expect("a file"));
     let mut child = command.stdin(Stdio::null()).stdout(end()).stderr(end()).spawn().expect("the program");

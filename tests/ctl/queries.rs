@@ -5,8 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::time::Duration;
 
+use super::names::on_a_terminal;
 use crate::daemon::{run, wait_until, Folder};
-use crate::support::{with_both, Server};
+use crate::support::{ctl, pretender, with_both, Server};
 
 /// The jobs have the IDs 1 to 3.
 fn fill(server: &Server) {
@@ -61,6 +62,20 @@ fn tubes_are_a_table() {
         assert!(objects.starts_with("{\"name\":\"mail\",") && objects.lines().count() == 1, "{objects}");
         assert_eq!(server.run(&["tubes", "nosuch"]).code, 1);
     });
+}
+
+#[test]
+fn a_terminal_shows_times_with_units() {
+    let reply =
+        "OK 142\r\n---\n- number: 1\n  ended: 60.5\n  id: 306\n  tube: mail\n  verdict: done\n  waited: 306.036366\n\
+                 \x20 ran: 0.017562\n  tries: 1\n  reason: \"\"\n  body: \"8\"\n\r\n";
+    let server =
+        pretender(move |line| Some(if line.contains("list-history 1 ") { "OK 4\r\n---\n\r\n" } else { reply }));
+    let table = on_a_terminal(ctl(&server, &["history"]));
+    let row = "1970-01-01 00:01:00Z  306  mail  done      5m06s  0.018s      1             8\r\n";
+    assert!(table.ends_with(row), "{table:?}");
+    let plain = crate::daemon::run_command(ctl(&server, &["history"])).out;
+    assert!(plain.ends_with("\t306\tmail\tdone\t306.036366\t0.017562\t1\t\t8\n"), "{plain:?}");
 }
 
 #[test]

@@ -241,16 +241,6 @@ fn schedule(tube: &str, job: &StatsReply) -> BoardRow {
     BoardRow { key, tube, job: id.parse().ok(), cells, is_highlighted: missed > 0, rank: missed }
 }
 
-/// Shows the two largest units.
-pub fn span(seconds: u64) -> String {
-    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60) {
-        (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, minutes) => format!("{minutes}m{:02}s", seconds % 60),
-        (0, hours, minutes) => format!("{hours}h{minutes:02}m"),
-        (days, hours, _) => format!("{days}d{hours}h"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

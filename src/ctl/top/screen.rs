@@ -3,7 +3,7 @@
 //! Owns the text and the control sequences of each frame. Must not write to the terminal. Data from the server is
 //! escaped, and every line fits into the width of the screen.
 
-use super::board::{span, Board, LONG};
+use super::board::{Board, LONG};
 use super::fetch::Detail;
 use super::model::{Listing, Model, COLUMNS, HISTORY};
 use crate::ctl::prelude::*;
