@@ -268,7 +268,13 @@ fn workers_failures_and_schedules_have_lists() {
     screen.shows(">mail                        2          4  exit 1: no \\u001b[2J");
     screen.shows(" mail                        1          2  exit 1: no such host");
     assert!(!screen.frame().contains("second"), "{}", screen.frame());
-    screen.press("/host\r");
+    screen.press("\r");
+    screen.shows("job 4 of mail  1 of 2; up and down show the others");
+    screen.press("j");
+    screen.shows("job 3 of mail  2 of 2; up");
+    screen.press("jk");
+    screen.shows("job 4 of mail  1 of 2; up");
+    screen.press("\x1b/host\r");
     screen.shows(">mail                        1 ");
     screen.press("K\r");
     screen.shows("mail: 1 jobs kicked");

@@ -68,6 +68,8 @@ pub struct BoardRow {
     pub tube: String,
     /// Enter opens the job of the row.
     pub job: Option<u64>,
+    /// All jobs of a group, newest first.
+    pub group: Vec<u64>,
     pub cells: Vec<String>,
     pub is_highlighted: bool,
     pub rank: u64,
@@ -160,7 +162,7 @@ fn worker(it: &StatsReply, with_ready: &BTreeSet<String>) -> Option<BoardRow> {
     let rank = if state == "working" { age + 2 } else { is_stuck.into() };
     let (key, job) = (it.text("number").to_owned(), it.text("job").parse().ok());
     let is_highlighted = age >= LONG || is_stuck && it.number("idle") >= LONG;
-    Some(BoardRow { key, tube, job, cells, is_highlighted, rank })
+    Some(BoardRow { key, tube, job, cells, is_highlighted, rank, group: Vec::new() })
 }
 
 /// A tube, the number of its jobs in a state, and statistics of some of them.
@@ -199,33 +201,32 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) ->
 
 /// Groups buried jobs by the first line of their reason.
 fn failures(tube: &str, count: u64, jobs: &[StatsReply]) -> Vec<BoardRow> {
-    let mut groups: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    let mut groups: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for job in jobs {
         let reason = job.bytes("last-error");
         let line = reason.split(|&byte| byte == b'\n' || byte == b'\r').next().unwrap_or_default();
         let summary: String = String::from_utf8_lossy(line).chars().take(SUMMARY).collect();
-        let (jobs, newest) = groups.entry(summary).or_default();
-        *jobs += 1;
-        *newest = (*newest).max(job.number("id"));
+        groups.entry(summary).or_default().insert(0, job.number("id"));
     }
-    let row = |reason: &str, jobs: u64, newest: u64| BoardRow {
+    let row = |reason: &str, rank: u64, group: Vec<u64>| BoardRow {
         key: format!("{tube} {reason}"),
         tube: tube.to_owned(),
-        job: Some(newest).filter(|id| *id > 0),
-        cells: vec![tube.to_owned(), jobs.to_string(), newest.to_string(), reason.to_owned()],
+        job: group.first().copied(),
+        cells: vec![tube.to_owned(), rank.to_string(), group.first().unwrap_or(&0).to_string(), reason.to_owned()],
         is_highlighted: true,
-        rank: jobs,
+        rank,
+        group,
     };
     let mut rows: Vec<BoardRow> = groups
-        .iter()
-        .map(|(reason, (jobs, newest))| match reason.as_str() {
-            "" => row("(buried without a reason)", *jobs, *newest),
-            reason => row(reason, *jobs, *newest),
+        .into_iter()
+        .map(|(reason, group)| match reason.as_str() {
+            "" => row("(buried without a reason)", group.len() as u64, group),
+            reason => row(reason, group.len() as u64, group),
         })
         .collect();
     let rest = count.saturating_sub(jobs.len() as u64);
     if rest > 0 {
-        rows.push(row("(further jobs, not examined)", rest, 0));
+        rows.push(row("(further jobs, not examined)", rest, Vec::new()));
     }
     rows
 }
@@ -238,7 +239,8 @@ fn schedule(tube: &str, job: &StatsReply) -> BoardRow {
     cells.extend(["runs", "skipped"].map(|key| job.number(key).to_string()));
     cells.push(format!("{}, {tube}", job.recurrence()));
     let (key, tube) = (id.to_owned(), tube.to_owned());
-    BoardRow { key, tube, job: id.parse().ok(), cells, is_highlighted: missed > 0, rank: missed }
+    let (job, group) = (id.parse().ok(), Vec::new());
+    BoardRow { key, tube, job, group, cells, is_highlighted: missed > 0, rank: missed }
 }
 
 #[cfg(test)]

@@ -247,12 +247,22 @@ impl Top {
         let page = self.visible_rows();
         let moves = [Key::Up, Key::Down, Key::PageUp, Key::PageDown, Key::End, Key::Enter];
         self.has_chosen |= moves.contains(&key) || matches!(key, Key::Char('j' | 'k' | 'K' | 'p'));
-        if let Some(jobs) = self.view.detail.as_ref().map(Detail::jobs) {
-            let chosen = self.view.chosen.min(jobs.len().saturating_sub(1));
+        if let Some(detail) = &self.view.detail {
+            let is_group = !self.view.group.is_empty();
+            let jobs = if is_group { self.view.group.clone() } else { detail.jobs() };
+            let last = jobs.len().saturating_sub(1);
+            let chosen = self.view.chosen.min(last);
             match key {
-                Key::Up | Key::Char('k') => return self.view.chosen = chosen.saturating_sub(1),
-                Key::Down | Key::Char('j') => return self.view.chosen = chosen + 1,
+                Key::Up | Key::Char('k') => self.view.chosen = chosen.saturating_sub(1),
+                Key::Down | Key::Char('j') => self.view.chosen = last.min(chosen + 1),
+                _ => {}
+            }
+            match key {
                 Key::Enter => return self.open_job(jobs.get(chosen).copied()),
+                Key::Up | Key::Down | Key::Char('j' | 'k') if is_group => {
+                    return self.open_job(jobs.get(self.view.chosen).copied());
+                }
+                Key::Up | Key::Down | Key::Char('j' | 'k') => return,
                 _ => {}
             }
         }
@@ -264,7 +274,8 @@ impl Top {
             Key::Home => (self.view.selected, self.has_chosen) = (0, false),
             Key::End => self.view.selected = usize::MAX - 1,
             Key::Enter => {
-                self.view.chosen = 0;
+                let group = self.model.board.and_then(|_| Some(self.model.listed().get(selected)?.group.clone()));
+                (self.view.group, self.view.chosen) = (group.unwrap_or_default(), 0);
                 self.show(self.selected());
             }
             Key::Escape | Key::Back | Key::Char('q') => self.close(),

@@ -31,8 +31,10 @@ pub struct View {
     /// `true` if the terminal shows Unicode.
     pub unicode: bool,
     pub detail: Option<Detail>,
-    /// The marked job in the open tube.
+    /// The marked job in the open tube, or the open job in `group`.
     pub chosen: usize,
+    /// The jobs that up and down open, if the line of the open job stands for several jobs.
+    pub group: Vec<u64>,
 }
 
 /// Shown unless they are 0.
@@ -251,7 +253,9 @@ fn list(model: &Model, board: Board, view: &View, capacity: usize, lines: &mut V
 fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
     let (width, tube) = (view.size.0, &detail.of.tube);
     let title = detail.of.job.map_or_else(|| format!("tube {tube}"), |id| format!("job {id} of {tube}"));
-    lines.push(format!("\x1b[7m{}", fit(&title, width)));
+    let group = format!("  {} of {}; up and down show the others", view.chosen + 1, view.group.len());
+    let group = if view.group.len() > 1 { &group } else { "" };
+    lines.push(format!("\x1b[7m{}", fit(&format!("{title}{group}"), width)));
     let Some(stats) = &detail.stats else {
         lines.push("it is not there any more".to_owned());
         return;
