@@ -1,21 +1,21 @@
 //! Permissions of one client.
 //!
 //! Owns the client's identity under the access file, and decides whether the client may use a tube. Must not access
-//! sockets: the server passes the client's proofs of identity.
+//! sockets: the server passes the client's credentials.
 
 use std::sync::Arc;
 
 use super::right::{Need, Right, Rights, Scope};
-use super::table::{AccessTable, Digest, Entry, Proof};
+use super::table::{AccessTable, Credential, Digest, Entry};
 
 /// Only exists with an access file. Without one, every client has all rights.
 #[derive(Debug)]
 pub struct ClientAccess {
     table: Arc<AccessTable>,
     /// The connection itself proves this identity, without a token.
-    own: Option<(Arc<Entry>, Proof)>,
-    /// The current identity and its proof; `None` if not authenticated.
-    known: Option<(Arc<Entry>, Proof)>,
+    own: Option<(Arc<Entry>, Credential)>,
+    /// The current identity and its credential; `None` if not authenticated.
+    known: Option<(Arc<Entry>, Credential)>,
     /// `true` if nobody can eavesdrop, so the client may send tokens.
     takes_tokens: bool,
     failed: bool,
@@ -31,10 +31,10 @@ pub enum Denied {
 }
 
 impl ClientAccess {
-    /// Without a matching proof, the client has the rights of the entry `*`, or is unauthenticated.
-    pub fn new(table: Arc<AccessTable>, proofs: &[Proof], takes_tokens: bool) -> ClientAccess {
-        let find = |proofs| table.prove(proofs).map(|(entry, proof)| (entry.clone(), proof));
-        let known = find(proofs).or_else(|| find(&[Proof::Nothing]));
+    /// Without a matching credential, the client has the rights of the entry `*`, or is unauthenticated.
+    pub fn new(table: Arc<AccessTable>, credentials: &[Credential], takes_tokens: bool) -> ClientAccess {
+        let find = |credentials| table.prove(credentials).map(|(entry, credential)| (entry.clone(), credential));
+        let known = find(credentials).or_else(|| find(&[Credential::Nothing]));
         ClientAccess { table, own: known.clone(), known, takes_tokens, failed: false, watched_are_checked: false }
     }
 
@@ -49,9 +49,9 @@ impl ClientAccess {
     /// Replaces the client's identity with the identity that the token with this digest proves. An invalid token ends
     /// the client's identity and returns `false`.
     pub fn authenticate(&mut self, digest: Digest) -> bool {
-        let proof = Proof::Token(digest);
-        let entry = self.table.proof(&proof).filter(|_| self.takes_tokens).cloned();
-        self.known = entry.map(|entry| (entry, proof));
+        let credential = Credential::Token(digest);
+        let entry = self.table.credential(&credential).filter(|_| self.takes_tokens).cloned();
+        self.known = entry.map(|entry| (entry, credential));
         self.failed = self.known.is_none();
         self.watched_are_checked = false;
         !self.failed
@@ -68,12 +68,12 @@ impl ClientAccess {
     }
 
     /// Applies a new access file. Returns `false` if the client must be disconnected, because it has lost its name, its
-    /// proof, or a right.
+    /// credential, or a right.
     pub fn renew(&mut self, table: &Arc<AccessTable>) -> bool {
         self.table = table.clone();
-        let renewed = |(old, proof): &(Arc<Entry>, Proof)| {
-            let new = table.proof(proof).filter(|new| new.name == old.name)?;
-            Some((new.clone(), proof.clone()))
+        let renewed = |(old, credential): &(Arc<Entry>, Credential)| {
+            let new = table.credential(credential).filter(|new| new.name == old.name)?;
+            Some((new.clone(), credential.clone()))
         };
         self.own = self.own.as_ref().and_then(renewed);
         let Some(known) = &self.known else { return true };

@@ -1,4 +1,4 @@
-//! The parser of the access file. Each line has the form `name proof... right...`.
+//! The parser of the access file. Each line has the form `name credential... right...`.
 //!
 //! Owns the format and the error messages. A file with an invalid line is rejected after all invalid lines are
 //! reported. An error message must not quote text that can be a secret.
@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use super::right::{hex, Pattern, Right, Rights};
-use super::table::{AccessTable, Digest, Entry, Proof};
+use super::table::{AccessTable, Credential, Digest, Entry};
 
 /// Finds numeric IDs of user and group names.
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ struct Word<'a> {
 /// The column of an error, and a message.
 type Invalid = (usize, String);
 
-const PROOFS: &str = "none, cert:, token:sha256:, user: or group:";
+const CREDENTIALS: &str = "none, cert:, token:sha256:, user: or group:";
 const RIGHTS: &str = "put, take, look, admin or all";
 
 /// Passes the first error of each invalid line to `report`, and returns `None` if any line is invalid. Collecting the
@@ -137,40 +137,40 @@ fn parse_line(
         return Err((name.column, format!("duplicate name, already in line {}", other.line)));
     }
     let end = line.chars().count() + 1;
-    let mut entry = Entry { name: name.text.into(), line: number, proofs: Vec::new(), rights: Rights::default() };
+    let mut entry = Entry { name: name.text.into(), line: number, credentials: Vec::new(), rights: Rights::default() };
     if rest.is_empty() {
-        return Err((end, format!("missing proof; must be {PROOFS}")));
+        return Err((end, format!("missing credential; must be {CREDENTIALS}")));
     }
     let mut own = HashSet::new();
-    let proofs = rest.iter().take_while(|word| is_proof(word.text)).count().max(1);
-    for word in &rest[..proofs] {
-        let proof = proof(*word, name.text, accounts)?;
-        let line = before.proof(&proof).map(|other| other.line);
-        if let Some(line) = line.or(own.contains(&proof).then_some(number)) {
-            return Err((word.column, format!("duplicate proof, already in line {line}")));
+    let credentials = rest.iter().take_while(|word| is_credential(word.text)).count().max(1);
+    for word in &rest[..credentials] {
+        let credential = credential(*word, name.text, accounts)?;
+        let line = before.credential(&credential).map(|other| other.line);
+        if let Some(line) = line.or(own.contains(&credential).then_some(number)) {
+            return Err((word.column, format!("duplicate credential, already in line {line}")));
         }
-        own.insert(proof.clone());
-        entry.proofs.push(proof);
+        own.insert(credential.clone());
+        entry.credentials.push(credential);
     }
-    for word in &rest[proofs..] {
+    for word in &rest[credentials..] {
         rights(*word, &mut entry.rights)?;
     }
-    if rest.len() == proofs {
+    if rest.len() == credentials {
         return Err((end, format!("missing right; must be {RIGHTS}")));
     }
     Ok(Some(entry))
 }
 
-fn is_proof(word: &str) -> bool {
+fn is_credential(word: &str) -> bool {
     word == "none" || ["cert:", "token:", "user:", "group:"].iter().any(|kind| word.starts_with(kind))
 }
 
-fn proof(word: Word, name: &str, accounts: &Accounts) -> Result<Proof, Invalid> {
+fn credential(word: Word, name: &str, accounts: &Accounts) -> Result<Credential, Invalid> {
     let invalid = |problem: String| (word.column, problem);
     if word.text == "none" {
         return match name {
-            "*" => Ok(Proof::Nothing),
-            _ => Err(invalid("only the name * may have the proof none".to_owned())),
+            "*" => Ok(Credential::Nothing),
+            _ => Err(invalid("only the name * may have the credential none".to_owned())),
         };
     }
     let (kind, value) = word.text.split_once(':').unwrap_or((word.text, ""));
@@ -178,21 +178,21 @@ fn proof(word: Word, name: &str, accounts: &Accounts) -> Result<Proof, Invalid> 
         let found = value.parse().ok().or_else(|| find(value));
         found.ok_or_else(|| invalid(format!("no such {kind}: {}", value.escape_debug())))
     };
-    let proof = match kind {
+    let credential = match kind {
         "cert" | "user" | "group" if value.is_empty() => return Err(invalid(format!("missing value after {kind}:"))),
-        "cert" => Proof::Certificate(value.to_ascii_lowercase().into()),
+        "cert" => Credential::Certificate(value.to_ascii_lowercase().into()),
         "token" => {
             let problem = || invalid("invalid token; must be token:sha256: and 64 hexadecimal digits".to_owned());
-            Proof::Token(digest(value).ok_or_else(problem)?)
+            Credential::Token(digest(value).ok_or_else(problem)?)
         }
-        "user" => Proof::User(number(accounts.user)?),
-        "group" => Proof::Group(number(accounts.group)?),
+        "user" => Credential::User(number(accounts.user)?),
+        "group" => Credential::Group(number(accounts.group)?),
         // The text after the colon can be a secret, so the message omits it.
-        _ => return Err(invalid(format!("unknown proof: {}; must be {PROOFS}", kind.escape_debug()))),
+        _ => return Err(invalid(format!("unknown credential: {}; must be {CREDENTIALS}", kind.escape_debug()))),
     };
     match name {
-        "*" => Err(invalid("the name *, for clients without a proof, may only have the proof none".to_owned())),
-        _ => Ok(proof),
+        "*" => Err(invalid("the name *, for clients without a credential, needs the credential none".to_owned())),
+        _ => Ok(credential),
     }
 }
 
@@ -213,8 +213,8 @@ fn rights(word: Word, granted: &mut Rights) -> Result<(), Invalid> {
         _ => Right::ALL.into_iter().filter(|right| right.name() == name).collect(),
     };
     if rights.is_empty() {
-        let problem = match is_proof(word.text) {
-            true => "proofs must precede rights".to_owned(),
+        let problem = match is_credential(word.text) {
+            true => "credentials must precede rights".to_owned(),
             false => format!("unknown right: {}; must be {RIGHTS}", name.escape_debug()),
         };
         return Err((word.column, problem));
@@ -255,9 +255,9 @@ mod tests {
     const DIGEST: &str = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae";
 
     #[test]
-    fn a_line_is_a_name_its_proofs_and_its_rights() {
+    fn a_line_is_a_name_its_credentials_and_its_rights() {
         let text = format!(
-            "# name proof rights\n\nmailer cert:Mailer put:mail* take:mail*\r\n\tweb token:sha256:{DIGEST}  put:mail*,push.* # x\n\
+            "# name credential rights\n\nmailer cert:Mailer put:mail* take:mail*\r\n\tweb token:sha256:{DIGEST}  put:mail*,push.* # x\n\
              ops user:root group:adm group:77 all\n* none look\n"
         );
         let table = table(&text);
@@ -268,14 +268,14 @@ mod tests {
         assert!(!mailer.allow(&[Right::Look, Right::Admin], b"mail") && !mailer.allow(&[Right::Put], b"push"));
         let web = table.name("web").expect("a line");
         assert!(web.rights.allow(&[Right::Put], b"push.") && !web.rights.allow(&[Right::Put], b"push"));
-        assert_eq!(table.proof(&web.proofs[0]).map(|entry| &*entry.name), Some("web"));
-        assert_eq!(table.proof(&Proof::Token(Digest([0; 32]))), None);
-        let named = |proof: Proof| table.prove(&[proof]).map(|(entry, _)| entry.name.to_string());
-        assert_eq!(named(Proof::Certificate("mailer".into())).as_deref(), Some("mailer"));
-        assert_eq!(named(Proof::User(0)).as_deref(), Some("ops"));
-        assert_eq!(named(Proof::Group(77)).as_deref(), Some("ops"));
-        assert_eq!(named(Proof::User(4)), None);
-        assert_eq!(named(Proof::Nothing).as_deref(), Some("*"));
+        assert_eq!(table.credential(&web.credentials[0]).map(|entry| &*entry.name), Some("web"));
+        assert_eq!(table.credential(&Credential::Token(Digest([0; 32]))), None);
+        let named = |credential: Credential| table.prove(&[credential]).map(|(entry, _)| entry.name.to_string());
+        assert_eq!(named(Credential::Certificate("mailer".into())).as_deref(), Some("mailer"));
+        assert_eq!(named(Credential::User(0)).as_deref(), Some("ops"));
+        assert_eq!(named(Credential::Group(77)).as_deref(), Some("ops"));
+        assert_eq!(named(Credential::User(4)), None);
+        assert_eq!(named(Credential::Nothing).as_deref(), Some("*"));
         assert!(table.name("ops").expect("a line").rights.allow_everywhere(&[Right::Admin]));
     }
 
@@ -283,25 +283,25 @@ mod tests {
     fn every_invalid_line_is_reported_with_its_position() {
         let token = format!("token:sha256:{DIGEST}");
         for (line, column, problem) in [
-            ("a", 2, "missing proof"),
+            ("a", 2, "missing credential"),
             ("a user:0", 9, "missing right"),
-            ("a none look", 3, "only the name * may have the proof none"),
-            ("* user:0 look", 3, "the name *, for clients without a proof"),
-            ("a  what:x look", 4, "unknown proof: what;"),
-            ("a look", 3, "unknown proof: look;"),
+            ("a none look", 3, "only the name * may have the credential none"),
+            ("* user:0 look", 3, "the name *, for clients without a credential"),
+            ("a  what:x look", 4, "unknown credential: what;"),
+            ("a look", 3, "unknown credential: look;"),
             ("a cert: look", 3, "missing value after cert:"),
             ("a user: look", 3, "missing value after user:"),
             ("a token:sha256:00 look", 3, "invalid token"),
             ("a token:hunter2 look", 3, "invalid token"),
             ("a user:nobody-here look", 3, "no such user: nobody-here"),
             ("a group:nobody-here look", 3, "no such group: nobody-here"),
-            ("a user:0 look cert:x", 15, "proofs must precede rights"),
+            ("a user:0 look cert:x", 15, "credentials must precede rights"),
             ("a user:0 peek", 10, "unknown right: peek;"),
             ("a user:0 put:", 14, "missing pattern"),
             ("a user:0 put:x,,y", 16, "missing pattern"),
             ("a user:0 put:x*y", 15, "a star may only be at the end"),
             ("ä user:0 put:ä,%4", 16, "two hexadecimal digits"),
-            ("a user:0 user:root look", 10, "duplicate proof, already in line 1"),
+            ("a user:0 user:root look", 10, "duplicate credential, already in line 1"),
         ] {
             let found = &errors(line.as_bytes())[..];
             let [(1, at, message)] = found else { panic!("{line}: {found:?}") };
@@ -337,7 +337,7 @@ mod tests {
         for text in ["a user:0 look\nend\n", "a user:0 look\nbegin\n", "begin\nbegin\nend\n"] {
             let found = errors(text.as_bytes());
             assert!(
-                matches!(&found[..], [(2, _, problem)] if problem.starts_with("missing proof")),
+                matches!(&found[..], [(2, _, problem)] if problem.starts_with("missing credential")),
                 "{text}: {found:?}"
             );
         }
@@ -357,7 +357,7 @@ mod tests {
         for number in 0..2 * NAMES {
             let digest = digest(&token(number)["token:".len()..]).expect("a digest");
             let expected = (number < NAMES).then(|| format!("n{number}"));
-            assert_eq!(table.proof(&Proof::Token(digest)).map(|entry| entry.name.to_string()), expected);
+            assert_eq!(table.credential(&Credential::Token(digest)).map(|entry| entry.name.to_string()), expected);
         }
         assert!(COMPARED.get() <= 4 * NAMES, "{} comparisons for {} tokens", COMPARED.get(), 2 * NAMES);
     }

@@ -12,4 +12,4 @@ mod table;
 pub use client::{ClientAccess, Denied};
 pub use file::{parse, Accounts, FileError};
 pub use right::{hex, Need, Right, Rights, Scope};
-pub use table::{AccessTable, Digest, Entry, Proof};
+pub use table::{AccessTable, Credential, Digest, Entry};

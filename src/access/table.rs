@@ -1,7 +1,7 @@
 //! The parsed access file.
 //!
-//! Owns the entries and their lookup by name and by proof. If several entries match a client, the first entry in the
-//! file applies. Must not parse the file.
+//! Owns the entries and their lookup by name and by credential. If several entries match a client, the first entry
+//! in the file applies. Must not parse the file.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -42,7 +42,7 @@ thread_local! {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Proof {
+pub enum Credential {
     Nothing,
     /// A certificate with this name, signed by the configured authority.
     Certificate(Box<str>),
@@ -54,12 +54,12 @@ pub enum Proof {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// `*` is the entry for clients without a matching proof.
+    /// `*` is the entry for clients without a matching credential.
     pub name: Box<str>,
     /// The line number, counted from 1.
     pub line: usize,
-    /// One of these proofs is sufficient.
-    pub proofs: Vec<Proof>,
+    /// One of these credentials is sufficient.
+    pub credentials: Vec<Credential>,
     pub rights: Rights,
 }
 
@@ -68,15 +68,15 @@ pub struct Entry {
 pub struct AccessTable {
     entries: Vec<Arc<Entry>>,
     names: HashMap<Box<str>, usize>,
-    proofs: HashMap<Proof, usize>,
+    credentials: HashMap<Credential, usize>,
 }
 
 impl AccessTable {
-    /// No other entry may have the same name or proof.
+    /// No other entry may have the same name or credential.
     pub(super) fn add(&mut self, entry: Entry) {
         let index = self.entries.len();
         self.names.insert(entry.name.clone(), index);
-        self.proofs.extend(entry.proofs.iter().map(|proof| (proof.clone(), index)));
+        self.credentials.extend(entry.credentials.iter().map(|credential| (credential.clone(), index)));
         self.entries.push(Arc::new(entry));
     }
 
@@ -88,13 +88,13 @@ impl AccessTable {
         self.entries.get(*self.names.get(name)?)
     }
 
-    pub fn proof(&self, proof: &Proof) -> Option<&Arc<Entry>> {
-        self.entries.get(*self.proofs.get(proof)?)
+    pub fn credential(&self, credential: &Credential) -> Option<&Arc<Entry>> {
+        self.entries.get(*self.credentials.get(credential)?)
     }
 
-    /// Returns the first entry in the file with one of `proofs`, and this proof.
-    pub fn prove(&self, proofs: &[Proof]) -> Option<(&Arc<Entry>, Proof)> {
-        let found = proofs.iter().filter_map(|proof| Some((self.proof(proof)?, proof.clone())));
+    /// Returns the first entry in the file with one of `credentials`, and this credential.
+    pub fn prove(&self, credentials: &[Credential]) -> Option<(&Arc<Entry>, Credential)> {
+        let found = credentials.iter().filter_map(|own| Some((self.credential(own)?, own.clone())));
         found.min_by_key(|(entry, _)| entry.line)
     }
 }

@@ -52,7 +52,7 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
 fn decide(table: &AccessTable, name: &str, need: Need, tube: &str) -> Result<(bool, String), String> {
     let entry = table.name(name).or_else(|| table.name("*"));
     let entry = entry.ok_or_else(|| format!("the file has no line for {} or *", name.escape_debug()))?;
-    let access = ClientAccess::new(Arc::new(table.clone()), &entry.proofs, true);
+    let access = ClientAccess::new(Arc::new(table.clone()), &entry.credentials, true);
     let tube = Some(tube.as_bytes());
     let (line, by) = (entry.line, &entry.name);
     if access.check(need, tube).is_ok() {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use log::Level;
 
 use super::socket::{PeerAddress, Stream};
-use crate::access::{self, AccessTable, Accounts, ClientAccess, Proof};
+use crate::access::{self, AccessTable, Accounts, ClientAccess, Credential};
 use crate::shared::files;
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::machine;
@@ -56,17 +56,16 @@ impl Gate {
 
     /// Returns `true` if unauthenticated clients have rights.
     pub fn allows_unauthenticated(&self) -> bool {
-        self.table.lock().prove(&[Proof::Nothing]).is_some()
+        self.table.lock().prove(&[Credential::Nothing]).is_some()
     }
 
-    /// Returns the access rights of the peer. `proofs` are its proofs of identity, to which the kernel's information
-    /// about a Unix peer is added.
-    pub fn client(&self, (stream, peer): (&Stream, PeerAddress), mut proofs: Vec<Proof>) -> ClientAccess {
+    /// Returns the access rights of the peer. The kernel's information about a Unix peer is added to `credentials`.
+    pub fn client(&self, (stream, peer): (&Stream, PeerAddress), mut credentials: Vec<Credential>) -> ClientAccess {
         let is_unix = peer.ip().is_none();
         if is_unix {
-            proofs.extend(process_of(stream));
+            credentials.extend(process_of(stream));
         }
-        ClientAccess::new(self.table.lock().clone(), &proofs, peer.is_tls || is_unix)
+        ClientAccess::new(self.table.lock().clone(), &credentials, peer.is_tls || is_unix)
     }
 }
 
@@ -116,9 +115,11 @@ fn read(path: &Path) -> Result<AccessTable, String> {
     Ok(table)
 }
 
-fn process_of(stream: &Stream) -> Vec<Proof> {
+fn process_of(stream: &Stream) -> Vec<Credential> {
     match system::peer(stream) {
-        Ok((user, groups)) => [Proof::User(user)].into_iter().chain(groups.into_iter().map(Proof::Group)).collect(),
+        Ok((user, groups)) => {
+            [Credential::User(user)].into_iter().chain(groups.into_iter().map(Credential::Group)).collect()
+        }
         Err(error) => {
             log::warn!("cannot read the credentials of a client on a Unix socket: {error}");
             Vec::new()

@@ -20,7 +20,8 @@ fn an_invalid_access_file_prevents_the_start() {
     let (_folder, path) = folder("me user:0 look\nyou user:0 look\n\nhe cert:x peek\n");
     let ended = run(&["-p", "0", "--access", &path]);
     assert_eq!((ended.code, ended.err.lines().count()), (1, 1), "{ended:?}");
-    for words in ["line 2, column 5: duplicate proof, already in line 1", "line 4, column 11: unknown right: peek"] {
+    for words in ["line 2, column 5: duplicate credential, already in line 1", "line 4, column 11: unknown right: peek"]
+    {
         assert!(ended.err.contains(words), "{ended:?}");
     }
     let ended = run(&["-p", "0", "--access", "/nowhere/access"]);
@@ -127,7 +128,7 @@ fn check_access_shows_what_is_allowed_and_why() {
     let ended = run(&["check-access", &wrong]);
     assert_eq!(ended.code, 1);
     assert_eq!(ended.out.lines().count(), 2, "{ended:?}");
-    assert!(ended.out.starts_with(&format!("{wrong}:1:2: missing proof")), "{ended:?}");
+    assert!(ended.out.starts_with(&format!("{wrong}:1:2: missing credential")), "{ended:?}");
 }
 
 /// A client must not be able to block the keys of another client that has rights on different tubes.

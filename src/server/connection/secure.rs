@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 
 use super::{Connection, Input, ThreadScratch, LAST_BUFFER};
-use crate::access::Proof;
+use crate::access::Credential;
 use crate::server::hub::Hub;
 use crate::server::tls;
 
@@ -60,8 +60,8 @@ impl Connection {
     /// `names` are from the peer's certificate.
     fn finish_handshake(&mut self, names: Vec<String>, hub: &Hub) {
         if let Some(gate) = &hub.gate {
-            let proofs = names.into_iter().map(|name| Proof::Certificate(name.into())).collect();
-            self.set_access(Box::new(gate.client((&self.outbox.stream, self.outbox.peer), proofs)));
+            let credentials = names.into_iter().map(|name| Credential::Certificate(name.into())).collect();
+            self.set_access(Box::new(gate.client((&self.outbox.stream, self.outbox.peer), credentials)));
             hub.identify(self.client, self.access.as_ref().and_then(|access| access.name()));
         }
         if !self.is_unauthenticated() {
