@@ -6,12 +6,12 @@
 #   ROWS, ROUNDS, LONG       for `cluster`: which faults, how often each, and whether they last as long as in production.
 #                            11 is etcd's quota; 16 is a million schedules in memory; lost, minority, wiped and restored are
 #                            failures of etcd; slow is a standby behind a slow network; large is a small job next to a large one;
-#                            haproxy is the documented proxy, if it is installed; tls is an etcd with TLS
+#                            haproxy is the documented proxy, if it is installed; tls is etcd with TLS
 #   COSTS, TAKEOVER, RESTART for `cluster`, instead of faults: measure the cost of a put, the time of a takeover with
 #                            1000,100000 jobs, and the time to restart a single server with 200000 entries
 #   SEED, RESTARTS, ALSO     for `powercut`: the seed, the amount of testing, and disabled checks to enable
-#   TRACE, CUT               for `powercut`: repeat one history, and one power cut of the history
-#   KILLS, CRASHES           for `crash`: the number of kills with each sync mode, and the number of power cuts
+#   TRACE, CUT               for `powercut`: repeat one history, and one power failure in the history
+#   KILLS, CRASHES           for `crash`: the number of kills with each sync mode, and the number of power failures
 #   SEED, STEPS, SECONDS     for `sim`: one seed, the steps for each seed, and the time for new seeds if SEED is not set
 #   SERVER, SEED, ROUNDS     for `judge`: the command to judge, the seed, and the number of rounds; SECONDS limits the time,
 #                            and ARGS contains further arguments (see tests/judge/judge.py --help)
@@ -113,7 +113,7 @@ cluster: build $(if $(ETCD),,fetch-etcd) ## test failures of a cluster with thre
 	    $(if $(LONG),--long) $(if $(COSTS),--costs) $(if $(TAKEOVER),--takeover '$(TAKEOVER)') \
 	    $(if $(RESTART),--restart '$(RESTART)')
 
-powercut: build ## simulate power cuts of the real program; takes minutes; SEED=1000 for other cuts, TRACE= CUT= to repeat one
+powercut: build ## simulate power failures of the real program; takes minutes; SEED=1000 for other cuts, TRACE= CUT= to repeat one
 	$(CARGO) test $(CARGOFLAGS) --test powercut -- '--program=$(PROGRAM)' '--seed=$(SEED)' '--restarts=$(RESTARTS)' \
 	    '--also=$(ALSO)' '--trace=$(TRACE)' '--cut=$(CUT)'
 
