@@ -99,8 +99,8 @@ pub struct Journal {
     prepared: VecDeque<(u64, u64)>,
     /// The total size of `prepared`.
     ready: u64,
-    /// How many of `prepared` are larger than `segment_size`.
-    large: usize,
+    /// The number of `prepared` segments whose size is not `segment_size`.
+    unusual: usize,
     /// How many segments compaction must empty.
     evacuating: usize,
     /// Bytes of the records that a waiting command needs to append.
@@ -324,7 +324,7 @@ impl Journal {
             }
             let Some((number, size)) = self.prepared.pop_front() else { return };
             self.ready -= size;
-            self.large -= usize::from(size > self.segment_size);
+            self.unusual -= usize::from(size != self.segment_size);
             if current.size > 0 {
                 self.push(&Record::Next(number));
             }
@@ -466,7 +466,7 @@ impl Journal {
     pub fn prepared(&mut self, number: u64, size: u64) {
         debug_assert!(self.prepared.back().is_none_or(|last| last.0 < number), "segments are begun in order");
         self.ready += size;
-        self.large += usize::from(size > self.segment_size);
+        self.unusual += usize::from(size != self.segment_size);
         self.prepared.push_back((number, size));
     }
 

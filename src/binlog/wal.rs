@@ -456,13 +456,25 @@ impl Wal {
                             "binlog: no space for another segment: {error}; new jobs are refused when the rest is used"
                         );
                     }
-                    return;
+                    return self.prepare_rescue(access);
                 }
             }
         }
         access.with(|journal, _| journal.request_space(0));
-        if access.with(|journal, _| journal.change_health(Health::Full, Health::Ok)) {
+        if access.with(|journal, _| journal.health() == Health::Full && journal.must_shrink()) {
+            self.prepare_rescue(access);
+        } else if access.with(|journal, _| journal.change_health(Health::Full, Health::Ok)) {
             log::info!("binlog: there is space enough; jobs are taken again");
+        }
+    }
+
+    /// On a disk without space for a segment of the usual size, prepares a smaller one if compaction needs it.
+    fn prepare_rescue(&self, access: &impl JournalAccess) {
+        let wanted = |journal: &mut Journal| journal.rescue_size().map(|size| (journal.claim_number(), size));
+        let Some((number, size)) = access.with(|journal, _| wanted(journal)) else { return };
+        if let Ok(file) = self.storage.create(&segment_name(number), size) {
+            self.writer.lock().add_prepared(number, file);
+            access.with(|journal, _| journal.prepared(number, size));
         }
     }
 }

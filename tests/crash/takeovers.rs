@@ -180,6 +180,31 @@ fn many_segments_can_be_removed_on_a_full_disk() {
     }
 }
 
+/// The oldest segment contains live jobs, and the disk has space only for a part of a segment.
+#[test]
+fn a_full_disk_is_compacted_into_a_small_segment() {
+    let segment = 16 * 1024;
+    for kept in [8, 10, 12] {
+        let disk = Disk::new(kept);
+        let mut life =
+            Life::begin(disk.clone(), settings(segment, SyncMode::Always), dawn(), kept).expect("an empty log");
+        let client = life.first_client();
+        disk.set_capacity(disk.used("") + 5 * segment + segment * 3 / 4);
+        let body = vec![b'f'; segment as usize / 20];
+        while life.health() == Health::Ok {
+            let _ = life.put(client, &body, 1, Span::ZERO);
+            life.settle();
+        }
+        let jobs = life.model.ids();
+        for &id in &jobs[kept as usize..] {
+            delete(&mut life, id);
+        }
+        (0..20).for_each(|_| life.settle());
+        assert_eq!(life.health(), Health::Ok, "{kept} of {} jobs left, {} bytes used", jobs.len(), disk.used(""));
+        life.put(client, &body, 1, Span::ZERO).expect("room");
+    }
+}
+
 #[test]
 fn a_file_with_a_distant_number_is_ignored() {
     let disk = Disk::new(1);

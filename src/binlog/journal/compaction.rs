@@ -7,7 +7,7 @@
 
 use super::{Journal, Live, COMPACT_BYTES};
 use crate::binlog::journal::Segment;
-use crate::binlog::record::{Record, MARK};
+use crate::binlog::record::{Record, CHANGE, MARK};
 use crate::binlog::segment::{LogLocation, HEADER};
 use crate::binlog::types::{Batch, Retired, Synced};
 use crate::engine::Engine;
@@ -61,6 +61,32 @@ impl Journal {
             self.migrated += 1;
         }
         false
+    }
+
+    /// `true` if the oldest segment must be removed although the log may have no space for its live items.
+    fn must_remove(&self) -> bool {
+        self.segments.len() > 1 && self.debt() > 0
+    }
+
+    /// Returns the bytes that a full disk keeps for compaction.
+    pub(super) fn compaction_room(&self) -> u64 {
+        let live = if self.must_remove() { self.segments[0].live } else { 0 };
+        live.min(self.segment_size).max(self.segment_size / 4)
+    }
+
+    /// Returns `true` if compaction must free space before the log can grow again.
+    pub fn must_shrink(&self) -> bool {
+        self.must_remove() && self.disk() > self.bound()
+    }
+
+    /// Returns the size of a small segment to which compaction can move the live items of the oldest segment, or `None`
+    /// if these items fit into the existing segments, or only into a segment of the usual size.
+    pub fn rescue_size(&self) -> Option<u64> {
+        if !self.must_remove() || self.segments[0].live <= self.space(self.reserve()) {
+            return None;
+        }
+        let size = self.segments[0].live / 8 * 9 + self.reserve() + (HEADER + CHANGE + MARK) as u64;
+        (size < self.segment_size).then_some(size)
     }
 
     fn first_live(&self) -> Option<(Live, u32)> {
@@ -140,7 +166,7 @@ impl Journal {
 
     /// Retires the prepared segments, because a failing disk may have damaged them.
     pub fn abandon_prepared(&mut self) {
-        (self.ready, self.large) = (0, 0);
+        (self.ready, self.unusual) = (0, 0);
         for (number, bytes) in self.prepared.drain(..) {
             self.retiring += bytes;
             self.retired.push_front(Retired { number, bytes, after: 0, damaged: false });

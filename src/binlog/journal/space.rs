@@ -23,7 +23,7 @@ impl Journal {
     /// Returns the usable bytes in the current segment and the prepared segments. The next record may not fit at the
     /// end of a segment, which therefore does not count.
     pub(super) fn ahead(&self) -> u64 {
-        if self.large == 0 {
+        if self.unusual == 0 {
             return self.rest() + self.fresh(self.segment_size) * self.prepared.len() as u64;
         }
         self.rest() + self.prepared.iter().map(|&(_, size)| self.fresh(size)).sum::<u64>()
@@ -44,7 +44,7 @@ impl Journal {
         let mut ahead = self.ahead();
         let mut max = 0;
         // Prepared segments of the same size need only one check.
-        let first = if self.large == 0 { 1 } else { self.prepared.len() };
+        let first = if self.unusual == 0 { 1 } else { self.prepared.len() };
         let fresh = self.prepared.iter().take(first).map(|&(_, size)| self.fresh(size));
         for space in std::iter::once(self.rest()).chain(fresh) {
             max = max.max(space.min(ahead.saturating_sub(kept)));
@@ -58,7 +58,7 @@ impl Journal {
     pub(super) fn room(&self) -> u64 {
         match self.health {
             Health::Ok => u64::MAX,
-            Health::Full => self.ahead().saturating_sub(self.reserve() + self.segment_size / 4),
+            Health::Full => self.ahead().saturating_sub(self.reserve() + self.compaction_room()),
             Health::Failing => BACKLOG.saturating_sub(self.buffer.len() as u64),
         }
     }
@@ -67,7 +67,7 @@ impl Journal {
     pub fn engine_room(&self) -> LogRoom {
         let puts = match self.health {
             Health::Ok => self.space(self.reserve()),
-            Health::Full => self.space(self.reserve() + self.segment_size / 4),
+            Health::Full => self.space(self.reserve() + self.compaction_room()),
             Health::Failing => 0,
         };
         let changes = self.room();

@@ -65,7 +65,7 @@ fn space_is_what_segments_have_behind_their_headers_and_before_their_last_record
     let rest = SIZE - 300 - END;
     assert_eq!((journal.ahead(), journal.space(0)), (rest, rest));
     prepare(&mut journal, SIZE);
-    assert_eq!(journal.large, 0);
+    assert_eq!(journal.unusual, 0);
     let fresh = SIZE - HEADER as u64 - END;
     assert_eq!((journal.ahead(), journal.space(0)), (rest + fresh, fresh));
     // A record does not span segments, so a record in the new segment leaves the rest of the old segment unused.
@@ -74,7 +74,7 @@ fn space_is_what_segments_have_behind_their_headers_and_before_their_last_record
     use_bytes(&mut journal, 100);
     assert_eq!(journal.space(fresh), SIZE - 100 - END);
     prepare(&mut journal, 3 * SIZE);
-    assert_eq!(journal.large, 1);
+    assert_eq!(journal.unusual, 1);
     assert_eq!(journal.ahead(), SIZE - 100 - END + fresh + 3 * SIZE - HEADER as u64 - END);
     assert_eq!(journal.space(0), 3 * SIZE - HEADER as u64 - END);
 }
@@ -429,7 +429,7 @@ fn prepared_segments_that_are_given_up_still_take_space_until_they_are_gone() {
     prepare(&mut journal, 3 * SIZE);
     let disk = journal.disk();
     journal.abandon_prepared();
-    assert_eq!((journal.ahead(), journal.disk(), journal.large), (ahead, disk, 0));
+    assert_eq!((journal.ahead(), journal.disk(), journal.unusual), (ahead, disk, 0));
     while let Some(retired) = journal.next_retired(up_to(0)) {
         journal.gone(retired);
     }
