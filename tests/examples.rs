@@ -152,9 +152,12 @@ fn loses_a_job(name: &str, client: &mut Client, worker: &Worker, log: &Path) {
     });
     client.delete(id).unwrap();
     signal("-CONT");
+    // The second message is that of `beanpole work`.
+    let reasons = ["no longer reserved", "time to run"];
     wait_until(&format!("{name}: it says so"), || {
         let log = std::fs::read_to_string(log).unwrap();
-        log.lines().any(|line| line.contains(&format!("job {id}")) && line.contains("time to run"))
+        log.lines()
+            .any(|line| line.contains(&format!("job {id}")) && reasons.iter().any(|reason| line.contains(reason)))
     });
     let id = client.put(b"dave@example.org", 0, 0, 60).unwrap();
     wait_until(&format!("{name}: it works on"), || client.peek(id).is_err());
