@@ -77,8 +77,11 @@ impl Admission {
     pub fn keep_descriptors(&self, open: usize, spare: usize, file_limit: usize) -> bool {
         let own = open.saturating_sub(self.connections.load(Ordering::Acquire)) + spare;
         let excess = self.local_limit.saturating_sub(file_limit.saturating_sub(own));
-        self.connections.fetch_add(excess, Ordering::AcqRel);
-        excess < self.local_limit
+        let is_enough = excess < self.local_limit;
+        if is_enough {
+            self.connections.fetch_add(excess, Ordering::AcqRel);
+        }
+        is_enough
     }
 
     /// Counts a connection, unless a limit is reached. HTTP connections have an additional, lower limit.

@@ -59,7 +59,7 @@ pub mod systemd;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use clock::Clock;
@@ -103,6 +103,10 @@ const NOT_YET: u8 = 75;
 
 /// Descriptors for files that the binlog and reloads open after the start.
 const LOG_DESCRIPTORS: usize = 8;
+
+/// A connection can have a descriptor before it is counted as a connection, so too many descriptors are counted again.
+const COUNTS: usize = 20;
+const COUNT_AGAIN: Duration = Duration::from_millis(5);
 
 impl StartError {
     fn address(name: &str, wire: Wire, error: &io::Error) -> StartError {
@@ -279,15 +283,20 @@ impl Server {
         let running = Arc::new(Mutex::new(Running::new(hub.clone(), listeners, is_inherited)));
         let mut server = Server { hub, places, running, stopper: None };
         server.run().map_err(|error| StartError::settings(format!("cannot start: {error}")))?;
-        let (open, limit) = (system::open_files() as usize, machine::file_limit());
+        let limit = machine::file_limit();
         let spare = if server.hub.log.is_some() { LOG_DESCRIPTORS } else { 1 };
-        match server.hub.admission.keep_descriptors(open, spare, limit) {
-            true => Ok(server),
-            false => Err(StartError::settings(format!(
-                "{limit} open files are too few: the server needs {}, and each client needs one (ulimit -n)",
-                open + spare
-            ))),
+        let mut open = 0;
+        for _ in 0..COUNTS {
+            open = system::open_files() as usize;
+            if server.hub.admission.keep_descriptors(open, spare, limit) {
+                return Ok(server);
+            }
+            thread::sleep(COUNT_AGAIN);
         }
+        Err(StartError::settings(format!(
+            "{limit} open files are too few: the server needs {}, and each client needs one (ulimit -n)",
+            open + spare
+        )))
     }
 
     /// Checks that a server with this configuration could start: TCP addresses can be bound and files can be read.
