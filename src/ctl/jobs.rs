@@ -232,7 +232,11 @@ fn wait_for_group(link: &mut Link, group: &str, until: Option<Instant>, out: &mu
     let command = format!("stats-group {group}");
     let mut progress = ProgressBar::new("jobs done");
     loop {
-        let stats = link.query(&command)?.unwrap_or_default();
+        let reply = link.query(&command)?;
+        if reply.as_ref().is_some_and(|stats| stats.text("pending").parse::<u64>().is_err()) {
+            return Err(Problem::refused(format!("{command}: the reply does not contain the number of pending jobs")));
+        }
+        let stats = reply.unwrap_or_default();
         let [pending, buried, waiting] = ["pending", "buried", "waiting-jobs"].map(|key| stats.number(key));
         if pending + waiting == 0 {
             progress.end();

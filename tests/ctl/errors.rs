@@ -94,6 +94,15 @@ fn truncated_and_invalid_replies_are_reported() {
     failed(&run_command(ctl(&endless, &["stats"])), 3, &["invalid reply; this is not a beanstalk server"]);
 }
 
+#[test]
+fn a_group_is_not_complete_if_its_statistics_are_invalid() {
+    for reply in ["OK 3\r\nabc\r\n", "OK 0\r\n\r\n", "OK 4\r\n---\n\r\n", "OK 16\r\n---\npending: -1\n\r\n"] {
+        let server = pretender(move |_| Some(reply));
+        let ended = run_command(ctl(&server, &["wait", "--group", "import", "--timeout", "200"]));
+        failed(&ended, 1, &["does not contain the number of pending jobs"]);
+    }
+}
+
 /// A beanstalkd of 2010 supports fewer commands and formats some replies differently.
 #[test]
 fn commands_that_an_old_server_does_not_know_are_reported() {
