@@ -421,6 +421,9 @@ impl Client {
         if body.len() as u64 != length + 2 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        if !body.ends_with(b"\r\n") {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         body.truncate(length as usize);
         Ok(Reply { line, body })
     }

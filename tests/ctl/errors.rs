@@ -80,6 +80,7 @@ fn truncated_and_invalid_replies_are_reported() {
         ("OK 100\r\n---\nhalf", &["closed the connection"][..]),
         ("OK 10", &["closed the connection"]),
         ("HTTP/1.1 400 Bad Request\r\n\r\n", &["the server answered HTTP/1.1"]),
+        ("OK 4\r\n---\nXX", &["invalid reply; this is not a beanstalk server"]),
         ("OK many\r\n", &["invalid reply; this is not a beanstalk server"]),
         ("OK 99999999999\r\n", &["invalid reply; this is not a beanstalk server"]),
         ("\u{1b}[2J\r\n", &["\\u{1b}[2J"]),
