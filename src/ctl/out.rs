@@ -65,10 +65,13 @@ impl Out {
     /// Prints a table. On a terminal, columns are aligned, with numbers on the right.
     pub fn table(&mut self, headings: &[&str], rows: &[Vec<String>]) -> Result {
         let is_time = |head: &&str| self.is_terminal && TIMES.contains(head);
-        let text = |(head, cell): (&&str, &String)| match cell.parse::<f64>() {
-            Ok(time) if is_time(head) && time < 10.0 && time.fract() > 0.0 => format!("{time:.3}s"),
-            Ok(time) if is_time(head) => span(time as u64),
-            _ => on_one_line(cell.as_bytes()),
+        let text = |(head, cell): (&&str, &String)| {
+            let (seconds, fraction) = cell.split_once('.').unwrap_or((cell, ""));
+            match seconds.parse() {
+                Ok(time @ 0..10) if is_time(head) && !fraction.is_empty() => format!("{time}.{fraction:.3}s"),
+                Ok(time) if is_time(head) => span(time),
+                _ => on_one_line(cell.as_bytes()),
+            }
         };
         let escaped = |row: &Vec<String>| headings.iter().zip(row).map(text).collect();
         let rows = &rows.iter().map(escaped).collect::<Vec<Vec<String>>>();

@@ -72,7 +72,7 @@ fn a_terminal_shows_times_with_units() {
     let server =
         pretender(move |line| Some(if line.contains("list-history 1 ") { "OK 4\r\n---\n\r\n" } else { reply }));
     let table = on_a_terminal(ctl(&server, &["history"]));
-    let row = "1970-01-01 00:01:00Z  306  mail  done      5m06s  0.018s      1             8\r\n";
+    let row = "1970-01-01 00:01:00Z  306  mail  done      5m06s  0.017s      1             8\r\n";
     assert!(table.ends_with(row), "{table:?}");
     let plain = crate::daemon::run_command(ctl(&server, &["history"])).out;
     assert!(plain.ends_with("\t306\tmail\tdone\t306.036366\t0.017562\t1\t\t8\n"), "{plain:?}");

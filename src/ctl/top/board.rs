@@ -2,7 +2,7 @@
 //!
 //! Owns the columns, the sort order and the limits on queries. Must not draw.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::ctl::lists;
 use crate::ctl::prelude::*;
@@ -83,7 +83,7 @@ type PolledTubes<'a> = (&'a [String], &'a [(String, StatsReply)]);
 pub struct Boards {
     board: Option<Board>,
     rows: BTreeMap<String, Vec<BoardRow>>,
-    with_ready: BTreeSet<String>,
+    with_ready: Vec<String>,
 }
 
 impl Boards {
@@ -91,10 +91,10 @@ impl Boards {
     pub fn workers(&mut self, link: &mut Link, (names, tubes): PolledTubes) -> Result<Vec<BoardRow>> {
         self.with_ready.retain(|tube| names.binary_search(tube).is_ok());
         for (tube, stats) in tubes {
-            match stats.number("current-jobs-ready") {
-                0 => self.with_ready.remove(tube),
-                _ => self.with_ready.insert(tube.clone()),
-            };
+            self.with_ready.retain(|other| other != tube);
+            if stats.number("current-jobs-ready") > 0 {
+                self.with_ready.push(tube.clone());
+            }
         }
         let mut rows = Vec::new();
         lists::each_connection(link, CONNECTIONS, &mut |it| {
@@ -143,10 +143,10 @@ pub fn who(it: &StatsReply) -> String {
     names.into_iter().find(|name| !name.is_empty()).unwrap_or_default().to_owned()
 }
 
-fn worker(it: &StatsReply, with_ready: &BTreeSet<String>) -> Option<BoardRow> {
+fn worker(it: &StatsReply, with_ready: &[String]) -> Option<BoardRow> {
     let (state, age) = (it.text("state"), it.number("job-age"));
     let (tube, watches) = (it.text("job-tube").to_owned(), it.text("watches"));
-    let is_stuck = state == "idle" && watches.split(' ').any(|tube| with_ready.contains(tube));
+    let is_stuck = state == "idle" && watches.split(' ').any(|tube| with_ready.iter().any(|ready| ready == tube));
     if state == "idle" && !(is_stuck && it.number("idle") >= SILENT) {
         return None;
     }
@@ -201,12 +201,15 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) ->
 
 /// Groups buried jobs by the first line of their reason.
 fn failures(tube: &str, count: u64, jobs: &[StatsReply]) -> Vec<BoardRow> {
-    let mut groups: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    let mut groups: Vec<(String, Vec<u64>)> = Vec::new();
     for job in jobs {
         let reason = job.bytes("last-error");
         let line = reason.split(|&byte| byte == b'\n' || byte == b'\r').next().unwrap_or_default();
         let summary: String = String::from_utf8_lossy(line).chars().take(SUMMARY).collect();
-        groups.entry(summary).or_default().insert(0, job.number("id"));
+        match groups.iter_mut().find(|(other, _)| *other == summary) {
+            Some((_, group)) => group.insert(0, job.number("id")),
+            None => groups.push((summary, vec![job.number("id")])),
+        }
     }
     let row = |reason: &str, rank: u64, group: Vec<u64>| BoardRow {
         key: format!("{tube} {reason}"),
@@ -249,7 +252,7 @@ mod tests {
 
     #[test]
     fn clients_are_listed_by_what_they_do() {
-        let with_ready = BTreeSet::from(["mail".to_owned()]);
+        let with_ready = ["mail".to_owned()];
         let row = |text: &str| worker(&StatsReply::parse(text), &with_ready);
         let last = |text: &str| row(text).map(|row| (row.cells[6].clone(), row.is_highlighted, row.rank));
         let idle = "state: idle\nwatches: default mail\nidle";
