@@ -274,7 +274,8 @@ impl Act {
                 vec![Change::Release { key: key(job), pri: *pri, delay: *delay }]
             }
             Act::Bury { key: job, pri } => vec![Change::Bury { key: key(job), pri: *pri }],
-            Act::DeleteBatch(keys) => keys.iter().map(|job| Change::Delete { key: key(job) }).collect(),
+            // The server deletes the last job first, so that the first part of the batch is the last in the log.
+            Act::DeleteBatch(keys) => keys.iter().rev().map(|job| Change::Delete { key: key(job) }).collect(),
             Act::Fail { key, pri, reason } => failed(book, key, *pri, reason),
             Act::KickJob(job) => vec![Change::Kick { key: key(job) }],
             Act::Pause { tube, seconds } => vec![Change::Pause { tube: tube.clone(), seconds: *seconds }],
