@@ -10,7 +10,7 @@ use beanpole::Client;
 
 use super::daemon::Daemon;
 use super::import::Original;
-use super::support::{crash, total, Home};
+use super::support::{ask, crash, total, Home};
 
 const JOBS: u64 = 1_000_000;
 const BODY: [u8; 64] = [b'b'; 64];
@@ -78,4 +78,35 @@ fn recovery_of_a_million_jobs() {
     let their_time = median((0..RUNS).map(|_| one()).collect());
     let ratio = our_time.as_secs_f64() / their_time.as_secs_f64();
     println!("beanstalkd is back after {their_time:?}; beanpole takes {ratio:.2} of that");
+}
+
+/// A job waited for two members of a group that has ended. Another job waits for one member of a later group with the
+/// same name.
+#[test]
+fn a_released_job_stays_released_if_the_name_of_its_group_is_used_again() {
+    let home = Home::new();
+    let daemon = home.start(&["-f0"]);
+    let stream = TcpStream::connect(daemon.address()).expect("a connection");
+    let put = |tags: &str| format!("put 0 0 60 1 {tags}\r\nx");
+    let lines = [
+        put("grp:g"),
+        put("grp:g"),
+        put("aft:g:2"),
+        "delete 1".to_owned(),
+        "delete 2".to_owned(),
+        put("grp:g"),
+        put("aft:g:1"),
+    ];
+    let replies = ask(&stream, &lines);
+    assert_eq!(replies.len(), lines.len());
+    let states = |daemon: &Daemon| {
+        let mut client = daemon.client();
+        [3, 5].map(|id| client.figure(&format!("stats-job {id}"), "state").expect("a state"))
+    };
+    assert_eq!(states(&daemon), ["ready", "held"]);
+    crash(daemon);
+    let daemon = home.start(&["-f0"]);
+    assert_eq!(states(&daemon), ["ready", "held"]);
+    daemon.client().delete(4).expect("a member");
+    assert_eq!(states(&daemon), ["ready", "ready"]);
 }

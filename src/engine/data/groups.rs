@@ -214,7 +214,9 @@ impl Groups {
                         // Most groups have a single wait.
                         group.counted.entries.reserve_exact(1);
                     }
-                    group.counted.push((need, id), number, &mut self.waits);
+                    // A restored job that waited for an earlier group with this name is released first.
+                    let rank = if id > group.count.created_at { need } else { 0 };
+                    group.counted.push((rank, id), number, &mut self.waits);
                 }
             }
         }
@@ -269,8 +271,8 @@ impl Groups {
         let group = self.table.get(group);
         let first = group.waits.first().filter(|&wait| group.count.satisfies(self.waits.0.get(wait).id, 0));
         let ended = first.or_else(|| {
-            let ((need, id), wait) = group.counted.first()?;
-            group.count.satisfies(id, need).then_some(wait)
+            let ((_, id), wait) = group.counted.first()?;
+            group.count.satisfies(id, self.waits.0.get(wait).need).then_some(wait)
         })?;
         Some((ended, self.waits.0.get(ended).slot))
     }
