@@ -85,7 +85,8 @@ impl Journal {
         if !self.must_remove() || self.segments[0].live <= self.space(self.reserve()) {
             return None;
         }
-        let size = self.segments[0].live / 8 * 9 + self.reserve() + (HEADER + CHANGE + MARK) as u64;
+        let live = self.segments[0].live;
+        let size = live + live / 8 + self.reserve() + (HEADER + CHANGE + MARK) as u64;
         (size < self.segment_size).then_some(size)
     }
 
