@@ -184,6 +184,8 @@ fn marks(model: &Model, stats: &JobStats, now: Time) -> String {
             *marks += &format!("\"{key}\":{value},");
         }
     };
+    number(&mut marks, "missed", stats.missed.into());
+    number(&mut marks, "blocked-by", stats.blocked_by.map_or(0, |id| id.0));
     let text = |marks: &mut String, key: &str, value: &str| {
         if !value.is_empty() {
             *marks += &format!("\"{key}\":\"{value}\",");

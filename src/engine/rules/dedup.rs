@@ -15,6 +15,10 @@ use crate::engine::{Engine, Progress, Refused, Steps};
 /// is refused, because the index does not separate tubes.
 pub(in crate::engine) const MAX_CHECKED: u64 = 4096;
 
+/// The maximum number of findable jobs with the same key in a tube that are not buried. A kicked dead letter can share
+/// its key with a job that was put later.
+const TWINS: usize = 16;
+
 /// Steps of a search by name in all tubes at once, which may examine [`MAX_CHECKED`] extras.
 const SEARCH: u64 = 64;
 
@@ -170,8 +174,8 @@ impl Engine {
     }
 
     /// Updates the key hash of a job that has entered (`is_buried`) or is about to leave the buried state. At most one
-    /// buried job and one other job per key and tube can be found, because a lookup would otherwise have to skip all
-    /// buried duplicates, which Gearman clients can create endlessly. Dead letters cannot be found, because new jobs
+    /// buried job and [`TWINS`] other jobs per key and tube can be found, because a lookup would otherwise have to skip
+    /// all buried duplicates, which Gearman clients can create endlessly. Dead letters cannot be found, because new jobs
     /// may reuse their keys.
     pub(in crate::engine) fn reveal_one(&mut self, slot: u32, is_buried: bool) {
         let job = self.store.jobs.get(slot);
@@ -184,13 +188,14 @@ impl Engine {
             key => key.clone(),
         };
         let open = self.hash_dedup_key(&dedup_key, tube, None);
-        let is_alone = !is_dead
-            && Ok(None)
-                == self.find_with_key(&dedup_key, open, |other, job| {
-                    let is_alike = (job.state() == State::Buried) == is_buried && !job.is_dead_letter();
-                    other != slot && job.tube == tube && is_alike
-                });
-        let hash = if is_alone { open } else { self.hash_dedup_key(&dedup_key, tube, Some(id)) };
+        let (most, mut alike) = (if is_buried { 1 } else { TWINS }, 0);
+        let crowd = self.find_with_key(&dedup_key, open, |other, job| {
+            let is_alike = (job.state() == State::Buried) == is_buried && !job.is_dead_letter();
+            alike += usize::from(other != slot && job.tube == tube && is_alike);
+            alike == most
+        });
+        let hidden = (is_dead || crowd != Ok(None)).then_some(id);
+        let hash = self.hash_dedup_key(&dedup_key, tube, hidden);
         if !self.store.extras.get(number).has_hash(hash) {
             self.store.extras.rehash(number, hash);
         }

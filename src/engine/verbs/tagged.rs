@@ -98,18 +98,23 @@ impl Engine {
         found.map_or(0, |slot| self.adoption_size(slot))
     }
 
-    /// Prefers a job that is not buried, and ignores dead letters.
+    /// Returns the oldest job with the key. Prefers jobs that are not buried, and ignores dead letters.
     pub(in crate::engine) fn find_keyed(&mut self, dedup_key: &DedupKey, number: u32) -> Result<Option<u32>, Refused> {
         let hash = self.hash_dedup_key(dedup_key, number, None);
-        let mut buried = None;
-        let found = self.find_with_key(dedup_key, hash, |slot, job| {
-            let here = job.tube == number && !job.is_dead_letter();
-            if here && job.state() == State::Buried {
-                buried = Some(slot);
+        let mut oldest: [Option<(JobId, u32)>; 2] = [None; 2];
+        let checked = self.find_with_key(dedup_key, hash, |slot, job| {
+            if job.tube == number && !job.is_dead_letter() {
+                let oldest = &mut oldest[usize::from(job.state() == State::Buried)];
+                if oldest.is_none_or(|(id, _)| job.id < id) {
+                    *oldest = Some((job.id, slot));
+                }
             }
-            here && job.state() != State::Buried
-        })?;
-        Ok(found.or(buried))
+            false
+        });
+        match oldest {
+            [None, buried] => checked.map(|_| buried.map(|(_, slot)| slot)),
+            [Some((_, slot)), _] => Ok(Some(slot)),
+        }
     }
 
     /// `pri` is the priority of the duplicate put.

@@ -270,8 +270,9 @@ impl Model {
     pub fn keyed(&self, tube: Name, key: Name) -> Option<JobId> {
         let has =
             |id: &JobId| self.extended.tags.get(id).and_then(|tags| tags.key).is_some_and(|(other, _)| other == key);
-        let mut ids = self.jobs.iter().filter(|job| job.tube == tube).map(|job| job.id);
-        ids.find(|id| has(id) && self.dead_from(*id).is_none())
+        let ids = self.jobs.iter().filter(|job| job.tube == tube).map(|job| job.id);
+        let keyed = ids.filter(|id| has(id) && self.dead_from(*id).is_none());
+        keyed.min_by_key(|id| (self.state_of(*id) == Some(State::Buried), *id))
     }
 
     pub(super) fn ended_key(&self, tube: Name, key: Name, now: Time) -> Option<JobId> {
