@@ -89,7 +89,12 @@ fn a_job_that_cannot_be_printed_is_not_deleted() {
             assert_eq!((ended.code, server.count("default", "ready")), (1, 1), "{closed}: {}", ended.err);
             assert!(ended.err.contains("cannot write: Bad file descriptor"), "{closed}: {}", ended.err);
         }
-        // A command of a worker is not affected.
+        // A command of a worker notices a full disk, but not a closed stdout.
+        server.ok(&["put", "-t", "full", "kept"]);
+        let mut command = server.command(&["work", "--once", "--retries", "0", "full", "--", "cat"]);
+        let full = fs::File::options().write(true).open("/dev/full").expect("a device that is full");
+        command.stdout(full).stderr(std::process::Stdio::null()).status().expect("the program");
+        assert_eq!(server.count("full", "buried"), 1);
         let mut command = shell("exec \"$0\" \"$@\" >&-", &["work", "--once", "--", "cat"]);
         command.env("BEANPOLE_SERVER", server.address().to_string());
         assert_eq!((run_command(command).code, server.count("default", "ready")), (0, 0));

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{bounded, Receiver};
+use nix::errno::Errno;
 use nix::sys::signal::{killpg, Signal};
 use nix::unistd::{write, Pid};
 use parking_lot::Mutex;
@@ -47,7 +48,7 @@ impl CommandAttempt {
             .env("BEANPOLE_JOB_RESERVES", job.reserves.to_string())
             .stdin(Stdio::from(file))
             // A worker without stdout does not make its commands fail.
-            .stdout(if write(io::stdout(), &[]).is_ok() { Stdio::inherit() } else { Stdio::null() })
+            .stdout(if write(io::stdout(), &[]) != Err(Errno::EBADF) { Stdio::inherit() } else { Stdio::null() })
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn()?;
