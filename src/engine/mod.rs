@@ -60,17 +60,14 @@ use std::collections::VecDeque;
 use self::log::News;
 use data::{Agenda, ClientState, Clients, Store, Tubes, DEFAULT_TUBE};
 
-/// The event queue keeps at most this capacity. Longer queues are rare.
 const KEPT_EVENTS: usize = 4096;
 
-/// Nearly all clients have shorter watch lists.
 pub const FEW_WATCHED: usize = 64;
 
 /// Watches can use at most 1/`WATCHES_PART` of the memory limit, and tubes 1/`TUBES_PART`. The rest is for jobs.
 const WATCHES_PART: u64 = 4;
 const TUBES_PART: u64 = 2;
 
-/// Most of these limits are options of the server.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Bytes of memory allocated on behalf of clients.
@@ -83,13 +80,11 @@ pub struct Limits {
     pub few_watched: usize,
     /// A job with [`CompletionPolicy::Tell`] fails after this many lost workers. `None` means unlimited.
     pub max_losses: Option<u32>,
-    /// The size, in bytes, of the largest body that can be leased.
     pub largest_leased: usize,
     /// The lease time of a job without a time to run.
     pub lease_limit: Span,
     /// The number of idle clients notified when a job becomes ready. 0 means all.
     pub wakeups: u32,
-    /// If `true`, two jobs in different tubes can have the same key.
     pub keys_per_tube: bool,
     /// A secret, so that clients cannot choose names whose hashes collide.
     pub hash_secret: u64,
@@ -114,11 +109,9 @@ impl Limits {
     };
 }
 
-/// The error for a new tube or watch beyond [`Limits::max_tubes`], [`Limits::max_watched`] or [`Limits::max_memory`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OverLimit;
 
-/// The queue. The `Touches:` line of a file in `rules` or `verbs` lists the fields of this struct that the file uses.
 #[derive(Debug)]
 pub struct Engine {
     store: Store,
@@ -129,13 +122,9 @@ pub struct Engine {
     limits: Limits,
     job_times: JobTimes,
     past: Past,
-    /// Bytes of all connection buffers, as last reported with [`Engine::set_buffers`].
     buffers: u64,
-    /// `true` if the system cannot provide more memory.
     exhausted: bool,
-    /// `true` in drain mode, in which the server refuses new jobs.
     draining: bool,
-    /// The state of the pseudo-random generator, whose numbers clients can predict.
     random_state: u64,
 }
 
@@ -174,12 +163,10 @@ impl Engine {
         self.clients.insert(ClientState::new(reserve_policy, self.clients.connected as u32))
     }
 
-    /// The handle stays unique if another client reuses the client's number.
     pub fn handle(&self, client: ClientId) -> ClientHandle {
         self.clients.handle(client)
     }
 
-    /// Records that a client connected or sent a command, for [`ClientStats`] and the chart of the last hour.
     #[inline]
     pub fn note_activity(&mut self, client: ClientId, now: Time) {
         self.clients.note_activity(client, now);
@@ -210,7 +197,6 @@ impl Engine {
         self.store.jobs.slots.iter().map(|(slot, _)| self.store.jobs.view(slot))
     }
 
-    /// Returns the job with this ID, unless the job has finished.
     pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
         self.any_job(id).filter(|job| job.state() != State::Finished)
     }

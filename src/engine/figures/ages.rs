@@ -11,7 +11,6 @@ use crate::engine::Engine;
 /// The searched states, in the order of [`OldestIds`].
 const STATES: [State; 3] = [State::Ready, State::Delayed, State::Buried];
 
-/// The maximum length of a queue that is read completely.
 const SHORT: usize = 128;
 
 /// An ID and a creation time.
@@ -36,7 +35,6 @@ impl FindOldest {
         self.tube.as_deref().unwrap_or_default()
     }
 
-    /// Returns the ages of the oldest jobs. The age is zero in a state without jobs.
     pub fn ages(&self, now: Time) -> [Span; 3] {
         [0, 1, 2].map(|position| self.oldest(position).map_or(Span::ZERO, |(_, put)| now.since(put)))
     }
@@ -111,7 +109,6 @@ impl Engine {
         }
     }
 
-    /// Returns the tube's oldest job if the queue of the state is short or ordered by ID.
     fn oldest_in_queue(&mut self, number: u32, state: State) -> Option<u32> {
         let tube = self.tubes.get(number);
         let (slot, checked) = match state {

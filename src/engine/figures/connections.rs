@@ -7,8 +7,7 @@
 use crate::engine::data::{time_since, ClientId, ClientState, IdleState, JobView, Progress, Span, Time, NIL};
 use crate::engine::Engine;
 
-/// The maximum number of watched tubes in a client's statistics. Only these tubes determine which users may see the
-/// client.
+/// Only these watched tubes of a client determine which users may see the client.
 pub const SHOWN_TUBES: usize = 16;
 
 /// The number of steps per client, in addition to one step per 64 bytes of output.
@@ -22,9 +21,7 @@ pub struct ClientStats<'a> {
     /// `None` if each command names a tube.
     pub used: Option<&'a [u8]>,
     pub watching: usize,
-    /// The first [`SHOWN_TUBES`] watched tubes.
     pub watched: Vec<&'a [u8]>,
-    /// `true` if the client is idle, or waits for a job or for an outcome.
     pub waits: bool,
     pub held: usize,
     /// The reserved job whose time to run ends first.
@@ -34,8 +31,7 @@ pub struct ClientStats<'a> {
 }
 
 impl Engine {
-    /// Visits every client with a number of at least `from`, including the pseudo-client that holds leased jobs. `each`
-    /// returns the size of its output in bytes.
+    /// Includes the pseudo-client that holds leased jobs.
     pub fn walk_clients(
         &mut self,
         from: &mut u32,

@@ -32,7 +32,6 @@ pub struct Stats {
 pub struct TubeStats<'a> {
     pub name: &'a [u8],
     pub jobs: JobCounts,
-    /// `true` if the tube stays open even if nothing refers to it.
     pub kept: bool,
     pub priority_classes: [u32; 3],
     /// The number of ready jobs that are too large to be leased.
@@ -45,10 +44,8 @@ pub struct TubeStats<'a> {
     pub waiting: usize,
     pub deletes: u64,
     pub pauses: u64,
-    /// The full length of the pause, or zero if the tube is not paused.
     pub pause: Span,
     pub pause_left: Span,
-    /// `None` before the first measurement.
     pub times: Option<&'a TubeTimes>,
     pub settings: Option<&'a TubeSettings>,
 }
@@ -90,14 +87,12 @@ pub struct JobStats<'a> {
     pub missed: u32,
     /// The existing copy of a schedule whose last run was skipped.
     pub blocked_by: Option<JobId>,
-    /// The original tube of a dead letter.
     pub dead_from: Option<&'a [u8]>,
     /// The connection that holds the job; `None` if the job is leased or not reserved.
     pub holder: Option<u32>,
     pub progress: Option<(u32, u32)>,
 }
 
-/// The maximum length of a queue in which each watch is checked.
 const COUNTED: usize = 1024;
 
 impl Engine {
@@ -167,7 +162,6 @@ impl Engine {
         })
     }
 
-    /// Returns the numerator and denominator of the last progress report for a reserved job.
     pub fn progress(&self, job: &Job) -> Option<(u32, u32)> {
         let progress = self.extras(job).map(JobExtras::progress);
         progress.filter(|(_, total)| *total > 0 && job.state() == State::Reserved)

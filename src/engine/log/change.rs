@@ -52,7 +52,6 @@ pub enum Change {
     Delete {
         slot: u32,
         id: JobId,
-        /// [`Engine::logged_size`] of the job before the delete.
         size: usize,
     },
     /// A schedule put the copy in `slot`, and is due again.
@@ -63,7 +62,6 @@ pub enum Change {
     /// A new schedule replaced a schedule with the same ID.
     Replace {
         slot: u32,
-        /// [`Engine::logged_size`] of the replaced schedule.
         before: usize,
     },
     MemberGone(Box<MemberGone>),
@@ -75,14 +73,12 @@ pub enum Change {
     },
     Pause {
         tube: u32,
-        /// `true` if a paused tube was paused again.
         before: bool,
     },
     /// A command ended the pause, or the tube was closed.
     PauseEnded {
         tube: u32,
         name: Box<[u8]>,
-        /// `true` if the tube was paused before.
         before: bool,
     },
     PauseOver {
@@ -97,7 +93,6 @@ pub enum Change {
     /// The job lost its dead-letter origin or a wait for a group, so a full record of the job is now smaller.
     Shrunk {
         slot: u32,
-        /// The decrease of the job's [`Engine::logged_size`].
         bytes: usize,
     },
     /// A worker lost or released a job with limited tries.
@@ -108,7 +103,6 @@ pub enum Change {
     /// The key of an ended job was removed.
     KeyGone {
         number: u32,
-        /// The total length of the key and the tube name in bytes.
         names: usize,
     },
     Settings {
@@ -135,7 +129,6 @@ pub enum Change {
     /// The command with this number is complete or was abandoned.
     Closed {
         number: u32,
-        /// The total length of the tube names in bytes.
         names: usize,
     },
     /// A reply will contain a job that was held until group members had ended. The log must store these ends before
@@ -148,7 +141,6 @@ pub enum Change {
 }
 
 impl Change {
-    /// Returns the slot of the changed job if the job exists.
     pub fn slot(&self) -> Option<u32> {
         match *self {
             Change::Put(slot)
@@ -209,8 +201,7 @@ impl Engine {
         }
     }
 
-    /// Claims log space for the change unless `claimed` is `true`. Omits the change without log space, because the same
-    /// change occurs again after a restart.
+    /// Without log space, omits the change unless `claimed` is `true`, because it occurs again after a restart.
     pub(in crate::engine) fn changed_claimed(&mut self, change: Change, claimed: bool) {
         if claimed || self.claim_log_room(0) {
             self.changed(change);
@@ -226,8 +217,7 @@ impl Engine {
         }
     }
 
-    /// Replaces the pending put of a job by [`Change::Run`], because one record stores the put of a copy and the run of
-    /// `schedule`.
+    /// Merges the pending put of a copy with the run of `schedule`, because one record stores both.
     pub(in crate::engine) fn put_by_schedule(&mut self, slot: u32, schedule: u32) {
         let changes = self.news.changes.iter_mut().flatten().rev();
         if let Some(put) = changes.into_iter().find(|change| **change == Change::Put(slot)) {
@@ -255,6 +245,5 @@ pub struct News {
     pub(in crate::engine) events: VecDeque<Event>,
     pub(in crate::engine) changes: Option<VecDeque<Change>>,
     pub(in crate::engine) room: LogRoom,
-    /// The log bytes that the last refused request lacked; see [`Engine::take_lacking`].
     pub(in crate::engine) lacking: u64,
 }

@@ -40,7 +40,6 @@ impl Engine {
         }
     }
 
-    /// Ends the waits of a job that a restored log record has released.
     pub(in crate::engine) fn forget_waits(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if job.is_tied() && !matches!(job.state(), State::Held | State::Scheduled) {

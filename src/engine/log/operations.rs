@@ -11,8 +11,7 @@ use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Returns the number of the operation, or `None` if there is no log, too little log space, or already [`MAX_OPEN`]
-    /// open operations.
+    /// Returns `None` without a log, without log space, or with [`MAX_OPEN`] open operations.
     pub(in crate::engine) fn open_operation(&mut self, operation: OpenOperation) -> Option<u32> {
         if !self.is_logged() {
             return None;
@@ -26,7 +25,6 @@ impl Engine {
         Some(number)
     }
 
-    /// Logs the end of the operation. Does nothing if the log does not contain the operation.
     pub(in crate::engine) fn close_operation(&mut self, open: &mut Option<u32>) {
         let Some(number) = open.take() else { return };
         if let Some(operation) = self.agenda.open.remove(&number) {
@@ -49,7 +47,6 @@ impl Engine {
         self.agenda.open.insert(number, operation).map(|before| before.names())
     }
 
-    /// Returns the length in bytes of the operation's names.
     pub fn restore_closed(&mut self, number: u32) -> Option<usize> {
         self.agenda.open.remove(&number).map(|operation| operation.names())
     }

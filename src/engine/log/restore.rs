@@ -205,8 +205,7 @@ impl Engine {
         Some((slot, size))
     }
 
-    /// Removes the job's extras, ties and other data outside [`Job`]. The job must be in no queue. Returns the previous
-    /// [`Engine::logged_size`].
+    /// The job must be in no queue. Returns the previous [`Engine::logged_size`].
     fn forget_more(&mut self, slot: u32) -> usize {
         let size = self.logged_size(slot);
         self.forget_schedule(slot);
@@ -227,7 +226,7 @@ impl Engine {
         (number, before)
     }
 
-    /// Queues all jobs, and ends delays, pauses and keys that are over. New jobs get larger IDs than `last_id`.
+    /// New jobs get larger IDs than `last_id`.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.store.last_id = self.store.last_id.max(last_id);
         let (mut buried, mut started, mut held) = (Vec::new(), Vec::new(), Vec::new());

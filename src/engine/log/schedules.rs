@@ -46,7 +46,6 @@ impl Engine {
         }
     }
 
-    /// Makes the restored job a schedule, as the options of the record specify.
     pub(in crate::engine) fn restore_schedule(
         &mut self,
         slot: u32,
@@ -81,7 +80,6 @@ impl Engine {
         self.store.jobs.get_mut(slot).holder = number;
     }
 
-    /// Returns the due time and the counts to be logged with a copy of the schedule.
     pub fn stored_run(&self, slot: u32) -> (JobId, StoredChange) {
         let job = self.store.jobs.get(slot);
         let count = self.store.schedules.get(job.holder).count;

@@ -42,7 +42,6 @@ pub enum StoredChange {
     Reserve(u32),
     Expire(u32),
     Kick(u32),
-    /// Leased until this time, with the total number of reservations.
     Lease(u32, Time),
     Release {
         pri: Priority,
@@ -53,7 +52,6 @@ pub enum StoredChange {
     },
     Bury {
         pri: Priority,
-        /// The rank in the order of burying.
         order: u64,
         count: u32,
         fails: u8,
@@ -71,7 +69,6 @@ pub enum StoredChange {
     },
 }
 
-/// The form in which the log stores [`JobOptions`](crate::engine::JobOptions).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredOptions<'a> {
     /// In the record of a schedule, the other options apply to the copies.
@@ -80,7 +77,6 @@ pub struct StoredOptions<'a> {
     pub dedup_key: StoredKey<'a>,
     pub ttl: Span,
     pub expires: Time,
-    /// [`Time::NEVER`] without a start time.
     pub start: Time,
     /// After the start time, the job's rank among ready jobs of the same priority. 0 before the start time.
     pub order: u64,
@@ -93,7 +89,6 @@ pub struct StoredOptions<'a> {
     pub keep: u32,
     pub backoff: u32,
     pub concurrency: (StoredKey<'a>, u32),
-    /// The reason for the last failure; can be empty.
     pub reason: &'a [u8],
     pub ties: StoredTies<'a>,
 }
@@ -111,7 +106,6 @@ pub enum StoredTies<'a> {
     None,
     Tags(&'a [GroupTag]),
     Kept(&'a Groups, u32),
-    /// The encoded groups in a record, and their decoder.
     Read(&'a [u8], ReadTie),
 }
 
@@ -170,7 +164,6 @@ impl fmt::Debug for StoredTies<'_> {
     }
 }
 
-/// A [`DedupKey`] borrowed from a job or from a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoredKey<'a> {
     None,
@@ -228,12 +221,10 @@ impl Engine {
         }
     }
 
-    /// Returns the original tube of a dead letter.
     pub fn dead_from(&self, job: &Job) -> Option<&[u8]> {
         self.store.origins.name(job.holder).filter(|_| job.state() == State::Buried)
     }
 
-    /// Returns `None` for changes without a [`StoredChange`].
     pub fn stored_change(&self, change: &Change) -> Option<(JobId, StoredChange)> {
         let job = self.store.jobs.get(change.slot()?);
         let (pri, due) = (job.pri, job.due);

@@ -14,7 +14,6 @@ use crate::engine::data::{Lane, Name, ReservePolicy, Time, MAX_LANES, NIL};
 use crate::engine::Engine;
 
 impl Engine {
-    /// Returns `true` if a lane for `key` in `tube` exists or can be created. The number of lanes is limited.
     pub(in crate::engine) fn has_lane(&self, key: &Name, tube: u32, large: bool) -> bool {
         let (scope, hash) = self.scope_of_key(key, tube);
         let Some(shared) = self.store.lanes.find(key, scope, hash) else { return true };
@@ -22,7 +21,6 @@ impl Engine {
         lanes < MAX_LANES || self.store.lanes.lane_in(shared, tube, large).is_some()
     }
 
-    /// Returns the scope and the hash of `key`.
     fn scope_of_key(&self, key: &Name, tube: u32) -> (u32, u32) {
         if !self.limits.keys_per_tube {
             return (NIL, self.tubes.hash(key.key()));
@@ -38,8 +36,7 @@ impl Engine {
         (rare.lane != NIL).then_some(rare.lane)
     }
 
-    /// Adds the job to the lane of `key`. The job must have extras and must not be in a queue. `limit` is the maximum
-    /// number of reserved jobs with `key`.
+    /// The job must have extras and must not be in a queue. `limit` is the maximum number of reserved jobs.
     pub(in crate::engine) fn join_lane(&mut self, slot: u32, key: Name, limit: u32) {
         let job = self.store.jobs.get(slot);
         let (tube, large) = (job.tube, self.is_large(job));
@@ -49,7 +46,7 @@ impl Engine {
         (rare.lane, rare.con_limit) = (lane, limit);
     }
 
-    /// Removes the job from its lane. The job must not be in a queue. Returns the job's key and limit.
+    /// The job must not be in a queue. Returns its key and limit.
     pub(in crate::engine) fn leave_lane(&mut self, slot: u32) -> Option<(Name, u32)> {
         let lane = self.lane_of(slot)?;
         let rare = self.store.extras.get_mut(self.store.extras.of(slot)).rare_mut();
@@ -65,7 +62,6 @@ impl Engine {
         lane.is_some_and(|lane| self.store.lanes.keys.get(lane.shared).blocked)
     }
 
-    /// Adds a job that is becoming ready.
     pub(in crate::engine) fn enter_lane(&mut self, lane: u32, slot: u32) {
         let Lane { shared, exposed, .. } = *self.store.lanes.lanes.get(lane);
         let key = |slot: u32| self.store.jobs.get(slot).ready_key();
@@ -78,7 +74,6 @@ impl Engine {
         self.expose(lane, slot);
     }
 
-    /// Removes a job that was ready.
     pub(in crate::engine) fn quit_lane(&mut self, lane: u32, slot: u32) {
         if self.store.lanes.lanes.get(lane).exposed != slot {
             return self.store.lanes.lanes.get_mut(lane).parked.remove(slot, &mut self.store.jobs);
@@ -122,8 +117,7 @@ impl Engine {
         }
     }
 
-    /// Blocks or unblocks a key. A blocked key has no ready job in a queue. An unblocked key has the next job of each
-    /// lane in the tube's queue.
+    /// A blocked key has no ready job in a queue. An unblocked key has the next job of each lane in a queue.
     fn block(&mut self, shared: u32, blocked: bool) {
         for position in 0..self.store.lanes.keys.get(shared).lanes.len() {
             let lane = self.store.lanes.keys.get(shared).lanes[position];

@@ -11,14 +11,12 @@ use crate::engine::data::{DedupKey, Fingerprints, Job, JobExtras, JobFlag, JobId
 use crate::engine::log::Change;
 use crate::engine::{Engine, Progress, Refused, Steps};
 
-/// The maximum number of extras that one key lookup checks. Unless keys are unique per tube, a name that more tubes use
-/// is refused, because the index does not separate tubes.
+/// Extras per key lookup. Unless keys are unique per tube, a name that more tubes use is refused.
 pub(in crate::engine) const MAX_CHECKED: u64 = 4096;
 
-/// Steps of a search by name in all tubes at once, which may examine [`MAX_CHECKED`] extras.
+/// Steps of a search by name in all tubes at once.
 const SEARCH: u64 = 64;
 
-/// The progress and the result of a search by [`Engine::find_name`].
 #[derive(Clone, Debug, Default)]
 pub struct NameSearch {
     pub found: Option<JobId>,
@@ -54,7 +52,7 @@ impl Engine {
         hasher.finish()
     }
 
-    /// Returns the slot of the job with `dedup_key`. A fingerprint matches only bodies of the same `length` in bytes.
+    /// A fingerprint matches only bodies of the same `length` in bytes.
     pub(in crate::engine) fn find_duplicate(
         &mut self,
         dedup_key: &DedupKey,
@@ -76,7 +74,7 @@ impl Engine {
         })
     }
 
-    /// Returns the first job with the key for which `is_meant` returns `true`. Fails after [`MAX_CHECKED`] extras.
+    /// Fails after [`MAX_CHECKED`] extras.
     pub(in crate::engine) fn find_with_key(
         &mut self,
         dedup_key: &DedupKey,
@@ -107,8 +105,7 @@ impl Engine {
         Some(self.store.jobs.get(self.store.extras.get(number).slot).id)
     }
 
-    /// Finds the oldest job named `name`, except for dead letters, in a tube for which `sees` returns `true`. If keys
-    /// are unique per tube, searches the tubes one by one.
+    /// Finds the oldest job named `name`, except for dead letters, in a tube for which `sees` returns `true`.
     pub fn find_name(
         &self,
         name: &[u8],
@@ -139,13 +136,12 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns the copy of the schedule `name` in `tube`. Gives up early, because lists contain many schedules.
+    /// Gives up early, because lists contain many schedules.
     pub(in crate::engine) fn copy_of(&self, tube: u32, name: &Name) -> Option<JobId> {
         self.oldest_named(&DedupKey::Name(name.clone()), tube, 32, |other| other == tube)
     }
 
-    /// Returns the oldest of the first `limit` jobs with the key for which `is_meant` returns `true`. `tube` is part of
-    /// the hash if keys are unique per tube.
+    /// The hash includes `tube` if keys are unique per tube.
     fn oldest_named(
         &self,
         dedup_key: &DedupKey,
@@ -196,7 +192,6 @@ impl Engine {
         }
     }
 
-    /// Returns the log bytes for making the existing duplicate durable, or 0 without a volatile duplicate.
     pub fn adoption_of(&mut self, tube: &[u8], dedup_key: &DedupKey, length: usize) -> u64 {
         match dedup_key {
             // A duplicate ID is refused, and a job without a key has no duplicate.
@@ -205,7 +200,6 @@ impl Engine {
         }
     }
 
-    /// Makes the existing job durable if the new submission is `durable`.
     pub(in crate::engine) fn coalesce(&mut self, slot: u32, durable: bool) -> Result<(), Refused> {
         let job = self.store.jobs.get(slot);
         if !durable || !job.is_volatile() {

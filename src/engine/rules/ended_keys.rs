@@ -20,8 +20,7 @@ impl Engine {
         self.serve_unblocked(now);
     }
 
-    /// Stores the key of an ending job if the key must outlive the job. The log must receive the key before the job is
-    /// removed.
+    /// The log must receive the key before the job is removed.
     fn keep_key(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
         let extras = self.extras_at(slot).filter(|_| job.completion == CompletionPolicy::Drop);
@@ -35,7 +34,6 @@ impl Engine {
         }
     }
 
-    /// Returns the number of the key, and the result of [`Engine::forget_key`] for a replaced key.
     fn add_key(
         &mut self,
         id: JobId,
@@ -79,7 +77,6 @@ impl Engine {
         hasher.finish() as u32
     }
 
-    /// Returns the ended job that had `key`, unless the key has expired.
     pub(in crate::engine) fn find_ended(&self, tube: &[u8], key: &Name, now: Time) -> Option<JobId> {
         if self.store.ended_keys.table.items.len() == 0 {
             return None;
@@ -89,12 +86,10 @@ impl Engine {
         (ended.until > now).then_some(ended.id)
     }
 
-    /// Returns the keys that are in the log.
     pub fn ended_keys(&self) -> impl Iterator<Item = &EndedKey> {
         self.store.ended_keys.table.items.iter().map(|(_, ended)| ended).filter(|ended| ended.is_logged)
     }
 
-    /// Advances `from`. Returns [`Progress::More`] if the budget is used up.
     pub fn next_ended_key(&mut self, from: &mut u32) -> (Progress, Option<u32>) {
         if self.agenda.steps.are_used_up() {
             return (Progress::More, None);

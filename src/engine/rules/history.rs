@@ -9,8 +9,7 @@ use crate::engine::data::past::Verdict;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Returns the verdict on a job that will be removed. Records a failure now and returns `None`, because the removal
-    /// discards the failure reason.
+    /// Records a failure now, because the removal discards the failure reason.
     #[inline]
     pub(in crate::engine) fn verdict_of(&mut self, slot: u32, outcome: &Outcome) -> Option<Verdict> {
         match outcome {
@@ -24,7 +23,6 @@ impl Engine {
         }
     }
 
-    /// Does nothing if the history is disabled or already contains the end of the job.
     #[inline(never)] // cold: few jobs fail or keep an outcome
     pub(in crate::engine) fn record_past(&mut self, slot: u32, verdict: Verdict) {
         let job = self.store.jobs.view(slot);

@@ -12,8 +12,7 @@ use crate::engine::data::{
 };
 use crate::engine::Engine;
 
-/// If ready jobs remain, another worker is notified after this time. Most workers request a job within a network round
-/// trip.
+/// Most workers request a job within a network round trip.
 const RENOTIFY_AFTER: Span = Span::from_millis(50);
 
 impl Engine {
@@ -25,8 +24,7 @@ impl Engine {
         }
     }
 
-    /// Assigns ready jobs to waiting clients, and notifies an idle client if ready jobs remain. Every engine call that
-    /// makes a job ready or opens a tube must end by calling this method, so that no client waits while a job is ready.
+    /// Every engine call that makes a job ready or opens a tube must end by calling this method.
     pub(in crate::engine) fn serve(&mut self, number: u32, now: Time) {
         if self.store.lanes.unblocked.is_empty() {
             return self.serve_tube(number, now);
@@ -57,7 +55,6 @@ impl Engine {
         }
     }
 
-    /// Returns the longest-waiting client that can get a ready job, and the job.
     fn next_match(&mut self, number: u32) -> Option<(ClientId, u32)> {
         let holder = self.first_in_queue(number, ReservePolicy::PerConnection);
         let leaser = match self.tubes.get(number).first(ReservePolicy::Lease, &self.store.jobs) {
@@ -74,8 +71,7 @@ impl Engine {
         Some((client, self.tubes.get(number).first(reserve_policy, &self.store.jobs)?))
     }
 
-    /// Notifies the longest-idle clients, up to `Limits::wakeups`. If more clients are idle, schedules another
-    /// notification, because a notified worker may hang.
+    /// If more clients are idle, schedules another notification, because a notified worker may hang.
     fn notify_idle(&mut self, number: u32, now: Time) {
         let wakeups = if self.limits.wakeups == 0 { u32::MAX } else { self.limits.wakeups };
         for _ in 0..wakeups {
@@ -109,7 +105,6 @@ impl Engine {
         self.agenda.steps.take(NOTIFY);
     }
 
-    /// Returns the next ready job, or `None` while the tube is closed or scheduled to be served.
     pub(in crate::engine) fn head(&self, tube: u32, reserve_policy: ReservePolicy) -> Option<u32> {
         let tube = self.tubes.get(tube);
         tube.first(reserve_policy, &self.store.jobs).filter(|_| !tube.closed && !tube.serving)
@@ -120,8 +115,7 @@ impl Engine {
         watched.iter().copied().filter_map(|watch| self.head(self.clients.watches.get(watch).tube, *reserve_policy))
     }
 
-    /// Returns a watched tube with a ready job, preferably the tube that the client was last notified of. Does not
-    /// affect the turns of the tubes.
+    /// Prefers the tube of the last notification. Does not affect the turns of the tubes.
     pub(in crate::engine) fn tube_with_work(&self, client: ClientId, idle_state: IdleState) -> Option<u32> {
         match idle_state {
             IdleState::Notified(tube) if tube != NIL && self.head(tube, ReservePolicy::Notified).is_some() => {

@@ -22,12 +22,10 @@ impl Engine {
         }
     }
 
-    /// Returns the total bytes, excluding buffers outside the engine.
     pub fn memory_held(&self) -> u64 {
         self.memory().total() - self.buffers
     }
 
-    /// Returns the total length of removed bodies that replies still share.
     pub fn memory_in_flight(&self) -> u64 {
         self.store.jobs.bodies.in_flight_bytes
     }
@@ -43,20 +41,17 @@ impl Engine {
         self.store.jobs.bodies.note_in_flight(body);
     }
 
-    /// Stops counting bodies that replies no longer share. Must be called regularly, because a call checks only some
-    /// bodies.
+    /// Must be called regularly, because a call checks only some bodies.
     #[inline]
     pub fn check_in_flight(&mut self) {
         self.store.jobs.bodies.check_in_flight();
     }
 
-    /// Takes the large bodies of removed jobs. Freeing them takes milliseconds per 100 MB, so the caller must use a
-    /// thread that delays no client.
+    /// Freeing them takes milliseconds per 100 MB, so the caller must use a thread that delays no client.
     pub fn take_released(&mut self) -> Vec<Body> {
         self.store.jobs.bodies.take_released()
     }
 
-    /// Returns `true` if a request may use this many more bytes.
     pub fn has_memory(&self, bytes: u64) -> bool {
         let limit = self.limits.max_memory.saturating_sub(self.limits.kept_memory);
         !self.exhausted && self.memory().total() + bytes <= limit

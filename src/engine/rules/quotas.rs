@@ -25,7 +25,6 @@ impl Engine {
         self.update_closed(number);
     }
 
-    /// Called when a reservation ends. If the tube opens, it is served at the end of the current call.
     #[inline(never)] // cold: few tubes have settings
     pub(in crate::engine) fn count_end(&mut self, number: u32) {
         let was_closed = self.tubes.get(number).closed;

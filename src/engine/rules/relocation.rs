@@ -10,7 +10,7 @@ use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Moves the job without changing its state. `origin` is [`NIL`] except for dead letters.
+    /// The `origin` is [`NIL`] except for dead letters.
     pub(in crate::engine) fn move_unchanged(&mut self, slot: u32, to: u32, origin: u32) {
         let position = (self.store.jobs.get(slot).state() == State::Buried).then(|| {
             // Append the job to the buried jobs of the new tube.
@@ -20,7 +20,6 @@ impl Engine {
         self.change_tube(slot, to, |job| (job.due, job.holder) = (position.unwrap_or(job.due), origin));
     }
 
-    /// Returns `true` if the job has no concurrency key, or if its key can get a lane in `tube`.
     pub(in crate::engine) fn may_move_lane(&self, slot: u32, tube: &[u8]) -> bool {
         let number = self.tubes.find(tube).unwrap_or(NIL);
         let bound = self.lane_of(slot).map(|lane| self.store.lanes.key_of(lane));
@@ -38,7 +37,6 @@ impl Engine {
         found.is_ok_and(|other| other.is_none_or(|other| other == slot)) && self.find_ended(tube, &name, now).is_none()
     }
 
-    /// Calls `change` before adding the job to its new queue.
     pub(in crate::engine) fn change_tube(&mut self, slot: u32, to: u32, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
         let before = self.logged_size(slot);
@@ -51,7 +49,7 @@ impl Engine {
         self.close_tube_if_idle(from);
     }
 
-    /// Updates the key hash and the lane of a job in a new tube. The job must not be in a queue.
+    /// The job must not be in a queue.
     pub(in crate::engine) fn rebind(&mut self, slot: u32) {
         let (job, Some(number)) = (self.store.jobs.get(slot), self.bound(slot)) else { return };
         let key = &self.store.extras.get(number).dedup_key;
@@ -65,7 +63,6 @@ impl Engine {
         }
     }
 
-    /// Returns `true` after the end of the time to live, even if the job is buried or reserved.
     pub(in crate::engine) fn has_expired(&self, slot: u32, now: Time) -> bool {
         let job = self.store.jobs.get(slot);
         job.completion != CompletionPolicy::Keep && self.extras_at(slot).is_some_and(|extras| extras.expires <= now)

@@ -10,7 +10,6 @@ use crate::engine::data::{Body, DedupKey, JobId, Name, NewJob, Span, State, Time
 use crate::engine::log::{logged_options, Change, CHANGE_SIZE, PUT_SIZE};
 use crate::engine::{Engine, Refused};
 
-/// Delay before the next try of a refused copy.
 const RETRY: Span = Span::from_secs(1);
 
 /// Delay before the next try of all schedules while the log is creating space for a copy.
@@ -34,8 +33,7 @@ impl Engine {
         self.agenda.deadlines.set(TimerKey::Schedules, next);
     }
 
-    /// Runs the first due schedule, once for all runs that were missed while the server was down. If its copy is
-    /// refused, the schedule stays due. A schedule that waits for log space stays first, so that smaller copies cannot
+    /// Runs once for all missed runs. A schedule that waits for log space stays first, so that smaller copies cannot
     /// use up the space forever.
     pub(in crate::engine) fn schedule_due(&mut self, now: Time) {
         let (_, slot) = self.store.schedules.first().expect("a schedule that is due");
@@ -51,8 +49,7 @@ impl Engine {
         self.retime_schedules();
     }
 
-    /// Puts a copy, and schedules the next run at `next`. Returns `false` if the previous copy still exists. Changes
-    /// nothing if the copy is refused.
+    /// Returns `false` if the previous copy still exists. Changes nothing if the copy is refused.
     pub(in crate::engine) fn run_schedule(&mut self, slot: u32, next: Time, now: Time) -> Result<bool, Refused> {
         let job = self.store.jobs.get(slot);
         let (tube, number) = (job.tube, job.holder);
@@ -82,7 +79,6 @@ impl Engine {
         Ok(true)
     }
 
-    /// Returns the log bytes for a run of this schedule, or 0 if the job is not a schedule.
     pub fn run_size(&self, id: JobId) -> u64 {
         let slot = self.find_job(id, |job| job.state() == State::Scheduled);
         slot.map_or(0, |slot| {
@@ -93,7 +89,6 @@ impl Engine {
         })
     }
 
-    /// Returns `true` if a job in `tube` has this key, or if an ended job had the key and the key has not expired.
     fn has_live_copy(&mut self, tube: u32, key: &DedupKey, now: Time) -> Result<bool, Refused> {
         let DedupKey::Name(name) = key else { return Ok(false) };
         let found = self.find_keyed(key, tube)?;
@@ -122,7 +117,7 @@ impl Engine {
         first.map_or(Span::ZERO, |(_, slot)| now.since(self.store.jobs.get(slot).due))
     }
 
-    /// If the job is a schedule, removes its schedule data. The job must not be in a queue.
+    /// The job must not be in a queue.
     pub(in crate::engine) fn forget_schedule(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if job.state() == State::Scheduled {

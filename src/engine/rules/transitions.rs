@@ -14,13 +14,11 @@ use crate::engine::log::Change;
 use crate::engine::{Engine, NOBODY};
 
 impl Engine {
-    /// Changes the state as [`State::after`] defines for `cause`, and moves the job to the queue of that state. Panics
-    /// if the transition is not defined.
+    /// Panics if [`State::after`] does not define the transition.
     pub(in crate::engine) fn transfer(&mut self, slot: u32, cause: Cause) {
         self.transfer_with(slot, cause, |_| {});
     }
 
-    /// Calls `change` before adding the job to its new queue.
     pub(in crate::engine) fn transfer_with(&mut self, slot: u32, cause: Cause, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
         let job = self.store.jobs.get_mut(slot);
@@ -29,7 +27,6 @@ impl Engine {
         self.enter(slot);
     }
 
-    /// Adds the job to the queue and the counts of its state.
     pub(in crate::engine) fn enter(&mut self, slot: u32) {
         // `has_more` avoids the lookup of extras and groups for most jobs.
         let job = self.store.jobs.get_mut(slot);
@@ -104,7 +101,6 @@ impl Engine {
         }
     }
 
-    /// Updates the extras and groups for the state that the job has just entered.
     #[inline(never)] // cold: few jobs have extras or groups
     fn enter_more(&mut self, slot: u32) {
         self.enter_groups(slot);
@@ -140,7 +136,6 @@ impl Engine {
         job.id.0
     }
 
-    /// Removes the job from the queue and the counts of its state.
     pub(in crate::engine) fn leave(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         let (lane, is_tied) = (if job.has_more() { self.lane_of(slot) } else { None }, job.is_tied());
@@ -209,7 +204,6 @@ impl Engine {
         }
     }
 
-    /// Reserves the job for the client. The time to run starts at `now`.
     pub(in crate::engine) fn grant(&mut self, client: ClientId, slot: u32, cause: Cause, now: Time) {
         self.count_wait(slot, now);
         let leased = self.clients[client].reserve_policy == ReservePolicy::Lease;
@@ -241,14 +235,12 @@ impl Engine {
         }
     }
 
-    /// Returns the job's time to run, limited to [`MAX_LEASE`]. A job without a time to run gets `Limits::lease_limit`,
-    /// because the server cannot notice the loss of a leasing client.
+    /// A job without a time to run gets `Limits::lease_limit`, because nothing reports the loss of a leasing client.
     pub fn lease_of(&self, job: &Job) -> Span {
         let limit = if job.ttr() == Span::MAX { self.limits.lease_limit } else { MAX_LEASE };
         job.ttr().min(limit)
     }
 
-    /// Returns `true` if the job's body is too large for a lease.
     pub(in crate::engine) fn is_large(&self, job: &Job) -> bool {
         job.body.len() > self.limits.largest_leased
     }

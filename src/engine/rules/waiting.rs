@@ -15,7 +15,6 @@ use crate::engine::data::{
 use crate::engine::Engine;
 
 impl Engine {
-    /// Makes the client wait. A client that waits for a job enters the queues of all watched tubes.
     pub(in crate::engine) fn wait_for(&mut self, client: ClientId, waiting: Waiting) {
         self.clients[client].waiting = Some(waiting);
         if waiting.is_for_job() {
@@ -25,7 +24,6 @@ impl Engine {
         self.retime_client(client.0);
     }
 
-    /// Ends the wait of `client` without an event, and removes the client from all queues.
     pub(in crate::engine) fn stop_waiting(&mut self, client: ClientId) {
         let state = &mut self.clients[client];
         state.search = None;
@@ -45,7 +43,6 @@ impl Engine {
         }
     }
 
-    /// Ends the wait and reports `why` in an event.
     pub(in crate::engine) fn end_wait(&mut self, client: ClientId, why: NoJob) {
         self.cancel_wait(client);
         self.news.events.push_back(Event::NoJob { client, why });
@@ -58,8 +55,7 @@ impl Engine {
         }
     }
 
-    /// Adds the client to the queue of the tube at `position` in the client's watch list. The client must be waiting or
-    /// idle.
+    /// The client must be waiting or idle.
     pub(in crate::engine) fn enqueue(&mut self, client: ClientId, position: usize) {
         let state = &self.clients[client];
         let (number, wait, reserve_policy) = (state.watched[position], state.wait, state.reserve_policy);
@@ -71,7 +67,7 @@ impl Engine {
         self.agenda.steps.take(1);
     }
 
-    /// Removes the watch from the queue of its tube, if queued. `reserve_policy` is that of the client.
+    /// `reserve_policy` is that of the client.
     pub(in crate::engine) fn dequeue(&mut self, number: u32, reserve_policy: ReservePolicy) {
         let watch = self.clients.watches.get_mut(number);
         if std::mem::take(&mut watch.wait) != 0 {
@@ -90,8 +86,7 @@ impl Engine {
         }
     }
 
-    /// Returns the longest-waiting client, and removes watches of earlier waits from the queue. If the step budget is
-    /// used up, returns `None` and schedules the tube to be served later.
+    /// If the step budget is used up, returns `None` and schedules the tube to be served later.
     pub(in crate::engine) fn first_in_queue(&mut self, tube: u32, reserve_policy: ReservePolicy) -> Option<ClientId> {
         loop {
             let number = self.tubes.get_mut(tube).queue_of(reserve_policy).first()?;
@@ -110,8 +105,7 @@ impl Engine {
         }
     }
 
-    /// Ends the wait after the current search, which may still find a job. Returns `false` if the client is not
-    /// searching.
+    /// Lets the current search complete, which may still find a job. Returns `false` without a search.
     pub fn hurry(&mut self, client: ClientId, now: Time) -> bool {
         let state = &mut self.clients[client];
         match &mut state.waiting {
@@ -123,13 +117,11 @@ impl Engine {
         }
     }
 
-    /// Returns `true` if the step budget does not allow checking all watched tubes now.
     pub(in crate::engine) fn watches_many(&self, client: ClientId) -> bool {
         let count = self.clients[client].watched.len();
         count > self.limits.few_watched && count as u64 > self.agenda.steps.left()
     }
 
-    /// Skips closed tubes, and tubes that are scheduled to be served.
     pub(in crate::engine) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
         // With many tubes, a search without ready jobs would be expensive.
         if self.store.counts.ready == 0 {
@@ -184,8 +176,7 @@ impl Engine {
         search.seen = end;
     }
 
-    /// Returns `weight` divided by the average reservation time, in thousandths per second. Before the first
-    /// measurement, assumes one second.
+    /// Returns thousandths of `weight` per second of the average reservation time, which is at first one second.
     fn fair_weight(&self, tube: u32, weight: NonZeroU16) -> u64 {
         const SECOND: u64 = 1_000_000_000;
         let times = self.tubes.get(tube).times.as_ref().filter(|times| times.run.samples() > 0);
@@ -193,8 +184,7 @@ impl Engine {
         (u64::from(weight.get()) * 1000 * SECOND / average.max(1000)).max(1)
     }
 
-    /// Returns the job that the completed `search` found, if it is still available. The next search starts with the
-    /// next tube in search order.
+    /// Returns `None` if the job is no longer available. The next search starts with the next tube in search order.
     pub(in crate::engine) fn found(&mut self, client: ClientId, search: &Search) -> Option<u32> {
         let (_, tube, position) = search.best?;
         let slot = self.head(self.tubes.at(tube)?, self.clients[client].reserve_policy)?;
@@ -202,8 +192,7 @@ impl Engine {
         Some(slot)
     }
 
-    /// Schedules the search of a client that watches too many tubes to search now. Only if no job is found, the client
-    /// enters the queues.
+    /// The client enters the queues only if the search finds no job.
     pub(in crate::engine) fn search_later(&mut self, client: ClientId, search: Search) {
         self.clients.begin_wait(client);
         let state = &mut self.clients[client];
@@ -214,8 +203,7 @@ impl Engine {
         self.retime_client(client.0);
     }
 
-    /// Checks all tubes, and if no job is found, enters the queue of each tube. A job that becomes ready meanwhile is
-    /// assigned immediately.
+    /// A job that becomes ready meanwhile is assigned immediately.
     pub(in crate::engine) fn search_on(&mut self, client: ClientId, now: Time) -> Progress {
         let state = &mut self.clients[client];
         // If a Gearman client is in `GRAB_JOB`, only its next `GRAB_JOB` continues the search.

@@ -9,7 +9,6 @@
 use crate::engine::data::{Cause, ClientId, Deferred, IdleState, Job, JobFlag, JobId, Progress, Time, MOVE, NIL};
 use crate::engine::Engine;
 
-/// Progress of [`Engine::give_back`] between calls.
 #[derive(Clone, Copy, Debug)]
 pub struct GiveBack {
     /// Jobs from this heap index on have been checked.
@@ -68,7 +67,6 @@ impl Engine {
         }
     }
 
-    /// Ends the reservations in `tube`, or in all tubes. `position` is `None` on the first call.
     pub fn give_back(
         &mut self,
         client: ClientId,
@@ -117,7 +115,6 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns `true` if the client waits, is idle, holds a job, or needs an outcome.
     pub fn is_engaged(&self, client: ClientId) -> bool {
         let state = &self.clients[client];
         let holds = state.reserved().first().is_some() || !state.attached.is_empty();

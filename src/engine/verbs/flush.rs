@@ -16,7 +16,6 @@ const QUEUED: [State; 3] = [State::Buried, State::Delayed, State::Ready];
 /// The number of stored candidates, of which some may be released before the search ends.
 const CANDIDATES: usize = 16;
 
-/// Progress of [`Engine::peek_reserved`] between calls.
 #[derive(Debug)]
 pub struct FindReserved {
     from: u32,
@@ -108,8 +107,7 @@ impl Engine {
         }
     }
 
-    /// Returns the reserved job of the used tube whose time to run ends first. A search over several calls can instead
-    /// return a job that was reserved during the search.
+    /// A search over several calls can return a job that was reserved during the search.
     pub fn peek_reserved(&mut self, client: ClientId, find: &mut FindReserved) -> (Progress, Option<JobView<'_>>) {
         let number = self.clients[client].used;
         if self.tubes.get(number).counts.reserved == 0 {

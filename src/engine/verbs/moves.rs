@@ -9,15 +9,12 @@ use crate::engine::data::{
 };
 use crate::engine::{Engine, OverLimit};
 
-/// A command ends after it has skipped more than this many jobs.
 const MAX_SKIPPED: usize = 4096;
 
-/// The maximum number of jobs per reading of the queue.
 const BATCH: u64 = 64;
 
 impl Engine {
-    /// Returns `false` if the job does not exist, another client has reserved it, or a job in the destination tube has
-    /// the same key.
+    /// Returns `false` if `client` cannot move the job, or if a job in the destination tube has the same key.
     pub fn move_job(
         &mut self,
         client: ClientId,
@@ -43,7 +40,6 @@ impl Engine {
         Ok(true)
     }
 
-    /// Returns `false` if there is no such buried job, or if a job in the destination tube has the same key.
     pub fn move_buried(&mut self, client: ClientId, id: JobId, tube: &[u8], now: Time) -> Result<bool, OverLimit> {
         let Some(slot) = self.find_job(id, |job| job.state() == State::Buried) else { return Ok(false) };
         let Some(number) = self.open_target(client, slot, tube, now)? else { return Ok(false) };
@@ -113,7 +109,7 @@ impl Engine {
         Ok(if ended { Progress::Done } else { Progress::More })
     }
 
-    /// Moves the next batch. Returns the number of jobs checked.
+    /// Returns the number of jobs checked.
     fn move_some(&mut self, from: u32, to: u32, moving: &mut MoveJobs, now: Time) -> usize {
         let count = moving.left.min((self.agenda.steps.left() / (2 * MOVE)).max(1)).min(BATCH) as usize;
         let slots = self.first_of(from, moving.state, moving.passed, count);
@@ -141,7 +137,6 @@ impl Engine {
         checked
     }
 
-    /// Returns up to `count` jobs in queue order, after the first `passed`.
     fn first_of(&self, number: u32, state: State, passed: usize, count: usize) -> Vec<u32> {
         let tube = self.tubes.get(number);
         match state {

@@ -21,7 +21,6 @@ struct NewSchedule {
 }
 
 impl NewSchedule {
-    /// Returns `None` if the job does not recur.
     fn of(tags: Tags) -> Option<NewSchedule> {
         let (when, options) = (tags.recurs?, tags.options);
         let JobOptions { ttl, max_attempts: tries, backoff, keep, concurrency, groups, .. } = options;
@@ -36,7 +35,7 @@ impl NewSchedule {
 }
 
 impl Engine {
-    /// Puts or replaces a schedule. The same recurrence keeps the time of the next run.
+    /// The same recurrence keeps the time of the next run.
     pub(in crate::engine) fn put_schedule(
         &mut self,
         client: ClientId,

@@ -14,9 +14,7 @@ use crate::engine::Engine;
 #[derive(Debug)]
 pub enum Reserve<'a> {
     Job(JobView<'a>),
-    /// The client gets no job and does not wait.
     NoJob(NoJob),
-    /// The client waits. An event will report the result.
     Waiting,
 }
 
@@ -30,13 +28,9 @@ pub enum Grab<'a> {
 
 #[derive(Debug)]
 pub enum Awaited<'a> {
-    /// [`Engine::outcome`] returns the outcome of this job.
     Known(JobView<'a>),
-    /// The job does not exist, or its outcome is not kept.
     NotFound,
-    /// The job is unfinished, and the timeout is zero.
     TimedOut,
-    /// The client waits. An event will report the result.
     Waiting,
 }
 
@@ -53,8 +47,7 @@ pub enum JobEnd {
 const WAITER_COST: u64 = 512;
 
 impl Engine {
-    /// Waits for at most `timeout`, or indefinitely without a timeout. The client must not be waiting already. A client
-    /// that watches many tubes can receive the result in an event even if `timeout` is zero.
+    /// A client that watches many tubes can receive the result in an event even if `timeout` is zero.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Reserve<'_> {
         self.clients.mark_worker(client);
         let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
@@ -78,7 +71,6 @@ impl Engine {
         Reserve::Waiting
     }
 
-    /// Returns `None` if the job does not exist or cannot be reserved now.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> Option<JobView<'_>> {
         let slot = self.store.jobs.find(id)?;
         self.store.jobs.get(slot).state().after(Cause::ReserveJob)?;
@@ -90,7 +82,6 @@ impl Engine {
         Some(self.store.jobs.view(slot))
     }
 
-    /// Reserves a job without waiting. An idle client becomes active.
     pub fn grab(&mut self, client: ClientId, now: Time) -> Grab<'_> {
         self.clients.mark_worker(client);
         if self.catch_up(client, now) == Progress::More {
@@ -119,7 +110,6 @@ impl Engine {
         Grab::Job(self.store.jobs.view(slot))
     }
 
-    /// Fails with [`Grab::More`] if the search is incomplete.
     fn search_for_grab(&mut self, client: ClientId) -> Result<Option<u32>, Grab<'static>> {
         let mut search = self.clients[client].search.take().unwrap_or_default();
         let count = self.clients[client].watched.len();
@@ -141,8 +131,7 @@ impl Engine {
         Ok(found)
     }
 
-    /// Makes `client` idle until an event notifies it of work. If there is work now, returns `true`, and the client
-    /// counts as notified. A client that watches many tubes may still receive an event for existing work.
+    /// Returns `true` if there is work now. A client that watches many tubes may receive an event instead.
     pub fn sleep(&mut self, client: ClientId, now: Time) -> bool {
         self.clients.mark_worker(client);
         // If the step budget runs out, [`Engine::tick`] ends the remaining overdue reservations.
@@ -179,7 +168,6 @@ impl Engine {
         Progress::Done
     }
 
-    /// Waits for at most `timeout` until the job ends.
     pub fn wait_outcome(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> Awaited<'_> {
         let Some(slot) = self.store.jobs.find(id) else { return Awaited::NotFound };
         if self.store.jobs.get(slot).state() == State::Finished {
@@ -199,7 +187,6 @@ impl Engine {
         self.wait_for(client, Waiting { until, outcome, run: false });
     }
 
-    /// Waits until a job ends or is buried, for at most `timeout`. An event reports the result.
     pub fn wait_end(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> JobEnd {
         let Some(slot) = self.find_job(id, |job| job.state() != State::Finished) else { return JobEnd::NotFound };
         if self.store.jobs.get(slot).state() == State::Buried {
@@ -256,7 +243,6 @@ impl Engine {
             let job = self.store.jobs.get(extras.slot);
             extras.rare_mut().last_try |= job.state() == State::Reserved;
             if job.state() == State::Reserved && job.due > waiting.until {
-                // Wait until the end of the worker's reservation.
                 self.clients[client].waiting = Some(Waiting { until: job.due, ..waiting });
                 return self.retime_client(client.0);
             }
@@ -267,8 +253,7 @@ impl Engine {
         }
     }
 
-    /// Ends the submitter's wait and removes the job after the last try of a job of [`Engine::run`] has ended without
-    /// an outcome.
+    /// Called after the last try of a job of [`Engine::run`] has ended without an outcome.
     pub(in crate::engine) fn end_run(&mut self, number: u32) {
         let mut clients = self.store.extras.attached(number);
         let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;
@@ -280,7 +265,6 @@ impl Engine {
         self.take_back(number);
     }
 
-    /// Removes the job of the extras `number` if no client will query the outcome.
     fn take_back(&mut self, number: u32) {
         if let Some(slot) = self.store.extras.orphaned(number) {
             self.remove_job(slot, Outcome::Gone);

@@ -24,7 +24,6 @@ pub enum Refused {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Submitted {
     pub id: JobId,
-    /// `true` if the submission is a duplicate of an existing job.
     pub joined: bool,
 }
 
@@ -42,7 +41,7 @@ impl Engine {
         self.clients.mark_producer(client);
     }
 
-    /// Creates the tube if necessary. A duplicate joins the existing job.
+    /// A duplicate joins the existing job.
     pub fn submit(
         &mut self,
         client: ClientId,
@@ -84,8 +83,7 @@ impl Engine {
         Ok(Submitted { id, joined: false })
     }
 
-    /// Submits a job and waits for its outcome. Without an outcome, the job is removed after `wait` or, if a worker has
-    /// reserved it, at the end of the time to run.
+    /// Without an outcome, removes the job after `wait`, or at the end of the time to run of a reserved job.
     pub fn run(
         &mut self,
         client: ClientId,
@@ -112,7 +110,7 @@ impl Engine {
         Ok(submitted.id)
     }
 
-    /// Claims memory and log space. The caller must serve the tube.
+    /// The caller must serve the tube.
     pub(in crate::engine) fn take_in(
         &mut self,
         number: u32,
@@ -232,7 +230,6 @@ impl Engine {
     }
 }
 
-/// Applies the tube's time to live unless the options contain a time to live.
 fn apply_ttl(options: &mut Option<JobOptions>, ttl: Span) {
     let options = options.get_or_insert_default();
     if options.ttl == Span::MAX && options.completion != CompletionPolicy::Keep {

@@ -30,7 +30,6 @@ pub enum Tagged {
     },
     /// The ID of an ended job whose key has not expired.
     Ended(JobId),
-    /// `replaced` is `true` if a schedule with the same name existed.
     Scheduled {
         id: JobId,
         replaced: bool,
@@ -38,7 +37,6 @@ pub enum Tagged {
 }
 
 impl Engine {
-    /// Fails if another job in the tube has the same key.
     pub fn put_tagged(&mut self, client: ClientId, new: NewJob, tags: Tags, now: Time) -> Result<Tagged, Refused> {
         self.mark_producer(client);
         self.put_unmarked(client, new, tags, now)
@@ -91,7 +89,6 @@ impl Engine {
         tags.tube.as_ref().map_or(Some(self.clients[client].used), |tube| self.tubes.find(tube))
     }
 
-    /// Like [`Engine::adoption_of`], for a put with `tags`.
     pub fn adoption_of_tagged(&mut self, client: ClientId, tags: &Tags) -> u64 {
         let number = self.tube_of_tags(client, tags).filter(|_| tags.options.dedup_key != DedupKey::None);
         let found = number.and_then(|number| self.find_keyed(&tags.options.dedup_key, number).ok()?);
@@ -112,7 +109,6 @@ impl Engine {
         Ok(found.or(buried))
     }
 
-    /// `pri` is the priority of the duplicate put.
     fn duplicate(&mut self, slot: u32, pri: Priority) -> Result<Tagged, Refused> {
         self.changed(Change::Promise(slot));
         self.coalesce(slot, true)?;

@@ -13,7 +13,6 @@ use crate::engine::{Engine, OverLimit};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotSet {
-    /// The maximum number of tubes or the memory limit is reached.
     OverLimit,
     /// The dead-letter tubes would form a cycle or a chain that is too long.
     Circle,
@@ -29,7 +28,6 @@ impl NotSet {
 }
 
 impl Engine {
-    /// Replaces all settings. Creates the tube if necessary.
     pub fn set_tube(&mut self, client: ClientId, name: &[u8], settings: TubeSettings, now: Time) -> Result<(), NotSet> {
         if settings == TubeSettings::default() {
             if let Some(number) = self.tubes.find(name) {
@@ -48,7 +46,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns `true` if `settings` would make the chain of dead-letter tubes a cycle or too long.
     fn is_circle(&self, name: &Arc<[u8]>, settings: &TubeSettings) -> bool {
         let (mut next, mut length) = (settings.dead.as_ref(), self.tubes.rank(name));
         while let Some(dead) = next {
@@ -61,8 +58,7 @@ impl Engine {
         false
     }
 
-    /// A job is refused if the tube contains at least as many jobs, of any priority, as the limit of the job's priority
-    /// class. `None` means unlimited. Returns `false` if the tube does not exist.
+    /// A job is refused if the tube contains as many jobs, of any priority, as the limit of its priority class.
     pub fn limit_tube(&mut self, name: &[u8], max_jobs: [Option<u32>; 3], now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let max_jobs = max_jobs.map(|max_jobs| max_jobs.unwrap_or(u32::MAX));
@@ -71,7 +67,6 @@ impl Engine {
         true
     }
 
-    /// Creates the tube if necessary.
     pub fn limit_new_tube(
         &mut self,
         client: ClientId,
@@ -133,8 +128,7 @@ impl Engine {
         (number, self.replace_settings(number, settings))
     }
 
-    /// Ends the pause if `length` is zero. While a tube is paused, clients can get its jobs only by ID. Returns `false`
-    /// if the tube does not exist.
+    /// Ends the pause if `length` is zero. While a tube is paused, clients can get its jobs only by ID.
     pub fn pause(&mut self, name: &[u8], length: Span, now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let tube = self.tubes.get_mut(number);

@@ -8,7 +8,6 @@ use crate::engine::data::{Deferred, LongCommand, Progress, Time, MAX_OPERATIONS,
 use crate::engine::{Engine, Steps};
 
 impl Engine {
-    /// Sets the step budget, which applies until the next call of this method.
     pub fn grant_steps(&mut self, steps: u64) {
         self.agenda.steps = Steps::new(steps);
     }

@@ -13,19 +13,15 @@ use crate::engine::data::{
 use crate::engine::log::Change;
 use crate::engine::{Engine, OverLimit, TUBES_PART, TUBE_COST, WATCHES_PART};
 
-/// The maximum number of tubes that [`Engine::keep_tube`] keeps open.
 const MAX_KEPT: usize = 10_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dropped {
-    /// The tube is closed, or will be closed when no jobs remain.
     Done,
     Unknown,
-    /// A client uses or watches the tube, or the tube has unfinished jobs.
     InUse,
 }
 
-/// The complete watch list that a client wants, and the progress of [`Engine::watch_only`].
 #[derive(Debug)]
 pub struct WantedTubes {
     /// The names, separated by spaces.
@@ -71,7 +67,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Creates the tube if necessary. Returns the number of watched tubes. The client must not be waiting.
+    /// Returns the number of watched tubes. The client must not be waiting.
     pub fn watch(&mut self, client: ClientId, name: &[u8], now: Time) -> Result<usize, OverLimit> {
         let watched = &self.clients[client].watched;
         if self.watch_of(client, name).is_some() {
@@ -110,8 +106,7 @@ impl Engine {
         Ok(count)
     }
 
-    /// Returns the number of remaining tubes. The only tube of a client with `PerConnection` stays, and the result is
-    /// `None`. The client must not be waiting.
+    /// Returns the number of remaining tubes, or `None` for the only tube of a client with `PerConnection`.
     pub fn ignore(&mut self, client: ClientId, name: &[u8], now: Time) -> Option<usize> {
         let state = &self.clients[client];
         let left = state.watched.len();
@@ -149,7 +144,6 @@ impl Engine {
         self.close_tube_if_idle(number);
     }
 
-    /// Sets the weight of a watched tube, which [`ReserveMode::Weighted`] and [`ReserveMode::Fair`] use.
     pub fn set_weight(&mut self, client: ClientId, name: &[u8], weight: u16) {
         if let Some(watch) = self.watch_of(client, name) {
             self.clients.watches.get_mut(watch).weight = NonZeroU16::new(weight).unwrap_or(NonZeroU16::MIN);
@@ -164,8 +158,7 @@ impl Engine {
         self.clients[client].mode = mode;
     }
 
-    /// Makes `client`, which must not be waiting, watch only the tubes in `wanted`. Over a limit, the client watches no
-    /// tube.
+    /// The client must not be waiting. Over a limit, it watches no tube.
     pub fn watch_only(&mut self, client: ClientId, wanted: &mut WantedTubes, now: Time) -> Result<Progress, OverLimit> {
         if wanted.pass == Pass::Mark && self.watches_just(client, &wanted.names) {
             return Ok(Progress::Done);
@@ -189,8 +182,7 @@ impl Engine {
         }
     }
 
-    /// Returns `true` if the client already watches exactly these tubes in this order, which is usual for a short list.
-    /// Long lists are not checked.
+    /// Detects the usual case, a short list in the same order.
     fn watches_just(&self, client: ClientId, names: &[u8]) -> bool {
         let watched = &self.clients[client].watched;
         let mut names = names.split(|byte| *byte == b' ');
@@ -259,8 +251,7 @@ impl Engine {
         self.tubes.find(name).map(|_| ()).ok_or(OverLimit)
     }
 
-    /// Undoes [`Engine::keep_tube`], and removes the tube's settings. Does nothing if a client uses or watches the
-    /// tube, or if the tube has unfinished jobs that are not buried.
+    /// Does nothing if a client uses or watches the tube, or if it has unfinished jobs that are not buried.
     pub fn drop_tube(&mut self, name: &[u8]) -> Dropped {
         let Some(number) = self.tubes.find(name) else { return Dropped::Unknown };
         let tube = self.tubes.get_mut(number);
@@ -284,8 +275,7 @@ impl Engine {
         watched.iter().copied().map(|watch| &*self.tubes.get(self.clients.watches.get(watch).tube).name)
     }
 
-    /// Creates the tube if necessary. Fails if `client` has already created more tubes than are left, so that one
-    /// client cannot create all tubes.
+    /// Fails if `client` has created more tubes than are left, so that one client cannot create all tubes.
     pub(in crate::engine) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, OverLimit> {
         let cost = TUBE_COST + name.len() as u64;
         let many = self.tubes.table.memory + cost > self.limits.max_memory / TUBES_PART;
