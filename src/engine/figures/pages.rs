@@ -1,14 +1,13 @@
-//! Pages of long lists, and iterations over all jobs, tubes or watches that can take several calls.
+//! Pages of long lists, and iterations that can take several calls.
 //!
-//! Owns the order of lists. An iteration visits every item exactly once, except that it may miss items added or removed
-//! in the meantime. The callbacks named `each` return the size of their output in bytes. Must not change anything
-//! except the step budget.
+//! An iteration visits every item exactly once, except that it may miss items added or removed in the meantime. The
+//! callbacks named `each` return the size of their output in bytes. Must not change anything except the step budget.
 //!
 //! Touches: agenda, clients, store, tubes.
 
 use std::sync::Arc;
 
-use super::stats::{tube_figures, TubeStats};
+use super::stats::{tube_figures, ClientStats, TubeStats};
 use crate::engine::data::{
     ClientId, ClientState, Job, JobId, JobView, Priority, Progress, ReservePolicy, Smallest, State, Time,
 };
@@ -159,6 +158,21 @@ impl Engine {
         self.walk(from, self.tubes.table.items.end(), |engine, number| {
             let tube = engine.tubes.table.items.try_get(number);
             1 + tube.map_or(0, |tube| each(&tube_figures(tube, now))) as u64 / 64
+        })
+    }
+
+    /// Includes the pseudo-client that holds leased jobs.
+    pub fn walk_clients(
+        &mut self,
+        from: &mut u32,
+        now: Time,
+        mut each: impl FnMut(&Engine, &ClientStats) -> usize,
+    ) -> Progress {
+        self.walk(from, self.clients.end, |engine, number| {
+            match engine.client_stats(number, now).map_or(0, |stats| each(engine, &stats)) {
+                0 => 1,
+                bytes => LINE + bytes as u64 / 64,
+            }
         })
     }
 

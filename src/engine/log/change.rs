@@ -1,14 +1,15 @@
-//! The output of the engine: events for other clients, and changes to be written to the log.
+//! Changes to be written to the log, and the long commands that the log records as in progress.
 //!
-//! Owns the queues of events and changes. The methods of the engine append changes. If there is a log, the caller takes
-//! the changes in order before the next call, and writes them to the log. Must not depend on the format of the log.
+//! The caller takes the changes in order before the next call. A restart completes open commands without their clients.
+//! Must not depend on the format of the log, or execute commands.
 //!
-//! Touches: news, store.
+//! Enforces promise P15 of beanpole-promises(7).
+//! Touches: agenda, news, store, tubes.
 
 use std::collections::VecDeque;
 
 use super::log_room::LogRoom;
-use crate::engine::data::{Event, GroupCount, JobId, Name, OpenOperation};
+use crate::engine::data::{Deferred, Event, GroupCount, JobId, Name, OpenOperation, MAX_OPEN};
 use crate::engine::Engine;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -227,6 +228,64 @@ impl Engine {
 
     pub fn take_change(&mut self) -> Option<Change> {
         self.news.changes.as_mut()?.pop_front()
+    }
+
+    /// Returns `None` without a log, without log space, or with [`MAX_OPEN`] open operations.
+    pub(in crate::engine) fn open_operation(&mut self, operation: OpenOperation) -> Option<u32> {
+        if !self.is_logged() {
+            return None;
+        }
+        let number = (0..MAX_OPEN).find(|number| !self.agenda.open.contains_key(number))?;
+        if !self.claim_log_room(operation.names()) {
+            return None;
+        }
+        self.changed(Change::Opened { number, operation: Box::new(operation.clone()) });
+        self.agenda.open.insert(number, operation);
+        Some(number)
+    }
+
+    pub(in crate::engine) fn close_operation(&mut self, open: &mut Option<u32>) {
+        let Some(number) = open.take() else { return };
+        if let Some(operation) = self.agenda.open.remove(&number) {
+            self.changed(Change::Closed { number, names: operation.names() });
+        }
+    }
+
+    pub(in crate::engine) fn operation_goes_on(&mut self, open: Option<u32>, left: u64) {
+        if let Some(operation) = open.and_then(|number| self.agenda.open.get_mut(&number)) {
+            operation.bound = left;
+        }
+    }
+
+    pub fn operation_at(&self, number: u32) -> Option<&OpenOperation> {
+        self.agenda.open.get(&number)
+    }
+
+    /// Returns the length in bytes of the names in a replaced operation.
+    pub fn restore_operation(&mut self, number: u32, operation: OpenOperation) -> Option<usize> {
+        self.agenda.open.insert(number, operation).map(|before| before.names())
+    }
+
+    pub fn restore_closed(&mut self, number: u32) -> Option<usize> {
+        self.agenda.open.remove(&number).map(|operation| operation.names())
+    }
+
+    /// Counts a restored move of a job as progress of the operations from `from` to `to`.
+    pub(in crate::engine) fn restore_progress(&mut self, from: u32, to: &[u8]) {
+        if self.agenda.open.is_empty() {
+            return;
+        }
+        let from = &self.tubes.get(from).name;
+        for operation in self.agenda.open.values_mut() {
+            if *operation.from == **from && *operation.to == *to {
+                operation.bound = operation.bound.saturating_sub(1);
+            }
+        }
+    }
+
+    pub(in crate::engine) fn resume_operations(&mut self) {
+        let open = self.agenda.open.iter().map(|(&number, operation)| operation.clone().resume(number));
+        self.agenda.deferred.extend(open.map(Deferred::LongCommand));
     }
 }
 

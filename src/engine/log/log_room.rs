@@ -1,9 +1,7 @@
-//! The budget of log space, in bytes, as counted by the engine.
+//! The budget of log space, in bytes: what the log grants before each call, and what each change is charged.
 //!
-//! Owns the budget that the log grants before each call, and the size charged for each change, which is at least the
-//! size of its records. A request claims space before it changes anything, and is refused if there is not enough space.
-//! Without a log, the budget is unlimited. Must not depend on records, segments or files: the log asserts that the
-//! charged sizes suffice.
+//! A request claims space before it changes anything, and is refused if there is not enough space. Without a log, the
+//! budget is unlimited. The log asserts that the charged sizes suffice for its records.
 //!
 //! Enforces promises P4 and P16 of beanpole-promises(7).
 //! Touches: news, store, tubes.

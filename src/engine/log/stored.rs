@@ -1,7 +1,6 @@
 //! A job as the log stores it: types shared by changes, log records and restored jobs.
 //!
-//! Owns the types, and the conversion of a job to these types. `restore` converts in the opposite direction. Must not
-//! depend on the encoding of records.
+//! `restore` converts in the opposite direction. Must not depend on the encoding of records.
 //!
 //! Touches: store.
 
@@ -9,11 +8,17 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::change::Change;
+use super::log_room::CHANGE_SIZE;
 use crate::engine::data::{
-    CompletionPolicy, DedupKey, GroupTag, Groups, History, Job, JobExtras, JobId, JobView, Name, Priority, RunCount,
-    Span, State, Time, NIL,
+    CompletionPolicy, CopyTags, DedupKey, GroupTag, Groups, History, Job, JobExtras, JobId, JobView, Name, Priority,
+    RunCount, Schedule, Span, State, Time, NIL,
 };
 use crate::engine::Engine;
+
+/// Log bytes for the copy of a schedule, in addition to a plain put.
+pub const RUN_SIZE: usize = 24;
+
+const _: () = assert!(RUN_SIZE as u64 <= CHANGE_SIZE, "the engine counts enough");
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredJob<'a> {
@@ -285,35 +290,37 @@ impl Engine {
         slot.map_or(StoredTies::None, |slot| StoredTies::Kept(&self.store.groups, slot))
     }
 
-    pub(in crate::engine) fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
-        if let Some(schedule) = &options.schedule {
-            return self.restore_schedule(slot, options, schedule);
+    pub fn schedule_of(&self, job: &Job) -> Option<&Schedule> {
+        (job.state() == State::Scheduled && job.holder != NIL).then(|| self.store.schedules.get(job.holder))
+    }
+
+    pub(in crate::engine) fn stored_schedule(&self, job: &Job) -> StoredOptions<'_> {
+        let schedule = self.store.schedules.get(job.holder);
+        let tags = schedule.tags().unwrap_or(CopyTags::NONE);
+        let key = tags.concurrency.as_ref();
+        StoredOptions {
+            schedule: Some(StoredSchedule { when: schedule.when.key(), due: job.due, count: schedule.count }),
+            completion: CompletionPolicy::Drop,
+            dedup_key: StoredKey::Kept(&schedule.name),
+            ttl: tags.ttl,
+            expires: Time::NEVER,
+            start: Time::NEVER,
+            order: 0,
+            max_attempts: tags.tries,
+            max_fails: 0,
+            outcome: None,
+            reducer: None,
+            keep: tags.keep,
+            backoff: tags.backoff,
+            concurrency: key.map_or((StoredKey::None, 0), |(key, limit)| (StoredKey::Kept(key), *limit)),
+            reason: &[],
+            ties: StoredTies::Tags(&tags.groups),
         }
-        self.store.jobs.get_mut(slot).completion = options.completion;
-        self.restore_ties(slot, options.ties);
-        let rare = options.start != Time::NEVER || options.order != 0 || options.reducer.is_some();
-        let rare = rare || options.backoff > 0 || options.concurrency.0 != StoredKey::None;
-        let rare = rare || !options.reason.is_empty();
-        let limits = options.max_attempts > 0 || options.max_fails > 0;
-        let plain = options.dedup_key == StoredKey::None && options.ttl == Span::MAX && options.outcome.is_none();
-        if plain && !rare && !limits {
-            return;
-        }
-        let number = self.new_extras(slot, options.dedup_key.restored(), options.expires);
-        self.store.extras.edit(number, |extras| {
-            extras.ttl = options.ttl;
-            (extras.max_attempts, extras.max_fails) = (options.max_attempts, options.max_fails);
-            (extras.done, extras.result_at) = options.outcome.unwrap_or((false, options.keep));
-            if rare {
-                let rare = extras.rare_mut();
-                (rare.start, rare.order) = (options.start, options.order);
-                rare.reducer = options.reducer.map(Box::from);
-                rare.backoff = options.backoff;
-                rare.reason = Some(options.reason).filter(|reason| !reason.is_empty()).map(Box::from);
-            }
-        });
-        if let DedupKey::Name(key) = options.concurrency.0.restored() {
-            self.join_lane(slot, key, options.concurrency.1);
-        }
+    }
+
+    pub fn stored_run(&self, slot: u32) -> (JobId, StoredChange) {
+        let job = self.store.jobs.get(slot);
+        let count = self.store.schedules.get(job.holder).count;
+        (job.id, StoredChange::Scheduled { due: job.due, count })
     }
 }

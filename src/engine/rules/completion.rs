@@ -1,4 +1,4 @@
-//! How jobs end: reported outcomes, lost workers and expired reservations.
+//! How jobs end: reported outcomes, lost workers, expired reservations, and the record of ended jobs in the history.
 //!
 //! Owns the meaning of [`CompletionPolicy`], and every permanent removal of a job. Must not assign jobs to clients.
 //!
@@ -497,5 +497,31 @@ impl Engine {
     pub fn outcome<'a>(&'a self, job: &JobView<'a>) -> Option<(bool, &'a [u8])> {
         let extras = self.extras(job).filter(|_| job.state() == State::Finished)?;
         Some((extras.done, &job.body.bytes()[extras.result_at as usize..]))
+    }
+
+    /// Records a failure now, because the removal discards the failure reason.
+    #[inline]
+    pub(in crate::engine) fn verdict_of(&mut self, slot: u32, outcome: &Outcome) -> Option<Verdict> {
+        match outcome {
+            _ if !self.past.is_on() => None,
+            Outcome::Done(_) => Some(Verdict::Done),
+            Outcome::Gone => Some(Verdict::Deleted),
+            Outcome::Failed(_) | Outcome::Fault(_) => {
+                self.record_past(slot, Verdict::Failed);
+                None
+            }
+        }
+    }
+
+    #[inline(never)] // cold: few jobs fail or keep an outcome
+    pub(in crate::engine) fn record_past(&mut self, slot: u32, verdict: Verdict) {
+        let job = self.store.jobs.view(slot);
+        if job.is_over() || !self.past.is_on() {
+            return;
+        }
+        self.past.record(&job, job.body().bytes(), &self.tubes.get(job.tube).name, verdict);
+        if let Some(number) = self.bound(slot).filter(|_| verdict.is_failure()) {
+            self.past.explain(self.store.extras.get(number).reason());
+        }
     }
 }

@@ -1,7 +1,7 @@
-//! Concurrency keys (the tag `con:`), which limit how many jobs are reserved at the same time.
+//! Limits of reservations: concurrency keys (the tag `con:`), and the tube settings `max` and `rate`.
 //!
-//! Owns the choice of the one ready job per lane (the jobs of a key in a tube) that is in the tube's queue. All other
-//! ready jobs are parked in the lane, so that a search never has to skip blocked jobs. Must not assign jobs to clients.
+//! Only one ready job per lane (the jobs of a key in a tube) is in the tube's queue; the others are parked in the lane,
+//! so that no search has to skip blocked jobs. Jobs of a closed tube can only be reserved by ID, as in a paused tube.
 //!
 //! Enforces promise P28 of beanpole-promises(7).
 //! Touches: agenda, limits, store, tubes.
@@ -157,5 +157,42 @@ impl Engine {
             self.tubes.get_mut(tube).serving = false;
             self.serve_tube(tube, now);
         }
+    }
+
+    pub(in crate::engine) fn update_closed(&mut self, number: u32) {
+        let tube = self.tubes.get_mut(number);
+        let reserved = tube.counts.reserved;
+        tube.closed = tube.pause.is_some() || tube.rules.as_ref().is_some_and(|rules| rules.is_spent(reserved));
+        self.retime_tube(number);
+    }
+
+    #[inline(never)] // cold: few tubes have settings
+    pub(in crate::engine) fn count_reservation(&mut self, number: u32, now: Time) {
+        if let Some(rules) = &mut self.tubes.get_mut(number).rules {
+            rules.take(now);
+        }
+        self.update_closed(number);
+    }
+
+    #[inline(never)] // cold: few tubes have settings
+    pub(in crate::engine) fn count_end(&mut self, number: u32) {
+        let was_closed = self.tubes.get(number).closed;
+        self.update_closed(number);
+        let tube = self.tubes.get(number);
+        if was_closed && !tube.closed && tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_some() {
+            self.serve_at_end(number);
+        }
+    }
+
+    pub(in crate::engine) fn reopen(&mut self, number: u32) {
+        if let Some(rules) = &mut self.tubes.get_mut(number).rules {
+            rules.open();
+        }
+        self.update_closed(number);
+    }
+
+    pub(in crate::engine) fn is_exhausted(&self, number: u32) -> bool {
+        let tube = self.tubes.get(number);
+        tube.rules.as_ref().is_some_and(|rules| rules.is_spent(tube.counts.reserved))
     }
 }

@@ -1,7 +1,6 @@
-//! Failures of jobs: limits of tries, retry delays, failure reasons and dead letters.
+//! Failures of jobs: limits of tries, retry delays, failure reasons, dead letters, and the end of the time to live.
 //!
-//! Owns the count of failed tries, the decision to give up a job, and the end of a job's time to live. Must not assign
-//! jobs to clients, or handle reports from workers: `completion` does.
+//! Must not assign jobs to clients, or handle reports from workers: `completion` does.
 //!
 //! Enforces promise P29 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.

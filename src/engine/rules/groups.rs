@@ -1,7 +1,7 @@
 //! Groups of jobs and the jobs that wait for groups: the tags `grp:` and `aft:`.
 //!
-//! Owns the decision when a job stops waiting for a group. A group exists while any job is a member or waits for the
-//! group. A member that is deleted, flushed or expired counts as ended. Must not delete jobs.
+//! A group exists while any job is a member or waits for the group. A member that is deleted, flushed or expired counts
+//! as ended. Must not delete jobs.
 //!
 //! Enforces promise P30 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.

@@ -1,7 +1,7 @@
 //! Runs of schedules that are due.
 //!
-//! Owns the copies that schedules put. Each copy has the name of its schedule as its key, and no copy is put while a
-//! job in the tube has the key. Must not create schedules: `verbs/recurring.rs` does.
+//! Each copy has the name of its schedule as its key, and no copy is put while a job in the tube has the key. Must not
+//! create schedules: `verbs/submit.rs` does.
 //!
 //! Enforces promise P31 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.

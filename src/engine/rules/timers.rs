@@ -1,7 +1,6 @@
-//! Events at deadlines.
+//! Events at deadlines: the ends of delays, pauses, reservations, times to live and waits.
 //!
-//! Owns [`Engine::tick`], which ends delays, pauses, reservations, times to live and waits. The index of deadlines is
-//! in `deadlines`. Must not decide what happens to a job at its deadline or which client gets the job.
+//! Must not decide what happens to a job at its deadline or which client gets the job.
 //!
 //! Enforces promises P8 and P9 of beanpole-promises(7).
 //! Touches: agenda, clients, store, tubes.

@@ -1,7 +1,6 @@
-//! The end of reservations when a client disconnects or releases all its jobs.
+//! The end of reservations when a client disconnects or releases all its jobs, in several calls if there are many.
 //!
-//! Owns the removal of a client, which takes several calls if the client holds many jobs. Must not decide what happens
-//! to the jobs: `completion` does.
+//! Must not decide what happens to the jobs: `completion` does.
 //!
 //! Enforces promise P10 of beanpole-promises(7).
 //! Touches: agenda, clients, store, tubes.

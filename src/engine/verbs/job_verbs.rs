@@ -1,8 +1,6 @@
-//! Commands for single jobs, for all jobs of a client, and for the jobs of a tube. Also measures waiting and running
-//! times.
+//! Commands for single jobs, for all jobs of a client, and for the jobs of a tube; waiting and running times.
 //!
-//! Owns delete, release, bury, revoke, touch, kick and peek. Must not decide which client gets which job, or what
-//! happens when a job ends: `completion` does.
+//! Must not decide which client gets which job, or what happens when a job ends: `completion` does.
 //!
 //! Touches: agenda, clients, store, tubes.
 

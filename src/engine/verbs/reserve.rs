@@ -1,7 +1,6 @@
-//! Requests for jobs and for outcomes of jobs.
+//! Requests for jobs and for outcomes of jobs: reserving, becoming idle, and waits.
 //!
-//! Owns the methods to reserve a job, to become idle, and to start or end a wait. Must not choose the job: `waiting`
-//! does.
+//! Must not choose the job: `matching` does.
 //!
 //! Touches: agenda, clients, store.
 

@@ -1,7 +1,7 @@
 //! Tube settings, which all protocols share, and tube pauses.
 //!
-//! Owns the methods that change settings and pauses. A tube with settings stays open even if it is unused and empty.
-//! Must not apply the settings: `submit`, `rules/failures.rs` and `rules/quotas.rs` do.
+//! A tube with settings stays open even if it is unused and empty. Must not apply the settings: `submit`,
+//! `rules/failures.rs` and `rules/concurrency.rs` do.
 //!
 //! Touches: tubes.
 

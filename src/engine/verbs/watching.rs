@@ -1,7 +1,6 @@
 //! The tubes that clients use and watch, and the lifetime of tubes.
 //!
-//! Owns the methods to use, watch and ignore tubes, and the creation and removal of tubes. Must not decide which client
-//! gets which job.
+//! Must not decide which client gets which job.
 //!
 //! Touches: agenda, clients, limits, tubes.
 
