@@ -28,140 +28,75 @@ pub struct MemberGone {
     pub groups: Vec<LoggedGroup>,
 }
 
-/// A change to be logged. Jobs are identified by slots, which remain valid until the engine is called again.
+/// A change to be logged. Jobs are identified by slots, which remain valid until the engine is called again. Sizes are
+/// the [`Engine::logged_size`] of the job, and lengths of names are totals in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     Put(u32),
     Reserve(u32),
-    /// The job was released, and is now ready or delayed.
+    // The job was released, and is now ready or delayed.
     Release(u32),
     Bury(u32),
     Kick(u32),
-    /// The schedule in this slot was due, but its previous copy still existed.
+    // The schedule in this slot was due, but its previous copy still existed.
     Skip(u32),
-    /// The reservation ended without an outcome, which counts as a timeout.
+    // The reservation ended without an outcome, which counts as a timeout.
     Expire(u32),
     Lease(u32),
-    /// The log does not contain the job yet, and must store its current state.
+    // The log does not contain the job yet, and must store its current state.
     Adopt(u32),
-    /// The job has ended or is retried, as a worker reported.
-    Outcome {
-        slot: u32,
-        /// Length, in bytes, of the result at the end of the job's body.
-        result: usize,
-    },
-    Delete {
-        slot: u32,
-        id: JobId,
-        size: usize,
-    },
-    /// A schedule put the copy in `slot`, and is due again.
-    Run {
-        slot: u32,
-        schedule: u32,
-    },
-    /// A new schedule replaced a schedule with the same ID.
-    Replace {
-        slot: u32,
-        before: usize,
-    },
+    // The job has ended or is retried, as a worker reported. The body ends with `result` bytes of result.
+    Outcome { slot: u32, result: usize },
+    Delete { slot: u32, id: JobId, size: usize },
+    // A schedule put the copy in `slot`, and is due again.
+    Run { slot: u32, schedule: u32 },
+    // A new schedule replaced a schedule with the same ID, whose size was `before`.
+    Replace { slot: u32, before: usize },
     MemberGone(Box<MemberGone>),
     Group(Box<LoggedGroup>),
-    /// The group has neither members nor waiting jobs, and was removed.
-    GroupGone {
-        number: u32,
-        name: usize,
-    },
-    Pause {
-        tube: u32,
-        before: bool,
-    },
-    /// A command ended the pause, or the tube was closed.
-    PauseEnded {
-        tube: u32,
-        name: Box<[u8]>,
-        before: bool,
-    },
-    PauseOver {
-        tube: u32,
-        name: usize,
-    },
-    Move {
-        slot: u32,
-        /// [`Engine::logged_size`] before and after the move.
-        sizes: (usize, usize),
-    },
-    /// The job lost its dead-letter origin or a wait for a group, so a full record of the job is now smaller.
-    Shrunk {
-        slot: u32,
-        bytes: usize,
-    },
-    /// A worker lost or released a job with limited tries.
+    // The group has neither members nor waiting jobs, and was removed.
+    GroupGone { number: u32, name: usize },
+    // `before` is `true` if the tube was already paused.
+    Pause { tube: u32, before: bool },
+    // A command ended the pause, or the tube was closed.
+    PauseEnded { tube: u32, name: Box<[u8]>, before: bool },
+    PauseOver { tube: u32, name: usize },
+    // `sizes` are those before and after the move.
+    Move { slot: u32, sizes: (usize, usize) },
+    // The job lost its dead-letter origin or a wait for a group, so a full record is now smaller by `bytes`.
+    Shrunk { slot: u32, bytes: usize },
+    // A worker lost or released a job with limited tries.
     Retry(u32),
     Priority(u32),
-    /// The key with this number outlives its job.
+    // The key with this number outlives its job.
     KeyKept(u32),
-    /// The key of an ended job was removed.
-    KeyGone {
-        number: u32,
-        names: usize,
-    },
-    Settings {
-        tube: u32,
-        /// The total length of the names in the replaced settings. `None` if the tube had no settings.
-        before: Option<usize>,
-    },
-    SettingsEnded {
-        tube: u32,
-        name: Box<[u8]>,
-        /// The total length of the names in the removed settings, including the tube's name.
-        names: usize,
-    },
-    Reason {
-        slot: u32,
-        /// [`Engine::logged_size`] before and after the change.
-        sizes: (usize, usize),
-    },
-    /// A long command has begun. After a restart, the server completes the command unless [`Change::Closed`] follows.
-    Opened {
-        number: u32,
-        operation: Box<OpenOperation>,
-    },
-    /// The command with this number is complete or was abandoned.
-    Closed {
-        number: u32,
-        names: usize,
-    },
-    /// A reply will contain a job that was held until group members had ended. The log must store these ends before
-    /// the reply is sent.
+    // The key of an ended job was removed. `names` includes the name of its tube.
+    KeyGone { number: u32, names: usize },
+    // `before` is the length of the names in the replaced settings.
+    Settings { tube: u32, before: Option<usize> },
+    SettingsEnded { tube: u32, name: Box<[u8]>, names: usize },
+    // `sizes` are those before and after the change.
+    Reason { slot: u32, sizes: (usize, usize) },
+    // A long command has begun. After a restart, the server completes the command unless `Closed` follows.
+    Opened { number: u32, operation: Box<OpenOperation> },
+    // The command with this number is complete or was abandoned.
+    Closed { number: u32, names: usize },
+    // A reply will contain a job that was held until group members ended. The log must store these ends first.
     PromiseEnds,
-    /// A reply will refer to an ended job by its key. The log must store the key before the reply is sent.
+    // A reply will refer to an ended job by its key. The log must store the key first.
     PromiseKey,
-    /// A reply will say that this job or its result exists, so the log must store the job before the reply is sent.
+    // A reply will say that this job or its result exists. The log must store the job first.
     Promise(u32),
 }
 
 impl Change {
     pub fn slot(&self) -> Option<u32> {
+        use Change::*;
         match *self {
-            Change::Put(slot)
-            | Change::Reserve(slot)
-            | Change::Release(slot)
-            | Change::Bury(slot)
-            | Change::Kick(slot)
-            | Change::Expire(slot)
-            | Change::Lease(slot)
-            | Change::Adopt(slot)
-            | Change::Promise(slot)
-            | Change::Retry(slot)
-            | Change::Priority(slot)
-            | Change::Skip(slot)
-            | Change::Run { slot, .. }
-            | Change::Replace { slot, .. }
-            | Change::Move { slot, .. }
-            | Change::Reason { slot, .. }
-            | Change::Shrunk { slot, .. }
-            | Change::Outcome { slot, .. } => Some(slot),
+            Put(slot) | Reserve(slot) | Release(slot) | Bury(slot) | Kick(slot) | Skip(slot) | Expire(slot)
+            | Lease(slot) | Adopt(slot) | Retry(slot) | Priority(slot) | Promise(slot) => Some(slot),
+            Run { slot, .. } | Replace { slot, .. } | Outcome { slot, .. } => Some(slot),
+            Move { slot, .. } | Reason { slot, .. } | Shrunk { slot, .. } => Some(slot),
             _ => None,
         }
     }

@@ -128,7 +128,7 @@ fn claim(budget: &mut u64, bytes: u64) -> bool {
     rest.is_some()
 }
 
-pub(in crate::engine) const fn tie_size(name: usize) -> usize {
+const fn tie_size(name: usize) -> usize {
     6 + name
 }
 

@@ -307,7 +307,7 @@ impl Engine {
         known.unwrap_or_else(|| self.store.groups.insert(name, hash, GroupCount::default()))
     }
 
-    pub(in crate::engine) fn restore_ties(&mut self, slot: u32, ties: StoredTies) {
+    fn restore_ties(&mut self, slot: u32, ties: StoredTies) {
         let mut ties: Vec<_> = ties.iter().collect();
         // Each tie is inserted at the head of the job's list, so start with the last tie.
         while let Some(tie) = ties.pop() {
@@ -321,7 +321,7 @@ impl Engine {
         }
     }
 
-    pub(in crate::engine) fn forget_ties(&mut self, slot: u32) {
+    fn forget_ties(&mut self, slot: u32) {
         if self.store.jobs.get(slot).is_tied() {
             self.store.groups.leave(slot);
             self.store.groups.stop_waiting(slot);
@@ -329,7 +329,7 @@ impl Engine {
         }
     }
 
-    pub(in crate::engine) fn forget_waits(&mut self, slot: u32) {
+    fn forget_waits(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if job.is_tied() && !matches!(job.state(), State::Held | State::Scheduled) {
             self.store.groups.stop_waiting(slot);
@@ -347,7 +347,7 @@ impl Engine {
     }
 
     /// Queues the `held` jobs (IDs and slots) or releases them if their waits are over. Removes groups without jobs.
-    pub(in crate::engine) fn restore_held(&mut self, mut held: Vec<(u64, u32)>, now: Time) {
+    fn restore_held(&mut self, mut held: Vec<(u64, u32)>, now: Time) {
         held.sort_unstable();
         for (_, slot) in held {
             self.enter(slot);
@@ -368,12 +368,7 @@ impl Engine {
         Some(LoggedGroup { number, name: group.name.clone(), count: group.count })
     }
 
-    pub(in crate::engine) fn restore_schedule(
-        &mut self,
-        slot: u32,
-        options: &StoredOptions,
-        schedule: &StoredSchedule,
-    ) {
+    fn restore_schedule(&mut self, slot: u32, options: &StoredOptions, schedule: &StoredSchedule) {
         let name = |key: StoredKey| match key.restored() {
             DedupKey::Name(name) => name,
             _ => Name::from(&[][..]),
@@ -402,7 +397,7 @@ impl Engine {
         self.store.jobs.get_mut(slot).holder = number;
     }
 
-    pub(in crate::engine) fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
+    fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
         if let Some(schedule) = &options.schedule {
             return self.restore_schedule(slot, options, schedule);
         }

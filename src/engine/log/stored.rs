@@ -43,35 +43,17 @@ pub struct StoredJob<'a> {
 /// Counts are totals, so a record can be applied twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoredChange {
-    /// A client's reservation, which does not survive a restart. The value is the total number of reservations.
+    // A client's reservation, which does not survive a restart. The value is the total number of reservations.
     Reserve(u32),
     Expire(u32),
     Kick(u32),
     Lease(u32, Time),
-    Release {
-        pri: Priority,
-        delay: Span,
-        due: Time,
-        count: u32,
-        fails: u8,
-    },
-    Bury {
-        pri: Priority,
-        order: u64,
-        count: u32,
-        fails: u8,
-    },
-    /// A worker lost or released the job. `fails` is the total of failed tries. A zero `delay` makes the job ready.
-    Retry {
-        fails: u8,
-        delay: Span,
-        due: Time,
-    },
+    Release { pri: Priority, delay: Span, due: Time, count: u32, fails: u8 },
+    Bury { pri: Priority, order: u64, count: u32, fails: u8 },
+    // A worker lost or released the job. A zero `delay` makes the job ready.
+    Retry { fails: u8, delay: Span, due: Time },
     Priority(Priority),
-    Scheduled {
-        due: Time,
-        count: RunCount,
-    },
+    Scheduled { due: Time, count: RunCount },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -294,7 +276,7 @@ impl Engine {
         (job.state() == State::Scheduled && job.holder != NIL).then(|| self.store.schedules.get(job.holder))
     }
 
-    pub(in crate::engine) fn stored_schedule(&self, job: &Job) -> StoredOptions<'_> {
+    fn stored_schedule(&self, job: &Job) -> StoredOptions<'_> {
         let schedule = self.store.schedules.get(job.holder);
         let tags = schedule.tags().unwrap_or(CopyTags::NONE);
         let key = tags.concurrency.as_ref();

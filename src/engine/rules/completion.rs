@@ -49,7 +49,7 @@ impl Engine {
         completed
     }
 
-    pub(in crate::engine) fn conclude(&mut self, slot: u32, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
+    fn conclude(&mut self, slot: u32, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         if let Outcome::Failed(text) | Outcome::Fault(text) = &outcome {
             if self.fail_within_limits(slot, text.bytes(), now)? {
                 return Ok(());
@@ -501,7 +501,7 @@ impl Engine {
 
     /// Records a failure now, because the removal discards the failure reason.
     #[inline]
-    pub(in crate::engine) fn verdict_of(&mut self, slot: u32, outcome: &Outcome) -> Option<Verdict> {
+    fn verdict_of(&mut self, slot: u32, outcome: &Outcome) -> Option<Verdict> {
         match outcome {
             _ if !self.past.is_on() => None,
             Outcome::Done(_) => Some(Verdict::Done),
@@ -514,7 +514,7 @@ impl Engine {
     }
 
     #[inline(never)] // cold: few jobs fail or keep an outcome
-    pub(in crate::engine) fn record_past(&mut self, slot: u32, verdict: Verdict) {
+    fn record_past(&mut self, slot: u32, verdict: Verdict) {
         let job = self.store.jobs.view(slot);
         if job.is_over() || !self.past.is_on() {
             return;

@@ -185,7 +185,7 @@ impl Engine {
         }
     }
 
-    pub(in crate::engine) fn close_group_if_idle(&mut self, number: u32) {
+    fn close_group_if_idle(&mut self, number: u32) {
         let group = self.store.groups.get(number);
         if group.size() == 0 && group.waiting() == 0 {
             let group = self.store.groups.table.remove(number);

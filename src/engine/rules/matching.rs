@@ -94,14 +94,14 @@ impl Engine {
         }
     }
 
-    pub(in crate::engine) fn hand_over(&mut self, client: ClientId, slot: u32, now: Time) {
+    fn hand_over(&mut self, client: ClientId, slot: u32, now: Time) {
         self.stop_waiting(client);
         self.grant(client, slot, Cause::Reserve, now);
         let job = self.store.jobs.get(slot).id;
         self.news.events.push_back(Event::Reserved { client, job });
     }
 
-    pub(in crate::engine) fn notify(&mut self, client: ClientId, tube: u32) {
+    fn notify(&mut self, client: ClientId, tube: u32) {
         self.become_active(client);
         self.clients[client].idle_state = IdleState::Notified(tube);
         self.news.events.push_back(Event::Work { client });
@@ -201,7 +201,7 @@ impl Engine {
     }
 
     /// If the step budget is used up, returns `None` and schedules the tube to be served later.
-    pub(in crate::engine) fn first_in_queue(&mut self, tube: u32, reserve_policy: ReservePolicy) -> Option<ClientId> {
+    fn first_in_queue(&mut self, tube: u32, reserve_policy: ReservePolicy) -> Option<ClientId> {
         loop {
             let number = self.tubes.get_mut(tube).queue_of(reserve_policy).first()?;
             let watch = self.clients.watches.get(number);

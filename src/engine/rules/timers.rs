@@ -113,7 +113,7 @@ impl Engine {
         self.agenda.deadlines.set(TimerKey::Extras, next);
     }
 
-    pub(in crate::engine) fn extras_due(&mut self, now: Time) {
+    fn extras_due(&mut self, now: Time) {
         let (_, number) = self.store.extras.ends.first().expect("a time to live that ends");
         let slot = self.store.extras.get(number).slot;
         let job = self.store.jobs.get(slot);

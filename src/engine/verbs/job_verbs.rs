@@ -162,7 +162,7 @@ impl Engine {
         self.kick_tube(self.clients[client].used, kick, now)
     }
 
-    pub(in crate::engine) fn kick_tube(&mut self, number: u32, kick: &mut Kick, now: Time) -> Progress {
+    fn kick_tube(&mut self, number: u32, kick: &mut Kick, now: Time) -> Progress {
         let tube = self.tubes.get_mut(number);
         let state = kick.of.unwrap_or(if tube.buried.is_empty() { State::Delayed } else { State::Buried });
         kick.left = kick.left.min(tube.counts.sum(&[state]));

@@ -39,18 +39,11 @@ pub struct Tags {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tagged {
     New(JobId),
-    Duplicate {
-        id: JobId,
-        state: State,
-        /// The priority of the duplicate, if it was more urgent.
-        raised: Option<Priority>,
-    },
-    /// The ID of an ended job whose key has not expired.
+    // `raised` is the priority of the duplicate, if it was more urgent.
+    Duplicate { id: JobId, state: State, raised: Option<Priority> },
+    // The ID of an ended job whose key has not expired.
     Ended(JobId),
-    Scheduled {
-        id: JobId,
-        replaced: bool,
-    },
+    Scheduled { id: JobId, replaced: bool },
 }
 
 struct NewSchedule {
