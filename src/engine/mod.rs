@@ -44,13 +44,11 @@ pub use rules::dedup::NameSearch;
 pub use rules::failures::{Failed, MAX_REASON};
 #[cfg(test)]
 pub use support::DEFERRED;
-pub use verbs::disconnect::GiveBack;
 pub use verbs::job_verbs::{Kick, TouchAll};
 pub use verbs::long_commands::FindReserved;
-pub use verbs::reserve::{Awaited, Grab, JobEnd, Reserve};
+pub use verbs::reserve::{Awaited, GiveBack, Grab, JobEnd, Reserve};
 pub use verbs::submit::{Refused, Submitted, Tagged, Tags};
-pub use verbs::tube_settings::NotSet;
-pub use verbs::watching::{Dropped, WantedTubes};
+pub use verbs::tubes::{Dropped, NotSet, WantedTubes};
 
 use std::collections::VecDeque;
 

@@ -1,16 +1,12 @@
-//! Pages of long lists, and iterations that can take several calls.
-//!
-//! An iteration visits every item exactly once, except that it may miss items added or removed in the meantime. The
-//! callbacks named `each` return the size of their output in bytes. Must not change anything except the step budget.
-//!
+//! Pages of long lists, and iterations that can take several calls. An iteration visits every item exactly once, except
+//! that it may miss items added or removed in the meantime. The callbacks named `each` return the size of their output
+//! in bytes. Must not change anything except the step budget.
 //! Touches: agenda, clients, store, tubes.
 
 use std::sync::Arc;
 
 use super::stats::{tube_figures, ClientStats, TubeStats};
-use crate::engine::data::{
-    ClientId, ClientState, Job, JobId, JobView, Priority, Progress, ReservePolicy, Smallest, State, Time,
-};
+use crate::engine::data::*;
 use crate::engine::Engine;
 
 /// The number of steps per list entry, in addition to one step per 64 bytes of output.

@@ -1,14 +1,9 @@
-//! Statistics of the queue, tubes, groups, jobs and connections, and the ages of the oldest jobs.
-//!
-//! Must not format statistics, because each protocol has a different format. The search for the oldest job raises a
-//! lower bound of its ID, so that no ID is checked twice.
-//!
+//! Statistics of the queue, tubes, groups, jobs and connections, and the ages of the oldest jobs. Must not format
+//! statistics, because each protocol has a different format. The search for the oldest job raises a lower bound of its
+//! ID, so that no ID is checked twice.
 //! Touches: agenda, clients, limits, store, tubes.
 
-use crate::engine::data::{
-    time_since, Account, ClientId, ClientState, History, IdleState, Job, JobCounts, JobExtras, JobId, JobView, List,
-    Name, OldestIds, Priority, Progress, Span, State, Time, Tube, TubeSettings, TubeTimes, NIL,
-};
+use crate::engine::data::*;
 use crate::engine::Engine;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -314,18 +309,16 @@ impl Engine {
 
     fn oldest_in_queue(&mut self, number: u32, state: State) -> Option<u32> {
         let tube = self.tubes.get(number);
+        let (delayed, buried) = (&tube.delayed, &tube.buried);
+        let id = |slot: &u32| self.store.jobs.get(*slot).id;
         let (slot, checked) = match state {
             State::Ready if !tube.displaced && tube.ready.len() as u64 == tube.counts.ready => {
                 tube.ready.oldest(&self.store.jobs, SHORT)?
             }
-            State::Delayed if tube.delayed.len() <= SHORT => (
-                tube.delayed.iter().map(|(_, slot)| slot).min_by_key(|slot| self.store.jobs.get(*slot).id)?,
-                tube.delayed.len(),
-            ),
-            State::Buried if tube.buried.len() <= SHORT => (
-                tube.buried.iter(&self.store.jobs).min_by_key(|slot| self.store.jobs.get(*slot).id)?,
-                tube.buried.len(),
-            ),
+            State::Delayed if delayed.len() <= SHORT => {
+                (delayed.iter().map(|(_, slot)| slot).min_by_key(id)?, delayed.len())
+            }
+            State::Buried if buried.len() <= SHORT => (buried.iter(&self.store.jobs).min_by_key(id)?, buried.len()),
             _ => return None,
         };
         self.agenda.steps.take(checked as u64);

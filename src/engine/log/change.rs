@@ -1,15 +1,13 @@
-//! Changes to be written to the log, and the long commands that the log records as in progress.
-//!
-//! The caller takes the changes in order before the next call. A restart completes open commands without their clients.
-//! Must not depend on the format of the log, or execute commands.
-//!
+//! Changes to be written to the log, and the long commands that the log records as in progress. The caller takes the
+//! changes in order before the next call. A restart completes open commands without their clients. Must not depend on
+//! the format of the log, or execute commands.
 //! Enforces promise P15 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.
 
 use std::collections::VecDeque;
 
 use super::log_room::LogRoom;
-use crate::engine::data::{Deferred, Event, GroupCount, JobId, Name, OpenOperation, MAX_OPEN};
+use crate::engine::data::*;
 use crate::engine::Engine;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -186,12 +184,6 @@ impl Engine {
         }
     }
 
-    pub(in crate::engine) fn operation_goes_on(&mut self, open: Option<u32>, left: u64) {
-        if let Some(operation) = open.and_then(|number| self.agenda.open.get_mut(&number)) {
-            operation.bound = left;
-        }
-    }
-
     pub fn operation_at(&self, number: u32) -> Option<&OpenOperation> {
         self.agenda.open.get(&number)
     }
@@ -207,20 +199,12 @@ impl Engine {
 
     /// Counts a restored move of a job as progress of the operations from `from` to `to`.
     pub(in crate::engine) fn restore_progress(&mut self, from: u32, to: &[u8]) {
-        if self.agenda.open.is_empty() {
-            return;
-        }
         let from = &self.tubes.get(from).name;
         for operation in self.agenda.open.values_mut() {
             if *operation.from == **from && *operation.to == *to {
                 operation.bound = operation.bound.saturating_sub(1);
             }
         }
-    }
-
-    pub(in crate::engine) fn resume_operations(&mut self) {
-        let open = self.agenda.open.iter().map(|(&number, operation)| operation.clone().resume(number));
-        self.agenda.deferred.extend(open.map(Deferred::LongCommand));
     }
 }
 

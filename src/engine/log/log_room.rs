@@ -1,12 +1,10 @@
-//! The budget of log space, in bytes: what the log grants before each call, and what each change is charged.
-//!
-//! A request claims space before it changes anything, and is refused if there is not enough space. Without a log, the
-//! budget is unlimited. The log asserts that the charged sizes suffice for its records.
-//!
+//! The budget of log space, in bytes: what the log grants before each call, and what each change is charged. A request
+//! claims space before it changes anything, and is refused if there is not enough space. Without a log, the budget is
+//! unlimited. The log asserts that the charged sizes suffice for its records.
 //! Enforces promises P4 and P16 of beanpole-promises(7).
 //! Touches: news, store, tubes.
 
-use crate::engine::data::{end_size, CompletionPolicy, DedupKey, GroupTag, JobExtras, JobOptions, Span, State};
+use crate::engine::data::*;
 use crate::engine::Engine;
 
 /// Bytes for a new job and its later delete, excluding the tube name, the options and the body.

@@ -1,6 +1,5 @@
-//! The engine's side of the log: changes to be logged, and the restoration of a queue.
-//!
-//! Must not import `rules` or `verbs`: the meaning of a record does not depend on the command that caused it.
+//! The engine's side of the log: changes to be logged, and the restoration of a queue. Must not import `rules` or
+//! `verbs`: the meaning of a record does not depend on the command that caused it.
 
 mod change;
 mod log_room;

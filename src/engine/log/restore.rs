@@ -1,16 +1,11 @@
-//! Restores a queue from its log.
-//!
-//! Records are applied in the order of writing. [`Engine::finish_restore`] queues the jobs, and must be called last.
-//! Methods that restore a change return the job's slot and previous [`Engine::logged_size`], or `None` without the job.
-//!
-//! Touches: store, tubes.
+//! Restores a queue from its log. Records are applied in the order of writing. [`Engine::finish_restore`] queues the
+//! jobs, and must be called last. Methods that restore a change return the job's slot and previous
+//! [`Engine::logged_size`], or `None` without the job.
+//! Touches: agenda, store, tubes.
 
 use super::change::LoggedGroup;
 use super::stored::{StoredChange, StoredJob, StoredKey, StoredOptions, StoredSchedule, StoredTies};
-use crate::engine::data::{
-    Body, Cause, CompletionPolicy, CopyTags, Count, DedupKey, Details, GroupCount, GroupTag, History, Job, JobExtras,
-    JobFlag, JobId, Name, Pause, Priority, Span, State, Tie, Time, NIL,
-};
+use crate::engine::data::*;
 use crate::engine::{Engine, NOBODY};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -221,8 +216,7 @@ impl Engine {
     pub fn restore_pause(&mut self, name: &[u8], length: Span, until: Time) -> (u32, bool) {
         let number = self.open_tube_unlimited(name);
         let before = self.tubes.get(number).pause.is_some();
-        let pause = (length != Span::ZERO).then_some(Pause { length, until });
-        self.set_pause(number, pause);
+        self.set_pause(number, (length != Span::ZERO).then_some(Pause { length, until }));
         (number, before)
     }
 
@@ -284,7 +278,8 @@ impl Engine {
             }
             self.close_tube_if_idle(number);
         }
-        self.resume_operations();
+        let open = self.agenda.open.iter().map(|(&number, operation)| operation.clone().resume(number));
+        self.agenda.deferred.extend(open.map(Deferred::LongCommand));
     }
 
     /// Limits a restored delay to its full length, because the wall clock can be wrong after a restart. A start time

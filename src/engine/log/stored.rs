@@ -1,7 +1,5 @@
-//! A job as the log stores it: types shared by changes, log records and restored jobs.
-//!
-//! `restore` converts in the opposite direction. Must not depend on the encoding of records.
-//!
+//! A job as the log stores it: types shared by changes, log records and restored jobs. `restore` converts in the
+//! opposite direction. Must not depend on the encoding of records.
 //! Touches: store.
 
 use std::borrow::Cow;
@@ -9,10 +7,7 @@ use std::fmt;
 
 use super::change::Change;
 use super::log_room::CHANGE_SIZE;
-use crate::engine::data::{
-    CompletionPolicy, CopyTags, DedupKey, GroupTag, Groups, History, Job, JobExtras, JobId, JobView, Name, Priority,
-    RunCount, Schedule, Span, State, Time, NIL,
-};
+use crate::engine::data::*;
 use crate::engine::Engine;
 
 /// Log bytes for the copy of a schedule, in addition to a plain put.

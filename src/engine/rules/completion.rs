@@ -1,16 +1,11 @@
 //! How jobs end: reported outcomes, lost workers, expired reservations, and the record of ended jobs in the history.
-//!
 //! Owns the meaning of [`CompletionPolicy`], and every permanent removal of a job. Must not assign jobs to clients.
-//!
 //! Enforces promise P1 of beanpole-promises(7).
 //! Touches: agenda, clients, limits, news, store, tubes.
 
 use std::sync::Arc;
 
-use crate::engine::data::{
-    notify_steps, Body, Cause, ClientId, CompletionPolicy, Count, Deferred, Event, Job, JobExtras, JobFlag, JobId,
-    JobView, Outcome, Priority, Progress, RareExtras, Report, ReservePolicy, Span, State, Time, Verdict, NOTIFY,
-};
+use crate::engine::data::*;
 use crate::engine::log::{Change, MemberGone};
 use crate::engine::rules::failures::Failed;
 use crate::engine::Engine;
@@ -260,7 +255,9 @@ impl Engine {
             CompletionPolicy::Tell if job.is_volatile() && !self.is_awaited(slot) => {
                 self.remove_job(slot, Outcome::Gone)
             }
-            CompletionPolicy::Keep if self.is_last_try(slot) => self.end_run(self.store.extras.of(slot)),
+            CompletionPolicy::Keep if self.rare_of(slot).is_some_and(|rare| rare.orphaned || rare.last_try) => {
+                self.end_run(self.store.extras.of(slot));
+            }
             CompletionPolicy::Keep if self.is_spent(slot) => {
                 self.keep_outcome(slot, false, Body::default());
                 self.changed_claimed(Change::Outcome { slot, result: 0 }, claimed);
@@ -272,10 +269,6 @@ impl Engine {
 
     fn is_awaited(&self, slot: u32) -> bool {
         self.extras_at(slot).is_some_and(|extras| extras.submitters() > 0)
-    }
-
-    fn is_last_try(&self, slot: u32) -> bool {
-        self.rare_of(slot).is_some_and(|rare| rare.orphaned || rare.last_try)
     }
 
     pub(in crate::engine) fn end_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
@@ -291,9 +284,8 @@ impl Engine {
             self.store.extras.forget_progress(number);
         }
         let is_try = completion == CompletionPolicy::Drop || self.has_try_limit(slot);
-        if is_try && !is_tell {
-            self.end_try(slot, cause, now);
-        } else if self.ends_without_retry(slot, false) {
+        if (is_tell || !is_try) && self.ends_without_retry(slot, false) {
+            // The job has ended.
         } else if is_try {
             self.end_try(slot, cause, now);
         } else if is_tell && self.limits.max_losses.is_some_and(|limit| losses >= limit) {
@@ -355,11 +347,12 @@ impl Engine {
     /// A reserved job stays with its holder. Returns `false` for a reserved job without [`CompletionPolicy::Tell`].
     pub fn cancel(&mut self, id: JobId, now: Time) -> bool {
         let Some(slot) = self.find_job(id, |job| job.state() != State::Finished) else { return false };
-        if self.store.jobs.get(slot).state() != State::Reserved {
+        let job = self.store.jobs.get(slot);
+        if job.state() != State::Reserved {
             self.end_job(slot, Outcome::Gone, now);
             return true;
         }
-        if self.store.jobs.get(slot).completion != CompletionPolicy::Tell {
+        if job.completion != CompletionPolicy::Tell {
             // Another client may rely on the outcome that the worker will report.
             return false;
         }
@@ -425,9 +418,8 @@ impl Engine {
 
     /// If the step budget does not suffice, the job gets new extras, and the old extras keep the remaining clients.
     pub(in crate::engine) fn notify_outcome(&mut self, slot: u32, outcome: Outcome) {
-        let Some(number) = self.bound(slot).filter(|&number| self.store.extras.get(number).submitters() > 0) else {
-            return;
-        };
+        let is_awaited = |&number: &u32| self.store.extras.get(number).submitters() > 0;
+        let Some(number) = self.bound(slot).filter(is_awaited) else { return };
         let job = self.store.jobs.get(slot);
         let (id, logged) = (job.id, !job.is_volatile());
         outcome.body().into_iter().for_each(|body| self.reply_shares(body));

@@ -1,8 +1,6 @@
-//! Limits of reservations: concurrency keys (the tag `con:`), and the tube settings `max` and `rate`.
-//!
-//! Only one ready job per lane (the jobs of a key in a tube) is in the tube's queue; the others are parked in the lane,
-//! so that no search has to skip blocked jobs. Jobs of a closed tube can only be reserved by ID, as in a paused tube.
-//!
+//! Limits of reservations: concurrency keys (the tag `con:`), and the tube settings `max` and `rate`. Only one ready
+//! job per lane (the jobs of a key in a tube) is in the tube's queue; the others are parked in the lane, so that no
+//! search has to skip blocked jobs. Jobs of a closed tube can only be reserved by ID, as in a paused tube.
 //! Enforces promise P28 of beanpole-promises(7).
 //! Touches: agenda, limits, store, tubes.
 
@@ -10,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hash::Hasher;
 
-use crate::engine::data::{Lane, Name, ReservePolicy, Time, MAX_LANES, NIL};
+use crate::engine::data::*;
 use crate::engine::Engine;
 
 impl Engine {

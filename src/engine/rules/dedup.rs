@@ -1,17 +1,12 @@
-//! Dedup keys: lookup, the effect of a duplicate on the existing job, and keys that outlive their jobs.
-//!
-//! Until a key without a job expires, the tube accepts no other job with the key. Must not create jobs.
-//!
+//! Dedup keys: lookup, the effect of a duplicate on the existing job, and keys that outlive their jobs. Until a key
+//! without a job expires, the tube accepts no other job with the key. Must not create jobs.
 //! Enforces promises P26 and P27 of beanpole-promises(7).
 //! Touches: agenda, limits, store, tubes.
 
 use std::hash::Hasher;
 use std::sync::Arc;
 
-use crate::engine::data::{
-    CompletionPolicy, DedupKey, EndedKey, Fingerprints, Job, JobExtras, JobFlag, JobId, Name, Outcome, Progress, Span,
-    State, Time, TimerKey, MOVE, TUBE,
-};
+use crate::engine::data::*;
 use crate::engine::log::Change;
 use crate::engine::{Engine, Refused, Steps};
 
@@ -146,19 +141,13 @@ impl Engine {
     }
 
     /// The hash includes `tube` if keys are unique per tube.
-    fn oldest_named(
-        &self,
-        dedup_key: &DedupKey,
-        tube: u32,
-        limit: u64,
-        is_meant: impl Fn(u32) -> bool,
-    ) -> Option<JobId> {
-        let hash = self.hash_dedup_key(dedup_key, tube, None);
+    fn oldest_named(&self, key: &DedupKey, tube: u32, limit: u64, is_meant: impl Fn(u32) -> bool) -> Option<JobId> {
+        let hash = self.hash_dedup_key(key, tube, None);
         let (mut oldest, mut checked) = (None, 0);
         // Return `false` to visit all extras with this hash, and `true` to stop after `limit`.
         self.store.extras.find(hash, |extras| {
             checked += 1;
-            if extras.dedup_key == *dedup_key {
+            if extras.dedup_key == *key {
                 let job = self.store.jobs.get(extras.slot);
                 if is_meant(job.tube) && !job.is_dead_letter() {
                     oldest = Some(oldest.map_or(job.id, |oldest: JobId| oldest.min(job.id)));

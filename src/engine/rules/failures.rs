@@ -1,14 +1,9 @@
 //! Failures of jobs: limits of tries, retry delays, failure reasons, dead letters, and the end of the time to live.
-//!
 //! Must not assign jobs to clients, or handle reports from workers: `completion` does.
-//!
 //! Enforces promise P29 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.
 
-use crate::engine::data::{
-    priority_class, Body, Cause, CompletionPolicy, Count, Event, Job, Outcome, Priority, Span, State, Time, MOVE, NIL,
-    NOBODY,
-};
+use crate::engine::data::*;
 use crate::engine::log::{Change, ORIGIN_SIZE};
 use crate::engine::Engine;
 

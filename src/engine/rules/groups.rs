@@ -1,15 +1,9 @@
-//! Groups of jobs and the jobs that wait for groups: the tags `grp:` and `aft:`.
-//!
-//! A group exists while any job is a member or waits for the group. A member that is deleted, flushed or expired counts
-//! as ended. Must not delete jobs.
-//!
+//! Groups of jobs and the jobs that wait for groups: the tags `grp:` and `aft:`. A group exists while any job is a
+//! member or waits for the group. A member that is deleted, flushed or expired counts as ended. Must not delete jobs.
 //! Enforces promise P30 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.
 
-use crate::engine::data::{
-    Cause, Deferred, Event, GroupCount, GroupTag, JobFlag, Name, Progress, Span, State, Tie, Time, MAX_LANES, MAX_TIES,
-    MOVE,
-};
+use crate::engine::data::*;
 use crate::engine::log::{Change, LoggedGroup};
 use crate::engine::Engine;
 

@@ -1,18 +1,13 @@
-//! The assignment of ready jobs to waiting clients, and the queues of waiting clients in each tube.
-//!
-//! Owns the engine's central invariant: **no tube has a ready job and a waiting client at the same time**, unless the
-//! tube is closed. Serves clients in order of arrival. Notifies idle clients if no client waits. If a client watches
-//! many tubes, its search takes several calls, and watches of earlier waits can remain in queues. They are ignored.
-//!
+//! The assignment of ready jobs to waiting clients, and the queues of waiting clients in each tube. Owns the engine's
+//! central invariant: **no tube has a ready job and a waiting client at the same time**, unless the tube is closed.
+//! Serves clients in order of arrival. Notifies idle clients if no client waits. If a client watches many tubes, its
+//! search takes several calls, and watches of earlier waits can remain in queues. They are ignored.
 //! Enforces promise P6 of beanpole-promises(7).
 //! Touches: agenda, clients, limits, news, store, tubes.
 
 use std::num::NonZeroU16;
 
-use crate::engine::data::{
-    priority_class, Cause, ClientId, ClientState, Deferred, Event, IdleState, NoJob, Progress, ReserveMode,
-    ReservePolicy, Search, Span, Time, Waiting, Watch, MOVE, NIL, NOTIFY,
-};
+use crate::engine::data::*;
 use crate::engine::Engine;
 
 /// Most workers request a job within a network round trip.

@@ -1,12 +1,9 @@
-//! Runs of schedules that are due.
-//!
-//! Each copy has the name of its schedule as its key, and no copy is put while a job in the tube has the key. Must not
-//! create schedules: `verbs/submit.rs` does.
-//!
+//! Runs of schedules that are due. Each copy has the name of its schedule as its key, and no copy is put while a job in
+//! the tube has the key. Must not create schedules: `verbs/submit.rs` does.
 //! Enforces promise P31 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.
 
-use crate::engine::data::{Body, DedupKey, JobId, Name, NewJob, Span, State, Time, TimerKey, MOVE};
+use crate::engine::data::*;
 use crate::engine::log::{logged_options, Change, CHANGE_SIZE, PUT_SIZE};
 use crate::engine::{Engine, Refused};
 

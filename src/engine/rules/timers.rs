@@ -1,13 +1,9 @@
-//! Events at deadlines: the ends of delays, pauses, reservations, times to live and waits.
-//!
-//! Must not decide what happens to a job at its deadline or which client gets the job.
-//!
+//! Events at deadlines: the ends of delays, pauses, reservations, times to live and waits. Must not decide what happens
+//! to a job at its deadline or which client gets the job.
 //! Enforces promises P8 and P9 of beanpole-promises(7).
 //! Touches: agenda, clients, store, tubes.
 
-use crate::engine::data::{
-    Cause, ClientId, CompletionPolicy, Count, JobId, NoJob, Outcome, Progress, State, Time, TimerKey, MOVE,
-};
+use crate::engine::data::*;
 use crate::engine::log::Change;
 use crate::engine::Engine;
 

@@ -1,14 +1,9 @@
-//! State transitions of jobs, moves to other tubes, and the queues that contain jobs by state and tube.
-//!
-//! Owns every state change, as [`State::after`] defines. Must not decide which client gets a job, or when a job ends.
-//!
+//! State transitions of jobs, moves to other tubes, and the queues that contain jobs by state and tube. Owns every
+//! state change, as [`State::after`] defines. Must not decide which client gets a job, or when a job ends.
 //! Enforces promises P2 and P7 of beanpole-promises(7).
 //! Touches: clients, limits, store, tubes.
 
-use crate::engine::data::{
-    priority_class, Cause, ClientId, CompletionPolicy, Count, DedupKey, Job, JobExtras, JobFlag, OldestIds,
-    ReservePolicy, Span, State, Time, MAX_LEASE, NIL,
-};
+use crate::engine::data::*;
 use crate::engine::log::Change;
 use crate::engine::{Engine, NOBODY};
 

@@ -1,13 +1,8 @@
-//! Commands for single jobs, for all jobs of a client, and for the jobs of a tube; waiting and running times.
-//!
-//! Must not decide which client gets which job, or what happens when a job ends: `completion` does.
-//!
+//! Commands for single jobs, for all jobs of a client, and for the jobs of a tube; waiting and running times. Must not
+//! decide which client gets which job, or what happens when a job ends: `completion` does.
 //! Touches: agenda, clients, store, tubes.
 
-use crate::engine::data::{
-    Body, Cause, ClientId, Count, History, JobId, JobTimes, JobView, NewJob, Outcome, Priority, Progress,
-    ReservePolicy, Span, State, Time, TubeEvents, TubeTimes, MOVE, TIMES_COST,
-};
+use crate::engine::data::*;
 use crate::engine::log::{Change, ORIGIN_SIZE};
 use crate::engine::{Engine, OverLimit, Refused};
 
@@ -175,10 +170,9 @@ impl Engine {
         kick.left -= kicked;
         kick.done += kicked;
         if kicked > 0 && kick.left > 0 {
-            Progress::More
-        } else {
-            Progress::Done
+            return Progress::More;
         }
+        Progress::Done
     }
 
     /// Kicks a buried, delayed or held job, ends a lease, or runs a schedule. Returns `false` for other jobs.

@@ -1,13 +1,8 @@
-//! Commands that can take several turns: flushes, moves and the search for a reserved job; and all deferred work.
-//!
-//! A flush ignores jobs that are put after its start, because it would otherwise never end.
-//!
+//! Commands that can take several turns: flushes, moves and the search for a reserved job; and all deferred work. A
+//! flush ignores jobs that are put after its start, because it would otherwise never end.
 //! Touches: agenda, clients, store, tubes.
 
-use crate::engine::data::{
-    Cause, ClientId, Deferred, Flush, JobId, JobView, LongCommand, MoveJobs, OpenOperation, Outcome, Priority,
-    Progress, Smallest, Span, State, Time, MAX_OPERATIONS, MOVE, NIL, NOBODY,
-};
+use crate::engine::data::*;
 use crate::engine::{Engine, OverLimit, Steps};
 
 /// The states with queues, in the order in which a flush deletes the jobs.
@@ -37,7 +32,6 @@ impl Default for FindReserved {
 }
 
 const MAX_SKIPPED: usize = 4096;
-
 const BATCH: u64 = 64;
 
 impl Engine {
@@ -208,7 +202,9 @@ impl Engine {
     pub fn move_jobs(&mut self, client: ClientId, moving: &mut MoveJobs, now: Time) -> Result<Progress, OverLimit> {
         let progress = self.move_batch(client, moving, now);
         if progress == Ok(Progress::More) {
-            self.operation_goes_on(moving.open, moving.left);
+            if let Some(operation) = moving.open.and_then(|number| self.agenda.open.get_mut(&number)) {
+                operation.bound = moving.left;
+            }
         } else {
             self.close_operation(&mut moving.open);
         }
@@ -338,15 +334,12 @@ impl Engine {
     }
 
     /// Completes a command without its client, or abandons the command if too many are pending.
-    pub fn complete_alone(&mut self, mut operation: LongCommand) {
+    pub fn complete_alone(&mut self, operation: LongCommand) {
         let others = self.agenda.deferred.iter().filter(|work| matches!(work, Deferred::LongCommand(_))).count();
         if others < MAX_OPERATIONS {
-            self.agenda.deferred.push_back(Deferred::LongCommand(operation));
-            return;
+            return self.agenda.deferred.push_back(Deferred::LongCommand(operation));
         }
-        match &mut operation {
-            LongCommand::Flush(flush) => self.close_operation(&mut flush.open),
-            LongCommand::Move(moving) => self.close_operation(&mut moving.open),
-        }
+        let (LongCommand::Flush(Flush { mut open, .. }) | LongCommand::Move(MoveJobs { mut open, .. })) = operation;
+        self.close_operation(&mut open);
     }
 }

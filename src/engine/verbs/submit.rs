@@ -1,13 +1,8 @@
-//! Submissions of jobs: put, submit and run, puts with tags, and puts of schedules.
-//!
-//! Claims the memory and log space for the jobs. Must not decide what happens to a job after the submission.
-//!
+//! Submissions of jobs: put, submit and run, puts with tags, and puts of schedules. Claims the memory and log space for
+//! the jobs. Must not decide what happens to a job after the submission.
 //! Touches: clients, limits, store, tubes.
 
-use crate::engine::data::{
-    priority_class, ClientId, CompletionPolicy, CopyTags, DedupKey, Details, Job, JobFlag, JobId, JobOptions, Name,
-    NewBody, NewJob, Priority, Recurrence, Span, State, Time, Waiting, ATTACHMENT_COST, NIL, SCHEDULE_COST,
-};
+use crate::engine::data::*;
 use crate::engine::log::{logged_options, logged_schedule, Change};
 use crate::engine::{Engine, JOB_COST};
 
@@ -60,10 +55,6 @@ impl NewSchedule {
         let DedupKey::Name(name) = options.dedup_key else { return None };
         let recurrence = Recurrence::parse(when.key())?;
         Some(NewSchedule { name, when, recurrence, tags: CopyTags { ttl, tries, backoff, keep, concurrency, groups } })
-    }
-
-    fn logged_size(&self) -> usize {
-        logged_schedule(self.name.length() + self.when.length() + self.tags.names(), self.tags.groups.len())
     }
 }
 
@@ -133,14 +124,9 @@ impl Engine {
         wait: Span,
         now: Time,
     ) -> Result<JobId, Refused> {
-        let dedup_key = DedupKey::Id(dedup_key);
-        let options = JobOptions {
-            completion: CompletionPolicy::Keep,
-            dedup_key,
-            durable: false,
-            attach: true,
-            ..JobOptions::default()
-        };
+        let keep = CompletionPolicy::Keep;
+        let options = JobOptions { completion: keep, durable: false, attach: true, ..JobOptions::default() };
+        let options = JobOptions { dedup_key: DedupKey::Id(dedup_key), ..options };
         // A worker may already have the job, but nothing reads `ephemeral` before this function returns.
         let submitted = self.submit(client, tube, job, options, now)?;
         let slot = self.store.jobs.find(submitted.id).expect("a job that was just put");
@@ -168,7 +154,10 @@ impl Engine {
                 return Err(Refused::QueueFull);
             }
             if rules.settings.ttl > 0 {
-                apply_ttl(&mut options, Span::from_secs(rules.settings.ttl.into()));
+                let options = options.get_or_insert_default();
+                if options.ttl == Span::MAX && options.completion != CompletionPolicy::Keep {
+                    options.ttl = Span::from_secs(rules.settings.ttl.into());
+                }
             }
         }
         let volatile = options.as_ref().is_some_and(|options| !options.durable);
@@ -256,8 +245,7 @@ impl Engine {
 
     pub(in crate::engine) fn attach(&mut self, slot: u32, client: ClientId) {
         let number = self.extras_of(slot);
-        let list = &mut self.clients[client].attached;
-        self.store.extras.attach(number, client.0, list);
+        self.store.extras.attach(number, client.0, &mut self.clients[client].attached);
     }
 
     pub(in crate::engine) fn unbind(&mut self, slot: u32) {
@@ -346,31 +334,22 @@ impl Engine {
         self.coalesce(slot, true)?;
         let raises = pri < self.store.jobs.get(slot).pri && self.claim_log_room(0);
         if raises {
-            self.set_priority(slot, pri);
+            let is_queued = matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed);
+            if is_queued {
+                self.leave(slot);
+            }
+            self.store.jobs.get_mut(slot).pri = pri;
+            if is_queued {
+                self.enter(slot);
+            }
             self.changed(Change::Priority(slot));
         }
         let job = self.store.jobs.get(slot);
         Ok(Tagged::Duplicate { id: job.id, state: job.state(), raised: raises.then_some(pri) })
     }
 
-    fn set_priority(&mut self, slot: u32, pri: Priority) {
-        if matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed) {
-            self.leave(slot);
-            self.store.jobs.get_mut(slot).pri = pri;
-            self.enter(slot);
-        } else {
-            self.store.jobs.get_mut(slot).pri = pri;
-        }
-    }
-
     /// The same recurrence keeps the time of the next run.
-    pub(in crate::engine) fn put_schedule(
-        &mut self,
-        client: ClientId,
-        new: NewJob,
-        mut tags: Tags,
-        now: Time,
-    ) -> Result<Tagged, Refused> {
+    fn put_schedule(&mut self, client: ClientId, new: NewJob, mut tags: Tags, now: Time) -> Result<Tagged, Refused> {
         let known = tags.tube.take();
         let Some(schedule) = NewSchedule::of(tags) else { return Err(Refused::OutOfMemory) };
         let tube = match known {
@@ -379,10 +358,11 @@ impl Engine {
         };
         let due = schedule.recurrence.first(now, new.delay);
         let before = self.find_schedule(tube, &schedule.name);
-        let own = new.body.len() + schedule.logged_size();
+        let NewSchedule { name, when, tags, .. } = &schedule;
+        let texts = name.length() + when.length() + tags.names();
+        let own = new.body.len() + logged_schedule(texts, tags.groups.len());
         let bytes = own + self.tubes.get(tube).name.len();
-        let put = !self.has_memory(JOB_COST + SCHEDULE_COST + own as u64) || !self.claim_put(bytes, false);
-        if put {
+        if !self.has_memory(JOB_COST + SCHEDULE_COST + own as u64) || !self.claim_put(bytes, false) {
             self.close_tube_if_idle(tube);
             return Err(Refused::OutOfMemory);
         }
@@ -449,12 +429,5 @@ impl Engine {
             _ => due,
         };
         self.run_schedule(slot, next, now).is_ok_and(|is_put| is_put)
-    }
-}
-
-fn apply_ttl(options: &mut Option<JobOptions>, ttl: Span) {
-    let options = options.get_or_insert_default();
-    if options.ttl == Span::MAX && options.completion != CompletionPolicy::Keep {
-        options.ttl = ttl;
     }
 }
