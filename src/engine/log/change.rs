@@ -27,7 +27,7 @@ pub struct MemberGone {
 }
 
 /// A change to be logged. Jobs are identified by slots, which remain valid until the engine is called again. Sizes are
-/// the [`Engine::logged_size`] of the job, and lengths of names are totals in bytes.
+/// the [`Engine::logged_size`] of the job, before and after the change. Lengths of names are totals in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     Put(u32),
@@ -59,7 +59,6 @@ pub enum Change {
     // A command ended the pause, or the tube was closed.
     PauseEnded { tube: u32, name: Box<[u8]>, before: bool },
     PauseOver { tube: u32, name: usize },
-    // `sizes` are those before and after the move.
     Move { slot: u32, sizes: (usize, usize) },
     // The job lost its dead-letter origin or a wait for a group, so a full record is now smaller by `bytes`.
     Shrunk { slot: u32, bytes: usize },
@@ -73,11 +72,9 @@ pub enum Change {
     // `before` is the length of the names in the replaced settings.
     Settings { tube: u32, before: Option<usize> },
     SettingsEnded { tube: u32, name: Box<[u8]>, names: usize },
-    // `sizes` are those before and after the change.
     Reason { slot: u32, sizes: (usize, usize) },
     // A long command has begun. After a restart, the server completes the command unless `Closed` follows.
     Opened { number: u32, operation: Box<OpenOperation> },
-    // The command with this number is complete or was abandoned.
     Closed { number: u32, names: usize },
     // A reply will contain a job that was held until group members ended. The log must store these ends first.
     PromiseEnds,

@@ -21,10 +21,11 @@ pub const ORIGIN_SIZE: usize = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogRoom {
+    /// Bytes for new jobs. Separate from `changes`, which must remain possible on a nearly full disk.
     pub puts: u64,
     /// Bytes for changes to existing jobs. The put of a job also claimed the space for its delete.
     pub changes: u64,
-    /// Bytes of `changes` that a bulk command can claim at a time.
+    /// Bytes of `changes` that a bulk command can claim at a time, so that space for deletes remains.
     pub burst: u64,
     pub ids: u64,
 }

@@ -378,18 +378,8 @@ impl Engine {
             concurrency: (key != StoredKey::None).then(|| (name(key), limit)),
             groups: ties.collect(),
         };
-        let job = self.store.jobs.get_mut(slot);
-        job.schedule(schedule.due);
-        let (tube, name) = (job.tube, name(options.dedup_key));
-        let number = self.store.schedules.insert(
-            slot,
-            name.clone(),
-            self.hash_schedule(tube, &name),
-            schedule.when.into(),
-            tags,
-        );
-        self.store.schedules.table.get_mut(number).count = schedule.count;
-        self.store.jobs.get_mut(slot).holder = number;
+        self.store.jobs.get_mut(slot).schedule(schedule.due);
+        self.bind_schedule(slot, name(options.dedup_key), schedule.when.into(), tags, schedule.count);
     }
 
     fn restore_options(&mut self, slot: u32, options: &StoredOptions) {

@@ -81,7 +81,6 @@ impl Engine {
         Ok(true)
     }
 
-    /// The next try has the priority `pri`.
     pub fn fail(&mut self, client: ClientId, id: JobId, pri: Priority, reason: &[u8], now: Time) -> Option<Failed> {
         let slot = self.held(client, id, now)?;
         self.count_run(slot, now);

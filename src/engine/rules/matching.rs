@@ -217,13 +217,9 @@ impl Engine {
     /// Lets the current search complete, which may still find a job. Returns `false` without a search.
     pub fn hurry(&mut self, client: ClientId, now: Time) -> bool {
         let state = &mut self.clients[client];
-        match &mut state.waiting {
-            Some(waiting) if state.search.is_some() => {
-                waiting.until = waiting.until.min(now);
-                true
-            }
-            _ => false,
-        }
+        let Some(waiting) = state.waiting.as_mut().filter(|_| state.search.is_some()) else { return false };
+        waiting.until = waiting.until.min(now);
+        true
     }
 
     pub(in crate::engine) fn watches_many(&self, client: ClientId) -> bool {
@@ -254,12 +250,10 @@ impl Engine {
     /// the last to the first, as in gearmand. With `Lease`, a random tube wins.
     pub(in crate::engine) fn search_tubes(&mut self, client: ClientId, search: &mut Search, limit: usize) {
         let state = &self.clients[client];
-        let (reserve_policy, next_start, count) =
-            (state.reserve_policy, state.next_start as usize, state.watched.len());
-        let mode = state.mode;
+        let (reserve_policy, mode, count) = (state.reserve_policy, state.mode, state.watched.len());
+        let start = (state.next_start as usize).min(count.saturating_sub(1));
         let is_random = mode != ReserveMode::Urgent || reserve_policy == ReservePolicy::Lease;
         let end = count.min(search.seen.saturating_add(limit));
-        let start = next_start.min(count.saturating_sub(1));
         self.agenda.steps.take((end - search.seen) as u64);
         for step in search.seen..end {
             let position =

@@ -61,11 +61,9 @@ impl Engine {
         let job = self.store.jobs.view(slot);
         let large = self.is_large(&job);
         let new = NewJob { pri: job.pri, delay: Span::ZERO, ttr: job.ttr(), body: Body::from(job.body().bytes()) };
-        if options.concurrency.as_ref().is_some_and(|(key, _)| !self.has_lane(key, tube, large)) {
-            return Err(Refused::OutOfMemory);
-        }
+        let has_no_lane = options.concurrency.as_ref().is_some_and(|(key, _)| !self.has_lane(key, tube, large));
         // The record of the copy also contains the time of the next run.
-        if !self.claim_log_room(0) {
+        if has_no_lane || !self.claim_log_room(0) {
             return Err(Refused::OutOfMemory);
         }
         let copy = self.take_in(tube, new, Some(options), now)?;
@@ -112,6 +110,20 @@ impl Engine {
     pub fn schedule_delay(&self, now: Time) -> Span {
         let first = self.store.schedules.first();
         first.map_or(Span::ZERO, |(_, slot)| now.since(self.store.jobs.get(slot).due))
+    }
+
+    pub(in crate::engine) fn bind_schedule(
+        &mut self,
+        slot: u32,
+        name: Name,
+        when: Name,
+        tags: CopyTags,
+        count: RunCount,
+    ) {
+        let hash = self.hash_schedule(self.store.jobs.get(slot).tube, &name);
+        let number = self.store.schedules.insert(slot, name, hash, when, tags);
+        self.store.schedules.table.get_mut(number).count = count;
+        self.store.jobs.get_mut(slot).holder = number;
     }
 
     /// The job must not be in a queue.

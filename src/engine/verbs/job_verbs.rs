@@ -27,7 +27,7 @@ pub struct TouchAll {
     begin: Time,
     /// The heap index of the next job to touch.
     at: usize,
-    /// Another number means that the jobs may have moved in the heap.
+    /// The number of held jobs after the last call. If it changes, the jobs may have moved in the heap.
     held: usize,
     skipped: usize,
 }

@@ -93,7 +93,6 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns `None` after the last job or if the step budget is used up.
     fn walk_to_next(&mut self, number: u32, flush: &mut Flush, last: u64) -> Option<u32> {
         loop {
             let slot = self.next_job(&mut flush.from)?;

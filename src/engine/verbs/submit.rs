@@ -379,7 +379,7 @@ impl Engine {
         let id = JobId(self.store.last_id);
         let job = self.schedule_job(id, tube, new, due, now);
         let slot = self.store.jobs.insert(job);
-        self.bind_schedule(slot, schedule);
+        self.bind_schedule(slot, schedule.name, schedule.when, schedule.tags, RunCount::default());
         self.changed_if(|| Change::Put(slot));
         self.enter(slot);
         Tagged::Scheduled { id, replaced: false }
@@ -400,8 +400,7 @@ impl Engine {
         // Clients may wait for the end of the schedule.
         job.set(JobFlag::Bound, is_bound);
         self.store.jobs.replace(slot, job);
-        self.bind_schedule(slot, schedule);
-        self.store.schedules.table.get_mut(self.store.jobs.get(slot).holder).count = count;
+        self.bind_schedule(slot, schedule.name, schedule.when, schedule.tags, count);
         self.enter(slot);
         self.changed(Change::Replace { slot, before });
         Tagged::Scheduled { id, replaced: true }
@@ -412,12 +411,6 @@ impl Engine {
         let mut job = Job::new(id, tube, new.pri, Details::new(new.delay, new.ttr), body, now);
         job.schedule(due);
         job
-    }
-
-    fn bind_schedule(&mut self, slot: u32, new: NewSchedule) {
-        let hash = self.hash_schedule(self.store.jobs.get(slot).tube, &new.name);
-        let number = self.store.schedules.insert(slot, new.name, hash, new.when, new.tags);
-        self.store.jobs.get_mut(slot).holder = number;
     }
 
     /// Returns `false` if the previous copy still exists or the copy is refused.

@@ -55,7 +55,6 @@ impl WantedTubes {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotSet {
     OverLimit,
-    /// The dead-letter tubes would form a cycle or a chain that is too long.
     Circle,
 }
 
