@@ -230,10 +230,11 @@ impl Engine {
             moving.open = self.open_operation(OpenOperation { from, to, states: states.into(), bound });
         }
         let ended = loop {
-            let checked = self.move_some(from, to, moving, now);
+            let left = moving.left;
+            self.move_some(from, to, moving, now);
             // A tube that no client uses or watches is closed when its last job moves.
             let is_closed = self.tubes.at(origin).is_none();
-            let ended = moving.left == 0 || checked == 0 || moving.passed > MAX_SKIPPED || is_closed;
+            let ended = moving.left == 0 || moving.left == left || moving.passed > MAX_SKIPPED || is_closed;
             if ended || self.agenda.steps.are_used_up() {
                 break ended;
             }
@@ -243,32 +244,29 @@ impl Engine {
         Ok(if ended { Progress::Done } else { Progress::More })
     }
 
-    /// Returns the number of jobs checked.
-    fn move_some(&mut self, from: u32, to: u32, moving: &mut MoveJobs, now: Time) -> usize {
+    fn move_some(&mut self, from: u32, to: u32, moving: &mut MoveJobs, now: Time) {
         let count = moving.left.min((self.agenda.steps.left() / (2 * MOVE)).max(1)).min(BATCH) as usize;
         let slots = self.first_of(from, moving.state, moving.passed, count);
         self.agenda.steps.take((moving.passed + slots.len()) as u64);
-        let mut checked = 0;
         for slot in slots {
             self.agenda.steps.take(2 * MOVE);
-            if self.has_expired(slot, now) || !self.may_move(slot, &moving.to, now) {
-                moving.passed += 1;
-            } else if self.claim_log_room(moving.to.len()) {
-                let shifts = moving.state == State::Ready && self.lane_of(slot).is_some();
-                self.move_unchanged(slot, to, NIL);
-                moving.done += 1;
-                if shifts {
-                    // Another job with the same concurrency key has entered the queue and may now be first.
-                    moving.left -= 1;
-                    return checked + 1;
-                }
-            } else {
-                break;
+            let passes = self.has_expired(slot, now) || !self.may_move(slot, &moving.to, now);
+            if !passes && !self.claim_log_room(moving.to.len()) {
+                return;
             }
             moving.left -= 1;
-            checked += 1;
+            if passes {
+                moving.passed += 1;
+                continue;
+            }
+            let shifts = moving.state == State::Ready && self.lane_of(slot).is_some();
+            self.move_unchanged(slot, to, NIL);
+            moving.done += 1;
+            if shifts {
+                // Another job with the same concurrency key has entered the queue and may now be first.
+                return;
+            }
         }
-        checked
     }
 
     fn first_of(&self, number: u32, state: State, passed: usize, count: usize) -> Vec<u32> {

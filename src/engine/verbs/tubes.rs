@@ -172,18 +172,48 @@ impl Engine {
 
     /// The client must not be waiting. Over a limit, it watches no tube.
     pub fn watch_only(&mut self, client: ClientId, wanted: &mut WantedTubes, now: Time) -> Result<Progress, OverLimit> {
-        if wanted.pass == Pass::Mark && self.watches_just(client, &wanted.names) {
-            return Ok(Progress::Done);
+        if wanted.pass == Pass::Mark && wanted.at == 0 {
+            if self.watches_just(client, &wanted.names) {
+                return Ok(Progress::Done);
+            }
+            // Skip 0, which is the initial mark of every watch.
+            self.clients.leases = self.clients.leases.wrapping_add(1).max(1);
+            wanted.mark = self.clients.leases;
         }
         loop {
             match wanted.pass {
-                Pass::Mark => self.mark_wanted(client, wanted),
-                Pass::Drop => self.drop_unwanted(client, wanted, now),
-                Pass::Watch => {
-                    if self.watch_wanted(client, wanted, now).is_err() {
-                        *wanted = WantedTubes { names: Box::default(), at: 0, mark: 0, pass: Pass::Fail };
+                Pass::Mark => match wanted.next() {
+                    Some(name) => {
+                        self.agenda.steps.take(1);
+                        if let Some(watch) = self.watch_of(client, name) {
+                            self.clients.watches.get_mut(watch).lease = wanted.mark;
+                        }
+                        wanted.at += name.len() + 1;
+                    }
+                    None => wanted.begin(Pass::Drop, self.clients[client].watched.len()),
+                },
+                Pass::Drop if wanted.at > 0 => {
+                    // The last watch replaces a removed watch, so iterate backwards.
+                    wanted.at -= 1;
+                    self.agenda.steps.take(1);
+                    let watch = self.clients.watches.get(self.clients[client].watched[wanted.at]);
+                    if watch.lease != wanted.mark {
+                        self.unwatch(client, watch.tube, now);
                     }
                 }
+                Pass::Drop => wanted.begin(Pass::Watch, 0),
+                Pass::Watch => match wanted.next() {
+                    Some(name) => {
+                        self.agenda.steps.take(2);
+                        match self.watch(client, name, now) {
+                            Ok(_) => wanted.at += name.len() + 1,
+                            Err(OverLimit) => {
+                                *wanted = WantedTubes { pass: Pass::Fail, ..WantedTubes::new(Box::default()) }
+                            }
+                        }
+                    }
+                    None => wanted.begin(Pass::Done, 0),
+                },
                 Pass::Fail if self.unwatch_all(client, now) == Progress::Done => return Err(OverLimit),
                 Pass::Fail => return Ok(Progress::More),
                 Pass::Done => return Ok(Progress::Done),
@@ -202,54 +232,6 @@ impl Engine {
             names.next().is_some_and(|name| Some(self.clients.watches.get(watch).tube) == self.tubes.find(name))
         };
         watched.len() <= self.limits.few_watched && watched.iter().copied().all(same) && names.next().is_none()
-    }
-
-    fn mark_wanted(&mut self, client: ClientId, wanted: &mut WantedTubes) {
-        if wanted.at == 0 {
-            // Skip 0, which is the initial mark of every watch.
-            self.clients.leases = self.clients.leases.wrapping_add(1).max(1);
-            wanted.mark = self.clients.leases;
-        }
-        while let Some(name) = wanted.next() {
-            self.agenda.steps.take(1);
-            if let Some(watch) = self.watch_of(client, name) {
-                self.clients.watches.get_mut(watch).lease = wanted.mark;
-            }
-            wanted.at += name.len() + 1;
-            if self.agenda.steps.are_used_up() {
-                return;
-            }
-        }
-        wanted.begin(Pass::Drop, self.clients[client].watched.len());
-    }
-
-    /// The last watch replaces a removed watch, so iterate backwards.
-    fn drop_unwanted(&mut self, client: ClientId, wanted: &mut WantedTubes, now: Time) {
-        while wanted.at > 0 {
-            wanted.at -= 1;
-            self.agenda.steps.take(1);
-            let watch = self.clients.watches.get(self.clients[client].watched[wanted.at]);
-            if watch.lease != wanted.mark {
-                self.unwatch(client, watch.tube, now);
-            }
-            if self.agenda.steps.are_used_up() {
-                return;
-            }
-        }
-        wanted.begin(Pass::Watch, 0);
-    }
-
-    fn watch_wanted(&mut self, client: ClientId, wanted: &mut WantedTubes, now: Time) -> Result<(), OverLimit> {
-        while let Some(name) = wanted.next() {
-            self.agenda.steps.take(2);
-            self.watch(client, name, now)?;
-            wanted.at += name.len() + 1;
-            if self.agenda.steps.are_used_up() {
-                return Ok(());
-            }
-        }
-        wanted.begin(Pass::Done, 0);
-        Ok(())
     }
 
     /// Keeps the tube open even if unused and empty. Creates the tube if necessary. Fails if too many tubes are kept.
