@@ -33,6 +33,7 @@ pub struct LogRoom {
 impl LogRoom {
     pub const ENDLESS: LogRoom = LogRoom { puts: u64::MAX, changes: u64::MAX, burst: u64::MAX, ids: u64::MAX };
 
+    /// The log grants almost unlimited changes unless its disk is full or fails.
     fn can_grow(self) -> bool {
         self.changes > u64::MAX / 2
     }

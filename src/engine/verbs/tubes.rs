@@ -264,11 +264,6 @@ impl Engine {
         &self.tubes.get(self.clients[client].used).name
     }
 
-    pub fn watched(&self, client: ClientId) -> impl Iterator<Item = &[u8]> {
-        let watched = &self.clients[client].watched;
-        watched.iter().copied().map(|watch| &*self.tubes.get(self.clients.watches.get(watch).tube).name)
-    }
-
     /// Fails if `client` has created more tubes than are left, so that one client cannot create all tubes.
     pub(in crate::engine) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, OverLimit> {
         let cost = TUBE_COST + name.len() as u64;
