@@ -277,7 +277,7 @@ impl Engine {
         self.store.jobs.bodies.check_in_flight();
     }
 
-    /// Freeing them takes milliseconds per 100 MB, so the caller must use a thread that delays no client.
+    /// Freeing these bodies takes milliseconds per 100 MB, so the caller must use a thread that delays no client.
     pub fn take_released(&mut self) -> Vec<Body> {
         self.store.jobs.bodies.take_released()
     }

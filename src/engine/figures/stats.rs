@@ -347,11 +347,10 @@ impl Engine {
     }
 
     fn bounds(&mut self, number: Option<u32>) -> &mut [u64; 3] {
-        let OldestIds(bounds) = match number {
-            Some(number) => &mut self.tubes.get_mut(number).oldest,
-            None => &mut self.store.oldest,
-        };
-        bounds
+        match number {
+            Some(number) => &mut self.tubes.get_mut(number).oldest.0,
+            None => &mut self.store.oldest.0,
+        }
     }
 }
 

@@ -386,7 +386,7 @@ impl Engine {
         self.close_tube_if_idle(job.tube);
     }
 
-    /// The previous logged size in bytes is `size`.
+    /// `size` is the previous logged size in bytes.
     #[inline(never)] // cold: few jobs are tied to groups
     fn remove_member(&mut self, slot: u32, size: usize, verdict: Option<Verdict>) {
         let groups = self.end_membership(slot);

@@ -339,7 +339,7 @@ impl Engine {
         false
     }
 
-    /// A job is refused if the tube contains as many jobs, of any priority, as the limit of its priority class.
+    /// A job is refused if the tube contains as many jobs, of any priority, as the limit of the job's class.
     pub fn limit_tube(&mut self, name: &[u8], max_jobs: [Option<u32>; 3], now: Time) -> bool {
         let Some(number) = self.tubes.find(name) else { return false };
         let max_jobs = max_jobs.map(|max_jobs| max_jobs.unwrap_or(u32::MAX));
