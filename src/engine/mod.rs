@@ -1,14 +1,14 @@
 //! The queue engine: a state machine without sockets, files, locks, threads, a clock or a source of randomness.
 //!
-//! Owns every job, tube and client, and all rules about them. A *verb* is a method of [`Engine`] that executes a
-//! request. It takes a client, arguments and the time, returns a result, and appends [`Event`]s for other clients. The
-//! caller must take these events ([`Engine::take_event`]) before the next verb or tick. [`Engine::tick`] processes
-//! expired timers. Each verb or tick can change [`Engine::next_deadline`], so the caller reads the deadline after each
-//! call, and ticks when the deadline has passed. A late tick does not extend a reservation.
+//! A *verb* is a method of [`Engine`] that executes a request. It returns a result, and appends [`Event`]s for other
+//! clients, which the caller takes ([`Engine::take_event`]) before the next verb or tick. After each call, the caller
+//! reads [`Engine::next_deadline`], and calls [`Engine::tick`] when the deadline has passed.
 //!
 //! The period during which the caller keeps the engine locked is a *turn*. The verbs in a turn use at most the steps
 //! granted with [`Engine::grant_steps`]. If a verb returns [`Progress::More`], the caller must call the verb again in a
 //! later turn. [`Engine::go_on`] continues deferred work. Must not import code from outside the engine.
+//!
+//! Enforces promise P21 of beanpole-promises(7).
 
 #[cfg(any(test, feature = "test-support"))]
 #[path = "tests/check.rs"]
@@ -37,40 +37,32 @@ pub use data::{
     NOBODY, PAGED_MAX, POINT_SECONDS, PRIORITY_CLASSES, RULES_COST, SCHEDULE_COST, TIMES_COST, TUBE_COST, UNLIMITED,
     URGENT, UUID_HYPHENS, WAIT_COST, WATCH_COST,
 };
-pub use figures::ages::FindOldest;
-pub use figures::connections::{ClientStats, SHOWN_TUBES};
 pub use figures::pages::{BuriedWalk, IdPage, JobPage, NamePage, Page};
-pub use figures::stats::{GroupStats, JobStats, Stats, TubeStats};
+pub use figures::stats::{ClientStats, FindOldest, GroupStats, JobStats, Stats, TubeStats, SHOWN_TUBES};
 pub use rules::completion::NotCompleted;
 pub use rules::dedup::NameSearch;
 pub use rules::failures::{Failed, MAX_REASON};
 #[cfg(test)]
 pub use support::DEFERRED;
-pub use verbs::disconnect::GiveBack;
-pub use verbs::flush::FindReserved;
 pub use verbs::job_verbs::{Kick, TouchAll};
-pub use verbs::reserve::{Awaited, Grab, JobEnd, Reserve};
-pub use verbs::submit::{Refused, Submitted};
-pub use verbs::tagged::{Tagged, Tags};
-pub use verbs::tube_settings::NotSet;
-pub use verbs::watching::{Dropped, WantedTubes};
+pub use verbs::long_commands::FindReserved;
+pub use verbs::reserve::{Awaited, GiveBack, Grab, JobEnd, Reserve};
+pub use verbs::submit::{Refused, Submitted, Tagged, Tags};
+pub use verbs::tubes::{Dropped, NotSet, WantedTubes};
 
 use std::collections::VecDeque;
 
 use self::log::News;
 use data::{Agenda, ClientState, Clients, Store, Tubes, DEFAULT_TUBE};
 
-/// The event queue keeps at most this capacity. Longer queues are rare.
 const KEPT_EVENTS: usize = 4096;
 
-/// Nearly all clients have shorter watch lists.
 pub const FEW_WATCHED: usize = 64;
 
 /// Watches can use at most 1/`WATCHES_PART` of the memory limit, and tubes 1/`TUBES_PART`. The rest is for jobs.
 const WATCHES_PART: u64 = 4;
 const TUBES_PART: u64 = 2;
 
-/// Most of these limits are options of the server.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Bytes of memory allocated on behalf of clients.
@@ -83,13 +75,11 @@ pub struct Limits {
     pub few_watched: usize,
     /// A job with [`CompletionPolicy::Tell`] fails after this many lost workers. `None` means unlimited.
     pub max_losses: Option<u32>,
-    /// The size, in bytes, of the largest body that can be leased.
     pub largest_leased: usize,
     /// The lease time of a job without a time to run.
     pub lease_limit: Span,
     /// The number of idle clients notified when a job becomes ready. 0 means all.
     pub wakeups: u32,
-    /// If `true`, two jobs in different tubes can have the same key.
     pub keys_per_tube: bool,
     /// A secret, so that clients cannot choose names whose hashes collide.
     pub hash_secret: u64,
@@ -114,11 +104,9 @@ impl Limits {
     };
 }
 
-/// The error for a new tube or watch beyond [`Limits::max_tubes`], [`Limits::max_watched`] or [`Limits::max_memory`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OverLimit;
 
-/// The queue. The `Touches:` line of a file in `rules` or `verbs` lists the fields of this struct that the file uses.
 #[derive(Debug)]
 pub struct Engine {
     store: Store,
@@ -129,13 +117,9 @@ pub struct Engine {
     limits: Limits,
     job_times: JobTimes,
     past: Past,
-    /// Bytes of all connection buffers, as last reported with [`Engine::set_buffers`].
     buffers: u64,
-    /// `true` if the system cannot provide more memory.
     exhausted: bool,
-    /// `true` in drain mode, in which the server refuses new jobs.
     draining: bool,
-    /// The state of the pseudo-random generator, whose numbers clients can predict.
     random_state: u64,
 }
 
@@ -174,12 +158,10 @@ impl Engine {
         self.clients.insert(ClientState::new(reserve_policy, self.clients.connected as u32))
     }
 
-    /// The handle stays unique if another client reuses the client's number.
     pub fn handle(&self, client: ClientId) -> ClientHandle {
         self.clients.handle(client)
     }
 
-    /// Records that a client connected or sent a command, for [`ClientStats`] and the chart of the last hour.
     #[inline]
     pub fn note_activity(&mut self, client: ClientId, now: Time) {
         self.clients.note_activity(client, now);
@@ -210,7 +192,6 @@ impl Engine {
         self.store.jobs.slots.iter().map(|(slot, _)| self.store.jobs.view(slot))
     }
 
-    /// Returns the job with this ID, unless the job has finished.
     pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
         self.any_job(id).filter(|job| job.state() != State::Finished)
     }
@@ -257,6 +238,53 @@ impl Engine {
 
     pub fn last_id(&self) -> u64 {
         self.store.last_id
+    }
+
+    /// Returns the bytes used on behalf of clients. Removed bodies that replies still share count as buffers. Freed job
+    /// memory counts until jobs of any size can use it, except for the first 8 MiB.
+    pub fn memory(&self) -> Account {
+        Account {
+            jobs: self.store.memory(),
+            tubes: self.tubes.table.memory,
+            watches: self.clients.memory(),
+            history: self.past.memory(),
+            buffers: self.buffers + self.store.jobs.bodies.in_flight_bytes,
+        }
+    }
+
+    pub fn memory_held(&self) -> u64 {
+        self.memory().total() - self.buffers
+    }
+
+    pub fn memory_in_flight(&self) -> u64 {
+        self.store.jobs.bodies.in_flight_bytes
+    }
+
+    /// Records that `bytes` are used outside the engine. `exhausted` is `true` if the system has no free memory.
+    pub fn set_buffers(&mut self, bytes: u64, exhausted: bool) {
+        self.buffers = bytes;
+        self.exhausted = exhausted;
+    }
+
+    /// Counts `body` while replies share it, even if no job contains it.
+    pub fn reply_shares(&mut self, body: &Body) {
+        self.store.jobs.bodies.note_in_flight(body);
+    }
+
+    /// Must be called regularly, because a call checks only some bodies.
+    #[inline]
+    pub fn check_in_flight(&mut self) {
+        self.store.jobs.bodies.check_in_flight();
+    }
+
+    /// Freeing these bodies takes milliseconds per 100 MB, so the caller must use a thread that delays no client.
+    pub fn take_released(&mut self) -> Vec<Body> {
+        self.store.jobs.bodies.take_released()
+    }
+
+    pub fn has_memory(&self, bytes: u64) -> bool {
+        let limit = self.limits.max_memory.saturating_sub(self.limits.kept_memory);
+        !self.exhausted && self.memory().total() + bytes <= limit
     }
 }
 

@@ -1,23 +1,17 @@
-//! Pages of long lists, and iterations over all jobs, tubes or watches that can take several calls.
-//!
-//! Owns the order of lists. An iteration visits every item exactly once, except that it may miss items added or removed
-//! in the meantime. The callbacks named `each` return the size of their output in bytes. Must not change anything
-//! except the step budget.
-//!
+//! Pages of long lists, and iterations that can take several calls. An iteration visits every item exactly once, except
+//! that it may miss items added or removed in the meantime. The callbacks named `each` return the size of their output
+//! in bytes. Must not change anything except the step budget.
 //! Touches: agenda, clients, store, tubes.
 
 use std::sync::Arc;
 
-use super::stats::{tube_figures, TubeStats};
-use crate::engine::data::{
-    ClientId, ClientState, Job, JobId, JobView, Priority, Progress, ReservePolicy, Smallest, State, Time,
-};
+use super::stats::{tube_figures, ClientStats, TubeStats};
+use crate::engine::data::*;
 use crate::engine::Engine;
 
 /// The number of steps per list entry, in addition to one step per 64 bytes of output.
 const LINE: u64 = 4;
 
-/// Jobs of a tube in one state, by priority and then by due time.
 #[derive(Debug)]
 pub struct JobPage {
     state: State,
@@ -27,7 +21,6 @@ pub struct JobPage {
     from: u32,
 }
 
-/// Tube names in the order of their bytes.
 #[derive(Debug)]
 pub struct NamePage {
     smallest: Smallest<Arc<[u8]>>,
@@ -38,12 +31,11 @@ pub struct NamePage {
 pub enum Page<'a> {
     Jobs(Vec<JobView<'a>>),
     NotFound,
-    /// The step budget is used up. The caller must repeat the call later.
     More,
 }
 
 impl JobPage {
-    /// Creates a page. `state` must be ready or delayed.
+    /// The `state` must be ready or delayed.
     pub fn new(state: State, offset: usize, limit: usize) -> JobPage {
         JobPage { state, offset, limit, smallest: Smallest::new(offset, limit), from: 0 }
     }
@@ -63,14 +55,12 @@ impl NamePage {
     }
 }
 
-/// The maximum length of a queue that is read completely.
 const SHORT: u64 = 512;
 
 #[derive(Debug)]
 pub struct IdPage {
     pub tube: Box<[u8]>,
     state: State,
-    /// Searches only larger IDs. Increases with the progress of the search.
     above: u64,
     limit: usize,
     found: Vec<JobId>,
@@ -79,7 +69,6 @@ pub struct IdPage {
 }
 
 impl IdPage {
-    /// Creates a page for the first `limit` IDs (at most 1,000) larger than `above`.
     pub fn new(tube: Box<[u8]>, state: State, above: u64, limit: usize) -> IdPage {
         IdPage { tube, state, above, limit, found: Vec::new(), smallest: None, from: 0 }
     }
@@ -118,8 +107,7 @@ fn key(job: &Job) -> (Priority, Time, JobId) {
 }
 
 impl Engine {
-    /// Calls `visit` for the numbers from `from` to `end`, excluding `end`, until the step budget is used up. `visit`
-    /// returns the number of steps to charge.
+    /// The result of `visit` is the number of steps to charge.
     pub(super) fn walk(&mut self, from: &mut u32, end: u32, mut visit: impl FnMut(&Engine, u32) -> u64) -> Progress {
         while *from < end {
             if self.agenda.steps.are_used_up() {
@@ -132,7 +120,6 @@ impl Engine {
         Progress::Done
     }
 
-    /// Visits all jobs in slots from `from` on.
     pub fn walk_jobs(&mut self, from: &mut u32, mut each: impl FnMut(&Engine, &JobView) -> usize) -> Progress {
         while let Some(slot) = self.next_job(from) {
             let bytes = each(self, &self.store.jobs.view(slot));
@@ -141,8 +128,7 @@ impl Engine {
         self.walked_to(*from)
     }
 
-    /// Returns the first slot from `from` on that contains a job, and advances `from`. Charges one step per 16 vacant
-    /// slots. Returns `None` after the last slot or if the step budget is used up.
+    /// Charges one step per 16 vacant slots. Returns `None` after the last slot or if the step budget is used up.
     pub(in crate::engine) fn next_job(&mut self, from: &mut u32) -> Option<u32> {
         while *from < self.store.jobs.slots.end() && !self.agenda.steps.are_used_up() {
             let end = (*from + 16).min(self.store.jobs.slots.end());
@@ -156,7 +142,6 @@ impl Engine {
         None
     }
 
-    /// Returns [`Progress::Done`] after the last slot of [`Engine::next_job`].
     pub(in crate::engine) fn walked_to(&self, from: u32) -> Progress {
         if from >= self.store.jobs.slots.end() {
             Progress::Done
@@ -165,11 +150,25 @@ impl Engine {
         }
     }
 
-    /// Visits all tubes with numbers from `from` on.
     pub fn walk_tubes(&mut self, from: &mut u32, now: Time, mut each: impl FnMut(&TubeStats) -> usize) -> Progress {
         self.walk(from, self.tubes.table.items.end(), |engine, number| {
             let tube = engine.tubes.table.items.try_get(number);
             1 + tube.map_or(0, |tube| each(&tube_figures(tube, now))) as u64 / 64
+        })
+    }
+
+    /// Includes the pseudo-client that holds leased jobs.
+    pub fn walk_clients(
+        &mut self,
+        from: &mut u32,
+        now: Time,
+        mut each: impl FnMut(&Engine, &ClientStats) -> usize,
+    ) -> Progress {
+        self.walk(from, self.clients.end, |engine, number| {
+            match engine.client_stats(number, now).map_or(0, |stats| each(engine, &stats)) {
+                0 => 1,
+                bytes => LINE + bytes as u64 / 64,
+            }
         })
     }
 
@@ -193,8 +192,7 @@ impl Engine {
         true
     }
 
-    /// Visits the names of the tubes that `client` watches, after the first `from` tubes. The order is reversed for
-    /// [`ReservePolicy::Notified`].
+    /// Skips the first `from` tubes. The order is reversed for [`ReservePolicy::Notified`].
     pub fn walk_watched(
         &mut self,
         client: ClientId,
@@ -259,7 +257,6 @@ impl Engine {
         self.walked_to(page.from)
     }
 
-    /// Returns the tube names for which `shown` is `true`, or `None` if the step budget is used up.
     pub fn tubes_of(
         &mut self,
         page: &mut NamePage,
@@ -286,7 +283,6 @@ impl Engine {
         }
     }
 
-    /// Returns the IDs when the page is complete, or `None` if the tube does not exist.
     pub fn list_ids(&mut self, page: &mut IdPage) -> Option<(Progress, Vec<JobId>)> {
         let number = self.tubes.find(&page.tube)?;
         let count = self.tubes.get_mut(number).counts.sum(&[page.state]);
@@ -363,8 +359,7 @@ impl Engine {
         (Progress::Done, ids)
     }
 
-    /// Returns the next buried job. Returns `None` after the last job or if the step budget is used up;
-    /// [`Engine::walked_buried`] distinguishes the two cases.
+    /// Returns `None` after the last job or if the step budget is used up; see [`Engine::walked_buried`].
     pub fn next_buried(&mut self, walk: &mut BuriedWalk) -> Option<JobId> {
         while !self.agenda.steps.are_used_up() {
             if let Some(id) = walk.ids.pop() {
@@ -399,7 +394,6 @@ impl Engine {
         }
     }
 
-    /// Adds the buried jobs of tube `number`, or of the walk's only tube.
     fn next_tube_of(&mut self, walk: &mut BuriedWalk, number: u32) {
         let (number, next) = match &walk.tube {
             Some(name) => (self.tubes.find(name), None),

@@ -1,13 +1,9 @@
-//! Statistics of the queue, tubes, groups and jobs, as plain data.
-//!
-//! Owns the collection of statistics. Must not format statistics, because each protocol has a different format.
-//!
-//! Touches: clients, limits, store, tubes.
+//! Statistics of the queue, tubes, groups, jobs and connections, and the ages of the oldest jobs. Must not format
+//! statistics, because each protocol has a different format. The search for the oldest job raises a lower bound of its
+//! ID, so that no ID is checked twice.
+//! Touches: agenda, clients, limits, store, tubes.
 
-use crate::engine::data::{
-    Account, ClientId, History, Job, JobCounts, JobExtras, JobId, List, Name, Priority, Span, State, Time, Tube,
-    TubeSettings, TubeTimes,
-};
+use crate::engine::data::*;
 use crate::engine::Engine;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -32,7 +28,6 @@ pub struct Stats {
 pub struct TubeStats<'a> {
     pub name: &'a [u8],
     pub jobs: JobCounts,
-    /// `true` if the tube stays open even if nothing refers to it.
     pub kept: bool,
     pub priority_classes: [u32; 3],
     /// The number of ready jobs that are too large to be leased.
@@ -45,10 +40,8 @@ pub struct TubeStats<'a> {
     pub waiting: usize,
     pub deletes: u64,
     pub pauses: u64,
-    /// The full length of the pause, or zero if the tube is not paused.
     pub pause: Span,
     pub pause_left: Span,
-    /// `None` before the first measurement.
     pub times: Option<&'a TubeTimes>,
     pub settings: Option<&'a TubeSettings>,
 }
@@ -90,15 +83,77 @@ pub struct JobStats<'a> {
     pub missed: u32,
     /// The existing copy of a schedule whose last run was skipped.
     pub blocked_by: Option<JobId>,
-    /// The original tube of a dead letter.
     pub dead_from: Option<&'a [u8]>,
     /// The connection that holds the job; `None` if the job is leased or not reserved.
     pub holder: Option<u32>,
     pub progress: Option<(u32, u32)>,
 }
 
-/// The maximum length of a queue in which each watch is checked.
 const COUNTED: usize = 1024;
+
+/// Only these watched tubes of a client determine which users may see the client.
+pub const SHOWN_TUBES: usize = 16;
+
+#[derive(Debug)]
+pub struct ClientStats<'a> {
+    pub client: ClientId,
+    /// The connection number, which is never reused. 0 is the pseudo-client that holds leased jobs.
+    pub number: u32,
+    /// `None` if each command names a tube.
+    pub used: Option<&'a [u8]>,
+    pub watching: usize,
+    pub watched: Vec<&'a [u8]>,
+    pub waits: bool,
+    pub held: usize,
+    /// The reserved job whose time to run ends first.
+    pub job: Option<JobView<'a>>,
+    pub age: Span,
+    pub idle: Span,
+}
+
+/// The searched states, in the order of [`OldestIds`].
+const STATES: [State; 3] = [State::Ready, State::Delayed, State::Buried];
+
+const SHORT: usize = 128;
+
+/// An ID and a creation time.
+type Oldest = (JobId, Time);
+
+#[derive(Debug, Default)]
+pub struct FindOldest {
+    /// `None` for the whole queue.
+    tube: Option<Box<[u8]>>,
+    /// In the order of [`STATES`]; `None` without a job in the state.
+    found: Vec<Option<Oldest>>,
+    /// The next slot and the smallest ID of a walk over all jobs, which is used if IDs are sparse.
+    walk: Option<(u32, u64)>,
+}
+
+impl FindOldest {
+    pub fn new(tube: Box<[u8]>) -> FindOldest {
+        FindOldest { tube: Some(tube), ..FindOldest::default() }
+    }
+
+    pub fn tube(&self) -> &[u8] {
+        self.tube.as_deref().unwrap_or_default()
+    }
+
+    pub fn ages(&self, now: Time) -> [Span; 3] {
+        [0, 1, 2].map(|position| self.oldest(position).map_or(Span::ZERO, |(_, put)| now.since(put)))
+    }
+
+    pub fn oldest_ready(&self) -> Option<JobId> {
+        self.oldest(0).map(|(id, _)| id)
+    }
+
+    fn oldest(&self, position: usize) -> Option<Oldest> {
+        self.found.get(position).copied().flatten()
+    }
+
+    pub fn footprint(&self) -> u64 {
+        self.tube().len() as u64
+    }
+}
 
 impl Engine {
     pub fn stats(&self) -> Stats {
@@ -167,10 +222,135 @@ impl Engine {
         })
     }
 
-    /// Returns the numerator and denominator of the last progress report for a reserved job.
     pub fn progress(&self, job: &Job) -> Option<(u32, u32)> {
         let progress = self.extras(job).map(JobExtras::progress);
         progress.filter(|(_, total)| *total > 0 && job.state() == State::Reserved)
+    }
+
+    /// Client 0 holds the leased jobs, and has no statistics without leased jobs.
+    pub fn client_stats(&self, number: u32, now: Time) -> Option<ClientStats<'_>> {
+        let state = self.clients.get(number).filter(|state| state.leaving.is_none())?;
+        let ClientState { connection, used, watched, connected, last_active, .. } = state;
+        let reserved = state.reserved();
+        if *connection == 0 && reserved.len() == 0 {
+            return None;
+        }
+        let name = |tube: u32| &*self.tubes.get(tube).name;
+        let shown = watched.iter().copied().take(SHOWN_TUBES).map(|watch| name(self.clients.watches.get(watch).tube));
+        Some(ClientStats {
+            client: ClientId(number),
+            number: *connection,
+            used: (*used != NIL).then(|| name(*used)),
+            watching: watched.len(),
+            watched: shown.collect(),
+            waits: state.waiting.is_some() || state.idle_state != IdleState::Active,
+            held: reserved.len(),
+            job: reserved.first().map(|(_, slot)| self.store.jobs.view(slot)),
+            age: time_since(*connected, now),
+            idle: time_since(*last_active, now),
+        })
+    }
+
+    pub fn find_oldest(&mut self, find: &mut FindOldest) -> Progress {
+        while find.found.len() < STATES.len() {
+            if self.agenda.steps.are_used_up() {
+                return Progress::More;
+            }
+            let number = find.tube.as_ref().map(|name| self.tubes.find(name));
+            if number == Some(None) {
+                break;
+            }
+            let Some(oldest) = self.oldest_of(number.flatten(), find) else { return Progress::More };
+            find.found.push(oldest);
+            find.walk = None;
+            self.agenda.steps.take(1);
+        }
+        Progress::Done
+    }
+
+    /// Returns the oldest job, `Some(None)` without a job, or `None` if the step budget is used up.
+    fn oldest_of(&mut self, number: Option<u32>, find: &mut FindOldest) -> Option<Option<Oldest>> {
+        let position = find.found.len();
+        let state = STATES[position];
+        let mut counts = number.map_or(self.store.counts, |number| self.tubes.get(number).counts);
+        if counts.sum(&[state]) == 0 {
+            return Some(None);
+        }
+        if let Some(slot) = number.and_then(|number| self.oldest_in_queue(number, state)) {
+            let job = self.store.jobs.get(slot);
+            let oldest = (job.id, job.created);
+            self.bounds(number)[position] = oldest.0 .0;
+            return Some(Some(oldest));
+        }
+        loop {
+            let bound = self.bounds(number)[position];
+            // If IDs are sparse, a walk over all jobs is faster than a search by ID.
+            let rows = self.store.last_id.saturating_sub(bound) / 16;
+            if find.walk.is_some() || rows > u64::from(self.store.jobs.slots.end()) {
+                return self.walk_all(number, state, &mut find.walk);
+            }
+            if self.agenda.steps.are_used_up() {
+                return None;
+            }
+            let mut checked = 1;
+            let found = self.store.jobs.ids.row_above(JobId(bound.saturating_sub(1))).find(|&slot| {
+                checked += 1;
+                self.is_in(slot, number, state)
+            });
+            let found = found.map(|slot| self.store.jobs.get(slot)).map(|job| (job.id, job.created));
+            self.agenda.steps.take(checked);
+            // If no job was found, continue after the current row of 16 IDs.
+            self.bounds(number)[position] = found.map_or((bound.max(1) | 15) + 1, |(id, _)| id.0);
+            if found.is_some() {
+                return Some(found);
+            }
+        }
+    }
+
+    fn oldest_in_queue(&mut self, number: u32, state: State) -> Option<u32> {
+        let tube = self.tubes.get(number);
+        let (delayed, buried) = (&tube.delayed, &tube.buried);
+        let id = |slot: &u32| self.store.jobs.get(*slot).id;
+        let (slot, checked) = match state {
+            State::Ready if !tube.displaced && tube.ready.len() as u64 == tube.counts.ready => {
+                tube.ready.oldest(&self.store.jobs, SHORT)?
+            }
+            State::Delayed if delayed.len() <= SHORT => {
+                (delayed.iter().map(|(_, slot)| slot).min_by_key(id)?, delayed.len())
+            }
+            State::Buried if buried.len() <= SHORT => (buried.iter(&self.store.jobs).min_by_key(id)?, buried.len()),
+            _ => return None,
+        };
+        self.agenda.steps.take(checked as u64);
+        Some(slot)
+    }
+
+    /// Does not raise the bound, because older jobs can enter the state during the walk.
+    fn walk_all(&mut self, tube: Option<u32>, state: State, walk: &mut Option<(u32, u64)>) -> Option<Option<Oldest>> {
+        let (mut from, mut smallest) = walk.unwrap_or((0, u64::MAX));
+        while let Some(slot) = self.next_job(&mut from) {
+            if self.is_in(slot, tube, state) {
+                smallest = smallest.min(self.store.jobs.get(slot).id.0);
+            }
+        }
+        if self.walked_to(from) == Progress::More {
+            *walk = Some((from, smallest));
+            return None;
+        }
+        let job = self.store.jobs.find(JobId(smallest)).map(|slot| self.store.jobs.get(slot));
+        Some(job.map(|job| (job.id, job.created)))
+    }
+
+    fn is_in(&self, slot: u32, number: Option<u32>, state: State) -> bool {
+        let job = self.store.jobs.get(slot);
+        job.state() == state && number.is_none_or(|number| number == job.tube)
+    }
+
+    fn bounds(&mut self, number: Option<u32>) -> &mut [u64; 3] {
+        match number {
+            Some(number) => &mut self.tubes.get_mut(number).oldest.0,
+            None => &mut self.store.oldest.0,
+        }
     }
 }
 

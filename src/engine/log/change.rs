@@ -1,14 +1,13 @@
-//! The output of the engine: events for other clients, and changes to be written to the log.
-//!
-//! Owns the queues of events and changes. The methods of the engine append changes. If there is a log, the caller takes
-//! the changes in order before the next call, and writes them to the log. Must not depend on the format of the log.
-//!
-//! Touches: news, store.
+//! Changes to be written to the log, and the long commands that the log records as in progress. The caller takes the
+//! changes in order before the next call. A restart completes open commands without their clients. Must not depend on
+//! the format of the log, or execute commands.
+//! Enforces promise P15 of beanpole-promises(7).
+//! Touches: agenda, news, store, tubes.
 
 use std::collections::VecDeque;
 
 use super::log_room::LogRoom;
-use crate::engine::data::{Event, GroupCount, JobId, Name, OpenOperation};
+use crate::engine::data::*;
 use crate::engine::Engine;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,148 +26,72 @@ pub struct MemberGone {
     pub groups: Vec<LoggedGroup>,
 }
 
-/// A change to be logged. Jobs are identified by slots, which remain valid until the engine is called again.
+/// A change to be logged. Jobs are identified by slots, which remain valid until the engine is called again. Sizes are
+/// the [`Engine::logged_size`] of the job, before and after the change. Lengths of names are totals in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     Put(u32),
     Reserve(u32),
-    /// The job was released, and is now ready or delayed.
+    // The job was released, and is now ready or delayed.
     Release(u32),
     Bury(u32),
     Kick(u32),
-    /// The schedule in this slot was due, but its previous copy still existed.
+    // The schedule in this slot was due, but its previous copy still existed.
     Skip(u32),
-    /// The reservation ended without an outcome, which counts as a timeout.
+    // The reservation ended without an outcome, which counts as a timeout.
     Expire(u32),
     Lease(u32),
-    /// The log does not contain the job yet, and must store its current state.
+    // The log does not contain the job yet, and must store its current state.
     Adopt(u32),
-    /// The job has ended or is retried, as a worker reported.
-    Outcome {
-        slot: u32,
-        /// Length, in bytes, of the result at the end of the job's body.
-        result: usize,
-    },
-    Delete {
-        slot: u32,
-        id: JobId,
-        /// [`Engine::logged_size`] of the job before the delete.
-        size: usize,
-    },
-    /// A schedule put the copy in `slot`, and is due again.
-    Run {
-        slot: u32,
-        schedule: u32,
-    },
-    /// A new schedule replaced a schedule with the same ID.
-    Replace {
-        slot: u32,
-        /// [`Engine::logged_size`] of the replaced schedule.
-        before: usize,
-    },
+    // The job has ended or is retried, as a worker reported. The body ends with `result` bytes of result.
+    Outcome { slot: u32, result: usize },
+    Delete { slot: u32, id: JobId, size: usize },
+    // A schedule put the copy in `slot`, and is due again.
+    Run { slot: u32, schedule: u32 },
+    // A new schedule replaced a schedule with the same ID, whose size was `before`.
+    Replace { slot: u32, before: usize },
     MemberGone(Box<MemberGone>),
     Group(Box<LoggedGroup>),
-    /// The group has neither members nor waiting jobs, and was removed.
-    GroupGone {
-        number: u32,
-        name: usize,
-    },
-    Pause {
-        tube: u32,
-        /// `true` if a paused tube was paused again.
-        before: bool,
-    },
-    /// A command ended the pause, or the tube was closed.
-    PauseEnded {
-        tube: u32,
-        name: Box<[u8]>,
-        /// `true` if the tube was paused before.
-        before: bool,
-    },
-    PauseOver {
-        tube: u32,
-        name: usize,
-    },
-    Move {
-        slot: u32,
-        /// [`Engine::logged_size`] before and after the move.
-        sizes: (usize, usize),
-    },
-    /// The job lost its dead-letter origin or a wait for a group, so a full record of the job is now smaller.
-    Shrunk {
-        slot: u32,
-        /// The decrease of the job's [`Engine::logged_size`].
-        bytes: usize,
-    },
-    /// A worker lost or released a job with limited tries.
+    // The group has neither members nor waiting jobs, and was removed.
+    GroupGone { number: u32, name: usize },
+    // `before` is `true` if the tube was already paused.
+    Pause { tube: u32, before: bool },
+    // A command ended the pause, or the tube was closed.
+    PauseEnded { tube: u32, name: Box<[u8]>, before: bool },
+    PauseOver { tube: u32, name: usize },
+    Move { slot: u32, sizes: (usize, usize) },
+    // The job lost its dead-letter origin or a wait for a group, so a full record is now smaller by `bytes`.
+    Shrunk { slot: u32, bytes: usize },
+    // A worker lost or released a job with limited tries.
     Retry(u32),
     Priority(u32),
-    /// The key with this number outlives its job.
+    // The key with this number outlives its job.
     KeyKept(u32),
-    /// The key of an ended job was removed.
-    KeyGone {
-        number: u32,
-        /// The total length of the key and the tube name in bytes.
-        names: usize,
-    },
-    Settings {
-        tube: u32,
-        /// The total length of the names in the replaced settings. `None` if the tube had no settings.
-        before: Option<usize>,
-    },
-    SettingsEnded {
-        tube: u32,
-        name: Box<[u8]>,
-        /// The total length of the names in the removed settings, including the tube's name.
-        names: usize,
-    },
-    Reason {
-        slot: u32,
-        /// [`Engine::logged_size`] before and after the change.
-        sizes: (usize, usize),
-    },
-    /// A long command has begun. After a restart, the server completes the command unless [`Change::Closed`] follows.
-    Opened {
-        number: u32,
-        operation: Box<OpenOperation>,
-    },
-    /// The command with this number is complete or was abandoned.
-    Closed {
-        number: u32,
-        /// The total length of the tube names in bytes.
-        names: usize,
-    },
-    /// A reply will contain a job that was held until group members had ended. The log must store these ends before
-    /// the reply is sent.
+    // The key of an ended job was removed. `names` includes the name of its tube.
+    KeyGone { number: u32, names: usize },
+    // `before` is the length of the names in the replaced settings.
+    Settings { tube: u32, before: Option<usize> },
+    SettingsEnded { tube: u32, name: Box<[u8]>, names: usize },
+    Reason { slot: u32, sizes: (usize, usize) },
+    // A long command has begun. After a restart, the server completes the command unless `Closed` follows.
+    Opened { number: u32, operation: Box<OpenOperation> },
+    Closed { number: u32, names: usize },
+    // A reply will contain a job that was held until group members ended. The log must store these ends first.
     PromiseEnds,
-    /// A reply will refer to an ended job by its key. The log must store the key before the reply is sent.
+    // A reply will refer to an ended job by its key. The log must store the key first.
     PromiseKey,
-    /// A reply will say that this job or its result exists, so the log must store the job before the reply is sent.
+    // A reply will say that this job or its result exists. The log must store the job first.
     Promise(u32),
 }
 
 impl Change {
-    /// Returns the slot of the changed job if the job exists.
     pub fn slot(&self) -> Option<u32> {
+        use Change::*;
         match *self {
-            Change::Put(slot)
-            | Change::Reserve(slot)
-            | Change::Release(slot)
-            | Change::Bury(slot)
-            | Change::Kick(slot)
-            | Change::Expire(slot)
-            | Change::Lease(slot)
-            | Change::Adopt(slot)
-            | Change::Promise(slot)
-            | Change::Retry(slot)
-            | Change::Priority(slot)
-            | Change::Skip(slot)
-            | Change::Run { slot, .. }
-            | Change::Replace { slot, .. }
-            | Change::Move { slot, .. }
-            | Change::Reason { slot, .. }
-            | Change::Shrunk { slot, .. }
-            | Change::Outcome { slot, .. } => Some(slot),
+            Put(slot) | Reserve(slot) | Release(slot) | Bury(slot) | Kick(slot) | Skip(slot) | Expire(slot)
+            | Lease(slot) | Adopt(slot) | Retry(slot) | Priority(slot) | Promise(slot) => Some(slot),
+            Run { slot, .. } | Replace { slot, .. } | Outcome { slot, .. } => Some(slot),
+            Move { slot, .. } | Reason { slot, .. } | Shrunk { slot, .. } => Some(slot),
             _ => None,
         }
     }
@@ -209,8 +132,7 @@ impl Engine {
         }
     }
 
-    /// Claims log space for the change unless `claimed` is `true`. Omits the change without log space, because the same
-    /// change occurs again after a restart.
+    /// Without log space, omits the change unless `claimed` is `true`, because it occurs again after a restart.
     pub(in crate::engine) fn changed_claimed(&mut self, change: Change, claimed: bool) {
         if claimed || self.claim_log_room(0) {
             self.changed(change);
@@ -226,8 +148,7 @@ impl Engine {
         }
     }
 
-    /// Replaces the pending put of a job by [`Change::Run`], because one record stores the put of a copy and the run of
-    /// `schedule`.
+    /// Merges the pending put of a copy with the run of `schedule`, because one record stores both.
     pub(in crate::engine) fn put_by_schedule(&mut self, slot: u32, schedule: u32) {
         let changes = self.news.changes.iter_mut().flatten().rev();
         if let Some(put) = changes.into_iter().find(|change| **change == Change::Put(slot)) {
@@ -237,6 +158,50 @@ impl Engine {
 
     pub fn take_change(&mut self) -> Option<Change> {
         self.news.changes.as_mut()?.pop_front()
+    }
+
+    /// Returns `None` without a log, without log space, or with [`MAX_OPEN`] open operations.
+    pub(in crate::engine) fn open_operation(&mut self, operation: OpenOperation) -> Option<u32> {
+        if !self.is_logged() {
+            return None;
+        }
+        let number = (0..MAX_OPEN).find(|number| !self.agenda.open.contains_key(number))?;
+        if !self.claim_log_room(operation.names()) {
+            return None;
+        }
+        self.changed(Change::Opened { number, operation: Box::new(operation.clone()) });
+        self.agenda.open.insert(number, operation);
+        Some(number)
+    }
+
+    pub(in crate::engine) fn close_operation(&mut self, open: &mut Option<u32>) {
+        let Some(number) = open.take() else { return };
+        if let Some(operation) = self.agenda.open.remove(&number) {
+            self.changed(Change::Closed { number, names: operation.names() });
+        }
+    }
+
+    pub fn operation_at(&self, number: u32) -> Option<&OpenOperation> {
+        self.agenda.open.get(&number)
+    }
+
+    /// Returns the length in bytes of the names in a replaced operation.
+    pub fn restore_operation(&mut self, number: u32, operation: OpenOperation) -> Option<usize> {
+        self.agenda.open.insert(number, operation).map(|before| before.names())
+    }
+
+    pub fn restore_closed(&mut self, number: u32) -> Option<usize> {
+        self.agenda.open.remove(&number).map(|operation| operation.names())
+    }
+
+    /// Counts a restored move of a job as progress of the operations from `from` to `to`.
+    pub(in crate::engine) fn restore_progress(&mut self, from: u32, to: &[u8]) {
+        let from = &self.tubes.get(from).name;
+        for operation in self.agenda.open.values_mut() {
+            if *operation.from == **from && *operation.to == *to {
+                operation.bound = operation.bound.saturating_sub(1);
+            }
+        }
     }
 }
 
@@ -255,6 +220,5 @@ pub struct News {
     pub(in crate::engine) events: VecDeque<Event>,
     pub(in crate::engine) changes: Option<VecDeque<Change>>,
     pub(in crate::engine) room: LogRoom,
-    /// The log bytes that the last refused request lacked; see [`Engine::take_lacking`].
     pub(in crate::engine) lacking: u64,
 }

@@ -1,14 +1,10 @@
-//! The budget of log space, in bytes, as counted by the engine.
-//!
-//! Owns the budget that the log grants before each call, and the size charged for each change, which is at least the
-//! size of its records. A request claims space before it changes anything, and is refused if there is not enough space.
-//! Without a log, the budget is unlimited. Must not depend on records, segments or files: the log asserts that the
-//! charged sizes suffice.
-//!
+//! The budget of log space, in bytes: what the log grants before each call, and what each change is charged. A request
+//! claims space before it changes anything, and is refused if there is not enough space. Without a log, the budget is
+//! unlimited. The log asserts that the charged sizes suffice for its records.
 //! Enforces promises P4 and P16 of beanpole-promises(7).
 //! Touches: news, store, tubes.
 
-use crate::engine::data::{end_size, CompletionPolicy, DedupKey, GroupTag, JobExtras, JobOptions, Span, State};
+use crate::engine::data::*;
 use crate::engine::Engine;
 
 /// Bytes for a new job and its later delete, excluding the tube name, the options and the body.
@@ -23,17 +19,13 @@ pub const OPTIONS_SIZE: usize = 68;
 /// Bytes for a dead letter, excluding the name of its origin.
 pub const ORIGIN_SIZE: usize = 2;
 
-/// The remaining log space:
-/// - `puts` is separate from `changes`, because changes to existing jobs must remain possible when the disk is nearly
-///   full.
-/// - `burst` limits a bulk command, which must leave space for deletes.
-/// - `ids` is separate, because IDs can run out before bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogRoom {
+    /// Bytes for new jobs. Separate from `changes`, which must remain possible on a nearly full disk.
     pub puts: u64,
     /// Bytes for changes to existing jobs. The put of a job also claimed the space for its delete.
     pub changes: u64,
-    /// Bytes of `changes` that a bulk command can claim at a time.
+    /// Bytes of `changes` that a bulk command can claim at a time, so that space for deletes remains.
     pub burst: u64,
     pub ids: u64,
 }
@@ -41,7 +33,7 @@ pub struct LogRoom {
 impl LogRoom {
     pub const ENDLESS: LogRoom = LogRoom { puts: u64::MAX, changes: u64::MAX, burst: u64::MAX, ids: u64::MAX };
 
-    /// Returns `true` if more space is possible, because the disk is neither full nor failing.
+    /// The log grants almost unlimited changes unless its disk is full or fails.
     fn can_grow(self) -> bool {
         self.changes > u64::MAX / 2
     }
@@ -52,14 +44,12 @@ impl Engine {
         self.news.room = room;
     }
 
-    /// Returns and clears the bytes that the last refused request lacked. 0 means that no request was refused, or that
-    /// the log cannot provide space.
+    /// Returns and clears the bytes that the last refused request lacked. 0 if the log cannot provide space.
     pub fn take_lacking(&mut self) -> u64 {
         std::mem::take(&mut self.news.lacking)
     }
 
-    /// Claims an ID and log space for a new job. Returns `false` if either is lacking, and records the lacking bytes.
-    /// `bytes` is the total length of tube name, options and body.
+    /// Records the lacking bytes. `bytes` is the total length of tube name, options and body.
     pub(in crate::engine) fn claim_put(&mut self, bytes: usize, volatile: bool) -> bool {
         let logged = if volatile { 0 } else { PUT_SIZE + bytes as u64 };
         let is_short = logged > self.news.room.puts;
@@ -79,8 +69,7 @@ impl Engine {
         PUT_SIZE + CHANGE_SIZE + self.logged_size(slot) as u64
     }
 
-    /// Claims log space for making a volatile job durable. Returns `false` if there is too little space, and records
-    /// the lacking bytes.
+    /// Records the lacking bytes if there is too little log space.
     pub(in crate::engine) fn claim_adoption(&mut self, slot: u32) -> bool {
         let logged = self.adoption_size(slot);
         let is_claimed = claim(&mut self.news.room.puts, logged);
@@ -88,19 +77,16 @@ impl Engine {
         is_claimed
     }
 
-    /// Claims log space for a result of `bytes` bytes. Returns `false` if there is too little space.
     pub(in crate::engine) fn claim_result(&mut self, slot: u32, bytes: usize) -> bool {
         let logged = if self.store.jobs.get(slot).is_volatile() { 0 } else { PUT_SIZE + bytes as u64 };
         claim(&mut self.news.room.puts, logged)
     }
 
-    /// Claims log space for a change with `extra` bytes of names. If this returns `false`, the caller must not make the
-    /// change.
+    /// Claims log space for a change with `extra` bytes of names.
     pub fn claim_log_room(&mut self, extra: usize) -> bool {
         claim(&mut self.news.room.changes, CHANGE_SIZE + extra as u64)
     }
 
-    /// Claims log space for at most `most` changes of one command. Returns the number of changes.
     pub(in crate::engine) fn claim_burst(&mut self, count: u64) -> u64 {
         let claimed = count.min(self.news.room.changes.min(self.news.room.burst) / CHANGE_SIZE);
         self.news.room.changes -= claimed * CHANGE_SIZE;
@@ -142,8 +128,7 @@ fn claim(budget: &mut u64, bytes: u64) -> bool {
     rest.is_some()
 }
 
-/// Returns the bytes for a membership or wait. `name` is the length of the group's name.
-pub(in crate::engine) const fn tie_size(name: usize) -> usize {
+const fn tie_size(name: usize) -> usize {
     6 + name
 }
 

@@ -1,16 +1,11 @@
-//! Restores a queue from its log.
-//!
-//! Owns the effects of log records, which are applied in the order of writing. Restored jobs are not in a queue until
-//! [`Engine::finish_restore`] queues every job. Methods that restore a change return the job's slot and its previous
-//! [`Engine::logged_size`], or `None` if the job is unknown. Must not be used after [`Engine::finish_restore`].
-//!
-//! Touches: store, tubes.
+//! Restores a queue from its log. Records are applied in the order of writing. [`Engine::finish_restore`] queues the
+//! jobs, and must be called last. Methods that restore a change return the job's slot and previous
+//! [`Engine::logged_size`], or `None` without the job.
+//! Touches: agenda, store, tubes.
 
-use super::stored::{StoredChange, StoredJob};
-use crate::engine::data::{
-    Body, Cause, CompletionPolicy, Count, Details, History, Job, JobExtras, JobId, Pause, Priority, Span, State, Time,
-    NIL,
-};
+use super::change::LoggedGroup;
+use super::stored::{StoredChange, StoredJob, StoredKey, StoredOptions, StoredSchedule, StoredTies};
+use crate::engine::data::*;
 use crate::engine::{Engine, NOBODY};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -205,8 +200,7 @@ impl Engine {
         Some((slot, size))
     }
 
-    /// Removes the job's extras, ties and other data outside [`Job`]. The job must be in no queue. Returns the previous
-    /// [`Engine::logged_size`].
+    /// The job must be in no queue. Returns the previous [`Engine::logged_size`].
     fn forget_more(&mut self, slot: u32) -> usize {
         let size = self.logged_size(slot);
         self.forget_schedule(slot);
@@ -222,12 +216,11 @@ impl Engine {
     pub fn restore_pause(&mut self, name: &[u8], length: Span, until: Time) -> (u32, bool) {
         let number = self.open_tube_unlimited(name);
         let before = self.tubes.get(number).pause.is_some();
-        let pause = (length != Span::ZERO).then_some(Pause { length, until });
-        self.set_pause(number, pause);
+        self.set_pause(number, (length != Span::ZERO).then_some(Pause { length, until }));
         (number, before)
     }
 
-    /// Queues all jobs, and ends delays, pauses and keys that are over. New jobs get larger IDs than `last_id`.
+    /// New jobs get larger IDs than `last_id`.
     pub fn finish_restore(&mut self, last_id: u64, now: Time) {
         self.store.last_id = self.store.last_id.max(last_id);
         let (mut buried, mut started, mut held) = (Vec::new(), Vec::new(), Vec::new());
@@ -285,7 +278,8 @@ impl Engine {
             }
             self.close_tube_if_idle(number);
         }
-        self.resume_operations();
+        let open = self.agenda.open.iter().map(|(&number, operation)| operation.clone().resume(number));
+        self.agenda.deferred.extend(open.map(Deferred::LongCommand));
     }
 
     /// Limits a restored delay to its full length, because the wall clock can be wrong after a restart. A start time
@@ -298,6 +292,125 @@ impl Engine {
         }
         if job.due <= now {
             job.transition(Cause::Due);
+        }
+    }
+
+    fn restore_name(&mut self, name: &[u8]) -> u32 {
+        let name = Name::from(name);
+        let hash = self.tubes.hash(name.key());
+        let known = self.store.groups.find(&name, hash);
+        known.unwrap_or_else(|| self.store.groups.insert(name, hash, GroupCount::default()))
+    }
+
+    fn restore_ties(&mut self, slot: u32, ties: StoredTies) {
+        let mut ties: Vec<_> = ties.iter().collect();
+        // Each tie is inserted at the head of the job's list, so start with the last tie.
+        while let Some(tie) = ties.pop() {
+            let (group, job) = (self.restore_name(&tie.name), self.store.jobs.get_mut(slot));
+            job.set(JobFlag::Tied, true);
+            let id = job.id.0;
+            match tie.need {
+                None => self.store.groups.join(slot, group),
+                Some(need) => self.store.groups.add_wait(slot, id, group, need),
+            }
+        }
+    }
+
+    fn forget_ties(&mut self, slot: u32) {
+        if self.store.jobs.get(slot).is_tied() {
+            self.store.groups.leave(slot);
+            self.store.groups.stop_waiting(slot);
+            self.store.jobs.get_mut(slot).set(JobFlag::Tied, false);
+        }
+    }
+
+    fn forget_waits(&mut self, slot: u32) {
+        let job = self.store.jobs.get(slot);
+        if job.is_tied() && !matches!(job.state(), State::Held | State::Scheduled) {
+            self.store.groups.stop_waiting(slot);
+            let is_member = self.store.groups.of_member(slot).next().is_some();
+            self.store.jobs.get_mut(slot).set(JobFlag::Tied, is_member);
+        }
+    }
+
+    /// Returns the number of the group, and `true` if an earlier record described the group.
+    pub fn restore_group(&mut self, name: &[u8], count: GroupCount) -> (u32, bool) {
+        let number = self.restore_name(name);
+        let group = self.store.groups.get_mut(number);
+        group.count = count;
+        (number, std::mem::replace(&mut group.logged, true))
+    }
+
+    /// Queues the `held` jobs (IDs and slots) or releases them if their waits are over. Removes groups without jobs.
+    fn restore_held(&mut self, mut held: Vec<(u64, u32)>, now: Time) {
+        held.sort_unstable();
+        for (_, slot) in held {
+            self.enter(slot);
+            if !self.store.groups.waits(slot) {
+                self.release_held(slot, Some(now));
+            }
+        }
+        let mut next = self.store.groups.table.items.next_from(0);
+        while let Some(number) = next {
+            // No client is served before the restore is complete, so the step budget is unlimited.
+            let _ = self.release_some(number, Some(now));
+            next = self.store.groups.table.items.next_from(number + 1);
+        }
+    }
+
+    pub fn group_at(&self, number: u32) -> Option<LoggedGroup> {
+        let group = self.store.groups.table.items.try_get(number)?;
+        Some(LoggedGroup { number, name: group.name.clone(), count: group.count })
+    }
+
+    fn restore_schedule(&mut self, slot: u32, options: &StoredOptions, schedule: &StoredSchedule) {
+        let name = |key: StoredKey| match key.restored() {
+            DedupKey::Name(name) => name,
+            _ => Name::from(&[][..]),
+        };
+        let ties = options.ties.iter().map(|tie| GroupTag { name: Name::from(&*tie.name), tie: Tie::Member });
+        let (key, limit) = options.concurrency;
+        let tags = CopyTags {
+            ttl: options.ttl,
+            tries: options.max_attempts,
+            backoff: options.backoff,
+            keep: options.keep,
+            concurrency: (key != StoredKey::None).then(|| (name(key), limit)),
+            groups: ties.collect(),
+        };
+        self.store.jobs.get_mut(slot).schedule(schedule.due);
+        self.bind_schedule(slot, name(options.dedup_key), schedule.when.into(), tags, schedule.count);
+    }
+
+    fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
+        if let Some(schedule) = &options.schedule {
+            return self.restore_schedule(slot, options, schedule);
+        }
+        self.store.jobs.get_mut(slot).completion = options.completion;
+        self.restore_ties(slot, options.ties);
+        let rare = options.start != Time::NEVER || options.order != 0 || options.reducer.is_some();
+        let rare = rare || options.backoff > 0 || options.concurrency.0 != StoredKey::None;
+        let rare = rare || !options.reason.is_empty();
+        let limits = options.max_attempts > 0 || options.max_fails > 0;
+        let plain = options.dedup_key == StoredKey::None && options.ttl == Span::MAX && options.outcome.is_none();
+        if plain && !rare && !limits {
+            return;
+        }
+        let number = self.new_extras(slot, options.dedup_key.restored(), options.expires);
+        self.store.extras.edit(number, |extras| {
+            extras.ttl = options.ttl;
+            (extras.max_attempts, extras.max_fails) = (options.max_attempts, options.max_fails);
+            (extras.done, extras.result_at) = options.outcome.unwrap_or((false, options.keep));
+            if rare {
+                let rare = extras.rare_mut();
+                (rare.start, rare.order) = (options.start, options.order);
+                rare.reducer = options.reducer.map(Box::from);
+                rare.backoff = options.backoff;
+                rare.reason = Some(options.reason).filter(|reason| !reason.is_empty()).map(Box::from);
+            }
+        });
+        if let DedupKey::Name(key) = options.concurrency.0.restored() {
+            self.join_lane(slot, key, options.concurrency.1);
         }
     }
 }

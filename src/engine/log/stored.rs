@@ -1,19 +1,19 @@
-//! A job as the log stores it: types shared by changes, log records and restored jobs.
-//!
-//! Owns the types, and the conversion of a job to these types. `restore` converts in the opposite direction. Must not
-//! depend on the encoding of records.
-//!
+//! A job as the log stores it: types shared by changes, log records and restored jobs. `restore` converts in the
+//! opposite direction. Must not depend on the encoding of records.
 //! Touches: store.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use super::change::Change;
-use crate::engine::data::{
-    CompletionPolicy, DedupKey, GroupTag, Groups, History, Job, JobExtras, JobId, JobView, Name, Priority, RunCount,
-    Span, State, Time, NIL,
-};
+use super::log_room::CHANGE_SIZE;
+use crate::engine::data::*;
 use crate::engine::Engine;
+
+/// Log bytes for the copy of a schedule, in addition to a plain put.
+pub const RUN_SIZE: usize = 24;
+
+const _: () = assert!(RUN_SIZE as u64 <= CHANGE_SIZE, "the engine counts enough");
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredJob<'a> {
@@ -38,40 +38,19 @@ pub struct StoredJob<'a> {
 /// Counts are totals, so a record can be applied twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoredChange {
-    /// A client's reservation, which does not survive a restart. The value is the total number of reservations.
+    // A client's reservation, which does not survive a restart. The value is the total number of reservations.
     Reserve(u32),
     Expire(u32),
     Kick(u32),
-    /// Leased until this time, with the total number of reservations.
     Lease(u32, Time),
-    Release {
-        pri: Priority,
-        delay: Span,
-        due: Time,
-        count: u32,
-        fails: u8,
-    },
-    Bury {
-        pri: Priority,
-        /// The rank in the order of burying.
-        order: u64,
-        count: u32,
-        fails: u8,
-    },
-    /// A worker lost or released the job. `fails` is the total of failed tries. A zero `delay` makes the job ready.
-    Retry {
-        fails: u8,
-        delay: Span,
-        due: Time,
-    },
+    Release { pri: Priority, delay: Span, due: Time, count: u32, fails: u8 },
+    Bury { pri: Priority, order: u64, count: u32, fails: u8 },
+    // A worker lost or released the job. A zero `delay` makes the job ready.
+    Retry { fails: u8, delay: Span, due: Time },
     Priority(Priority),
-    Scheduled {
-        due: Time,
-        count: RunCount,
-    },
+    Scheduled { due: Time, count: RunCount },
 }
 
-/// The form in which the log stores [`JobOptions`](crate::engine::JobOptions).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredOptions<'a> {
     /// In the record of a schedule, the other options apply to the copies.
@@ -80,7 +59,6 @@ pub struct StoredOptions<'a> {
     pub dedup_key: StoredKey<'a>,
     pub ttl: Span,
     pub expires: Time,
-    /// [`Time::NEVER`] without a start time.
     pub start: Time,
     /// After the start time, the job's rank among ready jobs of the same priority. 0 before the start time.
     pub order: u64,
@@ -93,7 +71,6 @@ pub struct StoredOptions<'a> {
     pub keep: u32,
     pub backoff: u32,
     pub concurrency: (StoredKey<'a>, u32),
-    /// The reason for the last failure; can be empty.
     pub reason: &'a [u8],
     pub ties: StoredTies<'a>,
 }
@@ -111,7 +88,6 @@ pub enum StoredTies<'a> {
     None,
     Tags(&'a [GroupTag]),
     Kept(&'a Groups, u32),
-    /// The encoded groups in a record, and their decoder.
     Read(&'a [u8], ReadTie),
 }
 
@@ -170,7 +146,6 @@ impl fmt::Debug for StoredTies<'_> {
     }
 }
 
-/// A [`DedupKey`] borrowed from a job or from a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoredKey<'a> {
     None,
@@ -228,12 +203,10 @@ impl Engine {
         }
     }
 
-    /// Returns the original tube of a dead letter.
     pub fn dead_from(&self, job: &Job) -> Option<&[u8]> {
         self.store.origins.name(job.holder).filter(|_| job.state() == State::Buried)
     }
 
-    /// Returns `None` for changes without a [`StoredChange`].
     pub fn stored_change(&self, change: &Change) -> Option<(JobId, StoredChange)> {
         let job = self.store.jobs.get(change.slot()?);
         let (pri, due) = (job.pri, job.due);
@@ -294,35 +267,37 @@ impl Engine {
         slot.map_or(StoredTies::None, |slot| StoredTies::Kept(&self.store.groups, slot))
     }
 
-    pub(in crate::engine) fn restore_options(&mut self, slot: u32, options: &StoredOptions) {
-        if let Some(schedule) = &options.schedule {
-            return self.restore_schedule(slot, options, schedule);
+    pub fn schedule_of(&self, job: &Job) -> Option<&Schedule> {
+        (job.state() == State::Scheduled && job.holder != NIL).then(|| self.store.schedules.get(job.holder))
+    }
+
+    fn stored_schedule(&self, job: &Job) -> StoredOptions<'_> {
+        let schedule = self.store.schedules.get(job.holder);
+        let tags = schedule.tags().unwrap_or(CopyTags::NONE);
+        let key = tags.concurrency.as_ref();
+        StoredOptions {
+            schedule: Some(StoredSchedule { when: schedule.when.key(), due: job.due, count: schedule.count }),
+            completion: CompletionPolicy::Drop,
+            dedup_key: StoredKey::Kept(&schedule.name),
+            ttl: tags.ttl,
+            expires: Time::NEVER,
+            start: Time::NEVER,
+            order: 0,
+            max_attempts: tags.tries,
+            max_fails: 0,
+            outcome: None,
+            reducer: None,
+            keep: tags.keep,
+            backoff: tags.backoff,
+            concurrency: key.map_or((StoredKey::None, 0), |(key, limit)| (StoredKey::Kept(key), *limit)),
+            reason: &[],
+            ties: StoredTies::Tags(&tags.groups),
         }
-        self.store.jobs.get_mut(slot).completion = options.completion;
-        self.restore_ties(slot, options.ties);
-        let rare = options.start != Time::NEVER || options.order != 0 || options.reducer.is_some();
-        let rare = rare || options.backoff > 0 || options.concurrency.0 != StoredKey::None;
-        let rare = rare || !options.reason.is_empty();
-        let limits = options.max_attempts > 0 || options.max_fails > 0;
-        let plain = options.dedup_key == StoredKey::None && options.ttl == Span::MAX && options.outcome.is_none();
-        if plain && !rare && !limits {
-            return;
-        }
-        let number = self.new_extras(slot, options.dedup_key.restored(), options.expires);
-        self.store.extras.edit(number, |extras| {
-            extras.ttl = options.ttl;
-            (extras.max_attempts, extras.max_fails) = (options.max_attempts, options.max_fails);
-            (extras.done, extras.result_at) = options.outcome.unwrap_or((false, options.keep));
-            if rare {
-                let rare = extras.rare_mut();
-                (rare.start, rare.order) = (options.start, options.order);
-                rare.reducer = options.reducer.map(Box::from);
-                rare.backoff = options.backoff;
-                rare.reason = Some(options.reason).filter(|reason| !reason.is_empty()).map(Box::from);
-            }
-        });
-        if let DedupKey::Name(key) = options.concurrency.0.restored() {
-            self.join_lane(slot, key, options.concurrency.1);
-        }
+    }
+
+    pub fn stored_run(&self, slot: u32) -> (JobId, StoredChange) {
+        let job = self.store.jobs.get(slot);
+        let count = self.store.schedules.get(job.holder).count;
+        (job.id, StoredChange::Scheduled { due: job.due, count })
     }
 }

@@ -1,16 +1,11 @@
-//! How jobs end: reported outcomes, lost workers and expired reservations.
-//!
+//! How jobs end: reported outcomes, lost workers, expired reservations, and the record of ended jobs in the history.
 //! Owns the meaning of [`CompletionPolicy`], and every permanent removal of a job. Must not assign jobs to clients.
-//!
 //! Enforces promise P1 of beanpole-promises(7).
 //! Touches: agenda, clients, limits, news, store, tubes.
 
 use std::sync::Arc;
 
-use crate::engine::data::{
-    notify_steps, Body, Cause, ClientId, CompletionPolicy, Count, Deferred, Event, Job, JobExtras, JobFlag, JobId,
-    JobView, Outcome, Priority, Progress, RareExtras, Report, ReservePolicy, Span, State, Time, Verdict, NOTIFY,
-};
+use crate::engine::data::*;
 use crate::engine::log::{Change, MemberGone};
 use crate::engine::rules::failures::Failed;
 use crate::engine::Engine;
@@ -20,19 +15,16 @@ pub enum NotCompleted {
     NotFound,
     /// The job already has an outcome, which does not change.
     Final,
-    /// There is not enough memory or log space for the result.
     OutOfMemory,
 }
 
 impl Engine {
-    /// Fails with [`NotCompleted::NotFound`] if `client` does not hold the job.
     pub fn finish(&mut self, client: ClientId, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.held(client, id, now).ok_or(NotCompleted::NotFound)?;
         self.complete_slot(slot, outcome, now)
     }
 
-    /// Completes a job in any state. An overdue lease is not ended first, because another client could get the job and
-    /// would lose it immediately.
+    /// An overdue lease is not ended first, because another client could get the job and would lose it immediately.
     pub fn complete(&mut self, id: JobId, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         let slot = self.find_job(id, |job| job.state() != State::Scheduled);
         let slot = slot.filter(|&slot| !self.is_revoked(slot, None)).ok_or(NotCompleted::NotFound)?;
@@ -52,7 +44,7 @@ impl Engine {
         completed
     }
 
-    pub(in crate::engine) fn conclude(&mut self, slot: u32, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
+    fn conclude(&mut self, slot: u32, outcome: Outcome, now: Time) -> Result<(), NotCompleted> {
         if let Outcome::Failed(text) | Outcome::Fault(text) = &outcome {
             if self.fail_within_limits(slot, text.bytes(), now)? {
                 return Ok(());
@@ -71,8 +63,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Handles a reported failure if the tries of the job are limited or the job needs a dead-letter tube. Otherwise
-    /// returns `false`.
+    /// Handles a failure of a job with a limit of tries or a dead-letter tube. Otherwise returns `false`.
     fn fail_within_limits(&mut self, slot: u32, text: &[u8], now: Time) -> Result<bool, NotCompleted> {
         let job = self.store.jobs.get(slot);
         let notifies = job.completion == CompletionPolicy::Tell && !job.is_volatile();
@@ -90,7 +81,6 @@ impl Engine {
         Ok(true)
     }
 
-    /// `pri` is the priority for the next try. Returns `None` if `client` does not hold the job.
     pub fn fail(&mut self, client: ClientId, id: JobId, pri: Priority, reason: &[u8], now: Time) -> Option<Failed> {
         let slot = self.held(client, id, now)?;
         self.count_run(slot, now);
@@ -119,7 +109,6 @@ impl Engine {
         Failed::GivenUp
     }
 
-    /// Completes a job that its holder deletes. The result is empty.
     pub(in crate::engine) fn complete_deleted(&mut self, slot: u32, now: Time) {
         let done = || Outcome::Done(Body::default());
         // Without space for the outcome, remove the job. Nothing is lost, because the result is empty.
@@ -128,7 +117,6 @@ impl Engine {
         }
     }
 
-    /// Buries the job for its holder, which counts as a failure.
     pub(in crate::engine) fn complete_buried(&mut self, slot: u32, pri: Priority) {
         match self.store.jobs.get(slot).completion {
             CompletionPolicy::Drop => {}
@@ -178,8 +166,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Finishes the job, keeps its outcome, and notifies the clients that wait for the job. The caller must log the
-    /// change.
+    /// The caller must log the change.
     pub(in crate::engine) fn keep_outcome(&mut self, slot: u32, done: bool, result: Body) {
         self.record_past(slot, if done { Verdict::Done } else { Verdict::Failed });
         self.transfer(slot, Cause::Finish);
@@ -196,7 +183,6 @@ impl Engine {
         job.fails = job.fails.saturating_add(1);
     }
 
-    /// Buries a failed job without a limit of tries. Does nothing if the job is buried or finished.
     fn bury_in_any_state(&mut self, slot: u32, outcome: &Outcome, now: Time) -> Result<(), NotCompleted> {
         let state = self.store.jobs.get(slot).state();
         if matches!(state, State::Buried | State::Finished) {
@@ -211,7 +197,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Buries the job behind all other buried jobs. The caller must log the change.
+    /// The caller must log the change.
     pub(in crate::engine) fn bury_last(&mut self, slot: u32, cause: Cause, pri: Priority) {
         self.store.last_bury += 1;
         self.record_past(slot, Verdict::Buried);
@@ -231,7 +217,6 @@ impl Engine {
         }
     }
 
-    /// Notifies the next batch of clients that wait for the job to end or to be buried.
     pub(in crate::engine) fn notify_buried(&mut self, id: JobId) -> Progress {
         let Some(slot) = self.find_job(id, |job| job.state() == State::Buried) else { return Progress::Done };
         let logged = !self.store.jobs.get(slot).is_volatile();
@@ -262,15 +247,16 @@ impl Engine {
         self.extras_at(slot)?.rare()
     }
 
-    /// Ends a job that cannot be tried again after its reservation ended without an outcome. Returns `true` if the job
-    /// ended. `claimed` is `true` if the caller has claimed log space for one change.
+    /// Returns `true` if the job ended. `claimed` is `true` if the caller has claimed log space for one change.
     pub(in crate::engine) fn ends_without_retry(&mut self, slot: u32, claimed: bool) -> bool {
         let job = self.store.jobs.get(slot);
         match job.completion {
             CompletionPolicy::Tell if job.is_volatile() && !self.is_awaited(slot) => {
                 self.remove_job(slot, Outcome::Gone)
             }
-            CompletionPolicy::Keep if self.is_last_try(slot) => self.end_run(self.store.extras.of(slot)),
+            CompletionPolicy::Keep if self.rare_of(slot).is_some_and(|rare| rare.orphaned || rare.last_try) => {
+                self.end_run(self.store.extras.of(slot));
+            }
             CompletionPolicy::Keep if self.is_spent(slot) => {
                 self.keep_outcome(slot, false, Body::default());
                 self.changed_claimed(Change::Outcome { slot, result: 0 }, claimed);
@@ -284,11 +270,6 @@ impl Engine {
         self.extras_at(slot).is_some_and(|extras| extras.submitters() > 0)
     }
 
-    fn is_last_try(&self, slot: u32) -> bool {
-        self.rare_of(slot).is_some_and(|rare| rare.orphaned || rare.last_try)
-    }
-
-    /// Called when the time to run ends or the holder is gone.
     pub(in crate::engine) fn end_reservation(&mut self, slot: u32, cause: Cause, now: Time) {
         let job = self.store.jobs.get_mut(slot);
         let (tube, completion) = (job.tube, job.completion);
@@ -302,10 +283,8 @@ impl Engine {
             self.store.extras.forget_progress(number);
         }
         let is_try = completion == CompletionPolicy::Drop || self.has_try_limit(slot);
-        if is_try && !is_tell {
-            self.end_try(slot, cause, now);
-        } else if self.ends_without_retry(slot, false) {
-            // `ends_without_retry` has already ended the job.
+        if (is_tell || !is_try) && self.ends_without_retry(slot, false) {
+            // The job has ended.
         } else if is_try {
             self.end_try(slot, cause, now);
         } else if is_tell && self.limits.max_losses.is_some_and(|limit| losses >= limit) {
@@ -317,7 +296,7 @@ impl Engine {
         self.serve_unblocked(now);
     }
 
-    /// Called after a client was detached from the extras `number`. Removes extras, or a job, that only clients needed.
+    /// Removes extras, or a job, that only the detached client needed.
     pub(in crate::engine) fn after_detach(&mut self, number: u32) {
         let extras = self.store.extras.get(number);
         if self.store.extras.is_left(number) || extras.submitters() > 0 {
@@ -328,13 +307,11 @@ impl Engine {
         if job.completion == CompletionPolicy::Tell && job.is_volatile() && job.state() != State::Reserved {
             self.remove_job(slot, Outcome::Gone);
         } else if job.completion == CompletionPolicy::Drop && is_blank {
-            // The extras existed only for the waiting clients.
             self.unbind(slot);
         }
     }
 
-    /// Stores a progress report and begins to notify the waiting clients; [`Engine::report_on`] continues. Returns
-    /// `false` if `client` does not hold the job.
+    /// Begins to notify the waiting clients; [`Engine::report_on`] continues.
     pub fn report(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         if let Report::Progress { done, total, .. } = **report {
@@ -348,7 +325,6 @@ impl Engine {
         true
     }
 
-    /// Notifies the next batch of waiting clients. Stops if `client` no longer holds the job.
     pub fn report_on(&mut self, client: ClientId, id: JobId, report: &Arc<Report>, now: Time) -> Progress {
         let slot = self.held(client, id, now);
         let Some(number) = slot.and_then(|slot| self.bound(slot)) else { return Progress::Done };
@@ -367,15 +343,15 @@ impl Engine {
         slot.map(|slot| self.end_job(slot, Outcome::Gone, now)).is_some()
     }
 
-    /// Removes an unreserved job. A reserved job stays with its holder, but the waiting clients are notified of a
-    /// failure now. Returns `false` for a reserved job whose policy is not [`CompletionPolicy::Tell`].
+    /// A reserved job stays with its holder. Returns `false` for a reserved job without [`CompletionPolicy::Tell`].
     pub fn cancel(&mut self, id: JobId, now: Time) -> bool {
         let Some(slot) = self.find_job(id, |job| job.state() != State::Finished) else { return false };
-        if self.store.jobs.get(slot).state() != State::Reserved {
+        let job = self.store.jobs.get(slot);
+        if job.state() != State::Reserved {
             self.end_job(slot, Outcome::Gone, now);
             return true;
         }
-        if self.store.jobs.get(slot).completion != CompletionPolicy::Tell {
+        if job.completion != CompletionPolicy::Tell {
             // Another client may rely on the outcome that the worker will report.
             return false;
         }
@@ -394,7 +370,6 @@ impl Engine {
         true
     }
 
-    /// Removes the job, and sends `outcome` to the waiting clients.
     pub(in crate::engine) fn remove_job(&mut self, slot: u32, outcome: Outcome) {
         let verdict = self.verdict_of(slot, &outcome);
         self.notify_outcome(slot, outcome);
@@ -411,7 +386,7 @@ impl Engine {
         self.close_tube_if_idle(job.tube);
     }
 
-    /// Removes a job that its groups no longer count. `size` is the previous logged size in bytes.
+    /// `size` is the previous logged size in bytes.
     #[inline(never)] // cold: few jobs are tied to groups
     fn remove_member(&mut self, slot: u32, size: usize, verdict: Option<Verdict>) {
         let groups = self.end_membership(slot);
@@ -427,7 +402,7 @@ impl Engine {
         self.settle_groups(&groups);
     }
 
-    /// The job must be in no queue. The history records the job if there is a verdict.
+    /// The job must be in no queue.
     #[inline]
     fn forget_job(&mut self, slot: u32, verdict: Option<Verdict>) -> Job {
         self.unbind(slot);
@@ -440,12 +415,10 @@ impl Engine {
         })
     }
 
-    /// Sends `outcome` to all waiting clients. If the step budget does not suffice, the job gets new extras, and the
-    /// old extras keep the remaining clients.
+    /// If the step budget does not suffice, the job gets new extras, and the old extras keep the remaining clients.
     pub(in crate::engine) fn notify_outcome(&mut self, slot: u32, outcome: Outcome) {
-        let Some(number) = self.bound(slot).filter(|&number| self.store.extras.get(number).submitters() > 0) else {
-            return;
-        };
+        let is_awaited = |&number: &u32| self.store.extras.get(number).submitters() > 0;
+        let Some(number) = self.bound(slot).filter(is_awaited) else { return };
         let job = self.store.jobs.get(slot);
         let (id, logged) = (job.id, !job.is_volatile());
         outcome.body().into_iter().for_each(|body| self.reply_shares(body));
@@ -456,7 +429,6 @@ impl Engine {
         }
     }
 
-    /// Sends `outcome` to the next batch of attached clients, and detaches these clients.
     pub(in crate::engine) fn notify_some(
         &mut self,
         extras: u32,
@@ -483,7 +455,6 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns `true` if the job is finished and its outcome survives a restart.
     pub fn keeps_outcome(&self, id: JobId) -> bool {
         self.find_job(id, |job| job.state() == State::Finished && !job.is_volatile()).is_some()
     }
@@ -514,9 +485,34 @@ impl Engine {
         }
     }
 
-    /// Returns the success and the result of a finished job.
     pub fn outcome<'a>(&'a self, job: &JobView<'a>) -> Option<(bool, &'a [u8])> {
         let extras = self.extras(job).filter(|_| job.state() == State::Finished)?;
         Some((extras.done, &job.body.bytes()[extras.result_at as usize..]))
+    }
+
+    /// Records a failure now, because the removal discards the failure reason.
+    #[inline]
+    fn verdict_of(&mut self, slot: u32, outcome: &Outcome) -> Option<Verdict> {
+        match outcome {
+            _ if !self.past.is_on() => None,
+            Outcome::Done(_) => Some(Verdict::Done),
+            Outcome::Gone => Some(Verdict::Deleted),
+            Outcome::Failed(_) | Outcome::Fault(_) => {
+                self.record_past(slot, Verdict::Failed);
+                None
+            }
+        }
+    }
+
+    #[inline(never)] // cold: few jobs fail or keep an outcome
+    fn record_past(&mut self, slot: u32, verdict: Verdict) {
+        let job = self.store.jobs.view(slot);
+        if job.is_over() || !self.past.is_on() {
+            return;
+        }
+        self.past.record(&job, job.body().bytes(), &self.tubes.get(job.tube).name, verdict);
+        if let Some(number) = self.bound(slot).filter(|_| verdict.is_failure()) {
+            self.past.explain(self.store.extras.get(number).reason());
+        }
     }
 }

@@ -1,8 +1,6 @@
-//! Concurrency keys (the tag `con:`), which limit how many jobs are reserved at the same time.
-//!
-//! Owns the choice of the one ready job per lane (the jobs of a key in a tube) that is in the tube's queue. All other
-//! ready jobs are parked in the lane, so that a search never has to skip blocked jobs. Must not assign jobs to clients.
-//!
+//! Limits of reservations: concurrency keys (the tag `con:`), and the tube settings `max` and `rate`. Only one ready
+//! job per lane (the jobs of a key in a tube) is in the tube's queue; the others are parked in the lane, so that no
+//! search has to skip blocked jobs. Jobs of a closed tube can only be reserved by ID, as in a paused tube.
 //! Enforces promise P28 of beanpole-promises(7).
 //! Touches: agenda, limits, store, tubes.
 
@@ -10,11 +8,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hash::Hasher;
 
-use crate::engine::data::{Lane, Name, ReservePolicy, Time, MAX_LANES, NIL};
+use crate::engine::data::*;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Returns `true` if a lane for `key` in `tube` exists or can be created. The number of lanes is limited.
     pub(in crate::engine) fn has_lane(&self, key: &Name, tube: u32, large: bool) -> bool {
         let (scope, hash) = self.scope_of_key(key, tube);
         let Some(shared) = self.store.lanes.find(key, scope, hash) else { return true };
@@ -22,7 +19,6 @@ impl Engine {
         lanes < MAX_LANES || self.store.lanes.lane_in(shared, tube, large).is_some()
     }
 
-    /// Returns the scope and the hash of `key`.
     fn scope_of_key(&self, key: &Name, tube: u32) -> (u32, u32) {
         if !self.limits.keys_per_tube {
             return (NIL, self.tubes.hash(key.key()));
@@ -38,8 +34,7 @@ impl Engine {
         (rare.lane != NIL).then_some(rare.lane)
     }
 
-    /// Adds the job to the lane of `key`. The job must have extras and must not be in a queue. `limit` is the maximum
-    /// number of reserved jobs with `key`.
+    /// The job must have extras and must not be in a queue. `limit` is the maximum number of reserved jobs.
     pub(in crate::engine) fn join_lane(&mut self, slot: u32, key: Name, limit: u32) {
         let job = self.store.jobs.get(slot);
         let (tube, large) = (job.tube, self.is_large(job));
@@ -49,7 +44,7 @@ impl Engine {
         (rare.lane, rare.con_limit) = (lane, limit);
     }
 
-    /// Removes the job from its lane. The job must not be in a queue. Returns the job's key and limit.
+    /// The job must not be in a queue. Returns its key and limit.
     pub(in crate::engine) fn leave_lane(&mut self, slot: u32) -> Option<(Name, u32)> {
         let lane = self.lane_of(slot)?;
         let rare = self.store.extras.get_mut(self.store.extras.of(slot)).rare_mut();
@@ -65,7 +60,6 @@ impl Engine {
         lane.is_some_and(|lane| self.store.lanes.keys.get(lane.shared).blocked)
     }
 
-    /// Adds a job that is becoming ready.
     pub(in crate::engine) fn enter_lane(&mut self, lane: u32, slot: u32) {
         let Lane { shared, exposed, .. } = *self.store.lanes.lanes.get(lane);
         let key = |slot: u32| self.store.jobs.get(slot).ready_key();
@@ -78,7 +72,6 @@ impl Engine {
         self.expose(lane, slot);
     }
 
-    /// Removes a job that was ready.
     pub(in crate::engine) fn quit_lane(&mut self, lane: u32, slot: u32) {
         if self.store.lanes.lanes.get(lane).exposed != slot {
             return self.store.lanes.lanes.get_mut(lane).parked.remove(slot, &mut self.store.jobs);
@@ -122,8 +115,7 @@ impl Engine {
         }
     }
 
-    /// Blocks or unblocks a key. A blocked key has no ready job in a queue. An unblocked key has the next job of each
-    /// lane in the tube's queue.
+    /// A blocked key has no ready job in a queue. An unblocked key has the next job of each lane in a queue.
     fn block(&mut self, shared: u32, blocked: bool) {
         for position in 0..self.store.lanes.keys.get(shared).lanes.len() {
             let lane = self.store.lanes.keys.get(shared).lanes[position];
@@ -163,5 +155,42 @@ impl Engine {
             self.tubes.get_mut(tube).serving = false;
             self.serve_tube(tube, now);
         }
+    }
+
+    pub(in crate::engine) fn update_closed(&mut self, number: u32) {
+        let tube = self.tubes.get_mut(number);
+        let reserved = tube.counts.reserved;
+        tube.closed = tube.pause.is_some() || tube.rules.as_ref().is_some_and(|rules| rules.is_spent(reserved));
+        self.retime_tube(number);
+    }
+
+    #[inline(never)] // cold: few tubes have settings
+    pub(in crate::engine) fn count_reservation(&mut self, number: u32, now: Time) {
+        if let Some(rules) = &mut self.tubes.get_mut(number).rules {
+            rules.take(now);
+        }
+        self.update_closed(number);
+    }
+
+    #[inline(never)] // cold: few tubes have settings
+    pub(in crate::engine) fn count_end(&mut self, number: u32) {
+        let was_closed = self.tubes.get(number).closed;
+        self.update_closed(number);
+        let tube = self.tubes.get(number);
+        if was_closed && !tube.closed && tube.first(ReservePolicy::PerConnection, &self.store.jobs).is_some() {
+            self.serve_at_end(number);
+        }
+    }
+
+    pub(in crate::engine) fn reopen(&mut self, number: u32) {
+        if let Some(rules) = &mut self.tubes.get_mut(number).rules {
+            rules.open();
+        }
+        self.update_closed(number);
+    }
+
+    pub(in crate::engine) fn is_exhausted(&self, number: u32) -> bool {
+        let tube = self.tubes.get(number);
+        tube.rules.as_ref().is_some_and(|rules| rules.is_spent(tube.counts.reserved))
     }
 }

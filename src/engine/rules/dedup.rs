@@ -1,28 +1,25 @@
-//! Dedup keys: finding the existing job that a new submission duplicates.
-//!
-//! Owns the hashing and lookup of dedup keys, and the effect of submitting a duplicate. Must not create jobs.
-//!
+//! Dedup keys: lookup, the effect of a duplicate on the existing job, and keys that outlive their jobs. Until a key
+//! without a job expires, the tube accepts no other job with the key. Must not create jobs.
 //! Enforces promises P26 and P27 of beanpole-promises(7).
 //! Touches: agenda, limits, store, tubes.
 
 use std::hash::Hasher;
+use std::sync::Arc;
 
-use crate::engine::data::{DedupKey, Fingerprints, Job, JobExtras, JobFlag, JobId, Name, State, MOVE, TUBE};
+use crate::engine::data::*;
 use crate::engine::log::Change;
-use crate::engine::{Engine, Progress, Refused, Steps};
+use crate::engine::{Engine, Refused, Steps};
 
-/// The maximum number of extras that one key lookup checks. Unless keys are unique per tube, a name that more tubes use
-/// is refused, because the index does not separate tubes.
+/// Extras per key lookup. Unless keys are unique per tube, a name that more tubes use is refused.
 pub(in crate::engine) const MAX_CHECKED: u64 = 4096;
 
 /// The maximum number of findable jobs with the same key in a tube that are not buried. A kicked dead letter can share
 /// its key with a job that was put later.
 const TWINS: usize = 16;
 
-/// Steps of a search by name in all tubes at once, which may examine [`MAX_CHECKED`] extras.
+/// Steps of a search by name in all tubes at once.
 const SEARCH: u64 = 64;
 
-/// The progress and the result of a search by [`Engine::find_name`].
 #[derive(Clone, Debug, Default)]
 pub struct NameSearch {
     pub found: Option<JobId>,
@@ -58,7 +55,7 @@ impl Engine {
         hasher.finish()
     }
 
-    /// Returns the slot of the job with `dedup_key`. A fingerprint matches only bodies of the same `length` in bytes.
+    /// A fingerprint matches only bodies of the same `length` in bytes.
     pub(in crate::engine) fn find_duplicate(
         &mut self,
         dedup_key: &DedupKey,
@@ -80,7 +77,7 @@ impl Engine {
         })
     }
 
-    /// Returns the first job with the key for which `is_meant` returns `true`. Fails after [`MAX_CHECKED`] extras.
+    /// Fails if more than [`MAX_CHECKED`] extras must be checked.
     pub(in crate::engine) fn find_with_key(
         &mut self,
         dedup_key: &DedupKey,
@@ -111,8 +108,7 @@ impl Engine {
         Some(self.store.jobs.get(self.store.extras.get(number).slot).id)
     }
 
-    /// Finds the oldest job named `name`, except for dead letters, in a tube for which `sees` returns `true`. If keys
-    /// are unique per tube, searches the tubes one by one.
+    /// Finds the oldest job named `name`, except for dead letters, in a tube for which `sees` returns `true`.
     pub fn find_name(
         &self,
         name: &[u8],
@@ -143,26 +139,19 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns the copy of the schedule `name` in `tube`. Gives up early, because lists contain many schedules.
+    /// Gives up early, because lists contain many schedules.
     pub(in crate::engine) fn copy_of(&self, tube: u32, name: &Name) -> Option<JobId> {
         self.oldest_named(&DedupKey::Name(name.clone()), tube, 32, |other| other == tube)
     }
 
-    /// Returns the oldest of the first `limit` jobs with the key for which `is_meant` returns `true`. `tube` is part of
-    /// the hash if keys are unique per tube.
-    fn oldest_named(
-        &self,
-        dedup_key: &DedupKey,
-        tube: u32,
-        limit: u64,
-        is_meant: impl Fn(u32) -> bool,
-    ) -> Option<JobId> {
-        let hash = self.hash_dedup_key(dedup_key, tube, None);
+    /// The hash includes `tube` if keys are unique per tube.
+    fn oldest_named(&self, key: &DedupKey, tube: u32, limit: u64, is_meant: impl Fn(u32) -> bool) -> Option<JobId> {
+        let hash = self.hash_dedup_key(key, tube, None);
         let (mut oldest, mut checked) = (None, 0);
         // Return `false` to visit all extras with this hash, and `true` to stop after `limit`.
         self.store.extras.find(hash, |extras| {
             checked += 1;
-            if extras.dedup_key == *dedup_key {
+            if extras.dedup_key == *key {
                 let job = self.store.jobs.get(extras.slot);
                 if is_meant(job.tube) && !job.is_dead_letter() {
                     oldest = Some(oldest.map_or(job.id, |oldest: JobId| oldest.min(job.id)));
@@ -201,7 +190,6 @@ impl Engine {
         }
     }
 
-    /// Returns the log bytes for making the existing duplicate durable, or 0 without a volatile duplicate.
     pub fn adoption_of(&mut self, tube: &[u8], dedup_key: &DedupKey, length: usize) -> u64 {
         match dedup_key {
             // A duplicate ID is refused, and a job without a key has no duplicate.
@@ -210,7 +198,6 @@ impl Engine {
         }
     }
 
-    /// Makes the existing job durable if the new submission is `durable`.
     pub(in crate::engine) fn coalesce(&mut self, slot: u32, durable: bool) -> Result<(), Refused> {
         let job = self.store.jobs.get(slot);
         if !durable || !job.is_volatile() {
@@ -222,5 +209,101 @@ impl Engine {
         self.store.jobs.get_mut(slot).set(JobFlag::Volatile, false);
         self.changed(Change::Adopt(slot));
         Ok(())
+    }
+
+    pub(in crate::engine) fn end_job(&mut self, slot: u32, outcome: Outcome, now: Time) {
+        self.keep_key(slot, now);
+        self.remove_job(slot, outcome);
+        self.serve_unblocked(now);
+    }
+
+    /// The log must receive the key before the job is removed.
+    fn keep_key(&mut self, slot: u32, now: Time) {
+        let job = self.store.jobs.get(slot);
+        let extras = self.extras_at(slot).filter(|_| job.completion == CompletionPolicy::Drop);
+        let Some(JobExtras { result_at: keep @ 1.., dedup_key: DedupKey::Name(key), .. }) = extras else { return };
+        let (id, keep) = (job.id, *keep);
+        let (key, tube) = (key.clone(), self.tubes.get(job.tube).name.clone());
+        let is_logged = self.claim_log_room(tube.len() + key.length());
+        let (number, _) = self.add_key(id, tube, key, now + Span::from_secs(keep.into()), is_logged);
+        if is_logged {
+            self.changed(Change::KeyKept(number));
+        }
+    }
+
+    fn add_key(
+        &mut self,
+        id: JobId,
+        tube: Arc<[u8]>,
+        key: Name,
+        until: Time,
+        is_logged: bool,
+    ) -> (u32, Option<(u32, usize)>) {
+        let hash = self.hash_key(&tube, &key);
+        let before = self.store.ended_keys.find(&tube, &key, hash).and_then(|number| self.forget_key(number));
+        let number = self.store.ended_keys.insert(id, tube, key, hash, until, is_logged);
+        self.retime_keys();
+        (number, before)
+    }
+
+    /// Returns the number, and the length in bytes of key and tube name, if the key is in the log.
+    fn forget_key(&mut self, number: u32) -> Option<(u32, usize)> {
+        let gone = self.store.ended_keys.remove(number);
+        if gone.is_logged {
+            self.changed(Change::KeyGone { number, names: gone.names() });
+        }
+        self.retime_keys();
+        gone.is_logged.then_some((number, gone.names()))
+    }
+
+    pub(in crate::engine) fn key_due(&mut self) {
+        if let Some((_, number)) = self.store.ended_keys.ends.first() {
+            self.forget_key(number);
+        }
+    }
+
+    fn retime_keys(&mut self) {
+        self.agenda.deadlines.set(TimerKey::Keys, self.store.ended_keys.next_end());
+    }
+
+    fn hash_key(&self, tube: &[u8], key: &Name) -> u32 {
+        let mut hasher = self.tubes.hasher();
+        hasher.write(tube);
+        hasher.write_u8(b' ');
+        hasher.write(key.key());
+        hasher.finish() as u32
+    }
+
+    pub(in crate::engine) fn find_ended(&self, tube: &[u8], key: &Name, now: Time) -> Option<JobId> {
+        if self.store.ended_keys.table.items.len() == 0 {
+            return None;
+        }
+        let number = self.store.ended_keys.find(tube, key, self.hash_key(tube, key))?;
+        let ended = self.store.ended_keys.table.get(number);
+        (ended.until > now).then_some(ended.id)
+    }
+
+    pub fn ended_keys(&self) -> impl Iterator<Item = &EndedKey> {
+        self.store.ended_keys.table.items.iter().map(|(_, ended)| ended).filter(|ended| ended.is_logged)
+    }
+
+    pub fn next_ended_key(&mut self, from: &mut u32) -> (Progress, Option<u32>) {
+        if self.agenda.steps.are_used_up() {
+            return (Progress::More, None);
+        }
+        let found = self.store.ended_keys.table.items.next_from(*from);
+        // Charge the same steps as for a list entry in `figures/pages.rs`.
+        self.agenda.steps.take(4 + found.map_or(0, |number| u64::from(number - *from) / 64));
+        *from = found.map_or(u32::MAX, |number| number + 1);
+        (Progress::Done, found)
+    }
+
+    pub fn ended_key(&self, number: u32) -> &EndedKey {
+        self.store.ended_keys.table.get(number)
+    }
+
+    /// Returns the number of the key. For a replaced key, also returns its number and the length of its names in bytes.
+    pub fn restore_key(&mut self, id: JobId, tube: &[u8], key: &[u8], until: Time) -> (u32, Option<(u32, usize)>) {
+        self.add_key(id, tube.into(), key.into(), until, true)
     }
 }

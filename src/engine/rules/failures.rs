@@ -1,15 +1,9 @@
-//! Failures of jobs: limits of tries, retry delays, failure reasons and dead letters.
-//!
-//! Owns the count of failed tries, the decision to give up a job, and the end of a job's time to live. Must not assign
-//! jobs to clients, or handle reports from workers: `completion` does.
-//!
+//! Failures of jobs: limits of tries, retry delays, failure reasons, dead letters, and the end of the time to live.
+//! Must not assign jobs to clients, or handle reports from workers: `completion` does.
 //! Enforces promise P29 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.
 
-use crate::engine::data::{
-    priority_class, Body, Cause, CompletionPolicy, Count, Event, Job, Outcome, Priority, Span, State, Time, MOVE, NIL,
-    NOBODY,
-};
+use crate::engine::data::*;
 use crate::engine::log::{Change, ORIGIN_SIZE};
 use crate::engine::Engine;
 
@@ -26,15 +20,13 @@ const REASON_COST: u64 = 256;
 struct Bounds {
     tries: u8,
     backoff: u32,
-    /// `true` if the limits are tube settings. The delays then vary randomly, so that jobs that failed together are not
-    /// retried together.
+    /// The delays of tube settings vary randomly, so that jobs that failed together are not retried together.
     of_tube: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failed {
     Retried(Span),
-    /// The last try failed. The job is buried or finished.
     GivenUp,
 }
 
@@ -48,7 +40,6 @@ fn truncated(reason: &[u8]) -> &[u8] {
 }
 
 impl Engine {
-    /// Returns the limits of the job, or else those of its tube.
     fn try_limits(&self, slot: u32) -> Option<Bounds> {
         let job = self.store.jobs.get(slot);
         if let Some(extras) = self.extras_at(slot) {
@@ -91,7 +82,6 @@ impl Engine {
         Span::from_millis(seconds * 1000 + more)
     }
 
-    /// Counts the loss of a worker as a failed try. The job is retried or given up.
     pub(in crate::engine) fn end_try(&mut self, slot: u32, cause: Cause, now: Time) {
         if self.count_try(slot) {
             self.abandon(slot, Cause::Bury, Body::default(), false);
@@ -112,8 +102,7 @@ impl Engine {
         self.serve_living(slot, now);
     }
 
-    /// Counts a failed try that a worker reported. The job is retried or given up. Returns `None` if the job has no
-    /// limit of tries. The caller must have claimed log space for one change.
+    /// Returns `None` without a limit of tries. The caller must have claimed log space for one change.
     pub(in crate::engine) fn fail_try(&mut self, slot: u32, reason: &[u8], now: Time) -> Option<Failed> {
         self.try_limits(slot)?;
         if self.count_try(slot) {
@@ -140,7 +129,6 @@ impl Engine {
         self.serve_living(slot, now);
     }
 
-    /// Stores the reason if memory and log space suffice.
     pub(in crate::engine) fn note_reason(&mut self, slot: u32, reason: &[u8]) {
         let reason = truncated(reason);
         if reason.is_empty() || !self.has_memory(REASON_COST + reason.len() as u64) {
@@ -156,7 +144,6 @@ impl Engine {
         self.changed(Change::Reason { slot, sizes });
     }
 
-    /// Buries the job, moves it to the dead-letter tube if one is set, and notifies the waiting clients with `text`.
     /// `claimed` is `true` if the caller has claimed log space for one change.
     pub(in crate::engine) fn abandon(&mut self, slot: u32, cause: Cause, text: Body, claimed: bool) {
         let job = self.store.jobs.get(slot);
@@ -183,7 +170,6 @@ impl Engine {
         rules.as_ref().is_some_and(|rules| rules.settings.dead.is_some())
     }
 
-    /// Moves the buried job to the dead-letter tube, unless that tube is full.
     fn send_to_dead_tube(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         let (from, class, id) = (job.tube, priority_class(job.pri), job.id);
@@ -223,7 +209,6 @@ impl Engine {
         }
     }
 
-    /// Schedules the end of the time to live if the job is ready, delayed or held.
     pub(in crate::engine) fn count_life(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         let waits = matches!(job.state(), State::Ready | State::Delayed | State::Held);

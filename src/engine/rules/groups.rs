@@ -1,15 +1,9 @@
-//! Groups of jobs and the jobs that wait for groups: the tags `grp:` and `aft:`.
-//!
-//! Owns the decision when a job stops waiting for a group. A group exists while any job is a member or waits for the
-//! group. A member that is deleted, flushed or expired counts as ended. Must not delete jobs.
-//!
+//! Groups of jobs and the jobs that wait for groups: the tags `grp:` and `aft:`. A group exists while any job is a
+//! member or waits for the group. A member that is deleted, flushed or expired counts as ended. Must not delete jobs.
 //! Enforces promise P30 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.
 
-use crate::engine::data::{
-    Cause, Deferred, Event, GroupCount, GroupTag, JobFlag, Name, Progress, Span, State, Tie, Time, MAX_LANES, MAX_TIES,
-    MOVE,
-};
+use crate::engine::data::*;
 use crate::engine::log::{Change, LoggedGroup};
 use crate::engine::Engine;
 
@@ -18,7 +12,7 @@ impl Engine {
         self.store.groups.find(name, self.tubes.hash(name.key()))
     }
 
-    /// Creates the group if necessary. A new group does not affect jobs up to the ID `last`.
+    /// A new group does not affect jobs up to the ID `last`.
     fn open_group(&mut self, name: &Name, last: u64) -> u32 {
         if let Some(number) = self.find_group(name) {
             return number;
@@ -32,7 +26,7 @@ impl Engine {
         number
     }
 
-    /// Ties the job, which must be in no queue, to the groups in `tags`. A job that must wait becomes held.
+    /// The job must be in no queue.
     pub(in crate::engine) fn tie(&mut self, slot: u32, tags: &[GroupTag]) {
         let id = self.store.jobs.get(slot).id.0;
         // Each tie is prepended to a chain, so start with the last tag.
@@ -58,7 +52,6 @@ impl Engine {
         }
     }
 
-    /// Counts the job by its new state, and queues the waits of a held job.
     pub(in crate::engine) fn enter_groups(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if !job.is_tied() {
@@ -71,7 +64,6 @@ impl Engine {
         }
     }
 
-    /// Uncounts the job. A held job stops waiting.
     #[inline(never)] // cold: few jobs are tied to groups
     pub(in crate::engine) fn leave_groups(&mut self, slot: u32) {
         let state = self.store.jobs.get(slot).state();
@@ -92,8 +84,7 @@ impl Engine {
         self.changed(Change::Shrunk { slot, bytes });
     }
 
-    /// Called before the job is removed. When a group's last member ends, all waits for all of its members end too.
-    /// Returns the new counts for the log.
+    /// Must be called before the job is removed. Returns the new counts for the log.
     pub(in crate::engine) fn end_membership(&mut self, slot: u32) -> Vec<LoggedGroup> {
         if !self.store.jobs.get(slot).is_tied() {
             return Vec::new();
@@ -110,7 +101,6 @@ impl Engine {
         groups.into_iter().map(|number| self.logged_group(number)).collect()
     }
 
-    /// Releases jobs that no longer wait for `groups`.
     pub(in crate::engine) fn settle_groups(&mut self, groups: &[LoggedGroup]) {
         for LoggedGroup { number, .. } in groups {
             // Releasing the jobs of one group can remove another group of the list, but does not reuse its number.
@@ -126,7 +116,6 @@ impl Engine {
         }
     }
 
-    /// Returns `None` if the group was removed, or has no more jobs to release.
     pub(in crate::engine) fn release_on(&mut self, number: u32) -> Option<Progress> {
         self.store.groups.table.items.try_get(number).filter(|group| group.releasing)?;
         let progress = self.release_some(number, None);
@@ -155,8 +144,7 @@ impl Engine {
         Progress::Done
     }
 
-    /// Releases a held job that no longer waits. The job becomes delayed if its delay has not ended. If `now` is
-    /// `None`, the next tick ends a delay that is over.
+    /// If `now` is `None`, the next tick ends a delay that is over.
     pub(in crate::engine) fn release_held(&mut self, slot: u32, now: Option<Time>) {
         let job = self.store.jobs.get(slot);
         let due = now.map_or(Time::NEVER, |now| now + job.delay()).min(job.created + job.delay());
@@ -166,8 +154,7 @@ impl Engine {
         self.serve_at_end(number);
     }
 
-    /// If the job in `slot` was held and is now reserved, delays the reply to the worker until the log contains the
-    /// ends of the group members.
+    /// Delays the reply to a worker that got a held job until the log contains the ends of the group members.
     pub(in crate::engine) fn report_freed(&mut self, slot: u32) {
         let job = self.store.jobs.get_mut(slot);
         if job.state() == State::Reserved && job.has(JobFlag::Freed) {
@@ -177,7 +164,6 @@ impl Engine {
         }
     }
 
-    /// Serves the tube at the end of the current call if ready jobs and waiting clients exist.
     pub(in crate::engine) fn serve_at_end(&mut self, number: u32) {
         let tube = self.tubes.get(number);
         if !tube.serving && !tube.closed && !tube.has_no_waiters() && tube.counts.ready > 0 {
@@ -193,7 +179,7 @@ impl Engine {
         }
     }
 
-    pub(in crate::engine) fn close_group_if_idle(&mut self, number: u32) {
+    fn close_group_if_idle(&mut self, number: u32) {
         let group = self.store.groups.get(number);
         if group.size() == 0 && group.waiting() == 0 {
             let group = self.store.groups.table.remove(number);

@@ -1,19 +1,16 @@
-//! The assignment of ready jobs to waiting clients.
-//!
-//! Owns the engine's central invariant: **no tube has a ready job and a waiting client at the same time**, unless the
-//! tube is paused or at a reservation limit. Serves clients strictly in order of arrival, and notifies idle clients if
-//! no client waits. Must not change the state of a job: `transitions` does.
-//!
+//! The assignment of ready jobs to waiting clients, and the queues of waiting clients in each tube. Owns the engine's
+//! central invariant: **no tube has a ready job and a waiting client at the same time**, unless the tube is closed.
+//! Serves clients in order of arrival. Notifies idle clients if no client waits. If a client watches many tubes, its
+//! search takes several calls, and watches of earlier waits can remain in queues. They are ignored.
 //! Enforces promise P6 of beanpole-promises(7).
 //! Touches: agenda, clients, limits, news, store, tubes.
 
-use crate::engine::data::{
-    Cause, ClientId, ClientState, Deferred, Event, IdleState, ReservePolicy, Span, Time, MOVE, NIL, NOTIFY,
-};
+use std::num::NonZeroU16;
+
+use crate::engine::data::*;
 use crate::engine::Engine;
 
-/// If ready jobs remain, another worker is notified after this time. Most workers request a job within a network round
-/// trip.
+/// Most workers request a job within a network round trip.
 const RENOTIFY_AFTER: Span = Span::from_millis(50);
 
 impl Engine {
@@ -25,8 +22,7 @@ impl Engine {
         }
     }
 
-    /// Assigns ready jobs to waiting clients, and notifies an idle client if ready jobs remain. Every engine call that
-    /// makes a job ready or opens a tube must end by calling this method, so that no client waits while a job is ready.
+    /// Every engine call that makes a job ready or opens a tube must end by calling this method.
     pub(in crate::engine) fn serve(&mut self, number: u32, now: Time) {
         if self.store.lanes.unblocked.is_empty() {
             return self.serve_tube(number, now);
@@ -57,7 +53,6 @@ impl Engine {
         }
     }
 
-    /// Returns the longest-waiting client that can get a ready job, and the job.
     fn next_match(&mut self, number: u32) -> Option<(ClientId, u32)> {
         let holder = self.first_in_queue(number, ReservePolicy::PerConnection);
         let leaser = match self.tubes.get(number).first(ReservePolicy::Lease, &self.store.jobs) {
@@ -74,8 +69,7 @@ impl Engine {
         Some((client, self.tubes.get(number).first(reserve_policy, &self.store.jobs)?))
     }
 
-    /// Notifies the longest-idle clients, up to `Limits::wakeups`. If more clients are idle, schedules another
-    /// notification, because a notified worker may hang.
+    /// If more clients are idle, schedules another notification, because a notified worker may hang.
     fn notify_idle(&mut self, number: u32, now: Time) {
         let wakeups = if self.limits.wakeups == 0 { u32::MAX } else { self.limits.wakeups };
         for _ in 0..wakeups {
@@ -95,21 +89,20 @@ impl Engine {
         }
     }
 
-    pub(in crate::engine) fn hand_over(&mut self, client: ClientId, slot: u32, now: Time) {
+    fn hand_over(&mut self, client: ClientId, slot: u32, now: Time) {
         self.stop_waiting(client);
         self.grant(client, slot, Cause::Reserve, now);
         let job = self.store.jobs.get(slot).id;
         self.news.events.push_back(Event::Reserved { client, job });
     }
 
-    pub(in crate::engine) fn notify(&mut self, client: ClientId, tube: u32) {
+    fn notify(&mut self, client: ClientId, tube: u32) {
         self.become_active(client);
         self.clients[client].idle_state = IdleState::Notified(tube);
         self.news.events.push_back(Event::Work { client });
         self.agenda.steps.take(NOTIFY);
     }
 
-    /// Returns the next ready job, or `None` while the tube is closed or scheduled to be served.
     pub(in crate::engine) fn head(&self, tube: u32, reserve_policy: ReservePolicy) -> Option<u32> {
         let tube = self.tubes.get(tube);
         tube.first(reserve_policy, &self.store.jobs).filter(|_| !tube.closed && !tube.serving)
@@ -120,8 +113,7 @@ impl Engine {
         watched.iter().copied().filter_map(|watch| self.head(self.clients.watches.get(watch).tube, *reserve_policy))
     }
 
-    /// Returns a watched tube with a ready job, preferably the tube that the client was last notified of. Does not
-    /// affect the turns of the tubes.
+    /// Prefers the tube of the last notification. Does not affect the turns of the tubes.
     pub(in crate::engine) fn tube_with_work(&self, client: ClientId, idle_state: IdleState) -> Option<u32> {
         match idle_state {
             IdleState::Notified(tube) if tube != NIL && self.head(tube, ReservePolicy::Notified).is_some() => {
@@ -130,5 +122,268 @@ impl Engine {
             _ if self.store.counts.ready == 0 => None,
             _ => self.heads(client).next().map(|slot| self.store.jobs.get(slot).tube),
         }
+    }
+
+    pub(in crate::engine) fn wait_for(&mut self, client: ClientId, waiting: Waiting) {
+        self.clients[client].waiting = Some(waiting);
+        if waiting.is_for_job() {
+            self.clients.waiting += 1;
+            self.enqueue_all(client);
+        }
+        self.retime_client(client.0);
+    }
+
+    pub(in crate::engine) fn stop_waiting(&mut self, client: ClientId) {
+        let state = &mut self.clients[client];
+        state.search = None;
+        let waiting = state.waiting.take();
+        if waiting.is_some_and(Waiting::is_for_job) {
+            self.clients.waiting -= 1;
+            self.leave_queues(client);
+        }
+        self.retime_client(client.0);
+    }
+
+    pub(in crate::engine) fn become_active(&mut self, client: ClientId) {
+        let state = &mut self.clients[client];
+        if std::mem::take(&mut state.idle_state) == IdleState::Idle {
+            state.search = None;
+            self.leave_queues(client);
+        }
+    }
+
+    pub(in crate::engine) fn end_wait(&mut self, client: ClientId, why: NoJob) {
+        self.cancel_wait(client);
+        self.news.events.push_back(Event::NoJob { client, why });
+    }
+
+    pub(in crate::engine) fn enqueue_all(&mut self, client: ClientId) {
+        self.clients.begin_wait(client);
+        for position in 0..self.clients[client].watched.len() {
+            self.enqueue(client, position);
+        }
+    }
+
+    /// The client must be waiting or idle.
+    pub(in crate::engine) fn enqueue(&mut self, client: ClientId, position: usize) {
+        let state = &self.clients[client];
+        let (number, wait, reserve_policy) = (state.watched[position], state.wait, state.reserve_policy);
+        self.dequeue(number, reserve_policy);
+        let watch = self.clients.watches.get_mut(number);
+        watch.wait = wait;
+        let tube = self.tubes.get_mut(watch.tube);
+        tube.queue_of(reserve_policy).push_back(number, &mut self.clients.watches);
+        self.agenda.steps.take(1);
+    }
+
+    /// `reserve_policy` is that of the client.
+    pub(in crate::engine) fn dequeue(&mut self, number: u32, reserve_policy: ReservePolicy) {
+        let watch = self.clients.watches.get_mut(number);
+        if std::mem::take(&mut watch.wait) != 0 {
+            let tube = self.tubes.get_mut(watch.tube);
+            tube.queue_of(reserve_policy).remove(number, &mut self.clients.watches);
+        }
+    }
+
+    fn leave_queues(&mut self, client: ClientId) {
+        let state = &self.clients[client];
+        let (count, reserve_policy) = (state.watched.len(), state.reserve_policy);
+        if count <= self.limits.few_watched {
+            for position in 0..count {
+                self.dequeue(self.clients[client].watched[position], reserve_policy);
+            }
+        }
+    }
+
+    /// If the step budget is used up, returns `None` and schedules the tube to be served later.
+    fn first_in_queue(&mut self, tube: u32, reserve_policy: ReservePolicy) -> Option<ClientId> {
+        loop {
+            let number = self.tubes.get_mut(tube).queue_of(reserve_policy).first()?;
+            let watch = self.clients.watches.get(number);
+            let client = ClientId(watch.client);
+            let state = &self.clients[client];
+            if state.is_queued(watch) {
+                return Some(client);
+            }
+            if self.agenda.steps.are_used_up() {
+                self.serve_later(tube);
+                return None;
+            }
+            self.dequeue(number, state.reserve_policy);
+            self.agenda.steps.take(1);
+        }
+    }
+
+    /// Lets the current search complete, which may still find a job. Returns `false` without a search.
+    pub fn hurry(&mut self, client: ClientId, now: Time) -> bool {
+        let state = &mut self.clients[client];
+        let Some(waiting) = state.waiting.as_mut().filter(|_| state.search.is_some()) else { return false };
+        waiting.until = waiting.until.min(now);
+        true
+    }
+
+    pub(in crate::engine) fn watches_many(&self, client: ClientId) -> bool {
+        let count = self.clients[client].watched.len();
+        count > self.limits.few_watched && count as u64 > self.agenda.steps.left()
+    }
+
+    pub(in crate::engine) fn best_watched(&mut self, client: ClientId) -> Option<u32> {
+        // With many tubes, a search without ready jobs would be expensive.
+        if self.store.counts.ready == 0 {
+            return None;
+        }
+        let state = &self.clients[client];
+        if state.reserve_policy == ReservePolicy::PerConnection {
+            self.agenda.steps.take(state.watched.len() as u64);
+            if state.mode == ReserveMode::Urgent {
+                // Fast path for the default mode of beanstalk clients, if the client watches few tubes.
+                return self.heads(client).min_by_key(|&slot| self.store.jobs.get(slot).ready_key());
+            }
+        }
+        let mut search = Search::default();
+        self.search_tubes(client, &mut search, usize::MAX);
+        self.found(client, &search)
+    }
+
+    /// Continues `search` with at most `limit` more tubes. With `PerConnection`, the most urgent job wins, or a random
+    /// tube in a weighted mode. With `Notified`, the best priority class wins, and tubes of equal class take turns from
+    /// the last to the first, as in gearmand. With `Lease`, a random tube wins.
+    pub(in crate::engine) fn search_tubes(&mut self, client: ClientId, search: &mut Search, limit: usize) {
+        let state = &self.clients[client];
+        let (reserve_policy, mode, count) = (state.reserve_policy, state.mode, state.watched.len());
+        let start = (state.next_start as usize).min(count.saturating_sub(1));
+        let is_random = mode != ReserveMode::Urgent || reserve_policy == ReservePolicy::Lease;
+        let end = count.min(search.seen.saturating_add(limit));
+        self.agenda.steps.take((end - search.seen) as u64);
+        for step in search.seen..end {
+            let position =
+                if reserve_policy == ReservePolicy::Notified { (start + count - step) % count } else { step };
+            let Watch { tube, weight, .. } = *self.clients.watches.get(self.clients[client].watched[position]);
+            let Some(slot) = self.head(tube, reserve_policy) else { continue };
+            let weight = if mode == ReserveMode::Fair { self.fair_weight(tube, weight) } else { weight.get().into() };
+            search.found += weight;
+            let job = self.store.jobs.get(slot);
+            let rank = match reserve_policy {
+                ReservePolicy::PerConnection => job.ready_key(),
+                ReservePolicy::Notified | ReservePolicy::Lease => (priority_class(job.pri) as u32, Time::default()),
+            };
+            let better = match search.best {
+                None => true,
+                Some(_) if is_random => self.roll(search.found) < weight,
+                Some((best, ..)) => rank < best,
+            };
+            if better {
+                search.best = Some((rank, self.tubes.handle(tube), position));
+            }
+        }
+        search.seen = end;
+    }
+
+    /// Returns thousandths of `weight` per second of the average reservation time, which is at first one second.
+    fn fair_weight(&self, tube: u32, weight: NonZeroU16) -> u64 {
+        const SECOND: u64 = 1_000_000_000;
+        let times = self.tubes.get(tube).times.as_ref().filter(|times| times.run.samples() > 0);
+        let average = times.map_or(SECOND, |times| times.run.average().nanos());
+        (u64::from(weight.get()) * 1000 * SECOND / average.max(1000)).max(1)
+    }
+
+    /// Returns `None` if the job is no longer available. The next search starts with the next tube in search order.
+    pub(in crate::engine) fn found(&mut self, client: ClientId, search: &Search) -> Option<u32> {
+        let (_, tube, position) = search.best?;
+        let slot = self.head(self.tubes.at(tube)?, self.clients[client].reserve_policy)?;
+        self.clients[client].next_start = position.checked_sub(1).map_or(NIL, |position| position as u32);
+        Some(slot)
+    }
+
+    /// The client enters the queues only if the search finds no job.
+    pub(in crate::engine) fn search_later(&mut self, client: ClientId, search: Search) {
+        self.clients.begin_wait(client);
+        let state = &mut self.clients[client];
+        state.search = Some(Box::new(search));
+        if !std::mem::replace(&mut state.queued, true) {
+            self.agenda.deferred.push_back(Deferred::Search(self.clients.handle(client)));
+        }
+        self.retime_client(client.0);
+    }
+
+    /// A job that becomes ready meanwhile is assigned immediately.
+    pub(in crate::engine) fn search_on(&mut self, client: ClientId, now: Time) -> Progress {
+        let state = &mut self.clients[client];
+        // If a Gearman client is in `GRAB_JOB`, only its next `GRAB_JOB` continues the search.
+        if state.search.is_none() || !(state.waits_for_job() || state.idle_state == IdleState::Idle) {
+            state.queued = false;
+            self.agenda.steps.take(1);
+            return Progress::Done;
+        }
+        if self.catch_up(client, now) == Progress::More {
+            return Progress::More;
+        }
+        // `catch_up` may have assigned an expired job to this client.
+        let state = &mut self.clients[client];
+        let Some(mut search) = state.search.take() else {
+            state.queued = false;
+            return Progress::Done;
+        };
+        let progress = if search.enqueueing || self.clients[client].idle_state == IdleState::Idle {
+            self.enqueue_some(client, &mut search, now)
+        } else {
+            self.search_more(client, &mut search, now)
+        };
+        match progress {
+            Progress::More => self.clients[client].search = Some(search),
+            Progress::Done => {
+                self.clients[client].queued = false;
+                self.retime_client(client.0);
+            }
+        }
+        progress
+    }
+
+    fn search_more(&mut self, client: ClientId, search: &mut Search, now: Time) -> Progress {
+        if self.store.counts.ready > 0 {
+            let count = usize::try_from(self.agenda.steps.left()).unwrap_or(usize::MAX).max(1);
+            self.search_tubes(client, search, count);
+            if search.seen < self.clients[client].watched.len() && !search.is_over() {
+                return Progress::More;
+            }
+            if search.best.is_some() {
+                let Some(slot) = self.found(client, search) else {
+                    *search = Search::again();
+                    return Progress::More;
+                };
+                self.hand_over(client, slot, now);
+                return Progress::Done;
+            }
+        }
+        let state = &self.clients[client];
+        let until = state.waiting.map_or(Time::NEVER, |waiting| waiting.until);
+        if state.in_margin(now) || until <= now {
+            let why = if state.in_margin(now) { NoJob::DeadlineSoon } else { NoJob::TimedOut };
+            self.end_wait(client, why);
+            return Progress::Done;
+        }
+        *search = Search { enqueueing: true, ..Search::default() };
+        self.enqueue_some(client, search, now)
+    }
+
+    fn enqueue_some(&mut self, client: ClientId, search: &mut Search, now: Time) -> Progress {
+        while search.seen < self.clients[client].watched.len() {
+            if self.agenda.steps.are_used_up() {
+                return Progress::More;
+            }
+            let watch = self.clients[client].watched[search.seen];
+            let tube = self.clients.watches.get(watch).tube;
+            if let Some(slot) = self.head(tube, self.clients[client].reserve_policy) {
+                if self.clients[client].idle_state == IdleState::Idle {
+                    self.notify(client, tube);
+                } else {
+                    self.hand_over(client, slot, now);
+                }
+                return Progress::Done;
+            }
+            self.enqueue(client, search.seen);
+            search.seen += 1;
+        }
+        Progress::Done
     }
 }

@@ -1,16 +1,12 @@
-//! Runs of schedules that are due.
-//!
-//! Owns the copies that schedules put. Each copy has the name of its schedule as its key, and no copy is put while a
-//! job in the tube has the key. Must not create schedules: `verbs/recurring.rs` does.
-//!
+//! Runs of schedules that are due. Each copy has the name of its schedule as its key, and no copy is put while a job in
+//! the tube has the key. Must not create schedules: `verbs/submit.rs` does.
 //! Enforces promise P31 of beanpole-promises(7).
 //! Touches: agenda, news, store, tubes.
 
-use crate::engine::data::{Body, DedupKey, JobId, Name, NewJob, Span, State, Time, TimerKey, MOVE};
+use crate::engine::data::*;
 use crate::engine::log::{logged_options, Change, CHANGE_SIZE, PUT_SIZE};
 use crate::engine::{Engine, Refused};
 
-/// Delay before the next try of a refused copy.
 const RETRY: Span = Span::from_secs(1);
 
 /// Delay before the next try of all schedules while the log is creating space for a copy.
@@ -34,8 +30,7 @@ impl Engine {
         self.agenda.deadlines.set(TimerKey::Schedules, next);
     }
 
-    /// Runs the first due schedule, once for all runs that were missed while the server was down. If its copy is
-    /// refused, the schedule stays due. A schedule that waits for log space stays first, so that smaller copies cannot
+    /// Runs once for all missed runs. A schedule that waits for log space stays first, so that smaller copies cannot
     /// use up the space forever.
     pub(in crate::engine) fn schedule_due(&mut self, now: Time) {
         let (_, slot) = self.store.schedules.first().expect("a schedule that is due");
@@ -51,8 +46,7 @@ impl Engine {
         self.retime_schedules();
     }
 
-    /// Puts a copy, and schedules the next run at `next`. Returns `false` if the previous copy still exists. Changes
-    /// nothing if the copy is refused.
+    /// Returns `false` if the previous copy still exists. Changes nothing if the copy is refused.
     pub(in crate::engine) fn run_schedule(&mut self, slot: u32, next: Time, now: Time) -> Result<bool, Refused> {
         let job = self.store.jobs.get(slot);
         let (tube, number) = (job.tube, job.holder);
@@ -67,11 +61,9 @@ impl Engine {
         let job = self.store.jobs.view(slot);
         let large = self.is_large(&job);
         let new = NewJob { pri: job.pri, delay: Span::ZERO, ttr: job.ttr(), body: Body::from(job.body().bytes()) };
-        if options.concurrency.as_ref().is_some_and(|(key, _)| !self.has_lane(key, tube, large)) {
-            return Err(Refused::OutOfMemory);
-        }
+        let has_no_lane = options.concurrency.as_ref().is_some_and(|(key, _)| !self.has_lane(key, tube, large));
         // The record of the copy also contains the time of the next run.
-        if !self.claim_log_room(0) {
+        if has_no_lane || !self.claim_log_room(0) {
             return Err(Refused::OutOfMemory);
         }
         let copy = self.take_in(tube, new, Some(options), now)?;
@@ -82,7 +74,6 @@ impl Engine {
         Ok(true)
     }
 
-    /// Returns the log bytes for a run of this schedule, or 0 if the job is not a schedule.
     pub fn run_size(&self, id: JobId) -> u64 {
         let slot = self.find_job(id, |job| job.state() == State::Scheduled);
         slot.map_or(0, |slot| {
@@ -93,7 +84,6 @@ impl Engine {
         })
     }
 
-    /// Returns `true` if a job in `tube` has this key, or if an ended job had the key and the key has not expired.
     fn has_live_copy(&mut self, tube: u32, key: &DedupKey, now: Time) -> Result<bool, Refused> {
         let DedupKey::Name(name) = key else { return Ok(false) };
         let found = self.find_keyed(key, tube)?;
@@ -122,7 +112,21 @@ impl Engine {
         first.map_or(Span::ZERO, |(_, slot)| now.since(self.store.jobs.get(slot).due))
     }
 
-    /// If the job is a schedule, removes its schedule data. The job must not be in a queue.
+    pub(in crate::engine) fn bind_schedule(
+        &mut self,
+        slot: u32,
+        name: Name,
+        when: Name,
+        tags: CopyTags,
+        count: RunCount,
+    ) {
+        let hash = self.hash_schedule(self.store.jobs.get(slot).tube, &name);
+        let number = self.store.schedules.insert(slot, name, hash, when, tags);
+        self.store.schedules.table.get_mut(number).count = count;
+        self.store.jobs.get_mut(slot).holder = number;
+    }
+
+    /// The job must not be in a queue.
     pub(in crate::engine) fn forget_schedule(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         if job.state() == State::Scheduled {

@@ -1,19 +1,13 @@
-//! Events at deadlines.
-//!
-//! Owns [`Engine::tick`], which ends delays, pauses, reservations, times to live and waits. The index of deadlines is
-//! in `deadlines`. Must not decide what happens to a job at its deadline or which client gets the job.
-//!
+//! Events at deadlines: the ends of delays, pauses, reservations, times to live and waits. Must not decide what happens
+//! to a job at its deadline or which client gets the job.
 //! Enforces promises P8 and P9 of beanpole-promises(7).
 //! Touches: agenda, clients, store, tubes.
 
-use crate::engine::data::{
-    Cause, ClientId, CompletionPolicy, Count, JobId, NoJob, Outcome, Progress, State, Time, TimerKey, MOVE,
-};
+use crate::engine::data::*;
 use crate::engine::log::Change;
 use crate::engine::Engine;
 
 impl Engine {
-    /// Returns when [`Engine::tick`] must be called next, or [`Time::NEVER`].
     pub fn next_deadline(&self) -> Time {
         self.agenda.deadlines.first().map_or(Time::NEVER, |(at, _)| at)
     }
@@ -32,8 +26,7 @@ impl Engine {
         self.next_deadline() > now
     }
 
-    /// Processes the due deadline of a client. Expired reservations come before warnings and timeouts, because a
-    /// warning about an expired reservation would be wrong.
+    /// Expired reservations come first, because a warning about an expired reservation would be wrong.
     fn client_due(&mut self, client: ClientId, now: Time) {
         let state = &self.clients[client];
         let waiting = state.waiting;
@@ -65,8 +58,7 @@ impl Engine {
         self.serve(number, now);
     }
 
-    /// Expires the overdue reservations of `client` until the step budget is used up. A tick processes only one event,
-    /// so requests call this function first. Otherwise, a client could be warned about an expired reservation.
+    /// Requests call this method first, because a tick processes only one event.
     pub(in crate::engine) fn catch_up(&mut self, client: ClientId, now: Time) -> Progress {
         while let Some(((end, _), slot)) = self.clients[client].reserved().first() {
             if end > now {
@@ -80,10 +72,8 @@ impl Engine {
         Progress::Done
     }
 
-    /// Returns the job if `client` holds it. An overdue job is not held, even before the tick that expires its
-    /// reservation.
+    /// An overdue job is not held, even before the tick that expires its reservation.
     pub(in crate::engine) fn held(&mut self, client: ClientId, id: JobId, now: Time) -> Option<u32> {
-        // Jobs of overdue reservations must become ready first.
         let _ = self.catch_up(client, now);
         let slot = self.store.jobs.find(id)?;
         let job = self.store.jobs.get(slot);
@@ -119,7 +109,7 @@ impl Engine {
         self.agenda.deadlines.set(TimerKey::Extras, next);
     }
 
-    pub(in crate::engine) fn extras_due(&mut self, now: Time) {
+    fn extras_due(&mut self, now: Time) {
         let (_, number) = self.store.extras.ends.first().expect("a time to live that ends");
         let slot = self.store.extras.get(number).slot;
         let job = self.store.jobs.get(slot);

@@ -1,26 +1,18 @@
-//! State transitions of jobs, and the queues that contain jobs by state.
-//!
-//! Owns every state change: a job leaves the queue of the old state, changes its state as [`State::after`] defines, and
-//! enters the queue of the new state. Must not decide which client gets a job, or when a job ends.
-//!
+//! State transitions of jobs, moves to other tubes, and the queues that contain jobs by state and tube. Owns every
+//! state change, as [`State::after`] defines. Must not decide which client gets a job, or when a job ends.
 //! Enforces promises P2 and P7 of beanpole-promises(7).
 //! Touches: clients, limits, store, tubes.
 
-use crate::engine::data::{
-    priority_class, Cause, ClientId, CompletionPolicy, Count, Job, JobExtras, JobFlag, OldestIds, ReservePolicy, Span,
-    State, Time, MAX_LEASE, NIL,
-};
+use crate::engine::data::*;
 use crate::engine::log::Change;
 use crate::engine::{Engine, NOBODY};
 
 impl Engine {
-    /// Changes the state as [`State::after`] defines for `cause`, and moves the job to the queue of that state. Panics
-    /// if the transition is not defined.
+    /// Panics if [`State::after`] does not define the transition.
     pub(in crate::engine) fn transfer(&mut self, slot: u32, cause: Cause) {
         self.transfer_with(slot, cause, |_| {});
     }
 
-    /// Calls `change` before adding the job to its new queue.
     pub(in crate::engine) fn transfer_with(&mut self, slot: u32, cause: Cause, change: impl FnOnce(&mut Job)) {
         self.leave(slot);
         let job = self.store.jobs.get_mut(slot);
@@ -29,7 +21,6 @@ impl Engine {
         self.enter(slot);
     }
 
-    /// Adds the job to the queue and the counts of its state.
     pub(in crate::engine) fn enter(&mut self, slot: u32) {
         // `has_more` avoids the lookup of extras and groups for most jobs.
         let job = self.store.jobs.get_mut(slot);
@@ -104,7 +95,6 @@ impl Engine {
         }
     }
 
-    /// Updates the extras and groups for the state that the job has just entered.
     #[inline(never)] // cold: few jobs have extras or groups
     fn enter_more(&mut self, slot: u32) {
         self.enter_groups(slot);
@@ -140,7 +130,6 @@ impl Engine {
         job.id.0
     }
 
-    /// Removes the job from the queue and the counts of its state.
     pub(in crate::engine) fn leave(&mut self, slot: u32) {
         let job = self.store.jobs.get(slot);
         let (lane, is_tied) = (if job.has_more() { self.lane_of(slot) } else { None }, job.is_tied());
@@ -209,7 +198,6 @@ impl Engine {
         }
     }
 
-    /// Reserves the job for the client. The time to run starts at `now`.
     pub(in crate::engine) fn grant(&mut self, client: ClientId, slot: u32, cause: Cause, now: Time) {
         self.count_wait(slot, now);
         let leased = self.clients[client].reserve_policy == ReservePolicy::Lease;
@@ -241,15 +229,71 @@ impl Engine {
         }
     }
 
-    /// Returns the job's time to run, limited to [`MAX_LEASE`]. A job without a time to run gets `Limits::lease_limit`,
-    /// because the server cannot notice the loss of a leasing client.
+    /// A job without a time to run gets `Limits::lease_limit`, because nothing reports the loss of a leasing client.
     pub fn lease_of(&self, job: &Job) -> Span {
         let limit = if job.ttr() == Span::MAX { self.limits.lease_limit } else { MAX_LEASE };
         job.ttr().min(limit)
     }
 
-    /// Returns `true` if the job's body is too large for a lease.
     pub(in crate::engine) fn is_large(&self, job: &Job) -> bool {
         job.body.len() > self.limits.largest_leased
+    }
+
+    /// The `origin` is [`NIL`] except for dead letters.
+    pub(in crate::engine) fn move_unchanged(&mut self, slot: u32, to: u32, origin: u32) {
+        let position = (self.store.jobs.get(slot).state() == State::Buried).then(|| {
+            // Append the job to the buried jobs of the new tube.
+            self.store.last_bury += 1;
+            Time::from_nanos(self.store.last_bury)
+        });
+        self.change_tube(slot, to, |job| (job.due, job.holder) = (position.unwrap_or(job.due), origin));
+    }
+
+    pub(in crate::engine) fn may_move_lane(&self, slot: u32, tube: &[u8]) -> bool {
+        let number = self.tubes.find(tube).unwrap_or(NIL);
+        let bound = self.lane_of(slot).map(|lane| self.store.lanes.key_of(lane));
+        bound.is_none_or(|key| self.has_lane(key, number, self.is_large(self.store.jobs.get(slot))))
+    }
+
+    /// Like [`Engine::may_move_lane`], but a current or ended job of `tube` must not have the same dedup key.
+    pub(in crate::engine) fn may_move(&mut self, slot: u32, tube: &[u8], now: Time) -> bool {
+        if !self.may_move_lane(slot, tube) {
+            return false;
+        }
+        let Some(DedupKey::Name(name)) = self.extras_at(slot).map(|extras| &extras.dedup_key) else { return true };
+        let (name, key) = (name.clone(), DedupKey::Name(name.clone()));
+        let found = self.tubes.find(tube).map_or(Ok(None), |number| self.find_keyed(&key, number));
+        found.is_ok_and(|other| other.is_none_or(|other| other == slot)) && self.find_ended(tube, &name, now).is_none()
+    }
+
+    pub(in crate::engine) fn change_tube(&mut self, slot: u32, to: u32, change: impl FnOnce(&mut Job)) {
+        self.leave(slot);
+        let before = self.logged_size(slot);
+        let from = std::mem::replace(&mut self.store.jobs.get_mut(slot).tube, to);
+        change(self.store.jobs.get_mut(slot));
+        self.rebind(slot);
+        self.enter(slot);
+        let sizes = (before, self.logged_size(slot));
+        self.changed(Change::Move { slot, sizes });
+        self.close_tube_if_idle(from);
+    }
+
+    /// The job must not be in a queue.
+    pub(in crate::engine) fn rebind(&mut self, slot: u32) {
+        let (job, Some(number)) = (self.store.jobs.get(slot), self.bound(slot)) else { return };
+        let key = &self.store.extras.get(number).dedup_key;
+        if matches!(key, DedupKey::Body(_) | DedupKey::Name(_)) {
+            let is_hidden = matches!(key, DedupKey::Body(_)) && job.body.len() == 0;
+            let hash = self.hash_dedup_key(key, job.tube, is_hidden.then_some(job.id));
+            self.store.extras.rehash(number, hash);
+        }
+        if let Some((key, limit)) = self.leave_lane(slot) {
+            self.join_lane(slot, key, limit);
+        }
+    }
+
+    pub(in crate::engine) fn has_expired(&self, slot: u32, now: Time) -> bool {
+        let job = self.store.jobs.get(slot);
+        job.completion != CompletionPolicy::Keep && self.extras_at(slot).is_some_and(|extras| extras.expires <= now)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns no data. Must not change the engine.
 //!
-//! Touches: agenda, store, tubes.
+//! Touches: agenda, clients, store, tubes.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::engine::data::{
     Bodies, Deadlines, DedupKey, Deferred, EndedKeys, ExtrasStore, JobCounts, JobExtras, Jobs, Pause, Schedules, Time,
     TimerKey, NIL, URGENT,
 };
-use crate::engine::{Engine, Job, JobId, OpenOperation, State, UNLIMITED};
+use crate::engine::{ClientId, Engine, Job, JobId, OpenOperation, State, UNLIMITED};
 
 /// The names of all kinds of deferred work. Tests cover all kinds.
 pub const DEFERRED: [&str; 7] = ["disconnect", "search", "serve", "buried", "tell", "operation", "release"];
@@ -29,6 +29,11 @@ impl Engine {
             Deferred::LongCommand(_) => DEFERRED[5],
             Deferred::Release(_) => DEFERRED[6],
         })
+    }
+
+    pub fn watched(&self, client: ClientId) -> impl Iterator<Item = &[u8]> {
+        let watched = &self.clients[client].watched;
+        watched.iter().copied().map(|watch| &*self.tubes.get(self.clients.watches.get(watch).tube).name)
     }
 
     pub fn group_names(&self) -> impl Iterator<Item = Cow<'_, [u8]>> {

@@ -1,21 +1,13 @@
-//! Commands for single jobs, for all jobs of a client, and for the jobs of a tube. Also measures waiting and running
-//! times.
-//!
-//! Owns delete, release, bury, revoke, touch, kick and peek. Must not decide which client gets which job, or what
-//! happens when a job ends: `completion` does.
-//!
+//! Commands for single jobs, for all jobs of a client, and for the jobs of a tube; waiting and running times. Must not
+//! decide which client gets which job, or what happens when a job ends: `completion` does.
 //! Touches: agenda, clients, store, tubes.
 
-use crate::engine::data::{
-    Body, Cause, ClientId, Count, History, JobId, JobTimes, JobView, NewJob, Outcome, Priority, Progress,
-    ReservePolicy, Span, State, Time, TubeEvents, TubeTimes, MOVE, TIMES_COST,
-};
+use crate::engine::data::*;
 use crate::engine::log::{Change, ORIGIN_SIZE};
 use crate::engine::{Engine, OverLimit, Refused};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kick {
-    /// The maximum number of jobs to kick from now on.
     pub left: u64,
     /// The state of the jobs to kick, which the first call chooses.
     pub of: Option<State>,
@@ -30,28 +22,24 @@ impl Kick {
     }
 }
 
-/// Progress of [`Engine::touch_all`] between calls.
 #[derive(Clone, Copy, Debug)]
 pub struct TouchAll {
     begin: Time,
     /// The heap index of the next job to touch.
     at: usize,
-    /// The number of held jobs at the end of the last call. A different number means that the jobs may have moved in
-    /// the heap.
+    /// The number of held jobs after the last call. If it changes, the jobs may have moved in the heap.
     held: usize,
     skipped: usize,
 }
 
 impl TouchAll {
-    /// The times to run will start at `begin`.
     pub fn new(begin: Time) -> TouchAll {
         TouchAll { begin, at: 0, held: 0, skipped: 0 }
     }
 }
 
 impl Engine {
-    /// Completes a job that `client` has reserved. Returns `false` if the job does not exist or another client has
-    /// reserved it.
+    /// Returns `false` if the job does not exist or another client has reserved it.
     pub fn delete(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         let Some(slot) = self.store.jobs.find(id) else { return false };
         let job = self.store.jobs.get(slot);
@@ -68,7 +56,6 @@ impl Engine {
         true
     }
 
-    /// Returns `false` if `client` does not hold the job.
     pub fn release(&mut self, client: ClientId, id: JobId, pri: Priority, delay: Span, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         if self.ends_without_retry(slot, true) {
@@ -89,7 +76,6 @@ impl Engine {
         true
     }
 
-    /// Returns `false` if `client` does not hold the job.
     pub fn bury(&mut self, client: ClientId, id: JobId, pri: Priority, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         self.complete_buried(slot, pri);
@@ -97,7 +83,7 @@ impl Engine {
         true
     }
 
-    /// Like [`Engine::bury`], for imports. Sets the delay in seconds, if any, and the origin of a dead letter.
+    /// For imports. Sets the delay in seconds, if any, and the origin of a dead letter.
     pub fn bury_as(
         &mut self,
         client: ClientId,
@@ -129,8 +115,7 @@ impl Engine {
         Ok(is_buried)
     }
 
-    /// Revokes and buries a reserved job. The previous holder cannot use the job until the job is kicked. Returns
-    /// `false` if the job is not reserved.
+    /// The previous holder cannot use the job until the job is kicked.
     pub fn revoke(&mut self, id: JobId, pri: Priority, now: Time) -> bool {
         let Some(slot) = self.find_job(id, |job| job.state() == State::Reserved) else { return false };
         let holder = ClientId(self.store.jobs.get(slot).holder);
@@ -146,8 +131,7 @@ impl Engine {
         true
     }
 
-    /// Returns `true` if the job has remained buried since it was revoked and, if `from` is not `None`, was revoked
-    /// from that client.
+    /// Returns `true` if the job has remained buried since it was revoked, from that client if `from` is set.
     pub(in crate::engine) fn is_revoked(&self, slot: u32, from: Option<ClientId>) -> bool {
         let job = self.store.jobs.get(slot);
         let revoked = self.extras_at(slot).and_then(|extras| extras.rare()?.revoked);
@@ -157,7 +141,6 @@ impl Engine {
         })
     }
 
-    /// Restarts the time to run of a job. Returns `false` if `client` does not hold the job.
     pub fn touch(&mut self, client: ClientId, id: JobId, now: Time) -> bool {
         let Some(slot) = self.held(client, id, now) else { return false };
         let job = self.store.jobs.get_mut(slot);
@@ -168,14 +151,13 @@ impl Engine {
         true
     }
 
-    /// Kicks buried jobs of the used tube, longest buried first, or if there are none, delayed jobs, next due first.
-    /// Returns [`Progress::More`] if the step budget or the log space is used up before `kick.left` jobs have been
-    /// kicked, but [`Progress::Done`] without any log space.
+    /// Kicks buried jobs, longest buried first, or if there are none, delayed jobs, next due first. Returns
+    /// [`Progress::Done`] without any log space.
     pub fn kick(&mut self, client: ClientId, kick: &mut Kick, now: Time) -> Progress {
         self.kick_tube(self.clients[client].used, kick, now)
     }
 
-    pub(in crate::engine) fn kick_tube(&mut self, number: u32, kick: &mut Kick, now: Time) -> Progress {
+    fn kick_tube(&mut self, number: u32, kick: &mut Kick, now: Time) -> Progress {
         let tube = self.tubes.get_mut(number);
         let state = kick.of.unwrap_or(if tube.buried.is_empty() { State::Delayed } else { State::Buried });
         kick.left = kick.left.min(tube.counts.sum(&[state]));
@@ -188,10 +170,9 @@ impl Engine {
         kick.left -= kicked;
         kick.done += kicked;
         if kicked > 0 && kick.left > 0 {
-            Progress::More
-        } else {
-            Progress::Done
+            return Progress::More;
         }
+        Progress::Done
     }
 
     /// Kicks a buried, delayed or held job, ends a lease, or runs a schedule. Returns `false` for other jobs.
@@ -236,7 +217,7 @@ impl Engine {
         slot.map(|slot| self.store.jobs.view(slot))
     }
 
-    /// Does not wait. Returns `None` without a job, or if the step budget is used up.
+    /// Returns `None` without a job, or if the step budget is used up.
     pub fn reserve_more(&mut self, client: ClientId, now: Time) -> Option<JobView<'_>> {
         if self.catch_up(client, now) == Progress::More || self.watches_many(client) {
             return None;
@@ -319,13 +300,12 @@ impl Engine {
         }
     }
 
-    /// Returns `None` if the tube does not exist.
     pub fn kick_in(&mut self, tube: &[u8], kick: &mut Kick, now: Time) -> Option<Progress> {
         let number = self.tubes.find(tube)?;
         Some(self.kick_tube(number, kick, now))
     }
 
-    /// Creates the tube if necessary. Does not count `client` as a producer.
+    /// Does not count `client` as a producer.
     pub fn put_into(&mut self, client: ClientId, tube: &[u8], job: NewJob, now: Time) -> Result<JobId, Refused> {
         let number = self.open_tube(client, tube).map_err(|_| Refused::OutOfMemory)?;
         let slot = self.take_in(number, job, None, now).inspect_err(|_| self.close_tube_if_idle(number))?;
@@ -345,7 +325,6 @@ impl Engine {
         }
     }
 
-    /// Measures the time since the reservation.
     pub(in crate::engine) fn count_run(&mut self, slot: u32, now: Time) {
         let job = self.store.jobs.get(slot);
         // The start cannot be calculated from the end without a time to run.
@@ -367,7 +346,6 @@ impl Engine {
         }
     }
 
-    /// Returns `None` if there is no memory to start measuring.
     fn tube_times(&mut self, number: u32) -> Option<&mut TubeTimes> {
         if self.tubes.get(number).times.is_none() && !self.has_memory(TIMES_COST) {
             return None;

@@ -1,22 +1,16 @@
-//! Requests for jobs and for outcomes of jobs.
-//!
-//! Owns the methods to reserve a job, to become idle, and to start or end a wait. Must not choose the job: `waiting`
-//! does.
-//!
-//! Touches: agenda, clients, store.
+//! Requests for jobs and for outcomes of jobs, waits, and the ends of reservations when a client leaves. Must not
+//! choose a job, as `matching` does, or decide what happens to a returned job, as `completion` does.
+//! Enforces promise P10 of beanpole-promises(7).
+//! Touches: agenda, clients, store, tubes.
 
-use crate::engine::data::{
-    Cause, ClientId, IdleState, JobId, JobView, NoJob, Outcome, Progress, Search, Span, State, Time, Waiting, NIL,
-};
+use crate::engine::data::*;
 use crate::engine::log::Change;
 use crate::engine::Engine;
 
 #[derive(Debug)]
 pub enum Reserve<'a> {
     Job(JobView<'a>),
-    /// The client gets no job and does not wait.
     NoJob(NoJob),
-    /// The client waits. An event will report the result.
     Waiting,
 }
 
@@ -30,13 +24,9 @@ pub enum Grab<'a> {
 
 #[derive(Debug)]
 pub enum Awaited<'a> {
-    /// [`Engine::outcome`] returns the outcome of this job.
     Known(JobView<'a>),
-    /// The job does not exist, or its outcome is not kept.
     NotFound,
-    /// The job is unfinished, and the timeout is zero.
     TimedOut,
-    /// The client waits. An event will report the result.
     Waiting,
 }
 
@@ -52,9 +42,16 @@ pub enum JobEnd {
 /// Maximum bytes for the first client that waits for the end of a job.
 const WAITER_COST: u64 = 512;
 
+#[derive(Clone, Copy, Debug)]
+pub struct GiveBack {
+    /// Jobs from this heap index on have been checked.
+    at: usize,
+    /// The number of held jobs at the end of the last call.
+    held: usize,
+}
+
 impl Engine {
-    /// Waits for at most `timeout`, or indefinitely without a timeout. The client must not be waiting already. A client
-    /// that watches many tubes can receive the result in an event even if `timeout` is zero.
+    /// A client that watches many tubes can receive the result in an event even if `timeout` is zero.
     pub fn reserve(&mut self, client: ClientId, timeout: Option<Span>, now: Time) -> Reserve<'_> {
         self.clients.mark_worker(client);
         let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
@@ -78,7 +75,6 @@ impl Engine {
         Reserve::Waiting
     }
 
-    /// Returns `None` if the job does not exist or cannot be reserved now.
     pub fn reserve_job(&mut self, client: ClientId, id: JobId, now: Time) -> Option<JobView<'_>> {
         let slot = self.store.jobs.find(id)?;
         self.store.jobs.get(slot).state().after(Cause::ReserveJob)?;
@@ -90,7 +86,6 @@ impl Engine {
         Some(self.store.jobs.view(slot))
     }
 
-    /// Reserves a job without waiting. An idle client becomes active.
     pub fn grab(&mut self, client: ClientId, now: Time) -> Grab<'_> {
         self.clients.mark_worker(client);
         if self.catch_up(client, now) == Progress::More {
@@ -99,10 +94,8 @@ impl Engine {
         if self.clients[client].idle_state == IdleState::Idle {
             self.become_active(client);
         }
-        let Some(slot) = (match self.search_for_grab(client) {
-            Ok(found) => found,
-            Err(progress) => return progress,
-        }) else {
+        let Some(found) = self.search_for_grab(client) else { return Grab::More };
+        let Some(slot) = found else {
             self.clients[client].idle_state = IdleState::Active;
             return Grab::NoJob;
         };
@@ -119,30 +112,29 @@ impl Engine {
         Grab::Job(self.store.jobs.view(slot))
     }
 
-    /// Fails with [`Grab::More`] if the search is incomplete.
-    fn search_for_grab(&mut self, client: ClientId) -> Result<Option<u32>, Grab<'static>> {
+    /// Returns `None` if the search is not complete.
+    fn search_for_grab(&mut self, client: ClientId) -> Option<Option<u32>> {
         let mut search = self.clients[client].search.take().unwrap_or_default();
         let count = self.clients[client].watched.len();
         if self.store.counts.ready == 0 || count == 0 {
-            return Ok(None);
+            return Some(None);
         }
         let limit = if self.watches_many(client) { self.agenda.steps.left().max(1) as usize } else { usize::MAX };
         self.search_tubes(client, &mut search, limit);
         if search.seen < count && !search.is_over() {
             self.clients[client].search = Some(search);
-            return Err(Grab::More);
+            return None;
         }
         let found = self.found(client, &search);
         // Another client may have taken the job that the search found.
         if found.is_none() && search.best.is_some() {
             self.clients[client].search = Some(Box::new(Search::again()));
-            return Err(Grab::More);
+            return None;
         }
-        Ok(found)
+        Some(found)
     }
 
-    /// Makes `client` idle until an event notifies it of work. If there is work now, returns `true`, and the client
-    /// counts as notified. A client that watches many tubes may still receive an event for existing work.
+    /// Returns `true` if there is work now. A client that watches many tubes may receive an event instead.
     pub fn sleep(&mut self, client: ClientId, now: Time) -> bool {
         self.clients.mark_worker(client);
         // If the step budget runs out, [`Engine::tick`] ends the remaining overdue reservations.
@@ -179,7 +171,6 @@ impl Engine {
         Progress::Done
     }
 
-    /// Waits for at most `timeout` until the job ends.
     pub fn wait_outcome(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> Awaited<'_> {
         let Some(slot) = self.store.jobs.find(id) else { return Awaited::NotFound };
         if self.store.jobs.get(slot).state() == State::Finished {
@@ -199,7 +190,6 @@ impl Engine {
         self.wait_for(client, Waiting { until, outcome, run: false });
     }
 
-    /// Waits until a job ends or is buried, for at most `timeout`. An event reports the result.
     pub fn wait_end(&mut self, client: ClientId, id: JobId, timeout: Span, now: Time) -> JobEnd {
         let Some(slot) = self.find_job(id, |job| job.state() != State::Finished) else { return JobEnd::NotFound };
         if self.store.jobs.get(slot).state() == State::Buried {
@@ -256,7 +246,6 @@ impl Engine {
             let job = self.store.jobs.get(extras.slot);
             extras.rare_mut().last_try |= job.state() == State::Reserved;
             if job.state() == State::Reserved && job.due > waiting.until {
-                // Wait until the end of the worker's reservation.
                 self.clients[client].waiting = Some(Waiting { until: job.due, ..waiting });
                 return self.retime_client(client.0);
             }
@@ -267,8 +256,7 @@ impl Engine {
         }
     }
 
-    /// Ends the submitter's wait and removes the job after the last try of a job of [`Engine::run`] has ended without
-    /// an outcome.
+    /// Called after the last try of a job of [`Engine::run`] has ended without an outcome.
     pub(in crate::engine) fn end_run(&mut self, number: u32) {
         let mut clients = self.store.extras.attached(number);
         let runs = |waiting: Waiting| waiting.run && waiting.outcome == number;
@@ -280,7 +268,6 @@ impl Engine {
         self.take_back(number);
     }
 
-    /// Removes the job of the extras `number` if no client will query the outcome.
     fn take_back(&mut self, number: u32) {
         if let Some(slot) = self.store.extras.orphaned(number) {
             self.remove_job(slot, Outcome::Gone);
@@ -293,5 +280,108 @@ impl Engine {
         self.random_state ^= self.random_state >> 7;
         self.random_state ^= self.random_state << 17;
         self.random_state % bound
+    }
+
+    /// Ends the reservations and waits of `client`. Its number can be reused after all of its deferred work.
+    pub fn disconnect(&mut self, client: ClientId, now: Time) {
+        self.cancel_wait(client);
+        if self.clients[client].idle_state == IdleState::Idle {
+            self.become_active(client);
+        }
+        self.clients.begin_to_leave(client);
+        self.retime_client(client.0);
+        if self.disconnect_on(client, now) == Progress::More {
+            self.agenda.deferred.push_back(Deferred::Disconnect(self.clients.handle(client)));
+        }
+    }
+
+    /// Releases the jobs in the order of priority and ID, even over several calls.
+    pub(in crate::engine) fn disconnect_on(&mut self, client: ClientId, now: Time) -> Progress {
+        loop {
+            let state = &mut self.clients[client];
+            if let Some(member) = state.attached.first() {
+                let extras = self.detach(member, client);
+                self.after_detach(extras);
+                self.agenda.steps.take(MOVE);
+            } else if let Some(slot) = state.reserved_mut().pop_last() {
+                let job = self.store.jobs.get_mut(slot);
+                job.set(JobFlag::Leaving, true);
+                let key = (job.pri, job.id);
+                let leaving = state.leaving.as_mut().expect("a client that leaves");
+                leaving.push(key, slot, &mut self.store.jobs);
+                self.agenda.steps.take(1);
+            } else if let Some((_, slot)) = state.leaving.as_ref().and_then(|leaving| leaving.first()) {
+                self.end_reservation(slot, Cause::HangUp, now);
+                self.agenda.steps.take(MOVE);
+            } else if let Some(watch) = state.watched.last().copied() {
+                self.unwatch(client, self.clients.watches.get(watch).tube, now);
+                self.agenda.steps.take(1);
+            } else {
+                let used = self.clients.remove(client).used;
+                self.clients.leaving -= 1;
+                if used != NIL {
+                    self.tubes.get_mut(used).using -= 1;
+                    self.close_tube_if_idle(used);
+                }
+                return Progress::Done;
+            }
+            if self.agenda.steps.are_used_up() {
+                return Progress::More;
+            }
+        }
+    }
+
+    pub fn give_back(
+        &mut self,
+        client: ClientId,
+        tube: Option<&[u8]>,
+        position: &mut Option<GiveBack>,
+        now: Time,
+    ) -> Progress {
+        let tube = tube.map(|name| self.tubes.find(name).unwrap_or(NIL));
+        let is_meant = |job: &Job| tube.is_none_or(|tube| tube == job.tube);
+        let held = self.clients[client].reserved();
+        if position.is_none() && held.len() as u64 * MOVE <= self.agenda.steps.left() {
+            let jobs = held.iter().map(|(_, slot)| self.store.jobs.get(slot)).filter(|job| is_meant(job));
+            let mut ids: Vec<JobId> = jobs.map(|job| job.id).collect();
+            ids.sort_unstable();
+            self.agenda.steps.take(ids.len() as u64 * MOVE);
+            for id in ids {
+                // Other clients may be served during the loop, but cannot get jobs that `client` still holds.
+                let slot = self.store.jobs.find(id).expect("a job that it holds");
+                self.end_reservation(slot, Cause::HangUp, now);
+            }
+            return Progress::Done;
+        }
+        // The last job, which has been checked, replaces a removed job, so iterate backwards. If other reservations
+        // have ended since the last call, start again.
+        let same = position.filter(|position| position.held == held.len());
+        let mut at = same.map_or(held.len(), |position| position.at);
+        while at > 0 {
+            if self.agenda.steps.are_used_up() {
+                *position = Some(GiveBack { at, held: self.clients[client].reserved().len() });
+                return Progress::More;
+            }
+            at -= 1;
+            self.agenda.steps.take(1);
+            let held = self.clients[client].reserved();
+            let slot = held.member_at(at);
+            if is_meant(self.store.jobs.get(slot)) {
+                // Unchecked jobs will move behind this position, so the walk must start again.
+                let again = held.rises(at);
+                self.end_reservation(slot, Cause::HangUp, now);
+                self.agenda.steps.take(MOVE);
+                if again {
+                    at = self.clients[client].reserved().len();
+                }
+            }
+        }
+        Progress::Done
+    }
+
+    pub fn is_engaged(&self, client: ClientId) -> bool {
+        let state = &self.clients[client];
+        let holds = state.reserved().first().is_some() || !state.attached.is_empty();
+        holds || state.waiting.is_some() || state.idle_state == IdleState::Idle
     }
 }

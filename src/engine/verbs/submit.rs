@@ -1,15 +1,9 @@
-//! Submissions of jobs.
-//!
-//! Owns the methods that submit jobs, and claims the memory and log space for the jobs. Must not decide what happens to
-//! a job after the submission.
-//!
-//! Touches: clients, store, tubes.
+//! Submissions of jobs: put, submit and run, puts with tags, and puts of schedules. Claims the memory and log space for
+//! the jobs. Must not decide what happens to a job after the submission.
+//! Touches: clients, limits, store, tubes.
 
-use crate::engine::data::{
-    priority_class, ClientId, CompletionPolicy, DedupKey, Details, Job, JobFlag, JobId, JobOptions, NewBody, NewJob,
-    Span, Time, Waiting, ATTACHMENT_COST,
-};
-use crate::engine::log::{logged_options, Change};
+use crate::engine::data::*;
+use crate::engine::log::{logged_options, logged_schedule, Change};
 use crate::engine::{Engine, JOB_COST};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,8 +18,44 @@ pub enum Refused {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Submitted {
     pub id: JobId,
-    /// `true` if the submission is a duplicate of an existing job.
     pub joined: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Tags {
+    /// `None` means the tube that the client uses.
+    pub tube: Option<Box<[u8]>>,
+    /// The recurrence of a schedule, for [`Recurrence::parse`](crate::engine::Recurrence::parse).
+    pub recurs: Option<Name>,
+    /// For a schedule, the options of its copies.
+    pub options: JobOptions,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tagged {
+    New(JobId),
+    // `raised` is the priority of the duplicate, if it was more urgent.
+    Duplicate { id: JobId, state: State, raised: Option<Priority> },
+    // The ID of an ended job whose key has not expired.
+    Ended(JobId),
+    Scheduled { id: JobId, replaced: bool },
+}
+
+struct NewSchedule {
+    name: Name,
+    when: Name,
+    recurrence: Recurrence,
+    tags: CopyTags,
+}
+
+impl NewSchedule {
+    fn of(tags: Tags) -> Option<NewSchedule> {
+        let (when, options) = (tags.recurs?, tags.options);
+        let JobOptions { ttl, max_attempts: tries, backoff, keep, concurrency, groups, .. } = options;
+        let DedupKey::Name(name) = options.dedup_key else { return None };
+        let recurrence = Recurrence::parse(when.key())?;
+        Some(NewSchedule { name, when, recurrence, tags: CopyTags { ttl, tries, backoff, keep, concurrency, groups } })
+    }
 }
 
 impl Engine {
@@ -42,7 +72,7 @@ impl Engine {
         self.clients.mark_producer(client);
     }
 
-    /// Creates the tube if necessary. A duplicate joins the existing job.
+    /// A duplicate joins the existing job.
     pub fn submit(
         &mut self,
         client: ClientId,
@@ -84,8 +114,7 @@ impl Engine {
         Ok(Submitted { id, joined: false })
     }
 
-    /// Submits a job and waits for its outcome. Without an outcome, the job is removed after `wait` or, if a worker has
-    /// reserved it, at the end of the time to run.
+    /// Without an outcome, removes the job after `wait`, or at the end of the time to run of a reserved job.
     pub fn run(
         &mut self,
         client: ClientId,
@@ -95,14 +124,9 @@ impl Engine {
         wait: Span,
         now: Time,
     ) -> Result<JobId, Refused> {
-        let dedup_key = DedupKey::Id(dedup_key);
-        let options = JobOptions {
-            completion: CompletionPolicy::Keep,
-            dedup_key,
-            durable: false,
-            attach: true,
-            ..JobOptions::default()
-        };
+        let keep = CompletionPolicy::Keep;
+        let options = JobOptions { completion: keep, durable: false, attach: true, ..JobOptions::default() };
+        let options = JobOptions { dedup_key: DedupKey::Id(dedup_key), ..options };
         // A worker may already have the job, but nothing reads `ephemeral` before this function returns.
         let submitted = self.submit(client, tube, job, options, now)?;
         let slot = self.store.jobs.find(submitted.id).expect("a job that was just put");
@@ -112,7 +136,7 @@ impl Engine {
         Ok(submitted.id)
     }
 
-    /// Claims memory and log space. The caller must serve the tube.
+    /// The caller must serve the tube.
     pub(in crate::engine) fn take_in(
         &mut self,
         number: u32,
@@ -130,7 +154,10 @@ impl Engine {
                 return Err(Refused::QueueFull);
             }
             if rules.settings.ttl > 0 {
-                apply_ttl(&mut options, Span::from_secs(rules.settings.ttl.into()));
+                let options = options.get_or_insert_default();
+                if options.ttl == Span::MAX && options.completion != CompletionPolicy::Keep {
+                    options.ttl = Span::from_secs(rules.settings.ttl.into());
+                }
             }
         }
         let volatile = options.as_ref().is_some_and(|options| !options.durable);
@@ -218,8 +245,7 @@ impl Engine {
 
     pub(in crate::engine) fn attach(&mut self, slot: u32, client: ClientId) {
         let number = self.extras_of(slot);
-        let list = &mut self.clients[client].attached;
-        self.store.extras.attach(number, client.0, list);
+        self.store.extras.attach(number, client.0, &mut self.clients[client].attached);
     }
 
     pub(in crate::engine) fn unbind(&mut self, slot: u32) {
@@ -230,12 +256,176 @@ impl Engine {
             self.retime_extras();
         }
     }
-}
 
-/// Applies the tube's time to live unless the options contain a time to live.
-fn apply_ttl(options: &mut Option<JobOptions>, ttl: Span) {
-    let options = options.get_or_insert_default();
-    if options.ttl == Span::MAX && options.completion != CompletionPolicy::Keep {
-        options.ttl = ttl;
+    pub fn put_tagged(&mut self, client: ClientId, new: NewJob, tags: Tags, now: Time) -> Result<Tagged, Refused> {
+        self.mark_producer(client);
+        self.put_unmarked(client, new, tags, now)
+    }
+
+    /// Like [`Engine::put_tagged`], but does not count `client` as a producer.
+    pub fn put_unmarked(&mut self, client: ClientId, new: NewJob, tags: Tags, now: Time) -> Result<Tagged, Refused> {
+        if self.draining {
+            return Err(Refused::Draining);
+        }
+        if tags.recurs.is_some() {
+            return self.put_schedule(client, new, tags, now);
+        }
+        let used = self.clients[client].used;
+        let known = self.tube_of_tags(client, &tags);
+        let Tags { tube, options, .. } = tags;
+        if let DedupKey::Name(key) = &options.dedup_key {
+            // Search before the tube exists, because a key in too many tubes must be refused.
+            if let Some(slot) = self.find_keyed(&options.dedup_key, known.unwrap_or(NIL))? {
+                return self.duplicate(slot, new.pri);
+            }
+            // `used` is only valid if the tags do not name a tube.
+            let tube = tube.as_deref().unwrap_or_else(|| &self.tubes.get(used).name);
+            if let Some(id) = self.find_ended(tube, key, now) {
+                self.changed(Change::PromiseKey);
+                return Ok(Tagged::Ended(id));
+            }
+        }
+        let is_uncounted = options.fails > 0 && options.max_attempts == 0;
+        let number = match (known, tube) {
+            (None, Some(tube)) => self.open_tube(client, &tube).map_err(|_| Refused::OutOfMemory)?,
+            (known, _) => known.unwrap_or(used),
+        };
+        let large = new.body.len() > self.limits.largest_leased;
+        if options.concurrency.as_ref().is_some_and(|(key, _)| !self.has_lane(key, number, large)) {
+            self.close_tube_if_idle(number);
+            return Err(Refused::OutOfMemory);
+        }
+        let slot = self.take_in(number, new, Some(options), now).inspect_err(|_| self.close_tube_if_idle(number))?;
+        if is_uncounted && self.stored_options(&self.store.jobs.view(slot)).is_none() {
+            // The record of a job without options contains no failure count.
+            self.changed_claimed(Change::Retry(slot), false);
+        }
+        let id = self.store.jobs.get(slot).id;
+        self.serve(number, now);
+        Ok(Tagged::New(id))
+    }
+
+    fn tube_of_tags(&self, client: ClientId, tags: &Tags) -> Option<u32> {
+        tags.tube.as_ref().map_or(Some(self.clients[client].used), |tube| self.tubes.find(tube))
+    }
+
+    pub fn adoption_of_tagged(&mut self, client: ClientId, tags: &Tags) -> u64 {
+        let number = self.tube_of_tags(client, tags).filter(|_| tags.options.dedup_key != DedupKey::None);
+        let found = number.and_then(|number| self.find_keyed(&tags.options.dedup_key, number).ok()?);
+        found.map_or(0, |slot| self.adoption_size(slot))
+    }
+
+    /// Returns the oldest job with the key. Prefers jobs that are not buried, and ignores dead letters.
+    pub(in crate::engine) fn find_keyed(&mut self, dedup_key: &DedupKey, number: u32) -> Result<Option<u32>, Refused> {
+        let hash = self.hash_dedup_key(dedup_key, number, None);
+        let mut oldest: [Option<(JobId, u32)>; 2] = [None; 2];
+        let checked = self.find_with_key(dedup_key, hash, |slot, job| {
+            if job.tube == number && !job.is_dead_letter() {
+                let oldest = &mut oldest[usize::from(job.state() == State::Buried)];
+                if oldest.is_none_or(|(id, _)| job.id < id) {
+                    *oldest = Some((job.id, slot));
+                }
+            }
+            false
+        });
+        match oldest {
+            [None, buried] => checked.map(|_| buried.map(|(_, slot)| slot)),
+            [Some((_, slot)), _] => Ok(Some(slot)),
+        }
+    }
+
+    fn duplicate(&mut self, slot: u32, pri: Priority) -> Result<Tagged, Refused> {
+        self.changed(Change::Promise(slot));
+        self.coalesce(slot, true)?;
+        let raises = pri < self.store.jobs.get(slot).pri && self.claim_log_room(0);
+        if raises {
+            let is_queued = matches!(self.store.jobs.get(slot).state(), State::Ready | State::Delayed);
+            if is_queued {
+                self.leave(slot);
+            }
+            self.store.jobs.get_mut(slot).pri = pri;
+            if is_queued {
+                self.enter(slot);
+            }
+            self.changed(Change::Priority(slot));
+        }
+        let job = self.store.jobs.get(slot);
+        Ok(Tagged::Duplicate { id: job.id, state: job.state(), raised: raises.then_some(pri) })
+    }
+
+    /// The same recurrence keeps the time of the next run.
+    fn put_schedule(&mut self, client: ClientId, new: NewJob, mut tags: Tags, now: Time) -> Result<Tagged, Refused> {
+        let known = tags.tube.take();
+        let Some(schedule) = NewSchedule::of(tags) else { return Err(Refused::OutOfMemory) };
+        let tube = match known {
+            Some(tube) => self.open_tube(client, &tube).map_err(|_| Refused::OutOfMemory)?,
+            None => self.clients[client].used,
+        };
+        let due = schedule.recurrence.first(now, new.delay);
+        let before = self.find_schedule(tube, &schedule.name);
+        let NewSchedule { name, when, tags, .. } = &schedule;
+        let texts = name.length() + when.length() + tags.names();
+        let own = new.body.len() + logged_schedule(texts, tags.groups.len());
+        let bytes = own + self.tubes.get(tube).name.len();
+        if !self.has_memory(JOB_COST + SCHEDULE_COST + own as u64) || !self.claim_put(bytes, false) {
+            self.close_tube_if_idle(tube);
+            return Err(Refused::OutOfMemory);
+        }
+        match before {
+            Some(number) => Ok(self.replace_schedule(number, new, schedule, due, now)),
+            None => Ok(self.add_schedule(tube, new, schedule, due, now)),
+        }
+    }
+
+    fn add_schedule(&mut self, tube: u32, new: NewJob, schedule: NewSchedule, due: Time, now: Time) -> Tagged {
+        self.store.last_id += 1;
+        self.store.total += 1;
+        self.tubes.get_mut(tube).total_jobs += 1;
+        let id = JobId(self.store.last_id);
+        let job = self.schedule_job(id, tube, new, due, now);
+        let slot = self.store.jobs.insert(job);
+        self.bind_schedule(slot, schedule.name, schedule.when, schedule.tags, RunCount::default());
+        self.changed_if(|| Change::Put(slot));
+        self.enter(slot);
+        Tagged::Scheduled { id, replaced: false }
+    }
+
+    fn replace_schedule(&mut self, number: u32, new: NewJob, schedule: NewSchedule, due: Time, now: Time) -> Tagged {
+        let old = self.store.schedules.get(number);
+        let (slot, count, is_same) = (old.slot, old.count, old.when == schedule.when);
+        let job = self.store.jobs.get(slot);
+        let (id, tube, is_bound) = (job.id, job.tube, job.is_bound());
+        let is_kept = is_same && new.delay == Span::ZERO;
+        let (due, delay) = if is_kept { (job.due, job.delay()) } else { (due, new.delay) };
+        let new = NewJob { delay, ..new };
+        let before = self.logged_size(slot);
+        self.leave(slot);
+        self.forget_schedule(slot);
+        let mut job = self.schedule_job(id, tube, new, due, now);
+        // Clients may wait for the end of the schedule.
+        job.set(JobFlag::Bound, is_bound);
+        self.store.jobs.replace(slot, job);
+        self.bind_schedule(slot, schedule.name, schedule.when, schedule.tags, count);
+        self.enter(slot);
+        self.changed(Change::Replace { slot, before });
+        Tagged::Scheduled { id, replaced: true }
+    }
+
+    fn schedule_job(&mut self, id: JobId, tube: u32, new: NewJob, due: Time, now: Time) -> Job {
+        let body = self.store.jobs.bodies.add(new.body);
+        let mut job = Job::new(id, tube, new.pri, Details::new(new.delay, new.ttr), body, now);
+        job.schedule(due);
+        job
+    }
+
+    /// Returns `false` if the previous copy still exists or the copy is refused.
+    pub(in crate::engine) fn run_now(&mut self, slot: u32, now: Time) -> bool {
+        let (due, number) = (self.store.jobs.get(slot).due, self.store.jobs.get(slot).holder);
+        // This run replaces a run that is already due.
+        let next = match self.store.schedules.get(number).recurrence() {
+            Some(recurrence) if due <= now => recurrence.after(due, now),
+            _ => due,
+        };
+        self.run_schedule(slot, next, now).is_ok_and(|is_put| is_put)
     }
 }

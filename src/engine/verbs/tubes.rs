@@ -1,31 +1,24 @@
-//! The tubes that clients use and watch, and the lifetime of tubes.
-//!
-//! Owns the methods to use, watch and ignore tubes, and the creation and removal of tubes. Must not decide which client
-//! gets which job.
-//!
+//! The tubes that clients use and watch, and the lifetime, the settings and the pauses of tubes. A tube with settings
+//! stays open even if it is unused and empty. Must not apply the settings: `submit`, `rules/failures.rs` and
+//! `rules/concurrency.rs` do.
 //! Touches: agenda, clients, limits, tubes.
 
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
-use crate::engine::data::{
-    ClientId, IdleState, Progress, ReserveMode, ReservePolicy, Span, Time, TimerKey, NIL, TUBE, WATCH_COST,
-};
+use crate::engine::data::*;
 use crate::engine::log::Change;
 use crate::engine::{Engine, OverLimit, TUBES_PART, TUBE_COST, WATCHES_PART};
 
-/// The maximum number of tubes that [`Engine::keep_tube`] keeps open.
 const MAX_KEPT: usize = 10_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dropped {
-    /// The tube is closed, or will be closed when no jobs remain.
     Done,
     Unknown,
-    /// A client uses or watches the tube, or the tube has unfinished jobs.
     InUse,
 }
 
-/// The complete watch list that a client wants, and the progress of [`Engine::watch_only`].
 #[derive(Debug)]
 pub struct WantedTubes {
     /// The names, separated by spaces.
@@ -59,6 +52,21 @@ impl WantedTubes {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotSet {
+    OverLimit,
+    Circle,
+}
+
+impl NotSet {
+    pub fn reason(self) -> &'static str {
+        match self {
+            NotSet::OverLimit => "there is not enough memory or binlog space, or there are too many tubes",
+            NotSet::Circle => "the dead-letter tubes would form a cycle, or a chain of more than 16 tubes",
+        }
+    }
+}
+
 impl Engine {
     pub fn use_tube(&mut self, client: ClientId, name: &[u8]) -> Result<(), OverLimit> {
         let number = self.open_tube(client, name)?;
@@ -71,7 +79,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Creates the tube if necessary. Returns the number of watched tubes. The client must not be waiting.
+    /// Returns the number of watched tubes. The client must not be waiting.
     pub fn watch(&mut self, client: ClientId, name: &[u8], now: Time) -> Result<usize, OverLimit> {
         let watched = &self.clients[client].watched;
         if self.watch_of(client, name).is_some() {
@@ -110,8 +118,7 @@ impl Engine {
         Ok(count)
     }
 
-    /// Returns the number of remaining tubes. The only tube of a client with `PerConnection` stays, and the result is
-    /// `None`. The client must not be waiting.
+    /// Returns the number of remaining tubes, or `None` for the only tube of a client with `PerConnection`.
     pub fn ignore(&mut self, client: ClientId, name: &[u8], now: Time) -> Option<usize> {
         let state = &self.clients[client];
         let left = state.watched.len();
@@ -149,7 +156,6 @@ impl Engine {
         self.close_tube_if_idle(number);
     }
 
-    /// Sets the weight of a watched tube, which [`ReserveMode::Weighted`] and [`ReserveMode::Fair`] use.
     pub fn set_weight(&mut self, client: ClientId, name: &[u8], weight: u16) {
         if let Some(watch) = self.watch_of(client, name) {
             self.clients.watches.get_mut(watch).weight = NonZeroU16::new(weight).unwrap_or(NonZeroU16::MIN);
@@ -164,21 +170,50 @@ impl Engine {
         self.clients[client].mode = mode;
     }
 
-    /// Makes `client`, which must not be waiting, watch only the tubes in `wanted`. Over a limit, the client watches no
-    /// tube.
+    /// The client must not be waiting. Over a limit, it watches no tube.
     pub fn watch_only(&mut self, client: ClientId, wanted: &mut WantedTubes, now: Time) -> Result<Progress, OverLimit> {
-        if wanted.pass == Pass::Mark && self.watches_just(client, &wanted.names) {
-            return Ok(Progress::Done);
+        if wanted.pass == Pass::Mark && wanted.at == 0 {
+            if self.watches_just(client, &wanted.names) {
+                return Ok(Progress::Done);
+            }
+            // Skip 0, which is the initial mark of every watch.
+            self.clients.leases = self.clients.leases.wrapping_add(1).max(1);
+            wanted.mark = self.clients.leases;
         }
         loop {
             match wanted.pass {
-                Pass::Mark => self.mark_wanted(client, wanted),
-                Pass::Drop => self.drop_unwanted(client, wanted, now),
-                Pass::Watch => {
-                    if self.watch_wanted(client, wanted, now).is_err() {
-                        *wanted = WantedTubes { names: Box::default(), at: 0, mark: 0, pass: Pass::Fail };
+                Pass::Mark => match wanted.next() {
+                    Some(name) => {
+                        self.agenda.steps.take(1);
+                        if let Some(watch) = self.watch_of(client, name) {
+                            self.clients.watches.get_mut(watch).lease = wanted.mark;
+                        }
+                        wanted.at += name.len() + 1;
+                    }
+                    None => wanted.begin(Pass::Drop, self.clients[client].watched.len()),
+                },
+                Pass::Drop if wanted.at > 0 => {
+                    // The last watch replaces a removed watch, so iterate backwards.
+                    wanted.at -= 1;
+                    self.agenda.steps.take(1);
+                    let watch = self.clients.watches.get(self.clients[client].watched[wanted.at]);
+                    if watch.lease != wanted.mark {
+                        self.unwatch(client, watch.tube, now);
                     }
                 }
+                Pass::Drop => wanted.begin(Pass::Watch, 0),
+                Pass::Watch => match wanted.next() {
+                    Some(name) => {
+                        self.agenda.steps.take(2);
+                        match self.watch(client, name, now) {
+                            Ok(_) => wanted.at += name.len() + 1,
+                            Err(OverLimit) => {
+                                *wanted = WantedTubes { pass: Pass::Fail, ..WantedTubes::new(Box::default()) }
+                            }
+                        }
+                    }
+                    None => wanted.begin(Pass::Done, 0),
+                },
                 Pass::Fail if self.unwatch_all(client, now) == Progress::Done => return Err(OverLimit),
                 Pass::Fail => return Ok(Progress::More),
                 Pass::Done => return Ok(Progress::Done),
@@ -189,8 +224,7 @@ impl Engine {
         }
     }
 
-    /// Returns `true` if the client already watches exactly these tubes in this order, which is usual for a short list.
-    /// Long lists are not checked.
+    /// Detects the usual case, a short list in the same order.
     fn watches_just(&self, client: ClientId, names: &[u8]) -> bool {
         let watched = &self.clients[client].watched;
         let mut names = names.split(|byte| *byte == b' ');
@@ -198,54 +232,6 @@ impl Engine {
             names.next().is_some_and(|name| Some(self.clients.watches.get(watch).tube) == self.tubes.find(name))
         };
         watched.len() <= self.limits.few_watched && watched.iter().copied().all(same) && names.next().is_none()
-    }
-
-    fn mark_wanted(&mut self, client: ClientId, wanted: &mut WantedTubes) {
-        if wanted.at == 0 {
-            // Skip 0, which is the initial mark of every watch.
-            self.clients.leases = self.clients.leases.wrapping_add(1).max(1);
-            wanted.mark = self.clients.leases;
-        }
-        while let Some(name) = wanted.next() {
-            self.agenda.steps.take(1);
-            if let Some(watch) = self.watch_of(client, name) {
-                self.clients.watches.get_mut(watch).lease = wanted.mark;
-            }
-            wanted.at += name.len() + 1;
-            if self.agenda.steps.are_used_up() {
-                return;
-            }
-        }
-        wanted.begin(Pass::Drop, self.clients[client].watched.len());
-    }
-
-    /// The last watch replaces a removed watch, so iterate backwards.
-    fn drop_unwanted(&mut self, client: ClientId, wanted: &mut WantedTubes, now: Time) {
-        while wanted.at > 0 {
-            wanted.at -= 1;
-            self.agenda.steps.take(1);
-            let watch = self.clients.watches.get(self.clients[client].watched[wanted.at]);
-            if watch.lease != wanted.mark {
-                self.unwatch(client, watch.tube, now);
-            }
-            if self.agenda.steps.are_used_up() {
-                return;
-            }
-        }
-        wanted.begin(Pass::Watch, 0);
-    }
-
-    fn watch_wanted(&mut self, client: ClientId, wanted: &mut WantedTubes, now: Time) -> Result<(), OverLimit> {
-        while let Some(name) = wanted.next() {
-            self.agenda.steps.take(2);
-            self.watch(client, name, now)?;
-            wanted.at += name.len() + 1;
-            if self.agenda.steps.are_used_up() {
-                return Ok(());
-            }
-        }
-        wanted.begin(Pass::Done, 0);
-        Ok(())
     }
 
     /// Keeps the tube open even if unused and empty. Creates the tube if necessary. Fails if too many tubes are kept.
@@ -259,8 +245,7 @@ impl Engine {
         self.tubes.find(name).map(|_| ()).ok_or(OverLimit)
     }
 
-    /// Undoes [`Engine::keep_tube`], and removes the tube's settings. Does nothing if a client uses or watches the
-    /// tube, or if the tube has unfinished jobs that are not buried.
+    /// Does nothing if a client uses or watches the tube, or if it has unfinished jobs that are not buried.
     pub fn drop_tube(&mut self, name: &[u8]) -> Dropped {
         let Some(number) = self.tubes.find(name) else { return Dropped::Unknown };
         let tube = self.tubes.get_mut(number);
@@ -270,7 +255,7 @@ impl Engine {
         if std::mem::take(&mut tube.kept) {
             self.tubes.kept -= 1;
         }
-        self.end_settings(number);
+        self.replace_settings(number, TubeSettings::default());
         self.close_tube_if_idle(number);
         Dropped::Done
     }
@@ -279,13 +264,7 @@ impl Engine {
         &self.tubes.get(self.clients[client].used).name
     }
 
-    pub fn watched(&self, client: ClientId) -> impl Iterator<Item = &[u8]> {
-        let watched = &self.clients[client].watched;
-        watched.iter().copied().map(|watch| &*self.tubes.get(self.clients.watches.get(watch).tube).name)
-    }
-
-    /// Creates the tube if necessary. Fails if `client` has already created more tubes than are left, so that one
-    /// client cannot create all tubes.
+    /// Fails if `client` has created more tubes than are left, so that one client cannot create all tubes.
     pub(in crate::engine) fn open_tube(&mut self, client: ClientId, name: &[u8]) -> Result<u32, OverLimit> {
         let cost = TUBE_COST + name.len() as u64;
         let many = self.tubes.table.memory + cost > self.limits.max_memory / TUBES_PART;
@@ -328,5 +307,146 @@ impl Engine {
             }
             self.agenda.deadlines.set(TimerKey::Tube(number), Time::NEVER);
         }
+    }
+
+    pub fn set_tube(&mut self, client: ClientId, name: &[u8], settings: TubeSettings, now: Time) -> Result<(), NotSet> {
+        if settings == TubeSettings::default() {
+            if let Some(number) = self.tubes.find(name) {
+                self.change_settings(number, settings, now);
+            }
+            return Ok(());
+        }
+        if self.is_circle(&name.into(), &settings) {
+            return Err(NotSet::Circle);
+        }
+        if !self.has_memory(settings.cost()) {
+            return Err(NotSet::OverLimit);
+        }
+        let number = self.open_tube(client, name).map_err(|_| NotSet::OverLimit)?;
+        self.change_settings(number, settings, now);
+        Ok(())
+    }
+
+    fn is_circle(&self, name: &Arc<[u8]>, settings: &TubeSettings) -> bool {
+        let (mut next, mut length) = (settings.dead.as_ref(), self.tubes.rank(name));
+        while let Some(dead) = next {
+            length += 1;
+            if dead == name || length > LONGEST_CHAIN {
+                return true;
+            }
+            next = self.tubes.find(dead).and_then(|number| self.tubes.dead_of(number));
+        }
+        false
+    }
+
+    /// A job is refused if the tube contains as many jobs, of any priority, as the limit of the job's class.
+    pub fn limit_tube(&mut self, name: &[u8], max_jobs: [Option<u32>; 3], now: Time) -> bool {
+        let Some(number) = self.tubes.find(name) else { return false };
+        let max_jobs = max_jobs.map(|max_jobs| max_jobs.unwrap_or(u32::MAX));
+        let settings = self.settings_at(number).map_or_else(TubeSettings::default, |(_, settings)| settings.clone());
+        self.change_settings(number, TubeSettings { max_jobs, ..settings }, now);
+        true
+    }
+
+    pub fn limit_new_tube(
+        &mut self,
+        client: ClientId,
+        name: &[u8],
+        max_jobs: [Option<u32>; 3],
+        now: Time,
+    ) -> Result<(), OverLimit> {
+        if max_jobs != [None; 3] {
+            if !self.has_memory(RULES_COST) {
+                return Err(OverLimit);
+            }
+            self.open_tube(client, name)?;
+        }
+        self.limit_tube(name, max_jobs, now);
+        Ok(())
+    }
+
+    fn change_settings(&mut self, number: u32, settings: TubeSettings, now: Time) {
+        self.replace_settings(number, settings);
+        self.serve(number, now);
+        self.close_tube_if_idle(number);
+    }
+
+    /// Returns the length in bytes of the names in the old settings, if any.
+    pub(in crate::engine) fn replace_settings(&mut self, number: u32, settings: TubeSettings) -> Option<usize> {
+        let before = self.settings_at(number).map(|(name, settings)| name.len() + settings.dead_length());
+        self.tubes.set(number, settings);
+        let tube = self.tubes.get(number);
+        if tube.rules.is_some() {
+            self.changed(Change::Settings { tube: number, before });
+        } else if let Some(names) = before {
+            let name = (*tube.name).into();
+            self.changed(Change::SettingsEnded { tube: number, name, names });
+        }
+        self.update_closed(number);
+        before
+    }
+
+    pub fn tube_settings(&self, name: &[u8]) -> Option<&TubeSettings> {
+        self.settings_at(self.tubes.find(name)?).map(|(_, settings)| settings)
+    }
+
+    pub fn settings_at(&self, number: u32) -> Option<(&[u8], &TubeSettings)> {
+        let tube = self.tubes.get(number);
+        Some((&tube.name, &tube.rules.as_deref()?.settings))
+    }
+
+    pub fn tubes_with_settings(&self) -> impl Iterator<Item = (&[u8], &TubeSettings)> {
+        self.tubes.iter().filter_map(|(number, _)| self.settings_at(number))
+    }
+
+    /// Returns the number of the tube, and the length in bytes of the names in the replaced settings.
+    pub fn restore_settings(&mut self, name: &[u8], settings: TubeSettings) -> (u32, Option<usize>) {
+        let number = self.open_tube_unlimited(name);
+        (number, self.replace_settings(number, settings))
+    }
+
+    /// Ends the pause if `length` is zero. While a tube is paused, clients can get its jobs only by ID.
+    pub fn pause(&mut self, name: &[u8], length: Span, now: Time) -> bool {
+        let Some(number) = self.tubes.find(name) else { return false };
+        let tube = self.tubes.get_mut(number);
+        tube.pauses += 1;
+        let before = tube.pause.is_some();
+        if length == Span::ZERO {
+            self.set_pause(number, None);
+            self.changed(Change::PauseEnded { tube: number, name: name.into(), before });
+        } else {
+            self.set_pause(number, Some(Pause { length, until: now + length }));
+            self.changed(Change::Pause { tube: number, before });
+        }
+        self.serve(number, now);
+        true
+    }
+
+    pub(in crate::engine) fn end_pause(&mut self, number: u32) {
+        self.set_pause(number, None);
+        let name = self.tubes.get(number).name.len();
+        self.changed(Change::PauseOver { tube: number, name });
+    }
+
+    pub(in crate::engine) fn set_pause(&mut self, number: u32, pause: Option<Pause>) {
+        self.tubes.get_mut(number).pause = pause.map(Box::new);
+        match pause {
+            Some(_) => self.tubes.paused.insert(number),
+            None => self.tubes.paused.remove(&number),
+        };
+        self.update_closed(number);
+    }
+
+    pub fn pause_at(&self, number: u32) -> Option<(&[u8], Pause)> {
+        let tube = self.tubes.get(number);
+        Some((&tube.name, *tube.pause.as_deref()?))
+    }
+
+    pub fn pauses(&self) -> impl Iterator<Item = (&[u8], Pause)> {
+        self.tubes.paused.iter().filter_map(|&number| self.pause_at(number))
+    }
+
+    pub fn paused_tubes(&self) -> usize {
+        self.tubes.paused.len()
     }
 }
