@@ -1,8 +1,4 @@
-//! Decoding of records.
-//!
-//! Owns the detection of intact records, and the decoding of all record types. The encoding is in `record.rs`. Must not
-//! trust the input or perform I/O.
-//!
+//! Decoding of records, and detection of intact ones. The encoding is in `record.rs`. Must not trust the input.
 //! Enforces promise P24 of beanpole-promises(7).
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
@@ -13,13 +9,11 @@ use super::record::{check, head_length, GroupCounts, Record, Start, LONG_PREFIX,
 use super::segment::RecordKey;
 use crate::engine::{GroupCount, History, JobId, Rate, RunCount, Span, State, StoredChange, StoredJob, TubeSettings};
 
-/// The start of a record, without the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordHead {
     kind: u8,
     pub prefix: usize,
     pub length: usize,
-    /// The checksum of a payload that is longer than [`SHORT_PAYLOAD`], otherwise 0.
     sum: u32,
 }
 
@@ -53,7 +47,6 @@ impl RecordHead {
         self.prefix == PREFIX || sum == self.sum
     }
 
-    /// Returns `None` if the payload is damaged or malformed.
     pub fn record<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
         if self.prefix > PREFIX && crc32fast::hash(payload) != self.sum {
             return None;
@@ -201,7 +194,6 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
         if let Some(schedule) = job.options.and_then(|options| options.schedule) {
             (job.state, job.due) = (State::Scheduled, schedule.due);
         }
-        // A put record cannot contain an outcome.
         return job.options.is_none_or(|options| options.outcome.is_none()).then_some(Record::Put(job));
     }
     (JobState(job.state, job.dead_from), job.due) = fields.read()?;

@@ -1,7 +1,4 @@
-//! Encoding of the fields of records.
-//!
-//! Owns the encoding and decoding of numbers, times, log locations, states and names. Must not depend on record types,
-//! and must not trust the input.
+//! Encoding and decoding of the fields of records. Must not depend on record types or trust the input.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
@@ -14,14 +11,11 @@ pub const LONG: usize = 10;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct LogLocation {
     pub segment: u64,
-    /// The offset in the file.
     pub at: u64,
 }
 
-/// The bytes of a payload that have not been decoded yet.
 pub struct Fields<'a>(pub &'a [u8]);
 
-/// A tuple is encoded as its elements in order.
 pub trait Field<'a>: Sized {
     fn write(&self, out: &mut Vec<u8>);
     fn read(fields: &mut Fields<'a>) -> Option<Self>;
@@ -30,7 +24,6 @@ pub trait Field<'a>: Sized {
 /// A dead letter has its original tube.
 pub struct JobState<'a>(pub State, pub Option<&'a [u8]>);
 
-/// All remaining bytes of a payload.
 pub struct Rest<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -88,7 +81,6 @@ macro_rules! numbers {
 
 numbers!(u8 u16 u32 u64);
 
-/// Encodes a type as another type.
 macro_rules! stored_as {
     ($($kind:ty: |$value:ident| $to:expr, $from:expr;)+) => {$(
         impl Field<'_> for $kind {

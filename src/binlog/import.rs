@@ -1,11 +1,5 @@
-//! Conversion of beanstalkd's binlogs to jobs.
-//!
-//! Owns the combination of the records of all files. Must not access files or the clock.
-//!
-//! Intact files are read completely, even where beanstalkd stops reading. A damaged file is read up to the damage, and
-//! reading continues with the next file. Jobs whose deletes were in the unread part are restored, because a duplicate
-//! is better than a loss. [`Imported::problems`] describes the damage.
-//!
+//! Conversion of beanstalkd's binlogs to jobs. Intact files are read completely, even where beanstalkd stops reading.
+//! Jobs whose deletes were in the damaged part of a file are restored, because a duplicate is better than a loss.
 //! Enforces promise P37 of beanpole-promises(7).
 
 use std::collections::BTreeMap;
@@ -13,7 +7,6 @@ use std::collections::BTreeMap;
 use super::beanstalkd::{self, ForeignEntry, ForeignRecord, Full, BURIED, DELAYED, DELETED, LOSS};
 use crate::engine::{Body, JobId, Span, State, StoredJob, Time};
 
-/// Further problems are only counted.
 const MAX_PROBLEMS: usize = 1000;
 
 /// beanstalkd's minimum TTR in nanoseconds.
@@ -24,10 +17,9 @@ const MIN_TTR: i64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct ImportedJob {
     tube: Box<[u8]>,
-    /// Does not contain the final CR LF.
     body: Body,
-    /// Reserved jobs become ready. The order of buried jobs is approximate: if the file in which a job was buried is
-    /// missing, the time counts at which beanstalkd copied the job to another file.
+    /// Reserved jobs become ready. A buried job counts as buried when beanstalkd copied it if the earlier file is
+    /// missing.
     rest: StoredJob<'static>,
 }
 
@@ -68,8 +60,7 @@ pub struct Imported {
     pub jobs: Vec<ImportedJob>,
     /// The largest ID that beanstalkd may have assigned, even to deleted and unread jobs.
     pub last_id: u64,
-    /// The number of jobs with a new ID, at the end of `jobs`, because newer jobs had the same ID. beanstalkd assigns
-    /// IDs twice after an incomplete read of its binlog.
+    /// The number of jobs at the end of `jobs` with new IDs. beanstalkd assigns IDs twice after an incomplete read.
     pub renumbered: usize,
     /// A line per problem, with file name, offset and reason.
     pub problems: Vec<String>,
@@ -88,7 +79,6 @@ struct Kept {
     order: u64,
 }
 
-/// Uses no more memory than the total size of the files.
 #[derive(Debug, Default)]
 pub struct Importer {
     jobs: BTreeMap<Identity, Kept>,
@@ -99,7 +89,7 @@ pub struct Importer {
 }
 
 impl Importer {
-    /// Files must be read in ascending order of their numbers. `name` is used in descriptions of problems.
+    /// Files must be read in ascending order of their numbers.
     pub fn file(&mut self, name: &str, bytes: &[u8]) {
         self.last_id = beanstalkd::read(bytes, self.last_id, |at, found| {
             if let Err(what) = found.and_then(|record| self.take(record)) {
@@ -108,8 +98,7 @@ impl Importer {
         });
     }
 
-    /// Reports missing files from `first` up to the file before `name`. beanstalkd removes only the oldest files, so
-    /// jobs may be lost.
+    /// Reports missing files from `first` on. beanstalkd removes only the oldest files, so jobs may be lost.
     pub fn gap(&mut self, name: &str, first: &str) {
         self.problem(format!("{name}: the files before it, from {first} on, are missing, {LOSS}"));
     }

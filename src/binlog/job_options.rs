@@ -1,7 +1,4 @@
-//! Encoding of job options.
-//!
-//! Owns the format of job options in records, which beanpole-binlog(5) describes. Must not depend on other record
-//! types, and must not trust the input.
+//! Encoding of job options in records, which beanpole-binlog(5) describes. Must not trust the input.
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
@@ -13,7 +10,6 @@ use crate::engine::{
     OPTIONS_SIZE,
 };
 
-/// Bytes of the fields that all options have.
 const FIXED: usize = 48;
 
 /// Bytes of the fields of jobs that are deleted on completion.
@@ -22,7 +18,6 @@ const OWN: usize = 16;
 // The engine reserves space for these fields, or for 16 bytes of a deduplication key derived from the body.
 const _: () = assert!(FIXED + 16 <= OPTIONS_SIZE && FIXED + OWN <= OPTIONS_SIZE, "the engine counts enough");
 
-/// `fails` is the number of failed tries.
 pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     let outcome = match options.outcome {
         None => b'-',
@@ -70,7 +65,6 @@ pub fn encode(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// Encodes the due time, the run counts, and the recurrence.
 fn push_schedule(schedule: &StoredSchedule) -> Cow<'static, [u8]> {
     let StoredSchedule { when, due, count: RunCount { runs, skipped } } = *schedule;
     let mut out = Vec::new();
@@ -93,7 +87,6 @@ fn push_tie(tie: &StoredTie, out: &mut Vec<u8>) {
     (tie.name.len() as u8, Rest(&tie.name)).write(out);
 }
 
-/// Returns the entry and the remaining bytes.
 fn read_tie(bytes: &[u8]) -> Option<(StoredTie<'_>, &[u8])> {
     let mut fields = Fields(bytes);
     let need = match fields.read()? {
@@ -106,7 +99,6 @@ fn read_tie(bytes: &[u8]) -> Option<(StoredTie<'_>, &[u8])> {
     Some((StoredTie { name: name.into(), need, left: need.unwrap_or(0) }, fields.0))
 }
 
-/// Returns `None` if there are more than [`MAX_TIES`] entries.
 fn read_ties(bytes: &[u8]) -> Option<StoredTies<'_>> {
     if bytes.is_empty() {
         return Some(StoredTies::None);
@@ -119,8 +111,7 @@ fn read_ties(bytes: &[u8]) -> Option<StoredTies<'_>> {
     (count <= MAX_TIES).then_some(StoredTies::Read(bytes, read_tie))
 }
 
-/// Returns the options, the number of failed tries, and the remaining bytes, which are the body without its last `tail`
-/// bytes.
+/// Returns the options, the number of failed tries, and the body without its last `tail` bytes.
 pub fn decode(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, u8, &[u8])> {
     let mut fields = Fields(bytes);
     let (completion, kind, outcome, max_attempts, max_fails, fails) = fields.read()?;

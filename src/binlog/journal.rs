@@ -1,11 +1,6 @@
-//! The journal: records that wait to be written, and the list of segments that are still needed.
-//!
-//! Owns the order of records and their division into segments, under the engine's lock. `compaction` bounds the disk
-//! usage, and `space` calculates the available space. Must not access files or block.
-//!
+//! The journal: records that wait to be written, and the list of segments that are still needed. Must not access files.
 //! Only the oldest segments are removed, so a record that reverses an earlier record, such as a delete, always outlives
-//! the earlier record. Before a segment is removed, the current states of its jobs are appended to the log again.
-//!
+//! it.
 //! Enforces promise P4 of beanpole-promises(7).
 
 mod compaction;
@@ -47,7 +42,6 @@ const BACKLOG: u64 = 16 << 20;
 /// Larger writes are slow: copying this amount to the page cache takes about half a millisecond.
 pub const LARGE: usize = 1 << 20;
 
-/// Returns the maximum size of the job's full record.
 fn size_of(slot: u32, engine: &Engine) -> u64 {
     full_size(engine.logged_size(slot))
 }
@@ -64,7 +58,7 @@ pub struct Segment {
     lists: [SegmentItems; 6],
     /// `true` if compaction must empty the segment whatever the disk usage is.
     pub evacuating: bool,
-    /// `true` if the segment is damaged. Its file is then not removed but moved to a subdirectory.
+    /// The file is not removed, but moved to a subdirectory.
     pub damaged: bool,
     missing: bool,
 }
@@ -78,20 +72,18 @@ impl Segment {
 
 #[derive(Debug, Default)]
 pub struct Journal {
-    /// A random number that all segments contain.
     log: u64,
-    /// A random number for this process.
     epoch: u64,
     /// The epoch of the process that wrote the last record found at startup, or 0 if unknown.
     found_epoch: u64,
-    /// The first record of this process.
+    /// The location of this process's first record.
     own_from: Option<LogLocation>,
     segment_size: u64,
     /// The segment of the first byte in `buffer`.
     first_segment: u64,
     buffer: Bytes,
     cuts: Vec<Cut>,
-    /// The number of bytes appended since the process started.
+    /// Bytes appended since the process started.
     position: u64,
     /// Oldest first. Records are appended to the last segment.
     segments: VecDeque<Segment>,
@@ -101,12 +93,10 @@ pub struct Journal {
     ready: u64,
     /// The number of `prepared` segments whose size is not `segment_size`.
     unusual: usize,
-    /// How many segments compaction must empty.
     evacuating: usize,
     /// Bytes of the records that a waiting command needs to append.
     requested: u64,
     next_number: u64,
-    /// The segments of the live items, with one index per kind.
     indexes: [LiveIndex; 6],
     jobs: u64,
     /// Bytes that deletes of group members may need beyond those of plain deletes.
@@ -115,7 +105,6 @@ pub struct Journal {
     /// Total bytes of all segments except the current segment.
     old: u64,
     retired: VecDeque<Retired>,
-    /// Total bytes of the retired segments that have not been removed yet.
     retiring: u64,
     health: Health,
     migrated: u64,
@@ -123,14 +112,11 @@ pub struct Journal {
     skipped: u64,
     lost: u64,
     required: Required,
-    /// As last reported by the writer.
     synced: Synced,
     /// At this synced position, the synced location is recorded again.
     mark_due: u64,
     last_id: u64,
-    /// The largest job ID reserved in the log.
     ids: u64,
-    /// The largest job ID reserved in the synced part of the log.
     ids_synced: u64,
     /// The log position after the record of `ids`.
     ids_at: u64,
@@ -142,7 +128,6 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Segments are numbered from 1. `log` is the random ID of the log.
     pub fn new(segment_size: u64, log: u64) -> Journal {
         let segment_size = segment_size.max((HEADER + SYNCED + 2 * MARK) as u64 + 1);
         Journal { log, segment_size, next_number: 1, ..Journal::default() }
@@ -154,8 +139,7 @@ impl Journal {
         self.write_new(Live::Job, slot, None, engine);
     }
 
-    /// Appends an outcome, which adds `result` bytes to the job's full record. The outcome need not stay in its
-    /// segment, because compaction rewrites the job with its outcome.
+    /// The outcome need not stay in its segment, because compaction rewrites the job with its outcome.
     fn record_outcome(&mut self, slot: u32, result: usize, engine: &Engine) {
         self.make_room((OUTCOME + result) as u64);
         let job = engine.job_at(slot);
@@ -170,12 +154,11 @@ impl Journal {
         self.resize(slot, 0, result);
     }
 
-    /// Returns an index in `segments`.
     fn segment_index(&self, number: u32) -> usize {
         self.segments.partition_point(|segment| (segment.number as u32) < number)
     }
 
-    /// Records each change of the engine. Returns the log position after the records.
+    /// Records the changes of the engine. Returns the log position after the records.
     pub fn append(&mut self, engine: &mut Engine) -> u64 {
         while let Some(change) = engine.take_change() {
             // While the disk fails, replies to new jobs and results are withheld, because the client may have no other
@@ -221,7 +204,6 @@ impl Journal {
         self.demanded = self.position;
     }
 
-    /// Returns the epoch of the last record before `location`, or 0 if unknown.
     fn epoch_before(&self, location: LogLocation) -> u64 {
         if self.own_from.is_some_and(|from| from < location) {
             self.epoch
@@ -334,7 +316,7 @@ impl Journal {
         }
     }
 
-    /// Starts a segment. `before` is the end of the log in the previous segment.
+    /// `before` is the end of the log in the previous segment.
     pub fn begin(&mut self, number: u64, size: u64, before: LogLocation) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, size, HEADER as u64));
@@ -364,7 +346,6 @@ impl Journal {
         self.mark_due = u64::MAX;
     }
 
-    /// Appends the job's full record, which `kind` creates.
     fn append_job<'a>(&mut self, slot: u32, engine: &'a Engine, kind: impl FnOnce(StoredJob<'a>) -> Record<'a>) {
         let mut job = engine.stored_job(engine.job_at(slot));
         let tail = SharedTail::of(engine.job_at(slot).body(), 0);
@@ -391,8 +372,8 @@ impl Journal {
         self.written += 1;
     }
 
-    /// Takes the bytes appended since the last call. The location of `synced` is recorded at intervals, so that
-    /// recovery can distinguish damage from the effects of a power failure.
+    /// Takes the bytes appended since the last call. Records the location of `synced` at intervals, so that recovery
+    /// can distinguish damage from the effects of a power failure.
     pub fn take(&mut self, mut spare: Vec<u8>, synced: Synced) -> Batch {
         debug_assert!(spare.is_empty());
         self.is_synced(synced);
@@ -437,7 +418,7 @@ impl Journal {
         self.position
     }
 
-    /// Replaces the requested number of bytes. 0 cancels the request.
+    /// 0 cancels the request.
     pub fn request_space(&mut self, bytes: u64) {
         self.requested = bytes;
     }
@@ -457,7 +438,6 @@ impl Journal {
         }
     }
 
-    /// Numbers of segments are never reused.
     pub fn claim_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
@@ -474,7 +454,6 @@ impl Journal {
         self.health
     }
 
-    /// Returns `false` if the health was not `from`.
     pub fn change_health(&mut self, from: Health, to: Health) -> bool {
         let changes = self.health == from;
         self.health = if changes { to } else { self.health };

@@ -1,8 +1,5 @@
-//! An index that maps each live item to a segment.
-//!
-//! Owns, for each item of one kind, the number of the segment that contains the item's last full record. Items are
-//! identified by small numbers, such as a job's slot in the engine. An entry takes twelve bytes, and a lookup takes
-//! constant time. Must not depend on records or files.
+//! An index that maps each live item of one kind, such as a job's slot, to the segment that contains its last full
+//! record. An entry takes twelve bytes, and a lookup takes constant time.
 
 use crate::engine::{Linked, Links, List};
 
@@ -21,23 +18,19 @@ pub struct LiveIndex {
     chunks: Vec<Chunk>,
 }
 
-/// An empty chunk frees its memory, unless it is the first.
 #[derive(Debug, Default)]
 struct Chunk {
     entries: Vec<Entry>,
     live: usize,
 }
 
-/// The items with a full record in one segment, in the order of the records.
 pub type SegmentItems = List;
 
 impl LiveIndex {
-    /// Returns the number of the segment, which must exist.
     pub fn of(&self, slot: u32) -> u32 {
         self.entry(slot).segment
     }
 
-    /// Adds an item to a segment. The item must not be in another segment. `list` contains the segment's items.
     pub fn move_in(&mut self, slot: u32, segment: u32, list: &mut SegmentItems) {
         let number = slot as usize / CHUNK;
         while self.chunks.len() <= number {
@@ -56,7 +49,6 @@ impl LiveIndex {
         list.push_back(slot, self);
     }
 
-    /// Removes an item from its segment. `list` contains the segment's items.
     pub fn move_out(&mut self, slot: u32, list: &mut SegmentItems) {
         list.remove(slot, self);
         let number = slot as usize / CHUNK;

@@ -1,8 +1,6 @@
-//! Import of a directory from beanstalkd.
-//!
-//! Owns the steps of the import. An interruption neither loses nor duplicates jobs: one marker file records that the
-//! import has begun, and another that all imported jobs are durable in our segments. Then the original files are moved
-//! to a subdirectory, and both markers are removed. Must not depend on the format of the original files.
+//! Import of a directory from beanstalkd. An interruption neither loses nor duplicates jobs: one marker file records
+//! that the import has begun, and another that all imported jobs are durable. Then the original files are moved to a
+//! subdirectory, and both markers are removed.
 
 use std::io;
 
@@ -19,17 +17,13 @@ const BEGUN: &str = "import.begun";
 
 /// Marks a complete import. The original files are not needed.
 const DONE: &str = "import.done";
-
-/// The original files are moved to this subdirectory.
 const KEPT: &str = "beanstalkd";
 
-/// Returns `None` if the file is not a binlog of beanstalkd.
 fn foreign_number(name: &str) -> Option<u64> {
     let number: u64 = name.strip_prefix("binlog.")?.parse().ok()?;
     (format!("binlog.{number}") == name).then_some(number)
 }
 
-/// Returns `None` if there is no binlog, or if it was imported earlier.
 pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     let names = storage.list().map_err(OpenError::Folder)?;
     let foreign = numbers_in(&names, foreign_number);
@@ -77,7 +71,6 @@ pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
     Ok(Some(imported))
 }
 
-/// Writes the imported jobs in `slots`, and moves the original files.
 pub fn carry_out(slots: &[u32], engine: &Engine, journal: &mut Journal, writer: &mut Writer) -> Result<(), OpenError> {
     let storage = writer.storage();
     for &slot in slots {

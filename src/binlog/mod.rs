@@ -1,8 +1,6 @@
-//! The write-ahead log, which makes acknowledged jobs survive a restart or a crash of the server.
-//!
-//! Owns all files of a queue. [`Journal::append`] records the engine's changes under the engine's lock, and [`Wal`]
-//! writes and syncs the records without that lock. [`open`] restores a queue from a log, and [`inspect`] reads a log
-//! without a server. Must not depend on protocols, connections or threads.
+//! The write-ahead log, which makes acknowledged jobs survive a restart or a crash of the server. [`Journal::append`]
+//! records changes under the engine's lock, and [`Wal`] writes and syncs the records without that lock. Must not depend
+//! on protocols, connections or threads.
 
 mod backup;
 mod beanstalkd;

@@ -1,13 +1,6 @@
-//! Restoration of a queue from segments.
-//!
-//! Owns the rule that distinguishes damage from the effects of a power failure. Records state up to which location the
-//! log was synced. A gap before that location is damage: the gap is reported, and later records are applied. A gap
-//! after that location is the end of the log: no reply depended on later records, and only a prefix of the history may
-//! be restored.
-//!
-//! Segments that the log no longer needs are ignored, even if someone restored their files. A segment that does not
-//! continue the previous segment is an error. Must not modify files.
-//!
+//! Restoration of a queue from segments. A gap before the location to which the log was synced is damage: it is
+//! reported, and later records are applied. A gap after that location is the end of the log, because no reply depended
+//! on later records.
 //! Enforces promise P13 of beanpole-promises(7).
 
 use std::io;
@@ -25,7 +18,6 @@ use super::survey::{SegmentLink, Survey};
 use super::types::{OpenError, RecoveryProgress, RecoveryReport};
 use crate::engine::{Body, Engine, GroupCount, JobId, MovedJob, OpenOperation, StoredJob, Time, MAX_OPEN};
 
-/// Reached after thousands of years.
 const ID_LIMIT: u64 = 1 << 63;
 
 pub struct Reading<'a> {
@@ -37,34 +29,26 @@ pub struct Reading<'a> {
     chain: Vec<SegmentLink>,
     window: Window,
     last_id: u64,
-    /// The largest reserved job ID.
     ids: u64,
     /// The latest put or clean shutdown.
     pub latest: Time,
-    /// The oldest segment that is needed.
     oldest: u64,
     /// The last record if it ends the segment.
     last: Option<Last>,
-    /// Determined when it is first used.
     claims: Option<Claims>,
-    /// The epoch of the last record, or `None` if unknown.
     pub epoch: Option<u64>,
     /// `true` if the previous segment is missing. Compaction will empty this segment, so that the loss is reported only
     /// once.
     after_missing: bool,
-    /// How many segments of `chain` were read.
     read: usize,
-    /// Segments that the log no longer needs.
     pub stale: Vec<u64>,
     pub end: LogLocation,
-    /// The log must continue in this segment.
+    /// The segment in which the log must continue.
     pub next: Option<u64>,
 }
 
-/// What the records state about the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Claims {
-    /// The log is synced up to this location.
     synced: LogLocation,
     oldest: u64,
 }
@@ -104,7 +88,6 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Applies all segments, oldest first. Calls `watch` after each segment.
     pub fn read_all(&mut self, watch: &mut dyn FnMut(RecoveryProgress)) -> Result<(), OpenError> {
         self.drop_stale();
         self.report.progress.segments = self.chain.len();
@@ -153,9 +136,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Reports missing segments at both ends of the chain.
     fn check_ends(&mut self) {
-        // Missing segments are a loss if a record states that they are needed.
         if let Some(first) = self.chain.first().and_then(|link| link.header) {
             let before = first.before.segment;
             if before > 0 && before >= self.oldest {
@@ -173,12 +154,10 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Returns segments after the end of the log, which are not restored.
     pub fn behind(&self) -> impl Iterator<Item = u64> + '_ {
         self.chain[self.read..].iter().filter(|link| link.length.is_some()).map(|link| link.number)
     }
 
-    /// Returns the read segments with their file lengths.
     pub fn lengths(&self) -> impl Iterator<Item = (SegmentLink, u64)> + '_ {
         self.chain[..self.read].iter().filter_map(|link| Some((*link, link.length?)))
     }
@@ -187,7 +166,7 @@ impl<'a> Reading<'a> {
         matches!(self.last, Some(Last::Closed(_)))
     }
 
-    /// Returns the largest job ID that may have been assigned. Needs [`Reading::read_all`].
+    /// Returns the largest job ID that may have been assigned.
     pub fn last_id(&self) -> u64 {
         let given = match self.last {
             Some(Last::Closed(last)) => last.max(self.last_id),
@@ -361,7 +340,6 @@ impl<'a> Reading<'a> {
     fn apply(&mut self, record: Record, body: Option<Body>) {
         self.last = None;
         if let Some(id) = job_of(&record) {
-            // No job can have this ID.
             if id >= ID_LIMIT {
                 return;
             }
@@ -466,7 +444,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Updates the job's size in the journal. `changed` contains the job's slot and its previous size.
+    /// `changed` contains the job's slot and its previous size.
     fn resized(&mut self, changed: Option<(u32, usize)>) {
         if let Some((slot, before)) = changed {
             let after = self.engine.logged_size(slot);
@@ -481,7 +459,6 @@ impl<'a> Reading<'a> {
         self.report.progress.jobs += u64::from(before.is_none());
     }
 
-    /// Returns the slots of the jobs.
     pub fn import(&mut self, imported: Imported) -> Vec<u32> {
         self.report.problems.extend(imported.problems);
         self.report.imported = Some(imported.jobs.len());
@@ -493,7 +470,6 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Returns the job that the record changes.
 fn job_of(record: &Record) -> Option<u64> {
     match *record {
         Record::Put(job) | Record::Snapshot(job) | Record::Run(.., job) => Some(job.id.0),

@@ -1,10 +1,6 @@
-//! Encoding of records. The decoding is in `decode.rs`.
-//!
-//! Owns the format of each record. beanpole-binlog(5) describes the format byte by byte, and must be changed together
-//! with this file. Numbers are little-endian, durations are in nanoseconds, and points in time in nanoseconds since
-//! 1970. Must not access files.
+//! Encoding of records. The decoding is in `decode.rs`. beanpole-binlog(5) describes the format byte by byte, and must
+//! be changed together with this file.
 
-// Damaged input must not cause a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use super::fields::{variable, Field, JobState, Rest, LONG};
@@ -21,39 +17,24 @@ pub const PREFIX: usize = 9;
 /// Maximum bytes of a short payload. A longer payload has its own checksum, so that the record's beginning can be
 /// checked alone.
 pub const SHORT_PAYLOAD: usize = 64;
-
-/// Bytes before a payload longer than [`SHORT_PAYLOAD`].
 pub const LONG_PREFIX: usize = PREFIX + 4;
-
-/// Maximum bytes of a 32-bit number with a variable length.
 const SHORT: usize = 5;
 
 /// Maximum bytes without the tube name, options and body.
 pub const PUT: usize = LONG_PREFIX + 8 + 3 * LONG + SHORT + 3;
-
-/// Maximum bytes without the tube name, options and body.
 pub const SNAPSHOT: usize = PUT + 10 + 5 * SHORT;
 
 pub const DELETE: usize = PREFIX + 8;
-
-/// Bytes of an outcome record without the result.
 pub const OUTCOME: usize = LONG_PREFIX + 10;
-
-/// Maximum bytes of a [`Record::Change`].
 pub const CHANGE: usize = LONG_PREFIX + 32;
-
-/// Bytes of encoded tube settings without names.
 pub(super) const SETTINGS: usize = 12 + 1 + 5 * 4 + 2;
 
 /// Bytes of a record with one number, such as [`Record::Next`].
 pub const MARK: usize = PREFIX + 8;
-
-/// Bytes of a [`Record::Closed`] with a time.
 pub const CLOSED: usize = PREFIX + 16;
 
 pub const SYNCED: usize = PREFIX + 16;
 
-/// Returns the maximum bytes of a [`Record::Groups`]. `names` is the combined length of the group names.
 pub fn ended_size(groups: usize, names: usize) -> usize {
     LONG_PREFIX + 8 + groups * (3 * LONG + 1) + names
 }
@@ -89,16 +70,12 @@ pub enum Record<'a> {
     Put(StoredJob<'a>),
     /// The ID of a schedule that put a copy, the schedule's new state, and the copy.
     Run(JobId, StoredChange, StoredJob<'a>),
-    /// A job's current state, written again so that older segments can be removed.
     Snapshot(StoredJob<'a>),
-    /// A change of a job with an earlier full record.
     Change(JobId, StoredChange),
-    /// A worker reported the outcome.
     Outcome {
         id: u64,
         /// `true` for a success, `false` for a permanent failure, `None` before a retry.
         done: Option<bool>,
-        /// How often the job has failed.
         fails: u8,
         /// Becomes the end of the job's body.
         result: &'a [u8],
@@ -111,7 +88,6 @@ pub enum Record<'a> {
         due: Time,
         /// Jobs that are not delayed or buried are recorded as ready.
         state: State,
-        /// The original tube of a dead letter.
         dead_from: Option<&'a [u8]>,
         tube: &'a [u8],
     },
@@ -120,7 +96,6 @@ pub enum Record<'a> {
         tube: &'a [u8],
         settings: TubeSettings<&'a [u8]>,
     },
-    /// A job failed for this reason.
     Reason {
         id: u64,
         reason: &'a [u8],
@@ -128,7 +103,6 @@ pub enum Record<'a> {
     /// The key stays reserved after its job is deleted.
     Key {
         id: u64,
-        /// When the key becomes available again.
         until: Time,
         tube: &'a [u8],
         key: &'a [u8],
@@ -138,34 +112,27 @@ pub enum Record<'a> {
         tube: &'a [u8],
         /// The total duration, or zero to end a pause.
         length: Span,
-        /// The end of the pause in wall-clock time.
         until: Time,
     },
     /// The end of a segment, and the number of the next.
     Next(u64),
-    /// The server was shut down cleanly.
     Closed {
         last_id: u64,
         /// The queue's time, if the segment had space for it.
         time: Option<Time>,
     },
-    /// Job IDs up to this number are reserved.
     Ids(u64),
-    /// The log is synced to this location.
     Synced(LogLocation),
     /// Segments with smaller numbers are not needed.
     Gone(u64),
-    /// A server process continues the log.
     Start(Start),
     Groups {
         /// The deleted member, or 0 if no job was deleted.
         id: u64,
         groups: GroupCounts<'a>,
     },
-    /// A command for many jobs has begun.
     Opened {
         number: u32,
-        /// The tube of the affected jobs.
         from: &'a [u8],
         /// The destination tube, or empty.
         to: &'a [u8],
@@ -173,7 +140,6 @@ pub enum Record<'a> {
         states: u8,
         bound: u64,
     },
-    /// The command of [`Record::Opened`] has ended.
     Done(u64),
 }
 
@@ -216,7 +182,6 @@ pub fn states_of(bits: u8) -> Box<[State]> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
     pub synced: LogLocation,
-    /// Job IDs up to this number are reserved.
     pub ids: u64,
     pub epoch: u64,
     pub oldest: u64,
@@ -233,14 +198,12 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// `pause` is `None` for the end of a pause.
     pub fn pause(tube: &'a [u8], pause: Option<Pause>) -> Record<'a> {
         let (length, until) = pause.map_or((Span::ZERO, Time::default()), |pause| (pause.length, pause.until));
         Record::Pause { tube, length, until }
     }
 }
 
-/// Appends a record that will be at offset `at` of the segment with this key. Returns the size of the record.
 pub fn encode(record: &Record, key: RecordKey, at: u64, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     let length = encode_head(record, 0, out);
@@ -362,7 +325,6 @@ fn push<'a>(kind: u8, fields: impl Field<'a>, out: &mut Vec<u8>) -> u8 {
     kind
 }
 
-/// Returns `kind`, in lower case if the job has options.
 fn options_and_body(job: &StoredJob, mut kind: u8, out: &mut Vec<u8>) -> u8 {
     if let Some(options) = &job.options {
         job_options::encode(options, job.fails, out);

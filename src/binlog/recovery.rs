@@ -1,8 +1,5 @@
-//! Opening of a log at startup.
-//!
-//! Owns the order of recovery: lock the directory, finish or begin an import, read all segments from the oldest to the
-//! newest, remove all data after the end of the log, and continue the log. If the disk fails, the queue is restored
-//! anyway, and the log starts in the failing state. Must not serve clients.
+//! Opening of a log at startup: restores the queue, removes all data after the end of the log, and continues the log.
+//! If the disk fails, the queue is restored anyway, and the log starts in the failing state.
 
 use std::io;
 use std::sync::Arc;
@@ -52,7 +49,6 @@ pub struct Opened {
     pub report: RecoveryReport,
     /// The later of the given time and the latest time in the log.
     pub now: Time,
-    /// Writing fails with this error.
     pub failure: Option<io::Error>,
 }
 
@@ -101,14 +97,11 @@ pub fn open(
     Ok(Opened { journal, wal: Wal::new(writer, settings.mode, first_sync), report, now, failure })
 }
 
-/// Describes a log without a server.
 #[derive(Clone, Debug)]
 pub struct Inspection {
     pub version: u32,
     pub report: RecoveryReport,
-    /// The largest job ID that may have been assigned.
     pub last_id: u64,
-    /// `true` after a clean shutdown.
     pub closed_cleanly: bool,
 }
 
@@ -134,7 +127,6 @@ fn note_numbers(reading: &mut Reading, survey: &Survey) {
     for number in near.chain([newest]) {
         reading.journal.found_number(number);
     }
-    // A log starts with number 1.
     if let Some(&first) = survey.unused.iter().min().filter(|first| survey.chain.is_empty() && **first > 1) {
         reading.found_problem(format!("{}: all segments before it are missing", segment_name(first)));
     }
@@ -164,7 +156,6 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
         if let Some(header) = link.header.filter(|_| !link.whole && !is_damaged) {
             in_file(&name, file.write_at(0, &header.encode()))?;
         }
-        // Damaged segments stay unchanged.
         if !is_damaged && end < length {
             let is_last = continues_in(&reading.journal, reading.end, reading.next) == Some(number);
             let cut = if is_last { wipe(storage, &name, &*file, end) } else { file.truncate(end) };
@@ -197,7 +188,6 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
     Ok(())
 }
 
-/// Returns `None` if a new segment is needed.
 fn continues_in(journal: &Journal, end: LogLocation, next: Option<u64>) -> Option<u64> {
     let is_emptied = || journal.segment(end.segment).is_some_and(|segment| segment.evacuating);
     (end.segment > 0 && next.is_none() && !is_emptied()).then_some(end.segment)
@@ -241,7 +231,6 @@ fn go_on(
                     journal.begin_first(number, size, end);
                 }
             }
-            // The last segment still has some space.
             Err(_) if goes_on => {}
             Err(error) => return Err(error),
         }

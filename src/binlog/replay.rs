@@ -1,12 +1,7 @@
-//! Reading of segments.
-//!
-//! Owns the search for records in bytes that may be incomplete or damaged. Finds every record with a valid checksum,
-//! and reports gaps. Reads each byte at most a few times, and reads a large body directly into its final buffer. Must
-//! not trust the input: no input may cause a panic, a read beyond the end, or a large allocation.
-//!
+//! Search for records in segments that may be incomplete or damaged. Must not trust the input: no input may cause a
+//! panic, a read beyond the end, or a large allocation.
 //! Enforces promise P18 of beanpole-promises(7).
 
-// Damaged input must not cause a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::io;
@@ -23,7 +18,6 @@ const WINDOW: usize = 1 << 20;
 const FRONT: usize = 256 << 10;
 
 pub trait Source {
-    /// Returns the number of bytes read, which is 0 at the end of the source.
     fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -62,22 +56,18 @@ pub enum Scanned<'a> {
     Gap(u64, u64),
 }
 
-/// `false` to end the scan.
 pub type GoOn = bool;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
-    /// The end of the last visited record.
     pub at: u64,
     /// The offset after the last nonzero byte, or else `at`.
     pub used: u64,
 }
 
-/// A buffer for a part of a segment, used for several segments.
 #[derive(Debug, Default)]
 pub struct Window {
     bytes: Vec<u8>,
-    /// The offset of `bytes` in the segment.
     start: u64,
 }
 
@@ -88,7 +78,6 @@ struct Scan<'a> {
     window: &'a mut Window,
 }
 
-/// Visits records and gaps until `visit` returns `false`.
 pub fn scan(
     source: &dyn Source,
     key: RecordKey,
@@ -157,7 +146,6 @@ impl Scan<'_> {
         Ok(record.map(|record| visit(Scanned::Record { at, record, body: None })))
     }
 
-    /// Reads a large body or result directly into its final buffer.
     fn visit_large(
         &mut self,
         at: u64,

@@ -1,6 +1,4 @@
-//! Access to the files of a log.
-//!
-//! Owns every access to a file. A [`Storage`] is a directory of named files: [`Folder`] is a directory on a real disk,
+//! Access to the files of a log. A [`Storage`] is a directory of named files: [`Folder`] is a directory on a real disk,
 //! and tests use a simulated disk. Must not interpret the contents of files.
 
 use std::fs::{self, File};
@@ -24,7 +22,6 @@ use crate::shared::system::O_LARGEFILE;
 
 /// Several threads can write to and sync a file concurrently.
 pub trait LogFile: Send + Sync {
-    /// Extends the file if necessary.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     fn truncate(&self, length: u64) -> io::Result<()>;
     /// All data written before the call is durable afterwards.
@@ -68,7 +65,6 @@ pub trait Storage: Send + Sync {
     /// Called when a write or sync has failed, before the log enters the failing state. A storage shared with other
     /// servers must prevent all later replies.
     fn give_up(&self, _error: &io::Error) {}
-    /// Identifies a new log or a server process.
     fn random_number(&self) -> u64 {
         RandomState::new().hash_one(0)
     }
@@ -78,7 +74,6 @@ pub trait Storage: Send + Sync {
     }
 }
 
-/// The file is opened for each read.
 pub struct StoredFile<'a>(pub &'a dyn Storage, pub &'a str);
 
 impl Source for StoredFile<'_> {
@@ -119,7 +114,6 @@ const ZEROS: usize = 64 * 1024;
 const COARSE: Duration = Duration::from_millis(100);
 
 impl Folder {
-    /// The directory is opened on first use.
     pub fn new(path: impl Into<PathBuf>) -> Folder {
         Folder { path: path.into(), opened: LeafMutex::default() }
     }
@@ -134,7 +128,6 @@ impl Folder {
         Ok(new)
     }
 
-    /// Returns `true` if the path still leads to the directory.
     fn leads_to(&self, opened: &Opened) -> io::Result<bool> {
         let ours = opened.folder.metadata()?;
         match fs::metadata(&self.path) {
@@ -283,7 +276,6 @@ impl Storage for Folder {
     }
 }
 
-/// Only the owner can access a new file.
 fn open_in(folder: &File, name: &str, flags: OFlag) -> io::Result<File> {
     let flags = flags | OFlag::O_CLOEXEC | O_LARGEFILE;
     Ok(uninterrupted(|| openat(folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR))?.into())
@@ -316,7 +308,6 @@ fn lock_folder(folder: &File) -> Result<Flock<File>, Errno> {
     }
 }
 
-/// Returns `true` if the file system cannot lock a directory.
 fn has_no_locks(error: Errno) -> bool {
     use Errno::{EBADF, EINVAL, ENOLCK, ENOSYS};
     matches!(error, EBADF | EINVAL | ENOLCK | ENOSYS | Errno::EOPNOTSUPP)
@@ -342,14 +333,12 @@ fn busy(holder: &str) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, format!("it is in use by another server{who}"))
 }
 
-/// Returns the process ID in a lock file, or an empty string.
 fn holder(file: Option<File>) -> String {
     let mut bytes = [0; 20];
     let count = file.map_or(0, |file| fill(&file, 0, &mut bytes).unwrap_or(0));
     bytes[..count].iter().take_while(|byte| byte.is_ascii_digit()).map(|&byte| char::from(byte)).collect()
 }
 
-/// Uses a POSIX lock, as beanstalkd does.
 fn lock_against_beanstalkd(file: File) -> io::Result<File> {
     let mut held = whole_file();
     uninterrupted(|| fcntl(&file, FcntlArg::F_GETLK(&mut held)))?;

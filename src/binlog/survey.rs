@@ -1,8 +1,5 @@
-//! Discovery of the segments of a log.
-//!
-//! Owns the order of segments. Each header contains the end of the previous segment, so missing, duplicate and foreign
-//! segments are detected. Must not read records or modify files.
-//!
+//! Discovery of the segments of a log. Each header contains the end of the previous segment, so missing, duplicate and
+//! foreign segments are detected.
 //! Enforces promise P19 of beanpole-promises(7).
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +9,6 @@ use super::segment::{segment_name, segment_number, Beginning, Header, HEADER};
 use super::storage::{is_bad_disk, Storage};
 use super::types::{in_file, OpenError};
 
-/// Bytes per read in the search for nonzero bytes.
 const STRETCH: usize = 256 * 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -22,18 +18,15 @@ pub struct SegmentLink {
     pub length: Option<u64>,
     /// `None` if the header is damaged.
     pub header: Option<Header>,
-    /// `true` if both copies are intact.
     pub whole: bool,
     /// The end of the records, if a later header states it.
     pub limit: Option<u64>,
 }
 
-/// The segment files of a directory.
 #[derive(Debug, Default)]
 pub struct Survey {
     /// `None` if no segment has an intact header.
     pub log: Option<u64>,
-    /// The log's segments, oldest first.
     pub chain: Vec<SegmentLink>,
     /// Segments without records of the log, such as after a disk failure.
     pub unused: Vec<u64>,
@@ -66,7 +59,6 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Follows the headers from the newest segment to the oldest.
     fn order(&mut self, mut links: BTreeMap<u64, SegmentLink>) {
         let mut next = links.keys().next_back().map(|&number| (number, None));
         while let Some((number, limit)) = next {
@@ -131,8 +123,8 @@ fn is_blank(storage: &dyn Storage, name: &str, from: u64) -> Result<bool, OpenEr
     }
 }
 
-/// Passes the offset and the length of each block with a nonzero byte to `visit`, until `visit` returns `false`.
-/// Returns `true` if `visit` was called.
+/// Passes offset and length of each block with a nonzero byte to `visit`, which returns `false` to stop. Returns `true`
+/// if there was any.
 pub fn for_each_used(
     storage: &dyn Storage,
     name: &str,

@@ -1,7 +1,4 @@
 //! Plain data types that the modules of the binlog exchange.
-//!
-//! Owns the types for bytes to write, segments to remove, and the results of recovery. Must not access files or change
-//! a log.
 
 use std::fmt;
 use std::io;
@@ -9,7 +6,6 @@ use std::io;
 use super::bytes::Bytes;
 use super::segment::{LogLocation, VERSION};
 
-/// The end of the log's synced part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Synced {
     pub location: LogLocation,
@@ -17,7 +13,6 @@ pub struct Synced {
     pub position: u64,
 }
 
-/// A [`Batch`] continues in another segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cut {
     /// The offset of the new segment's header, not counting shared bodies.
@@ -25,23 +20,18 @@ pub struct Cut {
     pub segment: u64,
 }
 
-/// Bytes to write to segment files.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub log: u64,
-    /// The segment of the first byte.
     pub segment: u64,
     /// Records, and a header at the start of each new segment.
     pub bytes: Bytes,
-    /// Segment boundaries in `bytes`, in order.
     pub cuts: Vec<Cut>,
-    /// The log position after `bytes`.
     pub end: u64,
     /// A sync up to this position is required in every [`SyncMode`](super::writer::SyncMode).
     pub demanded: u64,
 }
 
-/// A segment to be removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retired {
     pub number: u64,
@@ -59,9 +49,7 @@ pub struct Required {
     pub any: u64,
     /// After the last new job or result. While the disk fails, its reply is withheld.
     pub puts: u64,
-    /// How many changes replies acknowledge.
     pub count: u64,
-    /// How many new jobs and results replies acknowledge.
     pub put_count: u64,
 }
 
@@ -70,28 +58,22 @@ pub struct RecoveryProgress {
     pub done: usize,
     pub segments: usize,
     pub bytes: u64,
-    /// Does not count jobs that later records delete.
     pub jobs: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecoveryReport {
     pub progress: RecoveryProgress,
-    /// One line per damage or other problem.
     pub problems: Vec<String>,
-    /// Jobs imported from beanstalkd, or `None` without an import.
     pub imported: Option<usize>,
 }
 
-/// Prevents the opening of a log.
 #[derive(Debug)]
 pub enum OpenError {
     /// The directory cannot be accessed, or another server has locked it.
     Folder(io::Error),
     File(String, io::Error),
-    /// The settings require an intact log. Contains a line per damage.
     Damaged(Vec<String>),
-    /// The segment has an unsupported format version.
     Version(String, u32),
     /// Two servers started with copies of the same log, so the first segment does not continue the second.
     Mixed(String, String),

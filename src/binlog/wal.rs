@@ -1,12 +1,6 @@
-//! Writing and syncing of the log, maintenance of its segments, and recovery from disk failures.
-//!
-//! Owns the connection between the journal and the writer: bytes are taken from the journal under the engine's lock,
-//! and written without that lock. Lock order: maintenance, syncing, writer, engine. Must not depend on connections.
-//!
-//! Methods that access the disk can block for as long as the disk does, except [`Wal::write_promptly`] and
-//! [`Wal::sync_promptly`]. If the disk is slow or busy, these two methods return `false`, and another thread must do
-//! the work.
-//!
+//! Writing and syncing of the log, maintenance of its segments, and recovery from disk failures. Lock order:
+//! maintenance, syncing, writer, engine. Only [`Wal::write_promptly`] and [`Wal::sync_promptly`] do not wait for a slow
+//! disk.
 //! Enforces promises P12 and P17 of beanpole-promises(7).
 
 use std::collections::HashSet;
@@ -26,7 +20,6 @@ use crate::shared::log_figures::Health;
 /// If a write or sync takes longer, only the log's own threads wait for the disk.
 const SLOW: Duration = Duration::from_millis(2);
 
-/// Bucket bounds for durations of syncs in nanoseconds.
 const SYNC_BOUNDS: [u64; 12] =
     [MS / 10, MS / 4, MS / 2, MS, MS * 5 / 2, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS, 1000 * MS];
 const MS: u64 = 1_000_000;
@@ -51,7 +44,6 @@ pub struct Wal {
     safe: AtomicU64,
     failing: AtomicBool,
     full: AtomicBool,
-    /// `true` if an unneeded segment could not be removed.
     stuck: AtomicBool,
     writes: Latency,
     syncs: Latency,
@@ -90,13 +82,11 @@ impl Latency {
         result
     }
 
-    /// Returns `true` if an operation has run for longer than `length`.
     fn hangs_for(&self, length: Duration) -> bool {
         let began = self.began.load(Ordering::Relaxed);
         began != 0 && self.now() > began + length.as_nanos() as u64
     }
 
-    /// Returns `true` if the average or the running operation is slower than [`SLOW`].
     fn is_slow(&self) -> bool {
         self.average.load(Ordering::Relaxed) > SLOW.as_nanos() as u64 || self.hangs_for(SLOW)
     }
@@ -136,7 +126,6 @@ impl Wal {
         self.safe.load(Ordering::Acquire)
     }
 
-    /// Returns the log position that survives a power failure.
     pub fn synced(&self) -> u64 {
         self.writer.lock().synced.position
     }
@@ -145,12 +134,10 @@ impl Wal {
         self.writer.lock().written.position
     }
 
-    /// Returns `true` while writes or syncs fail.
     pub fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Acquire)
     }
 
-    /// Returns `true` while there is no disk space for another segment.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Acquire)
     }
@@ -182,7 +169,6 @@ impl Wal {
         self.writer.lock().is_unsynced()
     }
 
-    /// Returns `false` if the disk fails.
     pub fn write(&self, access: &impl JournalAccess) -> bool {
         // A thread that retries a failing disk holds the lock for a long time.
         !self.is_failing() && self.write_with(self.writer.lock(), access, |_| false)
@@ -223,7 +209,6 @@ impl Wal {
         }
     }
 
-    /// Returns `false` if the disk fails.
     pub fn sync(&self, access: &impl JournalAccess) -> bool {
         let _guard = (!self.is_parallel()).then(|| self.syncing.lock());
         self.sync_with(|| Some(self.writer.lock()), access)
@@ -298,7 +283,6 @@ impl Wal {
         lost
     }
 
-    /// Records a clean shutdown, which no record may follow.
     pub fn close(&self, access: &impl JournalAccess, now: Time) {
         // The shutdown record states that all earlier records are synced, so sync in every mode.
         self.writer.lock().demand_sync();
@@ -343,7 +327,6 @@ impl Wal {
         self.full.store(access.with(|journal, _| journal.health() == Health::Full), Ordering::Release);
     }
 
-    /// Writes all records that are not durable to a new segment. Returns `false` if this fails.
     fn recover(&self, access: &impl JournalAccess, refusal: &mut String) -> bool {
         if self.is_parallel() {
             // The server will stop, and other syncs may be running.
@@ -383,7 +366,6 @@ impl Wal {
         true
     }
 
-    /// Returns `true` if a segment was removed.
     fn drop_retired(&self, access: &impl JournalAccess) -> bool {
         let mut removed = false;
         // Rewritten records must be synced in every mode before the original records are removed.

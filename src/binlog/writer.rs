@@ -1,7 +1,5 @@
-//! Writing of segment files, and the durability of their contents.
-//!
-//! Owns the open files and all bytes that are not durable. After a failed sync, the contents of a file are unknown, so
-//! all bytes that are not durable are written again to a new segment. Must not depend on the engine.
+//! Writing of segment files, and the bytes that are not durable. After a failed sync, the contents of a file are
+//! unknown, so all these bytes are written again to a new segment. Must not depend on the engine.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,15 +23,12 @@ pub enum SyncMode {
     Never,
 }
 
-/// Bytes that are merged into one [`Piece`].
 const JOINED: usize = 64 * 1024;
 
-/// Consecutive bytes of one segment.
 struct Piece {
     segment: u64,
     offset: u64,
     bytes: Bytes,
-    /// The log position after the bytes.
     end: u64,
 }
 
@@ -56,10 +51,8 @@ impl Open {
     }
 }
 
-/// Runs without the writer's lock.
 pub struct SyncTask {
     files: Vec<(Arc<dyn LogFile>, Option<u64>)>,
-    /// The log is synced to this location afterwards.
     end: Synced,
 }
 
@@ -86,7 +79,6 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// `log` is the random ID of the log, which is synced up to `end`.
     pub fn new(storage: Arc<dyn Storage>, log: u64, mode: SyncMode, end: LogLocation) -> Writer {
         let (durable_end, end) = (end, Synced { location: end, position: 0 });
         Writer {
@@ -107,7 +99,6 @@ impl Writer {
         }
     }
 
-    /// Returns the log position for which replies may be sent.
     pub fn safe(&self) -> u64 {
         match self.mode {
             SyncMode::Always => self.synced.position,
@@ -125,7 +116,6 @@ impl Writer {
             && (self.mode != SyncMode::Never || self.synced.position < self.demanded)
     }
 
-    /// Continues at `end`, in the existing segment file `file`.
     pub fn go_on_in(&mut self, end: LogLocation, file: Arc<dyn LogFile>) {
         self.current = Some(Open { number: end.segment, file, length: end.at, end: 0 });
     }
@@ -142,7 +132,6 @@ impl Writer {
         self.storage.clone()
     }
 
-    /// Writes a batch, after earlier bytes whose write failed.
     pub fn write(&mut self, batch: Batch) -> io::Result<()> {
         self.queue(batch);
         self.write_pieces()
@@ -162,7 +151,7 @@ impl Writer {
         });
     }
 
-    /// Continues in the prepared segment `number`. `end` is the log position at the end of the current segment.
+    /// `end` is the log position at the end of the current segment.
     fn turn_to(&mut self, number: u64, end: u64) {
         let index = self.prepared.iter().position(|open| open.number == number).expect("a prepared segment");
         let next = self.prepared.remove(index).expect("it was just found");
@@ -217,8 +206,7 @@ impl Writer {
         self.left.iter().chain(&self.current).find(|open| open.number == number)
     }
 
-    /// Returns the sync that is due. The caller runs it without holding the writer's lock, and then calls
-    /// [`Writer::synced`].
+    /// Returns the sync that is due, which runs without the writer's lock.
     pub fn sync_task(&mut self) -> SyncTask {
         match self.left.last().filter(|left| self.mode == SyncMode::Never && left.end >= self.demanded) {
             Some(left) => {
@@ -230,14 +218,12 @@ impl Writer {
         }
     }
 
-    /// Returns a sync of all written records for any mode.
     pub fn whole_task(&mut self) -> SyncTask {
         self.syncing = self.written.position;
         let current = self.current.iter().map(|open| (open.file.clone(), None));
         SyncTask { files: self.files_left().chain(current).collect(), end: self.written }
     }
 
-    /// Returns complete segments to sync, with their lengths.
     fn files_left(&self) -> impl Iterator<Item = (Arc<dyn LogFile>, Option<u64>)> + '_ {
         debug_assert_eq!(self.written_pieces, self.pending.len(), "all pieces are written");
         self.left.iter().map(|open| (open.file.clone(), Some(open.length)))
@@ -251,7 +237,6 @@ impl Writer {
         self.forget(self.synced.position);
     }
 
-    /// Forgets written bytes up to `position`.
     fn forget(&mut self, position: u64) {
         while self.written_pieces > 0 && self.pending[0].end <= position {
             self.written_pieces -= 1;
@@ -261,7 +246,6 @@ impl Writer {
         }
     }
 
-    /// Returns the oldest segment that may not be durable.
     pub fn first_unsynced(&self) -> u64 {
         self.left.iter().chain(&self.current).map(|open| open.number).min().unwrap_or(0)
     }

@@ -1,8 +1,5 @@
-//! The background threads of the active server.
-//!
-//! Owns lease renewal, status reports, and the removal of old entries from the shared log. Must not decide when a
-//! server becomes active, and must not serve clients.
-//!
+//! The background threads of the active server: lease renewal, status reports, and removal of old entries from the
+//! shared log. Must not decide when a server becomes active.
 //! Enforces promise P33 of beanpole-promises(7).
 
 use std::io;
@@ -34,17 +31,14 @@ pub struct Member {
     pub log: Arc<dyn SharedLog>,
     pub board: Arc<RoleBoard>,
     pub name: String,
-    /// Clients can reach this server at the address.
     pub address: String,
     /// Client addresses by protocol: words like `http=HOST:PORT`, each after a space.
     pub services: String,
-    /// A random number for this process.
     pub id: u64,
     pub has_reported: AtomicBool,
 }
 
 impl Member {
-    /// Publishes the role and the last entry of this server's copy. Ignores errors.
     pub fn report(&self, role: &str, entry: Seq) {
         let Member { name, address, id, board, .. } = self;
         let (time, lag, ahead) = (board.queue_time(), board.figures().lag().as_millis(), board.ahead());
@@ -80,7 +74,6 @@ struct ActiveState {
     lease: Arc<Lease>,
     shipper: Arc<Shipper>,
     ended: AtomicBool,
-    /// `true` while an operator wants another server to become active.
     switch_requested: AtomicBool,
     /// Locked during each status report, so that none follows the final status "ended".
     reporting: Mutex<(), REPORTING>,
@@ -88,7 +81,6 @@ struct ActiveState {
 }
 
 impl Active {
-    /// This server has claimed the journal `origin`. `path` is the binlog directory.
     pub fn begin(
         member: Arc<Member>,
         shipper: Arc<Shipper>,
@@ -121,8 +113,7 @@ impl Active {
         &self.state.member.board
     }
 
-    /// Starts the threads that renew the lease. Each connection has its own thread, so that a hanging connection does
-    /// not block renewal.
+    /// Each connection has its own thread, so that a hanging connection does not block renewal.
     fn keep_lease(&self) -> io::Result<()> {
         // The heartbeats must not depend on the wall clock, which can be changed.
         let (start, anchor) = (self.board().queue_time(), Instant::now());
@@ -159,7 +150,6 @@ impl Active {
         spawn("journal-purge", move || state.keep_small())
     }
 
-    /// Releases the journal, so that a standby can take over immediately.
     pub fn release(&self) -> io::Result<()> {
         let ActiveState { origin, path, member, shipper, ended, reporting, .. } = &*self.state;
         let released = shipper.release();
@@ -172,7 +162,7 @@ impl Active {
     }
 }
 
-/// The last merged entry, and the total number of appended bytes at that time.
+/// `bytes` is the total of appended bytes when the entry `end` was merged.
 struct Merging {
     end: Seq,
     bytes: u64,
@@ -243,7 +233,6 @@ impl ActiveState {
         Ok(())
     }
 
-    /// Reports the status, and merges, purges and compacts the shared log.
     fn keep_small(&self) {
         // `purged` is the first existing entry. `saved` is the last saved position and its time.
         let (mut purged, mut saved) = (0, (0, Instant::now()));

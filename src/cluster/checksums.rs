@@ -1,6 +1,4 @@
 //! CRC-32 checksums of a standby's binlog files, to detect disk errors.
-//!
-//! Owns the checksum of each file, and updates the checksum when the file grows. Must not modify files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,7 +20,7 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// Adds `bytes`, which were written at `offset`. `offset` must be at least `self.length`.
+    /// `offset` must be at least `self.length`.
     fn extend(&mut self, offset: u64, bytes: &[u8]) {
         let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else { return };
         let mut hasher = Hasher::new_with_initial(self.crc);
@@ -36,7 +34,6 @@ impl Checksum {
         *self = Checksum { length: offset + last as u64 + 1, crc: hasher.finalize() };
     }
 
-    /// Returns the checksum of the first `length` bytes of the file, which can be shorter.
     fn of(path: &Path, length: u64) -> io::Result<Checksum> {
         let (file, mut sum, mut offset) = (File::open(path)?, Checksum::default(), 0);
         let mut bytes = vec![0; CHUNK];
@@ -108,7 +105,6 @@ impl Checksums {
         }
     }
 
-    /// Returns a file that is unreadable or does not match its checksum.
     pub fn damaged(&mut self, folder: &Path) -> Option<String> {
         self.complete(folder);
         let is_intact = |name: &str, sum: &Option<Checksum>| {

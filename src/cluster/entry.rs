@@ -1,10 +1,6 @@
-//! The binary format of an entry in the shared log.
-//!
-//! Owns encoding and decoding. Must not perform I/O.
-//!
-//! An entry consists of a head, file operations, and a CRC-32 of the preceding bytes. The head contains the format
-//! version, the kind, the epoch, a random number that identifies the writer, and the writer's entry counter. All
-//! numbers are little-endian.
+//! The binary format of an entry in the shared log: a head, file operations, and a CRC-32 of the preceding bytes. The
+//! head contains the format version, the kind, the epoch, a random number that identifies the writer, and the writer's
+//! entry counter. All numbers are little-endian.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +47,7 @@ impl Head {
         bytes
     }
 
-    /// Returns the head and the operations, or `None` if the entry is damaged or has an unknown format.
+    /// Returns `None` if the entry is damaged or has an unknown format.
     pub fn open(entry: &[u8]) -> Option<(Head, &[u8])> {
         let (bytes, sum) = entry.split_at_checked(entry.len().checked_sub(SUM)?)?;
         if crc32fast::hash(bytes).to_le_bytes() != sum {
@@ -65,7 +61,6 @@ impl Head {
     }
 }
 
-/// The entry must have been validated.
 pub fn operations(entry: &[u8]) -> &[u8] {
     &entry[HEAD..entry.len() - SUM]
 }
@@ -150,7 +145,6 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
 /// [`Operation::Copy`] writes it to a segment.
 pub const STAGE: &str = "stage.";
 
-/// `true` if the shared log contains the file.
 pub fn is_segment(name: &str) -> bool {
     name.starts_with("segment.") || name.starts_with("binlog.")
 }

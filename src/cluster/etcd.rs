@@ -1,7 +1,4 @@
-//! A shared log in etcd, accessed through etcd's HTTP gateway.
-//!
-//! Owns the etcd keys and transactions. An append succeeds only if the entry's key does not exist and the writer's
-//! epoch is current. Reads are linearizable. Must not interpret entries.
+//! A shared log in etcd, accessed through etcd's HTTP gateway. Reads are linearizable.
 //!
 //! All keys start with `beanpole/NAME/`:
 //!
@@ -50,7 +47,6 @@ pub struct Etcd {
     quota: u64,
     /// Positions in the next read. 0 means no upper bound, because the last read reached the end.
     span: LeafMutex<u64>,
-    /// `true` until all servers are known to belong to one cluster.
     is_new: AtomicBool,
 }
 
@@ -60,9 +56,7 @@ pub struct Etcd {
 /// `ca=FILE`, `cert=FILE` and `key=FILE` are allowed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Location {
-    /// `HOST:PORT` of each etcd server.
     pub endpoints: Vec<String>,
-    /// The queue's name. Several queues can share one etcd cluster.
     pub name: String,
     pub login: Option<(String, String)>,
     /// The value of etcd's `--quota-backend-bytes`, in bytes.
@@ -120,7 +114,6 @@ impl Location {
     }
 }
 
-/// Replaces user name and password with `...`. The URL can be malformed.
 fn without_login(text: &str) -> String {
     match text.rsplit_once('@') {
         Some((login, rest)) => {
@@ -132,7 +125,7 @@ fn without_login(text: &str) -> String {
 }
 
 impl Etcd {
-    /// Does not connect. An error is a one-line message about a TLS file.
+    /// Does not connect. An error concerns a TLS file.
     pub fn new(location: &Location) -> Result<Etcd, String> {
         let security = Security::load(location.files.as_ref())?;
         let cluster = Arc::<ClusterId>::default();
@@ -165,8 +158,7 @@ impl Etcd {
         self.key(&format!("log/{seq:016x}"))
     }
 
-    // The following comparisons are for etcd transactions. The version of a key is its number of writes, or 0 if the
-    // key does not exist. A comparison with default values requires version 0.
+    // The version of a key is its number of writes. A comparison with default values requires a missing key.
 
     fn is_epoch(&self, epoch: Epoch) -> String {
         format!(r#"{{"key":"{}","version":"{epoch}"}}"#, self.key("epoch"))
@@ -184,7 +176,6 @@ impl Etcd {
         format!(r#"{{"request_put":{{"key":"{key}","value":"{}"}}}}"#, encode(value))
     }
 
-    /// Waits for the first connection if all are locked.
     fn any(&self) -> MutexGuard<'_, Gateway> {
         self.gateways.iter().find_map(Mutex::try_lock).unwrap_or_else(|| self.gateways[0].lock())
     }
@@ -264,7 +255,6 @@ impl Etcd {
     }
 }
 
-/// Returns key-value pairs from the response to one operation.
 fn pairs<'d>(response: &'d Document, operation: usize) -> Part<'d> {
     response.get("responses").at(operation).get("response_range").get("kvs")
 }

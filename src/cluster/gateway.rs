@@ -1,8 +1,5 @@
-//! A client for the HTTP gateways of several etcd servers.
-//!
-//! Owns one keep-alive connection to the current server, and moves to the next server after an error. Also verifies
-//! that all servers belong to the same etcd cluster, because two clusters would mean two queues. Must not interpret
-//! keys.
+//! A client for the HTTP gateways of several etcd servers, which moves to the next server after an error. Verifies that
+//! all servers belong to the same etcd cluster, because two clusters would mean two queues.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -32,12 +29,11 @@ pub struct Gateway {
     current: usize,
     connection: Option<Transport>,
     cluster: Arc<ClusterId>,
-    /// `true` if the connected server belongs to the cluster.
     is_checked: bool,
 }
 
 impl Gateway {
-    /// Does not connect. Each endpoint is `HOST:PORT`. `timeout` limits a request with its response.
+    /// Each endpoint is `HOST:PORT`. `timeout` limits a request with its response.
     pub fn new(
         endpoints: Vec<String>,
         security: Security,
@@ -68,7 +64,6 @@ impl Gateway {
         self.endpoints.len()
     }
 
-    /// Returns the index of the current server.
     pub fn current(&self) -> usize {
         self.current
     }
@@ -149,7 +144,6 @@ pub struct ClusterId {
 
 #[derive(Default)]
 struct State {
-    /// The first received cluster ID, and the server that sent it.
     first: Option<(String, String)>,
     /// The error after two servers have sent different cluster IDs. The error is permanent, because nobody knows which
     /// cluster is right.

@@ -1,7 +1,5 @@
-//! Merging of small shared log entries.
-//!
-//! Owns the selection of entries and the contents of merged entries. Must not access the shared log. Readers benefit
-//! from fewer, larger entries: in etcd, the fixed cost of one entry equals the cost of about 100 KB.
+//! Merging of small entries of the shared log. Readers benefit from fewer, larger entries: in etcd, the fixed cost of
+//! one entry equals the cost of about 100 KB.
 
 use super::entry::{EntryKind, Head, Operation};
 use super::shared_log::{Entries, Merged, Seq};
@@ -11,7 +9,6 @@ pub const RUN: usize = 256;
 /// Entries with a larger average size in bytes are not merged.
 pub const SMALL: u64 = 2048;
 
-/// Merges consecutive `Operations` entries of this epoch and writer.
 pub fn merge(entries: &Entries, epoch: u64, writer: u64) -> Vec<Merged> {
     let mut runs: Vec<Merged> = Vec::new();
     let mut run: Option<Run> = None;

@@ -1,13 +1,5 @@
-//! A standby's copy of the active server's binlog, in an ordinary directory.
-//!
-//! Owns the files in the directory while the local server is a standby, and the position file. Must not claim the
-//! shared log.
-//!
-//! The position is saved after the binlog files are synced, so a crash can only cause operations to be repeated. After
-//! an unclean shutdown, a formerly active server may have data that the shared log lacks, and therefore makes a new
-//! copy. The old copy is kept in a subdirectory until the new copy is complete, because the shared log might be lost or
-//! belong to another queue.
-//!
+//! A standby's copy of the active server's binlog, in an ordinary directory. The position is saved after the binlog
+//! files are synced, so a crash can only cause operations to be repeated. Must not claim the shared log.
 //! Enforces promise P35 of beanpole-promises(7).
 
 use std::collections::BTreeMap;
@@ -30,14 +22,11 @@ const ACTIVE: &str = "journal.active";
 
 /// Contains the old copy. While this subdirectory exists, the new copy may be incomplete.
 const ASIDE: &str = "journal.aside";
-
-/// The bytes of a large body that are copied at a time.
 const PIECE: usize = 64 * 1024;
 
 /// Contains the old copy while its files are being moved.
 const MOVING: &str = "journal.moving";
 
-/// Identifies a journal and the last entry in a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Origin {
     /// A random number, or 0 if unknown.
@@ -173,7 +162,6 @@ impl Mirror {
         damaged
     }
 
-    /// Executes [`Operation::Copy`], unless the source was purged.
     fn copy(&mut self, name: &str, offset: u64, from: &str, start: u64) -> io::Result<()> {
         let Some(source) = File::open(self.folder.join(from)).map(Some).or_else(absent)? else { return Ok(()) };
         let (mut bytes, mut done) = (vec![0; PIECE], 0);
@@ -289,7 +277,6 @@ fn files(folder: &Path) -> io::Result<Vec<String>> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// Removes the cluster files for a server without a shared log.
 pub fn leave_cluster(folder: &Path) -> io::Result<()> {
     let mut known = files(folder)?;
     known.retain(|name| [POSITION, ACTIVE].contains(&name.as_str()) || name.starts_with(STAGE));
@@ -323,7 +310,6 @@ fn allow_missing(done: io::Result<()>) -> io::Result<()> {
     done.map(Some).or_else(absent).map(drop)
 }
 
-/// Returns `None` if the error is that a file is missing.
 fn absent<T>(error: io::Error) -> io::Result<Option<T>> {
     if error.kind() == io::ErrorKind::NotFound {
         Ok(None)

@@ -1,11 +1,7 @@
-//! A cluster of servers that share one queue through a log on several machines.
-//!
-//! Owns the roles: one active server runs the queue, and every standby keeps a copy of the queue's binlog. Must not
-//! depend on jobs or client protocols.
-//!
-//! The active server appends every binlog change to the shared log before confirming the change to clients
-//! ([`shipping`]). Standbys apply the changes to their own directories ([`mirror`]). If the active server's lease
-//! expires, a standby claims the log, reads the remaining entries and becomes active ([`node`]).
+//! A cluster of servers that share one queue through a log on several machines. The active server appends every binlog
+//! change to the shared log before it confirms the change to clients. Standbys apply the changes to their own
+//! directories. If the active server's lease expires, a standby claims the log, reads the remaining entries and becomes
+//! active.
 
 mod active;
 mod checksums;

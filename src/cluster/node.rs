@@ -1,10 +1,6 @@
-//! A standby: follows the active server and takes over from it.
-//!
-//! Owns the decision to claim the journal, and rejects a journal to which the local copy does not belong. Must not
-//! serve clients.
-//!
-//! The order of the shared log protects acknowledged changes. Time limits only prevent two servers from reserving the
-//! same job at the same time.
+//! A standby: follows the active server, decides to claim the journal, and rejects a journal to which its copy does not
+//! belong. The order of the shared log protects acknowledged changes. Time limits only prevent two servers from
+//! reserving the same job at the same time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -39,8 +35,6 @@ const SPREAD: u64 = 200;
 const PRECEDENCE: Duration = Duration::from_secs(1);
 
 const POLL: Duration = Duration::from_millis(100);
-
-/// Initial and maximum entries per read.
 const FIRST_READ: usize = 32;
 const MAX_READ: usize = 1024;
 
@@ -78,7 +72,6 @@ pub struct Node {
     is_released: bool,
     /// `true` until the copy has been compared with the journal.
     is_new: bool,
-    /// `true` if the log ends with an incomplete import.
     is_importing: bool,
     /// The last entry that was not applied to an unrelated binlog.
     skipped: Seq,
@@ -155,7 +148,7 @@ impl Node {
         &self.member.name
     }
 
-    /// Returns the current epoch. 0 means that no server has ever been active.
+    /// 0 means that no server has ever been active.
     pub fn epoch(&self) -> Epoch {
         self.tail.epoch
     }
@@ -176,7 +169,7 @@ impl Node {
         }
     }
 
-    /// Applies new entries, and claims the log if possible. Errors can be temporary.
+    /// Applies new entries, and claims the log if possible.
     pub fn poll(&mut self) -> io::Result<Step> {
         // The first read includes the copy's last entry, to check that the copy belongs to the journal.
         let from = self.end() + u64::from(!self.is_new);
@@ -248,7 +241,6 @@ impl Node {
         Ok((entries, tail))
     }
 
-    /// `has_entries` means that the same read returned new entries.
     fn note_tail(&mut self, tail: Tail, has_entries: bool) {
         let is_same = tail.epoch == self.tail.epoch;
         if has_entries || !is_same || tail.beat != self.tail.beat {
@@ -328,7 +320,6 @@ impl Node {
         }
     }
 
-    /// Returns the delay before the next poll, which is shorter when a claim may soon be possible.
     pub fn pause(&self) -> Duration {
         if self.last_activity.elapsed() >= LEASE && self.tail.epoch > 0 {
             POLL / 5
@@ -341,7 +332,6 @@ impl Node {
         self.mirror.position.done.max(self.skipped)
     }
 
-    /// Returns `true` if the log ends with this directory's incomplete import.
     fn is_own_import(&self) -> bool {
         self.is_importing && self.mirror.is_foreign && self.active().0 == self.member.name
     }
@@ -386,7 +376,6 @@ impl Node {
         silence >= self.max_silence + precedence
     }
 
-    /// Fails if there are unread entries or another server was faster.
     fn claim(&mut self) -> io::Result<Step> {
         let (after, is_foreign) = (self.end(), self.mirror.is_foreign);
         if after == 0 && self.tail.epoch > 0 {
@@ -446,7 +435,6 @@ impl Node {
         Ok(Step::Active(active))
     }
 
-    /// Fails if the shared log lacks space for the import.
     fn check_space(&self) -> io::Result<()> {
         // The space can be unknown for lack of permission.
         let Ok(space) = self.member.query_space() else { return Ok(()) };
@@ -481,7 +469,7 @@ impl Node {
     }
 }
 
-/// Returns the third word of the last claim's note, or 0 if the word is missing.
+/// Returns the third word of the last claim's note, or 0.
 fn journal_of(tail: &Tail) -> u64 {
     let number = std::str::from_utf8(&tail.note).ok().and_then(|note| note.split(' ').nth(2));
     number.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)

@@ -1,7 +1,5 @@
-//! A standby's TCP proxy, for clients that are configured with a single host.
-//!
-//! Owns the listeners, and two threads for each forwarded connection. Must not interpret the forwarded bytes, except
-//! for the path of the first HTTP request: a standby answers requests about its own health.
+//! A standby's TCP proxy, for clients that are configured with a single host. Interprets only the path of the first
+//! HTTP request, because a standby answers requests about its own health.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -18,17 +16,11 @@ use socket2::{SockRef, TcpKeepalive};
 const MAX_CLIENTS: usize = 1000;
 
 const CONNECT: Duration = Duration::from_secs(1);
-
-/// For the first line of an HTTP request.
 const FIRST_LINE: Duration = Duration::from_secs(10);
-
-/// Bytes for each forwarding thread.
 const STACK: usize = 64 * 1024;
 
 /// The first request of this protocol is inspected.
 pub const HTTP: &str = "http";
-
-/// A standby serves these paths itself.
 const OWN: [&[u8]; 3] = [b"/healthz", b"/metrics", b"/readyz"];
 
 pub type Services = BTreeMap<String, String>;
@@ -50,7 +42,6 @@ struct Shared {
 struct State {
     /// Empty if no other server is active.
     targets: Services,
-    /// Client and server sockets by connection ID.
     open: HashMap<u64, Vec<Arc<TcpStream>>>,
     next: u64,
 }
@@ -104,7 +95,6 @@ fn close(stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// Enables keepalive, and disables Nagle's algorithm, which delays small packets.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));

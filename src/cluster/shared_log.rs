@@ -1,7 +1,5 @@
-//! The interface to the shared log, in which a cluster stores the binlog of its queue.
-//!
-//! Owns the contract: entries have a total order, and the log has one writer at a time. Must not depend on the contents
-//! of entries.
+//! The interface to the shared log, in which a cluster stores the binlog of its queue. Entries have a total order, and
+//! the log has one writer at a time.
 
 use std::fmt;
 use std::io;
@@ -101,7 +99,6 @@ pub trait SharedLog: Send + Sync {
     /// Replaces entries, as the writer of `epoch`.
     fn merge(&self, epoch: Epoch, merged: &Merged) -> Result<(), Fail>;
     fn space(&self) -> io::Result<SharedSpace>;
-    /// Frees the disk space of purged entries.
     fn compact(&self) -> io::Result<()> {
         Ok(())
     }

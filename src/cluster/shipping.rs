@@ -1,9 +1,5 @@
-//! A binlog directory that copies each change to the shared log.
-//!
-//! Owns the order of changes. Each change is made in the local directory, queued, and appended to the shared log when
-//! the binlog syncs. The binlog confirms changes only after a sync, so each confirmed change is in the shared log. Must
-//! not decide which server is the writer.
-//!
+//! A binlog directory that copies each change to the shared log. The binlog confirms changes only after a sync, which
+//! appends the queued changes, so each confirmed change is in the shared log.
 //! Enforces promise P34 of beanpole-promises(7).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -49,16 +45,14 @@ pub struct Shipper {
     lease: Arc<Lease>,
     queue: LeafMutex<Queue>,
     position: Mutex<Position, SHIPPING>,
-    /// An entry has been accepted or the lease has ended.
+    /// Notified when an entry is accepted or the lease has ended.
     changed: Condvar,
     board: Arc<RoleBoard>,
 }
 
 #[derive(Default)]
 struct Queue {
-    /// Encoded operations without an entry.
     operations: Vec<Vec<u8>>,
-    /// A body that is in the shared log, and the name of its file there.
     staged: Option<(Arc<Box<[u8]>>, String)>,
 }
 
@@ -86,7 +80,6 @@ struct Entry {
     bytes: Arc<Vec<u8>>,
 }
 
-/// The end of the shared log, and the entries to append.
 struct Position {
     head: Head,
     end: Seq,
@@ -112,7 +105,6 @@ impl Position {
 }
 
 impl Shipper {
-    /// `end` is the server's claim. `created` maps each file to its creation entry.
     pub fn new(
         log: Arc<dyn SharedLog>,
         lease: Arc<Lease>,
@@ -126,7 +118,6 @@ impl Shipper {
         Shipper { log, lease, queue: LeafMutex::default(), position, changed: Condvar::default(), board }
     }
 
-    /// Returns the last confirmed entry, with writer and number unless it is the claim.
     pub fn last(&self) -> (Seq, Option<(u64, u64)>) {
         let position = self.position.lock();
         (position.end, position.last)
@@ -143,7 +134,6 @@ impl Shipper {
         position.created.values().min().copied().unwrap_or(position.end)
     }
 
-    /// Returns `true` if a new file of `size` bytes would need the reserve for deletes.
     fn lacks_space(&self, size: u64) -> bool {
         let RoleFigures { used, quota, .. } = self.board.figures();
         quota > 0 && used.saturating_add(size) > SharedSpace { used, quota }.for_segments()
@@ -222,7 +212,6 @@ impl Shipper {
         self.ship(position)
     }
 
-    /// Releases the journal, which any server can claim afterwards.
     pub fn release(&self) -> io::Result<()> {
         self.flush()?;
         self.append(EntryKind::Release, b"")
@@ -234,7 +223,6 @@ impl Shipper {
         self.ship(position)
     }
 
-    /// Sends entries until the shared log has confirmed all.
     fn ship<'a>(&'a self, mut position: MutexGuard<'a, Position>) -> io::Result<()> {
         let goal = position.newest();
         loop {
@@ -256,7 +244,6 @@ impl Shipper {
         }
     }
 
-    /// Retries until the shared log contains the entry.
     fn send(&self, entry: &Entry) -> io::Result<()> {
         let Entry { seq, head, bytes } = entry;
         loop {
@@ -303,7 +290,6 @@ impl Shipper {
         self.position.lock().end
     }
 
-    /// Records that all entries up to `seq` are in the shared log.
     fn confirm(&self, seq: Seq) {
         let mut position = self.position.lock();
         let position = &mut *position;
@@ -323,7 +309,6 @@ impl Shipper {
         self.changed.notify_all();
     }
 
-    /// Returns the head of an entry, or `None` if the entry is missing or damaged.
     fn find(&self, seq: Seq) -> Option<Head> {
         let (entries, _) = self.log.read(seq, 1).ok()?;
         let (found, entry) = entries.first()?;

@@ -1,7 +1,4 @@
-//! The commands `status`, `promote` and `retire`, with which an operator manages a cluster.
-//!
-//! Owns the output format. Must not connect to the servers of the cluster: the commands only query etcd, and therefore
-//! work on any machine that can reach etcd.
+//! The commands `cluster status`, `promote` and `retire`, which only query etcd and therefore work on any machine.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,13 +8,9 @@ use super::shared_log::{Seq, SharedLog, Tail};
 
 /// Older copies and reports, in milliseconds, are late.
 const LATE: u64 = 10_000;
-
-/// In milliseconds, compared with the queue's time.
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
 
 const BEAT: Duration = Duration::from_secs(2);
-
-/// Entries for an estimate of the average size.
 const SAMPLE: usize = 16;
 
 /// A server must catch up before a switch within this time. Servers report their positions every two seconds.
@@ -64,7 +57,6 @@ impl Report<'_> {
         let mut words = state.split(' ');
         let mut word = || words.next().unwrap_or_default();
         let (role, entry, address) = (word(), word().parse().unwrap_or_default(), word());
-        // This word is the process ID.
         word();
         let (time, lag) = (word().parse().unwrap_or_default(), word().parse().unwrap_or_default());
         Report { role, entry, address, time, lag, ahead: word().parse().unwrap_or_default() }

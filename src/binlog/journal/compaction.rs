@@ -1,8 +1,5 @@
-//! Compaction, which bounds the disk usage of the log.
-//!
-//! Owns the choice of the segments to remove, always the oldest, and rewrites their live items in portions. Also
-//! empties segments that are unreliable after a disk failure. Must not access files.
-//!
+//! Compaction, which bounds the disk usage: removes the oldest segment after rewriting its live items in portions. Also
+//! empties segments that are unreliable after a disk failure.
 //! Enforces promise P20 of beanpole-promises(7).
 
 use super::{Journal, Live, COMPACT_BYTES};
@@ -26,7 +23,7 @@ impl Journal {
         self.old.saturating_sub(allowed).max((self.evacuating > 0).into())
     }
 
-    /// Does a limited amount of work. Returns `true` if more work remains.
+    /// Returns `true` if more work remains.
     pub fn compact(&mut self, engine: &Engine) -> bool {
         if self.health == Health::Failing {
             return false;
@@ -63,24 +60,22 @@ impl Journal {
         false
     }
 
-    /// `true` if the oldest segment must be removed although the log may have no space for its live items.
+    /// The log may have no space for the live items of the oldest segment.
     fn must_remove(&self) -> bool {
         self.segments.len() > 1 && self.debt() > 0
     }
 
-    /// Returns the bytes that a full disk keeps for compaction.
     pub(super) fn compaction_room(&self) -> u64 {
         let live = if self.must_remove() { self.segments[0].live } else { 0 };
         live.min(self.segment_size).max(self.segment_size / 4)
     }
 
-    /// Returns `true` if compaction must free space before the log can grow again.
     pub fn must_shrink(&self) -> bool {
         self.must_remove() && self.disk() > self.bound()
     }
 
-    /// Returns the size of a small segment to which compaction can move the live items of the oldest segment, or `None`
-    /// if these items fit into the existing segments, or only into a segment of the usual size.
+    /// Returns the size of a small segment for the live items of the oldest segment, or `None` if they fit into the
+    /// existing segments, or only into a segment of the usual size.
     pub fn rescue_size(&self) -> Option<u64> {
         if !self.must_remove() || self.segments[0].live <= self.space(self.reserve()) {
             return None;
@@ -106,7 +101,6 @@ impl Journal {
         self.retired.push_back(Retired { number, bytes, after: UNRECORDED, damaged });
     }
 
-    /// Records that the retired segments are not needed.
     fn append_gone(&mut self) {
         if self.evacuating == 0 {
             self.in_doubt = false;
@@ -146,7 +140,6 @@ impl Journal {
         }
     }
 
-    /// Returns `true` if [`Wal::maintain`](crate::binlog::Wal::maintain) has work to do.
     pub fn needs_maintenance(&self) -> bool {
         !self.retired.is_empty() || self.wanted() || self.debt() > 0
     }
@@ -174,13 +167,12 @@ impl Journal {
         }
     }
 
-    /// Continues in a new segment after a disk failure, and makes compaction rewrite the segments from `first` on,
-    /// because they may not be durable.
+    /// Continues in a new segment after a disk failure. Compaction must rewrite the segments from `first` on, because
+    /// they may not be durable.
     ///
-    /// Returns the appended bytes that were not taken before, and the header of the new segment. In the new segment,
-    /// the header is followed by `again` bytes that were taken but are not durable, and by the returned bytes. `before`
-    /// is the durable end of the log. If `rely` is `false`, unsynced records may be lost, so compaction must rewrite
-    /// the items of unsynced segments before it can remove a segment.
+    /// Returns the bytes that were not taken before, and the header of the new segment, which `again` taken bytes that
+    /// are not durable and the returned bytes follow. `before` is the durable end of the log. If `rely` is `false`,
+    /// unsynced records may be lost, so compaction must rewrite unsynced segments before it can remove a segment.
     pub fn take_over(
         &mut self,
         (number, size): (u64, u64),

@@ -1,7 +1,4 @@
-//! Initialization of the journal at startup.
-//!
-//! Owns the registration of the segments, jobs and IDs found on disk, and the continuation of the log. Must not access
-//! files.
+//! Initialization of the journal with the segments, jobs and IDs found on disk, and continuation of the log.
 
 use super::{Journal, Live, Segment, IDS_AHEAD};
 use crate::binlog::record::{full_size, Record, Start, MARK, START};
@@ -18,7 +15,6 @@ impl Journal {
         self.next_number = self.next_number.max(number + 1);
     }
 
-    /// Records the number of an existing file, so that no new segment gets this number.
     pub fn found_number(&mut self, number: u64) {
         self.next_number = self.next_number.max(number + 1);
     }
@@ -27,7 +23,6 @@ impl Journal {
         self.segments.back_mut().expect("a segment").bytes = bytes;
     }
 
-    /// `found` is the epoch of the log's last record, or 0 if unknown.
     pub fn set_epochs(&mut self, own: u64, found: u64) {
         (self.epoch, self.found_epoch) = (own, found);
     }
@@ -63,7 +58,6 @@ impl Journal {
         self.mark_due = 0;
     }
 
-    /// `size` is the size of the last segment's file.
     pub fn go_on_in_last(&mut self, size: u64) {
         let last = self.segments.back_mut().expect("a segment");
         last.size = size;
@@ -99,8 +93,7 @@ impl Journal {
         self.count_evacuating();
     }
 
-    /// Adds a full record in the last segment. `size` is the job's [`Engine::logged_size`], and `before` is the size of
-    /// an earlier full record.
+    /// `size` and `before` are the job's [`Engine::logged_size`] now and in an earlier full record.
     pub fn found_job(&mut self, slot: u32, before: Option<usize>, size: usize) {
         if let Some(before) = before {
             self.lost_job(slot, before);
@@ -109,7 +102,6 @@ impl Journal {
         self.found(Live::Job, slot, full_size(size));
     }
 
-    /// `size` was the job's [`Engine::logged_size`].
     pub fn lost_job(&mut self, slot: u32, size: usize) {
         self.lost(Live::Job, slot, full_size(size));
         self.jobs -= 1;

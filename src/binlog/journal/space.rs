@@ -1,7 +1,4 @@
-//! Calculation of the available log space.
-//!
-//! Owns the calculation of the space on disk, of the reserve for deletes, and of the space that the engine may use.
-//! Must not change the journal.
+//! Calculation of the space on disk, of the reserve for deletes, and of the space that the engine may use.
 
 use super::{Journal, BACKLOG, IDS_KEPT};
 use crate::binlog::record::{CHANGE, DELETE, MARK, PUT};
@@ -29,12 +26,10 @@ impl Journal {
         self.rest() + self.prepared.iter().map(|&(_, size)| self.fresh(size)).sum::<u64>()
     }
 
-    /// Returns the usable bytes in the current segment.
     fn rest(&self) -> u64 {
         self.segments.back().map_or(0, |segment| segment.size.saturating_sub(segment.bytes + (CHANGE + MARK) as u64))
     }
 
-    /// Returns the usable bytes in a new segment.
     fn fresh(&self, size: u64) -> u64 {
         size.saturating_sub((HEADER + CHANGE + MARK) as u64).max(1)
     }
@@ -63,7 +58,7 @@ impl Journal {
         }
     }
 
-    /// Returns the log space that the next command can use. Must be called before every command.
+    /// Must be called before every command.
     pub fn engine_room(&self) -> LogRoom {
         let puts = match self.health {
             Health::Ok => self.space(self.reserve()),
@@ -90,7 +85,7 @@ impl Journal {
         self.disk() + self.wanted_size() <= self.bound() || self.ahead() < self.reserve()
     }
 
-    /// Returns the promised maximum of bytes on disk.
+    /// The promised maximum of bytes on disk.
     pub(super) fn bound(&self) -> u64 {
         2 * self.live + 2 * self.segment_size
     }
@@ -101,12 +96,10 @@ impl Journal {
             && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)
     }
 
-    /// Returns `true` if the log is too large but can shrink.
     pub fn is_behind(&self) -> bool {
         self.health == Health::Ok && self.disk() > self.bound() && self.can_shrink()
     }
 
-    /// Returns `true` if compaction or removing segments can free disk space.
     pub fn can_shrink(&self) -> bool {
         self.retiring > 0 || self.debt() > 0
     }

@@ -1,7 +1,4 @@
-//! The live items of the log: jobs, keys that outlive their jobs, tube settings, pauses, operations, and groups.
-//!
-//! Owns the segment and the record size of each item. A segment is needed as long as it contains the latest full record
-//! of an item. Must not access files.
+//! The live items of the log. A segment is needed as long as it contains the latest full record of an item.
 
 use super::{size_of, Journal};
 use crate::binlog::record::{
@@ -13,13 +10,10 @@ use crate::engine::{Engine, JobExtras, LoggedGroup, MemberGone, OpenOperation, S
 /// A kind of live item. The latest full record of each item is in a single segment.
 #[derive(Clone, Copy, Debug)]
 pub enum Live {
-    /// The item's number is the job's slot.
     Job,
     /// A key that outlives its job.
     Key,
-    /// The number is the tube's number.
     Settings,
-    /// The number is the tube's number.
     Pause,
     /// A running command for many jobs.
     Operation,
@@ -27,10 +21,8 @@ pub enum Live {
 }
 
 impl Live {
-    /// In the order in which compaction rewrites items.
     pub(super) const ALL: [Live; 6] = [Live::Job, Live::Key, Live::Settings, Live::Pause, Live::Operation, Live::Group];
 
-    /// Returns the maximum size of the full record.
     pub fn size(self, number: u32, engine: &Engine) -> u64 {
         match self {
             Live::Job => size_of(number, engine),
@@ -61,12 +53,10 @@ impl Journal {
         self.indexes[live as usize].move_out(number, &mut self.segments[segment].lists[live as usize]);
     }
 
-    /// Returns an index in `segments`.
     fn segment_of(&self, live: Live, number: u32) -> usize {
         self.segment_index(self.indexes[live as usize].of(number))
     }
 
-    /// Adds an item with a full record in the last segment.
     #[inline]
     pub fn found(&mut self, live: Live, number: u32, size: u64) {
         self.live += size;
@@ -79,7 +69,7 @@ impl Journal {
         self.live -= size;
     }
 
-    /// Moves an item to the last segment. Its full record had `before` and now has `after` bytes. `None` means no item.
+    /// Moves an item, whose full record had `before` and now has `after` bytes, to the last segment.
     pub fn changed(&mut self, live: Live, number: u32, before: Option<u64>, after: Option<u64>) {
         if let Some(before) = before {
             self.lost(live, number, before);
@@ -89,7 +79,6 @@ impl Journal {
         }
     }
 
-    /// Appends the full record of an item, which then belongs to the current segment.
     pub(super) fn write(&mut self, live: Live, number: u32, size: u64, engine: &Engine) {
         self.make_room(size);
         match live {
@@ -118,7 +107,6 @@ impl Journal {
         self.move_in(live, number, size);
     }
 
-    /// Appends a new or changed item. `before` is the size of the previous record.
     pub(super) fn write_new(&mut self, live: Live, number: u32, before: Option<u64>, engine: &Engine) {
         let size = live.size(number, engine);
         if let Some(before) = before {
@@ -161,7 +149,6 @@ impl Journal {
         self.found(Live::Operation, number, size);
     }
 
-    /// `sizes` are the full record's sizes before and after the move.
     pub(super) fn record_move(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
         let job = engine.job_at(slot);
         let tube = engine.tube_of(&job);
@@ -177,7 +164,6 @@ impl Journal {
         self.resize(slot, sizes.0, sizes.1);
     }
 
-    /// `sizes` are the full record's sizes before and after the change.
     pub(super) fn record_reason(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
         let job = engine.job_at(slot);
         let reason = engine.extras(&job).map_or(&[][..], JobExtras::reason);
