@@ -6,8 +6,7 @@ use std::io;
 use super::record::Record;
 use super::replay::{scan, Scanned, Window};
 use super::segment::{numbers_in, segment_name, segment_number, Beginning, Header, RecordKey, HEADER};
-use super::storage::{LogFile, Storage, StoredFile};
-use super::types::{in_file, OpenError};
+use super::storage::{in_file, LogFile, OpenError, Storage, StoredFile};
 
 const PIECE: usize = 1 << 20;
 

@@ -3,8 +3,7 @@
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-use super::fields::{Fields, JobState, Rest};
-use super::job_options;
+use super::fields::{decode_options, Fields, JobState, Rest};
 use super::record::{check, head_length, GroupCounts, Record, Start, LONG_PREFIX, MAX_PAYLOAD, PREFIX, SHORT_PAYLOAD};
 use super::segment::RecordKey;
 use crate::engine::{GroupCount, History, JobId, Rate, RunCount, Span, State, StoredChange, StoredJob, TubeSettings};
@@ -217,7 +216,7 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
 fn read_options_and_body<'a>(kind: u8, fields: Fields<'a>, tail: usize, job: &mut StoredJob<'a>) -> Option<()> {
     job.body = fields.0;
     if kind.is_ascii_lowercase() {
-        let (options, fails, body) = job_options::decode(fields.0, tail)?;
+        let (options, fails, body) = decode_options(fields.0, tail)?;
         (job.options, job.fails, job.body) = (Some(options), fails, body);
     }
     Some(())

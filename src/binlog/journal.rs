@@ -3,25 +3,23 @@
 //! it.
 //! Enforces promise P4 of beanpole-promises(7).
 
-mod compaction;
 mod found;
+mod live_items;
 mod space;
-mod standing;
 
 use std::collections::VecDeque;
 
-use super::bytes::{Bytes, SharedTail};
-use super::live_index::{LiveIndex, SegmentItems};
+use super::batch::{Batch, Bytes, Cut, SharedTail, Synced};
 use super::record::{
     full_size, group_size, key_size, operation_size, pause_size, settings_size, Record, CHANGE, CLOSED, DELETE, MARK,
     OUTCOME, PUT, SNAPSHOT, SYNCED,
 };
 use super::segment::{Header, LogLocation, RecordKey, HEADER};
-use super::types::{Batch, Cut, Required, Retired, Synced};
 use crate::engine::{Change, Engine, StoredJob, Time, TubeSettings, RUN_SIZE};
 use crate::shared::log_figures::{Health, LogFigures};
 
-pub use standing::Live;
+pub use live_items::Live;
+use live_items::{LiveIndex, SegmentItems};
 
 /// Job IDs that the log reserves ahead of use. After a crash, new IDs exceed all reserved IDs.
 pub const IDS_AHEAD: u64 = 1 << 20;
@@ -44,6 +42,27 @@ pub const LARGE: usize = 1 << 20;
 
 fn size_of(slot: u32, engine: &Engine) -> u64 {
     full_size(engine.logged_size(slot))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retired {
+    pub number: u64,
+    pub bytes: u64,
+    /// The log must be durable up to this position before the removal.
+    pub after: u64,
+    /// A damaged segment is moved to a subdirectory instead.
+    pub damaged: bool,
+}
+
+/// Replies wait until the log is durable up to these positions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Required {
+    /// After the last change that a reply acknowledges.
+    pub any: u64,
+    /// After the last new job or result. While the disk fails, its reply is withheld.
+    pub puts: u64,
+    pub count: u64,
+    pub put_count: u64,
 }
 
 #[derive(Debug)]

@@ -13,12 +13,26 @@ use super::record::{
 };
 use super::replay::{scan, End, Scanned, Window};
 use super::segment::{segment_name, LogLocation, RecordKey, HEADER, MAX_NUMBER_GAP, NUMBER_LIMIT};
-use super::storage::{is_bad_disk, Storage, StoredFile};
+use super::storage::{is_bad_disk, OpenError, Storage, StoredFile};
 use super::survey::{SegmentLink, Survey};
-use super::types::{OpenError, RecoveryProgress, RecoveryReport};
 use crate::engine::{Body, Engine, GroupCount, JobId, MovedJob, OpenOperation, StoredJob, Time, MAX_OPEN};
 
 const ID_LIMIT: u64 = 1 << 63;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RecoveryProgress {
+    pub done: usize,
+    pub segments: usize,
+    pub bytes: u64,
+    pub jobs: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RecoveryReport {
+    pub progress: RecoveryProgress,
+    pub problems: Vec<String>,
+    pub imported: Option<usize>,
+}
 
 pub struct Reading<'a> {
     storage: &'a dyn Storage,

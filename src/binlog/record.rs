@@ -3,8 +3,7 @@
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-use super::fields::{variable, Field, JobState, Rest, LONG};
-use super::job_options;
+use super::fields::{encode_options, variable, Field, JobState, Rest, LONG};
 use super::segment::{LogLocation, RecordKey};
 use crate::engine::{
     Engine, GroupCount, History, JobId, JobView, LoggedGroup, Pause, RunCount, Span, State, StoredChange, StoredJob,
@@ -327,7 +326,7 @@ fn push<'a>(kind: u8, fields: impl Field<'a>, out: &mut Vec<u8>) -> u8 {
 
 fn options_and_body(job: &StoredJob, mut kind: u8, out: &mut Vec<u8>) -> u8 {
     if let Some(options) = &job.options {
-        job_options::encode(options, job.fails, out);
+        encode_options(options, job.fails, out);
         kind.make_ascii_lowercase();
     }
     out.extend_from_slice(job.body);

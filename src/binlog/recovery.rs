@@ -5,13 +5,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::import::{self, flush};
 use super::journal::Journal;
-use super::migrate::{self, flush};
-use super::reading::Reading;
+use super::reading::{Reading, RecoveryProgress, RecoveryReport};
 use super::segment::{segment_name, LogLocation, MAX_NUMBER_GAP, VERSION};
-use super::storage::{is_bad_disk, LogFile, Storage};
+use super::storage::{in_file, is_bad_disk, LogFile, OpenError, Storage};
 use super::survey::{for_each_used, Survey};
-use super::types::{in_file, OpenError, RecoveryProgress, RecoveryReport};
 use super::wal::Wal;
 use super::writer::{set_aside, SyncMode, Writer};
 use crate::engine::{Engine, Time};
@@ -61,7 +60,7 @@ pub fn open(
     watch: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Opened, OpenError> {
     storage.lock().map_err(OpenError::Folder)?;
-    let imported = migrate::prepare(&*storage)?;
+    let imported = import::prepare(&*storage)?;
     let survey = Survey::of(&*storage)?;
     let log = survey.log.unwrap_or_else(|| storage.random_number());
     let epoch = storage.random_number().max(1);
@@ -92,7 +91,7 @@ pub fn open(
         if let Some(error) = failure {
             return Err(OpenError::File("the import".to_owned(), error));
         }
-        migrate::carry_out(&slots, engine, &mut journal, &mut writer)?;
+        import::carry_out(&slots, engine, &mut journal, &mut writer)?;
     }
     Ok(Opened { journal, wal: Wal::new(writer, settings.mode, first_sync), report, now, failure })
 }

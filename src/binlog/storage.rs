@@ -1,6 +1,7 @@
 //! Access to the files of a log. A [`Storage`] is a directory of named files: [`Folder`] is a directory on a real disk,
 //! and tests use a simulated disk. Must not interpret the contents of files.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -17,6 +18,7 @@ use nix::sys::stat::{fstatat, mkdirat, Mode};
 use nix::unistd::{unlinkat, UnlinkatFlags};
 
 use super::replay::{fill, Source};
+use super::segment::VERSION;
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::system::O_LARGEFILE;
 
@@ -386,6 +388,41 @@ impl LogFile for File {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
+    }
+}
+
+#[derive(Debug)]
+pub enum OpenError {
+    /// The directory cannot be accessed, or another server has locked it.
+    Folder(io::Error),
+    File(String, io::Error),
+    Damaged(Vec<String>),
+    Version(String, u32),
+    /// Two servers started with copies of the same log, so the first segment does not continue the second.
+    Mixed(String, String),
+}
+
+pub fn in_file<T>(name: &str, result: io::Result<T>) -> Result<T, OpenError> {
+    result.map_err(|error| OpenError::File(name.to_owned(), error))
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            OpenError::Folder(error) => error.fmt(formatter),
+            OpenError::File(name, error) => write!(formatter, "{name}: {error}"),
+            OpenError::Damaged(problems) => {
+                write!(formatter, "it is damaged, and --strict was given: {}", problems.join("; "))
+            }
+            OpenError::Mixed(name, before) => {
+                write!(formatter, "{name} does not continue {before}: the files of two servers that started from ")?;
+                formatter.write_str("copies of one directory are mixed; keep only those of one server")
+            }
+            OpenError::Version(name, version) => {
+                let age = if *version > VERSION { "newer" } else { "older" };
+                write!(formatter, "{name}: its format {version} is {age} than this program, which reads {VERSION}")
+            }
+        }
     }
 }
 

@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 
 use super::segment::{segment_name, segment_number, Beginning, Header, HEADER};
-use super::storage::{is_bad_disk, Storage};
-use super::types::{in_file, OpenError};
+use super::storage::{in_file, is_bad_disk, OpenError, Storage};
 
 const STRETCH: usize = 256 * 1024;
 

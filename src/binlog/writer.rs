@@ -5,10 +5,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::bytes::Bytes;
+use super::batch::{Batch, Bytes, Cut, Synced};
 use super::segment::{LogLocation, RecordKey, ASIDE, HEADER, MAGIC};
 use super::storage::{LogFile, Storage};
-use super::types::{Batch, Cut, Synced};
 
 /// The policy for syncing the log to disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,14 +4,12 @@
 //! active.
 
 mod active;
-mod checksums;
 mod entry;
 mod etcd;
 #[cfg(any(test, feature = "test-support"))]
 #[path = "tests/fake_log.rs"]
 mod fake_log;
 mod gateway;
-mod merging;
 mod mirror;
 mod node;
 mod relay;
@@ -20,11 +18,10 @@ mod shipping;
 mod status;
 
 pub use active::Active;
-pub use entry::{EntryKind, Head};
+pub use entry::{merge, EntryKind, Head};
 pub use etcd::{Etcd, Location};
 #[cfg(any(test, feature = "test-support"))]
 pub use fake_log::{Faults, MemoryLog};
-pub use merging::merge;
 pub use mirror::{leave_cluster, restore_aside};
 pub use node::{Node, Step};
 pub use relay::{Relay, Services, HTTP};

@@ -1,9 +1,9 @@
 //! Initialization of the journal with the segments, jobs and IDs found on disk, and continuation of the log.
 
 use super::{Journal, Live, Segment, IDS_AHEAD};
+use crate::binlog::batch::Synced;
 use crate::binlog::record::{full_size, Record, Start, MARK, START};
 use crate::binlog::segment::LogLocation;
-use crate::binlog::types::Synced;
 use crate::engine::Engine;
 use crate::shared::log_figures::Health;
 

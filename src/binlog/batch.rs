@@ -1,10 +1,10 @@
-//! A buffer of records that wait to be written. Refers to large bodies instead of copying them, which saves memory and
+//! Batches of records that wait to be written. They refer to large bodies instead of copying them, which saves memory and
 //! keeps the time under the engine's lock short.
 
 use std::sync::Arc;
 
 use super::record::{encode, encode_head, seal, Record, LONG_PREFIX, PREFIX, SHORT_PAYLOAD};
-use super::segment::RecordKey;
+use super::segment::{LogLocation, RecordKey};
 use crate::engine::BodyRef;
 
 /// More bytes are shared. Copying a shorter body is cheaper than a separate write.
@@ -15,6 +15,32 @@ const SHARE: usize = 16 * 1024;
 pub struct SharedTail {
     body: Arc<Box<[u8]>>,
     from: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Synced {
+    pub location: LogLocation,
+    /// How many bytes this process has appended before that location.
+    pub position: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cut {
+    /// The offset of the new segment's header, not counting shared bodies.
+    pub at: usize,
+    pub segment: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub log: u64,
+    pub segment: u64,
+    /// Records, and a header at the start of each new segment.
+    pub bytes: Bytes,
+    pub cuts: Vec<Cut>,
+    pub end: u64,
+    /// A sync up to this position is required in every [`SyncMode`](super::writer::SyncMode).
+    pub demanded: u64,
 }
 
 #[derive(Debug, Default)]
