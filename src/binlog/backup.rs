@@ -6,7 +6,7 @@ use std::io;
 use super::record::Record;
 use super::replay::{scan, Scanned, Window};
 use super::segment::{numbers_in, segment_name, segment_number, Beginning, Header, RecordKey, HEADER};
-use super::storage::{in_file, LogFile, OpenError, Storage, StoredFile};
+use super::storage::{in_file, LogFile, OpenError, Storage};
 
 const PIECE: usize = 1 << 20;
 
@@ -59,11 +59,12 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
     for _ in 0..AGAIN {
         let (range, mut next, mut gap) = (HEADER as u64..in_file(&name, to.length(&name))?, None, false);
         let key = RecordKey::new(header.log, newest);
-        let scanned = scan(&StoredFile(to, &name), key, range, &mut Window::default(), &mut |found| {
-            next = if let Scanned::Record { record: Record::Next(next), .. } = found { Some(next) } else { None };
-            gap |= matches!(found, Scanned::Gap(..));
-            true
-        });
+        let scanned =
+            scan(&|at, bytes| to.read_at(&name, at, bytes), key, range, &mut Window::default(), &mut |found| {
+                next = if let Scanned::Record { record: Record::Next(next), .. } = found { Some(next) } else { None };
+                gap |= matches!(found, Scanned::Gap(..));
+                true
+            });
         in_file(&name, scanned)?;
         if gap {
             // A segment that the server has removed is not needed, so gaps in the copy do not matter.

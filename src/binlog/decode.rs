@@ -84,13 +84,10 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
             Record::Settings { tube, settings }
         }
         b'W' => fields.read().map(|(id, Rest(reason))| Record::Reason { id, reason })?,
-        b'F' => fields.read().map(|(number, states, bound, from, Rest(to))| Record::Opened {
-            number,
-            from,
-            to,
-            states,
-            bound,
-        })?,
+        b'F' => {
+            let (number, states, bound, from, Rest(to)) = fields.read()?;
+            Record::Opened { number, from, to, states, bound }
+        }
         b'V' => {
             let (id, Rest(bytes)) = fields.read()?;
             if bytes.is_empty() || read_groups(bytes).any(|group| group.is_none()) {
@@ -153,9 +150,10 @@ fn read_change(kind: u8, fields: &mut Fields) -> Option<Record<'static>> {
             let (delay, due) = fields.read()?;
             StoredChange::Retry { fails: u8::try_from(count).ok()?, delay, due }
         }
-        b's' => fields
-            .read()
-            .map(|(skipped, due)| StoredChange::Scheduled { count: RunCount { runs: count, skipped }, due })?,
+        b's' => {
+            let (skipped, due) = fields.read()?;
+            StoredChange::Scheduled { count: RunCount { runs: count, skipped }, due }
+        }
         b'A' => StoredChange::Lease(count, fields.read()?),
         b'L' => {
             fields.read().map(|(pri, delay, due, fails)| StoredChange::Release { pri, delay, due, count, fails })?

@@ -161,11 +161,11 @@ impl<'a> Field<'a> for Rest<'a> {
 }
 
 /// Dead letters have the letter [`DEAD`] instead.
-const LETTERS: [(u8, State); 7] = [
+pub const STATES: [(u8, State); 7] = [
     (b'r', State::Ready),
     (b'd', State::Delayed),
-    (b'b', State::Buried),
     (b'l', State::Reserved),
+    (b'b', State::Buried),
     (b'f', State::Finished),
     (b'h', State::Held),
     (b's', State::Scheduled),
@@ -176,14 +176,14 @@ impl<'a> Field<'a> for JobState<'a> {
     fn write(&self, out: &mut Vec<u8>) {
         match self.1 {
             Some(origin) => (DEAD, origin).write(out),
-            None => out.extend(LETTERS.iter().find(|(_, state)| *state == self.0).map(|(letter, _)| letter)),
+            None => out.extend(STATES.iter().find(|(_, state)| *state == self.0).map(|(letter, _)| letter)),
         }
     }
 
     fn read(fields: &mut Fields<'a>) -> Option<JobState<'a>> {
         match fields.read()? {
             DEAD => Some(JobState(State::Buried, Some(fields.read()?))),
-            letter => LETTERS.iter().find(|(other, _)| *other == letter).map(|(_, state)| JobState(*state, None)),
+            letter => STATES.iter().find(|(other, _)| *other == letter).map(|(_, state)| JobState(*state, None)),
         }
     }
 }
@@ -220,51 +220,37 @@ pub fn encode_options(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
         StoredKey::Kept(name) => name.text(),
         StoredKey::None | StoredKey::Body | StoredKey::Id(_) => Cow::default(),
     };
+    let mut schedule = Vec::new();
+    if let Some(StoredSchedule { when, due, count: RunCount { runs, skipped } }) = options.schedule {
+        (due, runs, skipped, Rest(when)).write(&mut schedule);
+    }
     // Schedules have no reducer, so its field contains the schedule.
-    let reducer = match &options.schedule {
-        Some(schedule) => push_schedule(schedule),
-        None => Cow::from(options.reducer.unwrap_or_default()),
-    };
+    let reducer = if schedule.is_empty() { options.reducer.unwrap_or_default() } else { &schedule };
     let mut ties = Vec::new();
     if options.completion == CompletionPolicy::Drop {
-        options.ties.iter().for_each(|tie| push_tie(&tie, &mut ties));
+        for StoredTie { name, need, .. } in options.ties.iter() {
+            match need {
+                None => b'm'.write(&mut ties),
+                Some(need) => (b'a', need).write(&mut ties),
+            }
+            (name.len() as u8, Rest(&name)).write(&mut ties);
+        }
     }
     (completion, kind, outcome, options.max_attempts, options.max_fails, fails).write(out);
     (options.ttl, options.expires, options.start, options.order).write(out);
     let [key_length, reducer_length, reason_length] =
-        [&*dedup_key, &*reducer, options.reason].map(|text| text.len() as u16);
+        [&*dedup_key, reducer, options.reason].map(|text| text.len() as u16);
     (options.outcome.map_or(0, |(_, at)| at), key_length, reducer_length, reason_length).write(out);
     if options.completion == CompletionPolicy::Drop {
         let lengths = (bound.len() as u16, ties.len() as u16);
         (options.keep, options.backoff, options.concurrency.1, lengths).write(out);
     }
-    for part in [&*dedup_key, &*reducer, &*bound, options.reason, &*ties] {
+    for part in [&*dedup_key, reducer, &*bound, options.reason, &*ties] {
         out.extend_from_slice(part);
     }
 }
 
-fn push_schedule(schedule: &StoredSchedule) -> Cow<'static, [u8]> {
-    let StoredSchedule { when, due, count: RunCount { runs, skipped } } = *schedule;
-    let mut out = Vec::new();
-    (due, runs, skipped, Rest(when)).write(&mut out);
-    out.into()
-}
-
-fn read_schedule(bytes: &[u8]) -> Option<StoredSchedule<'_>> {
-    let (due, runs, skipped, Rest(when)) = Fields(bytes).read()?;
-    Recurrence::parse(when)?;
-    Some(StoredSchedule { when, due, count: RunCount { runs, skipped } })
-}
-
 /// A group entry is a letter for the job's role, the number of members that a wait needs, and the group's name.
-fn push_tie(tie: &StoredTie, out: &mut Vec<u8>) {
-    match tie.need {
-        None => b'm'.write(out),
-        Some(need) => (b'a', need).write(out),
-    }
-    (tie.name.len() as u8, Rest(&tie.name)).write(out);
-}
-
 fn read_tie(bytes: &[u8]) -> Option<(StoredTie<'_>, &[u8])> {
     let mut fields = Fields(bytes);
     let need = match fields.read()? {
@@ -304,7 +290,11 @@ pub fn decode_options(bytes: &[u8], tail: usize) -> Option<(StoredOptions<'_>, u
     let ties = fields.take(ties_length.into())?;
     let body = fields.0;
     let (schedule, reducer) = match (completion, kind) {
-        (b's', b'n') => (Some(read_schedule(reducer)?), &[][..]),
+        (b's', b'n') => {
+            let (due, runs, skipped, Rest(when)) = Fields(reducer).read()?;
+            Recurrence::parse(when)?;
+            (Some(StoredSchedule { when, due, count: RunCount { runs, skipped } }), &[][..])
+        }
         (b's', _) => return None,
         _ => (None, reducer),
     };

@@ -190,9 +190,7 @@ pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
             in_file(&segment_name(number), storage.remove(&segment_name(number)))?;
         }
         in_file(BEGUN, storage.remove(BEGUN))?;
-    } else if foreign.is_empty() {
-        return Ok(None);
-    } else if ours.count() > 0 {
+    } else if !foreign.is_empty() && ours.count() > 0 {
         let text = "there are both segments of ours and files of beanstalkd; move away what is not to be used";
         let error = io::Error::new(io::ErrorKind::AlreadyExists, text);
         return Err(OpenError::File(format!("binlog.{}", foreign[0]), error));
@@ -225,7 +223,7 @@ pub fn prepare(storage: &dyn Storage) -> Result<Option<Imported>, OpenError> {
 }
 
 pub fn carry_out(slots: &[u32], engine: &Engine, journal: &mut Journal, writer: &mut Writer) -> Result<(), OpenError> {
-    let storage = writer.storage();
+    let storage = writer.storage.clone();
     for &slot in slots {
         while journal.wanted() {
             let number = journal.claim_number();

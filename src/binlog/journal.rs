@@ -15,7 +15,7 @@ use super::record::{
     OUTCOME, PUT, SNAPSHOT, SYNCED,
 };
 use super::segment::{Header, LogLocation, RecordKey, HEADER};
-use crate::engine::{Change, Engine, StoredJob, Time, TubeSettings, RUN_SIZE};
+use crate::engine::{Change, Engine, Span, StoredJob, Time, TubeSettings, RUN_SIZE};
 use crate::shared::log_figures::{Health, LogFigures};
 
 pub use live_items::Live;
@@ -92,9 +92,9 @@ impl Segment {
 #[derive(Debug, Default)]
 pub struct Journal {
     log: u64,
-    epoch: u64,
+    pub(super) epoch: u64,
     /// The epoch of the process that wrote the last record found at startup, or 0 if unknown.
-    found_epoch: u64,
+    pub(super) found_epoch: u64,
     /// The location of this process's first record.
     own_from: Option<LogLocation>,
     segment_size: u64,
@@ -103,7 +103,7 @@ pub struct Journal {
     buffer: Bytes,
     cuts: Vec<Cut>,
     /// Bytes appended since the process started.
-    position: u64,
+    pub position: u64,
     /// Oldest first. Records are appended to the last segment.
     segments: VecDeque<Segment>,
     /// Numbers and sizes of empty files on disk, which are the next segments.
@@ -114,7 +114,7 @@ pub struct Journal {
     unusual: usize,
     evacuating: usize,
     /// Bytes of the records that a waiting command needs to append.
-    requested: u64,
+    pub(super) requested: u64,
     next_number: u64,
     indexes: [LiveIndex; 6],
     jobs: u64,
@@ -125,15 +125,15 @@ pub struct Journal {
     old: u64,
     retired: VecDeque<Retired>,
     retiring: u64,
-    health: Health,
+    pub health: Health,
     migrated: u64,
     written: u64,
-    skipped: u64,
+    pub(super) skipped: u64,
     lost: u64,
-    required: Required,
+    pub required: Required,
     synced: Synced,
     /// At this synced position, the synced location is recorded again.
-    mark_due: u64,
+    pub(super) mark_due: u64,
     last_id: u64,
     ids: u64,
     ids_synced: u64,
@@ -162,14 +162,13 @@ impl Journal {
     fn record_outcome(&mut self, slot: u32, result: usize, engine: &Engine) {
         self.make_room((OUTCOME + result) as u64);
         let job = engine.job_at(slot);
-        let mut record = Record::outcome(&job, engine);
-        let mut tail = None;
-        if let Record::Outcome { result, .. } = &mut record {
-            // The result is the end of the body.
-            tail = SharedTail::of(job.body(), job.body().len() - result.len());
-            *result = if tail.is_some() { &[] } else { result };
-        }
-        self.push_with(&record, tail);
+        let outcome = engine.outcome(&job);
+        let (id, done, fails) = (job.id().0, outcome.map(|(done, _)| done), job.fails);
+        let bytes = outcome.map_or(&[][..], |(_, bytes)| bytes);
+        // The result is the end of the body.
+        let tail = SharedTail::of(job.body(), job.body().len() - bytes.len());
+        let bytes = if tail.is_some() { &[] } else { bytes };
+        self.push_with(&Record::Outcome { id, done, fails, result: bytes }, tail);
         self.resize(slot, 0, result);
     }
 
@@ -182,15 +181,8 @@ impl Journal {
         while let Some(change) = engine.take_change() {
             // While the disk fails, replies to new jobs and results are withheld, because the client may have no other
             // copy.
-            let put = match change {
-                Change::Put(_)
-                | Change::Replace { .. }
-                | Change::Adopt(_)
-                | Change::Promise(_)
-                | Change::PromiseKey => true,
-                Change::Outcome { result, .. } => result > 0,
-                _ => false,
-            };
+            let put = matches!(change, Change::Put(_) | Change::Replace { .. } | Change::Adopt(_) | Change::Promise(_))
+                || matches!(change, Change::PromiseKey | Change::Outcome { result: 1.., .. });
             let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_) | Change::PauseOver { .. })
                 && !matches!(change, Change::KeyGone { .. } | Change::Retry(_) | Change::Shrunk { .. })
                 && !matches!(change, Change::GroupGone { .. });
@@ -207,15 +199,11 @@ impl Journal {
         self.last_id = engine.last_id();
         self.group_ends = engine.group_ends();
         if self.last_id + IDS_AHEAD / 2 > self.ids {
-            self.append_ids();
+            self.ids = self.last_id + IDS_AHEAD;
+            self.append_record(MARK as u64, &Record::Ids(self.ids));
+            self.ids_appended();
         }
         self.position
-    }
-
-    fn append_ids(&mut self) {
-        self.ids = self.last_id + IDS_AHEAD;
-        self.append_record(MARK as u64, &Record::Ids(self.ids));
-        self.ids_appended();
     }
 
     fn ids_appended(&mut self) {
@@ -238,20 +226,13 @@ impl Journal {
         unrecorded.map(|retired| retired.number).fold(first, u64::min)
     }
 
-    pub fn required(&self) -> Required {
-        self.required
-    }
-
     fn record_one(&mut self, change: Change, engine: &Engine) {
         match change {
-            Change::Put(slot) => {
-                let size = size_of(slot, engine);
-                self.make_room(size - (SNAPSHOT - PUT) as u64);
-                self.append_job(slot, engine, Record::Put);
-                self.jobs += 1;
-                self.found(Live::Job, slot, size);
+            Change::Put(slot) => self.record_put(slot, 0, engine, Record::Put),
+            Change::Run { slot, schedule } => {
+                let (id, change) = engine.stored_run(schedule);
+                self.record_put(slot, RUN_SIZE as u64, engine, |job| Record::Run(id, change, job));
             }
-            Change::Run { slot, schedule } => self.record_run(slot, schedule, engine),
             Change::Replace { slot, before } => self.write_new(Live::Job, slot, Some(full_size(before)), engine),
             Change::Delete { slot, id, size } => {
                 self.append_record(DELETE as u64, &Record::Delete(id.0));
@@ -266,7 +247,7 @@ impl Journal {
             }
             Change::PauseEnded { tube, name, before } => {
                 let size = pause_size(name.len());
-                self.append_record(size, &Record::pause(&name, None));
+                self.append_record(size, &Record::Pause { tube: &name, length: Span::ZERO, until: Time::default() });
                 self.changed(Live::Pause, tube, before.then_some(size), None);
             }
             // The record of the pause contains its end.
@@ -283,10 +264,8 @@ impl Journal {
                 self.write_new(Live::Settings, tube, before.map(settings_size), engine);
             }
             Change::SettingsEnded { tube, name, names } => {
-                self.append_record(
-                    settings_size(name.len()),
-                    &Record::Settings { tube: &name, settings: TubeSettings::default() },
-                );
+                let settings = TubeSettings::default();
+                self.append_record(settings_size(name.len()), &Record::Settings { tube: &name, settings });
                 self.lost(Live::Settings, tube, settings_size(names));
             }
             Change::Shrunk { slot, bytes } => self.resize(slot, bytes, 0),
@@ -302,11 +281,17 @@ impl Journal {
         }
     }
 
-    fn record_run(&mut self, slot: u32, schedule: u32, engine: &Engine) {
+    /// `more` is the size of the record's other fields.
+    fn record_put<'a>(
+        &mut self,
+        slot: u32,
+        more: u64,
+        engine: &'a Engine,
+        kind: impl FnOnce(StoredJob<'a>) -> Record<'a>,
+    ) {
         let size = size_of(slot, engine);
-        self.make_room(size - (SNAPSHOT - PUT) as u64 + RUN_SIZE as u64);
-        let (id, change) = engine.stored_run(schedule);
-        self.append_job(slot, engine, |job| Record::Run(id, change, job));
+        self.make_room(size - (SNAPSHOT - PUT) as u64 + more);
+        self.append_job(slot, engine, kind);
         self.jobs += 1;
         self.found(Live::Job, slot, size);
     }
@@ -433,15 +418,6 @@ impl Journal {
         self.buffer.len() > LARGE
     }
 
-    pub fn position(&self) -> u64 {
-        self.position
-    }
-
-    /// 0 cancels the request.
-    pub fn request_space(&mut self, bytes: u64) {
-        self.requested = bytes;
-    }
-
     /// Returns the size of the next prepared segment.
     ///
     /// A record that needs a segment of its own leaves the prepared segments empty, except for their headers. With
@@ -469,18 +445,10 @@ impl Journal {
         self.prepared.push_back((number, size));
     }
 
-    pub fn health(&self) -> Health {
-        self.health
-    }
-
     pub fn change_health(&mut self, from: Health, to: Health) -> bool {
         let changes = self.health == from;
         self.health = if changes { to } else { self.health };
         changes
-    }
-
-    pub fn set_health(&mut self, health: Health) {
-        self.health = health;
     }
 
     pub fn disk(&self) -> u64 {

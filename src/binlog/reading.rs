@@ -13,9 +13,9 @@ use super::record::{
 };
 use super::replay::{scan, End, Scanned, Window};
 use super::segment::{segment_name, LogLocation, RecordKey, HEADER, MAX_NUMBER_GAP, NUMBER_LIMIT};
-use super::storage::{is_bad_disk, OpenError, Storage, StoredFile};
+use super::storage::{is_bad_disk, OpenError, Storage};
 use super::survey::{SegmentLink, Survey};
-use crate::engine::{Body, Engine, GroupCount, JobId, MovedJob, OpenOperation, StoredJob, Time, MAX_OPEN};
+use crate::engine::{Body, Engine, JobId, MovedJob, OpenOperation, StoredJob, Time, MAX_OPEN};
 
 const ID_LIMIT: u64 = 1 << 63;
 
@@ -40,7 +40,7 @@ pub struct Reading<'a> {
     pub journal: Journal,
     pub report: RecoveryReport,
     log: u64,
-    chain: Vec<SegmentLink>,
+    pub chain: Vec<SegmentLink>,
     window: Window,
     last_id: u64,
     ids: u64,
@@ -54,7 +54,7 @@ pub struct Reading<'a> {
     /// `true` if the previous segment is missing. Compaction will empty this segment, so that the loss is reported only
     /// once.
     after_missing: bool,
-    read: usize,
+    pub read: usize,
     pub stale: Vec<u64>,
     pub end: LogLocation,
     /// The segment in which the log must continue.
@@ -66,6 +66,9 @@ struct Claims {
     synced: LogLocation,
     oldest: u64,
 }
+
+/// Without an intact header, no record can be read, so all bytes count as damaged.
+const ALL_SYNCED: Claims = Claims { synced: LogLocation { segment: u64::MAX, at: 0 }, oldest: 0 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Last {
@@ -88,11 +91,7 @@ impl<'a> Reading<'a> {
             latest: Time::default(),
             oldest: 0,
             last: None,
-            // No record can be read, so all bytes count as damaged.
-            claims: survey
-                .log
-                .is_none()
-                .then_some(Claims { synced: LogLocation { segment: u64::MAX, at: 0 }, oldest: 0 }),
+            claims: survey.log.is_none().then_some(ALL_SYNCED),
             epoch: None,
             after_missing: false,
             read: 0,
@@ -117,9 +116,8 @@ impl<'a> Reading<'a> {
                 }
             };
             // A damaged segment keeps all its bytes.
-            if let Some(length) =
-                link.length.filter(|_| self.journal.segment(link.number).is_some_and(|segment| segment.damaged))
-            {
+            let is_damaged = self.journal.segment(link.number).is_some_and(|segment| segment.damaged);
+            if let Some(length) = link.length.filter(|_| is_damaged) {
                 self.journal.found_length(length);
             }
             if !goes_on {
@@ -168,10 +166,6 @@ impl<'a> Reading<'a> {
         }
     }
 
-    pub fn behind(&self) -> impl Iterator<Item = u64> + '_ {
-        self.chain[self.read..].iter().filter(|link| link.length.is_some()).map(|link| link.number)
-    }
-
     pub fn lengths(&self) -> impl Iterator<Item = (SegmentLink, u64)> + '_ {
         self.chain[..self.read].iter().filter_map(|link| Some((*link, link.length?)))
     }
@@ -212,7 +206,7 @@ impl<'a> Reading<'a> {
         self.journal.found_segment(number, length);
         self.last = None;
         if std::mem::take(&mut self.after_missing) {
-            self.journal.evacuate_newest();
+            self.journal.evacuate_newest(false);
         }
         match link.header {
             Some(header) => {
@@ -221,13 +215,12 @@ impl<'a> Reading<'a> {
                 self.epoch = (header.epoch != 0).then_some(header.epoch);
                 if is_damage {
                     self.found_problem(format!("{name}: one copy of the header is damaged; nothing is lost"));
-                    self.journal.found_damage();
+                    self.journal.evacuate_newest(true);
                 }
             }
             None => self.damage(format!("{name}: bytes 0 to {HEADER}, the header, are damaged"), true),
         }
-        let found = self.records(link, length);
-        let (end, goes_on) = match found {
+        let (end, goes_on) = match self.records(link, length) {
             Ok(found) => found,
             Err(error) if is_bad_disk(&error) => {
                 self.damage(format!("{name}: cannot be read: {error}; {length} bytes are lost"), true);
@@ -260,7 +253,7 @@ impl<'a> Reading<'a> {
         let range = HEADER as u64..link.limit.map_or(length, |limit| limit.min(length));
         let (storage, key) = (self.storage, RecordKey::new(self.log, link.number));
         let mut goes_on = true;
-        let end = scan(&StoredFile(storage, &name), key, range, &mut window, &mut |found| {
+        let end = scan(&|at, bytes| storage.read_at(&name, at, bytes), key, range, &mut window, &mut |found| {
             match found {
                 Scanned::Record { record, body, .. } => self.apply(record, body),
                 Scanned::Gap(from, to) => {
@@ -282,10 +275,7 @@ impl<'a> Reading<'a> {
     }
 
     fn claims(&mut self) -> Claims {
-        match self.claims {
-            Some(claims) => claims,
-            None => *self.claims.insert(self.find_claims()),
-        }
+        *self.claims.insert(self.claims.unwrap_or_else(|| self.find_claims()))
     }
 
     /// Determines which part of the log is synced and which segments are not needed, without applying records.
@@ -306,20 +296,21 @@ impl<'a> Reading<'a> {
             }
             let (name, key) = (segment_name(segment), RecordKey::new(self.log, segment));
             let range = HEADER as u64..link.limit.map_or(length, |limit| limit.min(length));
-            let end = scan(&StoredFile(self.storage, &name), key, range, &mut window, &mut |found| {
-                match found {
-                    Scanned::Record { record: Record::Synced(found), .. } => synced = synced.max(found),
-                    Scanned::Record { record: Record::Start(start), at, .. } => {
-                        synced = synced.max(start.synced);
-                        gone.push((location(at), start.oldest));
+            let end =
+                scan(&|at, bytes| self.storage.read_at(&name, at, bytes), key, range, &mut window, &mut |found| {
+                    match found {
+                        Scanned::Record { record: Record::Synced(found), .. } => synced = synced.max(found),
+                        Scanned::Record { record: Record::Start(start), at, .. } => {
+                            synced = synced.max(start.synced);
+                            gone.push((location(at), start.oldest));
+                        }
+                        Scanned::Record { record: Record::Closed { .. }, at, .. } => synced = synced.max(location(at)),
+                        Scanned::Record { record: Record::Gone(oldest), at, .. } => gone.push((location(at), oldest)),
+                        Scanned::Record { .. } => {}
+                        Scanned::Gap(from, _) => holes.push(location(from)),
                     }
-                    Scanned::Record { record: Record::Closed { .. }, at, .. } => synced = synced.max(location(at)),
-                    Scanned::Record { record: Record::Gone(oldest), at, .. } => gone.push((location(at), oldest)),
-                    Scanned::Record { .. } => {}
-                    Scanned::Gap(from, _) => holes.push(location(from)),
-                }
-                true
-            });
+                    true
+                });
             // An unreadable segment does not show whether data is missing.
             let Ok(end) = end else { continue };
             if link.limit.map_or(end.used > end.at, |limit| end.at < limit) {
@@ -337,7 +328,7 @@ impl<'a> Reading<'a> {
     /// Reports a problem, which counts as a skipped record.
     pub fn found_problem(&mut self, problem: String) {
         self.report.problems.push(problem);
-        self.journal.found_skipped(1);
+        self.journal.skipped += 1;
     }
 
     /// Reports a problem, after which the writer of later records is unknown. `in_segment` is `true` if the last read
@@ -347,7 +338,7 @@ impl<'a> Reading<'a> {
         self.epoch = None;
         self.found_problem(problem);
         if in_segment {
-            self.journal.found_damage();
+            self.journal.evacuate_newest(true);
         }
     }
 
@@ -359,28 +350,52 @@ impl<'a> Reading<'a> {
             }
             self.last_id = self.last_id.max(id);
         }
-        match record {
-            Record::Closed { last_id: id, .. } | Record::Ids(id) if id >= ID_LIMIT => {}
-            Record::Put(job) | Record::Snapshot(job) => self.job(&job, body),
+        let changed = match record {
+            Record::Closed { last_id: id, .. } | Record::Ids(id) if id >= ID_LIMIT => None,
+            Record::Change(id, change) => self.engine.restore_change(id, change),
+            Record::Outcome { id, done, fails, result } => {
+                let result = body.as_ref().map_or(result, Body::bytes);
+                self.engine.restore_outcome(JobId(id), done, fails, result)
+            }
+            Record::Move { id, pri, delay, due, state, dead_from, tube } => {
+                self.engine.restore_move(JobId(id), tube, &MovedJob { pri, delay, due, state, dead_from })
+            }
+            Record::Reason { id, reason } => self.engine.restore_reason(JobId(id), reason),
+            Record::Put(job) | Record::Snapshot(job) => {
+                self.job(&job, body);
+                None
+            }
             Record::Run(id, change, job) => {
                 let changed = self.engine.restore_change(id, change);
                 self.resized(changed);
                 self.job(&job, body);
+                None
             }
+            record => {
+                self.apply_other(&record);
+                None
+            }
+        };
+        self.resized(changed);
+    }
+
+    /// Applies a record that does not change the size of a job's full record.
+    fn apply_other(&mut self, record: &Record) {
+        let current = self.journal.stats().current;
+        match *record {
             Record::Delete(id) => self.delete(JobId(id)),
+            Record::Groups { id, groups: GroupCounts::Read(bytes) } => {
+                self.delete(JobId(id));
+                for (count, name) in read_groups(bytes).flatten() {
+                    let (number, was_logged) = self.engine.restore_group(name, count);
+                    let size = Some(group_size(name.len()));
+                    self.journal.changed(Live::Group, number, size.filter(|_| was_logged), size);
+                }
+            }
             Record::Pause { tube, length, until } => {
                 let (number, before) = self.engine.restore_pause(tube, length, until);
                 let size = |exists: bool| exists.then_some(pause_size(tube.len()));
                 self.journal.changed(Live::Pause, number, size(before), size(self.engine.pause_at(number).is_some()));
-            }
-            Record::Change(id, change) => {
-                let changed = self.engine.restore_change(id, change);
-                self.resized(changed);
-            }
-            Record::Outcome { id, done, fails, result } => {
-                let result = body.as_ref().map_or(result, Body::bytes);
-                let changed = self.engine.restore_outcome(JobId(id), done, fails, result);
-                self.resized(changed);
             }
             Record::Key { id, until, tube, key } => {
                 let (number, before) = self.engine.restore_key(JobId(id), tube, key, until);
@@ -389,34 +404,12 @@ impl<'a> Reading<'a> {
                 }
                 self.journal.found(Live::Key, number, key_size(tube.len() + key.len()));
             }
-            Record::Move { id, pri, delay, due, state, dead_from, tube } => {
-                let to = MovedJob { pri, delay, due, state, dead_from };
-                let moved = self.engine.restore_move(JobId(id), tube, &to);
-                self.resized(moved);
-            }
-            Record::Reason { id, reason } => {
-                let noted = self.engine.restore_reason(JobId(id), reason);
-                self.resized(noted);
-            }
             Record::Settings { tube, settings } => {
                 let (number, before) = self.engine.restore_settings(tube, settings.kept());
                 let after = self.engine.settings_at(number).is_some();
                 let after = after.then(|| Live::Settings.size(number, self.engine));
                 self.journal.changed(Live::Settings, number, before.map(settings_size), after);
             }
-            Record::Groups { id, groups: GroupCounts::Read(bytes) } => {
-                self.delete(JobId(id));
-                for (count, name) in read_groups(bytes).flatten() {
-                    self.group(name, count);
-                }
-            }
-            record => self.apply_other(&record),
-        }
-    }
-
-    fn apply_other(&mut self, record: &Record) {
-        let current = self.journal.stats().current;
-        match *record {
             // This record was copied to a later segment after a disk failure.
             Record::Next(next) if next <= current || next >= NUMBER_LIMIT.min(current + MAX_NUMBER_GAP) => {}
             Record::Next(next) => self.last = Some(Last::Next(next)),
@@ -445,12 +438,6 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn group(&mut self, name: &[u8], count: GroupCount) {
-        let (number, was_logged) = self.engine.restore_group(name, count);
-        let size = group_size(name.len());
-        self.journal.changed(Live::Group, number, was_logged.then_some(size), Some(size));
-    }
-
     fn delete(&mut self, id: JobId) {
         if let Some((slot, size)) = self.engine.restore_delete(id) {
             self.journal.lost_job(slot, size);
@@ -477,7 +464,7 @@ impl<'a> Reading<'a> {
         self.report.problems.extend(imported.problems);
         self.report.imported = Some(imported.jobs.len());
         self.report.progress.jobs += imported.jobs.len() as u64;
-        self.journal.found_skipped(imported.skipped);
+        self.journal.skipped += imported.skipped;
         self.last_id = self.last_id.max(imported.last_id);
         let restore = |job: &ImportedJob| self.engine.restore_job(&job.stored(), None).0;
         imported.jobs.iter().map(restore).collect()

@@ -80,13 +80,16 @@ pub fn open(
     engine.keep_changes();
     engine.finish_restore(last_id, now);
     journal.found_ids(last_id);
-    journal.set_epochs(epoch, found_epoch);
+    (journal.epoch, journal.found_epoch) = (epoch, found_epoch);
     let mut writer = Writer::new(storage.clone(), log, settings.mode, end);
-    let begun = or_failure(repaired.and_then(|()| go_on(&mut journal, &mut writer, engine, end, next)))?;
-    let (first_sync, failure) = begun.map_or_else(|error| (None, Some(error)), |sync| (Some(sync), None));
-    if failure.is_some() {
-        journal.go_on_nowhere(engine);
-    }
+    let (first_sync, failure) = match repaired.and_then(|()| go_on(&mut journal, &mut writer, engine, end, next)) {
+        Ok(first_sync) => (Some(first_sync), None),
+        Err(OpenError::File(_, error)) if is_bad_disk(&error) => {
+            journal.go_on_nowhere(engine);
+            (None, Some(error))
+        }
+        Err(error) => return Err(error),
+    };
     if let Some(slots) = foreign {
         if let Some(error) = failure {
             return Err(OpenError::File("the import".to_owned(), error));
@@ -134,15 +137,6 @@ fn note_numbers(reading: &mut Reading, survey: &Survey) {
     }
 }
 
-/// Separates disk errors, which do not prevent startup, from other errors.
-fn or_failure<T>(result: Result<T, OpenError>) -> Result<Result<T, io::Error>, OpenError> {
-    match result {
-        Ok(value) => Ok(Ok(value)),
-        Err(OpenError::File(_, error)) if is_bad_disk(&error) => Ok(Err(error)),
-        Err(error) => Err(error),
-    }
-}
-
 /// Syncs the segments, because replies will depend on the restored jobs. Removes all data that is not part of the log.
 fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(), OpenError> {
     for (link, length) in reading.lengths() {
@@ -169,7 +163,8 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
     }
     // The newest segment comes first, so that an interruption leaves no gap.
     let unused = survey.unused.iter().chain(&reading.stale).copied();
-    let mut behind: Vec<u64> = reading.behind().chain(unused).collect();
+    let behind = reading.chain[reading.read..].iter().filter(|link| link.length.is_some()).map(|link| link.number);
+    let mut behind: Vec<u64> = behind.chain(unused).collect();
     behind.sort_unstable();
     for &number in behind.iter().rev() {
         let name = segment_name(number);
@@ -213,15 +208,22 @@ fn go_on(
     let goes_on = continues_in(journal, end, next).is_some();
     let mut space = 0;
     if goes_on {
-        let (file, length) = reopen(&*writer.storage(), end.segment)?;
+        let (file, length) = reopen(&*writer.storage, end.segment)?;
         writer.go_on_in(end, file);
         journal.go_on_in_last(length);
         space = length.saturating_sub(end.at);
     }
     if space < MIN_SPACE {
-        let storage = writer.storage();
-        let found = next.and_then(|next| reopen(&*storage, next).ok().map(|(file, length)| (next, file, length)));
-        match found.map_or_else(|| make(&*storage, journal, next), Ok) {
+        let found =
+            next.and_then(|next| reopen(&*writer.storage, next).ok().map(|(file, length)| (next, file, length)));
+        let create = || {
+            let number = next.unwrap_or_else(|| journal.claim_number());
+            let (name, size) = (segment_name(number), journal.stats().segment_size);
+            let file = in_file(&name, writer.storage.create(&name, size))?;
+            journal.found_number(number);
+            Ok((number, file, size))
+        };
+        match found.map_or_else(create, Ok) {
             Ok((number, file, size)) => {
                 writer.add_prepared(number, file);
                 if goes_on {
@@ -238,25 +240,15 @@ fn go_on(
         journal.append_start();
     }
     journal.append(engine);
-    let clock = writer.storage();
-    let start = clock.now();
+    let start = writer.storage.now();
     in_file("the log", flush(journal, writer))?;
-    journal.start_is_synced();
-    Ok(clock.now().duration_since(start))
+    // The next batch must record that the start record is synced. Otherwise, damage to it would look like the end of the
+    // log.
+    journal.mark_due = 0;
+    Ok(writer.storage.now().duration_since(start))
 }
 
-type File = Arc<dyn LogFile>;
-
-fn reopen(storage: &dyn Storage, number: u64) -> Result<(File, u64), OpenError> {
+fn reopen(storage: &dyn Storage, number: u64) -> Result<(Arc<dyn LogFile>, u64), OpenError> {
     let name = segment_name(number);
     in_file(&name, storage.open(&name).and_then(|file| Ok((file, storage.length(&name)?))))
-}
-
-/// Creates a segment file. `number` is given if the log already names the segment.
-fn make(storage: &dyn Storage, journal: &mut Journal, number: Option<u64>) -> Result<(u64, File, u64), OpenError> {
-    let number = number.unwrap_or_else(|| journal.claim_number());
-    let (name, size) = (segment_name(number), journal.stats().segment_size);
-    let file = in_file(&name, storage.create(&name, size))?;
-    journal.found_number(number);
-    Ok((number, file, size))
 }

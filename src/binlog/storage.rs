@@ -17,7 +17,7 @@ use nix::libc;
 use nix::sys::stat::{fstatat, mkdirat, Mode};
 use nix::unistd::{unlinkat, UnlinkatFlags};
 
-use super::replay::{fill, Source};
+use super::replay::fill;
 use super::segment::VERSION;
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::system::O_LARGEFILE;
@@ -73,14 +73,6 @@ pub trait Storage: Send + Sync {
     /// Measures slow disks. A simulated disk has its own clock.
     fn now(&self) -> Instant {
         Instant::now()
-    }
-}
-
-pub struct StoredFile<'a>(pub &'a dyn Storage, pub &'a str);
-
-impl Source for StoredFile<'_> {
-    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.read_at(self.1, at, bytes)
     }
 }
 
@@ -228,7 +220,8 @@ impl Storage for Folder {
     }
 
     fn read_at(&self, name: &str, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        fill(&open_in(&self.opened()?.folder, name, OFlag::O_RDONLY)?, offset, bytes)
+        let file = open_in(&self.opened()?.folder, name, OFlag::O_RDONLY)?;
+        fill(&|at, bytes| file.read_at(bytes, at), offset, bytes)
     }
 
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
@@ -337,7 +330,7 @@ fn busy(holder: &str) -> io::Error {
 
 fn holder(file: Option<File>) -> String {
     let mut bytes = [0; 20];
-    let count = file.map_or(0, |file| fill(&file, 0, &mut bytes).unwrap_or(0));
+    let count = file.map_or(0, |file| fill(&|at, bytes| file.read_at(bytes, at), 0, &mut bytes).unwrap_or(0));
     bytes[..count].iter().take_while(|byte| byte.is_ascii_digit()).map(|&byte| char::from(byte)).collect()
 }
 
@@ -369,12 +362,6 @@ fn fill_with_zeros(file: &File, size: u64) -> io::Result<()> {
         file.write_all_at(&zeros[..count as usize], offset)?;
     }
     Ok(())
-}
-
-impl Source for File {
-    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        FileExt::read_at(self, bytes, at)
-    }
 }
 
 impl LogFile for File {

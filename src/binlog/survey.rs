@@ -49,9 +49,14 @@ impl Survey {
         links.retain(|_, link| is_ours(link));
         let newest = links.values().filter(|link| link.header.is_some()).map(|link| link.number).max();
         for number in links.keys().copied().filter(|number| Some(*number) > newest).collect::<Vec<_>>() {
-            if is_blank(storage, &segment_name(number), HEADER as u64)? {
-                links.remove(&number);
-                survey.unused.push(number);
+            let name = segment_name(number);
+            match for_each_used(storage, &name, HEADER as u64, &mut |_, _| Ok(false)) {
+                Ok(true) => {
+                    links.remove(&number);
+                    survey.unused.push(number);
+                }
+                Err(error) if !is_bad_disk(&error) => return Err(OpenError::File(name, error)),
+                _ => {}
             }
         }
         survey.order(links);
@@ -92,7 +97,7 @@ fn read_header(storage: &dyn Storage, number: u64) -> Result<SegmentLink, OpenEr
     let beginning = match storage.read_at(&name, 0, &mut bytes) {
         Ok(count) => Beginning::read(&bytes[..count]),
         Err(error) if is_bad_disk(&error) => Beginning::Nothing,
-        Err(error) => return in_file(&name, Err(error)),
+        Err(error) => return Err(OpenError::File(name, error)),
     };
     if let Beginning::Version(version) = beginning {
         return Err(OpenError::Version(name, version));
@@ -113,17 +118,7 @@ fn common_log(links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
     counts.into_iter().max_by_key(|&(_, count)| count).map(|(log, _)| log)
 }
 
-fn is_blank(storage: &dyn Storage, name: &str, from: u64) -> Result<bool, OpenError> {
-    let used = for_each_used(storage, name, from, &mut |_, _| Ok(false));
-    match used {
-        Ok(used) => Ok(!used),
-        Err(error) if is_bad_disk(&error) => Ok(false),
-        Err(error) => in_file(name, Err(error)),
-    }
-}
-
-/// Passes offset and length of each block with a nonzero byte to `visit`, which returns `false` to stop. Returns `true`
-/// if there was any.
+/// Passes offset and length of each block with a nonzero byte to `visit`. Stops and returns `false` if `visit` does.
 pub fn for_each_used(
     storage: &dyn Storage,
     name: &str,
@@ -131,19 +126,16 @@ pub fn for_each_used(
     visit: &mut dyn FnMut(u64, usize) -> io::Result<bool>,
 ) -> io::Result<bool> {
     let mut bytes = vec![0; STRETCH];
-    let (mut at, mut any) = (from, false);
+    let mut at = from;
     loop {
         let count = storage.read_at(name, at, &mut bytes)?;
         if count == 0 {
-            return Ok(any);
+            return Ok(true);
         }
         // A loop that can exit at every byte is not vectorized, so check whole parts.
         let is_used = bytes[..count].chunks(256).any(|part| part.iter().fold(0, |all, byte| all | byte) != 0);
-        if is_used {
-            any = true;
-            if !visit(at, count)? {
-                return Ok(true);
-            }
+        if is_used && !visit(at, count)? {
+            return Ok(false);
         }
         at += count as u64;
     }

@@ -33,7 +33,7 @@ pub trait JournalAccess {
 }
 
 pub struct Wal {
-    storage: Arc<dyn Storage>,
+    pub storage: Arc<dyn Storage>,
     mode: SyncMode,
     writer: Mutex<Writer, WRITER>,
     /// Held during a sync, unless the storage allows concurrent syncs.
@@ -47,7 +47,7 @@ pub struct Wal {
     stuck: AtomicBool,
     writes: Latency,
     syncs: Latency,
-    sync_times: Arc<LeafMutex<Histogram>>,
+    pub sync_times: Arc<LeafMutex<Histogram>>,
 }
 
 /// The durations of operations, of which at most one runs at a time.
@@ -95,7 +95,7 @@ impl Latency {
 impl Wal {
     /// `first_sync` is the duration of the first sync, unless it failed.
     pub fn new(writer: Writer, mode: SyncMode, first_sync: Option<Duration>) -> Wal {
-        let storage = writer.storage();
+        let storage = writer.storage.clone();
         let [clock, other] = [(); 2].map(|()| storage.clone()).map(|storage| move || storage.now());
         Wal {
             writes: Latency::new(Duration::ZERO, clock),
@@ -111,10 +111,6 @@ impl Wal {
             full: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
         }
-    }
-
-    pub fn sync_times(&self) -> Arc<LeafMutex<Histogram>> {
-        self.sync_times.clone()
     }
 
     pub fn mode(&self) -> SyncMode {
@@ -140,10 +136,6 @@ impl Wal {
 
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Acquire)
-    }
-
-    pub fn storage(&self) -> &dyn Storage {
-        &*self.storage
     }
 
     pub fn syncs_at_once(&self) -> usize {
@@ -193,20 +185,18 @@ impl Wal {
         if self.is_failing() {
             return false;
         }
-        let take = |journal: &mut Journal| (!leave(journal)).then(|| journal.take(writer.spare(), writer.synced));
+        let take = |journal: &mut Journal| {
+            (!leave(journal)).then(|| journal.take(std::mem::take(&mut writer.spare), writer.synced))
+        };
         let Some(batch) = access.with(|journal, _| take(journal)) else { return false };
         // `write_promptly` writes at most `LARGE` bytes, so measure the time for this size.
         let share = 1 + batch.bytes.len() as u64 / LARGE as u64;
-        match self.writes.measure(share, || writer.write(batch)) {
-            Ok(()) => {
-                self.safe.store(writer.safe(), Ordering::Release);
-                true
-            }
-            Err(error) => {
-                self.fail(access, &error);
-                false
-            }
+        if let Err(error) = self.writes.measure(share, || writer.write(batch)) {
+            self.fail(access, &error);
+            return false;
         }
+        self.safe.store(writer.safe(), Ordering::Release);
+        true
     }
 
     pub fn sync(&self, access: &impl JournalAccess) -> bool {
@@ -264,11 +254,9 @@ impl Wal {
             return self.fail(access, &not_found("the directory was removed or replaced under the server"));
         }
         let Ok(Some(names)) = self.storage.list_if_changed() else { return };
-        if let Some(lost) = self.evacuate_missing(access, &names) {
-            let unsynced = self.writer.lock().first_unsynced();
-            if lost >= unsynced {
-                self.fail(access, &not_found("a segment was removed under the server"));
-            }
+        let lost = self.evacuate_missing(access, &names);
+        if lost.is_some_and(|lost| lost >= self.writer.lock().first_unsynced()) {
+            self.fail(access, &not_found("a segment was removed under the server"));
         }
     }
 
@@ -285,7 +273,7 @@ impl Wal {
 
     pub fn close(&self, access: &impl JournalAccess, now: Time) {
         // The shutdown record states that all earlier records are synced, so sync in every mode.
-        self.writer.lock().demand_sync();
+        self.writer.lock().demanded = u64::MAX;
         if !(self.write(access) && self.sync(access)) {
             return;
         }
@@ -294,12 +282,13 @@ impl Wal {
             log::warn!("binlog: it was not shut down cleanly");
         }
     }
+
     /// Enters [`Health::Failing`]. No other function does so while the server runs.
     fn fail(&self, access: &impl JournalAccess, error: &io::Error) {
         // A failing log releases replies, but a server with a shared storage must not reply after a disk error.
         self.storage.give_up(error);
         let was = access.with(|journal, _| {
-            journal.set_health(Health::Failing);
+            journal.health = Health::Failing;
             self.failing.swap(true, Ordering::AcqRel)
         });
         if !was {
@@ -324,7 +313,7 @@ impl Wal {
     }
 
     fn update_full(&self, access: &impl JournalAccess) {
-        self.full.store(access.with(|journal, _| journal.health() == Health::Full), Ordering::Release);
+        self.full.store(access.with(|journal, _| journal.health == Health::Full), Ordering::Release);
     }
 
     fn recover(&self, access: &impl JournalAccess, refusal: &mut String) -> bool {
@@ -360,7 +349,7 @@ impl Wal {
             return false;
         }
         self.safe.store(writer.safe(), Ordering::Release);
-        access.with(|journal, _| journal.set_health(Health::Ok));
+        access.with(|journal, _| journal.health = Health::Ok);
         self.failing.store(false, Ordering::Release);
         log::info!("binlog: the disk is back; jobs are taken again");
         true
@@ -373,20 +362,16 @@ impl Wal {
         while let Some(retired) = access.with(|journal, _| journal.next_retired(synced)) {
             let name = segment_name(retired.number);
             let dropped = if retired.damaged { set_aside(&*self.storage, &name) } else { self.storage.remove(&name) };
-            match dropped {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    // Later segments contain the deletes of this segment's jobs, so they must stay.
-                    if !self.stuck.swap(true, Ordering::Relaxed) {
-                        log::warn!("{name}: cannot be removed: {error}");
-                    }
-                    return removed;
+            if let Some(error) = dropped.err().filter(|error| error.kind() != io::ErrorKind::NotFound) {
+                // Later segments contain the deletes of this segment's jobs, so they must stay.
+                if !self.stuck.swap(true, Ordering::Relaxed) {
+                    log::warn!("{name}: cannot be removed: {error}");
                 }
-                _ => {
-                    self.stuck.store(false, Ordering::Relaxed);
-                    access.with(|journal, _| journal.gone(retired));
-                    removed = true;
-                }
+                return removed;
             }
+            self.stuck.store(false, Ordering::Relaxed);
+            access.with(|journal, _| journal.gone(retired));
+            removed = true;
         }
         removed
     }
@@ -410,7 +395,7 @@ impl Wal {
         }
         let _guard = self.maintenance.lock();
         if access.with(|journal, _| journal.is_short(bytes)) {
-            access.with(|journal, _| journal.request_space(bytes));
+            access.with(|journal, _| journal.requested = bytes);
             self.prepare(access);
             self.update_full(access);
         }
@@ -432,7 +417,7 @@ impl Wal {
                 }
                 Err(error) if !is_no_space(&error) => return self.fail(access, &error),
                 Err(error) => {
-                    access.with(|journal, _| journal.request_space(0));
+                    access.with(|journal, _| journal.requested = 0);
                     if access.with(|journal, _| journal.change_health(Health::Ok, Health::Full)) {
                         log::error!(
                             "binlog: no space for another segment: {error}; new jobs are refused when the rest is used"
@@ -442,8 +427,8 @@ impl Wal {
                 }
             }
         }
-        access.with(|journal, _| journal.request_space(0));
-        if access.with(|journal, _| journal.health() == Health::Full && journal.must_shrink()) {
+        access.with(|journal, _| journal.requested = 0);
+        if access.with(|journal, _| journal.health == Health::Full && journal.must_shrink()) {
             self.prepare_rescue(access);
         } else if access.with(|journal, _| journal.change_health(Health::Full, Health::Ok)) {
             log::info!("binlog: there is space enough; jobs are taken again");

@@ -56,7 +56,7 @@ pub struct SyncTask {
 }
 
 pub struct Writer {
-    storage: Arc<dyn Storage>,
+    pub storage: Arc<dyn Storage>,
     log: u64,
     mode: SyncMode,
     prepared: VecDeque<Open>,
@@ -71,10 +71,10 @@ pub struct Writer {
     pub written: Synced,
     pub synced: Synced,
     /// A sync up to this position is required in every mode.
-    demanded: u64,
+    pub demanded: u64,
     /// A sync has begun up to this position.
     syncing: u64,
-    spare: Vec<u8>,
+    pub spare: Vec<u8>,
 }
 
 impl Writer {
@@ -106,10 +106,6 @@ impl Writer {
     }
 
     /// Demands a sync of all current and future records, in every mode.
-    pub fn demand_sync(&mut self) {
-        self.demanded = u64::MAX;
-    }
-
     pub fn is_unsynced(&self) -> bool {
         self.written.position > self.synced.position
             && (self.mode != SyncMode::Never || self.synced.position < self.demanded)
@@ -119,24 +115,11 @@ impl Writer {
         self.current = Some(Open { number: end.segment, file, length: end.at, end: 0 });
     }
 
-    pub fn spare(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.spare)
-    }
-
     pub fn add_prepared(&mut self, number: u64, file: Arc<dyn LogFile>) {
         self.prepared.push_back(Open { number, file, length: 0, end: 0 });
     }
 
-    pub fn storage(&self) -> Arc<dyn Storage> {
-        self.storage.clone()
-    }
-
     pub fn write(&mut self, batch: Batch) -> io::Result<()> {
-        self.queue(batch);
-        self.write_pieces()
-    }
-
-    fn queue(&mut self, batch: Batch) {
         self.demanded = self.demanded.max(batch.demanded);
         split(batch, |segment, mut bytes, end| {
             if self.current.as_ref().is_none_or(|open| open.number != segment) {
@@ -148,6 +131,7 @@ impl Writer {
             bytes.seal(RecordKey::new(self.log, segment), offset);
             self.pending.push_back(Piece { segment, offset, bytes, end });
         });
+        self.write_pieces()
     }
 
     /// `end` is the log position at the end of the current segment.
@@ -164,7 +148,8 @@ impl Writer {
 
     fn write_pieces(&mut self) -> io::Result<()> {
         while let Some(piece) = self.pending.get(self.written_pieces) {
-            self.open(piece.segment).expect("the file of a pending piece").write(piece.offset, &piece.bytes)?;
+            let open = self.left.iter().chain(&self.current).find(|open| open.number == piece.segment);
+            open.expect("the file of a pending piece").write(piece.offset, &piece.bytes)?;
             let at = piece.offset + piece.bytes.len() as u64;
             self.written = Synced { location: LogLocation { segment: piece.segment, at }, position: piece.end };
             if !self.join() {
@@ -199,10 +184,6 @@ impl Writer {
             bytes.clear();
             self.spare = bytes;
         }
-    }
-
-    fn open(&self, number: u64) -> Option<&Open> {
-        self.left.iter().chain(&self.current).find(|open| open.number == number)
     }
 
     /// Returns the sync that is due, which runs without the writer's lock.
@@ -305,15 +286,8 @@ fn header_of(piece: &Piece) -> usize {
 impl SyncTask {
     /// Truncates complete segments to their used size after all syncs.
     pub fn run(&self) -> io::Result<()> {
-        for (file, _) in &self.files {
-            file.sync()?;
-        }
-        for (file, length) in &self.files {
-            if let Some(length) = length {
-                file.truncate(*length)?;
-            }
-        }
-        Ok(())
+        self.files.iter().try_for_each(|(file, _)| file.sync())?;
+        self.files.iter().try_for_each(|(file, length)| length.map_or(Ok(()), |length| file.truncate(length)))
     }
 }
 
@@ -405,7 +379,7 @@ mod tests {
         assert_eq!((writer.unsynced_bytes(), writer.safe()), (0, length));
         assert_eq!(writer.durable_end, LogLocation { segment: 1, at: BEGIN.at + length });
         assert!(!writer.is_unsynced());
-        writer.demand_sync();
+        writer.demanded = u64::MAX;
         assert!(writer.is_unsynced());
         let task = writer.whole_task();
         writer.synced(&task);

@@ -23,10 +23,6 @@ impl Journal {
         self.segments.back_mut().expect("a segment").bytes = bytes;
     }
 
-    pub fn set_epochs(&mut self, own: u64, found: u64) {
-        (self.epoch, self.found_epoch) = (own, found);
-    }
-
     /// `before` is the end of the log. The header contains the fields of the record of [`Journal::append_start`].
     pub fn begin_first(&mut self, number: u64, size: u64, before: LogLocation) {
         self.ids = self.last_id + IDS_AHEAD;
@@ -50,12 +46,6 @@ impl Journal {
             self.push(&Record::Start(Start { synced, ids, epoch, oldest }));
         }
         self.ids_appended();
-    }
-
-    /// Makes the next batch record that the start record is synced. Otherwise, damage to the start record would look
-    /// like the end of the log.
-    pub fn start_is_synced(&mut self) {
-        self.mark_due = 0;
     }
 
     pub fn go_on_in_last(&mut self, size: u64) {
@@ -82,14 +72,10 @@ impl Journal {
         self.segments.get(self.segment_index(number as u32)).filter(|segment| segment.number == number)
     }
 
-    pub fn found_skipped(&mut self, skipped: u64) {
-        self.skipped += skipped;
-    }
-
-    /// Marks the last segment as damaged, so that compaction empties the segment and moves its file to a subdirectory.
-    pub fn found_damage(&mut self) {
+    /// If the last segment is damaged, its file is moved to a subdirectory when compaction has emptied the segment.
+    pub fn evacuate_newest(&mut self, damaged: bool) {
         let segment = self.segments.back_mut().expect("a segment");
-        (segment.evacuating, segment.damaged) = (true, true);
+        (segment.evacuating, segment.damaged) = (true, segment.damaged || damaged);
         self.count_evacuating();
     }
 
@@ -113,11 +99,6 @@ impl Journal {
 
     pub fn evacuate_oldest(&mut self) {
         self.segments.front_mut().expect("a segment").evacuating = true;
-        self.count_evacuating();
-    }
-
-    pub fn evacuate_newest(&mut self) {
-        self.segments.back_mut().expect("a segment").evacuating = true;
         self.count_evacuating();
     }
 

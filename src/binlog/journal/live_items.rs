@@ -7,7 +7,7 @@ use crate::binlog::record::{
     CHANGE,
 };
 use crate::engine::{
-    Engine, JobExtras, Linked, Links, List, LoggedGroup, MemberGone, OpenOperation, State, ORIGIN_SIZE,
+    Engine, JobExtras, Linked, Links, List, LoggedGroup, MemberGone, OpenOperation, Pause, State, ORIGIN_SIZE,
 };
 
 /// Entries per chunk. The index grows by one chunk at a time, which takes bounded time. The allocator returns a freed
@@ -166,8 +166,8 @@ impl Journal {
                 self.push(&Record::Settings { tube, settings: settings.borrowed() });
             }
             Live::Pause => {
-                let (name, pause) = engine.pause_at(number).expect("a pause in progress");
-                self.push(&Record::pause(name, Some(pause)));
+                let (tube, Pause { length, until, .. }) = engine.pause_at(number).expect("a pause in progress");
+                self.push(&Record::Pause { tube, length, until });
             }
             Live::Group => {
                 let group = engine.group_at(number).expect("a group with members or waiting jobs");
