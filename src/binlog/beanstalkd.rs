@@ -32,7 +32,6 @@ pub const DELETED: u8 = 0;
 pub const BURIED: u8 = 3;
 pub const DELAYED: u8 = 4;
 pub const LOSS: &str = "so jobs may be missing, and deleted ones back";
-
 const TORN: &str = "a record that is cut short";
 
 #[derive(Debug)]

@@ -7,7 +7,6 @@ pub use super::fields::LogLocation;
 use super::fields::{Field, Fields};
 
 pub const MAGIC: &[u8; 8] = b"beanpole";
-
 pub const VERSION: u32 = 3;
 
 /// Larger version numbers are treated as damage.
@@ -16,7 +15,6 @@ const COPY: usize = 96;
 
 /// A segment starts with two copies, so that one survives a damaged byte.
 pub const HEADER: usize = 2 * COPY;
-
 pub const ASIDE: &str = "damaged";
 
 /// This limit is only reached after centuries.

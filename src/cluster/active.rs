@@ -19,9 +19,7 @@ use crate::shared::role::RoleBoard;
 
 /// How often the position is saved, and etcd compacted while more than half of its quota is used.
 pub const SAVE: Duration = Duration::from_secs(2);
-
 const RENEWAL: Duration = Duration::from_millis(300);
-
 const WATCH: Duration = Duration::from_millis(20);
 
 /// How often etcd is compacted while at most half of its quota is used.
@@ -101,7 +99,13 @@ impl Active {
             is_failing: AtomicBool::new(false),
         };
         let active = Active { storage, lease, state: Arc::new(state) };
-        active.keep_lease()?;
+        // The heartbeats must not depend on the wall clock, which can be changed.
+        let (start, anchor) = (active.board().queue_time(), Instant::now());
+        // Each connection has its own thread, so that a hanging connection does not block renewal.
+        for connection in 0..active.state.member.log.renewal_connections() {
+            let state = active.state.clone();
+            spawn("journal-lease", move || state.renew_lease(connection, start, anchor))?;
+        }
         Ok(active)
     }
 
@@ -111,17 +115,6 @@ impl Active {
 
     pub fn board(&self) -> &Arc<RoleBoard> {
         &self.state.member.board
-    }
-
-    /// Each connection has its own thread, so that a hanging connection does not block renewal.
-    fn keep_lease(&self) -> io::Result<()> {
-        // The heartbeats must not depend on the wall clock, which can be changed.
-        let (start, anchor) = (self.board().queue_time(), Instant::now());
-        for connection in 0..self.state.member.log.renewal_connections() {
-            let state = self.state.clone();
-            spawn("journal-lease", move || state.renew_lease(connection, start, anchor))?;
-        }
-        Ok(())
     }
 
     /// `lost` is called when the lease ends, after which the server must not send any reply. `requested` is called when
@@ -203,15 +196,6 @@ impl ActiveState {
         }
     }
 
-    /// Saves the last entry. After a crash, the saved entry shows whether the journal is from an older backup.
-    fn save_progress(&self, end: Seq, last: Option<(u64, u64)>) {
-        if let Err(error) = mirror::save_progress(&self.path, end, Origin { last, ..self.origin }) {
-            if !is_no_space(&error) {
-                self.shipper.give_up(&error);
-            }
-        }
-    }
-
     fn merge(&self, merged: &mut Merging) -> Result<(), Fail> {
         let (end, Some((writer, _))) = self.shipper.last() else { return Ok(()) };
         let (count, bytes) = (end.saturating_sub(merged.end), self.member.board.figures().bytes);
@@ -248,7 +232,11 @@ impl ActiveState {
                 }
                 self.member.report("active", end);
                 if saved.0 != end && saved.1.elapsed() >= SAVE {
-                    self.save_progress(end, last);
+                    // After a crash, the saved entry shows whether the journal is from an older backup.
+                    let saved_now = mirror::save_progress(&self.path, end, Origin { last, ..self.origin });
+                    if let Some(error) = saved_now.err().filter(|error| !is_no_space(error)) {
+                        self.shipper.give_up(&error);
+                    }
                     saved = (end, Instant::now());
                 }
             }

@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use super::shared_log::{Entries, Merged, Seq};
 
 const FORMAT: u8 = 1;
-
 const HEAD: usize = 2 + 3 * 8;
-
 const SUM: usize = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

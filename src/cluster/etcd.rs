@@ -25,12 +25,10 @@ const TIMEOUT: Duration = Duration::from_millis(700);
 
 /// Etcd servers that receive a lease renewal in parallel. Three are rarely slow at the same time.
 const MAX_RENEWALS: usize = 3;
-
 const MAINTENANCE: Duration = Duration::from_secs(60);
 
 /// Entries per delete request. A larger request would delay lease renewals in etcd.
 const BATCH: u64 = 1000;
-
 pub const QUOTA: u64 = 2 << 30;
 
 pub struct Etcd {
@@ -135,14 +133,12 @@ impl Etcd {
             let (security, login) = (security.clone(), location.login.clone());
             Mutex::new(Gateway::new(endpoints, security, login, timeout, cluster.clone()))
         };
-        let gateway = |timeout| starting_at(0, timeout);
+        let (gateway, servers) = (|timeout| starting_at(0, timeout), location.endpoints.len());
         Ok(Etcd {
             gateways: (0..WINDOW).map(|_| gateway(TIMEOUT)).collect(),
             spare: gateway(TIMEOUT),
             maintenance: gateway(MAINTENANCE),
-            renewals: (0..location.endpoints.len().min(MAX_RENEWALS))
-                .map(|first| starting_at(first, TIMEOUT))
-                .collect(),
+            renewals: (0..servers.min(MAX_RENEWALS)).map(|first| starting_at(first, TIMEOUT)).collect(),
             prefix: format!("beanpole/{}/", location.name),
             quota: location.quota,
             span: LeafMutex::new(1),
@@ -214,7 +210,7 @@ impl Etcd {
     fn check_servers(&self) {
         let mut spare = self.spare.lock();
         let body = format!(r#"{{"key":"{}"}}"#, self.key("epoch"));
-        for _ in 0..spare.servers() {
+        for _ in 0..spare.endpoints.len() {
             // An unreachable server is checked when it first responds.
             let _ = spare.request("/v3/kv/range", &body);
             spare.leave();
@@ -387,7 +383,7 @@ impl SharedLog for Etcd {
         match number("leader") {
             None | Some(0) => {}
             leader if leader == document.get("header").get("member_id").number() => {
-                let server = spare.current();
+                let server = spare.current;
                 drop(spare);
                 self.gateways.iter().for_each(|gateway| gateway.lock().move_to(server));
             }
@@ -408,8 +404,8 @@ impl SharedLog for Etcd {
         let alarms = alarms.get("alarms");
         let response = gateway.request("/v3/maintenance/status", "{}")?;
         if let Some(revision) = Document::read(&response.body).get("header").get("revision").number() {
-            let response =
-                gateway.request("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
+            let body = format!(r#"{{"revision":"{revision}","physical":true}}"#);
+            let response = gateway.request("/v3/kv/compaction", &body)?;
             // A full etcd accepts no new revision, so an earlier call may have compacted the current revision.
             if !String::from_utf8_lossy(&response.body).contains("has been compacted") {
                 done(response)?;
@@ -417,7 +413,7 @@ impl SharedLog for Etcd {
         }
         let is_full = alarms.elements().len() > 0;
         let mut defragmented = Ok(());
-        for _ in 0..gateway.servers() {
+        for _ in 0..gateway.endpoints.len() {
             match self.defragment(&mut gateway, is_full) {
                 Ok(()) => gateway.leave(),
                 // The gateway now uses the next server. A later call defragments the failed server.

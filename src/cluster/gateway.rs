@@ -11,7 +11,6 @@ use crate::shared::lock_order::LeafMutex;
 
 /// Bytes of a response, which can contain many entries of 512 KiB in base64.
 const MAX_RESPONSE: usize = 64 << 20;
-
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Allows for etcd's password hash, which is deliberately slow.
@@ -21,12 +20,12 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(3);
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 
 pub struct Gateway {
-    endpoints: Vec<String>,
+    pub endpoints: Vec<String>,
     security: Security,
     login: Option<(String, String)>,
     token: Option<String>,
     timeout: Duration,
-    current: usize,
+    pub current: usize,
     connection: Option<Transport>,
     cluster: Arc<ClusterId>,
     is_checked: bool,
@@ -58,14 +57,6 @@ impl Gateway {
             _ => {}
         }
         Ok(response)
-    }
-
-    pub fn servers(&self) -> usize {
-        self.endpoints.len()
-    }
-
-    pub fn current(&self) -> usize {
-        self.current
     }
 
     pub fn move_to(&mut self, server: usize) {

@@ -94,8 +94,10 @@ impl Mirror {
         Ok(files(&self.folder)?.into_iter().filter(|name| is_segment(name)).collect())
     }
 
+    /// Returns the total bytes without trailing zeros.
     pub fn size(&self) -> io::Result<u64> {
-        Ok(Checksums::of(&self.folder, self.segments()?.iter()).size())
+        let sums = Checksums::of(&self.folder, self.segments()?.iter());
+        Ok(sums.files.values().flatten().map(|sum| sum.length).sum())
     }
 
     /// Starts a new copy after the entry `done`, and moves the old files to a subdirectory. If the subdirectory already
@@ -136,10 +138,7 @@ impl Mirror {
     pub fn apply(&mut self, seq: Seq, head: &Head, operations: &[u8]) -> io::Result<()> {
         let mut rest = operations;
         while let Some(operation) = Operation::decode(&mut rest) {
-            match operation {
-                Operation::Copy(name, offset, from, start) => self.copy(name, offset, from, start)?,
-                operation => self.execute(&operation)?,
-            }
+            self.execute(&operation)?;
         }
         note_created(&mut self.position.created, operations, seq);
         self.position.done = seq;
@@ -203,7 +202,7 @@ impl Mirror {
             }
             // After a crash, earlier operations may be repeated, so `save` removes the file.
             Operation::Remove(name) if name.starts_with(STAGE) => self.has_stages = true,
-            Operation::Copy(..) => {}
+            Operation::Copy(name, offset, from, start) => self.copy(name, offset, from, start)?,
             Operation::Remove(name) => {
                 self.dirty.remove(name);
                 allow_missing(fs::remove_file(self.folder.join(name)))?;
@@ -327,7 +326,7 @@ impl Position {
         text.push('\n');
         for (name, seq) in &self.created {
             text += &format!("{seq} {name}");
-            if let Some(Checksum { length, crc }) = self.checksums.get(name) {
+            if let Some(Some(Checksum { length, crc })) = self.checksums.files.get(name) {
                 text += &format!(" {length} {crc:08x}");
             }
             text.push('\n');
@@ -360,7 +359,7 @@ impl Position {
                 [seq, name] => (seq, name),
                 [seq, name, length, crc] => {
                     let sum = Checksum { length: length.parse().ok()?, crc: u32::from_str_radix(crc, 16).ok()? };
-                    position.checksums.insert(name, sum);
+                    position.checksums.files.insert(name.to_owned(), Some(sum));
                     (seq, name)
                 }
                 _ => return None,
@@ -426,19 +425,6 @@ impl Checksums {
         Checksums { files }
     }
 
-    pub fn insert(&mut self, name: &str, sum: Checksum) {
-        self.files.insert(name.to_owned(), Some(sum));
-    }
-
-    pub fn get(&self, name: &str) -> Option<Checksum> {
-        self.files.get(name).copied().flatten()
-    }
-
-    /// Returns the total bytes without trailing zeros.
-    pub fn size(&self) -> u64 {
-        self.files.values().flatten().map(|sum| sum.length).sum()
-    }
-
     pub fn note(&mut self, operation: &Operation) {
         match *operation {
             Operation::Write(name, offset, bytes) => self.change(name, |sum| {
@@ -485,7 +471,7 @@ mod tests {
         fs::create_dir_all(&folder).expect("a folder");
         let created = BTreeMap::from([("segment.1".to_owned(), 4), ("segment.2".to_owned(), 9)]);
         let mut checksums = Checksums::default();
-        checksums.insert("segment.2", Checksum { length: 80, crc: 0xabc });
+        checksums.files.insert("segment.2".to_owned(), Some(Checksum { length: 80, crc: 0xabc }));
         for last in [None, Some((u64::MAX, 7))] {
             let origin = Origin { journal: 0xabc, epoch: 3, last };
             let position = Position { done: 12, origin, created: created.clone(), checksums: checksums.clone() };

@@ -14,7 +14,7 @@ use super::active::{Active, Member, SAVE};
 use super::entry::{unfold, EntryKind, Head, STAGE};
 use super::mirror::{Mirror, Origin};
 use super::relay::Services;
-use super::shared_log::{Entries, Epoch, Fail, Seq, SharedLog, Tail};
+use super::shared_log::{Entries, Fail, Seq, SharedLog, Tail};
 use super::shipping::{ShippedFolder, Shipper, LEASE};
 use crate::binlog::{Folder, Storage};
 use crate::shared::lease::{Lease, Moment};
@@ -33,7 +33,6 @@ const SPREAD: u64 = 200;
 
 /// A standby waits this much longer if another server is to become active.
 const PRECEDENCE: Duration = Duration::from_secs(1);
-
 const POLL: Duration = Duration::from_millis(100);
 const FIRST_READ: usize = 32;
 const MAX_READ: usize = 1024;
@@ -51,7 +50,6 @@ const BEATS: usize = 10;
 
 /// After this time without a sign of life, a standby verifies its copy before it claims the log.
 const VERIFY: Duration = Duration::from_secs(1);
-
 const COMPACTION: Duration = Duration::from_secs(10);
 
 pub enum Step {
@@ -61,12 +59,12 @@ pub enum Step {
 }
 
 pub struct Node {
-    member: Arc<Member>,
+    pub member: Arc<Member>,
     path: PathBuf,
     folder: Arc<Folder>,
     mirror: Mirror,
     writer: u64,
-    tail: Tail,
+    pub tail: Tail,
     last_activity: Instant,
     last_read: Instant,
     is_released: bool,
@@ -144,28 +142,16 @@ impl Node {
         services
     }
 
-    pub fn name(&self) -> &str {
-        &self.member.name
-    }
-
-    /// 0 means that no server has ever been active.
-    pub fn epoch(&self) -> Epoch {
-        self.tail.epoch
-    }
-
-    pub fn board(&self) -> &Arc<RoleBoard> {
-        &self.member.board
-    }
-
     pub fn position(&self) -> Seq {
         self.mirror.position.done
     }
 
     /// Syncs the copy first. Does nothing without a valid copy.
     pub fn save(&mut self) -> io::Result<()> {
-        match self.mirror.is_foreign || self.mirror.is_stale {
-            true => Ok(()),
-            false => self.mirror.save(),
+        if self.mirror.is_foreign || self.mirror.is_stale {
+            Ok(())
+        } else {
+            self.mirror.save()
         }
     }
 
@@ -381,11 +367,10 @@ impl Node {
         if after == 0 && self.tail.epoch > 0 {
             return Ok(Step::Standby(false));
         }
-        if !is_foreign {
-            self.mirror.save()?;
-        }
         if is_foreign {
             self.check_space()?;
+        } else {
+            self.mirror.save()?;
         }
         let kind = if is_foreign { EntryKind::Import } else { EntryKind::Claim };
         let head = Head { kind, epoch: self.tail.epoch, writer: self.writer, number: self.tail.epoch };
@@ -419,7 +404,7 @@ impl Node {
         let created = std::mem::take(&mut self.mirror.position.created);
         let (log, board) = (self.member.log.clone(), self.member.board.clone());
         let shipper = Arc::new(Shipper::new(log, lease.clone(), head, after + 1, created, board));
-        let storage = Arc::new(ShippedFolder::new(self.folder.clone(), shipper.clone()));
+        let storage = Arc::new(ShippedFolder { folder: self.folder.clone(), shipper: shipper.clone() });
         let (member, path) = (self.member.clone(), self.path.clone());
         let active = Active::begin(member, shipper.clone(), lease, storage.clone(), path, origin)?;
         // Bodies whose records the previous server did not write. The local file may not exist.

@@ -53,13 +53,11 @@ pub struct SharedSpace {
     pub quota: u64,
 }
 
-/// This fraction of the quota is reserved for deletes.
-const RESERVE: u64 = 5;
-
 impl SharedSpace {
     /// Segments may be added as long as the total space used does not exceed this many bytes.
     pub fn for_segments(&self) -> u64 {
-        self.quota - self.quota / RESERVE
+        // A fifth is reserved for deletes.
+        self.quota - self.quota / 5
     }
 }
 

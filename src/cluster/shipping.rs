@@ -29,7 +29,6 @@ const STAGED: Duration = Duration::from_secs(5);
 
 /// The lease starts when the active server sends a request that the shared log later confirms.
 pub const LEASE: Duration = Duration::from_secs(1);
-
 const RETRY: Duration = Duration::from_millis(20);
 
 /// The shared log serializes appends, so more at a time would have no advantage.
@@ -339,33 +338,22 @@ fn over() -> io::Error {
 }
 
 pub struct ShippedFolder {
-    folder: Arc<dyn Storage>,
-    shipper: Arc<Shipper>,
+    pub folder: Arc<dyn Storage>,
+    pub shipper: Arc<Shipper>,
 }
 
 impl ShippedFolder {
-    pub fn new(folder: Arc<dyn Storage>, shipper: Arc<Shipper>) -> ShippedFolder {
-        ShippedFolder { folder, shipper }
-    }
-
     /// Imports all files into the shared log, which is empty or contains part of them from an interrupted import. Other
     /// servers cannot claim the log during the import.
     pub fn ship_all(&self) -> io::Result<()> {
         self.shipper.position.lock().kind = EntryKind::Import;
-        self.ship_files()?;
-        self.shipper.position.lock().kind = EntryKind::Operations;
-        self.shipper.append(EntryKind::Operations, b"")
-    }
-
-    fn ship_files(&self) -> io::Result<()> {
         let mut names = self.folder.list()?;
         names.retain(|name| is_segment(name));
         names.sort_unstable();
         for name in names {
             let length = self.folder.length(&name)?;
             self.shipper.push(&Operation::Create(&name, length));
-            let mut offset = 0;
-            let mut bytes = vec![0; PIECE];
+            let (mut offset, mut bytes) = (0, vec![0; PIECE]);
             loop {
                 let count = self.folder.read_at(&name, offset, &mut bytes)?;
                 if count == 0 {
@@ -379,7 +367,9 @@ impl ShippedFolder {
                 offset += count as u64;
             }
         }
-        self.shipper.flush()
+        self.shipper.flush()?;
+        self.shipper.position.lock().kind = EntryKind::Operations;
+        self.shipper.append(EntryKind::Operations, b"")
     }
 
     fn file(&self, name: &str, file: Arc<dyn LogFile>) -> Arc<dyn LogFile> {
@@ -593,7 +583,7 @@ mod tests {
         for kind in [ErrorKind::PermissionDenied, ErrorKind::StorageFull, ErrorKind::NotFound] {
             for (name, operate) in operations {
                 let (shipper, lease, _log) = active();
-                let folder = ShippedFolder::new(Arc::new(Broken(kind)), shipper.clone());
+                let folder = ShippedFolder { folder: Arc::new(Broken(kind)), shipper: shipper.clone() };
                 let file = ShippedFile { name: "segment.1".to_owned(), file: Arc::new(Broken(kind)), shipper };
                 assert!(operate(&folder, &file).is_err(), "{name}");
                 // These errors are not fatal.

@@ -9,13 +9,11 @@ use super::shared_log::{Seq, SharedLog, Tail};
 /// Older copies and reports, in milliseconds, are late.
 const LATE: u64 = 10_000;
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
-
 const BEAT: Duration = Duration::from_secs(2);
 const SAMPLE: usize = 16;
 
 /// A server must catch up before a switch within this time. Servers report their positions every two seconds.
 const CATCH_UP: Duration = Duration::from_secs(10);
-
 const POLL: Duration = Duration::from_millis(100);
 
 /// Accepts `status URL`, `promote URL NAME` and `retire URL NAME`. An error is a one-line message.
@@ -56,8 +54,7 @@ impl Report<'_> {
     fn read(state: &str) -> Report<'_> {
         let mut words = state.split(' ');
         let mut word = || words.next().unwrap_or_default();
-        let (role, entry, address) = (word(), word().parse().unwrap_or_default(), word());
-        word();
+        let (role, entry, address, _process) = (word(), word().parse().unwrap_or_default(), word(), word());
         let (time, lag) = (word().parse().unwrap_or_default(), word().parse().unwrap_or_default());
         Report { role, entry, address, time, lag, ahead: word().parse().unwrap_or_default() }
     }
