@@ -9,12 +9,8 @@ use super::segment::{numbers_in, segment_name, segment_number, Beginning, Header
 use super::storage::{in_file, LogFile, OpenError, Storage};
 
 const PIECE: usize = 1 << 20;
-
-/// All segments are read again if the server removes one of them, at most this often.
-const PASSES: usize = 64;
-
-/// The last segment is copied at most this often to get a copy without gaps.
-const AGAIN: usize = 4;
+const MAX_PASSES: usize = 64;
+const MAX_COPIES_OF_LAST: usize = 4;
 
 /// Bytes of the empty segment that a last [`Record::Next`] announces.
 const FRESH: u64 = 65_536;
@@ -23,7 +19,7 @@ const FRESH: u64 = 65_536;
 pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
     // The newest segment of the previous pass. Older segments have been copied completely.
     let mut newest = 0;
-    for _ in 0..PASSES {
+    for _ in 0..MAX_PASSES {
         let numbers = numbers(from)?;
         let oldest = newest;
         // The server writes a header after the previous segment is complete, so ignore segments without a header. If
@@ -56,7 +52,7 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
 fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenError> {
     let name = segment_name(newest);
     let Some(header) = header(to, newest) else { return Ok(()) };
-    for _ in 0..AGAIN {
+    for _ in 0..MAX_COPIES_OF_LAST {
         let (range, mut next, mut gap) = (HEADER as u64..in_file(&name, to.length(&name))?, None, false);
         let key = RecordKey::new(header.log, newest);
         let scanned =

@@ -1,5 +1,5 @@
-//! Batches of records that wait to be written. They refer to large bodies instead of copying them, which saves memory and
-//! keeps the time under the engine's lock short.
+//! Batches of records that wait to be written. They refer to large bodies instead of copying them, which saves memory
+//! and keeps the time under the engine's lock short.
 
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use crate::engine::BodyRef;
 /// More bytes are shared. Copying a shorter body is cheaper than a separate write.
 const SHARE: usize = 16 * 1024;
 
-/// A body from offset `from` on, which ends a record.
 #[derive(Clone, Debug)]
 pub struct SharedTail {
     body: Arc<Box<[u8]>>,
@@ -33,7 +32,6 @@ pub struct Cut {
 
 #[derive(Debug, Default)]
 pub struct Batch {
-    pub log: u64,
     pub segment: u64,
     /// Records, and a header at the start of each new segment.
     pub bytes: Bytes,
@@ -53,7 +51,6 @@ pub struct Bytes {
 
 #[derive(Clone, Debug)]
 struct TailEntry {
-    /// The start of the record in [`Bytes::own`].
     record: usize,
     /// The offset in [`Bytes::own`] where the tail belongs.
     at: usize,

@@ -13,7 +13,6 @@ use crate::engine::{
 /// Maximum bytes of a 64-bit number with a variable length.
 pub const LONG: usize = 10;
 
-/// Locations are ordered as the log is written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct LogLocation {
     pub segment: u64,
@@ -27,7 +26,6 @@ pub trait Field<'a>: Sized {
     fn read(fields: &mut Fields<'a>) -> Option<Self>;
 }
 
-/// A dead letter has its original tube.
 pub struct JobState<'a>(pub State, pub Option<&'a [u8]>);
 
 pub struct Rest<'a>(pub &'a [u8]);
@@ -197,11 +195,7 @@ const OWN: usize = 16;
 const _: () = assert!(FIXED + 16 <= OPTIONS_SIZE && FIXED + OWN <= OPTIONS_SIZE, "the engine counts enough");
 
 pub fn encode_options(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
-    let outcome = match options.outcome {
-        None => b'-',
-        Some((true, _)) => b'd',
-        Some((false, _)) => b'f',
-    };
+    let outcome = options.outcome.map_or(b'-', |(done, _)| if done { b'd' } else { b'f' });
     let completion = match options.completion {
         CompletionPolicy::Keep => b'k',
         CompletionPolicy::Tell => b't',

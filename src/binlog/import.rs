@@ -167,8 +167,6 @@ impl Importer {
 
 /// Marks an unfinished import. Existing segments belong to it and are invalid.
 const BEGUN: &str = "import.begun";
-
-/// Marks a complete import. The original files are not needed.
 const DONE: &str = "import.done";
 const KEPT: &str = "beanstalkd";
 

@@ -3,7 +3,6 @@
 //! it.
 //! Enforces promise P4 of beanpole-promises(7).
 
-mod found;
 mod live_items;
 mod space;
 
@@ -11,21 +10,20 @@ use std::collections::VecDeque;
 
 use super::batch::{Batch, Bytes, Cut, SharedTail, Synced};
 use super::record::{
-    full_size, group_size, key_size, operation_size, pause_size, settings_size, Record, CHANGE, CLOSED, DELETE, MARK,
-    OUTCOME, PUT, SNAPSHOT, SYNCED,
+    full_size, group_size, key_size, operation_size, pause_size, settings_size, GroupCounts, Record, Start, CHANGE,
+    CLOSED, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, START, SYNCED,
 };
 use super::segment::{Header, LogLocation, RecordKey, HEADER};
-use crate::engine::{Change, Engine, Span, StoredJob, Time, TubeSettings, RUN_SIZE};
+use crate::engine::{Change, Engine, List, Span, StoredJob, Time, TubeSettings, RUN_SIZE};
 use crate::shared::log_figures::{Health, LogFigures};
 
 pub use live_items::Live;
-use live_items::{LiveIndex, SegmentItems};
+use live_items::LiveIndex;
 
 /// Job IDs that the log reserves ahead of use. After a crash, new IDs exceed all reserved IDs.
 pub const IDS_AHEAD: u64 = 1 << 20;
 
-/// Commands that need an ID wait while fewer IDs are reserved. All threads together use fewer IDs per event-loop
-/// iteration.
+/// Commands that need an ID wait while fewer are reserved. All threads use fewer in one iteration of their event loops.
 const IDS_KEPT: u64 = 1 << 14;
 
 /// After this many log bytes, the synced location is recorded again.
@@ -57,7 +55,6 @@ pub struct Retired {
 /// Replies wait until the log is durable up to these positions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Required {
-    /// After the last change that a reply acknowledges.
     pub any: u64,
     /// After the last new job or result. While the disk fails, its reply is withheld.
     pub puts: u64,
@@ -74,7 +71,7 @@ pub struct Segment {
     pub bytes: u64,
     /// The total size of the live items' full records.
     live: u64,
-    lists: [SegmentItems; 6],
+    lists: [List; 6],
     /// `true` if compaction must empty the segment whatever the disk usage is.
     pub evacuating: bool,
     /// The file is not removed, but moved to a subdirectory.
@@ -84,7 +81,7 @@ pub struct Segment {
 
 impl Segment {
     fn new(log: u64, number: u64, size: u64, bytes: u64) -> Segment {
-        let (key, lists) = (RecordKey::new(log, number), [SegmentItems::EMPTY; 6]);
+        let (key, lists) = (RecordKey::new(log, number), [List::EMPTY; 6]);
         Segment { number, key, size, bytes, live: 0, lists, evacuating: false, damaged: false, missing: false }
     }
 }
@@ -102,13 +99,11 @@ pub struct Journal {
     first_segment: u64,
     buffer: Bytes,
     cuts: Vec<Cut>,
-    /// Bytes appended since the process started.
     pub position: u64,
     /// Oldest first. Records are appended to the last segment.
     segments: VecDeque<Segment>,
     /// Numbers and sizes of empty files on disk, which are the next segments.
     prepared: VecDeque<(u64, u64)>,
-    /// The total size of `prepared`.
     ready: u64,
     /// The number of `prepared` segments whose size is not `segment_size`.
     unusual: usize,
@@ -152,7 +147,6 @@ impl Journal {
         Journal { log, segment_size, next_number: 1, ..Journal::default() }
     }
 
-    /// Adds a job that is not in any segment.
     pub fn adopt(&mut self, slot: u32, engine: &Engine) {
         self.jobs += 1;
         self.write_new(Live::Job, slot, None, engine);
@@ -179,8 +173,7 @@ impl Journal {
     /// Records the changes of the engine. Returns the log position after the records.
     pub fn append(&mut self, engine: &mut Engine) -> u64 {
         while let Some(change) = engine.take_change() {
-            // While the disk fails, replies to new jobs and results are withheld, because the client may have no other
-            // copy.
+            // While the disk fails, these replies are withheld, because the client may have no other copy.
             let put = matches!(change, Change::Put(_) | Change::Replace { .. } | Change::Adopt(_) | Change::Promise(_))
                 || matches!(change, Change::PromiseKey | Change::Outcome { result: 1.., .. });
             let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_) | Change::PauseOver { .. })
@@ -239,7 +232,11 @@ impl Journal {
                 self.lost_job(slot, size);
             }
             Change::MemberGone(gone) => self.record_member_gone(&gone),
-            Change::Group(group) => self.record_group(&group),
+            Change::Group(group) => {
+                let (size, number) = (group_size(group.name.length()), group.number);
+                self.append_record(size, &Record::Groups { id: 0, groups: GroupCounts::Known(&[*group]) });
+                self.found(Live::Group, number, size);
+            }
             Change::GroupGone { number, name } => self.lost(Live::Group, number, group_size(name)),
             Change::Pause { tube, before } => {
                 let size = Live::Pause.size(tube, engine);
@@ -341,7 +338,6 @@ impl Journal {
         self.mark_due = self.synced.position + SYNCED_EVERY;
     }
 
-    /// Appends the record of a clean shutdown, which must be the last record.
     pub fn append_closed(&mut self, now: Time) {
         let current = self.segments.back().expect("a segment");
         let time = (current.bytes + CLOSED as u64 <= current.size).then_some(now);
@@ -382,19 +378,12 @@ impl Journal {
         debug_assert!(spare.is_empty());
         self.is_synced(synced);
         self.append_synced();
-        // The next batch probably has a similar size.
         spare.reserve(self.buffer.own.len().min(1 << 16));
         let bytes = std::mem::replace(&mut self.buffer, Bytes::with(spare));
         let current = self.segments.back().map_or(0, |segment| segment.number);
         let segment = std::mem::replace(&mut self.first_segment, current);
-        Batch {
-            log: self.log,
-            segment,
-            bytes,
-            cuts: std::mem::take(&mut self.cuts),
-            end: self.position,
-            demanded: self.demanded,
-        }
+        let (cuts, end, demanded) = (std::mem::take(&mut self.cuts), self.position, self.demanded);
+        Batch { segment, bytes, cuts, end, demanded }
     }
 
     pub fn is_synced(&mut self, synced: Synced) {
@@ -449,6 +438,104 @@ impl Journal {
         let changes = self.health == from;
         self.health = if changes { to } else { self.health };
         changes
+    }
+
+    /// Segments must be added in ascending order, before their records.
+    pub fn found_segment(&mut self, number: u64, bytes: u64) {
+        self.old += self.segments.back().map_or(0, |segment| segment.bytes);
+        self.segments.push_back(Segment::new(self.log, number, bytes, bytes));
+        self.found_number(number);
+    }
+
+    pub fn found_number(&mut self, number: u64) {
+        self.next_number = self.next_number.max(number + 1);
+    }
+
+    pub fn found_length(&mut self, bytes: u64) {
+        self.segments.back_mut().expect("a segment").bytes = bytes;
+    }
+
+    /// `before` is the end of the log. The header contains the fields of the record of [`Journal::append_start`].
+    pub fn begin_first(&mut self, number: u64, size: u64, before: LogLocation) {
+        self.ids = self.last_id + IDS_AHEAD;
+        self.begin(number, size, before);
+        self.ids_appended();
+    }
+
+    /// Appends a [`Record::Start`] to the last segment, or begins a new segment. Does nothing without space.
+    pub fn append_start(&mut self) {
+        let (segments, found) = (self.segments.len(), self.ids);
+        self.ids = self.last_id + IDS_AHEAD;
+        self.make_room(START as u64);
+        if self.segments.len() == segments {
+            let last = self.segments.back().expect("a segment");
+            if last.bytes + (START + MARK) as u64 > last.size {
+                self.ids = found;
+                return;
+            }
+            self.own_from = Some(LogLocation { segment: last.number, at: last.bytes });
+            let (synced, ids, epoch, oldest) = (self.synced.location, self.ids, self.epoch, self.oldest_needed());
+            self.push(&Record::Start(Start { synced, ids, epoch, oldest }));
+        }
+        self.ids_appended();
+    }
+
+    pub fn go_on_in_last(&mut self, size: u64) {
+        let last = self.segments.back_mut().expect("a segment");
+        last.size = size;
+        self.first_segment = last.number;
+        self.synced =
+            Synced { location: LogLocation { segment: last.number, at: last.bytes }, position: self.position };
+    }
+
+    /// Records are kept in memory until the disk recovers.
+    pub fn go_on_nowhere(&mut self, engine: &mut Engine) {
+        self.health = Health::Failing;
+        self.old += self.segments.back().map_or(0, |segment| segment.bytes);
+        let number = self.claim_number();
+        self.segments.push_back(Segment { missing: true, ..Segment::new(self.log, number, 0, 0) });
+        if self.buffer.own.is_empty() {
+            self.first_segment = number;
+        }
+        self.append(engine);
+    }
+
+    pub fn segment(&self, number: u64) -> Option<&Segment> {
+        self.segments.get(self.segment_index(number as u32)).filter(|segment| segment.number == number)
+    }
+
+    /// If the last segment is damaged, its file is moved to a subdirectory when compaction has emptied the segment.
+    pub fn evacuate_newest(&mut self, damaged: bool) {
+        let segment = self.segments.back_mut().expect("a segment");
+        (segment.evacuating, segment.damaged) = (true, segment.damaged || damaged);
+        self.count_evacuating();
+    }
+
+    /// `size` and `before` are the job's [`Engine::logged_size`] now and in an earlier full record.
+    pub fn found_job(&mut self, slot: u32, before: Option<usize>, size: usize) {
+        if let Some(before) = before {
+            self.lost_job(slot, before);
+        }
+        self.jobs += 1;
+        self.found(Live::Job, slot, full_size(size));
+    }
+
+    pub fn lost_job(&mut self, slot: u32, size: usize) {
+        self.lost(Live::Job, slot, full_size(size));
+        self.jobs -= 1;
+    }
+
+    pub fn found_ids(&mut self, ids: u64) {
+        (self.last_id, self.ids, self.ids_synced) = (ids, ids, ids);
+    }
+
+    pub fn evacuate_oldest(&mut self) {
+        self.segments.front_mut().expect("a segment").evacuating = true;
+        self.count_evacuating();
+    }
+
+    fn count_evacuating(&mut self) {
+        self.evacuating = self.segments.iter().filter(|segment| segment.evacuating).count();
     }
 
     pub fn disk(&self) -> u64 {

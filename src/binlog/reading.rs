@@ -44,15 +44,13 @@ pub struct Reading<'a> {
     window: Window,
     last_id: u64,
     ids: u64,
-    /// The latest put or clean shutdown.
     pub latest: Time,
     oldest: u64,
     /// The last record if it ends the segment.
     last: Option<Last>,
     claims: Option<Claims>,
     pub epoch: Option<u64>,
-    /// `true` if the previous segment is missing. Compaction will empty this segment, so that the loss is reported only
-    /// once.
+    /// The previous segment is missing. Compaction will empty this one, so that the loss is reported only once.
     after_missing: bool,
     pub read: usize,
     pub stale: Vec<u64>,
@@ -132,10 +130,8 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Skips the segments that are not needed. Their records must not be applied, because later segments that reverse
-    /// them may be gone.
+    /// Records of unneeded segments must not be applied, because later segments that reverse them may be gone.
     fn drop_stale(&mut self) {
-        // A single segment is always needed.
         if self.chain.len() < 2 {
             return;
         }
@@ -156,7 +152,6 @@ impl<'a> Reading<'a> {
                 self.damage(format!("{}: it is missing", segment_name(before)), false);
             }
         }
-        // The named next segment is missing or has no records.
         if let Some(Last::Next(next)) = self.last {
             self.next = Some(next);
             let name = segment_name(next);
@@ -174,7 +169,6 @@ impl<'a> Reading<'a> {
         matches!(self.last, Some(Last::Closed(_)))
     }
 
-    /// Returns the largest job ID that may have been assigned.
     pub fn last_id(&self) -> u64 {
         let given = match self.last {
             Some(Last::Closed(last)) => last.max(self.last_id),
@@ -230,8 +224,8 @@ impl<'a> Reading<'a> {
         };
         self.end = LogLocation { segment: number, at: end.at };
         self.journal.found_length(end.at);
+        self.read = index + 1;
         if !goes_on {
-            self.read = index + 1;
             return Ok(false);
         }
         let short = link.limit.is_some_and(|limit| end.at < limit) || link.limit.is_none() && end.used > end.at;
@@ -240,7 +234,6 @@ impl<'a> Reading<'a> {
             self.damage(format!("{name}: bytes {} to {to} are damaged", end.at), true);
         } else if short {
             log::info!("{name}: the log ends at byte {}; what follows was not finished", end.at);
-            self.read = index + 1;
             return Ok(false);
         }
         Ok(true)
@@ -278,10 +271,8 @@ impl<'a> Reading<'a> {
         *self.claims.insert(self.claims.unwrap_or_else(|| self.find_claims()))
     }
 
-    /// Determines which part of the log is synced and which segments are not needed, without applying records.
-    ///
     /// Each header summarizes all earlier records, so only records after the last synced location in the headers are
-    /// read. A record which states that segments are not needed is used only if all earlier records are intact.
+    /// read. A record which states that segments are not needed counts only if all earlier records are intact.
     fn find_claims(&self) -> Claims {
         let headers = || self.chain.iter().filter_map(|link| link.header);
         let mut synced = headers().map(|header| header.synced).max().unwrap_or_default();
@@ -331,8 +322,7 @@ impl<'a> Reading<'a> {
         self.journal.skipped += 1;
     }
 
-    /// Reports a problem, after which the writer of later records is unknown. `in_segment` is `true` if the last read
-    /// segment is damaged.
+    /// `in_segment` is `true` if the last read segment is damaged.
     fn damage(&mut self, problem: String, in_segment: bool) {
         // Another process may have written a lost start record.
         self.epoch = None;

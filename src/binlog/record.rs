@@ -12,8 +12,7 @@ use crate::engine::{
 /// Bytes before a short payload: payload length, checksum, and kind.
 pub const PREFIX: usize = 9;
 
-/// Maximum bytes of a short payload. A longer payload has its own checksum, so that the record's beginning can be
-/// checked alone.
+/// A longer payload has its own checksum, so that the record's beginning can be checked alone.
 pub const SHORT_PAYLOAD: usize = 64;
 pub const LONG_PREFIX: usize = PREFIX + 4;
 const SHORT: usize = 5;
@@ -60,10 +59,10 @@ sizes! {
 /// Records contain new values instead of differences, because a record may be applied twice: after a failed sync,
 /// records are written again.
 ///
-/// A put job's state follows from its delay and options. A run has the ID and the new state of the schedule that put the
-/// copy. The result of an outcome is the end of the job's body, and `done` is `None` before a retry. A moved job that is
-/// not delayed or buried is recorded as ready. Default settings and a pause without a length mean that the tube has
-/// none. `Gone` contains the oldest needed segment. `Groups` deletes the member `id`, unless `id` is 0.
+/// A put job's state follows from its delay and options. A run has the ID and the new state of the schedule that put
+/// the copy. The result of an outcome is the end of the job's body, and `done` is `None` before a retry. A moved job
+/// that is not delayed or buried is recorded as ready. Default settings and a pause without a length mean that the tube
+/// has none. `Gone` contains the oldest needed segment. `Groups` deletes the member `id`, unless `id` is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
     Put(StoredJob<'a>),
@@ -95,7 +94,6 @@ pub enum GroupCounts<'a> {
     Read(&'a [u8]),
 }
 
-/// Returns a bit for each state, in the order of [`STATES`].
 pub fn state_bits(states: &[State]) -> u8 {
     let bits = STATES.iter().enumerate().filter(|(_, (_, state))| states.contains(state));
     bits.fold(0, |bits, (bit, _)| bits | 1 << bit)
@@ -156,8 +154,7 @@ pub fn seal(key: RecordKey, at: u64, head: &mut [u8], tail: &[u8]) {
     head[4..8].copy_from_slice(&check.to_le_bytes());
 }
 
-/// Returns the bytes that the record's checksum covers: the whole record with a short payload, otherwise only the
-/// prefix, which contains a checksum of the payload.
+/// Returns the bytes that the checksum covers. A long payload has its own checksum, which is part of the prefix.
 pub(super) fn head_length(payload: usize) -> usize {
     if payload <= SHORT_PAYLOAD {
         PREFIX + payload

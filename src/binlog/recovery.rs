@@ -46,7 +46,6 @@ pub struct Opened {
     pub journal: Journal,
     pub wal: Wal,
     pub report: RecoveryReport,
-    /// The later of the given time and the latest time in the log.
     pub now: Time,
     pub failure: Option<io::Error>,
 }
@@ -242,8 +241,8 @@ fn go_on(
     journal.append(engine);
     let start = writer.storage.now();
     in_file("the log", flush(journal, writer))?;
-    // The next batch must record that the start record is synced. Otherwise, damage to it would look like the end of the
-    // log.
+    // The next batch must record that the start record is synced. Otherwise, damage to it would look like the end of
+    // the log.
     journal.mark_due = 0;
     Ok(writer.storage.now().duration_since(start))
 }

@@ -49,18 +49,14 @@ pub struct Header {
     pub synced: LogLocation,
     pub ids: u64,
     pub epoch: u64,
-    /// The epoch of the log's last record before this segment, or 0 if unknown. Distinguishes logs that were continued
-    /// from copies of the same log.
+    /// The epoch of the last record before this segment, or 0 if unknown. Logs continued from copies of one log differ.
     pub before_epoch: u64,
 }
 
+/// `whole` is `true` if both copies of the header are intact.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beginning {
-    /// `whole` is `true` if both copies are intact.
-    Header {
-        header: Header,
-        whole: bool,
-    },
+    Header { header: Header, whole: bool },
     Version(u32),
     Nothing,
 }

@@ -379,7 +379,6 @@ impl LogFile for File {
 
 #[derive(Debug)]
 pub enum OpenError {
-    /// The directory cannot be accessed, or another server has locked it.
     Folder(io::Error),
     File(String, io::Error),
     Damaged(Vec<String>),

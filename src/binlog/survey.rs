@@ -15,7 +15,6 @@ pub struct SegmentLink {
     pub number: u64,
     /// `None` if the file is missing although a later segment refers to it.
     pub length: Option<u64>,
-    /// `None` if the header is damaged.
     pub header: Option<Header>,
     pub whole: bool,
     /// The end of the records, if a later header states it.
@@ -24,7 +23,6 @@ pub struct SegmentLink {
 
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// `None` if no segment has an intact header.
     pub log: Option<u64>,
     pub chain: Vec<SegmentLink>,
     /// Segments without records of the log, such as after a disk failure.

@@ -38,8 +38,7 @@ pub struct Wal {
     writer: Mutex<Writer, WRITER>,
     /// Held during a sync, unless the storage allows concurrent syncs.
     syncing: Mutex<(), SYNCING>,
-    /// Segments must be created and removed one by one, in the order of their numbers. Contains the last logged error
-    /// of locking the directory.
+    /// Segments are created and removed one by one, in order. Contains the last logged error of locking the directory.
     maintenance: Mutex<String, MAINTENANCE>,
     safe: AtomicU64,
     failing: AtomicBool,
@@ -166,8 +165,7 @@ impl Wal {
         !self.is_failing() && self.write_with(self.writer.lock(), access, |_| false)
     }
 
-    /// Writes at most [`LARGE`] bytes, and does not wait for a slow or busy disk. Returns `false` if another thread
-    /// must write.
+    /// Returns `false` if another thread must write more than [`LARGE`] bytes, or wait for a slow or busy disk.
     pub fn write_promptly(&self, access: &impl JournalAccess) -> bool {
         // The system may delay a write until the running sync ends.
         if self.is_failing() || self.writes.is_slow() || self.syncs.hangs_for(Duration::ZERO) {
@@ -296,9 +294,8 @@ impl Wal {
         }
     }
 
-    /// Recovers from a failure, removes and creates segments, and compacts. Returns `true` if more work remains. On a
-    /// full disk, a segment is created only if `try_full` is `true` or a segment was removed, because each attempt
-    /// fills the disk.
+    /// Returns `true` if more work remains. On a full disk, a segment is created only if `try_full` is `true` or a
+    /// segment was removed, because each attempt fills the disk.
     pub fn maintain(&self, access: &impl JournalAccess, try_full: bool) -> bool {
         let mut refusal = self.maintenance.lock();
         if self.is_failing() && !self.recover(access, &mut refusal) {
@@ -377,8 +374,7 @@ impl Wal {
     }
 
     /// Provides `bytes` bytes before commands are executed. If compaction is behind, this thread compacts, so threads
-    /// that fill the log are slowed down. If the disk is full or fails, or if other threads use the space, the engine
-    /// refuses new jobs.
+    /// that fill the log are slowed down.
     pub fn reserve(&self, access: &impl JournalAccess, bytes: u64) {
         let lacks = || access.with(|journal, _| journal.is_short(bytes) || journal.is_behind());
         for _ in 0..ROUNDS {

@@ -105,7 +105,6 @@ impl Writer {
         }
     }
 
-    /// Demands a sync of all current and future records, in every mode.
     pub fn is_unsynced(&self) -> bool {
         self.written.position > self.synced.position
             && (self.mode != SyncMode::Never || self.synced.position < self.demanded)
@@ -162,8 +161,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Merges the last two pieces if the same sync makes both durable. Copying a few bytes takes less time and memory
-    /// than a buffer for each write. Returns `false` if the pieces stay separate.
+    /// Merges the last two pieces if the same sync makes both durable, which takes less time and memory than a buffer
+    /// for each write.
     fn join(&mut self) -> bool {
         let Some(before) = self.written_pieces.checked_sub(1) else { return false };
         let (last, next) = (&self.pending[before], &self.pending[before + 1]);
@@ -231,17 +230,16 @@ impl Writer {
     }
 
     pub fn unsynced_bytes(&self) -> u64 {
-        self.pending.iter().map(|piece| (piece.bytes.len() - header_of(piece)) as u64).sum()
+        self.pending.iter().map(|piece| (piece.bytes.len() - header_size(piece)) as u64).sum()
     }
 
-    /// After a disk failure, writes the header and all records that are not durable to a new segment, and syncs the
-    /// segment. On an error, all records remain pending.
+    /// Writes all records that are not durable to a new segment. On an error, they remain pending.
     pub fn take_over(&mut self, pending: Batch, header: &Batch, file: Arc<dyn LogFile>) -> io::Result<()> {
         split(pending, |segment, bytes, end| self.pending.push_back(Piece { segment, offset: 0, bytes, end }));
         let number = header.cuts[0].segment;
         let mut bytes = header.bytes.part(0, header.bytes.own.len());
         let key = RecordKey::new(self.log, number);
-        self.pending.iter().for_each(|piece| piece.bytes.recode(header_of(piece), key, 0, &mut bytes));
+        self.pending.iter().for_each(|piece| piece.bytes.recode(header_size(piece), key, 0, &mut bytes));
         let open = Open { number, file, length: bytes.len() as u64, end: 0 };
         open.write(0, &bytes)?;
         open.file.sync()?;
@@ -258,7 +256,6 @@ impl Writer {
     }
 }
 
-/// Passes the segment, the part, and the log position after it to `visit`.
 fn split(mut batch: Batch, mut visit: impl FnMut(u64, Bytes, u64)) {
     let total = batch.bytes.own.len();
     let mut end = batch.end - batch.bytes.len() as u64;
@@ -278,8 +275,7 @@ pub fn set_aside(storage: &dyn Storage, name: &str) -> io::Result<()> {
     storage.rename(name, &format!("{ASIDE}/{name}")).or_else(|_| storage.rename(name, &format!("{name}.{ASIDE}")))
 }
 
-/// Returns the size of the segment header that starts `piece`, or 0.
-fn header_of(piece: &Piece) -> usize {
+fn header_size(piece: &Piece) -> usize {
     HEADER * usize::from(piece.bytes.own.starts_with(MAGIC))
 }
 
@@ -323,7 +319,7 @@ mod tests {
     fn batch(before: u64) -> (Batch, u64) {
         let mut bytes = Bytes::with(Vec::new());
         let length = bytes.append(&Record::Delete(7), RecordKey::new(9, 1), BEGIN.at + before, None) as u64;
-        (Batch { log: 9, segment: 1, bytes, cuts: Vec::new(), end: before + length, demanded: 0 }, length)
+        (Batch { segment: 1, bytes, cuts: Vec::new(), end: before + length, demanded: 0 }, length)
     }
 
     #[test]
@@ -395,7 +391,7 @@ mod tests {
         first.cuts = vec![Cut { at: 0, segment: 2 }];
         writer.write(first).expect("a write");
         assert_eq!((writer.first_unsynced(), writer.sync_task().files.len()), (1, 2));
-        let nothing = |end| Batch { log: 9, segment: 2, bytes: Bytes::default(), cuts: Vec::new(), end, demanded: 0 };
+        let nothing = |end| Batch { segment: 2, bytes: Bytes::default(), cuts: Vec::new(), end, demanded: 0 };
         let header = Batch { cuts: vec![Cut { at: 0, segment: 3 }], ..nothing(length) };
         writer.take_over(nothing(length), &header, Arc::new(Nowhere)).expect("a disk that is back");
         assert_eq!((writer.first_unsynced(), writer.sync_task().files.len()), (3, 1));

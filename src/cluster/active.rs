@@ -58,8 +58,7 @@ impl Member {
 }
 
 pub struct Active {
-    /// Copies every change of the binlog directory to the shared log. The background threads do not share `storage`, so
-    /// dropping the `Active` unlocks the directory.
+    /// The background threads do not share it, so dropping the `Active` unlocks the directory.
     pub storage: Arc<dyn Storage>,
     pub lease: Arc<Lease>,
     state: Arc<ActiveState>,
@@ -117,8 +116,7 @@ impl Active {
         &self.state.member.board
     }
 
-    /// `lost` is called when the lease ends, after which the server must not send any reply. `requested` is called when
-    /// an operator wants another server to become active.
+    /// `lost` is called when the lease ends, and `requested` when an operator wants another server to become active.
     pub fn watch(&self, lost: impl Fn() + Send + 'static, requested: impl Fn() + Send + 'static) -> io::Result<()> {
         let state = self.state.clone();
         spawn("journal-watch", move || {

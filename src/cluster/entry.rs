@@ -185,15 +185,12 @@ pub fn merge(entries: &Entries, epoch: u64, writer: u64) -> Vec<Merged> {
     let mut runs: Vec<Merged> = Vec::new();
     let mut run: Option<Run> = None;
     for (seq, entry) in entries {
-        let opened = Head::open(entry);
         let is_own = |head: &Head| head.kind == EntryKind::Operations && (head.epoch, head.writer) == (epoch, writer);
-        let Some((head, operations)) = opened.filter(|(head, _)| is_own(head)) else {
-            runs.extend(run.take().and_then(Run::end));
-            continue;
-        };
-        if run.as_ref().is_some_and(|run| run.last + 1 != *seq) {
+        let own = Head::open(entry).filter(|(head, _)| is_own(head));
+        if own.is_none() || run.as_ref().is_some_and(|run| run.last + 1 != *seq) {
             runs.extend(run.take().and_then(Run::end));
         }
+        let Some((head, operations)) = own else { continue };
         run.get_or_insert_with(|| Run { first: *seq, last: *seq, head, operations: Vec::new(), open: None })
             .add(*seq, head, operations);
     }

@@ -525,7 +525,7 @@ mod tests {
         for (offset, bytes) in pieces {
             file.write_all_at(bytes, offset).expect("a write");
             sums.note(&Operation::Write("segment.1", offset, bytes));
-            assert_eq!(sums.get("segment.1").is_none(), offset == 2, "{offset}");
+            assert_eq!(sums.files["segment.1"].is_none(), offset == 2, "{offset}");
             sums.complete(&folder);
             assert_eq!(sums, Checksums::of(&folder, ["segment.1".to_owned()].iter()), "{offset}");
         }

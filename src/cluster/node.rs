@@ -83,7 +83,6 @@ pub struct Node {
 }
 
 impl Node {
-    /// Locks the directory `path`, which contains the copy.
     pub fn new(
         log: Arc<dyn SharedLog>,
         path: &Path,
@@ -127,7 +126,6 @@ impl Node {
         })
     }
 
-    /// Returns the active server's name and client address.
     pub fn active(&self) -> (String, String) {
         let note = String::from_utf8_lossy(&self.tail.note);
         let mut words = note.split(' ').map(str::to_owned);
@@ -155,7 +153,6 @@ impl Node {
         }
     }
 
-    /// Applies new entries, and claims the log if possible.
     pub fn poll(&mut self) -> io::Result<Step> {
         // The first read includes the copy's last entry, to check that the copy belongs to the journal.
         let from = self.end() + u64::from(!self.is_new);
@@ -253,8 +250,8 @@ impl Node {
         Ok(())
     }
 
-    /// Fails if the copy belongs to another journal, or if etcd was wiped or restored from a backup and lacks entries
-    /// of the copy. `entries` start with the last entry of the copy, unless that entry was purged.
+    /// Fails if the copy belongs to another journal, or if etcd has lost entries of the copy. `entries` start with the
+    /// last entry of the copy, unless that entry was purged.
     fn check_origin(&self, entries: &Entries, tail: &Tail) -> io::Result<()> {
         let Mirror { position, is_stale, .. } = &self.mirror;
         let (origin, done, journal) = (&position.origin, position.done, journal_of(tail));

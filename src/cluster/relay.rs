@@ -112,7 +112,6 @@ impl Shared {
         }
     }
 
-    /// Starts a thread, or closes the connection at the limit or without an active server.
     fn accept(self: &Arc<Self>, client: Arc<TcpStream>, protocol: &str) {
         let mut state = self.state.lock();
         let target = state.targets.get(protocol).cloned();
@@ -163,8 +162,7 @@ impl Shared {
     }
 }
 
-/// Returns `true` if the first HTTP request is for the state of this server. Only peeks, so the bytes of the request
-/// stay in the socket buffer.
+/// Only peeks, so the bytes of the request stay in the socket buffer.
 fn is_state_request(client: &TcpStream) -> bool {
     let mut bytes = [0; 64];
     let _ = client.set_read_timeout(Some(FIRST_LINE));

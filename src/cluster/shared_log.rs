@@ -94,7 +94,6 @@ pub trait SharedLog: Send + Sync {
     fn nodes(&self) -> io::Result<Vec<(String, String)>>;
     fn retire(&self, node: &str) -> io::Result<()>;
     fn purge(&self, below: Seq) -> io::Result<()>;
-    /// Replaces entries, as the writer of `epoch`.
     fn merge(&self, epoch: Epoch, merged: &Merged) -> Result<(), Fail>;
     fn space(&self) -> io::Result<SharedSpace>;
     fn compact(&self) -> io::Result<()> {

@@ -34,11 +34,8 @@ const RETRY: Duration = Duration::from_millis(20);
 /// The shared log serializes appends, so more at a time would have no advantage.
 pub const WINDOW: usize = 4;
 
-/// Appends the active server's entries to the shared log.
-///
-/// Several appends can be in flight at the same time, each with a fixed position. The shared log accepts an entry only
-/// directly after the previous entry, and only during the writer's epoch. An accepted entry therefore implies that all
-/// earlier entries were accepted. After another server has claimed the log, all appends in flight fail.
+/// Several appends can be in flight, each with a fixed position. The shared log accepts an entry only directly after
+/// the previous entry and during the writer's epoch, so an accepted entry implies all earlier ones.
 pub struct Shipper {
     log: Arc<dyn SharedLog>,
     lease: Arc<Lease>,
@@ -62,8 +59,8 @@ impl Queue {
         self.operations.push(bytes);
     }
 
-    /// Returns `true` if a record may still refer to the staged body. If not, or if `is_late` is `true`, removes the
-    /// body and returns `false`.
+    /// Returns `true` while a record may refer to the staged body. Otherwise, or if `is_late` is `true`, removes the
+    /// body.
     fn is_occupied(&mut self, is_late: bool) -> bool {
         if let Some((_, name)) = self.staged.take_if(|(body, _)| is_late || Arc::strong_count(body) == 1) {
             self.push(&Operation::Remove(&name));
@@ -126,7 +123,6 @@ impl Shipper {
         self.position.lock().created.clone()
     }
 
-    /// Returns the first entry for a new standby.
     pub fn oldest_needed(&self) -> Seq {
         self.queue.lock().is_occupied(false);
         let position = self.position.lock();
@@ -193,8 +189,7 @@ impl Shipper {
         self.append(EntryKind::Operations, &bytes)
     }
 
-    /// Waits until all operations are in the shared log. An error means that the lease has ended, and the server must
-    /// not send any reply.
+    /// An error means that the lease has ended, and the server must not send any reply.
     pub fn flush(&self) -> io::Result<()> {
         let mut position = self.position.lock();
         let (operations, kind) = (std::mem::take(&mut self.queue.lock().operations), position.kind);
@@ -314,8 +309,7 @@ impl Shipper {
         (*found == seq).then(|| Head::open(entry).map(|(head, _)| head)).flatten()
     }
 
-    /// Ends the lease after a failure of the local disk. A server without a cluster would continue, but here the shared
-    /// log would lack changes.
+    /// Ends the lease after a failure of the local disk, because the shared log would lack changes.
     pub fn give_up(&self, error: &io::Error) {
         if !self.lease.is_over() {
             log::error!("journal: cannot write the local copy: {error}; this server stops being active");
@@ -343,8 +337,7 @@ pub struct ShippedFolder {
 }
 
 impl ShippedFolder {
-    /// Imports all files into the shared log, which is empty or contains part of them from an interrupted import. Other
-    /// servers cannot claim the log during the import.
+    /// The shared log is empty or contains part of an interrupted import. Other servers cannot claim it meanwhile.
     pub fn ship_all(&self) -> io::Result<()> {
         self.shipper.position.lock().kind = EntryKind::Import;
         let mut names = self.folder.list()?;

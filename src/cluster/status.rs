@@ -60,11 +60,8 @@ impl Report<'_> {
     }
 }
 
-/// Formats the status: a summary line, a line for each server, and lines with advice.
-///
-/// A server line contains, separated by tabs: name, role, last entry, address, the lag of a standby, the offset of the
-/// server's clock from the queue's time, and the age of the report. The role is `lost` if an active server has been
-/// replaced by another server.
+/// Each server has a line with, separated by tabs: name, role, last entry, address, lag of a standby, clock offset, and
+/// age of the report. The role is `lost` if another server has replaced an active one. Lines with advice follow.
 fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
     let (is_alive, tail) = wait_for_heartbeat(log, patience)?;
     let space = log.space()?;
@@ -108,9 +105,8 @@ fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
         steps.push("there is no standby: start another server".to_owned());
     }
     if free == 0 {
-        steps.push(
-            "etcd is nearly full and puts are refused: increase the quota of etcd and quota= of --journal".to_owned(),
-        );
+        let advice = "etcd is nearly full and puts are refused: increase the quota of etcd and quota= of --journal";
+        steps.push(advice.to_owned());
     }
     steps.iter().for_each(|step| out += &format!("! {step}\n"));
     Ok(out)
@@ -166,9 +162,8 @@ fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
             return log.request_switch(node.as_bytes());
         }
         if Instant::now() >= until {
-            return Err(io::Error::other(format!(
-                "{node} is {behind} entries behind; ask again when it has caught up"
-            )));
+            let problem = format!("{node} is {behind} entries behind; ask again when it has caught up");
+            return Err(io::Error::other(problem));
         }
         std::thread::sleep(POLL);
     }

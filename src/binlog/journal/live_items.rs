@@ -10,8 +10,7 @@ use crate::engine::{
     Engine, JobExtras, Linked, Links, List, LoggedGroup, MemberGone, OpenOperation, Pause, State, ORIGIN_SIZE,
 };
 
-/// Entries per chunk. The index grows by one chunk at a time, which takes bounded time. The allocator returns a freed
-/// chunk of this size to the system.
+/// Growing by a chunk takes bounded time. The allocator returns a freed chunk of this size to the system.
 const CHUNK: usize = 16_384;
 
 #[derive(Clone, Copy, Debug)]
@@ -31,14 +30,12 @@ struct Chunk {
     live: usize,
 }
 
-pub type SegmentItems = List;
-
 impl LiveIndex {
     pub fn of(&self, slot: u32) -> u32 {
         self.entry(slot).segment
     }
 
-    pub fn move_in(&mut self, slot: u32, segment: u32, list: &mut SegmentItems) {
+    pub fn move_in(&mut self, slot: u32, segment: u32, list: &mut List) {
         let number = slot as usize / CHUNK;
         while self.chunks.len() <= number {
             self.chunks.push(Chunk::default());
@@ -56,7 +53,7 @@ impl LiveIndex {
         list.push_back(slot, self);
     }
 
-    pub fn move_out(&mut self, slot: u32, list: &mut SegmentItems) {
+    pub fn move_out(&mut self, slot: u32, list: &mut List) {
         list.remove(slot, self);
         let number = slot as usize / CHUNK;
         let chunk = &mut self.chunks[number];
@@ -88,7 +85,6 @@ pub enum Live {
     Key,
     Settings,
     Pause,
-    /// A running command for many jobs.
     Operation,
     Group,
 }
@@ -194,12 +190,6 @@ impl Journal {
         self.push(&Record::Opened { number, from, to, states: state_bits(states), bound: *bound });
     }
 
-    pub(super) fn record_group(&mut self, group: &LoggedGroup) {
-        let size = group_size(group.name.length());
-        self.append_record(size, &Record::Groups { id: 0, groups: GroupCounts::Known(std::slice::from_ref(group)) });
-        self.found(Live::Group, group.number, size);
-    }
-
     pub(super) fn record_member_gone(&mut self, gone: &MemberGone) {
         let MemberGone { slot, id, size, groups } = gone;
         let names = groups.iter().map(|group| group.name.length()).sum();
@@ -258,7 +248,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_a_chunk_goes_with_its_last_job_but_for_that_of_the_first() {
-        let (mut index, mut list) = (LiveIndex::default(), SegmentItems::default());
+        let (mut index, mut list) = (LiveIndex::default(), List::default());
         let second = CHUNK as u32;
         let slots = [0, 5, second, second + 5];
         slots.iter().for_each(|&slot| index.move_in(slot, 7, &mut list));

@@ -72,14 +72,12 @@ impl Journal {
             Health::Failing => 0,
         };
         let changes = self.room();
-        // A command cannot add segments while it makes its changes, so they must fit into the available space minus the
-        // reserve for deletes.
+        // A command cannot add segments while it makes its changes.
         let burst = changes.min(self.ahead().saturating_sub(self.reserve()).max(CHANGE as u64));
         LogRoom { puts, changes, burst, ids: self.ids_synced }
     }
 
-    /// Returns `true` if another segment should be prepared, so that half a segment is available beyond the reserve for
-    /// deletes.
+    /// Returns `true` while less than half a segment is available beyond the reserve for deletes.
     pub fn wanted(&self) -> bool {
         if self.requested > 0 && self.is_short(self.requested) {
             return true;
@@ -119,7 +117,6 @@ impl Journal {
         self.old.saturating_sub(allowed).max((self.evacuating > 0).into())
     }
 
-    /// Returns `true` if more work remains.
     pub fn compact(&mut self, engine: &Engine) -> bool {
         if self.health == Health::Failing {
             return false;
@@ -186,8 +183,7 @@ impl Journal {
         Live::ALL.into_iter().find_map(|live| Some((live, lists[live as usize].first()?)))
     }
 
-    /// Retires the oldest segment, which must not contain live items. Its file is removed once a durable record states
-    /// that the segment is not needed.
+    /// Its file is removed once a durable record states that the segment is not needed.
     fn retire(&mut self) {
         let segment = self.segments.pop_front().expect("a segment");
         self.old -= segment.bytes;
@@ -212,16 +208,13 @@ impl Journal {
         unrecorded.for_each(|retired| retired.after = position);
     }
 
-    /// Returns the size of the new segment after a disk failure: `again` bytes must be written again, and other bytes
-    /// were never written.
+    /// `again` bytes must be written again, and other bytes were never written.
     pub fn take_over_size(&self, again: u64) -> u64 {
         self.segment_size.max(again + self.buffer.len() as u64 + self.segment_size / 4)
     }
 
-    /// Returns the next segment to remove if the log is synced up to `synced`. Segments must be removed in order.
-    ///
-    /// The headers of new segments declare the removed segment unneeded, and must therefore also state that the record
-    /// which allowed the removal is synced.
+    /// Segments must be removed in order. The headers of new segments declare the removed segment unneeded, and must
+    /// also state that the record which allowed the removal is synced.
     pub fn next_retired(&mut self, synced: Synced) -> Option<Retired> {
         if synced.position > self.synced.position {
             self.is_synced(synced);
@@ -240,8 +233,8 @@ impl Journal {
         !self.retired.is_empty() || self.wanted() || self.debt() > 0
     }
 
-    /// Makes compaction rewrite the live items of segments without a file. `is_there` returns `true` for existing
-    /// files. Returns the newest segment that has disappeared since the last call.
+    /// Makes compaction rewrite segments without a file. Returns the newest one that has disappeared since the last
+    /// call.
     pub fn evacuate_missing(&mut self, is_there: impl Fn(u64) -> bool) -> Option<u64> {
         let mut newest = None;
         for segment in self.segments.iter_mut().filter(|segment| !segment.missing && !is_there(segment.number)) {
