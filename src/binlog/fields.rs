@@ -232,9 +232,8 @@ pub fn encode_options(options: &StoredOptions, fails: u8, out: &mut Vec<u8>) {
     }
     (completion, kind, outcome, options.max_attempts, options.max_fails, fails).write(out);
     (options.ttl, options.expires, options.start, options.order).write(out);
-    let [key_length, reducer_length, reason_length] =
-        [&*dedup_key, reducer, options.reason].map(|text| text.len() as u16);
-    (options.outcome.map_or(0, |(_, at)| at), key_length, reducer_length, reason_length).write(out);
+    let [key_size, reducer_size, reason_size] = [&*dedup_key, reducer, options.reason].map(|text| text.len() as u16);
+    (options.outcome.map_or(0, |(_, at)| at), key_size, reducer_size, reason_size).write(out);
     if options.completion == CompletionPolicy::Drop {
         let lengths = (bound.len() as u16, ties.len() as u16);
         (options.keep, options.backoff, options.concurrency.1, lengths).write(out);

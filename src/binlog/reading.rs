@@ -351,28 +351,23 @@ impl<'a> Reading<'a> {
                 self.engine.restore_move(JobId(id), tube, &MovedJob { pri, delay, due, state, dead_from })
             }
             Record::Reason { id, reason } => self.engine.restore_reason(JobId(id), reason),
-            Record::Put(job) | Record::Snapshot(job) => {
-                self.job(&job, body);
-                None
-            }
-            Record::Run(id, change, job) => {
-                let changed = self.engine.restore_change(id, change);
-                self.resized(changed);
-                self.job(&job, body);
-                None
-            }
             record => {
-                self.apply_other(&record);
+                self.apply_other(&record, body);
                 None
             }
         };
         self.resized(changed);
     }
 
-    /// Applies a record that does not change the size of a job's full record.
-    fn apply_other(&mut self, record: &Record) {
+    fn apply_other(&mut self, record: &Record, body: Option<Body>) {
         let current = self.journal.stats().current;
         match *record {
+            Record::Put(ref job) | Record::Snapshot(ref job) => self.job(job, body),
+            Record::Run(id, change, ref job) => {
+                let changed = self.engine.restore_change(id, change);
+                self.resized(changed);
+                self.job(job, body);
+            }
             Record::Delete(id) => self.delete(JobId(id)),
             Record::Groups { id, groups: GroupCounts::Read(bytes) } => {
                 self.delete(JobId(id));

@@ -207,14 +207,13 @@ fn go_on(
     let goes_on = continues_in(journal, end, next).is_some();
     let mut space = 0;
     if goes_on {
-        let (file, length) = reopen(&*writer.storage, end.segment)?;
+        let (_, file, length) = reopen(&*writer.storage, end.segment)?;
         writer.go_on_in(end, file);
         journal.go_on_in_last(length);
         space = length.saturating_sub(end.at);
     }
     if space < MIN_SPACE {
-        let found =
-            next.and_then(|next| reopen(&*writer.storage, next).ok().map(|(file, length)| (next, file, length)));
+        let found = next.and_then(|next| reopen(&*writer.storage, next).ok());
         let create = || {
             let number = next.unwrap_or_else(|| journal.claim_number());
             let (name, size) = (segment_name(number), journal.stats().segment_size);
@@ -247,7 +246,7 @@ fn go_on(
     Ok(writer.storage.now().duration_since(start))
 }
 
-fn reopen(storage: &dyn Storage, number: u64) -> Result<(Arc<dyn LogFile>, u64), OpenError> {
+fn reopen(storage: &dyn Storage, number: u64) -> Result<(u64, Arc<dyn LogFile>, u64), OpenError> {
     let name = segment_name(number);
-    in_file(&name, storage.open(&name).and_then(|file| Ok((file, storage.length(&name)?))))
+    in_file(&name, storage.open(&name).and_then(|file| Ok((number, file, storage.length(&name)?))))
 }

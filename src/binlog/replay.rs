@@ -5,6 +5,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::io;
+use std::ops::Range;
 
 use super::decode::{RecordHead, LOOK};
 use super::record::Record;
@@ -44,6 +45,9 @@ pub enum Scanned<'a> {
     Gap(u64, u64),
 }
 
+/// Returns `false` to end the scan.
+pub type Visit<'a> = &'a mut dyn FnMut(Scanned) -> bool;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
     pub at: u64,
@@ -64,13 +68,7 @@ struct Scan<'a> {
     window: &'a mut Window,
 }
 
-pub fn scan(
-    source: Source,
-    key: RecordKey,
-    range: std::ops::Range<u64>,
-    window: &mut Window,
-    visit: &mut dyn FnMut(Scanned) -> bool,
-) -> io::Result<End> {
+pub fn scan(source: Source, key: RecordKey, range: Range<u64>, window: &mut Window, visit: Visit) -> io::Result<End> {
     window.bytes.clear();
     let mut scan = Scan { source, key, limit: range.end, window };
     let mut at = range.start;
@@ -123,7 +121,7 @@ impl Scan<'_> {
     }
 
     /// Returns `None` if the payload is damaged.
-    fn visit(&mut self, at: u64, head: RecordHead, visit: &mut dyn FnMut(Scanned) -> bool) -> io::Result<Option<bool>> {
+    fn visit(&mut self, at: u64, head: RecordHead, visit: Visit) -> io::Result<Option<bool>> {
         if head.total() > WINDOW {
             return self.visit_large(at, head, visit);
         }
@@ -132,12 +130,7 @@ impl Scan<'_> {
         Ok(record.map(|record| visit(Scanned::Record { at, record, body: None })))
     }
 
-    fn visit_large(
-        &mut self,
-        at: u64,
-        head: RecordHead,
-        visit: &mut dyn FnMut(Scanned) -> bool,
-    ) -> io::Result<Option<bool>> {
+    fn visit_large(&mut self, at: u64, head: RecordHead, visit: Visit) -> io::Result<Option<bool>> {
         let bytes = self.bytes(at, head.prefix + FRONT)?;
         let Some(front) = bytes.get(head.prefix..head.prefix + FRONT) else { return Ok(None) };
         let Some(record) = head.record_with_tail(front) else { return Ok(None) };

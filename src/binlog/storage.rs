@@ -392,20 +392,18 @@ pub fn in_file<T>(name: &str, result: io::Result<T>) -> Result<T, OpenError> {
 }
 
 impl fmt::Display for OpenError {
-    fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            OpenError::Folder(error) => error.fmt(formatter),
-            OpenError::File(name, error) => write!(formatter, "{name}: {error}"),
-            OpenError::Damaged(problems) => {
-                write!(formatter, "it is damaged, and --strict was given: {}", problems.join("; "))
-            }
+            OpenError::Folder(error) => error.fmt(out),
+            OpenError::File(name, error) => write!(out, "{name}: {error}"),
+            OpenError::Damaged(lines) => write!(out, "it is damaged, and --strict was given: {}", lines.join("; ")),
             OpenError::Mixed(name, before) => {
-                write!(formatter, "{name} does not continue {before}: the files of two servers that started from ")?;
-                formatter.write_str("copies of one directory are mixed; keep only those of one server")
+                write!(out, "{name} does not continue {before}: the files of two servers that started from ")?;
+                out.write_str("copies of one directory are mixed; keep only those of one server")
             }
             OpenError::Version(name, version) => {
                 let age = if *version > VERSION { "newer" } else { "older" };
-                write!(formatter, "{name}: its format {version} is {age} than this program, which reads {VERSION}")
+                write!(out, "{name}: its format {version} is {age} than this program, which reads {VERSION}")
             }
         }
     }

@@ -162,7 +162,7 @@ impl Wal {
 
     pub fn write(&self, access: &impl JournalAccess) -> bool {
         // A thread that retries a failing disk holds the lock for a long time.
-        !self.is_failing() && self.write_with(self.writer.lock(), access, |_| false)
+        !self.is_failing() && self.write_with(self.writer.lock(), access, false)
     }
 
     /// Returns `false` if another thread must write more than [`LARGE`] bytes, or wait for a slow or busy disk.
@@ -171,22 +171,18 @@ impl Wal {
         if self.is_failing() || self.writes.is_slow() || self.syncs.hangs_for(Duration::ZERO) {
             return false;
         }
-        self.writer.try_lock_for(SLOW).is_some_and(|writer| self.write_with(writer, access, Journal::is_large))
+        self.writer.try_lock_for(SLOW).is_some_and(|writer| self.write_with(writer, access, true))
     }
 
-    fn write_with(
-        &self,
-        mut writer: MutexGuard<Writer>,
-        access: &impl JournalAccess,
-        leave: impl FnOnce(&Journal) -> bool,
-    ) -> bool {
+    fn write_with(&self, mut writer: MutexGuard<Writer>, access: &impl JournalAccess, promptly: bool) -> bool {
         if self.is_failing() {
             return false;
         }
-        let take = |journal: &mut Journal| {
-            (!leave(journal)).then(|| journal.take(std::mem::take(&mut writer.spare), writer.synced))
-        };
-        let Some(batch) = access.with(|journal, _| take(journal)) else { return false };
+        let batch = access.with(|journal, _| {
+            let is_left = promptly && journal.is_large();
+            (!is_left).then(|| journal.take(std::mem::take(&mut writer.spare), writer.synced))
+        });
+        let Some(batch) = batch else { return false };
         // `write_promptly` writes at most `LARGE` bytes, so measure the time for this size.
         let share = 1 + batch.bytes.len() as u64 / LARGE as u64;
         if let Err(error) = self.writes.measure(share, || writer.write(batch)) {
@@ -208,17 +204,13 @@ impl Wal {
         guard.is_some_and(|_guard| self.sync_with(|| self.writer.try_lock_for(SLOW), access))
     }
 
-    /// If `lock_writer` fails after the sync, the sync must be repeated.
-    fn sync_with<'a>(
-        &self,
-        lock_writer: impl Fn() -> Option<MutexGuard<'a, Writer>>,
-        access: &impl JournalAccess,
-    ) -> bool {
+    /// If `lock` fails after the sync, the sync must be repeated.
+    fn sync_with<'a>(&self, lock: impl Fn() -> Option<MutexGuard<'a, Writer>>, access: &impl JournalAccess) -> bool {
         if self.is_failing() {
             return false;
         }
         let task = {
-            let Some(mut writer) = lock_writer() else { return false };
+            let Some(mut writer) = lock() else { return false };
             if self.is_failing() {
                 return false;
             }
@@ -234,7 +226,7 @@ impl Wal {
             self.fail(access, &error);
             return false;
         }
-        let Some(mut writer) = lock_writer() else { return false };
+        let Some(mut writer) = lock() else { return false };
         writer.synced(&task);
         self.safe.store(writer.safe(), Ordering::Release);
         true

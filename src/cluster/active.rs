@@ -170,10 +170,9 @@ impl ActiveState {
         while !self.has_ended() && !lease.is_over() {
             let sent = Moment::now();
             match member.log.renew(connection, origin.epoch, start + anchor.elapsed().as_millis() as u64) {
-                Ok(other) => {
+                Ok(node) => {
                     lease.extend(sent + LEASE);
-                    self.switch_requested
-                        .store(!other.is_empty() && other != member.name.as_bytes(), Ordering::Release);
+                    self.switch_requested.store(!node.is_empty() && node != member.name.as_bytes(), Ordering::Release);
                     if is_failing.swap(false, Ordering::AcqRel) {
                         log::info!("journal: lease renewed");
                     }

@@ -85,7 +85,7 @@ pub enum Operation<'a> {
 
 impl<'a> Operation<'a> {
     /// Appends a letter, the name and its length, a number, and the data and their length.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    pub fn encode(&self) -> Vec<u8> {
         let mut source = Vec::new();
         let (letter, name, number, bytes): (u8, &str, u64, &[u8]) = match *self {
             Operation::Create(name, size) => (b'C', name, size, b""),
@@ -99,36 +99,34 @@ impl<'a> Operation<'a> {
                 (b'X', name, offset, &source)
             }
         };
-        out.push(letter);
+        let mut out = vec![letter];
         out.extend((name.len() as u16).to_le_bytes());
         out.extend(name.as_bytes());
         out.extend(number.to_le_bytes());
         out.extend((bytes.len() as u32).to_le_bytes());
         out.extend(bytes);
+        out
     }
 
     pub fn decode(bytes: &mut &'a [u8]) -> Option<Operation<'a>> {
         let letter = *take(bytes, 1)?.first()?;
         let length = u16::from_le_bytes(take(bytes, 2)?.try_into().ok()?);
-        let name = std::str::from_utf8(take(bytes, length.into())?).ok()?;
+        // Subdirectories are allowed, but a path outside the binlog directory could overwrite unrelated files.
+        let is_inside = |name: &&str| !name.is_empty() && !name.starts_with('/') && !name.contains("..");
+        let path = |bytes: &'a [u8]| std::str::from_utf8(bytes).ok().filter(is_inside);
+        let name = path(take(bytes, length.into())?)?;
         let number = u64::from_le_bytes(take(bytes, 8)?.try_into().ok()?);
         let length = u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?);
         let data = take(bytes, length as usize)?;
-        // Subdirectories are allowed, but a path outside the binlog directory could overwrite unrelated files.
-        let is_inside = |name: &str| !name.is_empty() && !name.starts_with('/') && !name.contains("..");
-        if !is_inside(name) {
-            return None;
-        }
         match letter {
             b'C' => Some(Operation::Create(name, number)),
             b'W' => Some(Operation::Write(name, number, data)),
             b'T' => Some(Operation::Truncate(name, number)),
-            b'N' => std::str::from_utf8(data).ok().filter(|to| is_inside(to)).map(|to| Operation::Rename(name, to)),
+            b'N' => path(data).map(|to| Operation::Rename(name, to)),
             b'R' => Some(Operation::Remove(name)),
             b'X' => {
                 let (start, from) = data.split_first_chunk()?;
-                let from = std::str::from_utf8(from).ok().filter(|from| is_inside(from))?;
-                Some(Operation::Copy(name, number, from, u64::from_le_bytes(*start)))
+                Some(Operation::Copy(name, number, path(from)?, u64::from_le_bytes(*start)))
             }
             _ => None,
         }
@@ -223,7 +221,7 @@ impl Run {
                 }
                 (_, operation) => {
                     self.close();
-                    operation.encode(&mut self.operations);
+                    self.operations.extend(operation.encode());
                 }
             }
         }
@@ -231,7 +229,7 @@ impl Run {
 
     fn close(&mut self) {
         if let Some((name, offset, bytes)) = self.open.take() {
-            Operation::Write(&name, offset, &bytes).encode(&mut self.operations);
+            self.operations.extend(Operation::Write(&name, offset, &bytes).encode());
         }
     }
 
@@ -259,7 +257,7 @@ mod tests {
             Operation::Remove("segment.1"),
         ];
         let mut bytes = Vec::new();
-        all.iter().for_each(|operation| operation.encode(&mut bytes));
+        all.iter().for_each(|operation| bytes.extend(operation.encode()));
         let head = Head { kind: EntryKind::Operations, epoch: 3, writer: u64::MAX, number: 9 };
         let entry = head.seal(&bytes);
         let (read, mut rest) = Head::open(&entry).expect("an entry");
@@ -283,15 +281,14 @@ mod tests {
     #[test]
     fn names_outside_of_the_folder_are_refused() {
         for name in ["/etc/passwd", "../x", ""] {
-            let mut bytes = Vec::new();
-            Operation::Remove(name).encode(&mut bytes);
+            let bytes = Operation::Remove(name).encode();
             assert_eq!(Operation::decode(&mut bytes.as_slice()), None);
         }
     }
 
     fn entry(kind: EntryKind, number: u64, operations: &[Operation]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        operations.iter().for_each(|operation| operation.encode(&mut bytes));
+        operations.iter().for_each(|operation| bytes.extend(operation.encode()));
         Head { kind, epoch: 3, writer: 7, number }.seal(&bytes)
     }
 

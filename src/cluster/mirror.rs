@@ -74,15 +74,13 @@ impl Mirror {
             dirty: BTreeMap::new(),
             has_stages: true,
         };
-        match fs::read_to_string(folder.join(POSITION)).ok() {
-            Some(text) => match Position::read(&text) {
-                // Binlog files at position 0 are from an interrupted copy.
-                Some(position) => {
-                    mirror.is_stale |= position.done == 0 && !mirror.segments()?.is_empty();
-                    mirror.position = position;
-                }
-                None => mirror.is_stale = true,
-            },
+        match fs::read_to_string(folder.join(POSITION)).ok().map(|text| Position::read(&text)) {
+            // Binlog files at position 0 are from an interrupted copy.
+            Some(Some(position)) => {
+                mirror.is_stale |= position.done == 0 && !mirror.segments()?.is_empty();
+                mirror.position = position;
+            }
+            Some(None) => mirror.is_stale = true,
             None if mirror.is_stale => {}
             None if mirror.segments()?.is_empty() => mirror.save()?,
             None => mirror.is_foreign = true,
@@ -183,15 +181,9 @@ impl Mirror {
                 self.dirty.insert(name.to_owned(), file);
             }
             Operation::Write(name, offset, bytes) => {
-                if let Some(file) = self.file(name)? {
-                    file.write_all_at(bytes, offset)?;
-                }
+                self.file(name)?.map_or(Ok(()), |file| file.write_all_at(bytes, offset))?;
             }
-            Operation::Truncate(name, length) => {
-                if let Some(file) = self.file(name)? {
-                    file.set_len(length)?;
-                }
-            }
+            Operation::Truncate(name, length) => self.file(name)?.map_or(Ok(()), |file| file.set_len(length))?,
             Operation::Rename(name, to) => {
                 self.dirty.remove(name);
                 let target = self.folder.join(to);
@@ -309,10 +301,9 @@ fn allow_missing(done: io::Result<()>) -> io::Result<()> {
 }
 
 fn absent<T>(error: io::Error) -> io::Result<Option<T>> {
-    if error.kind() == io::ErrorKind::NotFound {
-        Ok(None)
-    } else {
-        Err(error)
+    match error.kind() {
+        io::ErrorKind::NotFound => Ok(None),
+        _ => Err(error),
     }
 }
 

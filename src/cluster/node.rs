@@ -83,13 +83,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn new(
-        log: Arc<dyn SharedLog>,
-        path: &Path,
-        name: &str,
-        address: &str,
-        services: &Services,
-    ) -> io::Result<Node> {
+    pub fn new(log: Arc<dyn SharedLog>, path: &Path, name: &str, address: &str, served: &Services) -> io::Result<Node> {
         let folder = Arc::new(Folder::new(path));
         folder.lock()?;
         let random = folder.random_number();
@@ -102,7 +96,7 @@ impl Node {
                 board,
                 name,
                 address,
-                services: services.iter().map(|(protocol, address)| format!(" {protocol}={address}")).collect(),
+                services: served.iter().map(|(protocol, address)| format!(" {protocol}={address}")).collect(),
                 id: random,
                 has_reported: AtomicBool::default(),
             }),

@@ -54,9 +54,7 @@ struct Queue {
 
 impl Queue {
     fn push(&mut self, operation: &Operation) {
-        let mut bytes = Vec::new();
-        operation.encode(&mut bytes);
-        self.operations.push(bytes);
+        self.operations.push(operation.encode());
     }
 
     /// Returns `true` while a record may refer to the staged body. Otherwise, or if `is_late` is `true`, removes the
@@ -184,9 +182,7 @@ impl Shipper {
 
     /// Appends an operation on a file that no queued operation uses.
     fn append_one(&self, operation: &Operation) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        operation.encode(&mut bytes);
-        self.append(EntryKind::Operations, &bytes)
+        self.append(EntryKind::Operations, &operation.encode())
     }
 
     /// An error means that the lease has ended, and the server must not send any reply.

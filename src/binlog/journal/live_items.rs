@@ -170,7 +170,7 @@ impl Journal {
                 self.push(&Record::Groups { id: 0, groups: GroupCounts::Known(&[group]) });
             }
             Live::Operation => {
-                self.push_operation(number, engine.operation_at(number).expect("an operation in progress"));
+                self.push_operation(number, engine.operation_at(number).expect("an operation"));
             }
         }
         self.move_in(live, number, size);

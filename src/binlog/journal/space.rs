@@ -272,10 +272,9 @@ impl Journal {
     ) -> (Batch, Batch) {
         if !rely {
             let safe = self.synced.position;
-            self.retired
-                .iter_mut()
-                .filter(|retired| retired.after > safe)
-                .for_each(|retired| retired.after = UNRECORDED);
+            for retired in self.retired.iter_mut().filter(|retired| retired.after > safe) {
+                retired.after = UNRECORDED;
+            }
             self.in_doubt = true;
         }
         let pending = self.take(Vec::new(), self.synced);
