@@ -55,12 +55,12 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
     for _ in 0..MAX_COPIES_OF_LAST {
         let (range, mut next, mut gap) = (HEADER as u64..in_file(&name, to.length(&name))?, None, false);
         let key = RecordKey::new(header.log, newest);
-        let scanned =
-            scan(&|at, bytes| to.read_at(&name, at, bytes), key, range, &mut Window::default(), &mut |found| {
-                next = if let Scanned::Record { record: Record::Next(next), .. } = found { Some(next) } else { None };
-                gap |= matches!(found, Scanned::Gap(..));
-                true
-            });
+        let read = |at, bytes: &mut [u8]| to.read_at(&name, at, bytes);
+        let scanned = scan(&read, key, range, &mut Window::default(), &mut |found| {
+            next = if let Scanned::Record { record: Record::Next(next), .. } = found { Some(next) } else { None };
+            gap |= matches!(found, Scanned::Gap(..));
+            true
+        });
         in_file(&name, scanned)?;
         if gap {
             // A segment that the server has removed is not needed, so gaps in the copy do not matter.

@@ -171,6 +171,7 @@ impl ForeignRecord {
     fn read(bytes: &[u8], unit: i64) -> ForeignRecord {
         let count = |at| u32::from_le_bytes(array(bytes, at));
         let nanos = |at| i64::from_le_bytes(array(bytes, at)).saturating_mul(unit);
+        let [reserves, timeouts, releases, buries, kicks] = [56, 60, 64, 68, 72].map(count);
         ForeignRecord {
             id: u64::from_le_bytes(array(bytes, 0)),
             pri: count(8),
@@ -179,13 +180,7 @@ impl ForeignRecord {
             size: i32::from_le_bytes(array(bytes, 32)),
             created: nanos(40),
             deadline: nanos(48),
-            history: History {
-                reserves: count(56),
-                timeouts: count(60),
-                releases: count(64),
-                buries: count(68),
-                kicks: count(72),
-            },
+            history: History { reserves, timeouts, releases, buries, kicks },
             state: bytes.get(76).copied().unwrap_or(u8::MAX),
         }
     }

@@ -194,13 +194,9 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
         return job.options.is_none_or(|options| options.outcome.is_none()).then_some(Record::Put(job));
     }
     (JobState(job.state, job.dead_from), job.due) = fields.read()?;
-    job.history = History {
-        reserves: fields.short()?,
-        timeouts: fields.short()?,
-        releases: fields.short()?,
-        buries: fields.short()?,
-        kicks: fields.short()?,
-    };
+    let (reserves, timeouts, releases) = (fields.short()?, fields.short()?, fields.short()?);
+    let (buries, kicks) = (fields.short()?, fields.short()?);
+    job.history = History { reserves, timeouts, releases, buries, kicks };
     job.fails = fields.read()?;
     read_options_and_body(kind, fields, tail, &mut job)?;
     let is_scheduled = job.options.is_some_and(|options| options.schedule.is_some());

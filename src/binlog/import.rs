@@ -165,7 +165,8 @@ impl Importer {
     }
 }
 
-/// Marks an unfinished import. Existing segments belong to it and are invalid.
+/// An interruption neither loses nor duplicates jobs: the segments of an import are invalid while only [`BEGUN`] exists,
+/// and complete once [`DONE`] exists.
 const BEGUN: &str = "import.begun";
 const DONE: &str = "import.done";
 const KEPT: &str = "beanstalkd";

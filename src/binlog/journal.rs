@@ -204,14 +204,6 @@ impl Journal {
         self.demanded = self.position;
     }
 
-    fn epoch_before(&self, location: LogLocation) -> u64 {
-        if self.own_from.is_some_and(|from| from < location) {
-            self.epoch
-        } else {
-            self.found_epoch
-        }
-    }
-
     /// Returns the oldest segment that the synced part of the log needs.
     fn oldest_needed(&self) -> u64 {
         let first = self.segments.front().map_or(0, |segment| segment.number);
@@ -322,16 +314,10 @@ impl Journal {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, size, HEADER as u64));
         self.cuts.push(Cut { at: self.buffer.own.len(), segment: number });
-        let header = Header {
-            log: self.log,
-            segment: number,
-            before,
-            oldest: self.oldest_needed(),
-            synced: self.synced.location,
-            ids: self.ids,
-            epoch: self.epoch,
-            before_epoch: self.epoch_before(before),
-        };
+        let (log, oldest, synced, ids) = (self.log, self.oldest_needed(), self.synced.location, self.ids);
+        let (epoch, is_own) = (self.epoch, self.own_from.is_some_and(|from| from < before));
+        let before_epoch = if is_own { epoch } else { self.found_epoch };
+        let header = Header { log, segment: number, before, oldest, synced, ids, epoch, before_epoch };
         self.own_from.get_or_insert(LogLocation { segment: number, at: 0 });
         self.buffer.own.extend_from_slice(&header.encode());
         self.position += HEADER as u64;
@@ -377,7 +363,12 @@ impl Journal {
     pub fn take(&mut self, mut spare: Vec<u8>, synced: Synced) -> Batch {
         debug_assert!(spare.is_empty());
         self.is_synced(synced);
-        self.append_synced();
+        let current = self.segments.back().expect("a segment");
+        let fits = current.bytes + (SYNCED + MARK) as u64 <= current.size;
+        if !self.buffer.own.is_empty() && fits && synced.position >= self.mark_due {
+            self.push(&Record::Synced(synced.location));
+            self.mark_due = synced.position + SYNCED_EVERY;
+        }
         spare.reserve(self.buffer.own.len().min(1 << 16));
         let bytes = std::mem::replace(&mut self.buffer, Bytes::with(spare));
         let current = self.segments.back().map_or(0, |segment| segment.number);
@@ -390,16 +381,6 @@ impl Journal {
         self.synced = synced;
         if synced.position >= self.ids_at {
             self.ids_synced = self.ids;
-        }
-    }
-
-    fn append_synced(&mut self) {
-        let synced = self.synced;
-        let current = self.segments.back().expect("a segment");
-        let fits = current.bytes + (SYNCED + MARK) as u64 <= current.size;
-        if !self.buffer.own.is_empty() && fits && synced.position >= self.mark_due {
-            self.push(&Record::Synced(synced.location));
-            self.mark_due = synced.position + SYNCED_EVERY;
         }
     }
 
@@ -544,18 +525,10 @@ impl Journal {
     }
 
     pub fn stats(&self) -> LogFigures {
-        LogFigures {
-            oldest: self.segments.front().map_or(0, |segment| segment.number),
-            current: self.segments.back().map_or(0, |segment| segment.number),
-            migrated: self.migrated,
-            written: self.written,
-            skipped: self.skipped,
-            lost: self.lost,
-            segment_size: self.segment_size,
-            disk: self.disk(),
-            live: self.live,
-            health: self.health,
-        }
+        let Journal { migrated, written, skipped, lost, segment_size, live, health, .. } = *self;
+        let number = |segment: Option<&Segment>| segment.map_or(0, |segment| segment.number);
+        let (oldest, current, disk) = (number(self.segments.front()), number(self.segments.back()), self.disk());
+        LogFigures { oldest, current, migrated, written, skipped, lost, segment_size, disk, live, health }
     }
 }
 

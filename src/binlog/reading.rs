@@ -132,6 +132,7 @@ impl<'a> Reading<'a> {
 
     /// Records of unneeded segments must not be applied, because later segments that reverse them may be gone.
     fn drop_stale(&mut self) {
+        // A single segment is always needed.
         if self.chain.len() < 2 {
             return;
         }
@@ -175,11 +176,8 @@ impl<'a> Reading<'a> {
             _ => self.ids.max(self.last_id),
         };
         // Missing records may have contained a larger ID.
-        if self.report.problems.is_empty() || self.report.imported.is_some() {
-            given
-        } else {
-            given.saturating_add(4 * IDS_AHEAD)
-        }
+        let is_complete = self.report.problems.is_empty() || self.report.imported.is_some();
+        given.saturating_add(if is_complete { 0 } else { 4 * IDS_AHEAD })
     }
 
     /// Returns `false` if the log ends in or before this segment.
@@ -287,21 +285,21 @@ impl<'a> Reading<'a> {
             }
             let (name, key) = (segment_name(segment), RecordKey::new(self.log, segment));
             let range = HEADER as u64..link.limit.map_or(length, |limit| limit.min(length));
-            let end =
-                scan(&|at, bytes| self.storage.read_at(&name, at, bytes), key, range, &mut window, &mut |found| {
-                    match found {
-                        Scanned::Record { record: Record::Synced(found), .. } => synced = synced.max(found),
-                        Scanned::Record { record: Record::Start(start), at, .. } => {
-                            synced = synced.max(start.synced);
-                            gone.push((location(at), start.oldest));
-                        }
-                        Scanned::Record { record: Record::Closed { .. }, at, .. } => synced = synced.max(location(at)),
-                        Scanned::Record { record: Record::Gone(oldest), at, .. } => gone.push((location(at), oldest)),
-                        Scanned::Record { .. } => {}
-                        Scanned::Gap(from, _) => holes.push(location(from)),
+            let read = |at, bytes: &mut [u8]| self.storage.read_at(&name, at, bytes);
+            let end = scan(&read, key, range, &mut window, &mut |found| {
+                match found {
+                    Scanned::Record { record: Record::Synced(found), .. } => synced = synced.max(found),
+                    Scanned::Record { record: Record::Start(start), at, .. } => {
+                        synced = synced.max(start.synced);
+                        gone.push((location(at), start.oldest));
                     }
-                    true
-                });
+                    Scanned::Record { record: Record::Closed { .. }, at, .. } => synced = synced.max(location(at)),
+                    Scanned::Record { record: Record::Gone(oldest), at, .. } => gone.push((location(at), oldest)),
+                    Scanned::Record { .. } => {}
+                    Scanned::Gap(from, _) => holes.push(location(from)),
+                }
+                true
+            });
             // An unreadable segment does not show whether data is missing.
             let Ok(end) = end else { continue };
             if link.limit.map_or(end.used > end.at, |limit| end.at < limit) {
@@ -360,7 +358,6 @@ impl<'a> Reading<'a> {
     }
 
     fn apply_other(&mut self, record: &Record, body: Option<Body>) {
-        let current = self.journal.stats().current;
         match *record {
             Record::Put(ref job) | Record::Snapshot(ref job) => self.job(job, body),
             Record::Run(id, change, ref job) => {
@@ -395,9 +392,12 @@ impl<'a> Reading<'a> {
                 let after = after.then(|| Live::Settings.size(number, self.engine));
                 self.journal.changed(Live::Settings, number, before.map(settings_size), after);
             }
-            // This record was copied to a later segment after a disk failure.
-            Record::Next(next) if next <= current || next >= NUMBER_LIMIT.min(current + MAX_NUMBER_GAP) => {}
-            Record::Next(next) => self.last = Some(Last::Next(next)),
+            Record::Next(next) => {
+                // A record with a smaller number was copied to a later segment after a disk failure.
+                let current = self.journal.stats().current;
+                let is_plausible = next > current && next < NUMBER_LIMIT.min(current + MAX_NUMBER_GAP);
+                self.last = is_plausible.then_some(Last::Next(next));
+            }
             Record::Closed { last_id, time } => {
                 self.last = Some(Last::Closed(last_id));
                 self.latest = self.latest.max(time.unwrap_or_default());

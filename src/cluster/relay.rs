@@ -93,12 +93,6 @@ fn close(stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
-    SockRef::from(stream).set_tcp_keepalive(&keepalive)
-}
-
 impl Shared {
     fn listen(self: &Arc<Self>, listener: &TcpListener, protocol: &str) {
         for client in listener.incoming() {
@@ -140,7 +134,11 @@ impl Shared {
             None => self.own,
         };
         let server = Arc::new(TcpStream::connect_timeout(&address.ok_or(io::ErrorKind::NotFound)?, CONNECT)?);
-        [&server, client].into_iter().try_for_each(|stream| prepare(stream))?;
+        let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
+        for stream in [&server, client] {
+            stream.set_nodelay(true)?;
+            SockRef::from(&**stream).set_tcp_keepalive(&keepalive)?;
+        }
         {
             let mut state = self.state.lock();
             if target.is_some_and(|target| !state.targets.values().any(|other| *other == target)) {

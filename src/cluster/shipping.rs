@@ -240,7 +240,7 @@ impl Shipper {
             if self.lease.is_over() {
                 return Err(over());
             }
-            let (sent, is_next) = (Moment::now(), self.end() + 1 >= *seq);
+            let (sent, is_next) = (Moment::now(), self.position.lock().end + 1 >= *seq);
             match self.log.append(head.epoch, seq - 1, bytes) {
                 Ok(()) => {
                     self.lease.extend(sent + LEASE);
@@ -259,7 +259,7 @@ impl Shipper {
                             return Ok(());
                         }
                         // A confirmed entry may have been merged, with another head.
-                        Some(_) if self.end() < *seq => return Err(self.stop()),
+                        Some(_) if self.position.lock().end < *seq => return Err(self.stop()),
                         _ => {}
                     }
                 }
@@ -274,10 +274,6 @@ impl Shipper {
                 return Ok(());
             }
         }
-    }
-
-    fn end(&self) -> Seq {
-        self.position.lock().end
     }
 
     fn confirm(&self, seq: Seq) {

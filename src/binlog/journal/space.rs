@@ -129,7 +129,9 @@ impl Journal {
     fn compact_some(&mut self, engine: &Engine) -> bool {
         let mut quota = COMPACT_BYTES;
         while self.segments.len() > 1 && self.debt() > 0 {
-            let Some((live, number)) = self.first_live() else {
+            let lists = &self.segments[0].lists;
+            let first = Live::ALL.into_iter().find_map(|live| Some((live, lists[live as usize].first()?)));
+            let Some((live, number)) = first else {
                 self.retire();
                 continue;
             };
@@ -178,12 +180,7 @@ impl Journal {
         (size < self.segment_size).then_some(size)
     }
 
-    fn first_live(&self) -> Option<(Live, u32)> {
-        let lists = &self.segments[0].lists;
-        Live::ALL.into_iter().find_map(|live| Some((live, lists[live as usize].first()?)))
-    }
-
-    /// Its file is removed once a durable record states that the segment is not needed.
+    /// The segment's file is removed once a durable record states that the segment is not needed.
     fn retire(&mut self) {
         let segment = self.segments.pop_front().expect("a segment");
         self.old -= segment.bytes;
@@ -203,9 +200,8 @@ impl Journal {
         let oldest = self.segments.front().expect("the one that is written to").number;
         self.append_record(MARK as u64, &Record::Gone(oldest));
         self.demanded = self.position;
-        let position = self.position;
         let unrecorded = self.retired.iter_mut().filter(|retired| retired.after == UNRECORDED);
-        unrecorded.for_each(|retired| retired.after = position);
+        unrecorded.for_each(|retired| retired.after = self.position);
     }
 
     /// `again` bytes must be written again, and other bytes were never written.
@@ -271,10 +267,8 @@ impl Journal {
         rely: bool,
     ) -> (Batch, Batch) {
         if !rely {
-            let safe = self.synced.position;
-            for retired in self.retired.iter_mut().filter(|retired| retired.after > safe) {
-                retired.after = UNRECORDED;
-            }
+            let unsynced = self.retired.iter_mut().filter(|retired| retired.after > self.synced.position);
+            unsynced.for_each(|retired| retired.after = UNRECORDED);
             self.in_doubt = true;
         }
         let pending = self.take(Vec::new(), self.synced);
