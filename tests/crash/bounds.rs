@@ -295,7 +295,7 @@ fn very_many_paused_tubes() {
                 break;
             }
         }
-        watch.access.0.borrow().0.position()
+        watch.access.0.borrow().0.position
     };
     settle(&mut watch);
     let before = settle(&mut watch);

@@ -338,7 +338,7 @@ impl Life {
     }
 
     pub fn health(&self) -> Health {
-        self.access.0.borrow().0.health()
+        self.access.0.borrow().0.health
     }
 }
 
