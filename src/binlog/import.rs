@@ -67,7 +67,6 @@ pub struct Imported {
     pub last_id: u64,
     /// The number of jobs at the end of `jobs` with new IDs. beanstalkd assigns IDs twice after an incomplete read.
     pub renumbered: usize,
-    /// A line per problem, with file name, offset and reason.
     pub problems: Vec<String>,
     /// The number of skipped records, plus one for each file that was not read to the end.
     pub skipped: u64,

@@ -74,7 +74,6 @@ pub struct Segment {
     lists: [List; 6],
     /// `true` if compaction must empty the segment whatever the disk usage is.
     pub evacuating: bool,
-    /// The file is not removed, but moved to a subdirectory.
     pub damaged: bool,
     missing: bool,
 }

@@ -314,7 +314,6 @@ impl<'a> Reading<'a> {
         Claims { synced, oldest }
     }
 
-    /// Reports a problem, which counts as a skipped record.
     pub fn found_problem(&mut self, problem: String) {
         self.report.problems.push(problem);
         self.journal.skipped += 1;

@@ -159,7 +159,8 @@ impl Locks {
     fn of(folder: Result<Flock<File>, Errno>, file: impl FnOnce() -> io::Result<File>) -> io::Result<Locks> {
         let folder = match folder {
             Ok(folder) => Some(folder),
-            Err(error) if has_no_locks(error) => None,
+            // The file system cannot lock a directory.
+            Err(Errno::EBADF | Errno::EINVAL | Errno::ENOLCK | Errno::ENOSYS | Errno::EOPNOTSUPP) => None,
             Err(error) => return Err(error.into()),
         };
         let file = match file() {
@@ -300,11 +301,6 @@ fn lock_folder(folder: &File) -> Result<Flock<File>, Errno> {
             Err((_, error)) => return Err(error),
         }
     }
-}
-
-fn has_no_locks(error: Errno) -> bool {
-    use Errno::{EBADF, EINVAL, ENOLCK, ENOSYS};
-    matches!(error, EBADF | EINVAL | ENOLCK | ENOSYS | Errno::EOPNOTSUPP)
 }
 
 /// Returns `true` for an exhausted disk, quota or file size limit.

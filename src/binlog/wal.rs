@@ -250,7 +250,6 @@ impl Wal {
         }
     }
 
-    /// Makes compaction rewrite live items. Returns the newest missing segment.
     fn evacuate_missing(&self, access: &impl JournalAccess, names: &[String]) -> Option<u64> {
         let numbers: HashSet<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
         let lost = access.with(|journal, _| journal.evacuate_missing(|number| numbers.contains(&number)));

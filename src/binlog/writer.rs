@@ -173,12 +173,11 @@ impl Writer {
         let last = &mut self.pending[before];
         last.bytes.own.extend_from_slice(&next.bytes.own);
         last.end = next.end;
-        self.reuse(next.bytes);
+        self.reuse(next.bytes.own);
         true
     }
 
-    fn reuse(&mut self, bytes: Bytes) {
-        let mut bytes = bytes.own;
+    fn reuse(&mut self, mut bytes: Vec<u8>) {
         if bytes.capacity() > self.spare.capacity() && bytes.capacity() <= 1 << 20 {
             bytes.clear();
             self.spare = bytes;
@@ -221,7 +220,7 @@ impl Writer {
             self.written_pieces -= 1;
             let piece = self.pending.pop_front().expect("a written piece");
             self.durable_end = LogLocation { segment: piece.segment, at: piece.offset + piece.bytes.len() as u64 };
-            self.reuse(piece.bytes);
+            self.reuse(piece.bytes.own);
         }
     }
 

@@ -237,15 +237,6 @@ impl Etcd {
         Ok((entries, tail))
     }
 
-    fn first(&self, end: Seq) -> io::Result<Seq> {
-        let (key, end_key) = (self.entry_key(0), self.entry_key(end));
-        let body = format!(r#"{{"key":"{key}","range_end":"{end_key}","limit":"1","keys_only":true}}"#);
-        let response = self.spare.lock().request("/v3/kv/range", &body)?;
-        let document = Document::read(&response.body);
-        let first = document.get("kvs").elements().next();
-        first.map_or(Ok(end), |pair| seq_of(&pair))
-    }
-
     fn delete(&self, range: &str) -> io::Result<()> {
         self.spare.lock().request("/v3/kv/deleterange", range).and_then(done)
     }
@@ -358,7 +349,11 @@ impl SharedLog for Etcd {
     }
 
     fn purge(&self, below: Seq) -> io::Result<()> {
-        let mut from = self.first(below)?;
+        let (key, end) = (self.entry_key(0), self.entry_key(below));
+        let body = format!(r#"{{"key":"{key}","range_end":"{end}","limit":"1","keys_only":true}}"#);
+        let response = self.spare.lock().request("/v3/kv/range", &body)?;
+        let first = Document::read(&response.body).get("kvs").elements().next().map(|pair| seq_of(&pair));
+        let mut from = first.unwrap_or(Ok(below))?;
         while from < below {
             let end = below.min(from + BATCH);
             self.delete(&format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.entry_key(from), self.entry_key(end)))?;

@@ -129,9 +129,7 @@ impl Gateway {
 }
 
 #[derive(Default)]
-pub struct ClusterId {
-    state: LeafMutex<State>,
-}
+pub struct ClusterId(LeafMutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -143,14 +141,14 @@ struct State {
 
 impl ClusterId {
     pub fn check(&self) -> io::Result<()> {
-        let problem = self.state.lock().problem.clone();
+        let problem = self.0.lock().problem.clone();
         problem.map_or(Ok(()), |problem| Err(io::Error::new(io::ErrorKind::InvalidInput, problem)))
     }
 
     /// Returns `false` without a cluster ID, as in most error responses.
     pub fn check_response(&self, endpoint: &str, response: &[u8]) -> io::Result<bool> {
         let Some(id) = find(response) else { return Ok(false) };
-        let mut state = self.state.lock();
+        let mut state = self.0.lock();
         let (first, other) = state.first.get_or_insert_with(|| (id.to_owned(), endpoint.to_owned())).clone();
         if first != id && state.problem.is_none() {
             state.problem = Some(format!(

@@ -23,8 +23,10 @@ const ACTIVE: &str = "journal.active";
 
 /// Contains the old copy. While this subdirectory exists, the new copy may be incomplete.
 const ASIDE: &str = "journal.aside";
+
 /// Contains the old copy while its files are being moved.
 const MOVING: &str = "journal.moving";
+const CHUNK: usize = 64 * 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Origin {
@@ -361,8 +363,6 @@ impl Position {
     }
 }
 
-const CHUNK: usize = 64 * 1024;
-
 /// The CRC-32 of a file's first `length` bytes. All later bytes are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Checksum {
@@ -390,13 +390,12 @@ impl Checksum {
         let mut bytes = vec![0; CHUNK];
         while offset < length {
             let size = (length - offset).min(CHUNK as u64) as usize;
-            match file.read_at(&mut bytes[..size], offset)? {
-                0 => break,
-                count => {
-                    sum.extend(offset, &bytes[..count]);
-                    offset += count as u64;
-                }
+            let count = file.read_at(&mut bytes[..size], offset)?;
+            if count == 0 {
+                break;
             }
+            sum.extend(offset, &bytes[..count]);
+            offset += count as u64;
         }
         Ok(sum)
     }

@@ -63,7 +63,6 @@ pub struct Node {
     path: PathBuf,
     folder: Arc<Folder>,
     mirror: Mirror,
-    writer: u64,
     pub tail: Tail,
     last_activity: Instant,
     last_read: Instant,
@@ -103,7 +102,6 @@ impl Node {
             path: path.to_owned(),
             mirror: Mirror::open(path)?,
             folder,
-            writer: random,
             tail: Tail::default(),
             last_activity: Instant::now(),
             last_read: Instant::now(),
@@ -141,10 +139,9 @@ impl Node {
     /// Syncs the copy first. Does nothing without a valid copy.
     pub fn save(&mut self) -> io::Result<()> {
         if self.mirror.is_foreign || self.mirror.is_stale {
-            Ok(())
-        } else {
-            self.mirror.save()
+            return Ok(());
         }
+        self.mirror.save()
     }
 
     pub fn poll(&mut self) -> io::Result<Step> {
@@ -262,15 +259,13 @@ impl Node {
             return Ok(());
         }
         let (path, epoch) = (self.path.display(), tail.epoch);
-        Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            format!(
-                "{path} has entry {done}, epoch {} of journal {:016x}, but etcd, with epoch {epoch} of journal \
-                 {journal:016x}, does not: etcd was wiped or restored; see \"Loss of etcd\" in beanpole-cluster(7), or \
-                 move the directory away to use what etcd has",
-                origin.epoch, origin.journal
-            ),
-        ))
+        let problem = format!(
+            "{path} has entry {done}, epoch {} of journal {:016x}, but etcd, with epoch {epoch} of journal \
+             {journal:016x}, does not: etcd was wiped or restored; see \"Loss of etcd\" in beanpole-cluster(7), or move \
+             the directory away to use what etcd has",
+            origin.epoch, origin.journal
+        );
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, problem))
     }
 
     /// Estimates the queue's time. Heartbeats are late by varying amounts, so the largest difference from the local
@@ -298,11 +293,8 @@ impl Node {
     }
 
     pub fn pause(&self) -> Duration {
-        if self.last_activity.elapsed() >= LEASE && self.tail.epoch > 0 {
-            POLL / 5
-        } else {
-            POLL
-        }
+        let is_silent = self.last_activity.elapsed() >= LEASE && self.tail.epoch > 0;
+        POLL / if is_silent { 5 } else { 1 }
     }
 
     fn end(&self) -> Seq {
@@ -347,10 +339,8 @@ impl Node {
         let is_wanted = self.tail.requested == self.member.name.as_bytes();
         let precedence = if self.tail.requested.is_empty() || is_wanted { Duration::ZERO } else { PRECEDENCE };
         let silence = self.last_read.saturating_duration_since(self.last_activity);
-        if self.is_released || self.tail.epoch == 0 {
-            return silence >= precedence;
-        }
-        silence >= self.max_silence + precedence
+        let is_unclaimed = self.is_released || self.tail.epoch == 0;
+        silence >= precedence + if is_unclaimed { Duration::ZERO } else { self.max_silence }
     }
 
     fn claim(&mut self) -> io::Result<Step> {
@@ -364,9 +354,9 @@ impl Node {
             self.mirror.save()?;
         }
         let kind = if is_foreign { EntryKind::Import } else { EntryKind::Claim };
-        let head = Head { kind, epoch: self.tail.epoch, writer: self.writer, number: self.tail.epoch };
+        let head = Head { kind, epoch: self.tail.epoch, writer: self.member.id, number: self.tail.epoch };
         let known = [journal_of(&self.tail), self.mirror.position.origin.journal];
-        let journal = known.into_iter().find(|journal| *journal != 0).unwrap_or(self.writer);
+        let journal = known.into_iter().find(|journal| *journal != 0).unwrap_or(self.member.id);
         let Member { name, address, services, .. } = &*self.member;
         let note = format!("{name} {address} {journal:016x}{services}");
         let lease = Arc::new(Lease::new(Moment::now() + LEASE));
@@ -391,7 +381,7 @@ impl Node {
         self.member.board.note(|figures| {
             (figures.role, figures.epoch, figures.entry) = (Role::Active, epoch, after + 1);
         });
-        let head = Head { kind: EntryKind::Operations, epoch, writer: self.writer, number: 0 };
+        let head = Head { kind: EntryKind::Operations, epoch, writer: self.member.id, number: 0 };
         let created = std::mem::take(&mut self.mirror.position.created);
         let (log, board) = (self.member.log.clone(), self.member.board.clone());
         let shipper = Arc::new(Shipper::new(log, lease.clone(), head, after + 1, created, board));

@@ -165,10 +165,8 @@ impl Shipper {
         if !self.must_stage(body) {
             return Ok(());
         }
-        let name = {
-            let Head { epoch, number, .. } = self.position.lock().head;
-            format!("{STAGE}{epoch}.{number}")
-        };
+        let Head { epoch, number, .. } = self.position.lock().head;
+        let name = format!("{STAGE}{epoch}.{number}");
         self.append_one(&Operation::Create(&name, body.len() as u64))?;
         for (number, piece) in body.chunks(STAGE_PIECE).enumerate() {
             if !is_wanted() {
@@ -215,10 +213,7 @@ impl Shipper {
 
     fn ship<'a>(&'a self, mut position: MutexGuard<'a, Position>) -> io::Result<()> {
         let goal = position.newest();
-        loop {
-            if position.end >= goal {
-                return Ok(());
-            }
+        while position.end < goal {
             if self.lease.is_over() {
                 self.changed.notify_all();
                 return Err(over());
@@ -232,6 +227,7 @@ impl Shipper {
                 self.changed.wait_until(&mut position, Instant::now() + RETRY);
             }
         }
+        Ok(())
     }
 
     fn send(&self, entry: &Entry) -> io::Result<()> {
