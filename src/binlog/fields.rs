@@ -158,7 +158,7 @@ impl<'a> Field<'a> for Rest<'a> {
     }
 }
 
-/// Dead letters have the letter [`DEAD`] instead.
+/// The index of a state is its bit in a mask. Dead letters have the letter [`DEAD`] instead.
 pub const STATES: [(u8, State); 7] = [
     (b'r', State::Ready),
     (b'd', State::Delayed),

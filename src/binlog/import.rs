@@ -164,8 +164,8 @@ impl Importer {
     }
 }
 
-/// An interruption neither loses nor duplicates jobs: the segments of an import are invalid while only [`BEGUN`] exists,
-/// and complete once [`DONE`] exists.
+/// An interruption neither loses nor duplicates jobs: the segments of an import are invalid while only [`BEGUN`]
+/// exists, and complete once [`DONE`] exists.
 const BEGUN: &str = "import.begun";
 const DONE: &str = "import.done";
 const KEPT: &str = "beanstalkd";
