@@ -261,8 +261,8 @@ impl Node {
         let (path, epoch) = (self.path.display(), tail.epoch);
         let problem = format!(
             "{path} has entry {done}, epoch {} of journal {:016x}, but etcd, with epoch {epoch} of journal \
-             {journal:016x}, does not: etcd was wiped or restored; see \"Loss of etcd\" in beanpole-cluster(7), or move \
-             the directory away to use what etcd has",
+             {journal:016x}, does not: etcd was wiped or restored; see \"Loss of etcd\" in beanpole-cluster(7), or \
+             move the directory away to use what etcd has",
             origin.epoch, origin.journal
         );
         Err(io::Error::new(io::ErrorKind::AlreadyExists, problem))
