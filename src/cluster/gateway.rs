@@ -152,8 +152,8 @@ impl ClusterId {
         let (first, other) = state.first.get_or_insert_with(|| (id.to_owned(), endpoint.to_owned())).clone();
         if first != id && state.problem.is_none() {
             state.problem = Some(format!(
-                "etcd at {other} and etcd at {endpoint} are different clusters ({first} and {id}): make them one cluster \
-                 (see etcdctl member list), then restart beanpole"
+                "etcd at {other} and etcd at {endpoint} are different clusters ({first} and {id}): make them one \
+                 cluster (see etcdctl member list), then restart beanpole"
             ));
         }
         drop(state);
