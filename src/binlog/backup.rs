@@ -1,33 +1,25 @@
-//! Backup of a log, even while a server is writing to the log.
-//!
-//! Owns the order of copying, from the oldest segment to the newest, and the decision which segments to copy again.
-//! Takes no lock and does not modify the source. Must not depend on jobs.
+//! Backup of a log, even while a server is writing to the log: copies segments from the oldest to the newest, and
+//! decides which segments to copy again. Takes no lock, and must not depend on jobs.
 
 use std::io;
 
 use super::record::Record;
 use super::replay::{scan, Scanned, Window};
 use super::segment::{numbers_in, segment_name, segment_number, Beginning, Header, RecordKey, HEADER};
-use super::storage::{LogFile, Storage, StoredFile};
-use super::types::{in_file, OpenError};
+use super::storage::{in_file, LogFile, OpenError, Storage};
 
-/// Maximum bytes per read and write.
 const PIECE: usize = 1 << 20;
+const MAX_PASSES: usize = 64;
+const MAX_COPIES_OF_LAST: usize = 4;
 
-/// All segments are read again if the server removes one of them, at most this often.
-const PASSES: usize = 64;
-
-/// The last segment is copied at most this often to get a copy without gaps.
-const AGAIN: usize = 4;
-
-/// Bytes of the empty segment for a last record that announces a next segment.
+/// Bytes of the empty segment that a last [`Record::Next`] announces.
 const FRESH: u64 = 65_536;
 
 /// Copies the log to `to`, which must be empty, and syncs the copy.
 pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
     // The newest segment of the previous pass. Older segments have been copied completely.
     let mut newest = 0;
-    for _ in 0..PASSES {
+    for _ in 0..MAX_PASSES {
         let numbers = numbers(from)?;
         let oldest = newest;
         // The server writes a header after the previous segment is complete, so ignore segments without a header. If
@@ -55,15 +47,16 @@ pub fn back_up(from: &dyn Storage, to: &dyn Storage) -> Result<(), OpenError> {
     finish(from, to, newest)
 }
 
-/// Completes the copy of the last segment. The server may have written to the segment during the copy, so bytes before
-/// the end of the copy may be missing. Also creates the next segment if the last record announces another segment.
+/// Copies the last segment again while the copy has gaps, because the server may have written during the copy. Creates
+/// the next segment if the last record announces one.
 fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenError> {
     let name = segment_name(newest);
     let Some(header) = header(to, newest) else { return Ok(()) };
-    for _ in 0..AGAIN {
+    for _ in 0..MAX_COPIES_OF_LAST {
         let (range, mut next, mut gap) = (HEADER as u64..in_file(&name, to.length(&name))?, None, false);
         let key = RecordKey::new(header.log, newest);
-        let scanned = scan(&StoredFile(to, &name), key, range, &mut Window::default(), &mut |found| {
+        let read = |at, bytes: &mut [u8]| to.read_at(&name, at, bytes);
+        let scanned = scan(&read, key, range, &mut Window::default(), &mut |found| {
             next = if let Scanned::Record { record: Record::Next(next), .. } = found { Some(next) } else { None };
             gap |= matches!(found, Scanned::Gap(..));
             true
@@ -87,7 +80,6 @@ fn finish(from: &dyn Storage, to: &dyn Storage, newest: u64) -> Result<(), OpenE
     Ok(())
 }
 
-/// Copies the current contents of the file again, up to the length of the copy.
 fn refresh(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     let file = to.open(name)?;
     // By now, the server has written every byte up to the length of the copy.
@@ -95,7 +87,6 @@ fn refresh(from: &dyn Storage, to: &dyn Storage, name: &str) -> io::Result<()> {
     file.sync()
 }
 
-/// Copies at most `end` bytes. Returns the number of copied bytes.
 fn pour(from: &dyn Storage, name: &str, to: &dyn LogFile, end: u64) -> io::Result<u64> {
     let (mut bytes, mut at) = (vec![0; PIECE], 0);
     loop {
@@ -119,8 +110,7 @@ fn header(storage: &dyn Storage, number: u64) -> Option<Header> {
     Beginning::read(&head[..count]).header()
 }
 
-/// Removes copies up to `last`, which the source has removed. The source may also have removed segments with the
-/// deletes of the copied jobs.
+/// Removes copies up to `last`, because the source may have removed segments with the deletes of their jobs.
 fn forget_up_to(to: &dyn Storage, last: u64) -> Result<(), OpenError> {
     for number in numbers(to)?.into_iter().filter(|number| *number <= last) {
         let name = segment_name(number);

@@ -1,7 +1,5 @@
 //! The format of beanstalkd's binlog: version 7 (beanstalkd 1.5 and later) and version 5 (beanstalkd 1.4).
-//!
-//! Owns the decoding of one file. Must not depend on what happens to the jobs. Must not trust the input, because
-//! records have no checksums.
+//! Must not trust the input, because records have no checksums.
 //!
 //! A file consists of a version number of four bytes, followed by records:
 //!
@@ -13,12 +11,10 @@
 //! A full record contains a whole job. A short record updates a job that was buried, kicked, delayed or deleted.
 //! Numbers are little-endian. The rest of a file is filled with zero bytes.
 
-// Damaged input must not cause a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use crate::engine::{is_tube_name_byte, History};
 
-/// The maximum bytes of a tube name.
 const MAX_NAME: u64 = 200;
 
 /// The maximum bytes of a body with CR LF. beanstalkd's option `-z` accepts no larger limit.
@@ -26,8 +22,6 @@ const MAX_SIZE: i64 = (1 << 30) + 2;
 
 /// Reached after two thousand years at a million jobs per second.
 const MAX_ID: i64 = 1 << 56;
-
-/// The protocol's maximum delay or TTR in nanoseconds.
 const MAX_SPAN: i64 = u32::MAX as i64 * 1_000_000_000;
 
 /// Bytes of a full record: name length, one-byte name, job, and CR LF.
@@ -37,10 +31,7 @@ const MIN_FULL: usize = 4 + 1 + 80 + 2;
 pub const DELETED: u8 = 0;
 pub const BURIED: u8 = 3;
 pub const DELAYED: u8 = 4;
-
-/// The consequence of an incompletely read file.
 pub const LOSS: &str = "so jobs may be missing, and deleted ones back";
-
 const TORN: &str = "a record that is cut short";
 
 #[derive(Debug)]
@@ -62,11 +53,9 @@ pub struct ForeignRecord {
     /// The end of a delayed job's delay. Meaningless in other states.
     pub deadline: i64,
     pub history: History,
-    /// From 0 (deleted) to 4 (delayed).
     pub state: u8,
 }
 
-/// Only full records contain these fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Full<'a> {
     pub tube: &'a [u8],
@@ -74,10 +63,9 @@ pub struct Full<'a> {
     pub body: &'a [u8],
 }
 
-/// Passes each record with its offset, or an error message for an invalid record, to `visit`. `last_id` is the largest
-/// ID in earlier files. Returns the largest ID up to this file, or a larger number if a part of this file was not read.
-/// Decoding stops at the first offset that cannot be the start of a record, because the following bytes may be part of
-/// a body. A full record with an invalid field is skipped, because the end of the record is known.
+/// Passes each record with its offset, or the error of an invalid record, to `visit`. `last_id` is the largest ID in
+/// earlier files. Returns the largest ID so far, or a larger number if a part of the file was not read. Decoding stops
+/// where no record can start, because the following bytes may be part of a body.
 pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Result<ForeignEntry<'a>, String>)) -> u64 {
     let mut reader = Reader { format: &VERSION_7, bytes, at: 0, last_id };
     let mut at = 0;
@@ -111,7 +99,6 @@ pub fn read<'a>(bytes: &'a [u8], last_id: u64, mut visit: impl FnMut(usize, Resu
 
 #[derive(Debug)]
 struct Format {
-    /// Bytes of the field with the length of a tube name.
     length_size: usize,
     /// Bytes of a job without its body. In version 7, the last three are padding.
     job_size: usize,
@@ -122,14 +109,11 @@ struct Format {
 const VERSION_5: Format = Format { length_size: 8, job_size: 77, unit: 1000 };
 const VERSION_7: Format = Format { length_size: 4, job_size: 80, unit: 1 };
 
-/// Reads each byte of a file at most once.
 #[derive(Debug)]
 struct Reader<'a> {
     format: &'static Format,
     bytes: &'a [u8],
-    /// The file was read up to this offset.
     at: usize,
-    /// The largest ID read from this file and earlier files.
     last_id: u64,
 }
 
@@ -150,7 +134,6 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Fails if the record's lengths do not match its contents.
     fn record(&mut self) -> Result<ForeignEntry<'a>, String> {
         let length = self.take(self.format.length_size)?;
         let length = length.iter().rev().fold(0, |length, byte| length << 8 | u64::from(*byte));
@@ -188,6 +171,7 @@ impl ForeignRecord {
     fn read(bytes: &[u8], unit: i64) -> ForeignRecord {
         let count = |at| u32::from_le_bytes(array(bytes, at));
         let nanos = |at| i64::from_le_bytes(array(bytes, at)).saturating_mul(unit);
+        let [reserves, timeouts, releases, buries, kicks] = [56, 60, 64, 68, 72].map(count);
         ForeignRecord {
             id: u64::from_le_bytes(array(bytes, 0)),
             pri: count(8),
@@ -196,13 +180,7 @@ impl ForeignRecord {
             size: i32::from_le_bytes(array(bytes, 32)),
             created: nanos(40),
             deadline: nanos(48),
-            history: History {
-                reserves: count(56),
-                timeouts: count(60),
-                releases: count(64),
-                buries: count(68),
-                kicks: count(72),
-            },
+            history: History { reserves, timeouts, releases, buries, kicks },
             state: bytes.get(76).copied().unwrap_or(u8::MAX),
         }
     }

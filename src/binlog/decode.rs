@@ -1,25 +1,18 @@
-//! Decoding of records.
-//!
-//! Owns the detection of intact records, and the decoding of all record types. The encoding is in `record.rs`. Must not
-//! trust the input or perform I/O.
-//!
+//! Decoding of records, and detection of intact ones. The encoding is in `record.rs`. Must not trust the input.
 //! Enforces promise P24 of beanpole-promises(7).
 
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-use super::fields::{Fields, JobState, Rest};
-use super::job_options;
+use super::fields::{decode_options, Fields, JobState, Rest};
 use super::record::{check, head_length, GroupCounts, Record, Start, LONG_PREFIX, MAX_PAYLOAD, PREFIX, SHORT_PAYLOAD};
 use super::segment::RecordKey;
 use crate::engine::{GroupCount, History, JobId, Rate, RunCount, Span, State, StoredChange, StoredJob, TubeSettings};
 
-/// The start of a record, without the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordHead {
     kind: u8,
     pub prefix: usize,
     pub length: usize,
-    /// The checksum of a payload that is longer than [`SHORT_PAYLOAD`], otherwise 0.
     sum: u32,
 }
 
@@ -53,7 +46,6 @@ impl RecordHead {
         self.prefix == PREFIX || sum == self.sum
     }
 
-    /// Returns `None` if the payload is damaged or malformed.
     pub fn record<'a>(&self, payload: &'a [u8]) -> Option<Record<'a>> {
         if self.prefix > PREFIX && crc32fast::hash(payload) != self.sum {
             return None;
@@ -92,13 +84,10 @@ fn fields(kind: u8, payload: &[u8], tail: usize) -> Option<Record<'_>> {
             Record::Settings { tube, settings }
         }
         b'W' => fields.read().map(|(id, Rest(reason))| Record::Reason { id, reason })?,
-        b'F' => fields.read().map(|(number, states, bound, from, Rest(to))| Record::Opened {
-            number,
-            from,
-            to,
-            states,
-            bound,
-        })?,
+        b'F' => {
+            let (number, states, bound, from, Rest(to)) = fields.read()?;
+            Record::Opened { number, from, to, states, bound }
+        }
         b'V' => {
             let (id, Rest(bytes)) = fields.read()?;
             if bytes.is_empty() || read_groups(bytes).any(|group| group.is_none()) {
@@ -161,9 +150,10 @@ fn read_change(kind: u8, fields: &mut Fields) -> Option<Record<'static>> {
             let (delay, due) = fields.read()?;
             StoredChange::Retry { fails: u8::try_from(count).ok()?, delay, due }
         }
-        b's' => fields
-            .read()
-            .map(|(skipped, due)| StoredChange::Scheduled { count: RunCount { runs: count, skipped }, due })?,
+        b's' => {
+            let (skipped, due) = fields.read()?;
+            StoredChange::Scheduled { count: RunCount { runs: count, skipped }, due }
+        }
         b'A' => StoredChange::Lease(count, fields.read()?),
         b'L' => {
             fields.read().map(|(pri, delay, due, fails)| StoredChange::Release { pri, delay, due, count, fails })?
@@ -201,17 +191,12 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
         if let Some(schedule) = job.options.and_then(|options| options.schedule) {
             (job.state, job.due) = (State::Scheduled, schedule.due);
         }
-        // A put record cannot contain an outcome.
         return job.options.is_none_or(|options| options.outcome.is_none()).then_some(Record::Put(job));
     }
     (JobState(job.state, job.dead_from), job.due) = fields.read()?;
-    job.history = History {
-        reserves: fields.short()?,
-        timeouts: fields.short()?,
-        releases: fields.short()?,
-        buries: fields.short()?,
-        kicks: fields.short()?,
-    };
+    let (reserves, timeouts, releases) = (fields.short()?, fields.short()?, fields.short()?);
+    let (buries, kicks) = (fields.short()?, fields.short()?);
+    job.history = History { reserves, timeouts, releases, buries, kicks };
     job.fails = fields.read()?;
     read_options_and_body(kind, fields, tail, &mut job)?;
     let is_scheduled = job.options.is_some_and(|options| options.schedule.is_some());
@@ -225,7 +210,7 @@ fn read_job(kind: u8, mut fields: Fields, tail: usize) -> Option<Record> {
 fn read_options_and_body<'a>(kind: u8, fields: Fields<'a>, tail: usize, job: &mut StoredJob<'a>) -> Option<()> {
     job.body = fields.0;
     if kind.is_ascii_lowercase() {
-        let (options, fails, body) = job_options::decode(fields.0, tail)?;
+        let (options, fails, body) = decode_options(fields.0, tail)?;
         (job.options, job.fails, job.body) = (Some(options), fails, body);
     }
     Some(())

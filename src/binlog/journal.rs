@@ -1,38 +1,29 @@
-//! The journal: records that wait to be written, and the list of segments that are still needed.
-//!
-//! Owns the order of records and their division into segments, under the engine's lock. `compaction` bounds the disk
-//! usage, and `space` calculates the available space. Must not access files or block.
-//!
+//! The journal: records that wait to be written, and the list of segments that are still needed. Must not access files.
 //! Only the oldest segments are removed, so a record that reverses an earlier record, such as a delete, always outlives
-//! the earlier record. Before a segment is removed, the current states of its jobs are appended to the log again.
-//!
+//! it.
 //! Enforces promise P4 of beanpole-promises(7).
 
-mod compaction;
-mod found;
+mod live_items;
 mod space;
-mod standing;
 
 use std::collections::VecDeque;
 
-use super::bytes::{Bytes, SharedTail};
-use super::live_index::{LiveIndex, SegmentItems};
+use super::batch::{Batch, Bytes, Cut, SharedTail, Synced};
 use super::record::{
-    full_size, group_size, key_size, operation_size, pause_size, settings_size, Record, CHANGE, CLOSED, DELETE, MARK,
-    OUTCOME, PUT, SNAPSHOT, SYNCED,
+    full_size, group_size, key_size, operation_size, pause_size, settings_size, GroupCounts, Record, Start, CHANGE,
+    CLOSED, DELETE, MARK, OUTCOME, PUT, SNAPSHOT, START, SYNCED,
 };
 use super::segment::{Header, LogLocation, RecordKey, HEADER};
-use super::types::{Batch, Cut, Required, Retired, Synced};
-use crate::engine::{Change, Engine, StoredJob, Time, TubeSettings, RUN_SIZE};
+use crate::engine::{Change, Engine, List, Span, StoredJob, Time, TubeSettings, RUN_SIZE};
 use crate::shared::log_figures::{Health, LogFigures};
 
-pub use standing::Live;
+pub use live_items::Live;
+use live_items::LiveIndex;
 
 /// Job IDs that the log reserves ahead of use. After a crash, new IDs exceed all reserved IDs.
 pub const IDS_AHEAD: u64 = 1 << 20;
 
-/// Commands that need an ID wait while fewer IDs are reserved. All threads together use fewer IDs per event-loop
-/// iteration.
+/// Commands that need an ID wait while fewer are reserved. All threads use fewer in one iteration of their event loops.
 const IDS_KEPT: u64 = 1 << 14;
 
 /// After this many log bytes, the synced location is recorded again.
@@ -47,9 +38,28 @@ const BACKLOG: u64 = 16 << 20;
 /// Larger writes are slow: copying this amount to the page cache takes about half a millisecond.
 pub const LARGE: usize = 1 << 20;
 
-/// Returns the maximum size of the job's full record.
 fn size_of(slot: u32, engine: &Engine) -> u64 {
     full_size(engine.logged_size(slot))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Retired {
+    pub number: u64,
+    pub bytes: u64,
+    /// The log must be durable up to this position before the removal.
+    pub after: u64,
+    /// A damaged segment is moved to a subdirectory instead.
+    pub damaged: bool,
+}
+
+/// Replies wait until the log is durable up to these positions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Required {
+    pub any: u64,
+    /// After the last new job or result. While the disk fails, its reply is withheld.
+    pub puts: u64,
+    pub count: u64,
+    pub put_count: u64,
 }
 
 #[derive(Debug)]
@@ -61,52 +71,45 @@ pub struct Segment {
     pub bytes: u64,
     /// The total size of the live items' full records.
     live: u64,
-    lists: [SegmentItems; 6],
+    lists: [List; 6],
     /// `true` if compaction must empty the segment whatever the disk usage is.
     pub evacuating: bool,
-    /// `true` if the segment is damaged. Its file is then not removed but moved to a subdirectory.
     pub damaged: bool,
     missing: bool,
 }
 
 impl Segment {
     fn new(log: u64, number: u64, size: u64, bytes: u64) -> Segment {
-        let (key, lists) = (RecordKey::new(log, number), [SegmentItems::EMPTY; 6]);
+        let (key, lists) = (RecordKey::new(log, number), [List::EMPTY; 6]);
         Segment { number, key, size, bytes, live: 0, lists, evacuating: false, damaged: false, missing: false }
     }
 }
 
 #[derive(Debug, Default)]
 pub struct Journal {
-    /// A random number that all segments contain.
     log: u64,
-    /// A random number for this process.
-    epoch: u64,
+    pub(super) epoch: u64,
     /// The epoch of the process that wrote the last record found at startup, or 0 if unknown.
-    found_epoch: u64,
-    /// The first record of this process.
+    pub(super) found_epoch: u64,
+    /// The location of this process's first record.
     own_from: Option<LogLocation>,
     segment_size: u64,
     /// The segment of the first byte in `buffer`.
     first_segment: u64,
     buffer: Bytes,
     cuts: Vec<Cut>,
-    /// The number of bytes appended since the process started.
-    position: u64,
+    pub position: u64,
     /// Oldest first. Records are appended to the last segment.
     segments: VecDeque<Segment>,
     /// Numbers and sizes of empty files on disk, which are the next segments.
     prepared: VecDeque<(u64, u64)>,
-    /// The total size of `prepared`.
     ready: u64,
     /// The number of `prepared` segments whose size is not `segment_size`.
     unusual: usize,
-    /// How many segments compaction must empty.
     evacuating: usize,
     /// Bytes of the records that a waiting command needs to append.
-    requested: u64,
+    pub(super) requested: u64,
     next_number: u64,
-    /// The segments of the live items, with one index per kind.
     indexes: [LiveIndex; 6],
     jobs: u64,
     /// Bytes that deletes of group members may need beyond those of plain deletes.
@@ -115,22 +118,18 @@ pub struct Journal {
     /// Total bytes of all segments except the current segment.
     old: u64,
     retired: VecDeque<Retired>,
-    /// Total bytes of the retired segments that have not been removed yet.
     retiring: u64,
-    health: Health,
+    pub health: Health,
     migrated: u64,
     written: u64,
-    skipped: u64,
+    pub(super) skipped: u64,
     lost: u64,
-    required: Required,
-    /// As last reported by the writer.
+    pub required: Required,
     synced: Synced,
     /// At this synced position, the synced location is recorded again.
-    mark_due: u64,
+    pub(super) mark_due: u64,
     last_id: u64,
-    /// The largest job ID reserved in the log.
     ids: u64,
-    /// The largest job ID reserved in the synced part of the log.
     ids_synced: u64,
     /// The log position after the record of `ids`.
     ids_at: u64,
@@ -142,53 +141,40 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Segments are numbered from 1. `log` is the random ID of the log.
     pub fn new(segment_size: u64, log: u64) -> Journal {
         let segment_size = segment_size.max((HEADER + SYNCED + 2 * MARK) as u64 + 1);
         Journal { log, segment_size, next_number: 1, ..Journal::default() }
     }
 
-    /// Adds a job that is not in any segment.
     pub fn adopt(&mut self, slot: u32, engine: &Engine) {
         self.jobs += 1;
         self.write_new(Live::Job, slot, None, engine);
     }
 
-    /// Appends an outcome, which adds `result` bytes to the job's full record. The outcome need not stay in its
-    /// segment, because compaction rewrites the job with its outcome.
+    /// The outcome need not stay in its segment, because compaction rewrites the job with its outcome.
     fn record_outcome(&mut self, slot: u32, result: usize, engine: &Engine) {
         self.make_room((OUTCOME + result) as u64);
         let job = engine.job_at(slot);
-        let mut record = Record::outcome(&job, engine);
-        let mut tail = None;
-        if let Record::Outcome { result, .. } = &mut record {
-            // The result is the end of the body.
-            tail = SharedTail::of(job.body(), job.body().len() - result.len());
-            *result = if tail.is_some() { &[] } else { result };
-        }
-        self.push_with(&record, tail);
+        let outcome = engine.outcome(&job);
+        let (id, done, fails) = (job.id().0, outcome.map(|(done, _)| done), job.fails);
+        let bytes = outcome.map_or(&[][..], |(_, bytes)| bytes);
+        // The result is the end of the body.
+        let tail = SharedTail::of(job.body(), job.body().len() - bytes.len());
+        let bytes = if tail.is_some() { &[] } else { bytes };
+        self.push_with(&Record::Outcome { id, done, fails, result: bytes }, tail);
         self.resize(slot, 0, result);
     }
 
-    /// Returns an index in `segments`.
     fn segment_index(&self, number: u32) -> usize {
         self.segments.partition_point(|segment| (segment.number as u32) < number)
     }
 
-    /// Records each change of the engine. Returns the log position after the records.
+    /// Records the changes of the engine. Returns the log position after the records.
     pub fn append(&mut self, engine: &mut Engine) -> u64 {
         while let Some(change) = engine.take_change() {
-            // While the disk fails, replies to new jobs and results are withheld, because the client may have no other
-            // copy.
-            let put = match change {
-                Change::Put(_)
-                | Change::Replace { .. }
-                | Change::Adopt(_)
-                | Change::Promise(_)
-                | Change::PromiseKey => true,
-                Change::Outcome { result, .. } => result > 0,
-                _ => false,
-            };
+            // While the disk fails, these replies are withheld, because the client may have no other copy.
+            let put = matches!(change, Change::Put(_) | Change::Replace { .. } | Change::Adopt(_) | Change::Promise(_))
+                || matches!(change, Change::PromiseKey | Change::Outcome { result: 1.., .. });
             let promise = !matches!(change, Change::Reserve(_) | Change::Expire(_) | Change::PauseOver { .. })
                 && !matches!(change, Change::KeyGone { .. } | Change::Retry(_) | Change::Shrunk { .. })
                 && !matches!(change, Change::GroupGone { .. });
@@ -205,29 +191,16 @@ impl Journal {
         self.last_id = engine.last_id();
         self.group_ends = engine.group_ends();
         if self.last_id + IDS_AHEAD / 2 > self.ids {
-            self.append_ids();
+            self.ids = self.last_id + IDS_AHEAD;
+            self.append_record(MARK as u64, &Record::Ids(self.ids));
+            self.ids_appended();
         }
         self.position
-    }
-
-    fn append_ids(&mut self) {
-        self.ids = self.last_id + IDS_AHEAD;
-        self.append_record(MARK as u64, &Record::Ids(self.ids));
-        self.ids_appended();
     }
 
     fn ids_appended(&mut self) {
         self.ids_at = self.position;
         self.demanded = self.position;
-    }
-
-    /// Returns the epoch of the last record before `location`, or 0 if unknown.
-    fn epoch_before(&self, location: LogLocation) -> u64 {
-        if self.own_from.is_some_and(|from| from < location) {
-            self.epoch
-        } else {
-            self.found_epoch
-        }
     }
 
     /// Returns the oldest segment that the synced part of the log needs.
@@ -237,27 +210,24 @@ impl Journal {
         unrecorded.map(|retired| retired.number).fold(first, u64::min)
     }
 
-    pub fn required(&self) -> Required {
-        self.required
-    }
-
     fn record_one(&mut self, change: Change, engine: &Engine) {
         match change {
-            Change::Put(slot) => {
-                let size = size_of(slot, engine);
-                self.make_room(size - (SNAPSHOT - PUT) as u64);
-                self.append_job(slot, engine, Record::Put);
-                self.jobs += 1;
-                self.found(Live::Job, slot, size);
+            Change::Put(slot) => self.record_put(slot, 0, engine, Record::Put),
+            Change::Run { slot, schedule } => {
+                let (id, change) = engine.stored_run(schedule);
+                self.record_put(slot, RUN_SIZE as u64, engine, |job| Record::Run(id, change, job));
             }
-            Change::Run { slot, schedule } => self.record_run(slot, schedule, engine),
             Change::Replace { slot, before } => self.write_new(Live::Job, slot, Some(full_size(before)), engine),
             Change::Delete { slot, id, size } => {
                 self.append_record(DELETE as u64, &Record::Delete(id.0));
                 self.lost_job(slot, size);
             }
             Change::MemberGone(gone) => self.record_member_gone(&gone),
-            Change::Group(group) => self.record_group(&group),
+            Change::Group(group) => {
+                let (size, number) = (group_size(group.name.length()), group.number);
+                self.append_record(size, &Record::Groups { id: 0, groups: GroupCounts::Known(&[*group]) });
+                self.found(Live::Group, number, size);
+            }
             Change::GroupGone { number, name } => self.lost(Live::Group, number, group_size(name)),
             Change::Pause { tube, before } => {
                 let size = Live::Pause.size(tube, engine);
@@ -265,7 +235,7 @@ impl Journal {
             }
             Change::PauseEnded { tube, name, before } => {
                 let size = pause_size(name.len());
-                self.append_record(size, &Record::pause(&name, None));
+                self.append_record(size, &Record::Pause { tube: &name, length: Span::ZERO, until: Time::default() });
                 self.changed(Live::Pause, tube, before.then_some(size), None);
             }
             // The record of the pause contains its end.
@@ -282,10 +252,8 @@ impl Journal {
                 self.write_new(Live::Settings, tube, before.map(settings_size), engine);
             }
             Change::SettingsEnded { tube, name, names } => {
-                self.append_record(
-                    settings_size(name.len()),
-                    &Record::Settings { tube: &name, settings: TubeSettings::default() },
-                );
+                let settings = TubeSettings::default();
+                self.append_record(settings_size(name.len()), &Record::Settings { tube: &name, settings });
                 self.lost(Live::Settings, tube, settings_size(names));
             }
             Change::Shrunk { slot, bytes } => self.resize(slot, bytes, 0),
@@ -301,11 +269,17 @@ impl Journal {
         }
     }
 
-    fn record_run(&mut self, slot: u32, schedule: u32, engine: &Engine) {
+    /// `more` is the size of the record's other fields.
+    fn record_put<'a>(
+        &mut self,
+        slot: u32,
+        more: u64,
+        engine: &'a Engine,
+        kind: impl FnOnce(StoredJob<'a>) -> Record<'a>,
+    ) {
         let size = size_of(slot, engine);
-        self.make_room(size - (SNAPSHOT - PUT) as u64 + RUN_SIZE as u64);
-        let (id, change) = engine.stored_run(schedule);
-        self.append_job(slot, engine, |job| Record::Run(id, change, job));
+        self.make_room(size - (SNAPSHOT - PUT) as u64 + more);
+        self.append_job(slot, engine, kind);
         self.jobs += 1;
         self.found(Live::Job, slot, size);
     }
@@ -334,28 +308,21 @@ impl Journal {
         }
     }
 
-    /// Starts a segment. `before` is the end of the log in the previous segment.
+    /// `before` is the end of the log in the previous segment.
     pub fn begin(&mut self, number: u64, size: u64, before: LogLocation) {
         self.old += self.segments.back().map_or(0, |segment| segment.bytes);
         self.segments.push_back(Segment::new(self.log, number, size, HEADER as u64));
         self.cuts.push(Cut { at: self.buffer.own.len(), segment: number });
-        let header = Header {
-            log: self.log,
-            segment: number,
-            before,
-            oldest: self.oldest_needed(),
-            synced: self.synced.location,
-            ids: self.ids,
-            epoch: self.epoch,
-            before_epoch: self.epoch_before(before),
-        };
+        let (log, oldest, synced, ids) = (self.log, self.oldest_needed(), self.synced.location, self.ids);
+        let (epoch, is_own) = (self.epoch, self.own_from.is_some_and(|from| from < before));
+        let before_epoch = if is_own { epoch } else { self.found_epoch };
+        let header = Header { log, segment: number, before, oldest, synced, ids, epoch, before_epoch };
         self.own_from.get_or_insert(LogLocation { segment: number, at: 0 });
         self.buffer.own.extend_from_slice(&header.encode());
         self.position += HEADER as u64;
         self.mark_due = self.synced.position + SYNCED_EVERY;
     }
 
-    /// Appends the record of a clean shutdown, which must be the last record.
     pub fn append_closed(&mut self, now: Time) {
         let current = self.segments.back().expect("a segment");
         let time = (current.bytes + CLOSED as u64 <= current.size).then_some(now);
@@ -364,7 +331,6 @@ impl Journal {
         self.mark_due = u64::MAX;
     }
 
-    /// Appends the job's full record, which `kind` creates.
     fn append_job<'a>(&mut self, slot: u32, engine: &'a Engine, kind: impl FnOnce(StoredJob<'a>) -> Record<'a>) {
         let mut job = engine.stored_job(engine.job_at(slot));
         let tail = SharedTail::of(engine.job_at(slot).body(), 0);
@@ -391,25 +357,23 @@ impl Journal {
         self.written += 1;
     }
 
-    /// Takes the bytes appended since the last call. The location of `synced` is recorded at intervals, so that
-    /// recovery can distinguish damage from the effects of a power failure.
+    /// Takes the bytes appended since the last call. Records the location of `synced` at intervals, so that recovery
+    /// can distinguish damage from the effects of a power failure.
     pub fn take(&mut self, mut spare: Vec<u8>, synced: Synced) -> Batch {
         debug_assert!(spare.is_empty());
         self.is_synced(synced);
-        self.append_synced();
-        // The next batch probably has a similar size.
+        let current = self.segments.back().expect("a segment");
+        let fits = current.bytes + (SYNCED + MARK) as u64 <= current.size;
+        if !self.buffer.own.is_empty() && fits && synced.position >= self.mark_due {
+            self.push(&Record::Synced(synced.location));
+            self.mark_due = synced.position + SYNCED_EVERY;
+        }
         spare.reserve(self.buffer.own.len().min(1 << 16));
         let bytes = std::mem::replace(&mut self.buffer, Bytes::with(spare));
         let current = self.segments.back().map_or(0, |segment| segment.number);
         let segment = std::mem::replace(&mut self.first_segment, current);
-        Batch {
-            log: self.log,
-            segment,
-            bytes,
-            cuts: std::mem::take(&mut self.cuts),
-            end: self.position,
-            demanded: self.demanded,
-        }
+        let (cuts, end, demanded) = (std::mem::take(&mut self.cuts), self.position, self.demanded);
+        Batch { segment, bytes, cuts, end, demanded }
     }
 
     pub fn is_synced(&mut self, synced: Synced) {
@@ -419,27 +383,8 @@ impl Journal {
         }
     }
 
-    fn append_synced(&mut self) {
-        let synced = self.synced;
-        let current = self.segments.back().expect("a segment");
-        let fits = current.bytes + (SYNCED + MARK) as u64 <= current.size;
-        if !self.buffer.own.is_empty() && fits && synced.position >= self.mark_due {
-            self.push(&Record::Synced(synced.location));
-            self.mark_due = synced.position + SYNCED_EVERY;
-        }
-    }
-
     pub fn is_large(&self) -> bool {
         self.buffer.len() > LARGE
-    }
-
-    pub fn position(&self) -> u64 {
-        self.position
-    }
-
-    /// Replaces the requested number of bytes. 0 cancels the request.
-    pub fn request_space(&mut self, bytes: u64) {
-        self.requested = bytes;
     }
 
     /// Returns the size of the next prepared segment.
@@ -457,7 +402,6 @@ impl Journal {
         }
     }
 
-    /// Numbers of segments are never reused.
     pub fn claim_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
@@ -470,19 +414,108 @@ impl Journal {
         self.prepared.push_back((number, size));
     }
 
-    pub fn health(&self) -> Health {
-        self.health
-    }
-
-    /// Returns `false` if the health was not `from`.
     pub fn change_health(&mut self, from: Health, to: Health) -> bool {
         let changes = self.health == from;
         self.health = if changes { to } else { self.health };
         changes
     }
 
-    pub fn set_health(&mut self, health: Health) {
-        self.health = health;
+    /// Segments must be added in ascending order, before their records.
+    pub fn found_segment(&mut self, number: u64, bytes: u64) {
+        self.old += self.segments.back().map_or(0, |segment| segment.bytes);
+        self.segments.push_back(Segment::new(self.log, number, bytes, bytes));
+        self.found_number(number);
+    }
+
+    pub fn found_number(&mut self, number: u64) {
+        self.next_number = self.next_number.max(number + 1);
+    }
+
+    pub fn found_length(&mut self, bytes: u64) {
+        self.segments.back_mut().expect("a segment").bytes = bytes;
+    }
+
+    /// `before` is the end of the log. The header contains the fields of the record of [`Journal::append_start`].
+    pub fn begin_first(&mut self, number: u64, size: u64, before: LogLocation) {
+        self.ids = self.last_id + IDS_AHEAD;
+        self.begin(number, size, before);
+        self.ids_appended();
+    }
+
+    /// Appends a [`Record::Start`] to the last segment, or begins a new segment. Does nothing without space.
+    pub fn append_start(&mut self) {
+        let (segments, found) = (self.segments.len(), self.ids);
+        self.ids = self.last_id + IDS_AHEAD;
+        self.make_room(START as u64);
+        if self.segments.len() == segments {
+            let last = self.segments.back().expect("a segment");
+            if last.bytes + (START + MARK) as u64 > last.size {
+                self.ids = found;
+                return;
+            }
+            self.own_from = Some(LogLocation { segment: last.number, at: last.bytes });
+            let (synced, ids, epoch, oldest) = (self.synced.location, self.ids, self.epoch, self.oldest_needed());
+            self.push(&Record::Start(Start { synced, ids, epoch, oldest }));
+        }
+        self.ids_appended();
+    }
+
+    pub fn go_on_in_last(&mut self, size: u64) {
+        let last = self.segments.back_mut().expect("a segment");
+        last.size = size;
+        self.first_segment = last.number;
+        self.synced =
+            Synced { location: LogLocation { segment: last.number, at: last.bytes }, position: self.position };
+    }
+
+    /// Records are kept in memory until the disk recovers.
+    pub fn go_on_nowhere(&mut self, engine: &mut Engine) {
+        self.health = Health::Failing;
+        self.old += self.segments.back().map_or(0, |segment| segment.bytes);
+        let number = self.claim_number();
+        self.segments.push_back(Segment { missing: true, ..Segment::new(self.log, number, 0, 0) });
+        if self.buffer.own.is_empty() {
+            self.first_segment = number;
+        }
+        self.append(engine);
+    }
+
+    pub fn segment(&self, number: u64) -> Option<&Segment> {
+        self.segments.get(self.segment_index(number as u32)).filter(|segment| segment.number == number)
+    }
+
+    /// If the last segment is damaged, its file is moved to a subdirectory when compaction has emptied the segment.
+    pub fn evacuate_newest(&mut self, damaged: bool) {
+        let segment = self.segments.back_mut().expect("a segment");
+        (segment.evacuating, segment.damaged) = (true, segment.damaged || damaged);
+        self.count_evacuating();
+    }
+
+    /// `size` and `before` are the job's [`Engine::logged_size`] now and in an earlier full record.
+    pub fn found_job(&mut self, slot: u32, before: Option<usize>, size: usize) {
+        if let Some(before) = before {
+            self.lost_job(slot, before);
+        }
+        self.jobs += 1;
+        self.found(Live::Job, slot, full_size(size));
+    }
+
+    pub fn lost_job(&mut self, slot: u32, size: usize) {
+        self.lost(Live::Job, slot, full_size(size));
+        self.jobs -= 1;
+    }
+
+    pub fn found_ids(&mut self, ids: u64) {
+        (self.last_id, self.ids, self.ids_synced) = (ids, ids, ids);
+    }
+
+    pub fn evacuate_oldest(&mut self) {
+        self.segments.front_mut().expect("a segment").evacuating = true;
+        self.count_evacuating();
+    }
+
+    fn count_evacuating(&mut self) {
+        self.evacuating = self.segments.iter().filter(|segment| segment.evacuating).count();
     }
 
     pub fn disk(&self) -> u64 {
@@ -491,18 +524,10 @@ impl Journal {
     }
 
     pub fn stats(&self) -> LogFigures {
-        LogFigures {
-            oldest: self.segments.front().map_or(0, |segment| segment.number),
-            current: self.segments.back().map_or(0, |segment| segment.number),
-            migrated: self.migrated,
-            written: self.written,
-            skipped: self.skipped,
-            lost: self.lost,
-            segment_size: self.segment_size,
-            disk: self.disk(),
-            live: self.live,
-            health: self.health,
-        }
+        let Journal { migrated, written, skipped, lost, segment_size, live, health, .. } = *self;
+        let number = |segment: Option<&Segment>| segment.map_or(0, |segment| segment.number);
+        let (oldest, current, disk) = (number(self.segments.front()), number(self.segments.back()), self.disk());
+        LogFigures { oldest, current, migrated, written, skipped, lost, segment_size, disk, live, health }
     }
 }
 

@@ -1,19 +1,14 @@
-//! The write-ahead log, which makes acknowledged jobs survive a restart or a crash of the server.
-//!
-//! Owns all files of a queue. [`Journal::append`] records the engine's changes under the engine's lock, and [`Wal`]
-//! writes and syncs the records without that lock. [`open`] restores a queue from a log, and [`inspect`] reads a log
-//! without a server. Must not depend on protocols, connections or threads.
+//! The write-ahead log, which makes acknowledged jobs survive a restart or a crash of the server. [`Journal::append`]
+//! records changes under the engine's lock, and [`Wal`] writes and syncs the records without that lock. Must not depend
+//! on protocols, connections or threads.
 
 mod backup;
+mod batch;
 mod beanstalkd;
-mod bytes;
 mod decode;
 mod fields;
 mod import;
-mod job_options;
 mod journal;
-mod live_index;
-mod migrate;
 mod reading;
 mod record;
 mod recovery;
@@ -21,16 +16,15 @@ mod replay;
 mod segment;
 mod storage;
 mod survey;
-mod types;
 mod wal;
 mod writer;
 
 pub use crate::shared::log_figures::Health;
 pub use backup::back_up;
-pub use journal::Journal;
+pub use journal::{Journal, Required};
+pub use reading::{RecoveryProgress, RecoveryReport};
 pub use recovery::{inspect, open, BinlogSettings, Inspection, Opened};
 pub use segment::segment_name;
-pub use storage::{is_no_space, Folder, LogFile, Storage};
-pub use types::{OpenError, RecoveryProgress, RecoveryReport, Required};
+pub use storage::{is_no_space, Folder, LogFile, OpenError, Storage};
 pub use wal::{JournalAccess, Wal};
 pub use writer::SyncMode;

@@ -1,13 +1,6 @@
-//! Restoration of a queue from segments.
-//!
-//! Owns the rule that distinguishes damage from the effects of a power failure. Records state up to which location the
-//! log was synced. A gap before that location is damage: the gap is reported, and later records are applied. A gap
-//! after that location is the end of the log: no reply depended on later records, and only a prefix of the history may
-//! be restored.
-//!
-//! Segments that the log no longer needs are ignored, even if someone restored their files. A segment that does not
-//! continue the previous segment is an error. Must not modify files.
-//!
+//! Restoration of a queue from segments. A gap before the location to which the log was synced is damage: it is
+//! reported, and later records are applied. A gap after that location is the end of the log, because no reply depended
+//! on later records.
 //! Enforces promise P13 of beanpole-promises(7).
 
 use std::io;
@@ -20,13 +13,26 @@ use super::record::{
 };
 use super::replay::{scan, End, Scanned, Window};
 use super::segment::{segment_name, LogLocation, RecordKey, HEADER, MAX_NUMBER_GAP, NUMBER_LIMIT};
-use super::storage::{is_bad_disk, Storage, StoredFile};
+use super::storage::{is_bad_disk, OpenError, Storage};
 use super::survey::{SegmentLink, Survey};
-use super::types::{OpenError, RecoveryProgress, RecoveryReport};
-use crate::engine::{Body, Engine, GroupCount, JobId, MovedJob, OpenOperation, StoredJob, Time, MAX_OPEN};
+use crate::engine::{Body, Engine, JobId, MovedJob, OpenOperation, StoredJob, Time, MAX_OPEN};
 
-/// Reached after thousands of years.
 const ID_LIMIT: u64 = 1 << 63;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RecoveryProgress {
+    pub done: usize,
+    pub segments: usize,
+    pub bytes: u64,
+    pub jobs: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RecoveryReport {
+    pub progress: RecoveryProgress,
+    pub problems: Vec<String>,
+    pub imported: Option<usize>,
+}
 
 pub struct Reading<'a> {
     storage: &'a dyn Storage,
@@ -34,40 +40,33 @@ pub struct Reading<'a> {
     pub journal: Journal,
     pub report: RecoveryReport,
     log: u64,
-    chain: Vec<SegmentLink>,
+    pub chain: Vec<SegmentLink>,
     window: Window,
     last_id: u64,
-    /// The largest reserved job ID.
     ids: u64,
-    /// The latest put or clean shutdown.
     pub latest: Time,
-    /// The oldest segment that is needed.
     oldest: u64,
     /// The last record if it ends the segment.
     last: Option<Last>,
-    /// Determined when it is first used.
     claims: Option<Claims>,
-    /// The epoch of the last record, or `None` if unknown.
     pub epoch: Option<u64>,
-    /// `true` if the previous segment is missing. Compaction will empty this segment, so that the loss is reported only
-    /// once.
+    /// The previous segment is missing. Compaction will empty this one, so that the loss is reported only once.
     after_missing: bool,
-    /// How many segments of `chain` were read.
-    read: usize,
-    /// Segments that the log no longer needs.
+    pub read: usize,
     pub stale: Vec<u64>,
     pub end: LogLocation,
-    /// The log must continue in this segment.
+    /// The segment in which the log must continue.
     pub next: Option<u64>,
 }
 
-/// What the records state about the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Claims {
-    /// The log is synced up to this location.
     synced: LogLocation,
     oldest: u64,
 }
+
+/// Without an intact header, no record can be read, so all bytes count as damaged.
+const ALL_SYNCED: Claims = Claims { synced: LogLocation { segment: u64::MAX, at: 0 }, oldest: 0 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Last {
@@ -90,11 +89,7 @@ impl<'a> Reading<'a> {
             latest: Time::default(),
             oldest: 0,
             last: None,
-            // No record can be read, so all bytes count as damaged.
-            claims: survey
-                .log
-                .is_none()
-                .then_some(Claims { synced: LogLocation { segment: u64::MAX, at: 0 }, oldest: 0 }),
+            claims: survey.log.is_none().then_some(ALL_SYNCED),
             epoch: None,
             after_missing: false,
             read: 0,
@@ -104,7 +99,6 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Applies all segments, oldest first. Calls `watch` after each segment.
     pub fn read_all(&mut self, watch: &mut dyn FnMut(RecoveryProgress)) -> Result<(), OpenError> {
         self.drop_stale();
         self.report.progress.segments = self.chain.len();
@@ -120,9 +114,8 @@ impl<'a> Reading<'a> {
                 }
             };
             // A damaged segment keeps all its bytes.
-            if let Some(length) =
-                link.length.filter(|_| self.journal.segment(link.number).is_some_and(|segment| segment.damaged))
-            {
+            let is_damaged = self.journal.segment(link.number).is_some_and(|segment| segment.damaged);
+            if let Some(length) = link.length.filter(|_| is_damaged) {
                 self.journal.found_length(length);
             }
             if !goes_on {
@@ -137,8 +130,7 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Skips the segments that are not needed. Their records must not be applied, because later segments that reverse
-    /// them may be gone.
+    /// Records of unneeded segments must not be applied, because later segments that reverse them may be gone.
     fn drop_stale(&mut self) {
         // A single segment is always needed.
         if self.chain.len() < 2 {
@@ -153,9 +145,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Reports missing segments at both ends of the chain.
     fn check_ends(&mut self) {
-        // Missing segments are a loss if a record states that they are needed.
         if let Some(first) = self.chain.first().and_then(|link| link.header) {
             let before = first.before.segment;
             if before > 0 && before >= self.oldest {
@@ -163,7 +153,6 @@ impl<'a> Reading<'a> {
                 self.damage(format!("{}: it is missing", segment_name(before)), false);
             }
         }
-        // The named next segment is missing or has no records.
         if let Some(Last::Next(next)) = self.last {
             self.next = Some(next);
             let name = segment_name(next);
@@ -173,12 +162,6 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Returns segments after the end of the log, which are not restored.
-    pub fn behind(&self) -> impl Iterator<Item = u64> + '_ {
-        self.chain[self.read..].iter().filter(|link| link.length.is_some()).map(|link| link.number)
-    }
-
-    /// Returns the read segments with their file lengths.
     pub fn lengths(&self) -> impl Iterator<Item = (SegmentLink, u64)> + '_ {
         self.chain[..self.read].iter().filter_map(|link| Some((*link, link.length?)))
     }
@@ -187,18 +170,14 @@ impl<'a> Reading<'a> {
         matches!(self.last, Some(Last::Closed(_)))
     }
 
-    /// Returns the largest job ID that may have been assigned. Needs [`Reading::read_all`].
     pub fn last_id(&self) -> u64 {
         let given = match self.last {
             Some(Last::Closed(last)) => last.max(self.last_id),
             _ => self.ids.max(self.last_id),
         };
         // Missing records may have contained a larger ID.
-        if self.report.problems.is_empty() || self.report.imported.is_some() {
-            given
-        } else {
-            given.saturating_add(4 * IDS_AHEAD)
-        }
+        let is_complete = self.report.problems.is_empty() || self.report.imported.is_some();
+        given.saturating_add(if is_complete { 0 } else { 4 * IDS_AHEAD })
     }
 
     /// Returns `false` if the log ends in or before this segment.
@@ -219,7 +198,7 @@ impl<'a> Reading<'a> {
         self.journal.found_segment(number, length);
         self.last = None;
         if std::mem::take(&mut self.after_missing) {
-            self.journal.evacuate_newest();
+            self.journal.evacuate_newest(false);
         }
         match link.header {
             Some(header) => {
@@ -228,13 +207,12 @@ impl<'a> Reading<'a> {
                 self.epoch = (header.epoch != 0).then_some(header.epoch);
                 if is_damage {
                     self.found_problem(format!("{name}: one copy of the header is damaged; nothing is lost"));
-                    self.journal.found_damage();
+                    self.journal.evacuate_newest(true);
                 }
             }
             None => self.damage(format!("{name}: bytes 0 to {HEADER}, the header, are damaged"), true),
         }
-        let found = self.records(link, length);
-        let (end, goes_on) = match found {
+        let (end, goes_on) = match self.records(link, length) {
             Ok(found) => found,
             Err(error) if is_bad_disk(&error) => {
                 self.damage(format!("{name}: cannot be read: {error}; {length} bytes are lost"), true);
@@ -244,8 +222,8 @@ impl<'a> Reading<'a> {
         };
         self.end = LogLocation { segment: number, at: end.at };
         self.journal.found_length(end.at);
+        self.read = index + 1;
         if !goes_on {
-            self.read = index + 1;
             return Ok(false);
         }
         let short = link.limit.is_some_and(|limit| end.at < limit) || link.limit.is_none() && end.used > end.at;
@@ -254,7 +232,6 @@ impl<'a> Reading<'a> {
             self.damage(format!("{name}: bytes {} to {to} are damaged", end.at), true);
         } else if short {
             log::info!("{name}: the log ends at byte {}; what follows was not finished", end.at);
-            self.read = index + 1;
             return Ok(false);
         }
         Ok(true)
@@ -267,7 +244,7 @@ impl<'a> Reading<'a> {
         let range = HEADER as u64..link.limit.map_or(length, |limit| limit.min(length));
         let (storage, key) = (self.storage, RecordKey::new(self.log, link.number));
         let mut goes_on = true;
-        let end = scan(&StoredFile(storage, &name), key, range, &mut window, &mut |found| {
+        let end = scan(&|at, bytes| storage.read_at(&name, at, bytes), key, range, &mut window, &mut |found| {
             match found {
                 Scanned::Record { record, body, .. } => self.apply(record, body),
                 Scanned::Gap(from, to) => {
@@ -289,16 +266,11 @@ impl<'a> Reading<'a> {
     }
 
     fn claims(&mut self) -> Claims {
-        match self.claims {
-            Some(claims) => claims,
-            None => *self.claims.insert(self.find_claims()),
-        }
+        *self.claims.insert(self.claims.unwrap_or_else(|| self.find_claims()))
     }
 
-    /// Determines which part of the log is synced and which segments are not needed, without applying records.
-    ///
     /// Each header summarizes all earlier records, so only records after the last synced location in the headers are
-    /// read. A record which states that segments are not needed is used only if all earlier records are intact.
+    /// read. A record which states that segments are not needed counts only if all earlier records are intact.
     fn find_claims(&self) -> Claims {
         let headers = || self.chain.iter().filter_map(|link| link.header);
         let mut synced = headers().map(|header| header.synced).max().unwrap_or_default();
@@ -313,7 +285,8 @@ impl<'a> Reading<'a> {
             }
             let (name, key) = (segment_name(segment), RecordKey::new(self.log, segment));
             let range = HEADER as u64..link.limit.map_or(length, |limit| limit.min(length));
-            let end = scan(&StoredFile(self.storage, &name), key, range, &mut window, &mut |found| {
+            let read = |at, bytes: &mut [u8]| self.storage.read_at(&name, at, bytes);
+            let end = scan(&read, key, range, &mut window, &mut |found| {
                 match found {
                     Scanned::Record { record: Record::Synced(found), .. } => synced = synced.max(found),
                     Scanned::Record { record: Record::Start(start), at, .. } => {
@@ -341,54 +314,69 @@ impl<'a> Reading<'a> {
         Claims { synced, oldest }
     }
 
-    /// Reports a problem, which counts as a skipped record.
     pub fn found_problem(&mut self, problem: String) {
         self.report.problems.push(problem);
-        self.journal.found_skipped(1);
+        self.journal.skipped += 1;
     }
 
-    /// Reports a problem, after which the writer of later records is unknown. `in_segment` is `true` if the last read
-    /// segment is damaged.
+    /// `in_segment` is `true` if the last read segment is damaged.
     fn damage(&mut self, problem: String, in_segment: bool) {
         // Another process may have written a lost start record.
         self.epoch = None;
         self.found_problem(problem);
         if in_segment {
-            self.journal.found_damage();
+            self.journal.evacuate_newest(true);
         }
     }
 
     fn apply(&mut self, record: Record, body: Option<Body>) {
         self.last = None;
         if let Some(id) = job_of(&record) {
-            // No job can have this ID.
             if id >= ID_LIMIT {
                 return;
             }
             self.last_id = self.last_id.max(id);
         }
-        match record {
-            Record::Closed { last_id: id, .. } | Record::Ids(id) if id >= ID_LIMIT => {}
-            Record::Put(job) | Record::Snapshot(job) => self.job(&job, body),
-            Record::Run(id, change, job) => {
+        let changed = match record {
+            Record::Closed { last_id: id, .. } | Record::Ids(id) if id >= ID_LIMIT => None,
+            Record::Change(id, change) => self.engine.restore_change(id, change),
+            Record::Outcome { id, done, fails, result } => {
+                let result = body.as_ref().map_or(result, Body::bytes);
+                self.engine.restore_outcome(JobId(id), done, fails, result)
+            }
+            Record::Move { id, pri, delay, due, state, dead_from, tube } => {
+                self.engine.restore_move(JobId(id), tube, &MovedJob { pri, delay, due, state, dead_from })
+            }
+            Record::Reason { id, reason } => self.engine.restore_reason(JobId(id), reason),
+            record => {
+                self.apply_other(&record, body);
+                None
+            }
+        };
+        self.resized(changed);
+    }
+
+    fn apply_other(&mut self, record: &Record, body: Option<Body>) {
+        match *record {
+            Record::Put(ref job) | Record::Snapshot(ref job) => self.job(job, body),
+            Record::Run(id, change, ref job) => {
                 let changed = self.engine.restore_change(id, change);
                 self.resized(changed);
-                self.job(&job, body);
+                self.job(job, body);
             }
             Record::Delete(id) => self.delete(JobId(id)),
+            Record::Groups { id, groups: GroupCounts::Read(bytes) } => {
+                self.delete(JobId(id));
+                for (count, name) in read_groups(bytes).flatten() {
+                    let (number, was_logged) = self.engine.restore_group(name, count);
+                    let size = Some(group_size(name.len()));
+                    self.journal.changed(Live::Group, number, size.filter(|_| was_logged), size);
+                }
+            }
             Record::Pause { tube, length, until } => {
                 let (number, before) = self.engine.restore_pause(tube, length, until);
                 let size = |exists: bool| exists.then_some(pause_size(tube.len()));
                 self.journal.changed(Live::Pause, number, size(before), size(self.engine.pause_at(number).is_some()));
-            }
-            Record::Change(id, change) => {
-                let changed = self.engine.restore_change(id, change);
-                self.resized(changed);
-            }
-            Record::Outcome { id, done, fails, result } => {
-                let result = body.as_ref().map_or(result, Body::bytes);
-                let changed = self.engine.restore_outcome(JobId(id), done, fails, result);
-                self.resized(changed);
             }
             Record::Key { id, until, tube, key } => {
                 let (number, before) = self.engine.restore_key(JobId(id), tube, key, until);
@@ -397,37 +385,18 @@ impl<'a> Reading<'a> {
                 }
                 self.journal.found(Live::Key, number, key_size(tube.len() + key.len()));
             }
-            Record::Move { id, pri, delay, due, state, dead_from, tube } => {
-                let to = MovedJob { pri, delay, due, state, dead_from };
-                let moved = self.engine.restore_move(JobId(id), tube, &to);
-                self.resized(moved);
-            }
-            Record::Reason { id, reason } => {
-                let noted = self.engine.restore_reason(JobId(id), reason);
-                self.resized(noted);
-            }
             Record::Settings { tube, settings } => {
                 let (number, before) = self.engine.restore_settings(tube, settings.kept());
                 let after = self.engine.settings_at(number).is_some();
                 let after = after.then(|| Live::Settings.size(number, self.engine));
                 self.journal.changed(Live::Settings, number, before.map(settings_size), after);
             }
-            Record::Groups { id, groups: GroupCounts::Read(bytes) } => {
-                self.delete(JobId(id));
-                for (count, name) in read_groups(bytes).flatten() {
-                    self.group(name, count);
-                }
+            Record::Next(next) => {
+                // A record with a smaller number was copied to a later segment after a disk failure.
+                let current = self.journal.stats().current;
+                let is_plausible = next > current && next < NUMBER_LIMIT.min(current + MAX_NUMBER_GAP);
+                self.last = is_plausible.then_some(Last::Next(next));
             }
-            record => self.apply_other(&record),
-        }
-    }
-
-    fn apply_other(&mut self, record: &Record) {
-        let current = self.journal.stats().current;
-        match *record {
-            // This record was copied to a later segment after a disk failure.
-            Record::Next(next) if next <= current || next >= NUMBER_LIMIT.min(current + MAX_NUMBER_GAP) => {}
-            Record::Next(next) => self.last = Some(Last::Next(next)),
             Record::Closed { last_id, time } => {
                 self.last = Some(Last::Closed(last_id));
                 self.latest = self.latest.max(time.unwrap_or_default());
@@ -453,12 +422,6 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn group(&mut self, name: &[u8], count: GroupCount) {
-        let (number, was_logged) = self.engine.restore_group(name, count);
-        let size = group_size(name.len());
-        self.journal.changed(Live::Group, number, was_logged.then_some(size), Some(size));
-    }
-
     fn delete(&mut self, id: JobId) {
         if let Some((slot, size)) = self.engine.restore_delete(id) {
             self.journal.lost_job(slot, size);
@@ -466,7 +429,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Updates the job's size in the journal. `changed` contains the job's slot and its previous size.
+    /// `changed` contains the job's slot and its previous size.
     fn resized(&mut self, changed: Option<(u32, usize)>) {
         if let Some((slot, before)) = changed {
             let after = self.engine.logged_size(slot);
@@ -481,19 +444,17 @@ impl<'a> Reading<'a> {
         self.report.progress.jobs += u64::from(before.is_none());
     }
 
-    /// Returns the slots of the jobs.
     pub fn import(&mut self, imported: Imported) -> Vec<u32> {
         self.report.problems.extend(imported.problems);
         self.report.imported = Some(imported.jobs.len());
         self.report.progress.jobs += imported.jobs.len() as u64;
-        self.journal.found_skipped(imported.skipped);
+        self.journal.skipped += imported.skipped;
         self.last_id = self.last_id.max(imported.last_id);
         let restore = |job: &ImportedJob| self.engine.restore_job(&job.stored(), None).0;
         imported.jobs.iter().map(restore).collect()
     }
 }
 
-/// Returns the job that the record changes.
 fn job_of(record: &Record) -> Option<u64> {
     match *record {
         Record::Put(job) | Record::Snapshot(job) | Record::Run(.., job) => Some(job.id.0),

@@ -1,64 +1,39 @@
-//! Encoding of records. The decoding is in `decode.rs`.
-//!
-//! Owns the format of each record. beanpole-binlog(5) describes the format byte by byte, and must be changed together
-//! with this file. Numbers are little-endian, durations are in nanoseconds, and points in time in nanoseconds since
-//! 1970. Must not access files.
+//! Encoding of records. The decoding is in `decode.rs`. beanpole-binlog(5) describes the format byte by byte, and must
+//! be changed together with this file.
 
-// Damaged input must not cause a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
-use super::fields::{variable, Field, JobState, Rest, LONG};
-use super::job_options;
+use super::fields::{encode_options, variable, Field, JobState, Rest, LONG, STATES};
 use super::segment::{LogLocation, RecordKey};
 use crate::engine::{
-    Engine, GroupCount, History, JobId, JobView, LoggedGroup, Pause, RunCount, Span, State, StoredChange, StoredJob,
-    Time, TubeSettings,
+    GroupCount, History, JobId, LoggedGroup, RunCount, Span, State, StoredChange, StoredJob, Time, TubeSettings,
 };
 
 /// Bytes before a short payload: payload length, checksum, and kind.
 pub const PREFIX: usize = 9;
 
-/// Maximum bytes of a short payload. A longer payload has its own checksum, so that the record's beginning can be
-/// checked alone.
+/// A longer payload has its own checksum, so that the record's beginning can be checked alone.
 pub const SHORT_PAYLOAD: usize = 64;
-
-/// Bytes before a payload longer than [`SHORT_PAYLOAD`].
 pub const LONG_PREFIX: usize = PREFIX + 4;
-
-/// Maximum bytes of a 32-bit number with a variable length.
 const SHORT: usize = 5;
 
 /// Maximum bytes without the tube name, options and body.
 pub const PUT: usize = LONG_PREFIX + 8 + 3 * LONG + SHORT + 3;
-
-/// Maximum bytes without the tube name, options and body.
 pub const SNAPSHOT: usize = PUT + 10 + 5 * SHORT;
-
 pub const DELETE: usize = PREFIX + 8;
-
-/// Bytes of an outcome record without the result.
 pub const OUTCOME: usize = LONG_PREFIX + 10;
-
-/// Maximum bytes of a [`Record::Change`].
 pub const CHANGE: usize = LONG_PREFIX + 32;
-
-/// Bytes of encoded tube settings without names.
 pub(super) const SETTINGS: usize = 12 + 1 + 5 * 4 + 2;
+pub const START: usize = PREFIX + 40;
+pub const SYNCED: usize = PREFIX + 16;
+pub const CLOSED: usize = PREFIX + 16;
 
 /// Bytes of a record with one number, such as [`Record::Next`].
 pub const MARK: usize = PREFIX + 8;
 
-/// Bytes of a [`Record::Closed`] with a time.
-pub const CLOSED: usize = PREFIX + 16;
-
-pub const SYNCED: usize = PREFIX + 16;
-
-/// Returns the maximum bytes of a [`Record::Groups`]. `names` is the combined length of the group names.
 pub fn ended_size(groups: usize, names: usize) -> usize {
     LONG_PREFIX + 8 + groups * (3 * LONG + 1) + names
 }
-
-pub const START: usize = PREFIX + 40;
 
 /// Sufficient for the largest body and result with the longest names.
 pub const MAX_PAYLOAD: usize = (2 << 30) + (1 << 18);
@@ -83,102 +58,34 @@ sizes! {
 
 /// Records contain new values instead of differences, because a record may be applied twice: after a failed sync,
 /// records are written again.
+///
+/// A put job's state follows from its delay and options. A run has the ID and the new state of the schedule that put
+/// the copy. The result of an outcome is the end of the job's body, and `done` is `None` before a retry. A moved job
+/// that is not delayed or buried is recorded as ready. Default settings and a pause without a length mean that the tube
+/// has none. `Gone` contains the oldest needed segment. `Groups` deletes the member `id`, unless `id` is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
-    /// The state of the new job follows from its delay and options.
     Put(StoredJob<'a>),
-    /// The ID of a schedule that put a copy, the schedule's new state, and the copy.
     Run(JobId, StoredChange, StoredJob<'a>),
-    /// A job's current state, written again so that older segments can be removed.
     Snapshot(StoredJob<'a>),
-    /// A change of a job with an earlier full record.
     Change(JobId, StoredChange),
-    /// A worker reported the outcome.
-    Outcome {
-        id: u64,
-        /// `true` for a success, `false` for a permanent failure, `None` before a retry.
-        done: Option<bool>,
-        /// How often the job has failed.
-        fails: u8,
-        /// Becomes the end of the job's body.
-        result: &'a [u8],
-    },
-    Move {
-        id: u64,
-        pri: u32,
-        delay: Span,
-        /// The end of a delayed job's delay, or a buried job's rank in the order of burying.
-        due: Time,
-        /// Jobs that are not delayed or buried are recorded as ready.
-        state: State,
-        /// The original tube of a dead letter.
-        dead_from: Option<&'a [u8]>,
-        tube: &'a [u8],
-    },
-    /// Default settings mean that the tube's settings were removed.
-    Settings {
-        tube: &'a [u8],
-        settings: TubeSettings<&'a [u8]>,
-    },
-    /// A job failed for this reason.
-    Reason {
-        id: u64,
-        reason: &'a [u8],
-    },
-    /// The key stays reserved after its job is deleted.
-    Key {
-        id: u64,
-        /// When the key becomes available again.
-        until: Time,
-        tube: &'a [u8],
-        key: &'a [u8],
-    },
+    Outcome { id: u64, done: Option<bool>, fails: u8, result: &'a [u8] },
+    Move { id: u64, pri: u32, delay: Span, due: Time, state: State, dead_from: Option<&'a [u8]>, tube: &'a [u8] },
+    Settings { tube: &'a [u8], settings: TubeSettings<&'a [u8]> },
+    Reason { id: u64, reason: &'a [u8] },
+    Key { id: u64, until: Time, tube: &'a [u8], key: &'a [u8] },
     Delete(u64),
-    Pause {
-        tube: &'a [u8],
-        /// The total duration, or zero to end a pause.
-        length: Span,
-        /// The end of the pause in wall-clock time.
-        until: Time,
-    },
-    /// The end of a segment, and the number of the next.
+    Pause { tube: &'a [u8], length: Span, until: Time },
     Next(u64),
-    /// The server was shut down cleanly.
-    Closed {
-        last_id: u64,
-        /// The queue's time, if the segment had space for it.
-        time: Option<Time>,
-    },
-    /// Job IDs up to this number are reserved.
+    Closed { last_id: u64, time: Option<Time> },
     Ids(u64),
-    /// The log is synced to this location.
     Synced(LogLocation),
-    /// Segments with smaller numbers are not needed.
     Gone(u64),
-    /// A server process continues the log.
     Start(Start),
-    Groups {
-        /// The deleted member, or 0 if no job was deleted.
-        id: u64,
-        groups: GroupCounts<'a>,
-    },
-    /// A command for many jobs has begun.
-    Opened {
-        number: u32,
-        /// The tube of the affected jobs.
-        from: &'a [u8],
-        /// The destination tube, or empty.
-        to: &'a [u8],
-        /// A bit mask of states; see [`state_bits`].
-        states: u8,
-        bound: u64,
-    },
-    /// The command of [`Record::Opened`] has ended.
+    Groups { id: u64, groups: GroupCounts<'a> },
+    Opened { number: u32, from: &'a [u8], to: &'a [u8], states: u8, bound: u64 },
     Done(u64),
 }
-
-const STATES: [State; 7] =
-    [State::Ready, State::Delayed, State::Reserved, State::Buried, State::Finished, State::Held, State::Scheduled];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupCounts<'a> {
@@ -187,60 +94,24 @@ pub enum GroupCounts<'a> {
     Read(&'a [u8]),
 }
 
-impl GroupCounts<'_> {
-    fn write(&self, out: &mut Vec<u8>) {
-        match self {
-            GroupCounts::Read(bytes) => out.extend_from_slice(bytes),
-            GroupCounts::Known(groups) => {
-                for LoggedGroup { name, count, .. } in *groups {
-                    let GroupCount { ended, complete_to, created_at } = *count;
-                    [ended, complete_to, created_at].iter().for_each(|&number| variable(number, out));
-                    out.push(name.length() as u8);
-                    out.extend_from_slice(&name.text());
-                }
-            }
-        }
-    }
-}
-
 pub fn state_bits(states: &[State]) -> u8 {
-    let bits = STATES.iter().enumerate().filter(|(_, state)| states.contains(state));
+    let bits = STATES.iter().enumerate().filter(|(_, (_, state))| states.contains(state));
     bits.fold(0, |bits, (bit, _)| bits | 1 << bit)
 }
 
 pub fn states_of(bits: u8) -> Box<[State]> {
-    STATES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, &state)| state).collect()
+    STATES.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, (_, state))| *state).collect()
 }
 
 /// A process continues a segment. The header of a new segment has the same fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Start {
     pub synced: LogLocation,
-    /// Job IDs up to this number are reserved.
     pub ids: u64,
     pub epoch: u64,
     pub oldest: u64,
 }
 
-impl<'a> Record<'a> {
-    pub fn outcome(job: &JobView<'a>, engine: &'a Engine) -> Record<'a> {
-        let outcome = engine.outcome(job);
-        Record::Outcome {
-            id: job.id().0,
-            done: outcome.map(|(done, _)| done),
-            fails: job.fails,
-            result: outcome.map_or(&[], |(_, result)| result),
-        }
-    }
-
-    /// `pause` is `None` for the end of a pause.
-    pub fn pause(tube: &'a [u8], pause: Option<Pause>) -> Record<'a> {
-        let (length, until) = pause.map_or((Span::ZERO, Time::default()), |pause| (pause.length, pause.until));
-        Record::Pause { tube, length, until }
-    }
-}
-
-/// Appends a record that will be at offset `at` of the segment with this key. Returns the size of the record.
 pub fn encode(record: &Record, key: RecordKey, at: u64, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     let length = encode_head(record, 0, out);
@@ -283,8 +154,7 @@ pub fn seal(key: RecordKey, at: u64, head: &mut [u8], tail: &[u8]) {
     head[4..8].copy_from_slice(&check.to_le_bytes());
 }
 
-/// Returns the bytes that the record's checksum covers: the whole record with a short payload, otherwise only the
-/// prefix, which contains a checksum of the payload.
+/// Returns the bytes that the checksum covers. A long payload has its own checksum, which is part of the prefix.
 pub(super) fn head_length(payload: usize) -> usize {
     if payload <= SHORT_PAYLOAD {
         PREFIX + payload
@@ -348,7 +218,15 @@ fn payload(record: &Record, out: &mut Vec<u8>) -> u8 {
         }
         Record::Groups { id, ref groups } => {
             id.write(out);
-            groups.write(out);
+            match groups {
+                GroupCounts::Read(bytes) => out.extend_from_slice(bytes),
+                GroupCounts::Known(groups) => {
+                    for LoggedGroup { name, count: GroupCount { ended, complete_to, created_at }, .. } in *groups {
+                        [ended, complete_to, created_at].iter().for_each(|number| variable(**number, out));
+                        (name.length() as u8, Rest(&name.text())).write(out);
+                    }
+                }
+            }
             b'V'
         }
         Record::Opened { number, from, to, states, bound } => push(b'F', (number, states, bound, from, Rest(to)), out),
@@ -362,10 +240,9 @@ fn push<'a>(kind: u8, fields: impl Field<'a>, out: &mut Vec<u8>) -> u8 {
     kind
 }
 
-/// Returns `kind`, in lower case if the job has options.
 fn options_and_body(job: &StoredJob, mut kind: u8, out: &mut Vec<u8>) -> u8 {
     if let Some(options) = &job.options {
-        job_options::encode(options, job.fails, out);
+        encode_options(options, job.fails, out);
         kind.make_ascii_lowercase();
     }
     out.extend_from_slice(job.body);

@@ -1,20 +1,16 @@
-//! Opening of a log at startup.
-//!
-//! Owns the order of recovery: lock the directory, finish or begin an import, read all segments from the oldest to the
-//! newest, remove all data after the end of the log, and continue the log. If the disk fails, the queue is restored
-//! anyway, and the log starts in the failing state. Must not serve clients.
+//! Opening of a log at startup: restores the queue, removes all data after the end of the log, and continues the log.
+//! If the disk fails, the queue is restored anyway, and the log starts in the failing state.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::import::{self, flush};
 use super::journal::Journal;
-use super::migrate::{self, flush};
-use super::reading::Reading;
+use super::reading::{Reading, RecoveryProgress, RecoveryReport};
 use super::segment::{segment_name, LogLocation, MAX_NUMBER_GAP, VERSION};
-use super::storage::{is_bad_disk, LogFile, Storage};
+use super::storage::{in_file, is_bad_disk, LogFile, OpenError, Storage};
 use super::survey::{for_each_used, Survey};
-use super::types::{in_file, OpenError, RecoveryProgress, RecoveryReport};
 use super::wal::Wal;
 use super::writer::{set_aside, SyncMode, Writer};
 use crate::engine::{Engine, Time};
@@ -50,9 +46,7 @@ pub struct Opened {
     pub journal: Journal,
     pub wal: Wal,
     pub report: RecoveryReport,
-    /// The later of the given time and the latest time in the log.
     pub now: Time,
-    /// Writing fails with this error.
     pub failure: Option<io::Error>,
 }
 
@@ -65,7 +59,7 @@ pub fn open(
     watch: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Opened, OpenError> {
     storage.lock().map_err(OpenError::Folder)?;
-    let imported = migrate::prepare(&*storage)?;
+    let imported = import::prepare(&*storage)?;
     let survey = Survey::of(&*storage)?;
     let log = survey.log.unwrap_or_else(|| storage.random_number());
     let epoch = storage.random_number().max(1);
@@ -85,30 +79,30 @@ pub fn open(
     engine.keep_changes();
     engine.finish_restore(last_id, now);
     journal.found_ids(last_id);
-    journal.set_epochs(epoch, found_epoch);
+    (journal.epoch, journal.found_epoch) = (epoch, found_epoch);
     let mut writer = Writer::new(storage.clone(), log, settings.mode, end);
-    let begun = or_failure(repaired.and_then(|()| go_on(&mut journal, &mut writer, engine, end, next)))?;
-    let (first_sync, failure) = begun.map_or_else(|error| (None, Some(error)), |sync| (Some(sync), None));
-    if failure.is_some() {
-        journal.go_on_nowhere(engine);
-    }
+    let (first_sync, failure) = match repaired.and_then(|()| go_on(&mut journal, &mut writer, engine, end, next)) {
+        Ok(first_sync) => (Some(first_sync), None),
+        Err(OpenError::File(_, error)) if is_bad_disk(&error) => {
+            journal.go_on_nowhere(engine);
+            (None, Some(error))
+        }
+        Err(error) => return Err(error),
+    };
     if let Some(slots) = foreign {
         if let Some(error) = failure {
             return Err(OpenError::File("the import".to_owned(), error));
         }
-        migrate::carry_out(&slots, engine, &mut journal, &mut writer)?;
+        import::carry_out(&slots, engine, &mut journal, &mut writer)?;
     }
     Ok(Opened { journal, wal: Wal::new(writer, settings.mode, first_sync), report, now, failure })
 }
 
-/// Describes a log without a server.
 #[derive(Clone, Debug)]
 pub struct Inspection {
     pub version: u32,
     pub report: RecoveryReport,
-    /// The largest job ID that may have been assigned.
     pub last_id: u64,
-    /// `true` after a clean shutdown.
     pub closed_cleanly: bool,
 }
 
@@ -134,21 +128,11 @@ fn note_numbers(reading: &mut Reading, survey: &Survey) {
     for number in near.chain([newest]) {
         reading.journal.found_number(number);
     }
-    // A log starts with number 1.
     if let Some(&first) = survey.unused.iter().min().filter(|first| survey.chain.is_empty() && **first > 1) {
         reading.found_problem(format!("{}: all segments before it are missing", segment_name(first)));
     }
     for &number in &survey.foreign {
         reading.found_problem(format!("{}: it does not belong to this log", segment_name(number)));
-    }
-}
-
-/// Separates disk errors, which do not prevent startup, from other errors.
-fn or_failure<T>(result: Result<T, OpenError>) -> Result<Result<T, io::Error>, OpenError> {
-    match result {
-        Ok(value) => Ok(Ok(value)),
-        Err(OpenError::File(_, error)) if is_bad_disk(&error) => Ok(Err(error)),
-        Err(error) => Err(error),
     }
 }
 
@@ -164,7 +148,6 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
         if let Some(header) = link.header.filter(|_| !link.whole && !is_damaged) {
             in_file(&name, file.write_at(0, &header.encode()))?;
         }
-        // Damaged segments stay unchanged.
         if !is_damaged && end < length {
             let is_last = continues_in(&reading.journal, reading.end, reading.next) == Some(number);
             let cut = if is_last { wipe(storage, &name, &*file, end) } else { file.truncate(end) };
@@ -179,7 +162,8 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
     }
     // The newest segment comes first, so that an interruption leaves no gap.
     let unused = survey.unused.iter().chain(&reading.stale).copied();
-    let mut behind: Vec<u64> = reading.behind().chain(unused).collect();
+    let behind = reading.chain[reading.read..].iter().filter(|link| link.length.is_some()).map(|link| link.number);
+    let mut behind: Vec<u64> = behind.chain(unused).collect();
     behind.sort_unstable();
     for &number in behind.iter().rev() {
         let name = segment_name(number);
@@ -197,7 +181,6 @@ fn repair(storage: &dyn Storage, survey: &Survey, reading: &Reading) -> Result<(
     Ok(())
 }
 
-/// Returns `None` if a new segment is needed.
 fn continues_in(journal: &Journal, end: LogLocation, next: Option<u64>) -> Option<u64> {
     let is_emptied = || journal.segment(end.segment).is_some_and(|segment| segment.evacuating);
     (end.segment > 0 && next.is_none() && !is_emptied()).then_some(end.segment)
@@ -224,15 +207,21 @@ fn go_on(
     let goes_on = continues_in(journal, end, next).is_some();
     let mut space = 0;
     if goes_on {
-        let (file, length) = reopen(&*writer.storage(), end.segment)?;
+        let (_, file, length) = reopen(&*writer.storage, end.segment)?;
         writer.go_on_in(end, file);
         journal.go_on_in_last(length);
         space = length.saturating_sub(end.at);
     }
     if space < MIN_SPACE {
-        let storage = writer.storage();
-        let found = next.and_then(|next| reopen(&*storage, next).ok().map(|(file, length)| (next, file, length)));
-        match found.map_or_else(|| make(&*storage, journal, next), Ok) {
+        let found = next.and_then(|next| reopen(&*writer.storage, next).ok());
+        let create = || {
+            let number = next.unwrap_or_else(|| journal.claim_number());
+            let (name, size) = (segment_name(number), journal.stats().segment_size);
+            let file = in_file(&name, writer.storage.create(&name, size))?;
+            journal.found_number(number);
+            Ok((number, file, size))
+        };
+        match found.map_or_else(create, Ok) {
             Ok((number, file, size)) => {
                 writer.add_prepared(number, file);
                 if goes_on {
@@ -241,7 +230,6 @@ fn go_on(
                     journal.begin_first(number, size, end);
                 }
             }
-            // The last segment still has some space.
             Err(_) if goes_on => {}
             Err(error) => return Err(error),
         }
@@ -250,25 +238,15 @@ fn go_on(
         journal.append_start();
     }
     journal.append(engine);
-    let clock = writer.storage();
-    let start = clock.now();
+    let start = writer.storage.now();
     in_file("the log", flush(journal, writer))?;
-    journal.start_is_synced();
-    Ok(clock.now().duration_since(start))
+    // The next batch must record that the start record is synced. Otherwise, damage to it would look like the end of
+    // the log.
+    journal.mark_due = 0;
+    Ok(writer.storage.now().duration_since(start))
 }
 
-type File = Arc<dyn LogFile>;
-
-fn reopen(storage: &dyn Storage, number: u64) -> Result<(File, u64), OpenError> {
+fn reopen(storage: &dyn Storage, number: u64) -> Result<(u64, Arc<dyn LogFile>, u64), OpenError> {
     let name = segment_name(number);
-    in_file(&name, storage.open(&name).and_then(|file| Ok((file, storage.length(&name)?))))
-}
-
-/// Creates a segment file. `number` is given if the log already names the segment.
-fn make(storage: &dyn Storage, journal: &mut Journal, number: Option<u64>) -> Result<(u64, File, u64), OpenError> {
-    let number = number.unwrap_or_else(|| journal.claim_number());
-    let (name, size) = (segment_name(number), journal.stats().segment_size);
-    let file = in_file(&name, storage.create(&name, size))?;
-    journal.found_number(number);
-    Ok((number, file, size))
+    in_file(&name, storage.open(&name).and_then(|file| Ok((number, file, storage.length(&name)?))))
 }

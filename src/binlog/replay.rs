@@ -1,15 +1,11 @@
-//! Reading of segments.
-//!
-//! Owns the search for records in bytes that may be incomplete or damaged. Finds every record with a valid checksum,
-//! and reports gaps. Reads each byte at most a few times, and reads a large body directly into its final buffer. Must
-//! not trust the input: no input may cause a panic, a read beyond the end, or a large allocation.
-//!
+//! Search for records in segments that may be incomplete or damaged. Must not trust the input: no input may cause a
+//! panic, a read beyond the end, or a large allocation.
 //! Enforces promise P18 of beanpole-promises(7).
 
-// Damaged input must not cause a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::io;
+use std::ops::Range;
 
 use super::decode::{RecordHead, LOOK};
 use super::record::Record;
@@ -22,22 +18,14 @@ const WINDOW: usize = 1 << 20;
 /// Maximum bytes of a record before the body. All names and keys have limited lengths.
 const FRONT: usize = 256 << 10;
 
-pub trait Source {
-    /// Returns the number of bytes read, which is 0 at the end of the source.
-    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize>;
-}
-
-impl Source for &[u8] {
-    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        io::Read::read(&mut self.get(at as usize..).unwrap_or_default(), bytes)
-    }
-}
+/// Reads bytes at an offset. Returns their number, which is 0 at the end.
+pub type Source<'a> = &'a dyn Fn(u64, &mut [u8]) -> io::Result<usize>;
 
 /// Reads until the end of `bytes` or of the source. Returns the number of bytes read.
-pub fn fill(source: &dyn Source, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
+pub fn fill(source: Source, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match source.read_at(at + filled as u64, rest) {
+        match source(at + filled as u64, rest) {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -47,55 +35,40 @@ pub fn fill(source: &dyn Source, at: u64, bytes: &mut [u8]) -> io::Result<usize>
     Ok(filled)
 }
 
+/// A record, which lacks its body or result if it exceeds the read window and `body` is `Some`, or a gap between two
+/// offsets, at the second of which a record begins.
 // Only one value exists at a time, and values are never moved.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum Scanned<'a> {
-    Record {
-        at: u64,
-        /// Lacks the body or result if `body` is `Some`.
-        record: Record<'a>,
-        /// The body or result, if the record exceeds the read window.
-        body: Option<Body>,
-    },
-    /// No valid record between these offsets. One begins at the second offset.
+    Record { at: u64, record: Record<'a>, body: Option<Body> },
     Gap(u64, u64),
 }
 
-/// `false` to end the scan.
-pub type GoOn = bool;
+/// Returns `false` to end the scan.
+pub type Visit<'a> = &'a mut dyn FnMut(Scanned) -> bool;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct End {
-    /// The end of the last visited record.
     pub at: u64,
     /// The offset after the last nonzero byte, or else `at`.
     pub used: u64,
 }
 
-/// A buffer for a part of a segment, used for several segments.
 #[derive(Debug, Default)]
 pub struct Window {
     bytes: Vec<u8>,
-    /// The offset of `bytes` in the segment.
     start: u64,
 }
 
 struct Scan<'a> {
-    source: &'a dyn Source,
+    source: Source<'a>,
     key: RecordKey,
     limit: u64,
     window: &'a mut Window,
 }
 
-/// Visits records and gaps until `visit` returns `false`.
-pub fn scan(
-    source: &dyn Source,
-    key: RecordKey,
-    range: std::ops::Range<u64>,
-    window: &mut Window,
-    visit: &mut dyn FnMut(Scanned) -> GoOn,
-) -> io::Result<End> {
+pub fn scan(source: Source, key: RecordKey, range: Range<u64>, window: &mut Window, visit: Visit) -> io::Result<End> {
     window.bytes.clear();
     let mut scan = Scan { source, key, limit: range.end, window };
     let mut at = range.start;
@@ -148,7 +121,7 @@ impl Scan<'_> {
     }
 
     /// Returns `None` if the payload is damaged.
-    fn visit(&mut self, at: u64, head: RecordHead, visit: &mut dyn FnMut(Scanned) -> GoOn) -> io::Result<Option<GoOn>> {
+    fn visit(&mut self, at: u64, head: RecordHead, visit: Visit) -> io::Result<Option<bool>> {
         if head.total() > WINDOW {
             return self.visit_large(at, head, visit);
         }
@@ -157,13 +130,7 @@ impl Scan<'_> {
         Ok(record.map(|record| visit(Scanned::Record { at, record, body: None })))
     }
 
-    /// Reads a large body or result directly into its final buffer.
-    fn visit_large(
-        &mut self,
-        at: u64,
-        head: RecordHead,
-        visit: &mut dyn FnMut(Scanned) -> GoOn,
-    ) -> io::Result<Option<GoOn>> {
+    fn visit_large(&mut self, at: u64, head: RecordHead, visit: Visit) -> io::Result<Option<bool>> {
         let bytes = self.bytes(at, head.prefix + FRONT)?;
         let Some(front) = bytes.get(head.prefix..head.prefix + FRONT) else { return Ok(None) };
         let Some(record) = head.record_with_tail(front) else { return Ok(None) };
@@ -247,23 +214,21 @@ mod tests {
         encode(record, key(), at, bytes);
     }
 
-    /// A source that returns one byte per read, and fails with `Interrupted` before each byte.
-    struct Interrupted<'a>(&'a [u8], Cell<bool>);
-
-    impl Source for Interrupted<'_> {
-        fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
-            if self.1.replace(!self.1.get()) {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            let count = bytes.len().min(1);
-            self.0.read_at(at, &mut bytes[..count])
-        }
+    fn read(source: &[u8], at: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        io::Read::read(&mut source.get(at as usize..).unwrap_or_default(), bytes)
     }
 
     #[test]
     fn short_and_interrupted_reads_are_continued() {
         let mut bytes = [0; 8];
-        let source = Interrupted(b"0123456789", Cell::new(true));
+        let fails = Cell::new(true);
+        let source = |at, bytes: &mut [u8]| {
+            if fails.replace(!fails.get()) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let count = bytes.len().min(1);
+            read(b"0123456789", at, &mut bytes[..count])
+        };
         assert_eq!((fill(&source, 1, &mut bytes).expect("bytes"), &bytes), (8, b"12345678"));
         assert_eq!((fill(&source, 5, &mut bytes).expect("bytes"), &bytes[..5]), (5, &b"56789"[..]));
     }
@@ -277,7 +242,7 @@ mod tests {
     fn ids(bytes: &[u8]) -> (Vec<u64>, Vec<(u64, u64)>, End) {
         let (mut ids, mut gaps) = (Vec::new(), Vec::new());
         let range = START..bytes.len() as u64;
-        let end = scan(&bytes, key(), range, &mut Window::default(), &mut |found| {
+        let end = scan(&|at, out| read(bytes, at, out), key(), range, &mut Window::default(), &mut |found| {
             match found {
                 Scanned::Record { record: Record::Delete(id), .. } => ids.push(id),
                 Scanned::Record { record, .. } => panic!("{record:?} was never written"),
@@ -373,7 +338,7 @@ mod tests {
             bytes.resize(HEADER + WINDOW + 3000, 0);
             let (mut positions, mut gaps) = (Vec::new(), Vec::new());
             let range = START..bytes.len() as u64;
-            scan(&&bytes[..], key(), range, &mut Window::default(), &mut |found| {
+            scan(&|at, out| read(&bytes, at, out), key(), range, &mut Window::default(), &mut |found| {
                 match found {
                     Scanned::Record { at, .. } => positions.push(at),
                     Scanned::Gap(from, to) => gaps.push((from, to)),
@@ -390,7 +355,7 @@ mod tests {
         let mut count = 0;
         let bytes = segment();
         let range = START..bytes.len() as u64;
-        let end = scan(&&bytes[..], key(), range, &mut Window::default(), &mut |_| {
+        let end = scan(&|at, out| read(&bytes, at, out), key(), range, &mut Window::default(), &mut |_| {
             count += 1;
             count < 3
         });
@@ -429,7 +394,7 @@ mod tests {
                 bytes[position] ^= u8::from(damaged);
                 let (mut bodies, mut deletes, mut gaps) = (0, 0, 0);
                 let range = START..bytes.len() as u64;
-                let end = scan(&&bytes[..], key(), range, &mut Window::default(), &mut |found| {
+                let end = scan(&|at, out| read(&bytes, at, out), key(), range, &mut Window::default(), &mut |found| {
                     match found {
                         Scanned::Record { record: Record::Put(job), body: large, .. } => {
                             let found = large.as_ref().map_or(job.body, |body| body.bytes());
@@ -448,16 +413,6 @@ mod tests {
         }
     }
 
-    struct Counted<'a>(&'a [u8], Cell<u64>);
-
-    impl Source for Counted<'_> {
-        fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
-            let count = self.0.read_at(at, bytes)?;
-            self.1.set(self.1.get() + count as u64);
-            Ok(count)
-        }
-    }
-
     /// A hostile body can contain the beginnings of many long records.
     #[test]
     fn hostile_bytes_are_read_a_few_times_at_most() {
@@ -469,10 +424,15 @@ mod tests {
             bytes.extend(pattern.iter().cycle().take(4 << 20));
             let at = bytes.len() as u64;
             encode(&Record::Delete(10), key(), at, &mut bytes);
-            let counted = Counted(&bytes, Cell::new(0));
+            let counted = Cell::new(0);
+            let source = |at, out: &mut [u8]| {
+                let count = read(&bytes, at, out)?;
+                counted.set(counted.get() + count);
+                Ok(count)
+            };
             let mut gaps = Vec::new();
             let range = START..bytes.len() as u64;
-            let end = scan(&counted, key(), range, &mut Window::default(), &mut |found| {
+            let end = scan(&source, key(), range, &mut Window::default(), &mut |found| {
                 if let Scanned::Gap(from, to) = found {
                     gaps.push((from, to));
                 }
@@ -480,7 +440,7 @@ mod tests {
             });
             assert_eq!(end.expect("memory").at, bytes.len() as u64);
             assert_eq!(gaps, [(START + 170, at)]);
-            let (read, length) = (counted.1.get(), bytes.len() as u64);
+            let (read, length) = (counted.get() as u64, bytes.len() as u64);
             println!("{length} bytes, most of them {pattern:?}: {read} were read");
             assert!(read < 2 * length, "{read} bytes were read");
         }
@@ -500,7 +460,7 @@ mod tests {
             ids(&bytes);
             let range = START..bytes.len() as u64;
             let other = RecordKey::new(7, 9);
-            let end = scan(&&bytes[..], other, range, &mut Window::default(), &mut |found| {
+            let end = scan(&|at, out| read(&bytes, at, out), other, range, &mut Window::default(), &mut |found| {
                 panic!("{found:?} of another segment")
             });
             assert_eq!(end.expect("memory").at, START);

@@ -1,28 +1,20 @@
-//! Names and headers of segment files.
-//!
-//! Owns the format of the header, which identifies the log of a segment and the end of the previous segment.
-//! beanpole-binlog(5) describes the header byte by byte, and must be changed together with this file. Must not access
-//! files, and must not trust the input.
+//! Names and headers of segment files. beanpole-binlog(5) describes the header byte by byte, and must be changed
+//! together with this file. Must not trust the input.
 
-// Damaged input must not cause a panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 pub use super::fields::LogLocation;
 use super::fields::{Field, Fields};
 
 pub const MAGIC: &[u8; 8] = b"beanpole";
-
 pub const VERSION: u32 = 3;
 
 /// Larger version numbers are treated as damage.
 const VERSION_LIMIT: u32 = 1 << 16;
-
-/// Bytes of one copy of a header.
 const COPY: usize = 96;
 
 /// A segment starts with two copies, so that one survives a damaged byte.
 pub const HEADER: usize = 2 * COPY;
-
 pub const ASIDE: &str = "damaged";
 
 /// This limit is only reached after centuries.
@@ -35,13 +27,11 @@ pub fn segment_name(number: u64) -> String {
     format!("segment.{number:010}")
 }
 
-/// Returns `None` if the file is not a segment.
 pub fn segment_number(name: &str) -> Option<u64> {
     let number = name.strip_prefix("segment.")?.parse().ok()?;
     (number < NUMBER_LIMIT && segment_name(number) == name).then_some(number)
 }
 
-/// Returns the parsed numbers in ascending order.
 pub fn numbers_in(names: &[String], parse: fn(&str) -> Option<u64>) -> Vec<u64> {
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| parse(name)).collect();
     numbers.sort_unstable();
@@ -50,33 +40,23 @@ pub fn numbers_in(names: &[String], parse: fn(&str) -> Option<u64>) -> Vec<u64> 
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Header {
-    /// A random number, the same in all segments.
     pub log: u64,
-    /// Also part of the file name.
     pub segment: u64,
     /// The end of the log before this segment. The segment number is 0 if the log was empty.
     pub before: LogLocation,
     /// The oldest segment that the durable part of the log needed at that time.
     pub oldest: u64,
-    /// The log was synced to this location at that time.
     pub synced: LogLocation,
-    /// The largest reserved job ID at that time.
     pub ids: u64,
-    /// A random number for the process that began this segment.
     pub epoch: u64,
-    /// The epoch of the log's last record before this segment, or 0 if unknown. Distinguishes logs that were continued
-    /// from copies of the same log.
+    /// The epoch of the last record before this segment, or 0 if unknown. Logs continued from copies of one log differ.
     pub before_epoch: u64,
 }
 
-/// The first bytes of a file.
+/// `whole` is `true` if both copies of the header are intact.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Beginning {
-    /// `whole` is `true` if both copies are intact.
-    Header {
-        header: Header,
-        whole: bool,
-    },
+    Header { header: Header, whole: bool },
     Version(u32),
     Nothing,
 }
@@ -108,7 +88,6 @@ impl Header {
         copy.repeat(2)
     }
 
-    /// Returns `None` if the copy is damaged.
     fn read(copy: &[u8]) -> Option<Header> {
         let (bytes, check) = copy.split_last_chunk::<4>()?;
         let numbers = bytes.strip_prefix(MAGIC)?.strip_prefix(&VERSION.to_le_bytes())?;
@@ -119,7 +98,6 @@ impl Header {
         let (log, segment, before, oldest, synced) = fields.read()?;
         let (ids, epoch, before_epoch) = fields.read()?;
         let header = Header { log, segment, before, oldest, synced, ids, epoch, before_epoch };
-        // The previous segment and the oldest needed segment cannot be newer than this segment.
         let is_sound = header.before.segment < header.segment && header.oldest <= header.segment;
         is_sound.then_some(header)
     }

@@ -1,8 +1,7 @@
-//! Access to the files of a log.
-//!
-//! Owns every access to a file. A [`Storage`] is a directory of named files: [`Folder`] is a directory on a real disk,
+//! Access to the files of a log. A [`Storage`] is a directory of named files: [`Folder`] is a directory on a real disk,
 //! and tests use a simulated disk. Must not interpret the contents of files.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -18,13 +17,13 @@ use nix::libc;
 use nix::sys::stat::{fstatat, mkdirat, Mode};
 use nix::unistd::{unlinkat, UnlinkatFlags};
 
-use super::replay::{fill, Source};
+use super::replay::fill;
+use super::segment::VERSION;
 use crate::shared::lock_order::LeafMutex;
 use crate::shared::system::O_LARGEFILE;
 
 /// Several threads can write to and sync a file concurrently.
 pub trait LogFile: Send + Sync {
-    /// Extends the file if necessary.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     fn truncate(&self, length: u64) -> io::Result<()>;
     /// All data written before the call is durable afterwards.
@@ -68,22 +67,12 @@ pub trait Storage: Send + Sync {
     /// Called when a write or sync has failed, before the log enters the failing state. A storage shared with other
     /// servers must prevent all later replies.
     fn give_up(&self, _error: &io::Error) {}
-    /// Identifies a new log or a server process.
     fn random_number(&self) -> u64 {
         RandomState::new().hash_one(0)
     }
     /// Measures slow disks. A simulated disk has its own clock.
     fn now(&self) -> Instant {
         Instant::now()
-    }
-}
-
-/// The file is opened for each read.
-pub struct StoredFile<'a>(pub &'a dyn Storage, pub &'a str);
-
-impl Source for StoredFile<'_> {
-    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        self.0.read_at(self.1, at, bytes)
     }
 }
 
@@ -112,14 +101,12 @@ struct Locks {
 
 /// Contains the process ID. beanstalkd locks a file of the same name.
 const LOCK: &str = "lock";
-
 const ZEROS: usize = 64 * 1024;
 
 /// File systems use coarse clocks, so changes within this time may have the same time.
 const COARSE: Duration = Duration::from_millis(100);
 
 impl Folder {
-    /// The directory is opened on first use.
     pub fn new(path: impl Into<PathBuf>) -> Folder {
         Folder { path: path.into(), opened: LeafMutex::default() }
     }
@@ -134,7 +121,6 @@ impl Folder {
         Ok(new)
     }
 
-    /// Returns `true` if the path still leads to the directory.
     fn leads_to(&self, opened: &Opened) -> io::Result<bool> {
         let ours = opened.folder.metadata()?;
         match fs::metadata(&self.path) {
@@ -173,7 +159,8 @@ impl Locks {
     fn of(folder: Result<Flock<File>, Errno>, file: impl FnOnce() -> io::Result<File>) -> io::Result<Locks> {
         let folder = match folder {
             Ok(folder) => Some(folder),
-            Err(error) if has_no_locks(error) => None,
+            // The file system cannot lock a directory.
+            Err(Errno::EBADF | Errno::EINVAL | Errno::ENOLCK | Errno::ENOSYS | Errno::EOPNOTSUPP) => None,
             Err(error) => return Err(error.into()),
         };
         let file = match file() {
@@ -233,7 +220,8 @@ impl Storage for Folder {
     }
 
     fn read_at(&self, name: &str, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        fill(&open_in(&self.opened()?.folder, name, OFlag::O_RDONLY)?, offset, bytes)
+        let file = open_in(&self.opened()?.folder, name, OFlag::O_RDONLY)?;
+        fill(&|at, bytes| file.read_at(bytes, at), offset, bytes)
     }
 
     fn create(&self, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
@@ -283,7 +271,6 @@ impl Storage for Folder {
     }
 }
 
-/// Only the owner can access a new file.
 fn open_in(folder: &File, name: &str, flags: OFlag) -> io::Result<File> {
     let flags = flags | OFlag::O_CLOEXEC | O_LARGEFILE;
     Ok(uninterrupted(|| openat(folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR))?.into())
@@ -316,12 +303,6 @@ fn lock_folder(folder: &File) -> Result<Flock<File>, Errno> {
     }
 }
 
-/// Returns `true` if the file system cannot lock a directory.
-fn has_no_locks(error: Errno) -> bool {
-    use Errno::{EBADF, EINVAL, ENOLCK, ENOSYS};
-    matches!(error, EBADF | EINVAL | ENOLCK | ENOSYS | Errno::EOPNOTSUPP)
-}
-
 /// Returns `true` for an exhausted disk, quota or file size limit.
 pub fn is_no_space(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
@@ -342,14 +323,12 @@ fn busy(holder: &str) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, format!("it is in use by another server{who}"))
 }
 
-/// Returns the process ID in a lock file, or an empty string.
 fn holder(file: Option<File>) -> String {
     let mut bytes = [0; 20];
-    let count = file.map_or(0, |file| fill(&file, 0, &mut bytes).unwrap_or(0));
+    let count = file.map_or(0, |file| fill(&|at, bytes| file.read_at(bytes, at), 0, &mut bytes).unwrap_or(0));
     bytes[..count].iter().take_while(|byte| byte.is_ascii_digit()).map(|&byte| char::from(byte)).collect()
 }
 
-/// Uses a POSIX lock, as beanstalkd does.
 fn lock_against_beanstalkd(file: File) -> io::Result<File> {
     let mut held = whole_file();
     uninterrupted(|| fcntl(&file, FcntlArg::F_GETLK(&mut held)))?;
@@ -380,12 +359,6 @@ fn fill_with_zeros(file: &File, size: u64) -> io::Result<()> {
     Ok(())
 }
 
-impl Source for File {
-    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        FileExt::read_at(self, bytes, at)
-    }
-}
-
 impl LogFile for File {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.write_all_at(bytes, offset)
@@ -397,6 +370,38 @@ impl LogFile for File {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
+    }
+}
+
+#[derive(Debug)]
+pub enum OpenError {
+    Folder(io::Error),
+    File(String, io::Error),
+    Damaged(Vec<String>),
+    Version(String, u32),
+    /// Two servers started with copies of the same log, so the first segment does not continue the second.
+    Mixed(String, String),
+}
+
+pub fn in_file<T>(name: &str, result: io::Result<T>) -> Result<T, OpenError> {
+    result.map_err(|error| OpenError::File(name.to_owned(), error))
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            OpenError::Folder(error) => error.fmt(out),
+            OpenError::File(name, error) => write!(out, "{name}: {error}"),
+            OpenError::Damaged(lines) => write!(out, "it is damaged, and --strict was given: {}", lines.join("; ")),
+            OpenError::Mixed(name, before) => {
+                write!(out, "{name} does not continue {before}: the files of two servers that started from ")?;
+                out.write_str("copies of one directory are mixed; keep only those of one server")
+            }
+            OpenError::Version(name, version) => {
+                let age = if *version > VERSION { "newer" } else { "older" };
+                write!(out, "{name}: its format {version} is {age} than this program, which reads {VERSION}")
+            }
+        }
     }
 }
 

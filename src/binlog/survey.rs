@@ -1,18 +1,13 @@
-//! Discovery of the segments of a log.
-//!
-//! Owns the order of segments. Each header contains the end of the previous segment, so missing, duplicate and foreign
-//! segments are detected. Must not read records or modify files.
-//!
+//! Discovery of the segments of a log. Each header contains the end of the previous segment, so missing, duplicate and
+//! foreign segments are detected.
 //! Enforces promise P19 of beanpole-promises(7).
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
 use super::segment::{segment_name, segment_number, Beginning, Header, HEADER};
-use super::storage::{is_bad_disk, Storage};
-use super::types::{in_file, OpenError};
+use super::storage::{in_file, is_bad_disk, OpenError, Storage};
 
-/// Bytes per read in the search for nonzero bytes.
 const STRETCH: usize = 256 * 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -20,20 +15,15 @@ pub struct SegmentLink {
     pub number: u64,
     /// `None` if the file is missing although a later segment refers to it.
     pub length: Option<u64>,
-    /// `None` if the header is damaged.
     pub header: Option<Header>,
-    /// `true` if both copies are intact.
     pub whole: bool,
     /// The end of the records, if a later header states it.
     pub limit: Option<u64>,
 }
 
-/// The segment files of a directory.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// `None` if no segment has an intact header.
     pub log: Option<u64>,
-    /// The log's segments, oldest first.
     pub chain: Vec<SegmentLink>,
     /// Segments without records of the log, such as after a disk failure.
     pub unused: Vec<u64>,
@@ -57,16 +47,20 @@ impl Survey {
         links.retain(|_, link| is_ours(link));
         let newest = links.values().filter(|link| link.header.is_some()).map(|link| link.number).max();
         for number in links.keys().copied().filter(|number| Some(*number) > newest).collect::<Vec<_>>() {
-            if is_blank(storage, &segment_name(number), HEADER as u64)? {
-                links.remove(&number);
-                survey.unused.push(number);
+            let name = segment_name(number);
+            match for_each_used(storage, &name, HEADER as u64, &mut |_, _| Ok(false)) {
+                Ok(true) => {
+                    links.remove(&number);
+                    survey.unused.push(number);
+                }
+                Err(error) if !is_bad_disk(&error) => return Err(OpenError::File(name, error)),
+                _ => {}
             }
         }
         survey.order(links);
         Ok(survey)
     }
 
-    /// Follows the headers from the newest segment to the oldest.
     fn order(&mut self, mut links: BTreeMap<u64, SegmentLink>) {
         let mut next = links.keys().next_back().map(|&number| (number, None));
         while let Some((number, limit)) = next {
@@ -101,7 +95,7 @@ fn read_header(storage: &dyn Storage, number: u64) -> Result<SegmentLink, OpenEr
     let beginning = match storage.read_at(&name, 0, &mut bytes) {
         Ok(count) => Beginning::read(&bytes[..count]),
         Err(error) if is_bad_disk(&error) => Beginning::Nothing,
-        Err(error) => return in_file(&name, Err(error)),
+        Err(error) => return Err(OpenError::File(name, error)),
     };
     if let Beginning::Version(version) = beginning {
         return Err(OpenError::Version(name, version));
@@ -122,17 +116,7 @@ fn common_log(links: &BTreeMap<u64, SegmentLink>) -> Option<u64> {
     counts.into_iter().max_by_key(|&(_, count)| count).map(|(log, _)| log)
 }
 
-fn is_blank(storage: &dyn Storage, name: &str, from: u64) -> Result<bool, OpenError> {
-    let used = for_each_used(storage, name, from, &mut |_, _| Ok(false));
-    match used {
-        Ok(used) => Ok(!used),
-        Err(error) if is_bad_disk(&error) => Ok(false),
-        Err(error) => in_file(name, Err(error)),
-    }
-}
-
-/// Passes the offset and the length of each block with a nonzero byte to `visit`, until `visit` returns `false`.
-/// Returns `true` if `visit` was called.
+/// Passes offset and length of each block with a nonzero byte to `visit`. Stops and returns `false` if `visit` does.
 pub fn for_each_used(
     storage: &dyn Storage,
     name: &str,
@@ -140,19 +124,16 @@ pub fn for_each_used(
     visit: &mut dyn FnMut(u64, usize) -> io::Result<bool>,
 ) -> io::Result<bool> {
     let mut bytes = vec![0; STRETCH];
-    let (mut at, mut any) = (from, false);
+    let mut at = from;
     loop {
         let count = storage.read_at(name, at, &mut bytes)?;
         if count == 0 {
-            return Ok(any);
+            return Ok(true);
         }
         // A loop that can exit at every byte is not vectorized, so check whole parts.
         let is_used = bytes[..count].chunks(256).any(|part| part.iter().fold(0, |all, byte| all | byte) != 0);
-        if is_used {
-            any = true;
-            if !visit(at, count)? {
-                return Ok(true);
-            }
+        if is_used && !visit(at, count)? {
+            return Ok(false);
         }
         at += count as u64;
     }

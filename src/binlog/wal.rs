@@ -1,12 +1,6 @@
-//! Writing and syncing of the log, maintenance of its segments, and recovery from disk failures.
-//!
-//! Owns the connection between the journal and the writer: bytes are taken from the journal under the engine's lock,
-//! and written without that lock. Lock order: maintenance, syncing, writer, engine. Must not depend on connections.
-//!
-//! Methods that access the disk can block for as long as the disk does, except [`Wal::write_promptly`] and
-//! [`Wal::sync_promptly`]. If the disk is slow or busy, these two methods return `false`, and another thread must do
-//! the work.
-//!
+//! Writing and syncing of the log, maintenance of its segments, and recovery from disk failures. Lock order:
+//! maintenance, syncing, writer, engine. Only [`Wal::write_promptly`] and [`Wal::sync_promptly`] do not wait for a slow
+//! disk.
 //! Enforces promises P12 and P17 of beanpole-promises(7).
 
 use std::collections::HashSet;
@@ -26,7 +20,6 @@ use crate::shared::log_figures::Health;
 /// If a write or sync takes longer, only the log's own threads wait for the disk.
 const SLOW: Duration = Duration::from_millis(2);
 
-/// Bucket bounds for durations of syncs in nanoseconds.
 const SYNC_BOUNDS: [u64; 12] =
     [MS / 10, MS / 4, MS / 2, MS, MS * 5 / 2, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS, 1000 * MS];
 const MS: u64 = 1_000_000;
@@ -40,22 +33,20 @@ pub trait JournalAccess {
 }
 
 pub struct Wal {
-    storage: Arc<dyn Storage>,
+    pub storage: Arc<dyn Storage>,
     mode: SyncMode,
     writer: Mutex<Writer, WRITER>,
     /// Held during a sync, unless the storage allows concurrent syncs.
     syncing: Mutex<(), SYNCING>,
-    /// Segments must be created and removed one by one, in the order of their numbers. Contains the last logged error
-    /// of locking the directory.
+    /// Segments are created and removed one by one, in order. Contains the last logged error of locking the directory.
     maintenance: Mutex<String, MAINTENANCE>,
     safe: AtomicU64,
     failing: AtomicBool,
     full: AtomicBool,
-    /// `true` if an unneeded segment could not be removed.
     stuck: AtomicBool,
     writes: Latency,
     syncs: Latency,
-    sync_times: Arc<LeafMutex<Histogram>>,
+    pub sync_times: Arc<LeafMutex<Histogram>>,
 }
 
 /// The durations of operations, of which at most one runs at a time.
@@ -90,13 +81,11 @@ impl Latency {
         result
     }
 
-    /// Returns `true` if an operation has run for longer than `length`.
     fn hangs_for(&self, length: Duration) -> bool {
         let began = self.began.load(Ordering::Relaxed);
         began != 0 && self.now() > began + length.as_nanos() as u64
     }
 
-    /// Returns `true` if the average or the running operation is slower than [`SLOW`].
     fn is_slow(&self) -> bool {
         self.average.load(Ordering::Relaxed) > SLOW.as_nanos() as u64 || self.hangs_for(SLOW)
     }
@@ -105,7 +94,7 @@ impl Latency {
 impl Wal {
     /// `first_sync` is the duration of the first sync, unless it failed.
     pub fn new(writer: Writer, mode: SyncMode, first_sync: Option<Duration>) -> Wal {
-        let storage = writer.storage();
+        let storage = writer.storage.clone();
         let [clock, other] = [(); 2].map(|()| storage.clone()).map(|storage| move || storage.now());
         Wal {
             writes: Latency::new(Duration::ZERO, clock),
@@ -123,10 +112,6 @@ impl Wal {
         }
     }
 
-    pub fn sync_times(&self) -> Arc<LeafMutex<Histogram>> {
-        self.sync_times.clone()
-    }
-
     pub fn mode(&self) -> SyncMode {
         self.mode
     }
@@ -136,7 +121,6 @@ impl Wal {
         self.safe.load(Ordering::Acquire)
     }
 
-    /// Returns the log position that survives a power failure.
     pub fn synced(&self) -> u64 {
         self.writer.lock().synced.position
     }
@@ -145,18 +129,12 @@ impl Wal {
         self.writer.lock().written.position
     }
 
-    /// Returns `true` while writes or syncs fail.
     pub fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Acquire)
     }
 
-    /// Returns `true` while there is no disk space for another segment.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Acquire)
-    }
-
-    pub fn storage(&self) -> &dyn Storage {
-        &*self.storage
     }
 
     pub fn syncs_at_once(&self) -> usize {
@@ -182,48 +160,39 @@ impl Wal {
         self.writer.lock().is_unsynced()
     }
 
-    /// Returns `false` if the disk fails.
     pub fn write(&self, access: &impl JournalAccess) -> bool {
         // A thread that retries a failing disk holds the lock for a long time.
-        !self.is_failing() && self.write_with(self.writer.lock(), access, |_| false)
+        !self.is_failing() && self.write_with(self.writer.lock(), access, false)
     }
 
-    /// Writes at most [`LARGE`] bytes, and does not wait for a slow or busy disk. Returns `false` if another thread
-    /// must write.
+    /// Returns `false` if another thread must write more than [`LARGE`] bytes, or wait for a slow or busy disk.
     pub fn write_promptly(&self, access: &impl JournalAccess) -> bool {
         // The system may delay a write until the running sync ends.
         if self.is_failing() || self.writes.is_slow() || self.syncs.hangs_for(Duration::ZERO) {
             return false;
         }
-        self.writer.try_lock_for(SLOW).is_some_and(|writer| self.write_with(writer, access, Journal::is_large))
+        self.writer.try_lock_for(SLOW).is_some_and(|writer| self.write_with(writer, access, true))
     }
 
-    fn write_with(
-        &self,
-        mut writer: MutexGuard<Writer>,
-        access: &impl JournalAccess,
-        leave: impl FnOnce(&Journal) -> bool,
-    ) -> bool {
+    fn write_with(&self, mut writer: MutexGuard<Writer>, access: &impl JournalAccess, promptly: bool) -> bool {
         if self.is_failing() {
             return false;
         }
-        let take = |journal: &mut Journal| (!leave(journal)).then(|| journal.take(writer.spare(), writer.synced));
-        let Some(batch) = access.with(|journal, _| take(journal)) else { return false };
+        let batch = access.with(|journal, _| {
+            let is_left = promptly && journal.is_large();
+            (!is_left).then(|| journal.take(std::mem::take(&mut writer.spare), writer.synced))
+        });
+        let Some(batch) = batch else { return false };
         // `write_promptly` writes at most `LARGE` bytes, so measure the time for this size.
         let share = 1 + batch.bytes.len() as u64 / LARGE as u64;
-        match self.writes.measure(share, || writer.write(batch)) {
-            Ok(()) => {
-                self.safe.store(writer.safe(), Ordering::Release);
-                true
-            }
-            Err(error) => {
-                self.fail(access, &error);
-                false
-            }
+        if let Err(error) = self.writes.measure(share, || writer.write(batch)) {
+            self.fail(access, &error);
+            return false;
         }
+        self.safe.store(writer.safe(), Ordering::Release);
+        true
     }
 
-    /// Returns `false` if the disk fails.
     pub fn sync(&self, access: &impl JournalAccess) -> bool {
         let _guard = (!self.is_parallel()).then(|| self.syncing.lock());
         self.sync_with(|| Some(self.writer.lock()), access)
@@ -235,17 +204,13 @@ impl Wal {
         guard.is_some_and(|_guard| self.sync_with(|| self.writer.try_lock_for(SLOW), access))
     }
 
-    /// If `lock_writer` fails after the sync, the sync must be repeated.
-    fn sync_with<'a>(
-        &self,
-        lock_writer: impl Fn() -> Option<MutexGuard<'a, Writer>>,
-        access: &impl JournalAccess,
-    ) -> bool {
+    /// If `lock` fails after the sync, the sync must be repeated.
+    fn sync_with<'a>(&self, lock: impl Fn() -> Option<MutexGuard<'a, Writer>>, access: &impl JournalAccess) -> bool {
         if self.is_failing() {
             return false;
         }
         let task = {
-            let Some(mut writer) = lock_writer() else { return false };
+            let Some(mut writer) = lock() else { return false };
             if self.is_failing() {
                 return false;
             }
@@ -261,7 +226,7 @@ impl Wal {
             self.fail(access, &error);
             return false;
         }
-        let Some(mut writer) = lock_writer() else { return false };
+        let Some(mut writer) = lock() else { return false };
         writer.synced(&task);
         self.safe.store(writer.safe(), Ordering::Release);
         true
@@ -279,15 +244,12 @@ impl Wal {
             return self.fail(access, &not_found("the directory was removed or replaced under the server"));
         }
         let Ok(Some(names)) = self.storage.list_if_changed() else { return };
-        if let Some(lost) = self.evacuate_missing(access, &names) {
-            let unsynced = self.writer.lock().first_unsynced();
-            if lost >= unsynced {
-                self.fail(access, &not_found("a segment was removed under the server"));
-            }
+        let lost = self.evacuate_missing(access, &names);
+        if lost.is_some_and(|lost| lost >= self.writer.lock().first_unsynced()) {
+            self.fail(access, &not_found("a segment was removed under the server"));
         }
     }
 
-    /// Makes compaction rewrite live items. Returns the newest missing segment.
     fn evacuate_missing(&self, access: &impl JournalAccess, names: &[String]) -> Option<u64> {
         let numbers: HashSet<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
         let lost = access.with(|journal, _| journal.evacuate_missing(|number| numbers.contains(&number)));
@@ -298,10 +260,9 @@ impl Wal {
         lost
     }
 
-    /// Records a clean shutdown, which no record may follow.
     pub fn close(&self, access: &impl JournalAccess, now: Time) {
         // The shutdown record states that all earlier records are synced, so sync in every mode.
-        self.writer.lock().demand_sync();
+        self.writer.lock().demanded = u64::MAX;
         if !(self.write(access) && self.sync(access)) {
             return;
         }
@@ -310,12 +271,13 @@ impl Wal {
             log::warn!("binlog: it was not shut down cleanly");
         }
     }
+
     /// Enters [`Health::Failing`]. No other function does so while the server runs.
     fn fail(&self, access: &impl JournalAccess, error: &io::Error) {
         // A failing log releases replies, but a server with a shared storage must not reply after a disk error.
         self.storage.give_up(error);
         let was = access.with(|journal, _| {
-            journal.set_health(Health::Failing);
+            journal.health = Health::Failing;
             self.failing.swap(true, Ordering::AcqRel)
         });
         if !was {
@@ -323,9 +285,8 @@ impl Wal {
         }
     }
 
-    /// Recovers from a failure, removes and creates segments, and compacts. Returns `true` if more work remains. On a
-    /// full disk, a segment is created only if `try_full` is `true` or a segment was removed, because each attempt
-    /// fills the disk.
+    /// Returns `true` if more work remains. On a full disk, a segment is created only if `try_full` is `true` or a
+    /// segment was removed, because each attempt fills the disk.
     pub fn maintain(&self, access: &impl JournalAccess, try_full: bool) -> bool {
         let mut refusal = self.maintenance.lock();
         if self.is_failing() && !self.recover(access, &mut refusal) {
@@ -340,10 +301,9 @@ impl Wal {
     }
 
     fn update_full(&self, access: &impl JournalAccess) {
-        self.full.store(access.with(|journal, _| journal.health() == Health::Full), Ordering::Release);
+        self.full.store(access.with(|journal, _| journal.health == Health::Full), Ordering::Release);
     }
 
-    /// Writes all records that are not durable to a new segment. Returns `false` if this fails.
     fn recover(&self, access: &impl JournalAccess, refusal: &mut String) -> bool {
         if self.is_parallel() {
             // The server will stop, and other syncs may be running.
@@ -377,13 +337,12 @@ impl Wal {
             return false;
         }
         self.safe.store(writer.safe(), Ordering::Release);
-        access.with(|journal, _| journal.set_health(Health::Ok));
+        access.with(|journal, _| journal.health = Health::Ok);
         self.failing.store(false, Ordering::Release);
         log::info!("binlog: the disk is back; jobs are taken again");
         true
     }
 
-    /// Returns `true` if a segment was removed.
     fn drop_retired(&self, access: &impl JournalAccess) -> bool {
         let mut removed = false;
         // Rewritten records must be synced in every mode before the original records are removed.
@@ -391,27 +350,22 @@ impl Wal {
         while let Some(retired) = access.with(|journal, _| journal.next_retired(synced)) {
             let name = segment_name(retired.number);
             let dropped = if retired.damaged { set_aside(&*self.storage, &name) } else { self.storage.remove(&name) };
-            match dropped {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    // Later segments contain the deletes of this segment's jobs, so they must stay.
-                    if !self.stuck.swap(true, Ordering::Relaxed) {
-                        log::warn!("{name}: cannot be removed: {error}");
-                    }
-                    return removed;
+            if let Some(error) = dropped.err().filter(|error| error.kind() != io::ErrorKind::NotFound) {
+                // Later segments contain the deletes of this segment's jobs, so they must stay.
+                if !self.stuck.swap(true, Ordering::Relaxed) {
+                    log::warn!("{name}: cannot be removed: {error}");
                 }
-                _ => {
-                    self.stuck.store(false, Ordering::Relaxed);
-                    access.with(|journal, _| journal.gone(retired));
-                    removed = true;
-                }
+                return removed;
             }
+            self.stuck.store(false, Ordering::Relaxed);
+            access.with(|journal, _| journal.gone(retired));
+            removed = true;
         }
         removed
     }
 
     /// Provides `bytes` bytes before commands are executed. If compaction is behind, this thread compacts, so threads
-    /// that fill the log are slowed down. If the disk is full or fails, or if other threads use the space, the engine
-    /// refuses new jobs.
+    /// that fill the log are slowed down.
     pub fn reserve(&self, access: &impl JournalAccess, bytes: u64) {
         let lacks = || access.with(|journal, _| journal.is_short(bytes) || journal.is_behind());
         for _ in 0..ROUNDS {
@@ -428,7 +382,7 @@ impl Wal {
         }
         let _guard = self.maintenance.lock();
         if access.with(|journal, _| journal.is_short(bytes)) {
-            access.with(|journal, _| journal.request_space(bytes));
+            access.with(|journal, _| journal.requested = bytes);
             self.prepare(access);
             self.update_full(access);
         }
@@ -450,7 +404,7 @@ impl Wal {
                 }
                 Err(error) if !is_no_space(&error) => return self.fail(access, &error),
                 Err(error) => {
-                    access.with(|journal, _| journal.request_space(0));
+                    access.with(|journal, _| journal.requested = 0);
                     if access.with(|journal, _| journal.change_health(Health::Ok, Health::Full)) {
                         log::error!(
                             "binlog: no space for another segment: {error}; new jobs are refused when the rest is used"
@@ -460,8 +414,8 @@ impl Wal {
                 }
             }
         }
-        access.with(|journal, _| journal.request_space(0));
-        if access.with(|journal, _| journal.health() == Health::Full && journal.must_shrink()) {
+        access.with(|journal, _| journal.requested = 0);
+        if access.with(|journal, _| journal.health == Health::Full && journal.must_shrink()) {
             self.prepare_rescue(access);
         } else if access.with(|journal, _| journal.change_health(Health::Full, Health::Ok)) {
             log::info!("binlog: there is space enough; jobs are taken again");

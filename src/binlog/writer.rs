@@ -1,16 +1,13 @@
-//! Writing of segment files, and the durability of their contents.
-//!
-//! Owns the open files and all bytes that are not durable. After a failed sync, the contents of a file are unknown, so
-//! all bytes that are not durable are written again to a new segment. Must not depend on the engine.
+//! Writing of segment files, and the bytes that are not durable. After a failed sync, the contents of a file are
+//! unknown, so all these bytes are written again to a new segment. Must not depend on the engine.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::bytes::Bytes;
+use super::batch::{Batch, Bytes, Cut, Synced};
 use super::segment::{LogLocation, RecordKey, ASIDE, HEADER, MAGIC};
 use super::storage::{LogFile, Storage};
-use super::types::{Batch, Cut, Synced};
 
 /// The policy for syncing the log to disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,15 +22,12 @@ pub enum SyncMode {
     Never,
 }
 
-/// Bytes that are merged into one [`Piece`].
 const JOINED: usize = 64 * 1024;
 
-/// Consecutive bytes of one segment.
 struct Piece {
     segment: u64,
     offset: u64,
     bytes: Bytes,
-    /// The log position after the bytes.
     end: u64,
 }
 
@@ -56,15 +50,13 @@ impl Open {
     }
 }
 
-/// Runs without the writer's lock.
 pub struct SyncTask {
     files: Vec<(Arc<dyn LogFile>, Option<u64>)>,
-    /// The log is synced to this location afterwards.
     end: Synced,
 }
 
 pub struct Writer {
-    storage: Arc<dyn Storage>,
+    pub storage: Arc<dyn Storage>,
     log: u64,
     mode: SyncMode,
     prepared: VecDeque<Open>,
@@ -79,14 +71,13 @@ pub struct Writer {
     pub written: Synced,
     pub synced: Synced,
     /// A sync up to this position is required in every mode.
-    demanded: u64,
+    pub demanded: u64,
     /// A sync has begun up to this position.
     syncing: u64,
-    spare: Vec<u8>,
+    pub spare: Vec<u8>,
 }
 
 impl Writer {
-    /// `log` is the random ID of the log, which is synced up to `end`.
     pub fn new(storage: Arc<dyn Storage>, log: u64, mode: SyncMode, end: LogLocation) -> Writer {
         let (durable_end, end) = (end, Synced { location: end, position: 0 });
         Writer {
@@ -107,7 +98,6 @@ impl Writer {
         }
     }
 
-    /// Returns the log position for which replies may be sent.
     pub fn safe(&self) -> u64 {
         match self.mode {
             SyncMode::Always => self.synced.position,
@@ -115,40 +105,20 @@ impl Writer {
         }
     }
 
-    /// Demands a sync of all current and future records, in every mode.
-    pub fn demand_sync(&mut self) {
-        self.demanded = u64::MAX;
-    }
-
     pub fn is_unsynced(&self) -> bool {
         self.written.position > self.synced.position
             && (self.mode != SyncMode::Never || self.synced.position < self.demanded)
     }
 
-    /// Continues at `end`, in the existing segment file `file`.
     pub fn go_on_in(&mut self, end: LogLocation, file: Arc<dyn LogFile>) {
         self.current = Some(Open { number: end.segment, file, length: end.at, end: 0 });
-    }
-
-    pub fn spare(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.spare)
     }
 
     pub fn add_prepared(&mut self, number: u64, file: Arc<dyn LogFile>) {
         self.prepared.push_back(Open { number, file, length: 0, end: 0 });
     }
 
-    pub fn storage(&self) -> Arc<dyn Storage> {
-        self.storage.clone()
-    }
-
-    /// Writes a batch, after earlier bytes whose write failed.
     pub fn write(&mut self, batch: Batch) -> io::Result<()> {
-        self.queue(batch);
-        self.write_pieces()
-    }
-
-    fn queue(&mut self, batch: Batch) {
         self.demanded = self.demanded.max(batch.demanded);
         split(batch, |segment, mut bytes, end| {
             if self.current.as_ref().is_none_or(|open| open.number != segment) {
@@ -160,9 +130,10 @@ impl Writer {
             bytes.seal(RecordKey::new(self.log, segment), offset);
             self.pending.push_back(Piece { segment, offset, bytes, end });
         });
+        self.write_pieces()
     }
 
-    /// Continues in the prepared segment `number`. `end` is the log position at the end of the current segment.
+    /// `end` is the log position at the end of the current segment.
     fn turn_to(&mut self, number: u64, end: u64) {
         let index = self.prepared.iter().position(|open| open.number == number).expect("a prepared segment");
         let next = self.prepared.remove(index).expect("it was just found");
@@ -176,7 +147,8 @@ impl Writer {
 
     fn write_pieces(&mut self) -> io::Result<()> {
         while let Some(piece) = self.pending.get(self.written_pieces) {
-            self.open(piece.segment).expect("the file of a pending piece").write(piece.offset, &piece.bytes)?;
+            let open = self.left.iter().chain(&self.current).find(|open| open.number == piece.segment);
+            open.expect("the file of a pending piece").write(piece.offset, &piece.bytes)?;
             let at = piece.offset + piece.bytes.len() as u64;
             self.written = Synced { location: LogLocation { segment: piece.segment, at }, position: piece.end };
             if !self.join() {
@@ -189,8 +161,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Merges the last two pieces if the same sync makes both durable. Copying a few bytes takes less time and memory
-    /// than a buffer for each write. Returns `false` if the pieces stay separate.
+    /// Merges the last two pieces if the same sync makes both durable, which takes less time and memory than a buffer
+    /// for each write.
     fn join(&mut self) -> bool {
         let Some(before) = self.written_pieces.checked_sub(1) else { return false };
         let (last, next) = (&self.pending[before], &self.pending[before + 1]);
@@ -201,24 +173,18 @@ impl Writer {
         let last = &mut self.pending[before];
         last.bytes.own.extend_from_slice(&next.bytes.own);
         last.end = next.end;
-        self.reuse(next.bytes);
+        self.reuse(next.bytes.own);
         true
     }
 
-    fn reuse(&mut self, bytes: Bytes) {
-        let mut bytes = bytes.own;
+    fn reuse(&mut self, mut bytes: Vec<u8>) {
         if bytes.capacity() > self.spare.capacity() && bytes.capacity() <= 1 << 20 {
             bytes.clear();
             self.spare = bytes;
         }
     }
 
-    fn open(&self, number: u64) -> Option<&Open> {
-        self.left.iter().chain(&self.current).find(|open| open.number == number)
-    }
-
-    /// Returns the sync that is due. The caller runs it without holding the writer's lock, and then calls
-    /// [`Writer::synced`].
+    /// Returns the sync that is due, which runs without the writer's lock.
     pub fn sync_task(&mut self) -> SyncTask {
         match self.left.last().filter(|left| self.mode == SyncMode::Never && left.end >= self.demanded) {
             Some(left) => {
@@ -230,14 +196,12 @@ impl Writer {
         }
     }
 
-    /// Returns a sync of all written records for any mode.
     pub fn whole_task(&mut self) -> SyncTask {
         self.syncing = self.written.position;
         let current = self.current.iter().map(|open| (open.file.clone(), None));
         SyncTask { files: self.files_left().chain(current).collect(), end: self.written }
     }
 
-    /// Returns complete segments to sync, with their lengths.
     fn files_left(&self) -> impl Iterator<Item = (Arc<dyn LogFile>, Option<u64>)> + '_ {
         debug_assert_eq!(self.written_pieces, self.pending.len(), "all pieces are written");
         self.left.iter().map(|open| (open.file.clone(), Some(open.length)))
@@ -251,33 +215,30 @@ impl Writer {
         self.forget(self.synced.position);
     }
 
-    /// Forgets written bytes up to `position`.
     fn forget(&mut self, position: u64) {
         while self.written_pieces > 0 && self.pending[0].end <= position {
             self.written_pieces -= 1;
             let piece = self.pending.pop_front().expect("a written piece");
             self.durable_end = LogLocation { segment: piece.segment, at: piece.offset + piece.bytes.len() as u64 };
-            self.reuse(piece.bytes);
+            self.reuse(piece.bytes.own);
         }
     }
 
-    /// Returns the oldest segment that may not be durable.
     pub fn first_unsynced(&self) -> u64 {
         self.left.iter().chain(&self.current).map(|open| open.number).min().unwrap_or(0)
     }
 
     pub fn unsynced_bytes(&self) -> u64 {
-        self.pending.iter().map(|piece| (piece.bytes.len() - header_of(piece)) as u64).sum()
+        self.pending.iter().map(|piece| (piece.bytes.len() - header_size(piece)) as u64).sum()
     }
 
-    /// After a disk failure, writes the header and all records that are not durable to a new segment, and syncs the
-    /// segment. On an error, all records remain pending.
+    /// Writes all records that are not durable to a new segment. On an error, they remain pending.
     pub fn take_over(&mut self, pending: Batch, header: &Batch, file: Arc<dyn LogFile>) -> io::Result<()> {
         split(pending, |segment, bytes, end| self.pending.push_back(Piece { segment, offset: 0, bytes, end }));
         let number = header.cuts[0].segment;
         let mut bytes = header.bytes.part(0, header.bytes.own.len());
         let key = RecordKey::new(self.log, number);
-        self.pending.iter().for_each(|piece| piece.bytes.recode(header_of(piece), key, 0, &mut bytes));
+        self.pending.iter().for_each(|piece| piece.bytes.recode(header_size(piece), key, 0, &mut bytes));
         let open = Open { number, file, length: bytes.len() as u64, end: 0 };
         open.write(0, &bytes)?;
         open.file.sync()?;
@@ -294,7 +255,6 @@ impl Writer {
     }
 }
 
-/// Passes the segment, the part, and the log position after it to `visit`.
 fn split(mut batch: Batch, mut visit: impl FnMut(u64, Bytes, u64)) {
     let total = batch.bytes.own.len();
     let mut end = batch.end - batch.bytes.len() as u64;
@@ -314,23 +274,15 @@ pub fn set_aside(storage: &dyn Storage, name: &str) -> io::Result<()> {
     storage.rename(name, &format!("{ASIDE}/{name}")).or_else(|_| storage.rename(name, &format!("{name}.{ASIDE}")))
 }
 
-/// Returns the size of the segment header that starts `piece`, or 0.
-fn header_of(piece: &Piece) -> usize {
+fn header_size(piece: &Piece) -> usize {
     HEADER * usize::from(piece.bytes.own.starts_with(MAGIC))
 }
 
 impl SyncTask {
     /// Truncates complete segments to their used size after all syncs.
     pub fn run(&self) -> io::Result<()> {
-        for (file, _) in &self.files {
-            file.sync()?;
-        }
-        for (file, length) in &self.files {
-            if let Some(length) = length {
-                file.truncate(*length)?;
-            }
-        }
-        Ok(())
+        self.files.iter().try_for_each(|(file, _)| file.sync())?;
+        self.files.iter().try_for_each(|(file, length)| length.map_or(Ok(()), |length| file.truncate(length)))
     }
 }
 
@@ -366,7 +318,7 @@ mod tests {
     fn batch(before: u64) -> (Batch, u64) {
         let mut bytes = Bytes::with(Vec::new());
         let length = bytes.append(&Record::Delete(7), RecordKey::new(9, 1), BEGIN.at + before, None) as u64;
-        (Batch { log: 9, segment: 1, bytes, cuts: Vec::new(), end: before + length, demanded: 0 }, length)
+        (Batch { segment: 1, bytes, cuts: Vec::new(), end: before + length, demanded: 0 }, length)
     }
 
     #[test]
@@ -422,7 +374,7 @@ mod tests {
         assert_eq!((writer.unsynced_bytes(), writer.safe()), (0, length));
         assert_eq!(writer.durable_end, LogLocation { segment: 1, at: BEGIN.at + length });
         assert!(!writer.is_unsynced());
-        writer.demand_sync();
+        writer.demanded = u64::MAX;
         assert!(writer.is_unsynced());
         let task = writer.whole_task();
         writer.synced(&task);
@@ -438,7 +390,7 @@ mod tests {
         first.cuts = vec![Cut { at: 0, segment: 2 }];
         writer.write(first).expect("a write");
         assert_eq!((writer.first_unsynced(), writer.sync_task().files.len()), (1, 2));
-        let nothing = |end| Batch { log: 9, segment: 2, bytes: Bytes::default(), cuts: Vec::new(), end, demanded: 0 };
+        let nothing = |end| Batch { segment: 2, bytes: Bytes::default(), cuts: Vec::new(), end, demanded: 0 };
         let header = Batch { cuts: vec![Cut { at: 0, segment: 3 }], ..nothing(length) };
         writer.take_over(nothing(length), &header, Arc::new(Nowhere)).expect("a disk that is back");
         assert_eq!((writer.first_unsynced(), writer.sync_task().files.len()), (3, 1));

@@ -1,8 +1,5 @@
-//! The background threads of the active server.
-//!
-//! Owns lease renewal, status reports, and the removal of old entries from the shared log. Must not decide when a
-//! server becomes active, and must not serve clients.
-//!
+//! The background threads of the active server: lease renewal, status reports, and removal of old entries from the
+//! shared log. Must not decide when a server becomes active.
 //! Enforces promise P33 of beanpole-promises(7).
 
 use std::io;
@@ -11,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::merging::{merge, RUN, SMALL};
+use super::entry::{merge, RUN, SMALL};
 use super::mirror::{self, Origin};
 use super::shared_log::{Epoch, Fail, Seq, SharedLog, SharedSpace};
 use super::shipping::{Shipper, LEASE};
@@ -22,9 +19,7 @@ use crate::shared::role::RoleBoard;
 
 /// How often the position is saved, and etcd compacted while more than half of its quota is used.
 pub const SAVE: Duration = Duration::from_secs(2);
-
 const RENEWAL: Duration = Duration::from_millis(300);
-
 const WATCH: Duration = Duration::from_millis(20);
 
 /// How often etcd is compacted while at most half of its quota is used.
@@ -34,17 +29,14 @@ pub struct Member {
     pub log: Arc<dyn SharedLog>,
     pub board: Arc<RoleBoard>,
     pub name: String,
-    /// Clients can reach this server at the address.
     pub address: String,
     /// Client addresses by protocol: words like `http=HOST:PORT`, each after a space.
     pub services: String,
-    /// A random number for this process.
     pub id: u64,
     pub has_reported: AtomicBool,
 }
 
 impl Member {
-    /// Publishes the role and the last entry of this server's copy. Ignores errors.
     pub fn report(&self, role: &str, entry: Seq) {
         let Member { name, address, id, board, .. } = self;
         let (time, lag, ahead) = (board.queue_time(), board.figures().lag().as_millis(), board.ahead());
@@ -66,8 +58,7 @@ impl Member {
 }
 
 pub struct Active {
-    /// Copies every change of the binlog directory to the shared log. The background threads do not share `storage`, so
-    /// dropping the `Active` unlocks the directory.
+    /// The background threads do not share it, so dropping the `Active` unlocks the directory.
     pub storage: Arc<dyn Storage>,
     pub lease: Arc<Lease>,
     state: Arc<ActiveState>,
@@ -80,7 +71,6 @@ struct ActiveState {
     lease: Arc<Lease>,
     shipper: Arc<Shipper>,
     ended: AtomicBool,
-    /// `true` while an operator wants another server to become active.
     switch_requested: AtomicBool,
     /// Locked during each status report, so that none follows the final status "ended".
     reporting: Mutex<(), REPORTING>,
@@ -88,7 +78,6 @@ struct ActiveState {
 }
 
 impl Active {
-    /// This server has claimed the journal `origin`. `path` is the binlog directory.
     pub fn begin(
         member: Arc<Member>,
         shipper: Arc<Shipper>,
@@ -109,7 +98,13 @@ impl Active {
             is_failing: AtomicBool::new(false),
         };
         let active = Active { storage, lease, state: Arc::new(state) };
-        active.keep_lease()?;
+        // The heartbeats must not depend on the wall clock, which can be changed.
+        let (start, anchor) = (active.board().queue_time(), Instant::now());
+        // Each connection has its own thread, so that a hanging connection does not block renewal.
+        for connection in 0..active.state.member.log.renewal_connections() {
+            let state = active.state.clone();
+            spawn("journal-lease", move || state.renew_lease(connection, start, anchor))?;
+        }
         Ok(active)
     }
 
@@ -121,20 +116,7 @@ impl Active {
         &self.state.member.board
     }
 
-    /// Starts the threads that renew the lease. Each connection has its own thread, so that a hanging connection does
-    /// not block renewal.
-    fn keep_lease(&self) -> io::Result<()> {
-        // The heartbeats must not depend on the wall clock, which can be changed.
-        let (start, anchor) = (self.board().queue_time(), Instant::now());
-        for connection in 0..self.state.member.log.renewal_connections() {
-            let state = self.state.clone();
-            spawn("journal-lease", move || state.renew_lease(connection, start, anchor))?;
-        }
-        Ok(())
-    }
-
-    /// `lost` is called when the lease ends, after which the server must not send any reply. `requested` is called when
-    /// an operator wants another server to become active.
+    /// `lost` is called when the lease ends, and `requested` when an operator wants another server to become active.
     pub fn watch(&self, lost: impl Fn() + Send + 'static, requested: impl Fn() + Send + 'static) -> io::Result<()> {
         let state = self.state.clone();
         spawn("journal-watch", move || {
@@ -159,7 +141,6 @@ impl Active {
         spawn("journal-purge", move || state.keep_small())
     }
 
-    /// Releases the journal, so that a standby can take over immediately.
     pub fn release(&self) -> io::Result<()> {
         let ActiveState { origin, path, member, shipper, ended, reporting, .. } = &*self.state;
         let released = shipper.release();
@@ -172,7 +153,7 @@ impl Active {
     }
 }
 
-/// The last merged entry, and the total number of appended bytes at that time.
+/// `bytes` is the total of appended bytes when the entry `end` was merged.
 struct Merging {
     end: Seq,
     bytes: u64,
@@ -189,10 +170,9 @@ impl ActiveState {
         while !self.has_ended() && !lease.is_over() {
             let sent = Moment::now();
             match member.log.renew(connection, origin.epoch, start + anchor.elapsed().as_millis() as u64) {
-                Ok(other) => {
+                Ok(node) => {
                     lease.extend(sent + LEASE);
-                    self.switch_requested
-                        .store(!other.is_empty() && other != member.name.as_bytes(), Ordering::Release);
+                    self.switch_requested.store(!node.is_empty() && node != member.name.as_bytes(), Ordering::Release);
                     if is_failing.swap(false, Ordering::AcqRel) {
                         log::info!("journal: lease renewed");
                     }
@@ -210,15 +190,6 @@ impl ActiveState {
                 }
             }
             std::thread::sleep(RENEWAL.saturating_sub(Moment::now().since(sent)));
-        }
-    }
-
-    /// Saves the last entry. After a crash, the saved entry shows whether the journal is from an older backup.
-    fn save_progress(&self, end: Seq, last: Option<(u64, u64)>) {
-        if let Err(error) = mirror::save_progress(&self.path, end, Origin { last, ..self.origin }) {
-            if !is_no_space(&error) {
-                self.shipper.give_up(&error);
-            }
         }
     }
 
@@ -243,7 +214,6 @@ impl ActiveState {
         Ok(())
     }
 
-    /// Reports the status, and merges, purges and compacts the shared log.
     fn keep_small(&self) {
         // `purged` is the first existing entry. `saved` is the last saved position and its time.
         let (mut purged, mut saved) = (0, (0, Instant::now()));
@@ -259,7 +229,11 @@ impl ActiveState {
                 }
                 self.member.report("active", end);
                 if saved.0 != end && saved.1.elapsed() >= SAVE {
-                    self.save_progress(end, last);
+                    // After a crash, the saved entry shows whether the journal is from an older backup.
+                    let saved_now = mirror::save_progress(&self.path, end, Origin { last, ..self.origin });
+                    if let Some(error) = saved_now.err().filter(|error| !is_no_space(error)) {
+                        self.shipper.give_up(&error);
+                    }
                     saved = (end, Instant::now());
                 }
             }

@@ -1,19 +1,15 @@
-//! The binary format of an entry in the shared log.
+//! The binary format of an entry in the shared log: a head, file operations, and a CRC-32 of the preceding bytes. The
+//! head contains the format version, the kind, the epoch, a random number that identifies the writer, and the writer's
+//! entry counter. All numbers are little-endian.
 //!
-//! Owns encoding and decoding. Must not perform I/O.
-//!
-//! An entry consists of a head, file operations, and a CRC-32 of the preceding bytes. The head contains the format
-//! version, the kind, the epoch, a random number that identifies the writer, and the writer's entry counter. All
-//! numbers are little-endian.
+//! Also merges small entries, because in etcd the fixed cost of one entry equals the cost of about 100 KB.
 
 use std::collections::BTreeMap;
 
-use super::shared_log::Seq;
+use super::shared_log::{Entries, Merged, Seq};
 
 const FORMAT: u8 = 1;
-
 const HEAD: usize = 2 + 3 * 8;
-
 const SUM: usize = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +47,7 @@ impl Head {
         bytes
     }
 
-    /// Returns the head and the operations, or `None` if the entry is damaged or has an unknown format.
+    /// Returns `None` if the entry is damaged or has an unknown format.
     pub fn open(entry: &[u8]) -> Option<(Head, &[u8])> {
         let (bytes, sum) = entry.split_at_checked(entry.len().checked_sub(SUM)?)?;
         if crc32fast::hash(bytes).to_le_bytes() != sum {
@@ -65,7 +61,6 @@ impl Head {
     }
 }
 
-/// The entry must have been validated.
 pub fn operations(entry: &[u8]) -> &[u8] {
     &entry[HEAD..entry.len() - SUM]
 }
@@ -90,7 +85,7 @@ pub enum Operation<'a> {
 
 impl<'a> Operation<'a> {
     /// Appends a letter, the name and its length, a number, and the data and their length.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    pub fn encode(&self) -> Vec<u8> {
         let mut source = Vec::new();
         let (letter, name, number, bytes): (u8, &str, u64, &[u8]) = match *self {
             Operation::Create(name, size) => (b'C', name, size, b""),
@@ -104,36 +99,34 @@ impl<'a> Operation<'a> {
                 (b'X', name, offset, &source)
             }
         };
-        out.push(letter);
+        let mut out = vec![letter];
         out.extend((name.len() as u16).to_le_bytes());
         out.extend(name.as_bytes());
         out.extend(number.to_le_bytes());
         out.extend((bytes.len() as u32).to_le_bytes());
         out.extend(bytes);
+        out
     }
 
     pub fn decode(bytes: &mut &'a [u8]) -> Option<Operation<'a>> {
         let letter = *take(bytes, 1)?.first()?;
         let length = u16::from_le_bytes(take(bytes, 2)?.try_into().ok()?);
-        let name = std::str::from_utf8(take(bytes, length.into())?).ok()?;
+        // Subdirectories are allowed, but a path outside the binlog directory could overwrite unrelated files.
+        let is_inside = |name: &&str| !name.is_empty() && !name.starts_with('/') && !name.contains("..");
+        let path = |bytes: &'a [u8]| std::str::from_utf8(bytes).ok().filter(is_inside);
+        let name = path(take(bytes, length.into())?)?;
         let number = u64::from_le_bytes(take(bytes, 8)?.try_into().ok()?);
         let length = u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?);
         let data = take(bytes, length as usize)?;
-        // Subdirectories are allowed, but a path outside the binlog directory could overwrite unrelated files.
-        let is_inside = |name: &str| !name.is_empty() && !name.starts_with('/') && !name.contains("..");
-        if !is_inside(name) {
-            return None;
-        }
         match letter {
             b'C' => Some(Operation::Create(name, number)),
             b'W' => Some(Operation::Write(name, number, data)),
             b'T' => Some(Operation::Truncate(name, number)),
-            b'N' => std::str::from_utf8(data).ok().filter(|to| is_inside(to)).map(|to| Operation::Rename(name, to)),
+            b'N' => path(data).map(|to| Operation::Rename(name, to)),
             b'R' => Some(Operation::Remove(name)),
             b'X' => {
                 let (start, from) = data.split_first_chunk()?;
-                let from = std::str::from_utf8(from).ok().filter(|from| is_inside(from))?;
-                Some(Operation::Copy(name, number, from, u64::from_le_bytes(*start)))
+                Some(Operation::Copy(name, number, path(from)?, u64::from_le_bytes(*start)))
             }
             _ => None,
         }
@@ -150,7 +143,6 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
 /// [`Operation::Copy`] writes it to a segment.
 pub const STAGE: &str = "stage.";
 
-/// `true` if the shared log contains the file.
 pub fn is_segment(name: &str) -> bool {
     name.starts_with("segment.") || name.starts_with("binlog.")
 }
@@ -182,6 +174,74 @@ pub fn note_file<V>(files: &mut BTreeMap<String, V>, operation: &Operation, new:
     }
 }
 
+pub const RUN: usize = 256;
+
+/// Entries with a larger average size in bytes are not merged.
+pub const SMALL: u64 = 2048;
+
+pub fn merge(entries: &Entries, epoch: u64, writer: u64) -> Vec<Merged> {
+    let mut runs: Vec<Merged> = Vec::new();
+    let mut run: Option<Run> = None;
+    for (seq, entry) in entries {
+        let is_own = |head: &Head| head.kind == EntryKind::Operations && (head.epoch, head.writer) == (epoch, writer);
+        let own = Head::open(entry).filter(|(head, _)| is_own(head));
+        if own.is_none() || run.as_ref().is_some_and(|run| run.last + 1 != *seq) {
+            runs.extend(run.take().and_then(Run::end));
+        }
+        let Some((head, operations)) = own else { continue };
+        run.get_or_insert_with(|| Run { first: *seq, last: *seq, head, operations: Vec::new(), open: None })
+            .add(*seq, head, operations);
+    }
+    runs.extend(run.and_then(Run::end));
+    runs
+}
+
+struct Run {
+    first: Seq,
+    last: Seq,
+    head: Head,
+    operations: Vec<u8>,
+    /// The file, offset and bytes of the last write. An adjacent write is appended.
+    open: Option<(String, u64, Vec<u8>)>,
+}
+
+impl Run {
+    fn add(&mut self, seq: Seq, head: Head, mut operations: &[u8]) {
+        (self.last, self.head) = (seq, head);
+        while let Some(operation) = Operation::decode(&mut operations) {
+            match (&mut self.open, operation) {
+                (Some((name, offset, bytes)), Operation::Write(other, at, more))
+                    if name == other && *offset + bytes.len() as u64 == at =>
+                {
+                    bytes.extend(more);
+                }
+                (_, Operation::Write(name, at, bytes)) => {
+                    self.close();
+                    self.open = Some((name.to_owned(), at, bytes.to_vec()));
+                }
+                (_, operation) => {
+                    self.close();
+                    self.operations.extend(operation.encode());
+                }
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some((name, offset, bytes)) = self.open.take() {
+            self.operations.extend(Operation::Write(&name, offset, &bytes).encode());
+        }
+    }
+
+    fn end(mut self) -> Option<Merged> {
+        self.close();
+        let Run { first, last, head, operations, .. } = self;
+        let count = last + 1 - first;
+        let head = Head { kind: EntryKind::Merged, ..head };
+        (count > 1).then(|| Merged { first, last, entry: head.seal(&[&count.to_le_bytes(), &*operations].concat()) })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,7 +257,7 @@ mod tests {
             Operation::Remove("segment.1"),
         ];
         let mut bytes = Vec::new();
-        all.iter().for_each(|operation| operation.encode(&mut bytes));
+        all.iter().for_each(|operation| bytes.extend(operation.encode()));
         let head = Head { kind: EntryKind::Operations, epoch: 3, writer: u64::MAX, number: 9 };
         let entry = head.seal(&bytes);
         let (read, mut rest) = Head::open(&entry).expect("an entry");
@@ -221,9 +281,55 @@ mod tests {
     #[test]
     fn names_outside_of_the_folder_are_refused() {
         for name in ["/etc/passwd", "../x", ""] {
-            let mut bytes = Vec::new();
-            Operation::Remove(name).encode(&mut bytes);
+            let bytes = Operation::Remove(name).encode();
             assert_eq!(Operation::decode(&mut bytes.as_slice()), None);
         }
+    }
+
+    fn entry(kind: EntryKind, number: u64, operations: &[Operation]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        operations.iter().for_each(|operation| bytes.extend(operation.encode()));
+        Head { kind, epoch: 3, writer: 7, number }.seal(&bytes)
+    }
+
+    #[test]
+    fn consecutive_entries_and_writes_are_merged() {
+        let all: Vec<Vec<Operation>> = vec![
+            vec![Operation::Create("segment.1", 100), Operation::Write("segment.1", 0, b"ab")],
+            vec![Operation::Write("segment.1", 2, b"cd")],
+            vec![Operation::Write("segment.1", 9, b"x"), Operation::Write("segment.2", 10, b"y")],
+            vec![Operation::Remove("segment.2"), Operation::Write("segment.1", 11, b"z")],
+        ];
+        let of = |seqs: std::ops::RangeInclusive<u64>, kind| {
+            seqs.map(move |seq| (seq, entry(kind, seq + 30, &[Operation::Write("segment.1", seq, b"-")])))
+        };
+        let mut entries: Entries = vec![(9, entry(EntryKind::Claim, 2, &[]))];
+        entries.extend(
+            all.iter().zip(10..).map(|(operations, seq)| (seq, entry(EntryKind::Operations, seq + 30, operations))),
+        );
+        entries.extend(of(14..=15, EntryKind::Import));
+        entries.extend(of(20..=21, EntryKind::Operations));
+        entries.extend(of(30..=30, EntryKind::Operations));
+        let runs = merge(&entries, 3, 7);
+        assert_eq!(runs.iter().map(|run| (run.first, run.last)).collect::<Vec<_>>(), [(10, 13), (20, 21)]);
+        let (head, operations) = Head::open(&runs[0].entry).expect("an entry");
+        assert_eq!(head, Head { kind: EntryKind::Merged, epoch: 3, writer: 7, number: 43 });
+        let (count, mut rest) = unfold(&head, operations);
+        assert_eq!(count, 4);
+        let decoded: Vec<_> = std::iter::from_fn(|| Operation::decode(&mut rest)).collect();
+        assert_eq!(
+            decoded,
+            [
+                Operation::Create("segment.1", 100),
+                Operation::Write("segment.1", 0, b"abcd"),
+                Operation::Write("segment.1", 9, b"x"),
+                Operation::Write("segment.2", 10, b"y"),
+                Operation::Remove("segment.2"),
+                Operation::Write("segment.1", 11, b"z"),
+            ]
+        );
+        assert!(merge(&entries, 3, 8).is_empty() && merge(&entries, 2, 7).is_empty(), "those of others stay");
+        let repeated = vec![(13, runs[0].entry.clone()), (14, entry(EntryKind::Operations, 44, &[]))];
+        assert!(merge(&repeated, 3, 7).is_empty(), "those that are merged stay");
     }
 }

@@ -1,7 +1,4 @@
-//! A shared log in etcd, accessed through etcd's HTTP gateway.
-//!
-//! Owns the etcd keys and transactions. An append succeeds only if the entry's key does not exist and the writer's
-//! epoch is current. Reads are linearizable. Must not interpret entries.
+//! A shared log in etcd, accessed through etcd's HTTP gateway. Reads are linearizable.
 //!
 //! All keys start with `beanpole/NAME/`:
 //!
@@ -28,12 +25,10 @@ const TIMEOUT: Duration = Duration::from_millis(700);
 
 /// Etcd servers that receive a lease renewal in parallel. Three are rarely slow at the same time.
 const MAX_RENEWALS: usize = 3;
-
 const MAINTENANCE: Duration = Duration::from_secs(60);
 
 /// Entries per delete request. A larger request would delay lease renewals in etcd.
 const BATCH: u64 = 1000;
-
 pub const QUOTA: u64 = 2 << 30;
 
 pub struct Etcd {
@@ -50,7 +45,6 @@ pub struct Etcd {
     quota: u64,
     /// Positions in the next read. 0 means no upper bound, because the last read reached the end.
     span: LeafMutex<u64>,
-    /// `true` until all servers are known to belong to one cluster.
     is_new: AtomicBool,
 }
 
@@ -60,9 +54,7 @@ pub struct Etcd {
 /// `ca=FILE`, `cert=FILE` and `key=FILE` are allowed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Location {
-    /// `HOST:PORT` of each etcd server.
     pub endpoints: Vec<String>,
-    /// The queue's name. Several queues can share one etcd cluster.
     pub name: String,
     pub login: Option<(String, String)>,
     /// The value of etcd's `--quota-backend-bytes`, in bytes.
@@ -120,7 +112,6 @@ impl Location {
     }
 }
 
-/// Replaces user name and password with `...`. The URL can be malformed.
 fn without_login(text: &str) -> String {
     match text.rsplit_once('@') {
         Some((login, rest)) => {
@@ -132,7 +123,7 @@ fn without_login(text: &str) -> String {
 }
 
 impl Etcd {
-    /// Does not connect. An error is a one-line message about a TLS file.
+    /// Does not connect. An error concerns a TLS file.
     pub fn new(location: &Location) -> Result<Etcd, String> {
         let security = Security::load(location.files.as_ref())?;
         let cluster = Arc::<ClusterId>::default();
@@ -142,14 +133,12 @@ impl Etcd {
             let (security, login) = (security.clone(), location.login.clone());
             Mutex::new(Gateway::new(endpoints, security, login, timeout, cluster.clone()))
         };
-        let gateway = |timeout| starting_at(0, timeout);
+        let (gateway, servers) = (|timeout| starting_at(0, timeout), location.endpoints.len());
         Ok(Etcd {
             gateways: (0..WINDOW).map(|_| gateway(TIMEOUT)).collect(),
             spare: gateway(TIMEOUT),
             maintenance: gateway(MAINTENANCE),
-            renewals: (0..location.endpoints.len().min(MAX_RENEWALS))
-                .map(|first| starting_at(first, TIMEOUT))
-                .collect(),
+            renewals: (0..servers.min(MAX_RENEWALS)).map(|first| starting_at(first, TIMEOUT)).collect(),
             prefix: format!("beanpole/{}/", location.name),
             quota: location.quota,
             span: LeafMutex::new(1),
@@ -165,8 +154,7 @@ impl Etcd {
         self.key(&format!("log/{seq:016x}"))
     }
 
-    // The following comparisons are for etcd transactions. The version of a key is its number of writes, or 0 if the
-    // key does not exist. A comparison with default values requires version 0.
+    // The version of a key is its number of writes. A comparison with default values requires a missing key.
 
     fn is_epoch(&self, epoch: Epoch) -> String {
         format!(r#"{{"key":"{}","version":"{epoch}"}}"#, self.key("epoch"))
@@ -184,7 +172,6 @@ impl Etcd {
         format!(r#"{{"request_put":{{"key":"{key}","value":"{}"}}}}"#, encode(value))
     }
 
-    /// Waits for the first connection if all are locked.
     fn any(&self) -> MutexGuard<'_, Gateway> {
         self.gateways.iter().find_map(Mutex::try_lock).unwrap_or_else(|| self.gateways[0].lock())
     }
@@ -223,7 +210,7 @@ impl Etcd {
     fn check_servers(&self) {
         let mut spare = self.spare.lock();
         let body = format!(r#"{{"key":"{}"}}"#, self.key("epoch"));
-        for _ in 0..spare.servers() {
+        for _ in 0..spare.endpoints.len() {
             // An unreachable server is checked when it first responds.
             let _ = spare.request("/v3/kv/range", &body);
             spare.leave();
@@ -250,21 +237,11 @@ impl Etcd {
         Ok((entries, tail))
     }
 
-    fn first(&self, end: Seq) -> io::Result<Seq> {
-        let (key, end_key) = (self.entry_key(0), self.entry_key(end));
-        let body = format!(r#"{{"key":"{key}","range_end":"{end_key}","limit":"1","keys_only":true}}"#);
-        let response = self.spare.lock().request("/v3/kv/range", &body)?;
-        let document = Document::read(&response.body);
-        let first = document.get("kvs").elements().next();
-        first.map_or(Ok(end), |pair| seq_of(&pair))
-    }
-
     fn delete(&self, range: &str) -> io::Result<()> {
         self.spare.lock().request("/v3/kv/deleterange", range).and_then(done)
     }
 }
 
-/// Returns key-value pairs from the response to one operation.
 fn pairs<'d>(response: &'d Document, operation: usize) -> Part<'d> {
     response.get("responses").at(operation).get("response_range").get("kvs")
 }
@@ -372,7 +349,11 @@ impl SharedLog for Etcd {
     }
 
     fn purge(&self, below: Seq) -> io::Result<()> {
-        let mut from = self.first(below)?;
+        let (key, end) = (self.entry_key(0), self.entry_key(below));
+        let body = format!(r#"{{"key":"{key}","range_end":"{end}","limit":"1","keys_only":true}}"#);
+        let response = self.spare.lock().request("/v3/kv/range", &body)?;
+        let first = Document::read(&response.body).get("kvs").elements().next().map(|pair| seq_of(&pair));
+        let mut from = first.unwrap_or(Ok(below))?;
         while from < below {
             let end = below.min(from + BATCH);
             self.delete(&format!(r#"{{"key":"{}","range_end":"{}"}}"#, self.entry_key(from), self.entry_key(end)))?;
@@ -397,7 +378,7 @@ impl SharedLog for Etcd {
         match number("leader") {
             None | Some(0) => {}
             leader if leader == document.get("header").get("member_id").number() => {
-                let server = spare.current();
+                let server = spare.current;
                 drop(spare);
                 self.gateways.iter().for_each(|gateway| gateway.lock().move_to(server));
             }
@@ -418,8 +399,8 @@ impl SharedLog for Etcd {
         let alarms = alarms.get("alarms");
         let response = gateway.request("/v3/maintenance/status", "{}")?;
         if let Some(revision) = Document::read(&response.body).get("header").get("revision").number() {
-            let response =
-                gateway.request("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#))?;
+            let body = format!(r#"{{"revision":"{revision}","physical":true}}"#);
+            let response = gateway.request("/v3/kv/compaction", &body)?;
             // A full etcd accepts no new revision, so an earlier call may have compacted the current revision.
             if !String::from_utf8_lossy(&response.body).contains("has been compacted") {
                 done(response)?;
@@ -427,7 +408,7 @@ impl SharedLog for Etcd {
         }
         let is_full = alarms.elements().len() > 0;
         let mut defragmented = Ok(());
-        for _ in 0..gateway.servers() {
+        for _ in 0..gateway.endpoints.len() {
             match self.defragment(&mut gateway, is_full) {
                 Ok(()) => gateway.leave(),
                 // The gateway now uses the next server. A later call defragments the failed server.

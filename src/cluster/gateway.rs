@@ -1,8 +1,5 @@
-//! A client for the HTTP gateways of several etcd servers.
-//!
-//! Owns one keep-alive connection to the current server, and moves to the next server after an error. Also verifies
-//! that all servers belong to the same etcd cluster, because two clusters would mean two queues. Must not interpret
-//! keys.
+//! A client for the HTTP gateways of several etcd servers, which moves to the next server after an error. Verifies that
+//! all servers belong to the same etcd cluster, because two clusters would mean two queues.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -14,7 +11,6 @@ use crate::shared::lock_order::LeafMutex;
 
 /// Bytes of a response, which can contain many entries of 512 KiB in base64.
 const MAX_RESPONSE: usize = 64 << 20;
-
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Allows for etcd's password hash, which is deliberately slow.
@@ -24,20 +20,19 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(3);
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 
 pub struct Gateway {
-    endpoints: Vec<String>,
+    pub endpoints: Vec<String>,
     security: Security,
     login: Option<(String, String)>,
     token: Option<String>,
     timeout: Duration,
-    current: usize,
+    pub current: usize,
     connection: Option<Transport>,
     cluster: Arc<ClusterId>,
-    /// `true` if the connected server belongs to the cluster.
     is_checked: bool,
 }
 
 impl Gateway {
-    /// Does not connect. Each endpoint is `HOST:PORT`. `timeout` limits a request with its response.
+    /// Each endpoint is `HOST:PORT`. `timeout` limits a request with its response.
     pub fn new(
         endpoints: Vec<String>,
         security: Security,
@@ -62,15 +57,6 @@ impl Gateway {
             _ => {}
         }
         Ok(response)
-    }
-
-    pub fn servers(&self) -> usize {
-        self.endpoints.len()
-    }
-
-    /// Returns the index of the current server.
-    pub fn current(&self) -> usize {
-        self.current
     }
 
     pub fn move_to(&mut self, server: usize) {
@@ -143,13 +129,10 @@ impl Gateway {
 }
 
 #[derive(Default)]
-pub struct ClusterId {
-    state: LeafMutex<State>,
-}
+pub struct ClusterId(LeafMutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// The first received cluster ID, and the server that sent it.
     first: Option<(String, String)>,
     /// The error after two servers have sent different cluster IDs. The error is permanent, because nobody knows which
     /// cluster is right.
@@ -158,19 +141,19 @@ struct State {
 
 impl ClusterId {
     pub fn check(&self) -> io::Result<()> {
-        let problem = self.state.lock().problem.clone();
+        let problem = self.0.lock().problem.clone();
         problem.map_or(Ok(()), |problem| Err(io::Error::new(io::ErrorKind::InvalidInput, problem)))
     }
 
     /// Returns `false` without a cluster ID, as in most error responses.
     pub fn check_response(&self, endpoint: &str, response: &[u8]) -> io::Result<bool> {
         let Some(id) = find(response) else { return Ok(false) };
-        let mut state = self.state.lock();
+        let mut state = self.0.lock();
         let (first, other) = state.first.get_or_insert_with(|| (id.to_owned(), endpoint.to_owned())).clone();
         if first != id && state.problem.is_none() {
             state.problem = Some(format!(
-                "etcd at {other} and etcd at {endpoint} are different clusters ({first} and {id}): make them one cluster \
-                 (see etcdctl member list), then restart beanpole"
+                "etcd at {other} and etcd at {endpoint} are different clusters ({first} and {id}): make them one \
+                 cluster (see etcdctl member list), then restart beanpole"
             ));
         }
         drop(state);

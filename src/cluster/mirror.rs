@@ -1,13 +1,5 @@
-//! A standby's copy of the active server's binlog, in an ordinary directory.
-//!
-//! Owns the files in the directory while the local server is a standby, and the position file. Must not claim the
-//! shared log.
-//!
-//! The position is saved after the binlog files are synced, so a crash can only cause operations to be repeated. After
-//! an unclean shutdown, a formerly active server may have data that the shared log lacks, and therefore makes a new
-//! copy. The old copy is kept in a subdirectory until the new copy is complete, because the shared log might be lost or
-//! belong to another queue.
-//!
+//! A standby's copy of the active server's binlog, in an ordinary directory. The position is saved after the binlog
+//! files are synced, so a crash can only cause operations to be repeated. Must not claim the shared log.
 //! Enforces promise P35 of beanpole-promises(7).
 
 use std::collections::BTreeMap;
@@ -16,8 +8,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::checksums::{Checksum, Checksums};
-use super::entry::{is_segment, note_created, EntryKind, Head, Operation, STAGE};
+use crc32fast::Hasher;
+
+use super::entry::{is_segment, note_created, note_file, EntryKind, Head, Operation, STAGE};
 use super::shared_log::{Epoch, Seq};
 use crate::binlog::{Folder, Storage};
 
@@ -31,13 +24,10 @@ const ACTIVE: &str = "journal.active";
 /// Contains the old copy. While this subdirectory exists, the new copy may be incomplete.
 const ASIDE: &str = "journal.aside";
 
-/// The bytes of a large body that are copied at a time.
-const PIECE: usize = 64 * 1024;
-
 /// Contains the old copy while its files are being moved.
 const MOVING: &str = "journal.moving";
+const CHUNK: usize = 64 * 1024;
 
-/// Identifies a journal and the last entry in a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Origin {
     /// A random number, or 0 if unknown.
@@ -86,15 +76,13 @@ impl Mirror {
             dirty: BTreeMap::new(),
             has_stages: true,
         };
-        match fs::read_to_string(folder.join(POSITION)).ok() {
-            Some(text) => match Position::read(&text) {
-                // Binlog files at position 0 are from an interrupted copy.
-                Some(position) => {
-                    mirror.is_stale |= position.done == 0 && !mirror.segments()?.is_empty();
-                    mirror.position = position;
-                }
-                None => mirror.is_stale = true,
-            },
+        match fs::read_to_string(folder.join(POSITION)).ok().map(|text| Position::read(&text)) {
+            // Binlog files at position 0 are from an interrupted copy.
+            Some(Some(position)) => {
+                mirror.is_stale |= position.done == 0 && !mirror.segments()?.is_empty();
+                mirror.position = position;
+            }
+            Some(None) => mirror.is_stale = true,
             None if mirror.is_stale => {}
             None if mirror.segments()?.is_empty() => mirror.save()?,
             None => mirror.is_foreign = true,
@@ -106,8 +94,10 @@ impl Mirror {
         Ok(files(&self.folder)?.into_iter().filter(|name| is_segment(name)).collect())
     }
 
+    /// Returns the total bytes without trailing zeros.
     pub fn size(&self) -> io::Result<u64> {
-        Ok(Checksums::of(&self.folder, self.segments()?.iter()).size())
+        let sums = Checksums::of(&self.folder, self.segments()?.iter());
+        Ok(sums.files.values().flatten().map(|sum| sum.length).sum())
     }
 
     /// Starts a new copy after the entry `done`, and moves the old files to a subdirectory. If the subdirectory already
@@ -148,10 +138,7 @@ impl Mirror {
     pub fn apply(&mut self, seq: Seq, head: &Head, operations: &[u8]) -> io::Result<()> {
         let mut rest = operations;
         while let Some(operation) = Operation::decode(&mut rest) {
-            match operation {
-                Operation::Copy(name, offset, from, start) => self.copy(name, offset, from, start)?,
-                operation => self.execute(&operation)?,
-            }
+            self.execute(&operation)?;
         }
         note_created(&mut self.position.created, operations, seq);
         self.position.done = seq;
@@ -173,10 +160,9 @@ impl Mirror {
         damaged
     }
 
-    /// Executes [`Operation::Copy`], unless the source was purged.
     fn copy(&mut self, name: &str, offset: u64, from: &str, start: u64) -> io::Result<()> {
         let Some(source) = File::open(self.folder.join(from)).map(Some).or_else(absent)? else { return Ok(()) };
-        let (mut bytes, mut done) = (vec![0; PIECE], 0);
+        let (mut bytes, mut done) = (vec![0; CHUNK], 0);
         loop {
             let count = source.read_at(&mut bytes, start + done)?;
             if count == 0 {
@@ -197,15 +183,9 @@ impl Mirror {
                 self.dirty.insert(name.to_owned(), file);
             }
             Operation::Write(name, offset, bytes) => {
-                if let Some(file) = self.file(name)? {
-                    file.write_all_at(bytes, offset)?;
-                }
+                self.file(name)?.map_or(Ok(()), |file| file.write_all_at(bytes, offset))?;
             }
-            Operation::Truncate(name, length) => {
-                if let Some(file) = self.file(name)? {
-                    file.set_len(length)?;
-                }
-            }
+            Operation::Truncate(name, length) => self.file(name)?.map_or(Ok(()), |file| file.set_len(length))?,
             Operation::Rename(name, to) => {
                 self.dirty.remove(name);
                 let target = self.folder.join(to);
@@ -216,7 +196,7 @@ impl Mirror {
             }
             // After a crash, earlier operations may be repeated, so `save` removes the file.
             Operation::Remove(name) if name.starts_with(STAGE) => self.has_stages = true,
-            Operation::Copy(..) => {}
+            Operation::Copy(name, offset, from, start) => self.copy(name, offset, from, start)?,
             Operation::Remove(name) => {
                 self.dirty.remove(name);
                 allow_missing(fs::remove_file(self.folder.join(name)))?;
@@ -289,7 +269,6 @@ fn files(folder: &Path) -> io::Result<Vec<String>> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
 
-/// Removes the cluster files for a server without a shared log.
 pub fn leave_cluster(folder: &Path) -> io::Result<()> {
     let mut known = files(folder)?;
     known.retain(|name| [POSITION, ACTIVE].contains(&name.as_str()) || name.starts_with(STAGE));
@@ -323,12 +302,10 @@ fn allow_missing(done: io::Result<()>) -> io::Result<()> {
     done.map(Some).or_else(absent).map(drop)
 }
 
-/// Returns `None` if the error is that a file is missing.
 fn absent<T>(error: io::Error) -> io::Result<Option<T>> {
-    if error.kind() == io::ErrorKind::NotFound {
-        Ok(None)
-    } else {
-        Err(error)
+    match error.kind() {
+        io::ErrorKind::NotFound => Ok(None),
+        _ => Err(error),
     }
 }
 
@@ -342,7 +319,7 @@ impl Position {
         text.push('\n');
         for (name, seq) in &self.created {
             text += &format!("{seq} {name}");
-            if let Some(Checksum { length, crc }) = self.checksums.get(name) {
+            if let Some(Some(Checksum { length, crc })) = self.checksums.files.get(name) {
                 text += &format!(" {length} {crc:08x}");
             }
             text.push('\n');
@@ -375,7 +352,7 @@ impl Position {
                 [seq, name] => (seq, name),
                 [seq, name, length, crc] => {
                     let sum = Checksum { length: length.parse().ok()?, crc: u32::from_str_radix(crc, 16).ok()? };
-                    position.checksums.insert(name, sum);
+                    position.checksums.files.insert(name.to_owned(), Some(sum));
                     (seq, name)
                 }
                 _ => return None,
@@ -383,6 +360,94 @@ impl Position {
             position.created.insert(name.to_owned(), seq.parse().ok()?);
         }
         Some(position)
+    }
+}
+
+/// The CRC-32 of a file's first `length` bytes. All later bytes are zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Checksum {
+    pub length: u64,
+    pub crc: u32,
+}
+
+impl Checksum {
+    /// `offset` must be at least `self.length`.
+    fn extend(&mut self, offset: u64, bytes: &[u8]) {
+        let Some(last) = bytes.iter().rposition(|byte| *byte != 0) else { return };
+        let mut hasher = Hasher::new_with_initial(self.crc);
+        let mut gap = offset.saturating_sub(self.length);
+        while gap > 0 {
+            let count = gap.min(CHUNK as u64);
+            hasher.update(&[0; CHUNK][..count as usize]);
+            gap -= count;
+        }
+        hasher.update(&bytes[..=last]);
+        *self = Checksum { length: offset + last as u64 + 1, crc: hasher.finalize() };
+    }
+
+    fn of(path: &Path, length: u64) -> io::Result<Checksum> {
+        let (file, mut sum, mut offset) = (File::open(path)?, Checksum::default(), 0);
+        let mut bytes = vec![0; CHUNK];
+        while offset < length {
+            let size = (length - offset).min(CHUNK as u64) as usize;
+            let count = file.read_at(&mut bytes[..size], offset)?;
+            if count == 0 {
+                break;
+            }
+            sum.extend(offset, &bytes[..count]);
+            offset += count as u64;
+        }
+        Ok(sum)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Checksums {
+    /// By file name. `None` means that earlier bytes were overwritten, so the checksum must be recomputed.
+    files: BTreeMap<String, Option<Checksum>>,
+}
+
+impl Checksums {
+    pub fn of<'a>(folder: &Path, names: impl Iterator<Item = &'a String>) -> Checksums {
+        let sum = |name: &String| Some((name.clone(), Some(Checksum::of(&folder.join(name), u64::MAX).ok()?)));
+        let mut files = BTreeMap::new();
+        files.extend(names.filter_map(sum));
+        Checksums { files }
+    }
+
+    pub fn note(&mut self, operation: &Operation) {
+        match *operation {
+            Operation::Write(name, offset, bytes) => self.change(name, |sum| {
+                let follows = offset >= sum.length;
+                if follows {
+                    sum.extend(offset, bytes);
+                }
+                follows
+            }),
+            Operation::Truncate(name, length) => self.change(name, |sum| length >= sum.length),
+            _ => note_file(&mut self.files, operation, Some(Checksum::default())),
+        }
+    }
+
+    /// Changes the checksum of a file. `change` returns `false` if the checksum must be recomputed.
+    fn change(&mut self, name: &str, change: impl FnOnce(&mut Checksum) -> bool) {
+        if let Some(slot) = self.files.get_mut(name) {
+            *slot = slot.take().and_then(|mut sum| change(&mut sum).then_some(sum));
+        }
+    }
+
+    pub fn complete(&mut self, folder: &Path) {
+        for (name, slot) in self.files.iter_mut().filter(|(_, slot)| slot.is_none()) {
+            *slot = Checksum::of(&folder.join(name), u64::MAX).ok();
+        }
+    }
+
+    pub fn damaged(&mut self, folder: &Path) -> Option<String> {
+        self.complete(folder);
+        let is_intact = |name: &str, sum: &Option<Checksum>| {
+            sum.is_some_and(|sum| Checksum::of(&folder.join(name), sum.length).is_ok_and(|found| found == sum))
+        };
+        self.files.iter().find(|(name, sum)| !is_intact(name, sum)).map(|(name, _)| name.clone())
     }
 }
 
@@ -396,7 +461,7 @@ mod tests {
         fs::create_dir_all(&folder).expect("a folder");
         let created = BTreeMap::from([("segment.1".to_owned(), 4), ("segment.2".to_owned(), 9)]);
         let mut checksums = Checksums::default();
-        checksums.insert("segment.2", Checksum { length: 80, crc: 0xabc });
+        checksums.files.insert("segment.2".to_owned(), Some(Checksum { length: 80, crc: 0xabc }));
         for last in [None, Some((u64::MAX, 7))] {
             let origin = Origin { journal: 0xabc, epoch: 3, last };
             let position = Position { done: 12, origin, created: created.clone(), checksums: checksums.clone() };
@@ -432,6 +497,45 @@ mod tests {
         mirror.drop_aside().expect("a complete copy");
         restore_aside(&folder).expect("nothing to do");
         assert!(read("segment.1").is_none());
+        fs::remove_dir_all(folder).expect("a folder");
+    }
+
+    #[test]
+    fn a_checksum_that_grows_is_that_of_the_whole_file_and_every_damage_shows() {
+        let folder = std::env::temp_dir().join(format!("checksums-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("segment.1");
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).expect("a file");
+        file.set_len(300_000).expect("a file");
+        let mut sums = Checksums::default();
+        sums.note(&Operation::Create("segment.1", 300_000));
+        // Covers appends, a gap, trailing zeros, a write of zeros only, an overwrite, and a subsequent append.
+        let pieces: [(u64, &[u8]); 6] =
+            [(0, b"head"), (4, b"more"), (200_000, b"gap\0\0"), (200_005, &[0; 9]), (2, b"middle"), (200_020, b"end")];
+        for (offset, bytes) in pieces {
+            file.write_all_at(bytes, offset).expect("a write");
+            sums.note(&Operation::Write("segment.1", offset, bytes));
+            assert_eq!(sums.files["segment.1"].is_none(), offset == 2, "{offset}");
+            sums.complete(&folder);
+            assert_eq!(sums, Checksums::of(&folder, ["segment.1".to_owned()].iter()), "{offset}");
+        }
+        assert_eq!(sums.damaged(&folder), None);
+        let good = fs::read(&path).expect("a file");
+        let mut bad = [good[..200_021].to_vec(), good.clone(), good.clone(), good.clone()];
+        bad[1][5] ^= 1;
+        bad[2][100_000] = 1;
+        bad[3][..8].fill(0);
+        for (number, bytes) in bad.iter().enumerate() {
+            fs::write(&path, bytes).expect("a file");
+            assert_eq!(sums.damaged(&folder).as_deref(), Some("segment.1"), "{number}");
+        }
+        fs::write(&path, &good[..200_023]).expect("a file");
+        assert_eq!(sums.damaged(&folder), None);
+        fs::remove_file(&path).expect("a file");
+        assert_eq!(sums.damaged(&folder).as_deref(), Some("segment.1"));
+        // The queue itself renamed or removed this file, so the file is not missing.
+        sums.note(&Operation::Rename("segment.1", "old/segment.1"));
+        assert_eq!(sums.damaged(&folder), None);
         fs::remove_dir_all(folder).expect("a folder");
     }
 }

@@ -1,21 +1,15 @@
-//! A cluster of servers that share one queue through a log on several machines.
-//!
-//! Owns the roles: one active server runs the queue, and every standby keeps a copy of the queue's binlog. Must not
-//! depend on jobs or client protocols.
-//!
-//! The active server appends every binlog change to the shared log before confirming the change to clients
-//! ([`shipping`]). Standbys apply the changes to their own directories ([`mirror`]). If the active server's lease
-//! expires, a standby claims the log, reads the remaining entries and becomes active ([`node`]).
+//! A cluster of servers that share one queue through a log on several machines. The active server appends every binlog
+//! change to the shared log before it confirms the change to clients. Standbys apply the changes to their own
+//! directories. If the active server's lease expires, a standby claims the log, reads the remaining entries and becomes
+//! active.
 
 mod active;
-mod checksums;
 mod entry;
 mod etcd;
 #[cfg(any(test, feature = "test-support"))]
 #[path = "tests/fake_log.rs"]
 mod fake_log;
 mod gateway;
-mod merging;
 mod mirror;
 mod node;
 mod relay;
@@ -24,11 +18,10 @@ mod shipping;
 mod status;
 
 pub use active::Active;
-pub use entry::{EntryKind, Head};
+pub use entry::{merge, EntryKind, Head};
 pub use etcd::{Etcd, Location};
 #[cfg(any(test, feature = "test-support"))]
 pub use fake_log::{Faults, MemoryLog};
-pub use merging::merge;
 pub use mirror::{leave_cluster, restore_aside};
 pub use node::{Node, Step};
 pub use relay::{Relay, Services, HTTP};

@@ -1,10 +1,6 @@
-//! A standby: follows the active server and takes over from it.
-//!
-//! Owns the decision to claim the journal, and rejects a journal to which the local copy does not belong. Must not
-//! serve clients.
-//!
-//! The order of the shared log protects acknowledged changes. Time limits only prevent two servers from reserving the
-//! same job at the same time.
+//! A standby: follows the active server, decides to claim the journal, and rejects a journal to which its copy does not
+//! belong. The order of the shared log protects acknowledged changes. Time limits only prevent two servers from
+//! reserving the same job at the same time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,7 +14,7 @@ use super::active::{Active, Member, SAVE};
 use super::entry::{unfold, EntryKind, Head, STAGE};
 use super::mirror::{Mirror, Origin};
 use super::relay::Services;
-use super::shared_log::{Entries, Epoch, Fail, Seq, SharedLog, Tail};
+use super::shared_log::{Entries, Fail, Seq, SharedLog, Tail};
 use super::shipping::{ShippedFolder, Shipper, LEASE};
 use crate::binlog::{Folder, Storage};
 use crate::shared::lease::{Lease, Moment};
@@ -37,10 +33,7 @@ const SPREAD: u64 = 200;
 
 /// A standby waits this much longer if another server is to become active.
 const PRECEDENCE: Duration = Duration::from_secs(1);
-
 const POLL: Duration = Duration::from_millis(100);
-
-/// Initial and maximum entries per read.
 const FIRST_READ: usize = 32;
 const MAX_READ: usize = 1024;
 
@@ -57,7 +50,6 @@ const BEATS: usize = 10;
 
 /// After this time without a sign of life, a standby verifies its copy before it claims the log.
 const VERIFY: Duration = Duration::from_secs(1);
-
 const COMPACTION: Duration = Duration::from_secs(10);
 
 pub enum Step {
@@ -67,18 +59,16 @@ pub enum Step {
 }
 
 pub struct Node {
-    member: Arc<Member>,
+    pub member: Arc<Member>,
     path: PathBuf,
     folder: Arc<Folder>,
     mirror: Mirror,
-    writer: u64,
-    tail: Tail,
+    pub tail: Tail,
     last_activity: Instant,
     last_read: Instant,
     is_released: bool,
     /// `true` until the copy has been compared with the journal.
     is_new: bool,
-    /// `true` if the log ends with an incomplete import.
     is_importing: bool,
     /// The last entry that was not applied to an unrelated binlog.
     skipped: Seq,
@@ -92,14 +82,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Locks the directory `path`, which contains the copy.
-    pub fn new(
-        log: Arc<dyn SharedLog>,
-        path: &Path,
-        name: &str,
-        address: &str,
-        services: &Services,
-    ) -> io::Result<Node> {
+    pub fn new(log: Arc<dyn SharedLog>, path: &Path, name: &str, address: &str, served: &Services) -> io::Result<Node> {
         let folder = Arc::new(Folder::new(path));
         folder.lock()?;
         let random = folder.random_number();
@@ -112,14 +95,13 @@ impl Node {
                 board,
                 name,
                 address,
-                services: services.iter().map(|(protocol, address)| format!(" {protocol}={address}")).collect(),
+                services: served.iter().map(|(protocol, address)| format!(" {protocol}={address}")).collect(),
                 id: random,
                 has_reported: AtomicBool::default(),
             }),
             path: path.to_owned(),
             mirror: Mirror::open(path)?,
             folder,
-            writer: random,
             tail: Tail::default(),
             last_activity: Instant::now(),
             last_read: Instant::now(),
@@ -136,7 +118,6 @@ impl Node {
         })
     }
 
-    /// Returns the active server's name and client address.
     pub fn active(&self) -> (String, String) {
         let note = String::from_utf8_lossy(&self.tail.note);
         let mut words = note.split(' ').map(str::to_owned);
@@ -151,32 +132,18 @@ impl Node {
         services
     }
 
-    pub fn name(&self) -> &str {
-        &self.member.name
-    }
-
-    /// Returns the current epoch. 0 means that no server has ever been active.
-    pub fn epoch(&self) -> Epoch {
-        self.tail.epoch
-    }
-
-    pub fn board(&self) -> &Arc<RoleBoard> {
-        &self.member.board
-    }
-
     pub fn position(&self) -> Seq {
         self.mirror.position.done
     }
 
     /// Syncs the copy first. Does nothing without a valid copy.
     pub fn save(&mut self) -> io::Result<()> {
-        match self.mirror.is_foreign || self.mirror.is_stale {
-            true => Ok(()),
-            false => self.mirror.save(),
+        if self.mirror.is_foreign || self.mirror.is_stale {
+            return Ok(());
         }
+        self.mirror.save()
     }
 
-    /// Applies new entries, and claims the log if possible. Errors can be temporary.
     pub fn poll(&mut self) -> io::Result<Step> {
         // The first read includes the copy's last entry, to check that the copy belongs to the journal.
         let from = self.end() + u64::from(!self.is_new);
@@ -248,7 +215,6 @@ impl Node {
         Ok((entries, tail))
     }
 
-    /// `has_entries` means that the same read returned new entries.
     fn note_tail(&mut self, tail: Tail, has_entries: bool) {
         let is_same = tail.epoch == self.tail.epoch;
         if has_entries || !is_same || tail.beat != self.tail.beat {
@@ -275,8 +241,8 @@ impl Node {
         Ok(())
     }
 
-    /// Fails if the copy belongs to another journal, or if etcd was wiped or restored from a backup and lacks entries
-    /// of the copy. `entries` start with the last entry of the copy, unless that entry was purged.
+    /// Fails if the copy belongs to another journal, or if etcd has lost entries of the copy. `entries` start with the
+    /// last entry of the copy, unless that entry was purged.
     fn check_origin(&self, entries: &Entries, tail: &Tail) -> io::Result<()> {
         let Mirror { position, is_stale, .. } = &self.mirror;
         let (origin, done, journal) = (&position.origin, position.done, journal_of(tail));
@@ -293,15 +259,13 @@ impl Node {
             return Ok(());
         }
         let (path, epoch) = (self.path.display(), tail.epoch);
-        Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            format!(
-                "{path} has entry {done}, epoch {} of journal {:016x}, but etcd, with epoch {epoch} of journal \
-                 {journal:016x}, does not: etcd was wiped or restored; see \"Loss of etcd\" in beanpole-cluster(7), or \
-                 move the directory away to use what etcd has",
-                origin.epoch, origin.journal
-            ),
-        ))
+        let problem = format!(
+            "{path} has entry {done}, epoch {} of journal {:016x}, but etcd, with epoch {epoch} of journal \
+             {journal:016x}, does not: etcd was wiped or restored; see \"Loss of etcd\" in beanpole-cluster(7), or \
+             move the directory away to use what etcd has",
+            origin.epoch, origin.journal
+        );
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, problem))
     }
 
     /// Estimates the queue's time. Heartbeats are late by varying amounts, so the largest difference from the local
@@ -328,20 +292,15 @@ impl Node {
         }
     }
 
-    /// Returns the delay before the next poll, which is shorter when a claim may soon be possible.
     pub fn pause(&self) -> Duration {
-        if self.last_activity.elapsed() >= LEASE && self.tail.epoch > 0 {
-            POLL / 5
-        } else {
-            POLL
-        }
+        let is_silent = self.last_activity.elapsed() >= LEASE && self.tail.epoch > 0;
+        POLL / if is_silent { 5 } else { 1 }
     }
 
     fn end(&self) -> Seq {
         self.mirror.position.done.max(self.skipped)
     }
 
-    /// Returns `true` if the log ends with this directory's incomplete import.
     fn is_own_import(&self) -> bool {
         self.is_importing && self.mirror.is_foreign && self.active().0 == self.member.name
     }
@@ -380,28 +339,24 @@ impl Node {
         let is_wanted = self.tail.requested == self.member.name.as_bytes();
         let precedence = if self.tail.requested.is_empty() || is_wanted { Duration::ZERO } else { PRECEDENCE };
         let silence = self.last_read.saturating_duration_since(self.last_activity);
-        if self.is_released || self.tail.epoch == 0 {
-            return silence >= precedence;
-        }
-        silence >= self.max_silence + precedence
+        let is_unclaimed = self.is_released || self.tail.epoch == 0;
+        silence >= precedence + if is_unclaimed { Duration::ZERO } else { self.max_silence }
     }
 
-    /// Fails if there are unread entries or another server was faster.
     fn claim(&mut self) -> io::Result<Step> {
         let (after, is_foreign) = (self.end(), self.mirror.is_foreign);
         if after == 0 && self.tail.epoch > 0 {
             return Ok(Step::Standby(false));
         }
-        if !is_foreign {
-            self.mirror.save()?;
-        }
         if is_foreign {
             self.check_space()?;
+        } else {
+            self.mirror.save()?;
         }
         let kind = if is_foreign { EntryKind::Import } else { EntryKind::Claim };
-        let head = Head { kind, epoch: self.tail.epoch, writer: self.writer, number: self.tail.epoch };
+        let head = Head { kind, epoch: self.tail.epoch, writer: self.member.id, number: self.tail.epoch };
         let known = [journal_of(&self.tail), self.mirror.position.origin.journal];
-        let journal = known.into_iter().find(|journal| *journal != 0).unwrap_or(self.writer);
+        let journal = known.into_iter().find(|journal| *journal != 0).unwrap_or(self.member.id);
         let Member { name, address, services, .. } = &*self.member;
         let note = format!("{name} {address} {journal:016x}{services}");
         let lease = Arc::new(Lease::new(Moment::now() + LEASE));
@@ -426,11 +381,11 @@ impl Node {
         self.member.board.note(|figures| {
             (figures.role, figures.epoch, figures.entry) = (Role::Active, epoch, after + 1);
         });
-        let head = Head { kind: EntryKind::Operations, epoch, writer: self.writer, number: 0 };
+        let head = Head { kind: EntryKind::Operations, epoch, writer: self.member.id, number: 0 };
         let created = std::mem::take(&mut self.mirror.position.created);
         let (log, board) = (self.member.log.clone(), self.member.board.clone());
         let shipper = Arc::new(Shipper::new(log, lease.clone(), head, after + 1, created, board));
-        let storage = Arc::new(ShippedFolder::new(self.folder.clone(), shipper.clone()));
+        let storage = Arc::new(ShippedFolder { folder: self.folder.clone(), shipper: shipper.clone() });
         let (member, path) = (self.member.clone(), self.path.clone());
         let active = Active::begin(member, shipper.clone(), lease, storage.clone(), path, origin)?;
         // Bodies whose records the previous server did not write. The local file may not exist.
@@ -446,7 +401,6 @@ impl Node {
         Ok(Step::Active(active))
     }
 
-    /// Fails if the shared log lacks space for the import.
     fn check_space(&self) -> io::Result<()> {
         // The space can be unknown for lack of permission.
         let Ok(space) = self.member.query_space() else { return Ok(()) };
@@ -481,7 +435,7 @@ impl Node {
     }
 }
 
-/// Returns the third word of the last claim's note, or 0 if the word is missing.
+/// Returns the third word of the last claim's note, or 0.
 fn journal_of(tail: &Tail) -> u64 {
     let number = std::str::from_utf8(&tail.note).ok().and_then(|note| note.split(' ').nth(2));
     number.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)

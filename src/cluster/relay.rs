@@ -1,7 +1,5 @@
-//! A standby's TCP proxy, for clients that are configured with a single host.
-//!
-//! Owns the listeners, and two threads for each forwarded connection. Must not interpret the forwarded bytes, except
-//! for the path of the first HTTP request: a standby answers requests about its own health.
+//! A standby's TCP proxy, for clients that are configured with a single host. Interprets only the path of the first
+//! HTTP request, because a standby answers requests about its own health.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -16,21 +14,13 @@ use socket2::{SockRef, TcpKeepalive};
 
 /// Each connection uses two threads. Further connections are closed.
 const MAX_CLIENTS: usize = 1000;
-
 const CONNECT: Duration = Duration::from_secs(1);
-
-/// For the first line of an HTTP request.
 const FIRST_LINE: Duration = Duration::from_secs(10);
-
-/// Bytes for each forwarding thread.
 const STACK: usize = 64 * 1024;
 
 /// The first request of this protocol is inspected.
 pub const HTTP: &str = "http";
-
-/// A standby serves these paths itself.
 const OWN: [&[u8]; 3] = [b"/healthz", b"/metrics", b"/readyz"];
-
 pub type Services = BTreeMap<String, String>;
 
 pub struct Relay {
@@ -50,7 +40,6 @@ struct Shared {
 struct State {
     /// Empty if no other server is active.
     targets: Services,
-    /// Client and server sockets by connection ID.
     open: HashMap<u64, Vec<Arc<TcpStream>>>,
     next: u64,
 }
@@ -104,13 +93,6 @@ fn close(stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-/// Enables keepalive, and disables Nagle's algorithm, which delays small packets.
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
-    SockRef::from(stream).set_tcp_keepalive(&keepalive)
-}
-
 impl Shared {
     fn listen(self: &Arc<Self>, listener: &TcpListener, protocol: &str) {
         for client in listener.incoming() {
@@ -124,7 +106,6 @@ impl Shared {
         }
     }
 
-    /// Starts a thread, or closes the connection at the limit or without an active server.
     fn accept(self: &Arc<Self>, client: Arc<TcpStream>, protocol: &str) {
         let mut state = self.state.lock();
         let target = state.targets.get(protocol).cloned();
@@ -153,7 +134,11 @@ impl Shared {
             None => self.own,
         };
         let server = Arc::new(TcpStream::connect_timeout(&address.ok_or(io::ErrorKind::NotFound)?, CONNECT)?);
-        [&server, client].into_iter().try_for_each(|stream| prepare(stream))?;
+        let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
+        for stream in [&server, client] {
+            stream.set_nodelay(true)?;
+            SockRef::from(&**stream).set_tcp_keepalive(&keepalive)?;
+        }
         {
             let mut state = self.state.lock();
             if target.is_some_and(|target| !state.targets.values().any(|other| *other == target)) {
@@ -175,8 +160,7 @@ impl Shared {
     }
 }
 
-/// Returns `true` if the first HTTP request is for the state of this server. Only peeks, so the bytes of the request
-/// stay in the socket buffer.
+/// Only peeks, so the bytes of the request stay in the socket buffer.
 fn is_state_request(client: &TcpStream) -> bool {
     let mut bytes = [0; 64];
     let _ = client.set_read_timeout(Some(FIRST_LINE));

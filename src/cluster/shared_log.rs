@@ -1,7 +1,5 @@
-//! The interface to the shared log, in which a cluster stores the binlog of its queue.
-//!
-//! Owns the contract: entries have a total order, and the log has one writer at a time. Must not depend on the contents
-//! of entries.
+//! The interface to the shared log, in which a cluster stores the binlog of its queue. Entries have a total order, and
+//! the log has one writer at a time.
 
 use std::fmt;
 use std::io;
@@ -55,13 +53,11 @@ pub struct SharedSpace {
     pub quota: u64,
 }
 
-/// This fraction of the quota is reserved for deletes.
-const RESERVE: u64 = 5;
-
 impl SharedSpace {
     /// Segments may be added as long as the total space used does not exceed this many bytes.
     pub fn for_segments(&self) -> u64 {
-        self.quota - self.quota / RESERVE
+        // A fifth is reserved for deletes.
+        self.quota - self.quota / 5
     }
 }
 
@@ -98,10 +94,8 @@ pub trait SharedLog: Send + Sync {
     fn nodes(&self) -> io::Result<Vec<(String, String)>>;
     fn retire(&self, node: &str) -> io::Result<()>;
     fn purge(&self, below: Seq) -> io::Result<()>;
-    /// Replaces entries, as the writer of `epoch`.
     fn merge(&self, epoch: Epoch, merged: &Merged) -> Result<(), Fail>;
     fn space(&self) -> io::Result<SharedSpace>;
-    /// Frees the disk space of purged entries.
     fn compact(&self) -> io::Result<()> {
         Ok(())
     }

@@ -1,9 +1,5 @@
-//! A binlog directory that copies each change to the shared log.
-//!
-//! Owns the order of changes. Each change is made in the local directory, queued, and appended to the shared log when
-//! the binlog syncs. The binlog confirms changes only after a sync, so each confirmed change is in the shared log. Must
-//! not decide which server is the writer.
-//!
+//! A binlog directory that copies each change to the shared log. The binlog confirms changes only after a sync, which
+//! appends the queued changes, so each confirmed change is in the shared log.
 //! Enforces promise P34 of beanpole-promises(7).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -33,44 +29,36 @@ const STAGED: Duration = Duration::from_secs(5);
 
 /// The lease starts when the active server sends a request that the shared log later confirms.
 pub const LEASE: Duration = Duration::from_secs(1);
-
 const RETRY: Duration = Duration::from_millis(20);
 
 /// The shared log serializes appends, so more at a time would have no advantage.
 pub const WINDOW: usize = 4;
 
-/// Appends the active server's entries to the shared log.
-///
-/// Several appends can be in flight at the same time, each with a fixed position. The shared log accepts an entry only
-/// directly after the previous entry, and only during the writer's epoch. An accepted entry therefore implies that all
-/// earlier entries were accepted. After another server has claimed the log, all appends in flight fail.
+/// Several appends can be in flight, each with a fixed position. The shared log accepts an entry only directly after
+/// the previous entry and during the writer's epoch, so an accepted entry implies all earlier ones.
 pub struct Shipper {
     log: Arc<dyn SharedLog>,
     lease: Arc<Lease>,
     queue: LeafMutex<Queue>,
     position: Mutex<Position, SHIPPING>,
-    /// An entry has been accepted or the lease has ended.
+    /// Notified when an entry is accepted or the lease has ended.
     changed: Condvar,
     board: Arc<RoleBoard>,
 }
 
 #[derive(Default)]
 struct Queue {
-    /// Encoded operations without an entry.
     operations: Vec<Vec<u8>>,
-    /// A body that is in the shared log, and the name of its file there.
     staged: Option<(Arc<Box<[u8]>>, String)>,
 }
 
 impl Queue {
     fn push(&mut self, operation: &Operation) {
-        let mut bytes = Vec::new();
-        operation.encode(&mut bytes);
-        self.operations.push(bytes);
+        self.operations.push(operation.encode());
     }
 
-    /// Returns `true` if a record may still refer to the staged body. If not, or if `is_late` is `true`, removes the
-    /// body and returns `false`.
+    /// Returns `true` while a record may refer to the staged body. Otherwise, or if `is_late` is `true`, removes the
+    /// body.
     fn is_occupied(&mut self, is_late: bool) -> bool {
         if let Some((_, name)) = self.staged.take_if(|(body, _)| is_late || Arc::strong_count(body) == 1) {
             self.push(&Operation::Remove(&name));
@@ -86,7 +74,6 @@ struct Entry {
     bytes: Arc<Vec<u8>>,
 }
 
-/// The end of the shared log, and the entries to append.
 struct Position {
     head: Head,
     end: Seq,
@@ -112,7 +99,6 @@ impl Position {
 }
 
 impl Shipper {
-    /// `end` is the server's claim. `created` maps each file to its creation entry.
     pub fn new(
         log: Arc<dyn SharedLog>,
         lease: Arc<Lease>,
@@ -126,7 +112,6 @@ impl Shipper {
         Shipper { log, lease, queue: LeafMutex::default(), position, changed: Condvar::default(), board }
     }
 
-    /// Returns the last confirmed entry, with writer and number unless it is the claim.
     pub fn last(&self) -> (Seq, Option<(u64, u64)>) {
         let position = self.position.lock();
         (position.end, position.last)
@@ -136,14 +121,12 @@ impl Shipper {
         self.position.lock().created.clone()
     }
 
-    /// Returns the first entry for a new standby.
     pub fn oldest_needed(&self) -> Seq {
         self.queue.lock().is_occupied(false);
         let position = self.position.lock();
         position.created.values().min().copied().unwrap_or(position.end)
     }
 
-    /// Returns `true` if a new file of `size` bytes would need the reserve for deletes.
     fn lacks_space(&self, size: u64) -> bool {
         let RoleFigures { used, quota, .. } = self.board.figures();
         quota > 0 && used.saturating_add(size) > SharedSpace { used, quota }.for_segments()
@@ -182,10 +165,8 @@ impl Shipper {
         if !self.must_stage(body) {
             return Ok(());
         }
-        let name = {
-            let Head { epoch, number, .. } = self.position.lock().head;
-            format!("{STAGE}{epoch}.{number}")
-        };
+        let Head { epoch, number, .. } = self.position.lock().head;
+        let name = format!("{STAGE}{epoch}.{number}");
         self.append_one(&Operation::Create(&name, body.len() as u64))?;
         for (number, piece) in body.chunks(STAGE_PIECE).enumerate() {
             if !is_wanted() {
@@ -199,13 +180,10 @@ impl Shipper {
 
     /// Appends an operation on a file that no queued operation uses.
     fn append_one(&self, operation: &Operation) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        operation.encode(&mut bytes);
-        self.append(EntryKind::Operations, &bytes)
+        self.append(EntryKind::Operations, &operation.encode())
     }
 
-    /// Waits until all operations are in the shared log. An error means that the lease has ended, and the server must
-    /// not send any reply.
+    /// An error means that the lease has ended, and the server must not send any reply.
     pub fn flush(&self) -> io::Result<()> {
         let mut position = self.position.lock();
         let (operations, kind) = (std::mem::take(&mut self.queue.lock().operations), position.kind);
@@ -222,7 +200,6 @@ impl Shipper {
         self.ship(position)
     }
 
-    /// Releases the journal, which any server can claim afterwards.
     pub fn release(&self) -> io::Result<()> {
         self.flush()?;
         self.append(EntryKind::Release, b"")
@@ -234,13 +211,9 @@ impl Shipper {
         self.ship(position)
     }
 
-    /// Sends entries until the shared log has confirmed all.
     fn ship<'a>(&'a self, mut position: MutexGuard<'a, Position>) -> io::Result<()> {
         let goal = position.newest();
-        loop {
-            if position.end >= goal {
-                return Ok(());
-            }
+        while position.end < goal {
             if self.lease.is_over() {
                 self.changed.notify_all();
                 return Err(over());
@@ -254,16 +227,16 @@ impl Shipper {
                 self.changed.wait_until(&mut position, Instant::now() + RETRY);
             }
         }
+        Ok(())
     }
 
-    /// Retries until the shared log contains the entry.
     fn send(&self, entry: &Entry) -> io::Result<()> {
         let Entry { seq, head, bytes } = entry;
         loop {
             if self.lease.is_over() {
                 return Err(over());
             }
-            let (sent, is_next) = (Moment::now(), self.end() + 1 >= *seq);
+            let (sent, is_next) = (Moment::now(), self.position.lock().end + 1 >= *seq);
             match self.log.append(head.epoch, seq - 1, bytes) {
                 Ok(()) => {
                     self.lease.extend(sent + LEASE);
@@ -282,7 +255,7 @@ impl Shipper {
                             return Ok(());
                         }
                         // A confirmed entry may have been merged, with another head.
-                        Some(_) if self.end() < *seq => return Err(self.stop()),
+                        Some(_) if self.position.lock().end < *seq => return Err(self.stop()),
                         _ => {}
                     }
                 }
@@ -299,11 +272,6 @@ impl Shipper {
         }
     }
 
-    fn end(&self) -> Seq {
-        self.position.lock().end
-    }
-
-    /// Records that all entries up to `seq` are in the shared log.
     fn confirm(&self, seq: Seq) {
         let mut position = self.position.lock();
         let position = &mut *position;
@@ -323,15 +291,13 @@ impl Shipper {
         self.changed.notify_all();
     }
 
-    /// Returns the head of an entry, or `None` if the entry is missing or damaged.
     fn find(&self, seq: Seq) -> Option<Head> {
         let (entries, _) = self.log.read(seq, 1).ok()?;
         let (found, entry) = entries.first()?;
         (*found == seq).then(|| Head::open(entry).map(|(head, _)| head)).flatten()
     }
 
-    /// Ends the lease after a failure of the local disk. A server without a cluster would continue, but here the shared
-    /// log would lack changes.
+    /// Ends the lease after a failure of the local disk, because the shared log would lack changes.
     pub fn give_up(&self, error: &io::Error) {
         if !self.lease.is_over() {
             log::error!("journal: cannot write the local copy: {error}; this server stops being active");
@@ -354,33 +320,21 @@ fn over() -> io::Error {
 }
 
 pub struct ShippedFolder {
-    folder: Arc<dyn Storage>,
-    shipper: Arc<Shipper>,
+    pub folder: Arc<dyn Storage>,
+    pub shipper: Arc<Shipper>,
 }
 
 impl ShippedFolder {
-    pub fn new(folder: Arc<dyn Storage>, shipper: Arc<Shipper>) -> ShippedFolder {
-        ShippedFolder { folder, shipper }
-    }
-
-    /// Imports all files into the shared log, which is empty or contains part of them from an interrupted import. Other
-    /// servers cannot claim the log during the import.
+    /// The shared log is empty or contains part of an interrupted import. Other servers cannot claim it meanwhile.
     pub fn ship_all(&self) -> io::Result<()> {
         self.shipper.position.lock().kind = EntryKind::Import;
-        self.ship_files()?;
-        self.shipper.position.lock().kind = EntryKind::Operations;
-        self.shipper.append(EntryKind::Operations, b"")
-    }
-
-    fn ship_files(&self) -> io::Result<()> {
         let mut names = self.folder.list()?;
         names.retain(|name| is_segment(name));
         names.sort_unstable();
         for name in names {
             let length = self.folder.length(&name)?;
             self.shipper.push(&Operation::Create(&name, length));
-            let mut offset = 0;
-            let mut bytes = vec![0; PIECE];
+            let (mut offset, mut bytes) = (0, vec![0; PIECE]);
             loop {
                 let count = self.folder.read_at(&name, offset, &mut bytes)?;
                 if count == 0 {
@@ -394,7 +348,9 @@ impl ShippedFolder {
                 offset += count as u64;
             }
         }
-        self.shipper.flush()
+        self.shipper.flush()?;
+        self.shipper.position.lock().kind = EntryKind::Operations;
+        self.shipper.append(EntryKind::Operations, b"")
     }
 
     fn file(&self, name: &str, file: Arc<dyn LogFile>) -> Arc<dyn LogFile> {
@@ -608,7 +564,7 @@ mod tests {
         for kind in [ErrorKind::PermissionDenied, ErrorKind::StorageFull, ErrorKind::NotFound] {
             for (name, operate) in operations {
                 let (shipper, lease, _log) = active();
-                let folder = ShippedFolder::new(Arc::new(Broken(kind)), shipper.clone());
+                let folder = ShippedFolder { folder: Arc::new(Broken(kind)), shipper: shipper.clone() };
                 let file = ShippedFile { name: "segment.1".to_owned(), file: Arc::new(Broken(kind)), shipper };
                 assert!(operate(&folder, &file).is_err(), "{name}");
                 // These errors are not fatal.

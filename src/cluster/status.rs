@@ -1,7 +1,4 @@
-//! The commands `status`, `promote` and `retire`, with which an operator manages a cluster.
-//!
-//! Owns the output format. Must not connect to the servers of the cluster: the commands only query etcd, and therefore
-//! work on any machine that can reach etcd.
+//! The commands `cluster status`, `promote` and `retire`, which only query etcd and therefore work on any machine.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,18 +8,12 @@ use super::shared_log::{Seq, SharedLog, Tail};
 
 /// Older copies and reports, in milliseconds, are late.
 const LATE: u64 = 10_000;
-
-/// In milliseconds, compared with the queue's time.
 const MAX_CLOCK_DIFFERENCE: u64 = 1000;
-
 const BEAT: Duration = Duration::from_secs(2);
-
-/// Entries for an estimate of the average size.
 const SAMPLE: usize = 16;
 
 /// A server must catch up before a switch within this time. Servers report their positions every two seconds.
 const CATCH_UP: Duration = Duration::from_secs(10);
-
 const POLL: Duration = Duration::from_millis(100);
 
 /// Accepts `status URL`, `promote URL NAME` and `retire URL NAME`. An error is a one-line message.
@@ -63,19 +54,14 @@ impl Report<'_> {
     fn read(state: &str) -> Report<'_> {
         let mut words = state.split(' ');
         let mut word = || words.next().unwrap_or_default();
-        let (role, entry, address) = (word(), word().parse().unwrap_or_default(), word());
-        // This word is the process ID.
-        word();
+        let (role, entry, address, _process) = (word(), word().parse().unwrap_or_default(), word(), word());
         let (time, lag) = (word().parse().unwrap_or_default(), word().parse().unwrap_or_default());
         Report { role, entry, address, time, lag, ahead: word().parse().unwrap_or_default() }
     }
 }
 
-/// Formats the status: a summary line, a line for each server, and lines with advice.
-///
-/// A server line contains, separated by tabs: name, role, last entry, address, the lag of a standby, the offset of the
-/// server's clock from the queue's time, and the age of the report. The role is `lost` if an active server has been
-/// replaced by another server.
+/// Each server has a line with, separated by tabs: name, role, last entry, address, lag of a standby, clock offset, and
+/// age of the report. The role is `lost` if another server has replaced an active one. Lines with advice follow.
 fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
     let (is_alive, tail) = wait_for_heartbeat(log, patience)?;
     let space = log.space()?;
@@ -119,9 +105,8 @@ fn status(log: &dyn SharedLog, patience: Duration) -> io::Result<String> {
         steps.push("there is no standby: start another server".to_owned());
     }
     if free == 0 {
-        steps.push(
-            "etcd is nearly full and puts are refused: increase the quota of etcd and quota= of --journal".to_owned(),
-        );
+        let advice = "etcd is nearly full and puts are refused: increase the quota of etcd and quota= of --journal";
+        steps.push(advice.to_owned());
     }
     steps.iter().for_each(|step| out += &format!("! {step}\n"));
     Ok(out)
@@ -159,8 +144,7 @@ fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
     let mut goal = None;
     loop {
         let nodes = log.nodes()?;
-        let state_of =
-            |name: &[u8]| nodes.iter().find(|(other, _)| other.as_bytes() == name).map(|(_, state)| &**state);
+        let state_of = |name: &[u8]| nodes.iter().find(|(key, _)| key.as_bytes() == name).map(|(_, state)| &**state);
         let Some(state) = state_of(node.as_bytes()) else {
             let problem = format!("no server named '{node}' has registered");
             return Err(io::Error::new(io::ErrorKind::NotFound, problem));
@@ -177,9 +161,8 @@ fn promote(log: &dyn SharedLog, node: &str, until: Instant) -> io::Result<()> {
             return log.request_switch(node.as_bytes());
         }
         if Instant::now() >= until {
-            return Err(io::Error::other(format!(
-                "{node} is {behind} entries behind; ask again when it has caught up"
-            )));
+            let problem = format!("{node} is {behind} entries behind; ask again when it has caught up");
+            return Err(io::Error::other(problem));
         }
         std::thread::sleep(POLL);
     }

@@ -43,8 +43,8 @@ pub fn stand_by(
     let services = services(settings, cluster.advertise.as_deref());
     let mut node = Node::new(Arc::new(journal), folder, &cluster.node, &address, &services)
         .map_err(|error| (10, format!("{}: {error}", folder.display())))?;
-    let status_server =
-        start_status_server(settings, node.board(), cluster.relay).map_err(|error| (error.code, error.to_string()))?;
+    let status_server = start_status_server(settings, &node.member.board, cluster.relay)
+        .map_err(|error| (error.code, error.to_string()))?;
     let relay = match cluster.relay {
         true => Some(start_relay(settings, status_server.as_ref()).map_err(|error| (NO_ADDRESS, error.to_string()))?),
         false => None,
@@ -97,12 +97,12 @@ impl Follower {
         if !std::mem::take(&mut self.problems).is_empty() {
             log::info!("journal: it answers again");
         }
-        if node.epoch() == self.epoch {
+        if node.tail.epoch == self.epoch {
             return;
         }
-        self.epoch = node.epoch();
+        self.epoch = node.tail.epoch;
         let (name, address) = node.active();
-        let targets = if name == node.name() { Services::new() } else { node.services() };
+        let targets = if name == node.member.name { Services::new() } else { node.services() };
         self.relay.iter().for_each(|relay| relay.point_to(targets.clone()));
         log::info!("journal: {name} at {address} is the active server, epoch {}", self.epoch);
         systemd::notify(&format!("STATUS=standing by; {name} is active, epoch {}", self.epoch));

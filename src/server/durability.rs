@@ -150,7 +150,7 @@ impl Durability {
     /// Returns the body of a new job that must be stored before `request` is executed.
     pub fn body_to_stage<'r>(&self, request: &'r Request) -> Option<&'r Arc<Box<[u8]>>> {
         match request.job_body()?.borrow() {
-            BodyRef::Large(body) if self.wal.storage().must_stage(body) => Some(body),
+            BodyRef::Large(body) if self.wal.storage.must_stage(body) => Some(body),
             _ => None,
         }
     }

@@ -133,7 +133,7 @@ impl Hub {
             let opened = recovery::open(storage, config.log, &mut core.engine, clock.now())?;
             clock = clock.continued(opened.now);
             core.journal = Some(opened.journal);
-            process.syncs = Some(opened.wal.sync_times());
+            process.syncs = Some(opened.wal.sync_times.clone());
             log = Some(Durability::new(opened.wal));
         }
         let alarm = Alarm::new();
@@ -189,7 +189,7 @@ impl Hub {
         }
         if let (Some(log), Core { journal: Some(journal), engine, .. }) = (&self.log, &mut *core) {
             journal.compact(engine);
-            log.appended(journal.position(), journal.needs_maintenance());
+            log.appended(journal.position, journal.needs_maintenance());
         }
         if core.stops_when_empty && core.is_empty() {
             core.stops_when_empty = false;
@@ -473,7 +473,7 @@ impl Core {
 
     /// Returns the log positions for replies, or zeros without a log.
     pub fn required(&self) -> Required {
-        self.journal.as_ref().map_or(Required::default(), Journal::required)
+        self.journal.as_ref().map_or(Required::default(), |journal| journal.required)
     }
 
     pub fn record(&mut self) {
@@ -498,7 +498,7 @@ impl Core {
         let Some(Event::Reserved { client, job: next }) = self.engine.next_event() else { return };
         let outbox = self.outboxes.get(client.0 as usize).and_then(Option::as_ref).filter(|_| *next == job);
         if let (Some(outbox), Some(log), Some(journal)) = (outbox, &hub.log, &self.journal) {
-            log.hold_events(journal.required(), false, outbox);
+            log.hold_events(journal.required, false, outbox);
         }
     }
 
@@ -529,7 +529,7 @@ impl Core {
             if let (Event::Outcome { job, logged: true, .. }, Some(log), Some(journal)) =
                 (&event, &hub.log, &self.journal)
             {
-                log.hold_events(journal.required(), self.engine.keeps_outcome(*job), outbox);
+                log.hold_events(journal.required, self.engine.keeps_outcome(*job), outbox);
             }
             let resume = if let Some(out) = own {
                 hub.discard(std::mem::take(out));

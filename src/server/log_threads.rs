@@ -40,7 +40,7 @@ fn run_syncer(hub: &Hub, log: &Durability) {
 }
 
 fn run_stager(_: &Hub, log: &Durability) {
-    log.staging.run(log.wal.storage());
+    log.staging.run(&*log.wal.storage);
 }
 
 /// Writes when pool threads would have to wait for the disk.

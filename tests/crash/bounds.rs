@@ -52,7 +52,7 @@ impl Watch {
         let (mut engine, journal, wal, _) =
             start(&disk, settings(segment, SyncMode::Always), dawn()).expect("an empty log");
         let client = engine.connect();
-        let start = journal.position();
+        let start = journal.position;
         let access = Access((journal, engine).into());
         Watch {
             name,
@@ -117,7 +117,7 @@ impl Watch {
         let (journal, engine) = &*self.access.0.borrow();
         let stats = journal.stats();
         engine.check();
-        let written = journal.position() - self.start;
+        let written = journal.position - self.start;
         println!(
             "{}, segments of {}: {} steps, (disk - 2 segments) / live at most {:.3}, bytes above the bound at most {} ({} in files), \
              {} records written again, {} of {} bytes written",
@@ -216,7 +216,7 @@ fn large_jobs_among_very_many_small_ones() {
     for _ in 0..small + large {
         ids.push(watch.put(Span::ZERO, if random.below(small + large) < large { length } else { 10 }));
         let (journal, _) = &*watch.access.0.borrow();
-        let (written, live) = (journal.position() - watch.start, journal.stats().live);
+        let (written, live) = (journal.position - watch.start, journal.stats().live);
         assert!(written < 2 * live + 20_000, "{written} bytes were written for {live} bytes of jobs");
     }
     ids.iter().step_by(7).for_each(|id| watch.delete(*id));
@@ -295,7 +295,7 @@ fn very_many_paused_tubes() {
                 break;
             }
         }
-        watch.access.0.borrow().0.position()
+        watch.access.0.borrow().0.position
     };
     settle(&mut watch);
     let before = settle(&mut watch);

@@ -266,11 +266,11 @@ fn pool_threads_write_small_amounts_to_a_fast_disk() {
     let prompt = |life: &Life| (life.wal.write_promptly(&life.access), life.wal.sync_promptly(&life.access));
     put_one(&mut life, 10);
     assert_eq!((prompt(&life), life.wal.is_slow()), ((true, true), false));
-    assert_eq!(life.wal.durable(), life.access.0.borrow().0.position());
+    assert_eq!(life.wal.durable(), life.access.0.borrow().0.position);
     // The log's threads write large amounts. A slow write of this kind does not show that the disk is slow.
     put_one(&mut life, 2 << 20);
     assert!(!life.wal.write_promptly(&life.access) && life.wal.write(&life.access));
-    assert!(life.wal.durable() < life.access.0.borrow().0.position());
+    assert!(life.wal.durable() < life.access.0.borrow().0.position);
     assert_eq!(prompt(&life), (true, true));
     disk.slow_down(Duration::from_millis(10));
     for _ in 0..3 {

@@ -172,7 +172,7 @@ fn put(life: &mut Life, client: ClientId, body: &str, recurs: Option<u64>, optio
 }
 
 fn position(life: &Life) -> u64 {
-    life.access.0.borrow().0.position()
+    life.access.0.borrow().0.position
 }
 
 /// Puts the next job of a batch.

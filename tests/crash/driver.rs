@@ -116,7 +116,7 @@ impl Life {
     /// Recovers a queue and connects random clients.
     pub fn begin(disk: Disk, settings: BinlogSettings, now: Time, seed: u64) -> Result<Life, OpenError> {
         let (mut engine, journal, wal, report) = start(&disk, settings, now)?;
-        let refused = journal.health() == Health::Failing;
+        let refused = journal.health == Health::Failing;
         assert!(refused || journal.stats().disk == disk.used("segment."), "the log knows what it takes");
         assert_eq!(journal.stats().live, live(&engine), "the log knows what it needs");
         let model = Model::of(&engine, engine.jobs().map(|job| job.id().0));
@@ -172,12 +172,12 @@ impl Life {
         engine.set_log_room(journal.engine_room());
         let put = verb(engine, self.now);
         while engine.take_event().is_some() {}
-        let short = journal.health() != Health::Ok;
+        let short = journal.health != Health::Ok;
         journal.append(engine);
         assert_eq!(journal.stats().live, live(engine), "the log knows what it needs");
-        self.model.observe(engine, put, journal.position(), short);
+        self.model.observe(engine, put, journal.position, short);
         if let Some(snapshots) = &mut self.snapshots {
-            snapshots.push(Snapshot::of(engine, journal.position()));
+            snapshots.push(Snapshot::of(engine, journal.position));
         }
         put
     }
@@ -326,7 +326,7 @@ impl Life {
         for _ in 0..1000 {
             let more = self.wal.maintain(&self.access, true);
             let _ = self.wal.write(&self.access) && self.wal.sync(&self.access);
-            let pending = self.access.with(|journal, _| journal.position()) > self.wal.written();
+            let pending = self.access.with(|journal, _| journal.position) > self.wal.written();
             // A retired segment is removed one round after the log became durable, so the second idle round is the
             // last.
             idle += usize::from(!more && !pending);
@@ -338,7 +338,7 @@ impl Life {
     }
 
     pub fn health(&self) -> Health {
-        self.access.0.borrow().0.health()
+        self.access.0.borrow().0.health
     }
 }
 

@@ -52,7 +52,7 @@ impl Life {
     }
 
     fn is_safe(&self) -> bool {
-        self.access.0.borrow().0.required().any <= self.wal.durable()
+        self.access.0.borrow().0.required.any <= self.wal.durable()
     }
 }
 

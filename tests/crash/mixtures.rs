@@ -210,7 +210,7 @@ fn moments(size: u64, seed: u64) -> (Vec<Jobs>, Vec<Moment>) {
             life.put(client, &[b't'; 100][..1 + step as usize % 99], 1, Span::ZERO);
         }
         states.push(jobs(&life.access.0.borrow().1));
-        positions.push(life.access.0.borrow().0.position());
+        positions.push(life.access.0.borrow().0.position);
         for _ in 0..3 {
             life.look_after();
             let durable = positions.iter().rposition(|position| *position <= life.wal.durable()).expect("a state");

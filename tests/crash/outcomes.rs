@@ -135,7 +135,7 @@ fn an_outcome_recorded_twice_counts_once() {
 fn replies_to_results_wait_for_a_failing_disk() {
     let mut life = life(&Disk::new(1), 4096);
     let jobs = [life.submit_plainly(b"", kept(1)), life.submit_plainly(b"", kept(2))];
-    let puts = |life: &Life| life.access.0.borrow().0.required().puts;
+    let puts = |life: &Life| life.access.0.borrow().0.required.puts;
     let before = puts(&life);
     assert_eq!(life.say(jobs[0], done(b"")), Ok(()));
     assert_eq!(puts(&life), before, "nothing is new about having none");
@@ -171,7 +171,7 @@ fn joining_a_volatile_job_makes_it_durable() {
         None
     });
     assert_eq!(life.submit_plainly(b"other", named(b"n", true)), job);
-    let before = life.access.0.borrow().0.required();
+    let before = life.access.0.borrow().0.required;
     assert_eq!(before.puts, before.any, "who joins it relies on it");
     life.save();
     let back = life.cut();

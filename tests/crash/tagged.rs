@@ -139,9 +139,9 @@ fn a_key_outlives_its_job_and_duplicates_wait_for_the_original() {
     let mut life = begin(&disk, dawn());
     let id = put_new(&mut life, key("k", 60));
     save(&mut life);
-    let before = life.access.0.borrow().0.required();
+    let before = life.access.0.borrow().0.required;
     put(&mut life, 5, key("k", 60));
-    let promised = life.access.0.borrow().0.required();
+    let promised = life.access.0.borrow().0.required;
     assert!(promised.put_count > before.put_count, "the answer promises the original");
     let client = life.first_client();
     verb(&mut life, |engine, now| assert!(engine.delete(client, id, now)));

@@ -125,12 +125,12 @@ impl World {
     pub fn is_behind(&self) -> bool {
         let server = self.server.as_ref().expect("a server");
         let durable = server.wal().map_or(u64::MAX, |wal| wal.durable());
-        self.setup.log.is_some() && server.with_journal(|journal, _| journal.position()) > durable
+        self.setup.log.is_some() && server.with_journal(|journal, _| journal.position) > durable
     }
 
     fn log_end(&self) -> u64 {
         let server = self.server.as_ref().expect("a server");
-        self.setup.log.map_or(0, |_| server.with_journal(|journal, _| journal.position()))
+        self.setup.log.map_or(0, |_| server.with_journal(|journal, _| journal.position))
     }
 
     /// Returns the durable position and the end of the log, or `None` unless each reply waits for the log and is read
@@ -176,7 +176,7 @@ impl World {
 
     fn is_short(&self) -> bool {
         let server = self.server.as_ref().expect("a server");
-        self.setup.log.is_some() && server.with_journal(|journal, _| journal.health() != Health::Ok)
+        self.setup.log.is_some() && server.with_journal(|journal, _| journal.health != Health::Ok)
     }
 
     fn act(&mut self, action: &Action) -> Result<(), String> {
@@ -453,7 +453,7 @@ impl World {
         let only_kills = setup.faults > 0 && matches!(setup.log, Some((_, SyncMode::Never)));
         let always = matches!(setup.log, Some((_, SyncMode::Always)));
         let counts = if always || only_kills { wal.durable() } else { wal.synced() };
-        server.with_journal(|journal, engine| logged.observe(engine, journal.position(), *short));
+        server.with_journal(|journal, engine| logged.observe(engine, journal.position, *short));
         logged.advance(counts);
     }
 

@@ -1,18 +1,21 @@
-//! Calculation of the available log space.
-//!
-//! Owns the calculation of the space on disk, of the reserve for deletes, and of the space that the engine may use.
-//! Must not change the journal.
+//! The space on disk, the space that the engine may use, and compaction, which bounds the disk usage: it removes the
+//! oldest segment after rewriting its live items in portions, and empties unreliable segments after a disk failure.
+//! Enforces promise P20 of beanpole-promises(7).
 
-use super::{Journal, BACKLOG, IDS_KEPT};
-use crate::binlog::record::{CHANGE, DELETE, MARK, PUT};
-use crate::binlog::segment::HEADER;
-use crate::engine::{LogRoom, CHANGE_SIZE, PUT_SIZE};
+use super::{Journal, Live, Retired, Segment, BACKLOG, COMPACT_BYTES, IDS_KEPT};
+use crate::binlog::batch::{Batch, Synced};
+use crate::binlog::record::{Record, CHANGE, DELETE, MARK, PUT};
+use crate::binlog::segment::{LogLocation, HEADER};
+use crate::engine::{Engine, LogRoom, CHANGE_SIZE, PUT_SIZE};
 use crate::shared::log_figures::Health;
 
 const _: () = assert!((PUT + DELETE) as u64 <= PUT_SIZE && CHANGE as u64 <= CHANGE_SIZE, "the engine counts enough");
 
 /// Bytes for records about the log itself.
 const KEPT: u64 = 8 * MARK as u64;
+
+/// [`Retired::after`] of a segment that no record declares unneeded yet.
+const UNRECORDED: u64 = u64::MAX;
 
 impl Journal {
     /// Returns the bytes that must remain free, so that every job can be deleted and segments can be removed.
@@ -29,12 +32,10 @@ impl Journal {
         self.rest() + self.prepared.iter().map(|&(_, size)| self.fresh(size)).sum::<u64>()
     }
 
-    /// Returns the usable bytes in the current segment.
     fn rest(&self) -> u64 {
         self.segments.back().map_or(0, |segment| segment.size.saturating_sub(segment.bytes + (CHANGE + MARK) as u64))
     }
 
-    /// Returns the usable bytes in a new segment.
     fn fresh(&self, size: u64) -> u64 {
         size.saturating_sub((HEADER + CHANGE + MARK) as u64).max(1)
     }
@@ -63,7 +64,7 @@ impl Journal {
         }
     }
 
-    /// Returns the log space that the next command can use. Must be called before every command.
+    /// Must be called before every command.
     pub fn engine_room(&self) -> LogRoom {
         let puts = match self.health {
             Health::Ok => self.space(self.reserve()),
@@ -71,14 +72,12 @@ impl Journal {
             Health::Failing => 0,
         };
         let changes = self.room();
-        // A command cannot add segments while it makes its changes, so they must fit into the available space minus the
-        // reserve for deletes.
+        // A command cannot add segments while it makes its changes.
         let burst = changes.min(self.ahead().saturating_sub(self.reserve()).max(CHANGE as u64));
         LogRoom { puts, changes, burst, ids: self.ids_synced }
     }
 
-    /// Returns `true` if another segment should be prepared, so that half a segment is available beyond the reserve for
-    /// deletes.
+    /// Returns `true` while less than half a segment is available beyond the reserve for deletes.
     pub fn wanted(&self) -> bool {
         if self.requested > 0 && self.is_short(self.requested) {
             return true;
@@ -90,7 +89,7 @@ impl Journal {
         self.disk() + self.wanted_size() <= self.bound() || self.ahead() < self.reserve()
     }
 
-    /// Returns the promised maximum of bytes on disk.
+    /// The promised maximum of bytes on disk.
     pub(super) fn bound(&self) -> u64 {
         2 * self.live + 2 * self.segment_size
     }
@@ -101,13 +100,186 @@ impl Journal {
             && (self.space(self.reserve()) < bytes + (PUT + DELETE) as u64 || self.last_id + IDS_KEPT > self.ids_synced)
     }
 
-    /// Returns `true` if the log is too large but can shrink.
     pub fn is_behind(&self) -> bool {
         self.health == Health::Ok && self.disk() > self.bound() && self.can_shrink()
     }
 
-    /// Returns `true` if compaction or removing segments can free disk space.
     pub fn can_shrink(&self) -> bool {
         self.retiring > 0 || self.debt() > 0
+    }
+
+    /// Returns how many bytes the old segments are too large. Their target size is between 1.25 and 1.5 times the size
+    /// of the live items, and smaller if the prepared segments are large. Work in progress may use the difference to
+    /// [`Journal::bound`].
+    pub(super) fn debt(&self) -> u64 {
+        let others = self.disk() - self.old - self.retiring;
+        let allowed = self.bound().saturating_sub(others).clamp(self.live / 4 * 5, self.live / 2 * 3);
+        self.old.saturating_sub(allowed).max((self.evacuating > 0).into())
+    }
+
+    pub fn compact(&mut self, engine: &Engine) -> bool {
+        if self.health == Health::Failing {
+            return false;
+        }
+        let more = self.compact_some(engine);
+        self.append_gone();
+        more
+    }
+
+    fn compact_some(&mut self, engine: &Engine) -> bool {
+        let mut quota = COMPACT_BYTES;
+        while self.segments.len() > 1 && self.debt() > 0 {
+            let lists = &self.segments[0].lists;
+            let first = Live::ALL.into_iter().find_map(|live| Some((live, lists[live as usize].first()?)));
+            let Some((live, number)) = first else {
+                self.retire();
+                continue;
+            };
+            let (size, space) = (live.size(number, engine), self.space(self.reserve()));
+            if self.health != Health::Ok && self.segments[0].live > space {
+                // A segment that cannot be emptied completely frees no space.
+                return false;
+            }
+            if size > space {
+                self.requested = size;
+                return true;
+            }
+            if quota < size.min(COMPACT_BYTES) {
+                return true;
+            }
+            quota -= size.min(COMPACT_BYTES);
+            self.move_out(live, number, size);
+            self.write(live, number, size, engine);
+            self.migrated += 1;
+        }
+        false
+    }
+
+    /// The log may have no space for the live items of the oldest segment.
+    fn must_remove(&self) -> bool {
+        self.segments.len() > 1 && self.debt() > 0
+    }
+
+    pub(super) fn compaction_room(&self) -> u64 {
+        let live = if self.must_remove() { self.segments[0].live } else { 0 };
+        live.min(self.segment_size).max(self.segment_size / 4)
+    }
+
+    pub fn must_shrink(&self) -> bool {
+        self.must_remove() && self.disk() > self.bound()
+    }
+
+    /// Returns the size of a small segment for the live items of the oldest segment, or `None` if they fit into the
+    /// existing segments, or only into a segment of the usual size.
+    pub fn rescue_size(&self) -> Option<u64> {
+        if !self.must_remove() || self.segments[0].live <= self.space(self.reserve()) {
+            return None;
+        }
+        let live = self.segments[0].live;
+        let size = live + live / 8 + self.reserve() + (HEADER + CHANGE + MARK) as u64;
+        (size < self.segment_size).then_some(size)
+    }
+
+    /// The segment's file is removed once a durable record states that the segment is not needed.
+    fn retire(&mut self) {
+        let segment = self.segments.pop_front().expect("a segment");
+        self.old -= segment.bytes;
+        self.retiring += segment.bytes;
+        let Segment { number, bytes, evacuating, damaged, .. } = segment;
+        self.evacuating -= usize::from(evacuating);
+        self.retired.push_back(Retired { number, bytes, after: UNRECORDED, damaged });
+    }
+
+    fn append_gone(&mut self) {
+        if self.evacuating == 0 {
+            self.in_doubt = false;
+        }
+        if self.in_doubt || self.retired.back().is_none_or(|retired| retired.after != UNRECORDED) {
+            return;
+        }
+        let oldest = self.segments.front().expect("the one that is written to").number;
+        self.append_record(MARK as u64, &Record::Gone(oldest));
+        self.demanded = self.position;
+        let unrecorded = self.retired.iter_mut().filter(|retired| retired.after == UNRECORDED);
+        unrecorded.for_each(|retired| retired.after = self.position);
+    }
+
+    /// `again` bytes must be written again, and other bytes were never written.
+    pub fn take_over_size(&self, again: u64) -> u64 {
+        self.segment_size.max(again + self.buffer.len() as u64 + self.segment_size / 4)
+    }
+
+    /// Segments must be removed in order. The headers of new segments declare the removed segment unneeded, and must
+    /// also state that the record which allowed the removal is synced.
+    pub fn next_retired(&mut self, synced: Synced) -> Option<Retired> {
+        if synced.position > self.synced.position {
+            self.is_synced(synced);
+        }
+        self.retired.front().filter(|retired| retired.after <= synced.position).copied()
+    }
+
+    pub fn gone(&mut self, gone: Retired) {
+        if self.retired.front() == Some(&gone) {
+            self.retired.pop_front();
+            self.retiring -= gone.bytes;
+        }
+    }
+
+    pub fn needs_maintenance(&self) -> bool {
+        !self.retired.is_empty() || self.wanted() || self.debt() > 0
+    }
+
+    /// Makes compaction rewrite segments without a file. Returns the newest one that has disappeared since the last
+    /// call.
+    pub fn evacuate_missing(&mut self, is_there: impl Fn(u64) -> bool) -> Option<u64> {
+        let mut newest = None;
+        for segment in self.segments.iter_mut().filter(|segment| !segment.missing && !is_there(segment.number)) {
+            (segment.evacuating, segment.missing) = (true, true);
+            newest = Some(segment.number);
+            self.lost += 1;
+        }
+        self.count_evacuating();
+        let prepared = self.prepared.iter().map(|&(number, _)| number).filter(|&number| !is_there(number));
+        newest.max(prepared.last())
+    }
+
+    /// Retires the prepared segments, because a failing disk may have damaged them.
+    pub fn abandon_prepared(&mut self) {
+        (self.ready, self.unusual) = (0, 0);
+        for (number, bytes) in self.prepared.drain(..) {
+            self.retiring += bytes;
+            self.retired.push_front(Retired { number, bytes, after: 0, damaged: false });
+        }
+    }
+
+    /// Continues in a new segment after a disk failure. Compaction must rewrite the segments from `first` on, because
+    /// they may not be durable.
+    ///
+    /// Returns the bytes that were not taken before, and the header of the new segment, which `again` taken bytes that
+    /// are not durable and the returned bytes follow. `before` is the durable end of the log. If `rely` is `false`,
+    /// unsynced records may be lost, so compaction must rewrite unsynced segments before it can remove a segment.
+    pub fn take_over(
+        &mut self,
+        (number, size): (u64, u64),
+        first: u64,
+        again: u64,
+        before: LogLocation,
+        rely: bool,
+    ) -> (Batch, Batch) {
+        if !rely {
+            let unsynced = self.retired.iter_mut().filter(|retired| retired.after > self.synced.position);
+            unsynced.for_each(|retired| retired.after = UNRECORDED);
+            self.in_doubt = true;
+        }
+        let pending = self.take(Vec::new(), self.synced);
+        // Unreadable bytes before the new segment are damage, not the end of the log.
+        self.synced = Synced { location: before, position: self.synced.position };
+        let first = self.segment_index(first as u32);
+        self.segments.range_mut(first..).for_each(|segment| segment.evacuating = true);
+        self.count_evacuating();
+        let records = pending.bytes.len() - HEADER * pending.cuts.len();
+        self.begin(number, size, before);
+        self.segments.back_mut().expect("a segment").bytes += again + records as u64;
+        (pending, self.take(Vec::new(), self.synced))
     }
 }

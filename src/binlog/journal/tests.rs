@@ -145,7 +145,7 @@ fn a_segment_is_wanted_if_a_command_waits_for_space() {
     let mut journal = journal(SIZE);
     journal.ids_synced = 0;
     assert!(journal.is_short(0) && !journal.wanted(), "nobody waits");
-    journal.request_space(1);
+    journal.requested = 1;
     assert!(journal.wanted());
     journal.ids_synced = journal.ids;
     assert!(!journal.wanted(), "there is space for that");
@@ -156,7 +156,7 @@ fn the_next_segment_fits_the_requested_bytes() {
     let mut journal = journal(SIZE);
     let beside = (HEADER + MARK + 2 * (CHANGE + PUT + DELETE)) as u64;
     for (requested, size) in [(0, SIZE), (SIZE - beside, SIZE), (SIZE - beside + 1, SIZE + 1), (SIZE, SIZE + beside)] {
-        journal.request_space(requested);
+        journal.requested = requested;
         assert_eq!(journal.wanted_size(), size, "{requested}");
     }
     // Once a sufficiently large segment is prepared, the next segment has the usual size.
@@ -410,7 +410,7 @@ fn ids_are_given_ahead_when_half_of_them_are_left() {
         engine.finish_restore(last, Time::default());
         journal.append(&mut engine);
         assert_eq!(journal.ids, if says { last + IDS_AHEAD } else { IDS_AHEAD });
-        assert_eq!(journal.demanded, if says { journal.position() } else { 0 });
+        assert_eq!(journal.demanded, if says { journal.position } else { 0 });
         assert_eq!(journal.stats().written, u64::from(says));
     }
 }
@@ -470,9 +470,9 @@ fn records_of_removed_segments_leave_space_for_the_last_record() {
         use_bytes(&mut journal, SIZE - 2 * MARK as u64 + lacks);
         assert!(!journal.compact(&engine().0));
         assert_eq!((journal.stats().oldest, journal.stats().current), (2, current));
-        let end = up_to(journal.position());
+        let end = up_to(journal.position);
         let retired = journal.next_retired(end).expect("the first segment");
-        assert_eq!((retired.number, retired.after, journal.demanded), (1, journal.position(), journal.position()));
+        assert_eq!((retired.number, retired.after, journal.demanded), (1, journal.position, journal.position));
         assert_eq!(journal.next_retired(up_to(retired.after - 1)), None);
         assert_eq!(journal.synced, end, "the next header states what allowed the removal");
     }

@@ -1,36 +1,97 @@
-//! The live items of the log: jobs, keys that outlive their jobs, tube settings, pauses, operations, and groups.
-//!
-//! Owns the segment and the record size of each item. A segment is needed as long as it contains the latest full record
-//! of an item. Must not access files.
+//! The live items of the log. A segment is needed as long as it contains the latest full record of an item. An index
+//! maps each item to this segment. An entry of the index takes twelve bytes, and a lookup takes constant time.
 
 use super::{size_of, Journal};
 use crate::binlog::record::{
     ended_size, group_size, key_size, operation_size, pause_size, settings_size, state_bits, GroupCounts, Record,
     CHANGE,
 };
-use crate::engine::{Engine, JobExtras, LoggedGroup, MemberGone, OpenOperation, State, ORIGIN_SIZE};
+use crate::engine::{
+    Engine, JobExtras, Linked, Links, List, LoggedGroup, MemberGone, OpenOperation, Pause, State, ORIGIN_SIZE,
+};
+
+/// Growing by a chunk takes bounded time. The allocator returns a freed chunk of this size to the system.
+const CHUNK: usize = 16_384;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    links: Links,
+    segment: u32,
+}
+
+#[derive(Debug, Default)]
+pub struct LiveIndex {
+    chunks: Vec<Chunk>,
+}
+
+#[derive(Debug, Default)]
+struct Chunk {
+    entries: Vec<Entry>,
+    live: usize,
+}
+
+impl LiveIndex {
+    pub fn of(&self, slot: u32) -> u32 {
+        self.entry(slot).segment
+    }
+
+    pub fn move_in(&mut self, slot: u32, segment: u32, list: &mut List) {
+        let number = slot as usize / CHUNK;
+        while self.chunks.len() <= number {
+            self.chunks.push(Chunk::default());
+        }
+        let chunk = &mut self.chunks[number];
+        chunk.live += 1;
+        if chunk.entries.is_empty() {
+            chunk.entries.reserve_exact(CHUNK);
+        }
+        let index = slot as usize % CHUNK;
+        if chunk.entries.len() <= index {
+            chunk.entries.resize(index + 1, Entry { links: Links::NONE, segment });
+        }
+        chunk.entries[index].segment = segment;
+        list.push_back(slot, self);
+    }
+
+    pub fn move_out(&mut self, slot: u32, list: &mut List) {
+        list.remove(slot, self);
+        let number = slot as usize / CHUNK;
+        let chunk = &mut self.chunks[number];
+        chunk.live -= 1;
+        if chunk.live == 0 && number > 0 {
+            chunk.entries = Vec::new();
+        }
+    }
+
+    fn entry(&self, slot: u32) -> &Entry {
+        &self.chunks[slot as usize / CHUNK].entries[slot as usize % CHUNK]
+    }
+}
+
+impl Linked for LiveIndex {
+    fn links(&self, slot: u32) -> Links {
+        self.entry(slot).links
+    }
+    fn links_mut(&mut self, slot: u32) -> &mut Links {
+        &mut self.chunks[slot as usize / CHUNK].entries[slot as usize % CHUNK].links
+    }
+}
 
 /// A kind of live item. The latest full record of each item is in a single segment.
 #[derive(Clone, Copy, Debug)]
 pub enum Live {
-    /// The item's number is the job's slot.
     Job,
     /// A key that outlives its job.
     Key,
-    /// The number is the tube's number.
     Settings,
-    /// The number is the tube's number.
     Pause,
-    /// A running command for many jobs.
     Operation,
     Group,
 }
 
 impl Live {
-    /// In the order in which compaction rewrites items.
     pub(super) const ALL: [Live; 6] = [Live::Job, Live::Key, Live::Settings, Live::Pause, Live::Operation, Live::Group];
 
-    /// Returns the maximum size of the full record.
     pub fn size(self, number: u32, engine: &Engine) -> u64 {
         match self {
             Live::Job => size_of(number, engine),
@@ -61,12 +122,10 @@ impl Journal {
         self.indexes[live as usize].move_out(number, &mut self.segments[segment].lists[live as usize]);
     }
 
-    /// Returns an index in `segments`.
     fn segment_of(&self, live: Live, number: u32) -> usize {
         self.segment_index(self.indexes[live as usize].of(number))
     }
 
-    /// Adds an item with a full record in the last segment.
     #[inline]
     pub fn found(&mut self, live: Live, number: u32, size: u64) {
         self.live += size;
@@ -79,7 +138,7 @@ impl Journal {
         self.live -= size;
     }
 
-    /// Moves an item to the last segment. Its full record had `before` and now has `after` bytes. `None` means no item.
+    /// Moves an item, whose full record had `before` and now has `after` bytes, to the last segment.
     pub fn changed(&mut self, live: Live, number: u32, before: Option<u64>, after: Option<u64>) {
         if let Some(before) = before {
             self.lost(live, number, before);
@@ -89,7 +148,6 @@ impl Journal {
         }
     }
 
-    /// Appends the full record of an item, which then belongs to the current segment.
     pub(super) fn write(&mut self, live: Live, number: u32, size: u64, engine: &Engine) {
         self.make_room(size);
         match live {
@@ -104,21 +162,20 @@ impl Journal {
                 self.push(&Record::Settings { tube, settings: settings.borrowed() });
             }
             Live::Pause => {
-                let (name, pause) = engine.pause_at(number).expect("a pause in progress");
-                self.push(&Record::pause(name, Some(pause)));
+                let (tube, Pause { length, until, .. }) = engine.pause_at(number).expect("a pause in progress");
+                self.push(&Record::Pause { tube, length, until });
             }
             Live::Group => {
                 let group = engine.group_at(number).expect("a group with members or waiting jobs");
                 self.push(&Record::Groups { id: 0, groups: GroupCounts::Known(&[group]) });
             }
             Live::Operation => {
-                self.push_operation(number, engine.operation_at(number).expect("an operation in progress"));
+                self.push_operation(number, engine.operation_at(number).expect("an operation"));
             }
         }
         self.move_in(live, number, size);
     }
 
-    /// Appends a new or changed item. `before` is the size of the previous record.
     pub(super) fn write_new(&mut self, live: Live, number: u32, before: Option<u64>, engine: &Engine) {
         let size = live.size(number, engine);
         if let Some(before) = before {
@@ -131,12 +188,6 @@ impl Journal {
     fn push_operation(&mut self, number: u32, operation: &OpenOperation) {
         let OpenOperation { from, to, states, bound } = operation;
         self.push(&Record::Opened { number, from, to, states: state_bits(states), bound: *bound });
-    }
-
-    pub(super) fn record_group(&mut self, group: &LoggedGroup) {
-        let size = group_size(group.name.length());
-        self.append_record(size, &Record::Groups { id: 0, groups: GroupCounts::Known(std::slice::from_ref(group)) });
-        self.found(Live::Group, group.number, size);
     }
 
     pub(super) fn record_member_gone(&mut self, gone: &MemberGone) {
@@ -161,7 +212,6 @@ impl Journal {
         self.found(Live::Operation, number, size);
     }
 
-    /// `sizes` are the full record's sizes before and after the move.
     pub(super) fn record_move(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
         let job = engine.job_at(slot);
         let tube = engine.tube_of(&job);
@@ -177,7 +227,6 @@ impl Journal {
         self.resize(slot, sizes.0, sizes.1);
     }
 
-    /// `sizes` are the full record's sizes before and after the change.
     pub(super) fn record_reason(&mut self, slot: u32, sizes: (usize, usize), engine: &Engine) {
         let job = engine.job_at(slot);
         let reason = engine.extras(&job).map_or(&[][..], JobExtras::reason);
@@ -190,5 +239,27 @@ impl Journal {
         for live in [&mut self.live, &mut self.segments[segment].live] {
             *live = *live + after as u64 - before as u64;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_chunk_goes_with_its_last_job_but_for_that_of_the_first() {
+        let (mut index, mut list) = (LiveIndex::default(), List::default());
+        let second = CHUNK as u32;
+        let slots = [0, 5, second, second + 5];
+        slots.iter().for_each(|&slot| index.move_in(slot, 7, &mut list));
+        index.move_out(0, &mut list);
+        index.move_out(second, &mut list);
+        assert_eq!((index.of(5), index.of(second + 5)), (7, 7));
+        index.move_out(5, &mut list);
+        index.move_out(second + 5, &mut list);
+        let kept: Vec<bool> = index.chunks.iter().map(|chunk| chunk.entries.capacity() > 0).collect();
+        assert_eq!(kept, [true, false]);
+        index.move_in(second, 8, &mut list);
+        assert_eq!(index.of(second), 8);
     }
 }

@@ -1,22 +1,44 @@
-//! A buffer of records that wait to be written.
-//!
-//! Owns the sharing of large bodies with the queue: the buffer refers to a large body instead of copying it, which
-//! saves memory and keeps the time under the engine's lock short. Must not access files.
+//! Batches of records that wait to be written. They refer to large bodies instead of copying them, which saves memory
+//! and keeps the time under the engine's lock short.
 
 use std::sync::Arc;
 
 use super::record::{encode, encode_head, seal, Record, LONG_PREFIX, PREFIX, SHORT_PAYLOAD};
-use super::segment::RecordKey;
+use super::segment::{LogLocation, RecordKey};
 use crate::engine::BodyRef;
 
 /// More bytes are shared. Copying a shorter body is cheaper than a separate write.
 const SHARE: usize = 16 * 1024;
 
-/// The end of a record that the queue also references: a body from offset `from` on.
 #[derive(Clone, Debug)]
 pub struct SharedTail {
     body: Arc<Box<[u8]>>,
     from: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Synced {
+    pub location: LogLocation,
+    /// How many bytes this process has appended before that location.
+    pub position: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cut {
+    /// The offset of the new segment's header, not counting shared bodies.
+    pub at: usize,
+    pub segment: u64,
+}
+
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub segment: u64,
+    /// Records, and a header at the start of each new segment.
+    pub bytes: Bytes,
+    pub cuts: Vec<Cut>,
+    pub end: u64,
+    /// A sync up to this position is required in every [`SyncMode`](super::writer::SyncMode).
+    pub demanded: u64,
 }
 
 #[derive(Debug, Default)]
@@ -29,7 +51,6 @@ pub struct Bytes {
 
 #[derive(Clone, Debug)]
 struct TailEntry {
-    /// The start of the record in [`Bytes::own`].
     record: usize,
     /// The offset in [`Bytes::own`] where the tail belongs.
     at: usize,
@@ -37,7 +58,6 @@ struct TailEntry {
 }
 
 impl SharedTail {
-    /// Returns `None` if the body from offset `from` on is too small to be shared.
     pub fn of(body: BodyRef, from: usize) -> Option<SharedTail> {
         match body {
             BodyRef::Large(body) if body.len() - from > SHARE => Some(SharedTail { body: body.clone(), from }),
@@ -60,8 +80,8 @@ impl Bytes {
         self.own.len() + self.shared
     }
 
-    /// Appends a record that will be at offset `at` of the segment with this key, and returns its size. If `tail` is
-    /// given, `record` must not contain the bytes of the tail, and [`Bytes::seal`] must be called afterwards.
+    /// Returns the size of a record at offset `at` of the segment. `record` lacks the bytes of `tail`, with which
+    /// [`Bytes::seal`] must be called afterwards.
     pub fn append(&mut self, record: &Record, key: RecordKey, at: u64, tail: Option<SharedTail>) -> usize {
         let Some(tail) = tail else { return encode(record, key, at, &mut self.own) };
         let (position, length) = (self.own.len(), tail.bytes().len());
@@ -84,7 +104,6 @@ impl Bytes {
         }
     }
 
-    /// Returns `true` if both buffers have no shared tails and together at most `limit` bytes.
     pub fn can_append(&self, next: &Bytes, limit: usize) -> bool {
         self.shared + next.shared == 0 && self.own.len() + next.own.len() <= limit
     }
@@ -99,8 +118,7 @@ impl Bytes {
         part
     }
 
-    /// Appends the records from offset `from` on to `out`, which starts at offset `start` of the segment with this key.
-    /// The records get new checksums.
+    /// Appends the records from offset `from` on, with new checksums, to `out`, which starts at `start` of the segment.
     pub fn recode(&self, from: usize, key: RecordKey, start: u64, out: &mut Bytes) {
         let mut tails = self.tails.iter().peekable();
         let mut at = from;
