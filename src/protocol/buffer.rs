@@ -1,7 +1,5 @@
-//! The queue of replies to a client.
-//!
-//! Owns the order of the replies and the number of bytes sent. Short replies share a buffer, so a single write can send
-//! many replies. Large bodies are shared with their jobs instead of copied. Must not perform I/O.
+//! The queue of replies to a client. Short replies share a buffer, so a single write can send many replies.
+//! Large bodies are shared with their jobs instead of copied.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -204,7 +202,6 @@ impl Output {
         self.chunks.iter().rev().skip(1).for_each(|chunk| self.settled.add(Sums::of(chunk)));
     }
 
-    /// Returns the allocated bytes of the buffers, excluding shared bodies.
     pub fn capacity(&self) -> usize {
         self.sums().capacity
     }

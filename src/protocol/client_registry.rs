@@ -1,7 +1,4 @@
 //! Properties of connected clients that other clients can view.
-//!
-//! Owns the name, the address, the user and the options of each client. An unnamed beanstalk client has no entry, and
-//! therefore uses no memory in the registry. Must not access sockets.
 
 use std::fmt::Display;
 
@@ -23,7 +20,7 @@ pub struct ClientInfo {
     pub last_exception: Option<JobId>,
 }
 
-/// Beanstalk clients have an entry only if they are named or authenticated.
+/// Beanstalk clients have an entry only if they are named or authenticated. The others use no memory here.
 #[derive(Debug, Default)]
 pub struct ClientRegistry {
     clients: Vec<Option<Box<ClientInfo>>>,
@@ -33,7 +30,6 @@ pub struct ClientRegistry {
 }
 
 impl ClientRegistry {
-    /// `exceptions` is the initial value of [`ClientInfo::exceptions`].
     pub fn new(exceptions: bool) -> ClientRegistry {
         ClientRegistry { exceptions, ..ClientRegistry::default() }
     }
@@ -52,7 +48,6 @@ impl ClientRegistry {
         }
     }
 
-    /// `user` is the name in the access file; `None` if the client is not authenticated.
     pub fn identify(&mut self, client: ClientId, user: Option<&str>) {
         if user.is_some() || self.get(client).is_some() {
             if let Some(info) = self.add(client, Wire::Beanstalk, Box::default()) {

@@ -1,6 +1,4 @@
-//! Statistics of connections, for `list-connections` and the HTTP API.
-//!
-//! Owns the keys and the values, and decides which connections a client may view. Must not format replies.
+//! Statistics of connections, for `list-connections` and the HTTP API, and the choice of those that a client may view.
 
 use super::beanstalk::FigureValue;
 use super::sorted::{Mark, Order, SortedPage};
@@ -21,7 +19,6 @@ pub const CONNECTION_FIGURES: [ConnectionFigure; 6] = [
     ("job-age", |it, now| it.job.map_or(0, |job| 1 + job.taken_for(now).secs())),
 ];
 
-/// Data that the engine does not store.
 pub struct Connections<'a> {
     registry: &'a ClientRegistry,
     peers: &'a dyn Peers,
@@ -37,7 +34,6 @@ pub struct ConnectionPage {
 }
 
 impl ConnectionPage {
-    /// Lists at most `limit` connections with numbers above `above`.
     pub fn new(above: u32, limit: usize, list: Output) -> ConnectionPage {
         let after = Mark { value: 0, name: above.to_be_bytes().into() };
         let page = SortedPage::new(Order { figure: None, descending: false }, Some(after).filter(|_| above > 0), limit);

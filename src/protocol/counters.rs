@@ -1,6 +1,4 @@
-//! Counters of executed commands.
-//!
-//! Owns the counters, and the numbering of the commands of all protocols. Must not depend on the behavior of commands.
+//! Counters of executed commands, and the numbering of the commands of all protocols.
 
 use super::{beanstalk, gearman, http, workq, Wire};
 use crate::access::Need;

@@ -1,7 +1,4 @@
-//! The protocol state of a connection.
-//!
-//! Owns the dispatch to the protocols. The server accesses the protocols only through this module. Must not parse
-//! requests or format replies.
+//! The protocol state of a connection: the dispatch to the protocols, which the server accesses only through this file.
 
 use super::guard::Decision;
 use super::text::MAX_QUOTED_NAME;
@@ -45,11 +42,9 @@ pub(super) enum Stage {
     New,
     /// The permission check continues at this name or job.
     Checking(usize),
-    /// The command has been executed in part.
     Begun,
 }
 
-/// Evaluates `$result` with the variant's content as `$it`.
 macro_rules! for_each_protocol {
     ($value:expr, $type:ident, $it:ident => $result:expr) => {
         match $value {
@@ -132,7 +127,6 @@ impl Dialogue {
         }
     }
 
-    /// Call after reading `count` bytes into the buffer returned by [`Dialogue::gap`].
     pub fn filled(&mut self, count: usize) {
         if let Some(upload) = self.upload() {
             upload.filled(count);
@@ -155,7 +149,6 @@ impl Dialogue {
         }
     }
 
-    /// Returns the bytes of incomplete requests.
     pub fn uploading(&mut self) -> u64 {
         match self {
             Dialogue::Workq(decoder) => decoder.uploading(),
@@ -164,7 +157,6 @@ impl Dialogue {
         }
     }
 
-    /// Executes a request, or refuses a request for which the client lacks permission.
     pub fn execute(&mut self, mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
         if context.access.is_some() && request.stage != Stage::Begun {
             match request.check(context) {
@@ -218,12 +210,10 @@ impl Request {
         context.access.is_none() || self.stage == Stage::Begun || self.check(context) == Some(Ok(()))
     }
 
-    /// `true` if the permission check or the execution has begun.
     pub fn has_begun(&self) -> bool {
         self.stage != Stage::New
     }
 
-    /// Returns the rest of an operation that must continue after a disconnect.
     pub fn into_operation(self) -> Option<LongCommand> {
         if self.stage != Stage::Begun {
             return None;
@@ -264,7 +254,6 @@ impl Request {
         tags.map_or(0, |tags| engine.adoption_of_tagged(client, tags))
     }
 
-    /// Returns the body of the job that the request puts, if any.
     pub fn job_body(&self) -> Option<&Body> {
         for_each_protocol!(&self.command, Command, it => it.job_body())
     }

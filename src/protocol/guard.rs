@@ -1,8 +1,4 @@
-//! Permission checks.
-//!
-//! Owns the comparison of the rights that a command requires with the rights of the client. A refused command has no
-//! effect except the error reply. Must not depend on the syntax of any protocol.
-//!
+//! Permission checks: the comparison of the rights that a command requires with the rights of the client.
 //! Enforces promise P25 of beanpole-promises(7).
 
 use super::text::past;
@@ -20,14 +16,12 @@ pub enum Subject<'a> {
     /// `None` if the argument does not identify a job.
     Job(Option<JobId>),
     Jobs(&'a [JobId]),
-    /// A job, and a second tube that the command affects.
     JobAndTube(JobId, &'a [u8]),
 }
 
 /// `None` if the check continues later, because the step budget is used up.
 pub type Decision = Option<Result<(), Denied>>;
 
-/// Name bytes that are checked per engine step.
 const NAME_BYTES_PER_STEP: usize = 16;
 
 /// Ignores case. Returns the protocol, the name and the required rights of each match.
@@ -90,7 +84,6 @@ fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access:
     }
 }
 
-/// Updates `from`. Denies the command if permission for one job is missing.
 fn jobs(
     need: Need,
     ids: &[JobId],
@@ -112,8 +105,7 @@ fn jobs(
     Some(Ok(()))
 }
 
-/// Returns `true` if the client may delete the job. A batch checks each deletion, because the job may have moved to
-/// another tube after the check of the batch.
+/// A batch checks each deletion, because the job may have moved to another tube after the check of the batch.
 pub fn may_delete(context: &Context, id: JobId) -> bool {
     let Context { engine, client, access, .. } = context;
     access.as_ref().is_none_or(|access| job(Need::DELETE_JOB, Some(id), engine, *client, access).is_ok())

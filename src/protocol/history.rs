@@ -1,6 +1,4 @@
-//! The history of finished and buried jobs, as shown to clients.
-//!
-//! Owns the keys of a history entry, and the search from the newest entry to the oldest. Must not format replies.
+//! The history of finished and buried jobs: the keys of an entry, and the search from the newest entry to the oldest.
 
 use super::beanstalk::FigureValue;
 use crate::engine::{Past, PastJob, Progress, Steps};
@@ -11,7 +9,6 @@ const STEPS_PER_JOB: u64 = 2;
 /// A search that starts with the newest job.
 #[derive(Debug)]
 pub struct HistoryWalk {
-    /// Searches only smaller history numbers.
     before: u64,
     left: usize,
     failed: bool,

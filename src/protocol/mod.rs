@@ -1,8 +1,6 @@
-//! The client protocols.
-//!
-//! Owns the translation of bytes into engine operations, and of results into bytes. Decoders accept input in parts of
-//! any size, never block, and never panic. Must not access sockets, threads, locks or clocks: the server passes the
-//! input and the time.
+//! The client protocols: translation of bytes into engine operations, and of results into bytes.
+//! Decoders accept input in parts of any size, never block, and never panic. Sockets, threads, locks and the clock
+//! belong to the server, which passes the input and the time.
 
 // Client input must never cause a panic. Every exception to these lints states why it cannot panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
@@ -114,7 +112,6 @@ pub struct Facts {
     pub os: String,
     pub platform: String,
     pub started: Time,
-    /// The maximum size of a body in bytes.
     pub max_job_size: u32,
     pub max_connections: usize,
     pub max_files: usize,
@@ -122,37 +119,29 @@ pub struct Facts {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// User-mode CPU time in microseconds.
     pub user_micros: u64,
-    /// Kernel-mode CPU time in microseconds.
     pub system_micros: u64,
-    /// Rejected because of the connection limit.
     pub rejected_connections: u64,
     /// Bytes at the last measurement, or 0 without a measurement.
     pub resident: u64,
-    /// The number at the last measurement, or 0 without a measurement.
     pub open_files: u64,
     pub failed_auths: u64,
     pub dropped_connections: u64,
 }
 
-/// `None` if the server does not record a histogram.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Latencies {
     pub turns: Option<Histogram>,
     pub syncs: Option<Histogram>,
 }
 
-/// What replies can contain about the server.
 pub trait Host: Send + Sync {
     fn facts(&self) -> &Facts;
     /// Only called for replies that contain the usage.
     fn usage(&self) -> Usage;
-    /// Only called for replies that contain the latencies.
     fn latencies(&self) -> Latencies {
         Latencies::default()
     }
-    /// Returns `None` without a cluster.
     fn role(&self) -> Option<RoleFigures> {
         None
     }
@@ -256,7 +245,6 @@ trait ProtocolCommand {
         id.map_or(Need::OPEN, |id| id.entry().need)
     }
 
-    /// Checks whether the client may execute the command; see [`guard::check`].
     fn check(&self, id: Option<CommandId>, from: &mut usize, context: &mut Context) -> guard::Decision
     where
         Self: Sized,
@@ -269,14 +257,12 @@ trait ProtocolCommand {
     /// `true` if the command can write to the binlog.
     fn is_logged(&self) -> bool;
 
-    /// Returns bytes of heap memory.
     fn footprint(&self) -> u64;
 
     fn log_subject(&self) -> LogSubject {
         LogSubject::default()
     }
 
-    /// Returns the body of the job to put, if any.
     fn job_body(&self) -> Option<&Body> {
         None
     }
@@ -302,7 +288,6 @@ pub fn sees(access: &Option<&mut ClientAccess>, tube: &[u8]) -> bool {
     access.as_ref().is_none_or(|access| access.sees(tube))
 }
 
-/// What the server does after a command.
 #[derive(Debug)]
 pub enum Flow {
     /// Execute the client's next command.
@@ -322,7 +307,6 @@ pub enum Flow {
 }
 
 impl Flow {
-    /// Returns a flow that disconnects unauthenticated clients.
     fn denied(denied: Denied) -> Flow {
         match denied {
             Denied::Unknown => Flow::Close,

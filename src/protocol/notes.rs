@@ -1,6 +1,4 @@
-//! Descriptions of replies for the log of a verbose server.
-//!
-//! Owns the text of the descriptions. Must not include job bodies, because bodies can be confidential.
+//! Descriptions of replies for the log of a verbose server, without job bodies, which can be confidential.
 
 use super::text::upto;
 use super::Output;
@@ -8,10 +6,8 @@ use crate::engine::JobId;
 
 const MAX_LENGTH: usize = 200;
 
-/// The start of a Gearman packet from a server.
 const MAGIC: &[u8] = b"\0RES";
 
-/// Starts of beanstalk replies that contain a job ID.
 const WITH_JOB: [&str; 3] = ["INSERTED ", "RESERVED ", "FOUND "];
 
 /// Returns the first line, or the type of a Gearman packet, of the reply at offset `before`.

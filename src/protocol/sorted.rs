@@ -1,7 +1,5 @@
-//! Sorted pages of a list that is too large to be read at once.
-//!
-//! Owns the sort order, the cursors between pages, and the selection of the items on a page. Items added or removed
-//! during the selection are included or omitted arbitrarily. Must not depend on the type of the items.
+//! Sorted pages of a list that is too large to be read at once: the order, the cursors, and the selection of items.
+//! Items that are added or removed during the selection are included or omitted arbitrarily.
 
 use std::collections::BTreeMap;
 
@@ -60,9 +58,7 @@ pub struct SortedPage<V> {
     after: Option<Key>,
     limit: usize,
     pub found: u64,
-    /// Counts the offered items after the start position.
-    after_mark: u64,
-    /// The selected items with their statistics. [`SortedPage::next`] removes them after the selection.
+    found_after: u64,
     rows: BTreeMap<Key, (u64, V)>,
     is_open: bool,
     /// Total bytes of the names in `rows`.
@@ -75,7 +71,7 @@ impl<V> SortedPage<V> {
     pub fn new(order: Order, after: Option<Mark>, limit: usize) -> SortedPage<V> {
         let after = after.map(|mark| order.key(mark.value, &mark.name));
         let (rows, is_open, has_more, last) = (BTreeMap::new(), true, false, None);
-        SortedPage { order, after, limit, found: 0, after_mark: 0, rows, is_open, names: 0, has_more, last }
+        SortedPage { order, after, limit, found: 0, found_after: 0, rows, is_open, names: 0, has_more, last }
     }
 
     pub fn footprint(&self) -> u64 {
@@ -104,7 +100,7 @@ impl<V> SortedPage<V> {
         if self.after.as_ref().is_some_and(|after| !is_before(after, &key)) {
             return false;
         }
-        self.after_mark += 1;
+        self.found_after += 1;
         if self.rows.len() >= self.limit {
             let last = if self.order.is_reverse() { self.rows.keys().next() } else { self.rows.keys().next_back() };
             if !last.is_some_and(|last| is_before(&key, last)) {
@@ -116,7 +112,7 @@ impl<V> SortedPage<V> {
             self.names += name.len() as u64;
         } else {
             // A tube of this name was deleted and created during the selection.
-            (self.found, self.after_mark) = (self.found - 1, self.after_mark - 1);
+            (self.found, self.found_after) = (self.found - 1, self.found_after - 1);
         }
         true
     }
@@ -124,7 +120,7 @@ impl<V> SortedPage<V> {
     /// Ends the selection. Returns the number of items on the page.
     pub fn close(&mut self) -> u64 {
         let count = self.rows.len() as u64;
-        self.has_more = self.after_mark > count;
+        self.has_more = self.found_after > count;
         self.is_open = false;
         count
     }

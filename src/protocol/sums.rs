@@ -1,7 +1,4 @@
-//! Server statistics for a client that may view only some tubes.
-//!
-//! Owns the sums over the visible tubes. Adding many tubes is interrupted to serve other clients. Must not decide which
-//! tubes are visible.
+//! Server statistics for a client that may view only some tubes. Adding many tubes is interrupted to serve other clients.
 
 use super::{sees, Context};
 use crate::engine::{JobCounts, Progress, Stats};

@@ -1,7 +1,4 @@
 //! A macro for command tables.
-//!
-//! Owns the declaration of an enum together with a table that contains one row for each variant. Must not depend on any
-//! protocol.
 
 /// Declares an enum and a table with a row for each variant, which `$build` creates from the variant and the arguments
 /// in parentheses. The first variant has the value `$first_number`.
@@ -16,7 +13,6 @@ macro_rules! table {
     ) => {
         $(#[$about])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        #[allow(missing_docs)] // the table describes each variant
         pub enum $name {
             $first = $first_number,
             $($variant,)*

@@ -1,6 +1,4 @@
-//! Numbers, names and words in text protocols.
-//!
-//! Owns the parsers and the matching writers. A parser returns the parsed value and the rest of the input. Must not
+//! Numbers, names and words in text protocols. A parser returns the parsed value and the rest of the input, and must not
 //! panic on any input.
 
 use crate::access::hex;
@@ -82,7 +80,6 @@ fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     }
 }
 
-/// The digits can overflow 64 bits.
 #[cold]
 fn long_number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
@@ -120,8 +117,7 @@ pub fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
 }
 
-/// Parses the format of [`push_quoted`]. Returns the unquoted text and the rest of the input. Rejects other escapes and
-/// unescaped special characters.
+/// Parses the format of [`push_quoted`]. Rejects other escapes and unescaped special characters.
 pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (mut name, mut rest) = (Vec::new(), text.strip_prefix(b"\"")?);
     loop {
@@ -162,7 +158,6 @@ pub fn push_tube_name(out: &mut Vec<u8>, name: &[u8]) {
     }
 }
 
-/// Returns the next word and the rest of the text.
 pub fn next_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let begin = text.iter().position(|&byte| byte != b' ')?;
     let text = past(text, begin);

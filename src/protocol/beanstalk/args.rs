@@ -1,13 +1,10 @@
-//! The parser for the arguments of a beanstalk command.
-//!
-//! Owns the syntax of arguments. Each method parses the next argument, and returns `None` if it is missing or
-//! malformed. Spaces before an argument are skipped unless documented otherwise. Must not depend on any command.
+//! The parser for the arguments of a beanstalk command. Each method parses the next argument, and returns `None` if it is
+//! missing or malformed. Spaces before an argument are skipped unless documented otherwise.
 
 use super::extensions::{Extension, Extensions};
 use crate::engine::{JobId, Span, State};
 use crate::protocol::text::{is_tube_name, next_word, number, number32, past, unquote_name};
 
-/// The rest of a command, and the extensions that the client can use.
 pub struct Args<'a> {
     pub rest: &'a [u8],
     pub extensions: Extensions,
@@ -72,7 +69,6 @@ impl<'a> Args<'a> {
         Some(())
     }
 
-    /// Does not skip spaces before `text`.
     pub fn literal(&mut self, text: &[u8]) -> Option<()> {
         self.rest = self.rest.strip_prefix(text)?;
         Some(())

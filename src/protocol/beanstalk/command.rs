@@ -1,7 +1,4 @@
-//! Parsed beanstalk commands.
-//!
-//! Owns the parsed form of a command, the tubes and jobs that permission checks use, and the memory footprint. Must not
-//! decode bytes.
+//! Parsed beanstalk commands, the tubes and jobs that permission checks use, and the memory footprint.
 
 use super::long::Long;
 use super::reply;
@@ -35,41 +32,23 @@ impl InPlace {
 
 #[derive(Debug)]
 pub enum Command {
-    Put {
-        job: NewJob,
-        tags: Option<Box<Tags>>,
-    },
-    /// A put without tags. The body is still in the received input.
-    PutInPlace {
-        job: NewJob<InPlace>,
-    },
-    /// An invalid command with a body. `is_producer` means that the client counts as a producer, as in beanstalkd.
-    Refused {
-        reply: &'static [u8],
-        is_producer: bool,
-    },
+    Put { job: NewJob, tags: Option<Box<Tags>> },
+    // A put without tags. The body is still in the received input.
+    PutInPlace { job: NewJob<InPlace> },
+    // An invalid command with a body. `is_producer` means that the client counts as a producer, as in beanstalkd.
+    Refused { reply: &'static [u8], is_producer: bool },
     Peek(JobId),
     PeekNext(State),
     Reserve(Option<Span>),
-    /// The wait ends when the client sends data.
+    // The wait ends when the client sends data.
     ReserveWithAbort(Option<Span>),
     ReserveJob(JobId),
     Delete(JobId),
-    Release {
-        id: JobId,
-        pri: Priority,
-        delay: Span,
-    },
-    Bury {
-        id: JobId,
-        pri: Priority,
-        /// The delay, in seconds, before an imported job was buried.
-        delay: Option<u32>,
-        /// The original tube of a dead letter.
-        dead_from: Option<Box<[u8]>>,
-    },
+    Release { id: JobId, pri: Priority, delay: Span },
+    // For imports, with the delay in seconds before the job was buried, and the original tube of a dead letter.
+    Bury { id: JobId, pri: Priority, delay: Option<u32>, dead_from: Option<Box<[u8]>> },
     KickJob(JobId),
-    /// With the completed and the total units of work, if any.
+    // With the completed and the total units of work, if any.
     Touch(JobId, Option<(u32, u32)>),
     StatsJob(JobId),
     StatsGroup(Box<[u8]>),
@@ -77,38 +56,20 @@ pub enum Command {
     Watch(Box<[u8]>, Option<u16>),
     Ignore(Box<[u8]>),
     ListTubeUsed,
-    PauseTube {
-        tube: Box<[u8]>,
-        length: Span,
-    },
+    PauseTube { tube: Box<[u8]>, length: Span },
     ReserveBatch(usize, Option<Span>),
     Wait(JobId, Span),
     Drain(bool),
-    MoveJob {
-        id: JobId,
-        tube: Box<[u8]>,
-        pri: Priority,
-        delay: Span,
-    },
-    LimitTube {
-        tube: Box<[u8]>,
-        /// For high, normal and low priority. `None` means unlimited.
-        limits: [Option<u32>; 3],
-    },
+    MoveJob { id: JobId, tube: Box<[u8]>, pri: Priority, delay: Span },
+    // Limits for high, normal and low priority.
+    LimitTube { tube: Box<[u8]>, limits: [Option<u32>; 3] },
     Name(Box<[u8]>),
     Revoke(JobId, Priority),
-    SetTube {
-        tube: Box<[u8]>,
-        settings: Box<TubeSettings>,
-    },
-    Fail {
-        id: JobId,
-        pri: Priority,
-        reason: Body,
-    },
+    SetTube { tube: Box<[u8]>, settings: Box<TubeSettings> },
+    Fail { id: JobId, pri: Priority, reason: Body },
     ReserveMode(ReserveMode),
     Auth(Digest),
-    /// Small, because thousands of these can be queued. The execution turns them into `Long::Stats`.
+    // Small, because thousands of these can be queued. The execution turns them into `Long::Stats`.
     Stats,
     Long(Box<Long>),
     Quit,

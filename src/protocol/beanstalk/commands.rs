@@ -1,8 +1,5 @@
-//! The table of beanstalk commands.
-//!
-//! Owns the names of the commands and the parsers of their arguments. A line belongs to the first row whose word is a
-//! prefix of the line. As in beanstalkd, `statsx` is therefore a malformed `stats`, and `putx` is unknown. Must not
-//! execute commands.
+//! The table of beanstalk commands, and the parsers of their arguments. A line belongs to the first row whose word is a
+//! prefix of the line. As in beanstalkd, `statsx` is therefore a malformed `stats`, and `putx` is unknown.
 
 use super::args::Args;
 use super::command::Command;
@@ -35,7 +32,6 @@ const MAX_BATCH: u32 = 1000;
 pub const RESERVE_MODES: [(ReserveMode, &[u8]); 3] =
     [(ReserveMode::Urgent, b"fifo"), (ReserveMode::Weighted, b"weighted"), (ReserveMode::Fair, b"weighted-fair")];
 
-/// Returns `None` if the arguments are malformed.
 type Parse = fn(&mut Args) -> Option<Command>;
 
 pub struct CommandRow {
@@ -136,7 +132,6 @@ const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
     (first, next)
 };
 
-/// Returns `None` if the command is unknown or its extension is disabled.
 pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow> {
     let letter = usize::from(line.first()?.wrapping_sub(b'a'));
     let mut index = *CHAINS.0.get(letter)?;
@@ -173,8 +168,7 @@ const fn longest_line(word: &str, arguments: &str) -> usize {
 }
 
 impl CommandRow {
-    /// Returns the maximum bytes of a line, including CR LF. Only quoted names can make beanstalkd's commands longer
-    /// than its limit.
+    /// In bytes, including CR LF. Only quoted names can make beanstalkd's commands longer than its limit.
     pub fn longest(&self, extensions: Extensions) -> usize {
         match self.name {
             CommandName::Put if extensions != Extensions::NONE => MAX_PUT_LINE,
@@ -227,7 +221,6 @@ fn bury(args: &mut Args) -> Option<Command> {
     Some(Command::Bury { id, pri, delay, dead_from })
 }
 
-/// Parses an ID and an optional progress, whose total must not be zero or less than the completed units.
 fn touch(args: &mut Args) -> Option<Command> {
     let id = args.id()?;
     let progress = args.or(None, |args| {

@@ -1,6 +1,4 @@
 //! Execution of commands that beanstalkd does not have.
-//!
-//! Owns the mapping of the commands to engine operations, and of the results to replies. Must not decode requests.
 
 use super::commands::RESERVE_MODES;
 use super::long::PartialList;
@@ -99,8 +97,7 @@ pub fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -
     Flow::Next
 }
 
-/// Returns `None` if there is no such job. Shows the holder of the job if the holder is a client other than
-/// `requester`.
+/// Shows the holder of the job if the holder is a client other than `requester`.
 pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: Time) -> Option<Vec<u8>> {
     let job = engine.job(id)?;
     let options = engine.stored_options(&job);
@@ -109,7 +106,6 @@ pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: T
     Some(yaml::job(&stats, options.as_ref(), now))
 }
 
-/// Sends the complete list, or an error if memory is exhausted.
 pub fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mut Output) -> Progress {
     if it.page.is_open() && offer_connections(&mut it.page, &mut it.from, context, |_| true) == Progress::Done {
         context.engine.take_steps(it.page.close());
@@ -160,7 +156,7 @@ pub fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out:
     }
 }
 
-/// Lists idempotency keys of ended jobs. Sends the complete list, or an error if memory is exhausted.
+/// Lists the idempotency keys of ended jobs.
 pub fn list_keys(list: &mut PartialList, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
     while list.count < MAX_KEYS {

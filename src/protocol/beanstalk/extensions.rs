@@ -1,7 +1,4 @@
-//! Extensions to beanstalkd's protocol.
-//!
-//! Owns the words that identify the extensions, and the set of enabled extensions. The commands and tags of a disabled
-//! extension behave as in beanstalkd. Must not depend on the effects of the extensions.
+//! Extensions to beanstalkd's protocol. The commands and tags of a disabled extension behave as in beanstalkd.
 
 const fn row(extension: Extension, word: &'static str) -> (Extension, &'static str) {
     (extension, word)

@@ -1,7 +1,4 @@
-//! Statistics of the server, of tubes and of jobs.
-//!
-//! Owns the keys and their order. The beanstalk protocol and the HTTP API show the same statistics. Must not format
-//! values.
+//! Statistics of the server, of tubes and of jobs, for the beanstalk protocol and the HTTP API: keys, order and values.
 
 use super::commands::{CommandName, CommandRow, COMMANDS};
 use crate::engine::{History, Latency, Span, Stats, TubeStats};
@@ -10,21 +7,18 @@ use crate::shared::log_figures::LogFigures;
 use crate::shared::role::RoleFigures;
 
 pub struct QueueFigures<'a> {
-    /// Excludes HTTP connections from the counts.
     pub stats: Stats,
     pub role: Option<RoleFigures>,
     pub counters: &'a CommandCounters,
     pub facts: &'a Facts,
     pub usage: Usage,
     pub log: Option<LogFigures>,
-    /// Seconds since the server started.
     pub uptime: u64,
     /// Failed tries in the last hour.
     pub failures: u64,
     pub paused: u64,
     /// Schedules whose last run was skipped.
     pub late: u64,
-    /// Connections of each protocol, in the order of `Wire::ALL`.
     pub connections: [u64; Wire::ALL.len()],
 }
 
@@ -52,7 +46,6 @@ impl<'a> QueueFigures<'a> {
     }
 }
 
-/// The variant determines the format of the value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FigureValue<'a> {
     Number(u64),
@@ -232,7 +225,6 @@ fn count<'a>(figures: &QueueFigures, name: CommandName) -> FigureValue<'a> {
     Number(figures.counters.of(CommandId::beanstalk(name)))
 }
 
-/// Returns the counts of extended commands that `offered` accepts.
 pub fn extended_counts<'a>(
     figures: &'a QueueFigures,
     offered: impl Fn(&CommandRow) -> bool + 'a,

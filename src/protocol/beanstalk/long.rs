@@ -1,6 +1,4 @@
-//! Commands that can be interrupted to let other clients execute commands.
-//!
-//! Owns the progress of an interrupted command, and the size of the progress in memory. Must not execute commands.
+//! Commands that are interrupted to serve other clients, with their progress and its size in memory.
 
 use std::sync::Arc;
 
@@ -14,11 +12,10 @@ use crate::protocol::history::HistoryWalk;
 use crate::protocol::sums::VisibleSums;
 use crate::protocol::{Context, Output};
 
-/// A command that is interrupted to serve other clients, and its progress.
 #[derive(Debug)]
 pub enum Long {
     Kick(Kick),
-    /// `None` until listing all tubes at once has failed.
+    // `None` until listing all tubes at once has failed.
     ListTubes(Option<PartialList>),
     StatsTubes(PartialList),
     Stats(Box<VisibleSums>),
@@ -26,14 +23,9 @@ pub enum Long {
     ListKeys(PartialList),
     ListConnections(Box<ConnectionPage>),
     ListHistory(HistoryWalk, PartialList),
-    /// The report goes to all clients that wait for the job's outcome.
     Report(JobId, Arc<Report>),
-    DeleteBatch {
-        ids: Box<[JobId]>,
-        /// The number of processed IDs, last ID first.
-        at: usize,
-        deleted: u64,
-    },
+    // `at` is the number of processed IDs, last ID first.
+    DeleteBatch { ids: Box<[JobId]>, at: usize, deleted: u64 },
     TouchAll(Option<TouchAll>),
     Flush(Flush),
     PeekReserved(FindReserved),

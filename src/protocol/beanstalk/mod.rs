@@ -1,7 +1,5 @@
-//! The beanstalk protocol, compatible with beanstalkd.
-//!
-//! Owns the framing, the commands and the replies. [`Decoder`] converts bytes into [`Command`]s, [`execute`] executes a
-//! command, and [`notify`] sends an event to a waiting client. Must not store the state of the queue.
+//! The beanstalk protocol, compatible with beanstalkd. [`Decoder`] converts bytes into [`Command`]s, [`execute`] executes
+//! a command, and [`notify`] sends an event to a waiting client.
 
 mod args;
 mod command;

@@ -1,7 +1,5 @@
-//! The decoder of beanstalk requests.
-//!
-//! Owns the framing of lines and bodies, and the resynchronization after errors. A line ends only at the first CR LF.
-//! Must not access the engine.
+//! The decoder of beanstalk requests: the framing of lines and bodies, and the resynchronization after errors.
+//! A line ends only at the first CR LF.
 
 use memchr::memchr;
 
@@ -173,7 +171,6 @@ impl Decoder {
         self.receive(line, size, limits)
     }
 
-    /// Receives the body of a command, or skips it if the command is refused.
     fn receive(&mut self, line: Line, size: u32, limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let (line, body) = match (line, Upload::begin(size as usize, limits.room)) {
             (line @ (Line::Put(..) | Line::Fail(..)), Some(body)) => (line, body),
@@ -221,7 +218,6 @@ fn with_body<B>(NewJob { pri, delay, ttr, .. }: NewJob<()>, body: B) -> NewJob<B
     NewJob { pri, delay, ttr, body }
 }
 
-/// Returns the job, the size of its body, and the rest of the line.
 #[inline(always)] // for speed: a put has four numbers
 fn put_numbers(args: &[u8]) -> Option<(NewJob<()>, u32, &[u8])> {
     let (pri, args) = number32(args)?;
@@ -233,7 +229,6 @@ fn put_numbers(args: &[u8]) -> Option<(NewJob<()>, u32, &[u8])> {
     Some((NewJob { pri, delay: secs(delay), ttr: secs(ttr.max(1)), body: () }, size, rest))
 }
 
-/// Returns the job, its new priority, and the size of the reason.
 fn fail_args(args: &[u8]) -> Option<(JobId, Priority, u32)> {
     let (id, args) = number(args)?;
     let (pri, args) = number32(args)?;
@@ -252,7 +247,7 @@ fn find_crlf(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Skips a line and its CR LF. Returns `false` if CR LF is missing. `cr` is `true` if the last skipped byte was a CR.
+/// Returns `false` if CR LF is missing. `cr` is `true` if the last skipped byte was a CR.
 fn skip_line(input: &mut &[u8], cr: &mut bool) -> bool {
     let end = match input.first() {
         Some(b'\n') if *cr => Some(1),

@@ -1,6 +1,4 @@
 //! Execution of beanstalk commands.
-//!
-//! Owns the mapping of commands to engine operations, and of results to replies. Must not decode requests.
 
 use std::sync::Arc;
 
@@ -18,7 +16,6 @@ use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::history::{self, HistoryWalk};
 use crate::protocol::{self, Context, Flow, Output};
 
-/// Appends no reply if the client must wait.
 pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flow {
     let (client, now) = (context.client, context.now);
     let engine = &mut *context.engine;
@@ -136,7 +133,6 @@ fn auth(digest: Digest, context: &mut Context, out: &mut Output) -> Flow {
     Flow::Close
 }
 
-/// Touches the job, and reports the progress to clients that wait for it.
 fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: &mut Output) -> Flow {
     let Context { engine, client, now, .. } = context;
     let touched = engine.touch(*client, id, *now);
@@ -151,7 +147,6 @@ fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: 
     begin(Box::new(Long::Report(id, report)), context, out)
 }
 
-/// Returns a flow that continues the command if the step budget is used up.
 fn begin(mut long: Box<Long>, context: &mut Context, out: &mut Output) -> Flow {
     match advance(&mut long, context, out) {
         Progress::Done => Flow::Next,

@@ -1,8 +1,5 @@
-//! The tags of a `put`, such as `ttl:60`.
-//!
-//! Owns the syntax of the tags after the four numbers of a put line. Tags can be in any order, and only the tags for
-//! groups can repeat. If the first word is not a known tag, the line is malformed as in beanstalkd. Must not depend on
-//! the effects of the tags.
+//! The tags of a `put`, such as `ttl:60`, which follow the four numbers in any order. Only the tags for groups can repeat.
+//! If the first word is not a known tag, the line is malformed as in beanstalkd.
 
 use super::extensions::{Extension, Extensions};
 use crate::engine::{DedupKey, GroupTag, Name, Recurrence, Span, Tags, Tie, MAX_REASON, MAX_TIES};
@@ -10,7 +7,6 @@ use crate::protocol::text::{is_tube_name, number32, past, tube_name, unquote, up
 
 #[derive(Debug)]
 pub enum Tagging {
-    /// No tags follow the four numbers.
     Plain,
     Tagged(Box<Tags>),
     /// A tag is invalid. The decoder must skip the body.
@@ -70,7 +66,7 @@ fn read_words(rest: &[u8], extensions: Extensions) -> Tagging {
     Tagging::Tagged(Box::new(tags))
 }
 
-/// Returns the tag and the rest of the line. A quoted value can contain spaces.
+/// A quoted value can contain spaces.
 pub fn next_tag(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = past(text, text.iter().position(|&byte| byte != b' ')?);
     let value = text.iter().position(|&byte| byte == b':').map_or(text.len(), |colon| colon + 1);

@@ -1,7 +1,4 @@
-//! The text form of tube settings, such as `try:5:10 dead:mail-dead`.
-//!
-//! Owns the syntax of the settings in `set-tube`, `stats-tube` and settings files. Must not depend on the effects of
-//! the settings.
+//! The text form of tube settings, such as `try:5:10 dead:mail-dead`, in commands and settings files.
 
 use super::tags::{next_tag, split, whole};
 use crate::engine::{Rate, TubeSettings};
@@ -10,7 +7,6 @@ use crate::protocol::text::{past, push_tube_name, tube_name, upto};
 /// Settings in the order of the text form; see `set-tube` in beanpole-beanstalk(7).
 pub const SETTINGS: [&str; 6] = ["try", "ttl", "dead", "max", "rate", "limit"];
 
-/// Accepts any order. Fails if a setting is malformed or repeated.
 pub fn read(text: &[u8]) -> Option<TubeSettings> {
     let (mut settings, mut seen, mut left) = (TubeSettings::default(), Vec::new(), text);
     while let Some((word, rest)) = next_tag(left) {

@@ -1,8 +1,5 @@
-//! Replies in YAML format.
-//!
-//! Owns the keys, their order, and the quotes, which are compatible with beanstalkd 1.13. Some clients compare all
-//! statistics of a job or tube, so a job or tube without extensions has only beanstalkd's keys. Must not compute
-//! statistics.
+//! Replies in YAML format, compatible with beanstalkd 1.13. Some clients compare all statistics of a job or tube, so a job
+//! or tube without extensions has only beanstalkd's keys.
 
 use super::commands::CommandRow;
 use super::extensions::Extensions;
@@ -89,14 +86,12 @@ pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8
     yaml.0
 }
 
-/// Returns the number of added bytes. `fill` passes each key and value to its argument.
 pub fn object(list: &mut Output, fill: impl FnOnce(&mut dyn FnMut(&'static str, FigureValue))) -> usize {
     let mut lines = Yaml::new(512);
     fill(&mut |key, value| lines.figure(key, value));
     push_item(list, &lines.0)
 }
 
-/// Optional statistics follow those that all jobs have.
 pub fn job_figures(
     job: &JobStats,
     options: Option<&StoredOptions>,
@@ -224,7 +219,6 @@ pub fn ended_key(list: &mut Output, number: u32, ended: &EndedKey, now: Time) {
     text.extend_from_slice(b"]\n");
 }
 
-/// `oldest` is `None` to omit [`tube_times`].
 pub fn tube(tube: &TubeStats, oldest: Option<[Span; 3]>) -> Vec<u8> {
     let mut yaml = Yaml::new(1024);
     yaml.quoted("name", tube.name);

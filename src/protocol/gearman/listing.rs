@@ -1,7 +1,5 @@
-//! The lists of the text protocol.
-//!
-//! Owns the columns of the lists. A long list is sent in parts, between which the server executes commands of other
-//! clients. Jobs and functions that appear or disappear between two parts may be omitted. Must not change the queue.
+//! The lists of the text protocol. A long list is sent in parts, between which the server executes commands of other
+//! clients. Jobs and functions that appear or disappear between two parts may be omitted.
 
 use super::admin::ListKind;
 use super::names::{push_handle, push_line, push_name, push_word};
@@ -84,7 +82,6 @@ fn tubes<const N: usize>(
     })
 }
 
-/// Lists jobs that the client may see. `line` writes the line of a job.
 fn jobs(
     cursor: &mut Cursor,
     context: &mut Context,
@@ -151,7 +148,6 @@ fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Prog
     }
 }
 
-/// Writes a worker's line up to the functions.
 fn worker(client: ClientId, peer: &ClientInfo, text: &mut Vec<u8>) {
     push_number(text, client.0.into());
     text.push(b' ');

@@ -1,8 +1,6 @@
-//! The Gearman protocol, compatible with gearmand.
-//!
-//! Owns the packets and text commands, their framing, and the replies. [`Decoder`] converts bytes into [`Command`]s,
-//! [`execute`] executes a command, and [`notify`] sends an event to a sleeping worker or a waiting client. Must not
-//! store any state of the queue. `man/beanpole-gearman.7` lists the intended differences from gearmand.
+//! The Gearman protocol, compatible with gearmand. [`Decoder`] converts bytes into [`Command`]s, [`execute`] executes a
+//! command, and [`notify`] sends an event to a sleeping worker or a waiting client. `man/beanpole-gearman.7` lists the
+//! intended differences from gearmand.
 
 mod admin;
 mod command;
@@ -25,5 +23,4 @@ pub use reply::Fault;
 pub use request::{Decoder, MAX_HEAD};
 pub use session::{execute, notify};
 
-/// An ERROR packet with the code `QUEUE_ERROR`.
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"\0RES\0\0\0\x13\0\0\0\x20QUEUE_ERROR\0Too many connections";

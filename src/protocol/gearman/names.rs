@@ -1,7 +1,4 @@
-//! Function names, unique IDs and job handles in Gearman texts.
-//!
-//! Owns the maximum lengths, the escaping of names in lines of text, and the format of job handles. Must not format
-//! whole replies.
+//! Function names, unique IDs and job handles in Gearman texts: their lengths, escapes and formats.
 
 use crate::engine::JobId;
 use crate::protocol::text::{hex_pair, past, push_number, upto, whole_number};
@@ -24,7 +21,6 @@ pub const MAX_PREFIX: usize = MAX_HOST + 2;
 /// In bytes, including the line end. The size of gearmand's receive buffer.
 pub const MAX_LINE: usize = 8192;
 
-/// `true` for bytes to escape in names.
 fn is_special(byte: u8) -> bool {
     byte < b' ' || byte == 0x7f || byte == b'%'
 }
@@ -74,7 +70,6 @@ pub fn from_word(word: &[u8]) -> Box<[u8]> {
     name.into_boxed_slice()
 }
 
-/// Returns `given`, or `H:` and the host name.
 pub fn handle_prefix(given: Option<&str>, host: &str) -> Box<[u8]> {
     match given {
         Some(prefix) => upto(prefix.as_bytes(), MAX_PREFIX).into(),

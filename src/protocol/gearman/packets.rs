@@ -1,6 +1,4 @@
 //! The parsers of Gearman packets.
-//!
-//! Owns the syntax and the limits of arguments. Must not execute packets.
 
 use std::num::NonZeroU64;
 

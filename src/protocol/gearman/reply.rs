@@ -1,6 +1,4 @@
-//! Encoding of the packets that the server sends.
-//!
-//! Owns the framing of packets, and the codes and texts of errors. Must not decide which packet to send.
+//! Encoding of the packets that the server sends, and the codes and texts of errors.
 
 use super::kind::Kind;
 use super::names::push_handle;
@@ -63,7 +61,6 @@ pub const UNAUTHORIZED: Fault = fatal("UNAUTHORIZED", "Client is not known");
 pub const FORBIDDEN: Fault = fault("FORBIDDEN", "Client may not do this");
 pub const MANY_FUNCTIONS: Fault = fault("QUEUE_ERROR", "Too many functions");
 
-/// `data` follow all `parts` in the packet.
 pub fn packet(out: &mut Output, kind: Kind, parts: &[&[u8]], data: Option<BodyRef>) {
     let length = parts.iter().map(|part| part.len()).sum::<usize>() + data.map_or(0, BodyRef::len);
     let text = out.text();
@@ -97,7 +94,6 @@ pub struct Status {
     pub waiting: usize,
 }
 
-/// A STATUS_RES_UNIQUE packet also contains the number of waiting clients.
 pub fn status(out: &mut Output, kind: Kind, name: &[u8], status: &Status) {
     let mut figures = Vec::with_capacity(32);
     let (done, total) = status.progress;

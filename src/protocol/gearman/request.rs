@@ -1,7 +1,5 @@
-//! Decoder for packets and text commands.
-//!
-//! Owns the framing. The first byte distinguishes packets from lines of text, as in gearmand. The search for arguments
-//! ends with the packet, so a wrong length cannot affect the following packets. Must not access the queue.
+//! Decoder for packets and text commands. The first byte distinguishes packets from lines of text, as in gearmand.
+//! The search for arguments ends with the packet, so a wrong length cannot affect the following packets.
 
 use super::admin;
 use super::command::Command;
@@ -26,7 +24,6 @@ const MAX_ARGUMENTS: usize = 7;
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
-    /// The packet or line being decoded, if known.
     id: Option<CommandId>,
 }
 
@@ -40,15 +37,12 @@ enum Reading {
     OutOfSync,
 }
 
-/// The arguments of a packet with their length in bytes.
 struct Head<'a> {
     args: [&'a [u8]; MAX_ARGUMENTS],
     used: usize,
 }
 
 impl Decoder {
-    /// Returns `None` if the request is incomplete. The caller must then pass the remaining `input` again, with more
-    /// bytes.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         loop {
             match &mut self.state {

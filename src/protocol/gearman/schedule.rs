@@ -1,7 +1,4 @@
-//! The schedule in SUBMIT_JOB_SCHED.
-//!
-//! Owns the syntax and ranges of the fields. A job starts in the first minute in which all fields match. Must not
-//! access jobs.
+//! The schedule in SUBMIT_JOB_SCHED. A job starts in the first minute in which all fields match.
 
 use crate::engine::Minutes;
 use crate::protocol::text::whole_number;

@@ -1,7 +1,4 @@
 //! Execution of Gearman commands, and events for clients.
-//!
-//! Owns the mapping from commands to engine calls, and from results and events to packets. Must not depend on how bytes
-//! are received or sent.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -173,7 +170,6 @@ fn grab(kind: Kind, context: &mut Context, out: &mut Output) -> Flow {
     Flow::Next
 }
 
-/// `kind` is the reply to the worker's request.
 fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
     let engine = &*context.engine;
     let Some(job) = engine.job(id) else { return };

@@ -1,7 +1,4 @@
-//! Execution of an HTTP request, which can be interrupted to serve other clients.
-//!
-//! Owns the interface between routes and commands. A command stores its own progress. Must not depend on individual
-//! commands.
+//! A command in an HTTP request. It stores its own progress, and can be interrupted to serve other clients.
 
 use std::fmt;
 
@@ -20,7 +17,6 @@ pub trait HttpAction: Send {
         0
     }
 
-    /// Returns the body of the job to put.
     fn job_body(&self) -> Option<&Body> {
         None
     }
@@ -29,7 +25,6 @@ pub trait HttpAction: Send {
         None
     }
 
-    /// Returns an operation that must continue after a disconnect.
     fn into_operation(self: Box<Self>) -> Option<LongCommand> {
         None
     }
@@ -60,7 +55,6 @@ pub fn turns(advance: impl FnMut(&mut Context) -> Option<HttpAnswer> + Send + 's
     Ok(Box::new(Turns(advance)))
 }
 
-/// Returns a command that is not interrupted.
 pub fn once(execute: impl FnOnce(&mut Context) -> HttpAnswer + Send + 'static) -> Parsed {
     let mut execute = Some(execute);
     turns(move |context| execute.take().map(|execute| execute(context)))

@@ -1,6 +1,4 @@
 //! The arguments of an HTTP request: the path, the query, and the JSON object in the body.
-//!
-//! Owns the syntax of arguments. Must not depend on individual routes.
 
 use super::action::HttpTarget;
 use super::types::{Failure, Method};
@@ -112,7 +110,6 @@ impl Arguments<'_> {
         whole_number(text).ok_or_else(|| wrong(key))
     }
 
-    /// Returns the maximum number of items on a page.
     pub fn limit(&self, default: u64, max: u64) -> Result<usize, Failure> {
         self.query_number("limit", default).map(|limit| limit.clamp(1, max) as usize)
     }

@@ -1,7 +1,4 @@
 //! The HTTP commands, except lists and metrics.
-//!
-//! Owns the parsers of arguments, the mapping to engine calls, and the content of replies. Must not depend on how bytes
-//! are received or sent.
 
 use super::action::{once, turns, HttpAction, Parsed};
 use super::arguments::{new_tube, unreserved, wrong, Arguments};
@@ -46,12 +43,10 @@ fn report(problem: Option<&str>) -> HttpAnswer {
     }
 }
 
-/// Returns the reason why the server is unhealthy.
 fn unhealthy(context: &Context) -> Option<&'static str> {
     (context.log?.health == Health::Failing).then_some("the disk of the binlog fails")
 }
 
-/// Returns the reason why the server accepts no jobs.
 fn unready(context: &Context) -> Option<&'static str> {
     match context.host.role().map(|figures| figures.role) {
         Some(Role::Standby) => return Some(STANDING_BY),
@@ -97,7 +92,6 @@ pub fn tube(it: &mut Arguments) -> Parsed {
     oldest(FindOldest::new(it.part(0)), tube_object)
 }
 
-/// Finds the oldest jobs before the reply is created.
 fn oldest(mut find: FindOldest, reply: fn(&FindOldest, &Context) -> HttpAnswer) -> Parsed {
     turns(move |context| match context.engine.find_oldest(&mut find) {
         Progress::More => None,

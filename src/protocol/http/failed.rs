@@ -1,7 +1,5 @@
 //! Failed jobs: buried jobs, grouped by tube and reason, and changes to all jobs of a group.
-//!
-//! Owns the definition of equal reasons, the list of groups, and the pages of a group. The data that an interrupted
-//! search keeps are bounded, and count toward the memory limit. Must not decide what a client may see or change.
+//! The data that an interrupted search keeps are bounded, and count toward the memory limit.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

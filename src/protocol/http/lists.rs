@@ -1,8 +1,5 @@
-//! Pages of tubes, connections, schedules, jobs and the history.
-//!
-//! Owns the sort orders and the search for items. A search can be interrupted to serve other clients, and then keeps at
-//! most one page, which counts toward the memory limit. Items that appear or disappear during a search may be omitted.
-//! Must not decide what a client may see.
+//! Pages of tubes, connections, schedules, jobs and the history. An interrupted search keeps at most one page, which
+//! counts toward the memory limit. Items that appear or disappear during a search may be omitted.
 
 use std::fmt::Display;
 
@@ -62,7 +59,6 @@ fn cost(filter: &[u8], name: &[u8]) -> usize {
     (name.len() + 1).saturating_sub(filter.len()) * filter.len() / 32
 }
 
-/// Other clients are served between calls of `advance`.
 struct Listing<F> {
     list: JsonList,
     /// Bytes of heap memory of `advance`.
@@ -173,7 +169,6 @@ pub fn sorted<T: Listed + 'static>(it: &Arguments, default: &'static str) -> Par
     Ok(Box::new(SortedList { page, filter: it.filter(), from: 0, list: JsonList::default() }))
 }
 
-/// Statistics at the time of the search.
 impl Listed for TubeValues {
     const NAME: &'static str = "tubes";
 
@@ -309,7 +304,6 @@ pub fn find_job(it: &mut Arguments) -> Parsed {
     })
 }
 
-/// Rows contain the beginning of each body.
 pub struct JobRows {
     ids: Vec<JobId>,
     at: usize,

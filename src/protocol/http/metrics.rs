@@ -1,7 +1,5 @@
-//! Metrics in the text format of Prometheus, version 0.0.4.
-//!
-//! Owns the table of metrics. Reading the tubes can be interrupted to serve other clients. The samples of each metric
-//! are collected separately, because the format requires all samples of a metric together. Must not measure anything.
+//! Metrics in the text format of Prometheus, version 0.0.4. Reading the tubes can be interrupted to serve other clients.
+//! The samples of each metric are collected separately, because the format requires all samples of a metric together.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +15,6 @@ use crate::protocol::{sees, CommandId, CommandInfo, Context, Latencies, Output, 
 use crate::shared::log_figures::{Health, LogFigures};
 use crate::shared::role::{Role, RoleFigures};
 
-/// `write` writes the samples of the metric.
 #[derive(Clone, Copy)]
 pub struct Metric<W> {
     pub name: &'static str,
@@ -134,7 +131,6 @@ const SHOWN_COST: u64 = 48;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TubeChoice {
-    /// `None` to show several tubes.
     pub only: Option<Box<[u8]>>,
     pub filter: Box<[u8]>,
     pub state: Option<State>,
@@ -190,7 +186,6 @@ pub fn scrape(it: &mut Arguments) -> Parsed {
 }
 
 impl Scrape {
-    /// Adds the samples of a new tube. Returns the added bytes.
     fn show(&mut self, tube: &TubeStats, gearman: bool) -> usize {
         if !self.shown.insert(tube.name.into()) {
             return 0;
@@ -328,7 +323,6 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// `None` if the client may not see all tubes.
     fn job_times(&self) -> Option<&JobTimes> {
         self.context.sees_all().then(|| self.context.engine.job_times())
     }

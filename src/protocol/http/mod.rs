@@ -1,8 +1,5 @@
-//! HTTP: health checks, metrics, an API for operators, and a web page.
-//!
-//! Owns the framing, the protection against other sites, and the replies. [`Decoder`] converts bytes into [`Request`]s,
-//! and [`execute`] executes a request. HTTP clients do not wait for jobs and receive no events. Must not store any
-//! state of the queue.
+//! HTTP: health checks, metrics, an API for operators, and a web page. [`Decoder`] converts bytes into [`Request`]s, and
+//! [`execute`] executes a request. HTTP clients do not wait for jobs and receive no events.
 
 mod action;
 mod arguments;

@@ -1,6 +1,4 @@
 //! Tubes and jobs as JSON objects.
-//!
-//! Owns the members of the objects, and the maximum displayed length of a body. Must not search for tubes or jobs.
 
 use super::metrics;
 use crate::engine::{Engine, JobView, Span, State, Time, TubeStats};

@@ -1,6 +1,4 @@
-//! Encoding of HTTP replies: status lines, headers, and error bodies.
-//!
-//! Owns the exact text of replies, and the headers that protect browsers. Must not decide which reply to send.
+//! Encoding of HTTP replies: status lines, headers that protect browsers, and error bodies.
 
 use super::page;
 use super::types::{Failure, RequestHead};

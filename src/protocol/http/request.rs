@@ -1,7 +1,4 @@
-//! Decoder for HTTP requests.
-//!
-//! Owns the framing of heads and bodies. Ambiguous input is refused and closes the connection, which prevents request
-//! smuggling. Must not access the queue.
+//! Decoder for HTTP requests. Ambiguous input is refused and closes the connection, which prevents request smuggling.
 
 use super::action::{HttpAction, HttpTarget};
 use super::arguments::RequestTarget;
@@ -26,7 +23,6 @@ const SHORT_BODY: u64 = 4 * 1024;
 
 const MAX_HEADERS: usize = 64;
 
-/// A request with the progress of its command.
 #[derive(Debug)]
 pub struct Request {
     pub head: Box<RequestHead>,
@@ -125,7 +121,6 @@ enum Stage {
     Closing,
 }
 
-/// A request and the size of its unread body.
 #[derive(Debug)]
 struct BeforeBody {
     head: RequestHead,
@@ -134,7 +129,6 @@ struct BeforeBody {
     is_accepted: bool,
 }
 
-/// Stops after a head until the server accepts or refuses the body.
 #[derive(Debug, Default)]
 pub struct Decoder {
     stage: Stage,
@@ -149,7 +143,6 @@ struct Found {
 }
 
 impl Decoder {
-    /// Returns a buffer into which the server can read a body.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         self.upload()?.gap(room.max(SHORT_BODY))
     }
@@ -169,7 +162,6 @@ impl Decoder {
         }
     }
 
-    /// Returns the number of requests, and `true` if a body is incomplete.
     pub fn progress(&self) -> (u64, bool) {
         (self.count, matches!(self.stage, Stage::Body(_) | Stage::BeforeBody(_) | Stage::Refused(_)))
     }
@@ -186,7 +178,6 @@ impl Decoder {
         }
     }
 
-    /// Returns `None` if the request is incomplete.
     pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         let request = self.read(bytes, limits)?;
         self.count += 1;

@@ -1,7 +1,4 @@
-//! The table of HTTP routes: paths, required rights, and parsers.
-//!
-//! Owns the paths, and the parsers of lists and metrics. The other parsers are in `commands`. Must not execute
-//! commands.
+//! The table of HTTP routes.
 
 use super::action::{once, HttpAction, HttpTarget, Parsed};
 use super::arguments::{wrong, Arguments, RequestTarget};
@@ -32,7 +29,6 @@ pub struct Route {
 }
 
 impl Route {
-    /// Returns a text such as `GET /metrics`.
     pub fn name(&self) -> String {
         let method = if self.method == Get { "GET" } else { "POST" };
         format!("{method} {}", self.path)
@@ -135,7 +131,6 @@ pub struct Routed {
     pub action: Option<Box<dyn HttpAction>>,
 }
 
-/// `body` is empty if the request has no body.
 pub fn parse(request: &RequestTarget, body: &[u8], limits: &DecodeLimits) -> Result<Routed, Failure> {
     let (index, route, parts, target) = find_row(request)?;
     let known = |key: &[u8]| route.method == Get && route.arguments.iter().any(|name| name.as_bytes() == key);

@@ -1,8 +1,6 @@
-//! Protection against requests from other sites in an operator's browser, and authentication by token.
-//!
-//! Owns the checks and their order. A page of another site can make a browser send requests, but cannot set the
-//! `X-Beanpole` header. If the name of another site resolves to this machine, the `Host` check refuses the name. Must
-//! not execute requests.
+//! Authentication, and protection against requests from other sites in an operator's browser. A page of another site can
+//! send requests, but cannot set the `X-Beanpole` header. If the name of another site resolves to this machine, the
+//! `Host` check refuses the name.
 
 use core::net::IpAddr;
 
@@ -21,7 +19,6 @@ pub fn authenticate(request: &Request, context: &mut Context) {
     }
 }
 
-/// Fails if another site may have caused the request.
 pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> {
     let head = &request.head;
     let host = head.host.as_deref().unwrap_or_default();

@@ -1,7 +1,4 @@
-//! Execution of HTTP requests.
-//!
-//! Owns the checks before a command, and the delivery of the reply. Long commands are interrupted to serve other
-//! clients. Unfinished lists count toward the memory limit. Must not depend on how bytes are received or sent.
+//! Execution of HTTP requests. Long commands are interrupted to serve other clients.
 
 use super::commands::STANDING_BY;
 use super::reply;
@@ -12,7 +9,6 @@ use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::{Context, Flow, Output};
 use crate::shared::role::Role;
 
-/// Returns a flow that resumes the request if the step budget is used up.
 pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Context, out: &mut Output) -> Flow {
     // A request that cannot be decoded has an error, and nothing to check.
     let allowed = if request.is_last { Ok(()) } else { same_site::check(&request, &context.settings.http) };

@@ -1,6 +1,4 @@
-//! Types that several HTTP modules share: methods, heads of requests, and failures.
-//!
-//! Owns only data. Must not parse or format requests.
+//! Types that several HTTP modules share.
 
 use crate::access::Digest;
 
@@ -10,7 +8,6 @@ pub enum Method {
     Post,
 }
 
-/// Headers that affect the execution or the reply.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RequestHead {
     pub is_head: bool,

@@ -1,7 +1,4 @@
-//! Parsed Workq requests.
-//!
-//! Owns the parsed form of a request, the tubes and jobs that permission checks use, and the memory footprint. Must not
-//! decode bytes.
+//! Parsed Workq requests, the tubes and jobs that permission checks use, and the memory footprint.
 
 use super::lookup::find;
 use super::reply::{self, Words};
@@ -14,18 +11,11 @@ use crate::protocol::{Context, Flow, Output, ProtocolCommand};
 #[derive(Debug)]
 pub enum Command {
     Add(Box<Submission>),
-    Run {
-        id: Uuid,
-        name: Box<[u8]>,
-        ttr: Span,
-        pri: Priority,
-        wait: Span,
-    },
-    /// The second field is the maximum wait.
+    Run { id: Uuid, name: Box<[u8]>, ttr: Span, pri: Priority, wait: Span },
+    // The second field is the maximum wait.
     Result(Uuid, Span),
-    /// The second field is the maximum wait.
     Lease(WantedTubes, Span),
-    /// `complete` if `true`, and `fail` if `false`.
+    // `complete` if `true`, and `fail` if `false`.
     Complete(Uuid, bool),
     Delete(Uuid),
     InspectServer,
@@ -34,16 +24,14 @@ pub enum Command {
     InspectJobs(Box<[u8]>, Box<JobPage>),
     InspectJob(Uuid),
     Refused(Words),
-    /// The start of the next command is unknown, so the connection closes after the reply, if any.
+    // The start of the next command is unknown, so the connection closes after the reply, if any.
     Close(Option<Words>),
 }
 
-/// An `add` or `schedule` command.
 #[derive(Debug)]
 pub struct Submission {
     pub id: Uuid,
     pub name: Box<[u8]>,
-    /// The time to run, which limits the lease.
     pub ttr: Span,
     /// After this time, the job or its outcome is deleted.
     pub ttl: Span,

@@ -1,7 +1,5 @@
-//! The table of Workq commands: names, arguments and parsers.
-//!
-//! Owns the names, and the order of checks, which determines the error that a client receives. The order is that of the
-//! original server: number of arguments, size, data, number of flags, and each field. Must not execute commands.
+//! The table of Workq commands, and their parsers. The order of checks determines the error that a client receives, and is
+//! that of the original server: number of arguments, size, data, number of flags, and each field.
 
 use super::command::{Command, Submission};
 use super::fields;
@@ -36,7 +34,6 @@ const MAX_FLAGS: usize = 64;
 
 #[derive(Debug, Default)]
 pub struct Line<'a> {
-    /// The arguments, at most `STORED_ARGUMENTS`.
     pub arguments: Vec<&'a [u8]>,
     count: usize,
     text: &'a [u8],
@@ -156,7 +153,6 @@ impl<'a> Line<'a> {
         self.arguments.get(index).copied().unwrap_or_default()
     }
 
-    /// Missing arguments are returned as empty slices.
     fn take<const N: usize>(&self) -> [&'a [u8]; N] {
         std::array::from_fn(|index| self.argument(index))
     }

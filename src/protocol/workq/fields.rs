@@ -1,7 +1,4 @@
-//! The fields of Workq commands: numbers, names, and their limits.
-//!
-//! Owns the syntax of each field, and the error for an invalid field. Must not decide the order of checks, which
-//! `commands` defines.
+//! The fields of Workq commands: their syntax and limits, and the error for an invalid field.
 
 use super::reply::{self, Words};
 use super::uuid::{self, Uuid};
@@ -31,7 +28,6 @@ pub fn name(text: &[u8]) -> Result<&[u8], Words> {
     is_name(text).then_some(text).ok_or(reply::INVALID_NAME)
 }
 
-/// The sign of the integer is optional.
 fn signed(text: &[u8]) -> Option<i64> {
     let (negative, digits_only) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -47,7 +43,6 @@ pub fn size(text: &[u8]) -> Option<u64> {
     signed(text).and_then(|size| u64::try_from(size).ok())
 }
 
-/// Accepts UUIDs of any version.
 pub fn id(text: &[u8]) -> Result<Uuid, Words> {
     uuid::parse(text).ok_or(reply::INVALID_ID)
 }
@@ -68,7 +63,6 @@ pub fn whole_id(text: &[u8]) -> Result<Uuid, Words> {
     Ok(id)
 }
 
-/// Parses milliseconds without checking the range.
 pub fn time(text: &[u8], error: Words) -> Result<u64, Words> {
     whole_number(text).ok_or(error)
 }

@@ -1,7 +1,5 @@
-//! The replies to the `inspect` commands.
-//!
-//! Owns the keys and their order. Each block states its number of lines, which must be correct because clients read
-//! that many lines. Must not change the queue.
+//! The replies to the `inspect` commands. Each block states its number of lines, which must be correct because clients
+//! read that many lines.
 
 use super::fields::{is_name, millis, shown_priority};
 use super::lookup::{find, name_of, ttr_of};

@@ -1,6 +1,4 @@
 //! Jobs as Workq clients see them, including jobs of other protocols.
-//!
-//! Owns the mapping between jobs and UUIDs, and the time to run in milliseconds. Must not change jobs.
 
 use super::fields::{millis, MAX_TTR};
 use super::uuid::{derive, underive, Uuid};

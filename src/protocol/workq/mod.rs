@@ -1,7 +1,6 @@
 //! The Workq protocol, as documented and as implemented by the original server, but without that server's bugs.
-//!
-//! Owns the commands, their framing, and the replies. [`Decoder`] converts bytes into [`Request`]s, [`execute`]
-//! executes a request, and [`notify`] sends an event to a waiting client. Must not store any state of the queue.
+//! [`Decoder`] converts bytes into [`Request`]s, [`execute`] executes a request, and [`notify`] sends an event to a
+//! waiting client.
 
 mod command;
 mod commands;

@@ -1,7 +1,5 @@
-//! Encoding of Workq replies.
-//!
-//! Owns the exact text of each reply, as in the original server. Server errors, which the original server never sends,
-//! have their own texts. Must not decide which reply to send.
+//! The exact text of the Workq replies, as in the original server. Server errors, which the original server never sends,
+//! have their own texts.
 
 use std::ops::Range;
 
@@ -83,7 +81,6 @@ fn size(text: &mut Vec<u8>, size: usize) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// Does not copy large data.
 pub fn body(out: &mut Output, data: BodyRef) {
     out.body(data);
     out.text().extend_from_slice(b"\r\n");

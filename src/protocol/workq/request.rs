@@ -1,7 +1,4 @@
-//! Decoder for Workq requests.
-//!
-//! Owns the framing: lines, the data after some lines, and the search for the next line after an error. Must not access
-//! the queue.
+//! Decoder for Workq requests: lines, the data after some lines, and the search for the next line after an error.
 
 use super::command::{Command, Request};
 use super::commands::{read, CommandName, CommandRow, Line};
@@ -62,8 +59,6 @@ impl WithData {
 }
 
 impl Decoder {
-    /// Returns `None` if the request is incomplete. The caller must then pass the remaining `input` again, with more
-    /// bytes.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         loop {
             match &mut self.state {
@@ -173,7 +168,6 @@ impl Decoder {
         }
     }
 
-    /// Returns the bytes of incomplete data or of an incomplete line.
     pub fn uploading(&self) -> u64 {
         match &self.state {
             Reading::Data(arriving) => arriving.body.footprint(),

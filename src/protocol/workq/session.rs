@@ -1,7 +1,4 @@
-//! Execution of Workq requests.
-//!
-//! Owns the mapping from commands to engine calls, and from results and events to replies. The replies to inspections
-//! are in `inspect`. Must not depend on how bytes are received or sent.
+//! Execution of Workq requests, and events for clients.
 
 use super::command::{Command, Request, Submission};
 use super::lookup::{find, name_of, ttr_of};
@@ -14,7 +11,6 @@ use crate::engine::{
 use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::{ClientInfo, Context, Flow, Output};
 
-/// Appends no reply if the client must wait.
 pub fn execute(mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
     match &mut request.command {
         Command::Add(job) => add(job, request.data, context, out),

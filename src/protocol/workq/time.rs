@@ -1,6 +1,4 @@
 //! Times in Workq: RFC 3339 in UTC, ending in `Z`.
-//!
-//! Owns the parser and the format, and the conversion to nanoseconds. Must not read a clock.
 
 use crate::engine::Time;
 use crate::engine::{date_of, day_of, push_moment};

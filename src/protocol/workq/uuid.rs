@@ -1,6 +1,4 @@
 //! Job IDs in Workq: UUIDs chosen by clients, and UUIDs derived from the engine's job IDs.
-//!
-//! Owns the syntax of UUIDs and the layout of derived UUIDs. Must not look up jobs.
 
 use crate::engine::{JobId, UUID_HYPHENS};
 use crate::protocol::text::{hex_pair, past};
