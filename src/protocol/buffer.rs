@@ -8,8 +8,7 @@ use std::sync::Arc;
 use super::text::past;
 use crate::engine::{BodyRef, COPY_MAX};
 
-/// Maximum bytes of a buffer. A buffer is freed when all its bytes are sent, so the buffer of a client that reads
-/// slowly could otherwise grow forever.
+/// In bytes. A buffer is freed when all its bytes are sent, so that of a slow client could otherwise grow forever.
 const CHUNK: usize = 256 * 1024;
 
 /// Initial bytes of a buffer, sufficient for most replies.

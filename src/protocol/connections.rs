@@ -45,8 +45,7 @@ impl ConnectionPage {
     }
 }
 
-/// Continues a search at the client ID `from`. Adds connections that the requesting client may view, if `admits`
-/// accepts one of their text values or an empty text.
+/// Adds connections from client ID `from` on, if `admits` accepts one of their text values or an empty text.
 pub fn offer_connections(
     page: &mut SortedPage<ClientHandle>,
     from: &mut u32,

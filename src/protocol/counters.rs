@@ -3,8 +3,7 @@
 use super::{beanstalk, gearman, http, workq, Wire};
 use crate::access::Need;
 
-/// A command of any protocol. IDs count the rows of all tables, in this order: beanstalk commands, Gearman packets,
-/// Gearman text commands, Workq commands, HTTP routes.
+/// IDs count the rows of all tables: beanstalk, Gearman packets, Gearman text commands, Workq, HTTP routes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommandId(u8);
 

@@ -237,8 +237,7 @@ impl Request {
         }
     }
 
-    /// Returns the bytes of the binlog records for a volatile job that this request makes durable by submitting it
-    /// again, or for the copy of a schedule.
+    /// Returns the additional bytes for a volatile job that this request makes durable, or for the copy of a schedule.
     pub fn copied_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
         match &self.command {
             Command::Gearman(gearman::Command::Submit(job)) if job.background => {

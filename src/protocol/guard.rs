@@ -111,8 +111,7 @@ pub fn may_delete(context: &Context, id: JobId) -> bool {
     access.as_ref().is_none_or(|access| job(Need::DELETE_JOB, Some(id), engine, *client, access).is_ok())
 }
 
-/// Checks the watched tubes only once, because watching requires the right to the tube, and a client that loses a right
-/// is disconnected.
+/// Checks the tubes only once: watching requires the right, and a client that loses a right is disconnected.
 fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> Decision {
     if access.watched_are_checked {
         return Some(Ok(()));

@@ -1,7 +1,6 @@
 //! A macro for command tables.
 
-/// Declares an enum and a table with a row for each variant, which `$build` creates from the variant and the arguments
-/// in parentheses. The first variant has the value `$first_number`.
+/// Declares an enum, and a table in which `$build` creates the row of each variant from the variant and its arguments.
 macro_rules! table {
     (
         $(#[$about:meta])*

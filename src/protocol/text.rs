@@ -32,8 +32,7 @@ pub fn number32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::try_from(number).ok()?, rest))
 }
 
-/// Parses a number like C's `strtoul`, with white space, a sign and trailing text. Like beanstalkd, keeps only the low
-/// 32 bits.
+/// Parses a number like C's `strtoul`. Like beanstalkd, keeps only the low 32 bits.
 pub fn strtoul32(bytes: &[u8]) -> Option<u32> {
     let number = c_number(bytes)?;
     (number.unsigned_abs() <= u64::MAX.into()).then_some(number as u32)

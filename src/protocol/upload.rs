@@ -9,8 +9,7 @@ const WINDOW: usize = 64 * 1024;
 
 const FIRST_ALLOCATION: usize = 4 * 1024;
 
-/// Uses memory only for received bytes, not for the announced size. If an allocation fails, the body is dropped and its
-/// remaining bytes are skipped.
+/// Uses memory only for received bytes, not for the announced size. If an allocation fails, the data are skipped.
 #[derive(Debug)]
 pub struct Upload {
     /// The received bytes, and initialized space for more. Empty if the body was dropped.
@@ -49,8 +48,7 @@ impl Upload {
         (!self.is_dropped).then_some(self)
     }
 
-    /// Doubles the capacity to avoid copying, but not beyond the body's size. Drops the body if an allocation exceeds
-    /// `room` bytes or fails.
+    /// Doubles the capacity up to the size of the data. Drops them if an allocation exceeds `room` or fails.
     fn reserve(&mut self, more: usize, room: u64) {
         let capacity = self.bytes.capacity();
         let needed = (self.filled + more as u64).min(self.size) as usize;

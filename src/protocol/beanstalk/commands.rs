@@ -17,8 +17,7 @@ use crate::protocol::text::{is_tube_name, name_run, strtoul32, MAX_QUOTED_NAME};
 /// The limit of beanstalkd in bytes, including CR LF.
 pub const MAX_LINE: usize = 224;
 
-/// In bytes: a quoted key and tube, the maximum number of groups, a quoted reason, and 1,024 bytes for all other tags
-/// and numbers.
+/// In bytes: a quoted key and tube, all groups, a quoted reason, and 1,024 bytes for other tags and numbers.
 pub const MAX_PUT_LINE: usize = 1024 + 2 * 4 * MAX_QUOTED_NAME + 256 * MAX_TIES + 4 * MAX_REASON;
 
 /// A longer client name would exceed the memory charged for a connection.
@@ -60,7 +59,6 @@ const fn row(
 }
 
 table! {
-    /// The discriminant is the index in `COMMANDS`.
     enum CommandName = 0;
     static COMMANDS: [CommandRow] = row;
     Put(Need::PUT_USED, None, "put ", "<pri> <delay> <ttr> <bytes>", |_| None),
@@ -117,8 +115,7 @@ table! {
 
 const NO_ROW: u8 = u8::MAX;
 
-/// Linked lists of commands by first letter, so that a line is compared with few commands: the first row of each
-/// letter, and the row after each row.
+/// Linked lists of rows by first letter: the first row of each letter, and the row after each row.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
     let (mut first, mut next) = ([NO_ROW; 26], [NO_ROW; COMMANDS.len()]);
@@ -144,8 +141,7 @@ pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow
     None
 }
 
-/// Computes the limit from the arguments in the table. beanstalkd allows additional spaces, so the limit is at least
-/// `MAX_LINE`.
+/// beanstalkd allows additional spaces, so the limit is at least `MAX_LINE`.
 const fn longest_line(word: &str, arguments: &str) -> usize {
     let mut length = word.len() + 2;
     let mut arguments = arguments.as_bytes();

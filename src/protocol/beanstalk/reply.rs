@@ -55,8 +55,7 @@ pub fn numbers<const N: usize>(out: &mut Output, word: &[u8], numbers: [u64; N])
     text.extend_from_slice(b"\r\n");
 }
 
-/// Reports the job that a put duplicates. `state` is `None` if the job has ended. `raised` is the job's new priority if
-/// the put has raised the priority.
+/// `state` is `None` if the job has ended. `raised` is the new priority of the job if the put has raised it.
 pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Option<Priority>) {
     let state: &[u8] = match state {
         Some(State::Ready) => b" READY",

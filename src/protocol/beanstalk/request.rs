@@ -44,7 +44,6 @@ fn refused(name: CommandName, reply: &'static [u8], is_producer: bool) -> Decode
 }
 
 impl Decoder {
-    /// Removes the next command. If it is incomplete, leaves at most the beginning of a line in `input`.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         loop {
             match &mut self.state {
@@ -69,8 +68,7 @@ impl Decoder {
         }
     }
 
-    /// Removes a valid reserve, delete, or put without tags, and leaves all other input for [`Decoder::next`]. The body
-    /// of the put stays in the input.
+    /// Removes a valid reserve, delete, or put without tags, whose body stays in the input. Leaves all other input.
     pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let Reading::Line = self.state else { return None };
         // Additional spaces between the numbers can make the line too long.
@@ -98,8 +96,7 @@ impl Decoder {
         }
     }
 
-    /// Returns `None` if the line is incomplete, and `Some(None)` if a body or the rest of a long line must be read
-    /// first.
+    /// Returns `None` if the line is incomplete, and `Some(None)` if decoding continues in the new `state`.
     fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Decoded<Command>>> {
         // Command words contain no CR LF, so the command is known before the end of the line.
         let row = row_of(input, limits.extensions);

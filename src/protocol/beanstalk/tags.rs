@@ -144,8 +144,7 @@ fn may_recur(tags: &Tags) -> bool {
         && tags.options.reason.is_none()
 }
 
-/// Parses a name such as `@daily`, or five cron fields, which are separated by spaces in a quoted value and otherwise
-/// by commas.
+/// Parses a name such as `@daily`, or five fields, separated by spaces if quoted and otherwise by commas.
 fn read_cron(value: &[u8]) -> Option<Name> {
     let text = match unquote(value) {
         Some((text, b"")) => text,
@@ -162,7 +161,6 @@ fn add_group(tags: &mut Tags, group: &[u8], tie: Tie) -> Option<()> {
     (is_new && tags.options.groups.len() < MAX_TIES).then(|| tags.options.groups.push(GroupTag { name, tie }))
 }
 
-/// Splits `value` at the separator before a number.
 pub fn split(value: &[u8], separator: u8) -> Option<(&[u8], Option<u32>)> {
     match value.iter().position(|&byte| byte == separator) {
         Some(at) => Some((upto(value, at), Some(whole(past(value, at + 1))?))),

@@ -14,7 +14,6 @@ pub struct Packet {
     pub summary: &'static str,
 }
 
-/// Whether clients can send the packet, and whether data follow its arguments.
 type Usage = (Need, bool, bool);
 
 const SENT: Usage = (Need::OPEN, false, false);

@@ -57,11 +57,9 @@ fn columns(text: &mut Vec<u8>, numbers: impl IntoIterator<Item = u64>) {
     text.push(b'\n');
 }
 
-/// Returns the numbers between the name and the workers of a tube, from its statistics and its number of jobs.
 type Columns<const N: usize> = fn(&TubeStats, u64) -> [u64; N];
 
-/// Lists tubes that a Gearman command has created, that have a Gearman worker, or that have ready, delayed or reserved
-/// jobs.
+/// Lists tubes that a Gearman command has created, or that have a Gearman worker or ready, delayed or reserved jobs.
 fn tubes<const N: usize>(
     cursor: &mut Cursor,
     context: &mut Context,

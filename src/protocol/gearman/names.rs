@@ -42,8 +42,7 @@ pub fn push_line(text: &mut Vec<u8>, name: &[u8]) {
     }
 }
 
-/// Appends a name before a space. Spaces and the name `:` are escaped, because a colon separates IDs from functions in
-/// the list of workers.
+/// Appends a name before a space. In the list of workers, a colon separates IDs from functions.
 pub fn push_word(text: &mut Vec<u8>, name: &[u8]) {
     push_escaped(text, name, |byte| is_special(byte) || byte == b' ' || name == b":");
 }

@@ -97,8 +97,7 @@ impl Decoder {
         Some(Command::Text(command))
     }
 
-    /// Decodes a packet up to its data. Returns `None` if more input is needed, and `Some(None)` if decoding continues
-    /// in the new `state`.
+    /// Returns `None` if more input is needed, and `Some(None)` if decoding continues in the new `state`.
     fn packet(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Command>> {
         let magic = upto(input, 4);
         if !b"\0REQ".starts_with(magic) && !b"\0RES".starts_with(magic) {
@@ -185,8 +184,7 @@ impl Decoder {
     }
 }
 
-/// Splits off the arguments of a packet body of `length` bytes. `bytes` contains the received part, and possibly later
-/// packets. Returns `None` if more input is needed.
+/// Splits off the arguments of a packet body of `length` bytes. Returns `None` if more input is needed.
 fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<'a>, Fault>> {
     let here = upto(bytes, length);
     let mut args: [&[u8]; MAX_ARGUMENTS] = [b""; MAX_ARGUMENTS];

@@ -3,8 +3,7 @@
 use crate::engine::Minutes;
 use crate::protocol::text::whole_number;
 
-/// Parses minute, hour, day of the month, month, and day of the week (0 is Monday). An empty field or `*` matches any
-/// value.
+/// The fields are minute, hour, day of the month, month, and day of the week (0 is Monday). `*` matches any value.
 pub fn parse(fields: [&[u8]; 5]) -> Option<Minutes> {
     let [minute, hour, day, month, weekday] = fields;
     Some(Minutes::at([

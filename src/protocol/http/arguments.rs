@@ -30,7 +30,6 @@ impl RequestTarget {
         Some(RequestTarget { method, parts: parts.collect::<Option<_>>()?, query: query.collect::<Option<_>>()? })
     }
 
-    /// Returns the total bytes of path and query.
     pub fn size(&self) -> usize {
         let texts = self.query.iter().flat_map(|(key, value)| [key, value]).chain(&self.parts);
         texts.map(|text| text.len()).sum()
@@ -136,7 +135,6 @@ impl Arguments<'_> {
         }
     }
 
-    /// The number must fit into 32 bits.
     pub fn seconds(&self, key: &str, default: u64) -> Result<Span, Failure> {
         let seconds = self.number(key, default)?;
         u32::try_from(seconds).map(|seconds| Span::from_secs(seconds.into())).map_err(|_| wrong(key))

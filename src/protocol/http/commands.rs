@@ -111,7 +111,6 @@ pub fn overview(_: &mut Arguments) -> Parsed {
     oldest(FindOldest::default(), overview_object)
 }
 
-/// Includes statistics of the last hour, oldest first.
 fn overview_object(find: &FindOldest, context: &Context) -> HttpAnswer {
     type Figure = (&'static str, fn(&Point) -> u64);
     const FIGURES: [Figure; 3] = [("ready", |it| it.ready), ("done", |it| it.done), ("failed", |it| it.failed)];
@@ -158,7 +157,6 @@ pub fn body(it: &mut Arguments) -> Parsed {
     })
 }
 
-/// If `is_found` is `false`, the error names `what`.
 fn done(is_found: bool, what: &str) -> HttpAnswer {
     is_found.then(|| object(|members| members.truth("done", true))).ok_or_else(|| not_found(what))
 }

@@ -61,7 +61,6 @@ struct Failures {
     newest: (u64, JobId),
 }
 
-/// Groups with newer failures come first.
 struct FailedGroups {
     filter: Box<[u8]>,
     walk: BuriedWalk,
@@ -139,10 +138,8 @@ impl FailedGroups {
     }
 }
 
-/// A page of a group, most recently buried job first.
 struct FailedJobs {
     group: FailedGroup,
-    /// The rank, in the order of burying, of the previous page's last job.
     before: u64,
     limit: usize,
     walk: BuriedWalk,

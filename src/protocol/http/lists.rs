@@ -23,7 +23,6 @@ pub struct JsonList {
 }
 
 impl JsonList {
-    /// `fill` writes the members. Returns the added bytes.
     pub fn add(&mut self, fill: impl FnOnce(&mut Members)) -> usize {
         let text = self.text.text();
         if self.count > 0 {
@@ -37,7 +36,6 @@ impl JsonList {
         text.len() - before
     }
 
-    /// `next` is the start of the next page.
     pub fn page(self, name: &str, next: Option<impl Display>) -> HttpAnswer {
         let next = next.map_or("null".to_owned(), |next| next.to_string());
         self.finish(name, &format!("\"next\":{next}"))
@@ -113,14 +111,12 @@ pub fn tubes(it: &mut Arguments) -> Parsed {
 }
 
 pub trait Listed: Send + Sized {
-    /// The list's key in a reply.
     const NAME: &'static str;
 
     /// Returns the statistic's index, `Some(None)` for sorting by name, or `None` if `key` is unknown.
     fn figure(key: &[u8]) -> Option<Option<usize>>;
 
-    /// Offers the items from number `from` on, and updates `from`. Skips items that do not match `filter` or that the
-    /// client may not see.
+    /// Offers matching items from number `from` on that the client may see, and updates `from`.
     fn search(page: &mut SortedPage<Self>, filter: &[u8], from: &mut u32, context: &mut Context) -> Progress;
 
     /// Appends an item that still exists. Returns the added bytes.
@@ -281,7 +277,6 @@ pub fn history(it: &mut Arguments) -> Parsed {
     })
 }
 
-/// The list is empty if the client cannot see the tube.
 fn named_tube(name: &[u8], context: &Context) -> HttpAnswer {
     let mut list = JsonList::default();
     let tube = context.engine.tube_stats(name, context.now).filter(|_| protocol::sees(&context.access, name));
@@ -291,7 +286,6 @@ fn named_tube(name: &[u8], context: &Context) -> HttpAnswer {
     list.page("tubes", None::<u32>)
 }
 
-/// The list is empty if there is no such job.
 pub fn find_job(it: &mut Arguments) -> Parsed {
     let id = it.query("id").and_then(whole_number).map(JobId).ok_or_else(|| wrong("id"))?;
     it.target.id = Some(id);
@@ -325,7 +319,6 @@ impl JobRows {
         (self.ids.capacity() * size_of::<JobId>()) as u64 + self.list.text.footprint()
     }
 
-    /// Adds `wanted` jobs. Returns the reply when the page is complete.
     pub fn advance(&mut self, context: &mut Context, wanted: impl Fn(&Engine, &JobView) -> bool) -> Option<HttpAnswer> {
         let now = context.now;
         while let Some(id) = self.ids.get(self.at) {
@@ -349,7 +342,6 @@ struct JobList {
     state: Option<State>,
     above: u64,
     limit: usize,
-    /// The number of searched states.
     searched: usize,
     page: Option<IdPage>,
     ids: Vec<JobId>,

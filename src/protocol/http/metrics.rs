@@ -113,7 +113,6 @@ const GEARMAN: [Metric<OfTube>; 4] = [
 /// Finding the oldest jobs can take a long time, so the samples of this metric are added last.
 const AGES: &str = "beanpole_tube_oldest_job_age_seconds";
 
-/// Without samples, in the order of the output.
 pub fn metrics() -> impl Iterator<Item = Metric<()>> {
     let [server, tubes, gearman] = [SERVER.map(plain).to_vec(), TUBES.map(plain).to_vec(), GEARMAN.map(plain).to_vec()];
     server.into_iter().chain(tubes).chain(gearman)
@@ -162,7 +161,6 @@ pub struct Scrape {
     next: u32,
     pass: u8,
     is_ranked: bool,
-    /// The number of selected and visible tubes.
     matching: usize,
     /// Shown tubes whose oldest jobs are still unknown.
     shown: BTreeSet<Box<[u8]>>,
@@ -357,7 +355,6 @@ impl Samples<'_> {
         value.into_iter().for_each(|value| self.number(value));
     }
 
-    /// `key` is the label that distinguishes the samples.
     fn write_metric<'l>(&mut self, key: &str, samples: impl IntoIterator<Item = (&'l str, u64)>) {
         for (value, number) in samples {
             self.line("", &format!("{key}=\"{value}\""), &number.to_string());

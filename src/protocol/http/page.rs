@@ -44,7 +44,6 @@ pub const STYLE_HASH: &str = "zQJaRtZs9/wpFZtt4XVqvDnnowe2TomBrJWWvLKE038=";
 
 pub const SCRIPT_HASH: &str = "AQg1aYGLkeqy7d09VU+jcI3LHbcUrceZCyF/qXpZ0Ww=";
 
-/// Permits this page's style and script, and requests to this server.
 pub fn policy() -> String {
     format!(
         "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \

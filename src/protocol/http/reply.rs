@@ -16,7 +16,6 @@ pub enum Kind {
     Bytes,
 }
 
-/// For all other replies: browsers must not load or run anything.
 const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// For every reply: no type guessing, framing, caching, or use by other sites.
@@ -68,7 +67,6 @@ fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &Requ
     out.text().extend_from_slice(text.as_bytes());
 }
 
-/// Returns `Flow::Close` if the connection must close.
 pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, request: &RequestHead) -> Flow {
     head(out, status, kind, body.len(), request);
     if !request.is_head {

@@ -28,11 +28,9 @@ pub struct Request {
     pub head: Box<RequestHead>,
     /// `Ok(None)` if the body has not been read, and an error if the request is invalid.
     pub action: Result<Option<Box<dyn HttpAction>>, Failure>,
-    /// The index in `ROUTES`, if a route matches the path.
     route: Option<usize>,
     target: HttpTarget,
     need: Need,
-    /// Total bytes of the path, the query and the body.
     size: usize,
     /// `true` if the server must call [`Decoder::accept_body`] for an unread body.
     pub awaits_body: bool,
@@ -109,7 +107,6 @@ impl ProtocolCommand for Request {
 
 #[derive(Debug, Default)]
 enum Stage {
-    /// The received part of a head stays in the caller's buffer.
     #[default]
     RequestHead,
     Body(Box<(RequestHead, RequestTarget, Upload)>),
@@ -274,8 +271,7 @@ fn with_short_body(limits: &DecodeLimits) -> DecodeLimits {
     DecodeLimits { room: limits.room.max(SHORT_BODY), ..*limits }
 }
 
-/// Returns `Ok(None)` if the head is incomplete. After an error, the connection must close, because the start of the
-/// next request is unknown.
+/// After an error, the connection must close, because the start of the next request is unknown.
 fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);

@@ -100,7 +100,6 @@ fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> 
     given.next().is_none().then_some(parts)
 }
 
-/// A route's index, the route, the values of its placeholders, and the tube or job in the path.
 type Found<'a> = (usize, &'static Route, Vec<&'a [u8]>, HttpTarget);
 
 fn find_row(request: &RequestTarget) -> Result<Found<'_>, Failure> {

@@ -16,7 +16,6 @@ pub struct CommandRow {
     /// The second word of the name, or empty. Not an argument.
     pub object: &'static str,
     pub arguments: &'static str,
-    /// Minimum and maximum number of arguments, and maximum number of flags.
     min_arguments: usize,
     max_arguments: usize,
     flags: usize,
@@ -25,8 +24,7 @@ pub struct CommandRow {
     parse: fn(&Line) -> Result<Command, Words>,
 }
 
-/// The arguments in `Line::arguments`. Only `lease` can have more, up to half a million names, whose slices would need
-/// 16 times the memory of the line.
+/// Only `lease` can have more, up to half a million names, whose slices would need 16 times the memory of the line.
 const STORED_ARGUMENTS: usize = 7;
 
 /// Flags in a line, valid or not.
@@ -59,7 +57,6 @@ const PAYLOAD: Option<Words> = Some(reply::INVALID_PAYLOAD);
 const RESULT: Option<Words> = Some(reply::INVALID_RESULT);
 
 table! {
-    /// The discriminant is the index in `COMMANDS`.
     enum CommandName = 0;
     /// As in the original server, `complete` reports an invalid size as an invalid payload size.
     static COMMANDS: [CommandRow] = row;
@@ -81,7 +78,6 @@ table! {
 }
 
 impl CommandRow {
-    /// Checks the number of flags before the fields.
     pub fn parse(&self, line: &Line) -> Result<Command, Words> {
         if line.flags.len() > self.flags {
             return Err(reply::INVALID_ARGS);
@@ -141,7 +137,7 @@ fn flag(word: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((parts.next()?, parts.next()?))
 }
 
-/// Returns `true` if a flag is repeated. Quadratic time is acceptable for at most `MAX_FLAGS` flags.
+/// Quadratic time is acceptable for at most `MAX_FLAGS` flags.
 fn has_repeated(flags: &[(&[u8], &[u8])]) -> bool {
     let repeats = |(index, (key, _)): (usize, &(&[u8], &[u8]))| flags.iter().take(index).any(|(other, _)| other == key);
     flags.iter().enumerate().any(repeats)

@@ -131,8 +131,7 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     }
 }
 
-/// Returns milliseconds, as set by the client, or 0 if there is none. A time beyond the range of the engine's clock
-/// becomes the maximum.
+/// Returns milliseconds, or 0 if there is none. A time beyond the range of the engine's clock becomes the maximum.
 fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
     match engine.extras(job) {
         Some(extras) if extras.ttl != Span::MAX => millis(extras.ttl),

@@ -6,8 +6,7 @@ use crate::engine::{date_of, day_of, push_moment};
 const NANOS: u64 = 1_000_000_000;
 const DAY: i64 = 86_400;
 
-/// Parses `YYYY-MM-DDTHH:MM:SSZ`, with an optional fraction of a second, to nanoseconds since 1970, which can be
-/// negative. Rejects other offsets, leap seconds and invalid dates.
+/// Returns nanoseconds since 1970, which can be negative. Rejects other offsets, leap seconds and invalid dates.
 pub fn parse(text: &[u8]) -> Option<i128> {
     let (seconds, behind) = text.split_at_checked(19)?;
     let shape = b"dddd-dd-ddTdd:dd:dd";

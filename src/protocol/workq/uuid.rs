@@ -5,8 +5,7 @@ use crate::protocol::text::{hex_pair, past};
 
 pub type Uuid = [u8; 16];
 
-/// `beanpol` in ASCII, but with the UUID version 4 in the high half of the last byte, because some clients accept only
-/// this version.
+/// `beanpol` in ASCII, but with the UUID version 4 in the last byte, because some clients accept only this version.
 const PREFIX: [u8; 7] = *b"beanpoL";
 
 /// The low two bits are XORed with the top two bits of the job ID.
@@ -37,8 +36,7 @@ pub fn parse(text: &[u8]) -> Option<Uuid> {
     rest.is_empty().then_some(uuid)
 }
 
-/// Returns `true` for versions 1 to 8 of RFC 4122. The original server accepts only version 4, and therefore rejects
-/// the example in its own documentation.
+/// The original server accepts only version 4, and therefore rejects the example in its own documentation.
 pub fn is_rfc(uuid: &Uuid) -> bool {
     (1..=8).contains(&(uuid[6] >> 4)) && uuid[8] >> 6 == 0b10
 }
