@@ -1,7 +1,31 @@
-//! Counters of executed commands, and the numbering of the commands of all protocols.
+//! The tables of commands: a macro that declares them, the numbering of the commands of all protocols, and the counters of
+//! executed commands.
 
 use super::{beanstalk, gearman, http, workq, Wire};
 use crate::access::Need;
+
+/// Declares an enum, and a table in which `$build` creates the row of each variant from the variant and its arguments.
+macro_rules! table {
+    (
+        $(#[$about:meta])*
+        enum $name:ident = $first_number:literal;
+        $(#[$about_rows:meta])*
+        static $rows:ident: [$row:ty] = $build:ident;
+        $first:ident($($first_arguments:tt)*),
+        $($variant:ident($($arguments:tt)*),)*
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum $name {
+            $first = $first_number,
+            $($variant,)*
+        }
+
+        $(#[$about_rows])*
+        pub static $rows: [$row; [stringify!($first), $(stringify!($variant)),*].len()] =
+            [$build($name::$first, $($first_arguments)*), $($build($name::$variant, $($arguments)*)),*];
+    };
+}
 
 /// IDs count the rows of all tables: beanstalk, Gearman packets, Gearman text commands, Workq, HTTP routes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,30 +6,25 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 #[macro_use]
-mod table;
+mod counters;
 
 mod buffer;
-mod client_registry;
 mod connections;
-mod counters;
 mod dialogue;
 mod guard;
-mod history;
-mod sorted;
-mod sums;
+mod pages;
 pub(crate) mod text;
 mod upload;
 
 pub mod beanstalk;
 pub mod gearman;
 pub mod http;
-pub mod notes;
 pub mod workq;
 
 pub use buffer::{Chunk, Output};
-pub use client_registry::{ClientInfo, ClientRegistry};
+pub use connections::{ClientInfo, ClientRegistry};
 pub use counters::{CommandCounters, CommandId, CommandInfo};
-pub use dialogue::{end_wait, notify, Dialogue, Request};
+pub use dialogue::{end_wait, noted_job, notify, reply_note, Dialogue, Request};
 pub use guard::needs;
 
 use crate::access::{ClientAccess, Denied, Need};

@@ -1,18 +1,17 @@
 //! The table of beanstalk commands, and the parsers of their arguments. A line belongs to the first row whose word is a
 //! prefix of the line. As in beanstalkd, `statsx` is therefore a malformed `stats`, and `putx` is unknown.
 
-use super::args::Args;
-use super::command::Command;
-use super::extensions::{Extension, Extensions};
-use super::long::{Long, PartialList};
-use super::tube_settings;
+use super::command::{Command, Long, PartialList};
+use super::extensions::{read_settings, Extension, Extensions};
 use crate::access::{Digest, Need};
 use crate::engine::{
-    FindOldest, FindReserved, Flush, IdPage, Kick, MoveJobs, ReserveMode, State, MAX_REASON, MAX_TIES,
+    FindOldest, FindReserved, Flush, IdPage, JobId, Kick, MoveJobs, ReserveMode, Span, State, MAX_REASON, MAX_TIES,
 };
 use crate::protocol::connections::ConnectionPage;
-use crate::protocol::history::HistoryWalk;
-use crate::protocol::text::{is_tube_name, name_run, strtoul32, MAX_QUOTED_NAME};
+use crate::protocol::pages::HistoryWalk;
+use crate::protocol::text::{
+    is_tube_name, name_run, next_word, number, number32, past, strtoul32, unquote_name, MAX_QUOTED_NAME,
+};
 
 /// The limit of beanstalkd in bytes, including CR LF.
 pub const MAX_LINE: usize = 224;
@@ -95,7 +94,7 @@ table! {
     MoveJob(Need::ADMIN_JOB, Some(Extension::Move), "move-job ", "<id> <tube> <pri> <delay>", |args| Some(Command::MoveJob { id: args.id()?, tube: args.next_tube()?, pri: args.number32()?, delay: args.secs()? })),
     MoveTube(Need::ADMIN_NAMED, Some(Extension::Move), "move-tube ", "<tube> <tube> <state> <bound>", move_tube),
     LimitTube(Need::ADMIN_NAMED, Some(Extension::Limit), "limit-tube ", "<tube> <count> [<normal> <low>]", limit_tube),
-    SetTube(Need::ADMIN_NAMED, Some(Extension::SetTube), "set-tube ", "<tube> [try:<count>:<seconds>] [ttl:<seconds>] [dead:<tube>] [max:<count>] [rate:<count>/<seconds>] [limit:<count>:<normal>:<low>]", |args| Some(Command::SetTube { tube: args.next_tube()?, settings: Box::new(tube_settings::read(args.all())?) })),
+    SetTube(Need::ADMIN_NAMED, Some(Extension::SetTube), "set-tube ", "<tube> [try:<count>:<seconds>] [ttl:<seconds>] [dead:<tube>] [max:<count>] [rate:<count>/<seconds>] [limit:<count>:<normal>:<low>]", |args| Some(Command::SetTube { tube: args.next_tube()?, settings: Box::new(read_settings(args.all())?) })),
     Fail(Need::TAKE_JOB, Some(Extension::Fail), "fail ", "<id> <pri> <bytes>", |_| None),
     StatsJob(Need::LOOK_OWN_JOB, None, "stats-job ", "<id>", |args| args.id().map(Command::StatsJob)),
     StatsGroup(Need::LOOK_NAMED, Some(Extension::Grp), "stats-group ", "<group>", |args| Some(Command::StatsGroup(Some(args.all()).filter(|group| is_tube_name(group))?.into()))),
@@ -284,6 +283,93 @@ fn pause_tube(args: &mut Args) -> Option<Command> {
         name if is_tube_name(name) => Some(Command::PauseTube { tube: name.into(), length }),
         // As in beanstalkd, this is the only malformed line that counts as a command.
         _ => Some(Command::BadFormat),
+    }
+}
+
+pub struct Args<'a> {
+    pub rest: &'a [u8],
+    pub extensions: Extensions,
+}
+
+impl<'a> Args<'a> {
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub fn has(&self, extension: Extension) -> bool {
+        self.extensions.has(extension)
+    }
+
+    fn took<T>(&mut self, (value, rest): (T, &'a [u8])) -> T {
+        self.rest = rest;
+        value
+    }
+
+    pub fn number(&mut self) -> Option<u64> {
+        number(self.rest).map(|found| self.took(found))
+    }
+
+    pub fn number32(&mut self) -> Option<u32> {
+        number32(self.rest).map(|found| self.took(found))
+    }
+
+    pub fn id(&mut self) -> Option<JobId> {
+        self.number().map(JobId)
+    }
+
+    pub fn secs(&mut self) -> Option<Span> {
+        self.number32().map(|count| Span::from_secs(count.into()))
+    }
+
+    pub fn state(&mut self) -> Option<State> {
+        next_word(self.rest).and_then(|found| State::named(self.took(found)))
+    }
+
+    /// The name is quoted or ends at the next space. Does not skip spaces.
+    pub fn tube(&mut self) -> Option<Box<[u8]>> {
+        if self.rest.starts_with(b"\"") {
+            return self.quoted_tube();
+        }
+        let end = self.rest.iter().position(|&byte| byte == b' ').unwrap_or(self.rest.len());
+        let name = self.took(self.rest.split_at(end));
+        is_tube_name(name).then(|| name.into())
+    }
+
+    pub fn quoted_tube(&mut self) -> Option<Box<[u8]>> {
+        let (name, rest) = unquote_name(self.rest).filter(|_| self.has(Extension::Quote))?;
+        (rest.is_empty() || rest.starts_with(b" ")).then(|| self.took((name.into(), rest)))
+    }
+
+    pub fn next_tube(&mut self) -> Option<Box<[u8]>> {
+        self.spaces()?;
+        self.tube()
+    }
+
+    pub fn spaces(&mut self) -> Option<()> {
+        self.rest = past(self.rest, self.rest.iter().position(|&byte| byte != b' ')?);
+        Some(())
+    }
+
+    pub fn literal(&mut self, text: &[u8]) -> Option<()> {
+        self.rest = self.rest.strip_prefix(text)?;
+        Some(())
+    }
+
+    pub fn all(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
+    }
+
+    /// Returns `absent` if the line has ended.
+    pub fn or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        self.is_empty().then_some(absent).or_else(|| parse(self))
+    }
+
+    /// Like [`Args::or`], but requires a space before the argument, because the command word does not end with a space.
+    pub fn first_or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        self.or(absent, |args| {
+            args.literal(b" ")?;
+            parse(args)
+        })
     }
 }
 

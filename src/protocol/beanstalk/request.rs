@@ -5,8 +5,8 @@ use memchr::memchr;
 
 use super::command::{Command, InPlace};
 use super::commands::{row_of, CommandName, MAX_LINE};
+use super::extensions::{read_tags, Tagging, MAX_SCHEDULE};
 use super::reply;
-use super::tags::{self, Tagging, MAX_SCHEDULE};
 use crate::engine::{Body, JobId, NewJob, Priority, Span, Tags, PAGED_MAX};
 use crate::protocol::text::{number, number32, past, upto};
 use crate::protocol::upload::{Arriving, Upload};
@@ -136,7 +136,7 @@ impl Decoder {
         limits: &DecodeLimits,
     ) -> Option<Decoded<Command>> {
         let Some((job, size, rest)) = put_numbers(args) else { return Some((None, Command::BadFormat)) };
-        let tags = match tags::read(rest, limits.extensions) {
+        let tags = match read_tags(rest, limits.extensions) {
             Tagging::Plain | Tagging::Garbage if is_long => return Some((None, Command::BadFormat)),
             Tagging::Malformed => Err(reply::BAD_FORMAT),
             Tagging::Tagged(tags) if tags.recurs.is_some() && size > MAX_SCHEDULE => Err(reply::JOB_TOO_BIG),

@@ -1,13 +1,12 @@
 //! Replies in YAML format, compatible with beanstalkd 1.13. Some clients compare all statistics of a job or tube, so a job
 //! or tube without extensions has only beanstalkd's keys.
 
+use super::command::PartialList;
 use super::commands::CommandRow;
-use super::extensions::Extensions;
+use super::extensions::{tube_settings, Extensions};
 use super::figures::{
     extended_counts, server_figures, tube_times, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES,
 };
-use super::long::PartialList;
-use super::tube_settings::written;
 use crate::engine::{
     CompletionPolicy, EndedKey, GroupStats, JobId, JobStats, Span, State, StoredKey, StoredOptions, Time, TubeStats,
 };
@@ -229,7 +228,7 @@ pub fn tube(tube: &TubeStats, oldest: Option<[Span; 3]>) -> Vec<u8> {
     yaml.positive("current-jobs-held", tube.jobs.held);
     yaml.positive("current-jobs-scheduled", tube.jobs.scheduled);
     if let Some(settings) = tube.settings {
-        yaml.quoted("settings", &written(settings));
+        yaml.quoted("settings", &tube_settings(settings));
     }
     yaml.0
 }

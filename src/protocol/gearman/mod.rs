@@ -7,10 +7,8 @@ mod command;
 mod kind;
 mod listing;
 mod names;
-mod packets;
 mod reply;
 mod request;
-mod schedule;
 mod session;
 
 pub use admin::{AdminCommand, TextCommand, TEXT_COMMANDS};

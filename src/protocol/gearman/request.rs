@@ -1,14 +1,15 @@
 //! Decoder for packets and text commands. The first byte distinguishes packets from lines of text, as in gearmand.
 //! The search for arguments ends with the packet, so a wrong length cannot affect the following packets.
 
+use std::num::NonZeroU64;
+
 use super::admin;
-use super::command::Command;
-use super::kind::{packet, Packet};
-use super::names::MAX_LINE;
-use super::packets;
+use super::command::{Command, Submission, When, Work};
+use super::kind::{packet, Kind, Packet};
+use super::names::{MAX_CLIENT_ID, MAX_FUNCTION, MAX_LINE, MAX_UNIQUE};
 use super::reply::{self, Fault};
-use crate::engine::{Body, Fingerprint};
-use crate::protocol::text::{past, upto};
+use crate::engine::{Body, DedupKey, Fingerprint, Minutes, NameSearch, Priority, Span, Time, PRIORITY_CLASSES};
+use crate::protocol::text::{past, strtoll, upto, whole_number};
 use crate::protocol::upload::Upload;
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
@@ -120,7 +121,7 @@ impl Decoder {
             Ok(head) => head,
             Err(fault) => return self.last(Command::Refused(fault)),
         };
-        let command = packets::parse(row.kind, upto(&head.args, row.arguments.len()));
+        let command = parse_packet(row.kind, upto(&head.args, row.arguments.len()));
         *input = past(behind, head.used);
         match command {
             Ok(command) if row.data => self.data(command, length - head.used, input, limits),
@@ -219,10 +220,148 @@ fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<
     Some(Ok(Head { args, used }))
 }
 
+const HIGH: Priority = PRIORITY_CLASSES[0];
+const NORMAL: Priority = PRIORITY_CLASSES[1];
+const LOW: Priority = PRIORITY_CLASSES[2];
+
+/// The decoder has checked the number of arguments, and adds the data later.
+fn parse_packet(kind: Kind, args: &[&[u8]]) -> Result<Command, Fault> {
+    match kind {
+        Kind::CanDo => can_do(arg(args, 0), None),
+        Kind::CantDo => function(arg(args, 0)).map(Command::CantDo),
+        Kind::ResetAbilities => Ok(Command::ResetAbilities),
+        Kind::PreSleep => Ok(Command::PreSleep),
+        Kind::SubmitJob => submit(args, NORMAL, false),
+        Kind::GrabJob => Ok(Command::Grab(Kind::JobAssign)),
+        Kind::WorkStatus => work_status(args),
+        Kind::WorkComplete | Kind::WorkFail | Kind::WorkException | Kind::WorkData | Kind::WorkWarning => {
+            work(args, kind)
+        }
+        Kind::GetStatus => Ok(Command::GetStatus(last(args).into())),
+        Kind::EchoReq => Ok(Command::Echo(Body::default())),
+        Kind::SubmitJobBg => submit(args, NORMAL, true),
+        Kind::SubmitJobHigh => submit(args, HIGH, false),
+        Kind::SetClientId => Ok(Command::SetClientId(upto(last(args), MAX_CLIENT_ID).into())),
+        Kind::CanDoTimeout => can_do(arg(args, 0), limit(arg(args, 1))),
+        Kind::OptionReq => Ok(Command::Option(last(args).into())),
+        Kind::GrabJobUniq => Ok(Command::Grab(Kind::JobAssignUniq)),
+        Kind::SubmitJobHighBg => submit(args, HIGH, true),
+        Kind::SubmitJobLow => submit(args, LOW, false),
+        Kind::SubmitJobLowBg => submit(args, LOW, true),
+        Kind::SubmitJobSched => scheduled(args),
+        Kind::SubmitJobEpoch => epoch(args),
+        Kind::SubmitReduceJob => reduce(args, false),
+        Kind::SubmitReduceJobBackground => reduce(args, true),
+        Kind::GrabJobAll => Ok(Command::Grab(Kind::JobAssignAll)),
+        Kind::GetStatusUnique => Ok(Command::GetStatusUnique(last(args).into(), NameSearch::default())),
+        _ => Err(reply::NOT_A_REQUEST),
+    }
+}
+
+fn arg<'a>(args: &[&'a [u8]], index: usize) -> &'a [u8] {
+    args.get(index).copied().unwrap_or_default()
+}
+
+/// Omits a trailing NUL byte, which some clients add.
+fn last<'a>(args: &[&'a [u8]]) -> &'a [u8] {
+    let last = args.last().copied().unwrap_or_default();
+    last.strip_suffix(b"\0").unwrap_or(last)
+}
+
+fn function(name: &[u8]) -> Result<Box<[u8]>, Fault> {
+    let name = name.strip_suffix(b"\0").unwrap_or(name);
+    match name {
+        name if name.is_empty() || name.contains(&0) => Err(reply::WRONG_FUNCTION),
+        name if name.len() > MAX_FUNCTION => Err(reply::LARGE_FUNCTION),
+        name => Ok(name.into()),
+    }
+}
+
+fn can_do(name: &[u8], limit: Option<NonZeroU64>) -> Result<Command, Fault> {
+    Ok(Command::CanDo { function: function(name)?, limit })
+}
+
+/// `None` means no time limit: the number is 0, negative or invalid.
+fn limit(text: &[u8]) -> Option<NonZeroU64> {
+    strtoll(text).filter(|number| *number > 0).and_then(|number| NonZeroU64::new(number as u64))
+}
+
+fn submission(args: &[&[u8]], pri: Priority, background: bool) -> Result<Submission, Fault> {
+    let unique = match arg(args, 1) {
+        b"" => DedupKey::None,
+        b"-" => DedupKey::Body(None),
+        name if name.len() > MAX_UNIQUE => return Err(reply::LARGE_UNIQUE),
+        name => DedupKey::Name(name.into()),
+    };
+    let (function, body) = (function(arg(args, 0))?, Body::default());
+    Ok(Submission { function, unique, pri, background, when: When::Now, reducer: None, body })
+}
+
+fn submit(args: &[&[u8]], pri: Priority, background: bool) -> Result<Command, Fault> {
+    Ok(Command::Submit(Box::new(submission(args, pri, background)?)))
+}
+
+/// A job with an invalid time starts immediately.
+fn epoch(args: &[&[u8]]) -> Result<Command, Fault> {
+    let mut submission = submission(args, NORMAL, true)?;
+    if let Some(secs) = strtoll(arg(args, 2)).filter(|secs| *secs > 0) {
+        submission.when = When::At(Time::from_nanos(0) + Span::from_secs(secs as u64));
+    }
+    Ok(Command::Submit(Box::new(submission)))
+}
+
+fn scheduled(args: &[&[u8]]) -> Result<Command, Fault> {
+    let mut submission = submission(args, NORMAL, true)?;
+    let fields = [2, 3, 4, 5, 6].map(|index| arg(args, index));
+    submission.when = When::On(parse_schedule(fields).ok_or(reply::WRONG_SCHEDULE)?);
+    Ok(Command::Submit(Box::new(submission)))
+}
+
+/// Ignores the aggregator of the packet.
+fn reduce(args: &[&[u8]], background: bool) -> Result<Command, Fault> {
+    let mut submission = submission(args, NORMAL, background)?;
+    if arg(args, 2).len() > MAX_FUNCTION {
+        return Err(reply::LARGE_REDUCER);
+    }
+    submission.reducer = Some(arg(args, 2).into());
+    Ok(Command::Submit(Box::new(submission)))
+}
+
+fn work(args: &[&[u8]], kind: Kind) -> Result<Command, Fault> {
+    Ok(Command::Work(Work { kind, handle: last(args).into(), body: Body::default() }))
+}
+
+/// The body contains both numbers as sent, separated by a NUL byte.
+fn work_status(args: &[&[u8]]) -> Result<Command, Fault> {
+    let text = [arg(args, 1), last(args)].join(&0);
+    Ok(Command::Work(Work { kind: Kind::WorkStatus, handle: arg(args, 0).into(), body: Body::from(text) }))
+}
+
+/// The fields are minute, hour, day of the month, month, and day of the week (0 is Monday). `*` matches any value.
+fn parse_schedule(fields: [&[u8]; 5]) -> Option<Minutes> {
+    let [minute, hour, day, month, weekday] = fields;
+    Some(Minutes::at([
+        field(minute, 0, 59)?,
+        field(hour, 0, 23)?,
+        field(day, 1, 31)?,
+        field(month, 1, 12)?,
+        field(weekday, 0, 6)?.map(|day| (day + 1) % 7),
+    ]))
+}
+
+fn field(text: &[u8], min: u8, max: u8) -> Option<Option<u8>> {
+    if matches!(text, b"" | b"*") {
+        return Some(None);
+    }
+    let number = whole_number(text).and_then(|number| u8::try_from(number).ok());
+    number.filter(|number| (min..=max).contains(number)).map(Some)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::kind::PACKETS;
     use super::*;
+    use crate::engine::Time;
     use crate::protocol::tests::pieces::{in_pieces, LIMITS};
 
     fn request(kind: u32, body: &[u8]) -> Vec<u8> {
@@ -370,6 +509,78 @@ mod tests {
                 panic!("one request")
             };
             assert!(submission.contains(&format!("unique: {kept}")), "{submission}");
+        }
+    }
+
+    #[test]
+    fn parsers_do_not_panic_on_any_arguments() {
+        let odd: [&[u8]; 6] = [b"", b"\0", b"a", b"-1", b"99999999999999999999", &[b'x'; 9000]];
+        for row in &PACKETS {
+            for text in odd {
+                let parsed = parse_packet(row.kind, &vec![text; row.arguments.len()]);
+                let is_response = matches!(parsed, Err(reply::NOT_A_REQUEST));
+                assert_eq!(is_response, !row.is_request, "{}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn limit_is_a_positive_number() {
+        for (text, number) in [("5", 5), ("1500", 1500), ("1500\0", 1500), ("99999999999999999999", i64::MAX as u64)] {
+            assert_eq!(limit(text.as_bytes()), NonZeroU64::new(number), "{text:?}");
+        }
+        for none in ["0", "-1", "x", ""] {
+            assert_eq!(limit(none.as_bytes()), None, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn lengths_of_names_are_limited() {
+        assert!(function(&[b'f'; MAX_FUNCTION]).is_ok());
+        assert_eq!(function(&[b'f'; MAX_FUNCTION + 1]), Err(reply::LARGE_FUNCTION));
+        assert_eq!(function(b""), Err(reply::WRONG_FUNCTION));
+        assert_eq!(function(b"a\0b"), Err(reply::WRONG_FUNCTION));
+        assert_eq!(function(b"a\0").as_deref(), Ok(b"a".as_slice()));
+        let unique = |length| submission(&[b"f", &vec![b'u'; length]], NORMAL, false).map(|it| it.unique);
+        assert!(matches!(unique(64), Ok(DedupKey::Name(name)) if name.length() == 64));
+        assert_eq!(unique(65), Err(reply::LARGE_UNIQUE));
+    }
+
+    /// Tuesday, 14 November 2023, 22:13:20 UTC.
+    const NOW: u64 = 1_700_000_000;
+
+    #[test]
+    fn all_fields_must_match() {
+        let next = |fields: [&str; 5]| {
+            let minutes = parse_schedule(fields.map(str::as_bytes)).expect("fields");
+            minutes.next(Time::from_nanos(NOW * 1_000_000_000)).map(|time| time.nanos() / 1_000_000_000)
+        };
+        assert_eq!(next(["", "", "", "", ""]), Some(1_700_000_040), "the next full minute");
+        assert_eq!(next(["*", "*", "*", "*", "*"]), Some(1_700_000_040));
+        assert_eq!(next(["30", "6", "1", "", ""]), Some(1_701_412_200), "1 December 2023, 06:30");
+        assert_eq!(next(["0", "0", "", "", "0"]), Some(1_700_438_400), "Monday, 20 November");
+        assert_eq!(next(["0", "0", "", "", "6"]), Some(1_700_352_000), "Sunday, 19 November");
+        assert_eq!(next(["0", "0", "13", "", "4"]), Some(1_702_425_600 + 275 * 86_400), "Friday, 13 September 2024");
+        assert_eq!(next(["", "", "30", "2", ""]), None);
+    }
+
+    #[test]
+    fn fields_out_of_range_are_invalid() {
+        for wrong in [
+            ["60", "", "", "", ""],
+            ["", "24", "", "", ""],
+            ["", "", "0", "", ""],
+            ["", "", "32", "", ""],
+            ["", "", "", "13", ""],
+            ["", "", "", "0", ""],
+            ["", "", "", "", "7"],
+            ["-1", "", "", "", ""],
+            ["+1", "", "", "", ""],
+            ["1 ", "", "", "", ""],
+            ["300", "", "", "", ""],
+            ["x", "", "", "", ""],
+        ] {
+            assert_eq!(parse_schedule(wrong.map(str::as_bytes)), None, "{wrong:?}");
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The HTTP commands, except lists and metrics.
 
-use super::action::{once, turns, HttpAction, Parsed};
-use super::arguments::{new_tube, unreserved, wrong, Arguments};
-use super::objects::{figure, job_members, time_members, tube_members, tube_values, MAX_BODY};
-use super::reply::{bytes, changed, not_found, object, HttpAnswer, Kind};
-use super::types::Failure;
+use super::action::{new_tube, once, turns, unreserved, wrong, Arguments, HttpAction, Parsed};
+use super::reply::{
+    bytes, changed, figure, job_members, not_found, object, time_members, tube_members, tube_values, Failure,
+    HttpAnswer, Kind, MAX_BODY,
+};
 use crate::access::{ClientAccess, Right};
 use crate::engine::{
     Body, FindOldest, Flush, JobId, Kick, LongCommand, MoveJobs, NewJob, NotSet, Point, Priority, Progress, Refused,
@@ -13,7 +13,7 @@ use crate::engine::{
 use crate::protocol::beanstalk::{
     extended_counts, read_settings, read_tags, server_figures, QueueFigures, Tagging, SETTINGS_OVERHEAD,
 };
-use crate::protocol::sums::VisibleSums;
+use crate::protocol::connections::VisibleSums;
 use crate::protocol::{Context, Output, Wire};
 use crate::shared::log_figures::Health;
 use crate::shared::role::Role;

@@ -4,11 +4,9 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::action::{HttpAction, Parsed};
-use super::arguments::Arguments;
+use super::action::{Arguments, HttpAction, Parsed};
 use super::lists::{JobRows, JsonList};
-use super::objects::beginning;
-use super::reply::{changed, HttpAnswer};
+use super::reply::{beginning, changed, HttpAnswer};
 use crate::engine::{BuriedWalk, Engine, JobExtras, JobId, JobView, Progress, Smallest, State};
 use crate::protocol::text::has_part;
 use crate::protocol::{self, Context};

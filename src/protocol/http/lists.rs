@@ -3,15 +3,14 @@
 
 use std::fmt::Display;
 
-use super::action::{once, HttpAction, Parsed};
-use super::arguments::{state, wrong, Arguments};
-use super::objects::{figure, job_members, tube_members, tube_values, TubeValues, MAX_LIST_BODY};
-use super::reply::{not_found, HttpAnswer, Kind};
+use super::action::{once, state, wrong, Arguments, HttpAction, Parsed};
+use super::reply::{
+    figure, job_members, not_found, tube_members, tube_values, HttpAnswer, Kind, TubeValues, MAX_LIST_BODY,
+};
 use crate::engine::{ClientHandle, Engine, IdPage, JobId, JobView, PastJob, Progress, State};
 use crate::protocol::beanstalk::TUBE_FIGURES;
 use crate::protocol::connections::{offer_connections, Connections, CONNECTION_FIGURES};
-use crate::protocol::history::{self, HistoryWalk};
-use crate::protocol::sorted::{Mark, Order, SortedPage};
+use crate::protocol::pages::{show_past, HistoryWalk, Mark, Order, SortedPage};
 use crate::protocol::text::{has_part, whole_number};
 use crate::protocol::{self, Context, Output};
 use crate::shared::json::Members;
@@ -267,7 +266,7 @@ pub fn history(it: &mut Arguments) -> Parsed {
             is_named && has_text(job) && protocol::sees(access, &job.tube)
         };
         let progress = walk.advance(engine.past(), &mut steps, wanted, |number, job| {
-            list.add(|members| history::show(number, job, |key, mark| figure(members, key, mark)))
+            list.add(|members| show_past(number, job, |key, mark| figure(members, key, mark)))
         });
         engine.take_steps(engine.steps().left() - steps.left());
         if progress == Progress::More {

@@ -3,13 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use super::action::{HttpAction, Parsed};
-use super::arguments::{state, Arguments};
-use super::reply::{not_found, HttpAnswer, Kind};
+use super::action::{state, Arguments, HttpAction, Parsed};
+use super::reply::{not_found, seconds, HttpAnswer, Kind};
 use crate::access::Need;
 use crate::engine::{FindOldest, Histogram, JobCounts, JobTimes, Latency, Progress, Span, State, Stats, TubeStats};
 use crate::protocol::beanstalk::QueueFigures;
-use crate::protocol::sums::VisibleSums;
+use crate::protocol::connections::VisibleSums;
 use crate::protocol::text::{has_part, metric_label};
 use crate::protocol::{sees, CommandId, CommandInfo, Context, Latencies, Output, Wire};
 use crate::shared::log_figures::{Health, LogFigures};
@@ -423,12 +422,6 @@ fn states(jobs: &JobCounts) -> [(&'static str, u64); 6] {
 
 fn family(text: &mut Vec<u8>, name: &str, kind: &str, help: &str) {
     text.extend_from_slice(format!("# HELP {name} {help}\n# TYPE {name} {kind}\n").as_bytes());
-}
-
-/// Omits trailing zeros of the seconds.
-pub fn seconds(nanos: u128) -> String {
-    let text = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]

@@ -2,26 +2,21 @@
 //! [`execute`] executes a request. HTTP clients do not wait for jobs and receive no events.
 
 mod action;
-mod arguments;
 mod commands;
 mod failed;
 mod lists;
 mod metrics;
-mod objects;
 mod page;
 mod reply;
 mod request;
 mod routes;
-mod same_site;
 mod session;
-mod types;
 
 pub use metrics::{metrics, Metric};
 pub use page::{PAGE, SCRIPT_HASH, STYLE_HASH};
 pub use request::{Decoder, Request, MAX_BODY, MAX_HEAD};
 pub use routes::{Route, ROUTES};
-pub use same_site::authenticate;
-pub use session::execute;
+pub use session::{authenticate, execute};
 
 use super::Wire;
 use crate::access::Digest;

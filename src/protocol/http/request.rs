@@ -1,10 +1,8 @@
 //! Decoder for HTTP requests. Ambiguous input is refused and closes the connection, which prevents request smuggling.
 
-use super::action::{HttpAction, HttpTarget};
-use super::arguments::RequestTarget;
-use super::reply;
+use super::action::{HttpAction, HttpTarget, Method, RequestTarget};
+use super::reply::{self, Failure, RequestHead};
 use super::routes::{parse, parse_head, Route, Routed, ROUTES};
-use super::types::{Failure, Method, RequestHead};
 use crate::access::{Denied, Digest, Need};
 use crate::engine::{Body, LongCommand, Tags};
 use crate::protocol::guard::Subject;

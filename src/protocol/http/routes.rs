@@ -1,15 +1,11 @@
 //! The table of HTTP routes.
 
-use super::action::{once, HttpAction, HttpTarget, Parsed};
-use super::arguments::{wrong, Arguments, RequestTarget};
-use super::commands;
+use super::action::Method::{self, Get, Post};
+use super::action::{once, wrong, Arguments, HttpAction, HttpTarget, Parsed, RequestTarget};
 use super::failed::{self, Remedy};
-use super::lists;
-use super::metrics;
 use super::page::PAGE;
-use super::reply::{bytes, Kind};
-use super::types::Failure;
-use super::types::Method::{self, Get, Post};
+use super::reply::{bytes, Failure, Kind};
+use super::{commands, lists, metrics};
 use crate::access::{Need, Scope};
 use crate::engine::{ClientHandle, JobId};
 use crate::protocol::text::whole_number;

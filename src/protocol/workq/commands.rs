@@ -1,13 +1,98 @@
-//! The table of Workq commands, and their parsers. The order of checks determines the error that a client receives, and is
-//! that of the original server: number of arguments, size, data, number of flags, and each field.
+//! Parsed Workq requests, the table of commands, and the parsers. The order of checks determines the error that a client
+//! receives, and is that of the original server: number of arguments, size, data, number of flags, and each field.
 
-use super::command::{Command, Submission};
 use super::fields;
 use super::reply::{self, Words};
-use super::time;
-use super::uuid::Uuid;
-use crate::access::Need;
-use crate::engine::{JobPage, NamePage, State, WantedTubes};
+use super::uuid::{find, Uuid};
+use crate::access::{Denied, Need};
+use crate::engine::{Body, JobPage, NamePage, Priority, Span, State, WantedTubes};
+use crate::protocol::guard::Subject;
+use crate::protocol::{Context, Flow, Output, ProtocolCommand};
+
+#[derive(Debug)]
+pub enum Command {
+    Add(Box<Submission>),
+    Run { id: Uuid, name: Box<[u8]>, ttr: Span, pri: Priority, wait: Span },
+    // The second field is the maximum wait.
+    Result(Uuid, Span),
+    Lease(WantedTubes, Span),
+    // `complete` if `true`, and `fail` if `false`.
+    Complete(Uuid, bool),
+    Delete(Uuid),
+    InspectServer,
+    InspectQueues(Box<NamePage>),
+    InspectQueue(Box<[u8]>),
+    InspectJobs(Box<[u8]>, Box<JobPage>),
+    InspectJob(Uuid),
+    Refused(Words),
+    // The start of the next command is unknown, so the connection closes after the reply, if any.
+    Close(Option<Words>),
+}
+
+#[derive(Debug)]
+pub struct Submission {
+    pub id: Uuid,
+    pub name: Box<[u8]>,
+    pub ttr: Span,
+    /// After this time, the job or its outcome is deleted.
+    pub ttl: Span,
+    /// Nanoseconds since the Unix epoch; `None` for `add`.
+    pub time: Option<i128>,
+    /// In the engine's order: small numbers are served first.
+    pub pri: Priority,
+    /// Maximum leases. 0 means unlimited.
+    pub max_attempts: u8,
+    /// A job fails permanently after this many failures. 0 means 1.
+    pub max_fails: u8,
+}
+
+#[derive(Debug)]
+pub struct Request {
+    pub command: Command,
+    /// The payload or result; can be empty.
+    pub data: Body,
+}
+
+impl ProtocolCommand for Request {
+    fn subject(&self, context: &Context) -> Subject<'_> {
+        match &self.command {
+            Command::Add(submission) => Subject::Tube(&submission.name),
+            Command::Run { name, .. } | Command::InspectQueue(name) | Command::InspectJobs(name, _) => {
+                Subject::Tube(name)
+            }
+            Command::Lease(names, _) => Subject::Tubes(&names.names),
+            Command::Result(id, _) | Command::Complete(id, _) | Command::Delete(id) | Command::InspectJob(id) => {
+                Subject::Job(find(context.engine, id))
+            }
+            _ => Subject::Nothing,
+        }
+    }
+
+    fn deny(&self, denied: Denied, out: &mut Output) -> Flow {
+        reply::words(out, if denied == Denied::Unknown { reply::UNAUTHORIZED } else { reply::FORBIDDEN });
+        Flow::denied(denied)
+    }
+
+    fn is_logged(&self) -> bool {
+        matches!(self.command, Command::Add(_) | Command::Complete(..) | Command::Delete(_))
+    }
+
+    fn job_body(&self) -> Option<&Body> {
+        matches!(self.command, Command::Add(_)).then_some(&self.data)
+    }
+
+    fn footprint(&self) -> u64 {
+        let command = match &self.command {
+            Command::Add(submission) => size_of::<Submission>() + submission.name.len(),
+            Command::Lease(names, _) => names.names.len(),
+            Command::Run { name, .. } | Command::InspectQueue(name) => name.len(),
+            Command::InspectJobs(name, page) => size_of::<JobPage>() + name.len() + page.footprint() as usize,
+            Command::InspectQueues(page) => size_of::<NamePage>() + page.footprint() as usize,
+            _ => 0,
+        };
+        (size_of::<Request>() + command + self.data.len()) as u64
+    }
+}
 
 pub struct CommandRow {
     pub name: CommandName,
@@ -167,7 +252,7 @@ fn add(line: &Line, scheduled: bool) -> Result<Command, Words> {
     let [id, name, ttr, ttl, time] = line.take();
     let (id, ttr, ttl) =
         (fields::id(id)?, fields::time(ttr, reply::INVALID_TTR)?, fields::time(ttl, reply::INVALID_TTL)?);
-    let time = if scheduled { Some(time::parse(time).ok_or(reply::INVALID_TIME)?) } else { None };
+    let time = if scheduled { Some(fields::parse_time(time).ok_or(reply::INVALID_TIME)?) } else { None };
     let max_attempts = fields::count(line.flag("max-attempts"), reply::INVALID_MAX_ATTEMPTS)?;
     let max_fails = fields::count(line.flag("max-fails"), reply::INVALID_MAX_FAILS)?;
     let pri = fields::priority(line.flag("priority"))?;

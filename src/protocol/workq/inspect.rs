@@ -1,10 +1,9 @@
 //! The replies to the `inspect` commands. Each block states its number of lines, which must be correct because clients
 //! read that many lines.
 
-use super::fields::{is_name, millis, shown_priority};
-use super::lookup::{find, name_of, ttr_of};
-use super::uuid::Uuid;
-use super::{reply, time};
+use super::fields::{is_name, millis, push_time, shown_priority, MAX_TTR};
+use super::reply;
+use super::uuid::{find, name_of, Uuid};
 use crate::engine::{
     push_uuid, Engine, Job, JobId, JobPage, JobView, NamePage, Page, Progress, Span, State, Time, TubeStats, DEFAULT,
 };
@@ -23,7 +22,7 @@ fn line(text: &mut Vec<u8>, key: &str, value: u64) {
 }
 
 fn time_line(text: &mut Vec<u8>, key: &str, value: Time) {
-    field(text, key, |text| time::push(text, value));
+    field(text, key, |text| push_time(text, value));
 }
 
 pub fn server(context: &Context, out: &mut Output) {
@@ -129,6 +128,11 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     if let Some(time) = time {
         time_line(text, "time", time);
     }
+}
+
+/// Returns at most `MAX_TTR` milliseconds. Jobs of other protocols can have longer times.
+pub fn ttr_of(engine: &Engine, job: &Job) -> u64 {
+    millis(engine.lease_of(job)).min(MAX_TTR)
 }
 
 /// Returns milliseconds, or 0 if there is none. A time beyond the range of the engine's clock becomes the maximum.

@@ -2,19 +2,15 @@
 //! [`Decoder`] converts bytes into [`Request`]s, [`execute`] executes a request, and [`notify`] sends an event to a
 //! waiting client.
 
-mod command;
 mod commands;
 mod fields;
 mod inspect;
-mod lookup;
 mod reply;
 mod request;
 mod session;
-mod time;
 mod uuid;
 
-pub use command::{Command, Request, Submission};
-pub use commands::{CommandName, CommandRow, Line, COMMANDS};
+pub use commands::{Command, CommandName, CommandRow, Line, Request, Submission, COMMANDS};
 pub use fields::{MAX_DATA, MAX_LIMIT, MAX_NAME, MAX_TTR, MAX_WAIT};
 pub use request::{Decoder, MAX_LINE};
 pub use session::{execute, notify};

@@ -1,7 +1,6 @@
 //! Decoder for Workq requests: lines, the data after some lines, and the search for the next line after an error.
 
-use super::command::{Command, Request};
-use super::commands::{read, CommandName, CommandRow, Line};
+use super::commands::{read, Command, CommandName, CommandRow, Line, Request};
 use super::fields::{self, MAX_DATA};
 use super::reply::{self, Words};
 use crate::engine::Body;

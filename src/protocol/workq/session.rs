@@ -1,9 +1,9 @@
 //! Execution of Workq requests, and events for clients.
 
-use super::command::{Command, Request, Submission};
-use super::lookup::{find, name_of, ttr_of};
-use super::uuid::Uuid;
-use super::{inspect, reply};
+use super::commands::{Command, Request, Submission};
+use super::inspect::{self, ttr_of};
+use super::reply;
+use super::uuid::{find, name_of, Uuid};
 use crate::engine::{
     Awaited, Body, CompletionPolicy, DedupKey, Engine, Event, JobId, JobOptions, NewJob, NotCompleted, Outcome,
     Progress, Refused, Reserve, Span, State, Time,

@@ -1,6 +1,6 @@
 //! Job IDs in Workq: UUIDs chosen by clients, and UUIDs derived from the engine's job IDs.
 
-use crate::engine::{JobId, UUID_HYPHENS};
+use crate::engine::{Engine, Job, JobId, UUID_HYPHENS};
 use crate::protocol::text::{hex_pair, past};
 
 pub type Uuid = [u8; 16];
@@ -58,6 +58,21 @@ pub fn underive(uuid: &Uuid) -> Option<JobId> {
     let low = u64::from_be_bytes(*low);
     let derived = *prefix == PREFIX && top <= 0b11 && low >> 62 == 0b10;
     derived.then_some(JobId(low & !VARIANT | top << 62))
+}
+
+/// The client has chosen the UUID, or the server has derived it from the job ID.
+pub fn find(engine: &Engine, id: &Uuid) -> Option<JobId> {
+    engine
+        .find_id(id)
+        .or_else(|| underive(id).filter(|job| engine.any_job(*job).is_some_and(|job| own(engine, &job).is_none())))
+}
+
+pub fn name_of(engine: &Engine, job: &Job) -> Uuid {
+    own(engine, job).unwrap_or_else(|| derive(job.id()))
+}
+
+fn own(engine: &Engine, job: &Job) -> Option<Uuid> {
+    engine.extras(job).and_then(|extras| extras.id())
 }
 
 #[cfg(test)]
