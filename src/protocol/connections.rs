@@ -29,7 +29,7 @@ pub struct ClientInfo {
 pub struct ClientRegistry {
     clients: Vec<Option<Box<ClientInfo>>>,
     counts: [usize; Wire::ALL.len()],
-    http_total: u64,
+    pub http_total: u64,
     exceptions: bool,
 }
 
@@ -65,8 +65,7 @@ impl ClientRegistry {
         if self.clients.len() <= index {
             self.clients.resize(index + 1, None);
         }
-        let name = b"-".as_slice().into();
-        let exceptions = self.exceptions;
+        let (name, exceptions) = (b"-".as_slice().into(), self.exceptions);
         let info = ClientInfo { wire, address, name, user: None, exceptions, awaited: [0; 16], last_exception: None };
         self.clients.get_mut(index).map(|entry| &mut **entry.get_or_insert(Box::new(info)))
     }
@@ -88,10 +87,6 @@ impl ClientRegistry {
     pub fn next(&self, from: u32) -> Option<(ClientId, &ClientInfo)> {
         let mut clients = self.clients.iter().enumerate().skip(from as usize);
         clients.find_map(|(number, info)| Some((ClientId(number as u32), info.as_deref()?)))
-    }
-
-    pub fn http_total(&self) -> u64 {
-        self.http_total
     }
 
     #[expect(clippy::indexing_slicing, reason = "each protocol has a count")]
@@ -224,13 +219,11 @@ impl<'a> Connections<'a> {
         it.used.filter(|tube| self.sees(tube)).into_iter().for_each(|tube| show("using", Name(tube)));
         let mut watched = Vec::new();
         for tube in it.watched.iter().filter(|tube| self.sees(tube)) {
-            if !watched.is_empty() {
-                watched.push(b' ');
-            }
             push_tube_name(&mut watched, tube);
+            watched.push(b' ');
         }
-        if !watched.is_empty() {
-            show("watches", Text(&watched));
+        if let [names @ .., _] = &*watched {
+            show("watches", Text(names));
         }
         if let Some(job) = it.job.filter(|job| self.sees(engine.tube_of(job))) {
             show("job", Number(job.id().0));

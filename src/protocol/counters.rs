@@ -1,5 +1,5 @@
-//! The tables of commands: a macro that declares them, the numbering of the commands of all protocols, and the counters of
-//! executed commands.
+//! The tables of commands: a macro that declares them, the numbering of all commands, and the counters of executed
+//! commands.
 
 use super::{beanstalk, gearman, http, workq, Wire};
 use crate::access::Need;

@@ -97,26 +97,18 @@ impl Dialogue {
 
     /// Returns `None` if the request is incomplete.
     pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
-        match self {
-            Dialogue::Beanstalk(decoder) => decoder.next(bytes, limits).map(|it| Request::new(it, Command::Beanstalk)),
-            Dialogue::Gearman(decoder) => decoder.next(bytes, limits).map(|it| Request::new(it, Command::Gearman)),
-            Dialogue::Workq(decoder) => {
-                decoder.next(bytes, limits).map(|it| Request::new(it, |request| Command::Workq(request.into())))
-            }
-            Dialogue::Http(decoder) => {
-                decoder.next(bytes, limits).map(|it| Request::new(it, |request| Command::Http(request.into())))
-            }
-        }
+        Some(match self {
+            Dialogue::Beanstalk(decoder) => Request::new(decoder.next(bytes, limits)?, Command::Beanstalk),
+            Dialogue::Gearman(decoder) => Request::new(decoder.next(bytes, limits)?, Command::Gearman),
+            Dialogue::Workq(decoder) => Request::new(decoder.next(bytes, limits)?, |it| Command::Workq(it.into())),
+            Dialogue::Http(decoder) => Request::new(decoder.next(bytes, limits)?, |it| Command::Http(it.into())),
+        })
     }
 
     /// Only decodes frequent requests. A body can stay in `bytes` until [`Request::own`].
     pub fn next_plain(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
-        match self {
-            Dialogue::Beanstalk(decoder) => {
-                decoder.next_plain(bytes, limits).map(|it| Request::new(it, Command::Beanstalk))
-            }
-            _ => None,
-        }
+        let Dialogue::Beanstalk(decoder) = self else { return None };
+        decoder.next_plain(bytes, limits).map(|it| Request::new(it, Command::Beanstalk))
     }
 
     /// Returns a buffer of at most `room` bytes, into which the server can read the rest of a body.
@@ -143,10 +135,8 @@ impl Dialogue {
 
     /// Returns the number of HTTP requests, and `true` if a body is incomplete.
     pub fn progress(&self) -> Option<(u64, bool)> {
-        match self {
-            Dialogue::Http(decoder) => Some(decoder.progress()),
-            Dialogue::Beanstalk(_) | Dialogue::Gearman(_) | Dialogue::Workq(_) => None,
-        }
+        let Dialogue::Http(decoder) = self else { return None };
+        Some(decoder.progress())
     }
 
     pub fn uploading(&mut self) -> u64 {
@@ -230,10 +220,9 @@ impl Request {
 
     /// Returns the maximum bytes of the request's binlog records.
     pub fn log_size(&self) -> u64 {
-        if for_each_protocol!(&self.command, Command, it => it.is_logged()) {
-            self.footprint() + RECORD_OVERHEAD
-        } else {
-            0
+        match for_each_protocol!(&self.command, Command, it => it.is_logged()) {
+            true => self.footprint() + RECORD_OVERHEAD,
+            false => 0,
         }
     }
 
@@ -295,15 +284,9 @@ pub fn end_wait(context: &mut Context, out: &mut Output) -> bool {
 }
 
 /// Returns `false` if the protocol has no message for the event. A waiting client then continues to wait.
-pub fn notify(
-    event: &Event,
-    engine: &Engine,
-    registry: &mut ClientRegistry,
-    host: &dyn Host,
-    out: &mut Output,
-) -> bool {
+pub fn notify(event: &Event, engine: &Engine, clients: &mut ClientRegistry, host: &dyn Host, out: &mut Output) -> bool {
     let before = out.len();
-    match registry.get_mut(event.client()) {
+    match clients.get_mut(event.client()) {
         Some(info) if info.wire == Wire::Gearman => gearman::notify(event, info, host, out),
         Some(info) if info.wire == Wire::Workq => workq::notify(event, engine, info, out),
         // HTTP clients reserve a job only to bury it immediately.
@@ -313,16 +296,10 @@ pub fn notify(
     out.len() > before
 }
 
-const MAX_LENGTH: usize = 200;
-
-const MAGIC: &[u8] = b"\0RES";
-
-const WITH_JOB: [&str; 3] = ["INSERTED ", "RESERVED ", "FOUND "];
-
-/// Returns the first line, or the type of a Gearman packet, of the reply at offset `before`.
+/// Describes the reply at offset `before` for the log, without its body, which can be confidential.
 pub fn reply_note(out: &Output, before: usize) -> String {
-    let bytes: Vec<u8> = out.chunks().flatten().skip(before).take(MAX_LENGTH).copied().collect();
-    if let Some(rest) = bytes.strip_prefix(MAGIC) {
+    let bytes: Vec<u8> = out.chunks().flatten().skip(before).take(200).copied().collect();
+    if let Some(rest) = bytes.strip_prefix(b"\0RES") {
         let kind = rest.first_chunk().map_or(0, |kind| u32::from_be_bytes(*kind));
         return format!("packet {kind}");
     }
@@ -331,7 +308,8 @@ pub fn reply_note(out: &Output, before: usize) -> String {
 }
 
 pub fn noted_job(reply: &str) -> Option<JobId> {
-    WITH_JOB.iter().find_map(|word| reply.strip_prefix(word)?.split(' ').next()?.parse().ok()).map(JobId)
+    let rest = ["INSERTED ", "RESERVED ", "FOUND "].iter().find_map(|word| reply.strip_prefix(word))?;
+    rest.split(' ').next()?.parse().ok().map(JobId)
 }
 
 #[cfg(test)]

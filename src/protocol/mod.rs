@@ -181,23 +181,19 @@ impl<'a> Context<'a> {
         client: ClientId,
         now: Time,
     ) -> Context<'a> {
-        let (log, access, half_closed, input) = (None, None, false, &[]);
-        let peers = &();
+        let (peers, log, access, half_closed, input) = (&(), None, None, false, &[]);
         Context { engine, counters, registry, settings, host, peers, log, access, now, client, half_closed, input }
     }
 
     pub fn stats(&self) -> Stats {
         let mut stats = self.engine.stats();
         stats.connections = stats.connections.saturating_sub(self.registry.count(Wire::Http));
-        stats.total_connections = stats.total_connections.saturating_sub(self.registry.http_total());
+        stats.total_connections = stats.total_connections.saturating_sub(self.registry.http_total);
         stats
     }
 
     pub fn effective_wait(&self, wait: Span) -> Span {
-        match self.half_closed {
-            true => Span::ZERO,
-            false => wait,
-        }
+        Some(wait).filter(|_| !self.half_closed).unwrap_or(Span::ZERO)
     }
 
     pub fn sees_all(&self) -> bool {
@@ -233,17 +229,14 @@ impl LogSubject {
 /// Invalid commands have no ID and are not counted.
 type Decoded<C> = (Option<CommandId>, C);
 
-trait ProtocolCommand {
+trait ProtocolCommand: Sized {
     fn subject(&self, context: &Context) -> guard::Subject<'_>;
 
     fn need(&self, id: Option<CommandId>) -> Need {
         id.map_or(Need::OPEN, |id| id.entry().need)
     }
 
-    fn check(&self, id: Option<CommandId>, from: &mut usize, context: &mut Context) -> guard::Decision
-    where
-        Self: Sized,
-    {
+    fn check(&self, id: Option<CommandId>, from: &mut usize, context: &mut Context) -> guard::Decision {
         guard::check(self, id, from, context)
     }
 
@@ -271,10 +264,7 @@ trait ProtocolCommand {
     }
 
     /// Returns the rest of an operation that must continue after a disconnect.
-    fn into_operation(self) -> Option<LongCommand>
-    where
-        Self: Sized,
-    {
+    fn into_operation(self) -> Option<LongCommand> {
         None
     }
 }

@@ -1,5 +1,5 @@
-//! Data of a known size that arrives in parts, such as the body of a job. Large bodies are read from the socket directly
-//! into their final memory. Data that are refused or exceed the available memory are skipped.
+//! Data of a known size that arrives in parts, such as the body of a job. Large bodies are read from the socket
+//! directly into their final memory. Data that are refused or exceed the available memory are skipped.
 
 use super::text::{past, upto};
 use crate::engine::{Body, Fingerprint, Fingerprinting, Fingerprints};

@@ -1,5 +1,5 @@
-//! The beanstalk protocol, compatible with beanstalkd. [`Decoder`] converts bytes into [`Command`]s, [`execute`] executes
-//! a command, and [`notify`] sends an event to a waiting client.
+//! The beanstalk protocol, compatible with beanstalkd. [`Decoder`] converts bytes into [`Command`]s, [`execute`]
+//! executes a command, and [`notify`] sends an event to a waiting client.
 
 mod command;
 mod commands;

@@ -1,8 +1,7 @@
-//! Replies in YAML format, compatible with beanstalkd 1.13. Some clients compare all statistics of a job or tube, so a job
-//! or tube without extensions has only beanstalkd's keys.
+//! Replies in YAML format, compatible with beanstalkd 1.13. Some clients compare all statistics of a job or tube, so a
+//! job or tube without extensions has only beanstalkd's keys.
 
 use super::command::PartialList;
-use super::commands::CommandRow;
 use super::extensions::{tube_settings, Extensions};
 use super::figures::{
     extended_counts, server_figures, tube_times, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES,
@@ -104,7 +103,7 @@ pub fn job_figures(
     show("pri", Number(job.pri.into()));
     let times = [("age", job.age), ("delay", job.delay), ("ttr", job.ttr), ("time-left", job.left)];
     times.into_iter().for_each(|(key, time)| show(key, Number(time.secs())));
-    JOB_COUNTS.iter().for_each(|row| show(row.name, Number((row.of)(&job.history).into())));
+    JOB_COUNTS.iter().for_each(|(name, of)| show(name, Number(of(&job.history).into())));
     optional_figures(job, options, now, &mut show);
 }
 
@@ -221,7 +220,7 @@ pub fn ended_key(list: &mut Output, number: u32, ended: &EndedKey, now: Time) {
 pub fn tube(tube: &TubeStats, oldest: Option<[Span; 3]>) -> Vec<u8> {
     let mut yaml = Yaml::new(1024);
     yaml.quoted("name", tube.name);
-    TUBE_FIGURES.iter().for_each(|row| yaml.number(row.name, (row.of)(tube)));
+    TUBE_FIGURES.iter().for_each(|(name, of)| yaml.number(name, of(tube)));
     if let Some(oldest) = oldest {
         tube_times(tube, oldest, |key, value| yaml.figure(key, value));
     }
@@ -251,8 +250,7 @@ fn push_item(list: &mut Output, lines: &[u8]) -> usize {
 pub fn stats(figures: &QueueFigures, extensions: Extensions) -> Vec<u8> {
     let mut yaml = Yaml::new(2048);
     server_figures(figures, |key, value| yaml.figure(key, value));
-    let offered = |row: &CommandRow| row.extension.is_some_and(|extension| extensions.has(extension));
-    extended_counts(figures, offered).for_each(|(key, count)| yaml.number(&key, count));
+    extended_counts(figures, extensions).for_each(|(key, count)| yaml.number(&key, count));
     yaml.positive("current-jobs-held", figures.stats.jobs.held);
     yaml.positive("current-jobs-scheduled", figures.stats.jobs.scheduled);
     if extensions != Extensions::NONE {

@@ -11,7 +11,7 @@ use crate::engine::{
     Span, State, Stats, Tagged, Tags, POINT_SECONDS,
 };
 use crate::protocol::beanstalk::{
-    extended_counts, read_settings, read_tags, server_figures, QueueFigures, Tagging, SETTINGS_OVERHEAD,
+    extended_counts, read_settings, read_tags, server_figures, Extensions, QueueFigures, Tagging, SETTINGS_OVERHEAD,
 };
 use crate::protocol::connections::VisibleSums;
 use crate::protocol::{Context, Output, Wire};
@@ -79,7 +79,7 @@ fn server_object(stats: Stats, context: &Context) -> HttpAnswer {
         |access: &ClientAccess| access.rights().is_some_and(|it| it.allow_somewhere(&[Right::Put, Right::Admin]));
     Ok(object(|members| {
         server_figures(&figures, |key, value| figure(members, key, value));
-        extended_counts(&figures, |_| true).for_each(|(key, count)| members.number(&key, count));
+        extended_counts(&figures, Extensions::ALL).for_each(|(key, count)| members.number(&key, count));
         let is_admin = context.settings.http.admin && context.access.as_deref().is_none_or(may_change);
         members.truth("admin", is_admin);
         for (wire, count) in Wire::ALL.iter().zip(figures.connections) {

@@ -168,7 +168,7 @@ impl Listed for TubeValues {
     const NAME: &'static str = "tubes";
 
     fn figure(key: &[u8]) -> Option<Option<usize>> {
-        let index = TUBE_FIGURES.iter().position(|row| row.name.as_bytes() == key);
+        let index = TUBE_FIGURES.iter().position(|(name, _)| name.as_bytes() == key);
         (index.is_some() || key == b"name").then_some(index)
     }
 
@@ -180,7 +180,7 @@ impl Listed for TubeValues {
             if !has_part(tube.name, filter) || !protocol::sees(access, tube.name) {
                 return cost;
             }
-            let value = figure.map_or(0, |row| (row.of)(tube));
+            let value = figure.map_or(0, |(_, of)| of(tube));
             cost + if page.offer(value, tube.name, || tube_values(tube)) { size_of::<Self>() } else { 0 }
         })
     }

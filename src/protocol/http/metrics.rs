@@ -1,5 +1,5 @@
-//! Metrics in the text format of Prometheus, version 0.0.4. Reading the tubes can be interrupted to serve other clients.
-//! The samples of each metric are collected separately, because the format requires all samples of a metric together.
+//! Metrics in the text format of Prometheus, version 0.0.4. Reading the tubes can be interrupted to serve other
+//! clients. All samples of a metric must be together, so the samples of each metric are collected separately.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! HTTP: health checks, metrics, an API for operators, and a web page. [`Decoder`] converts bytes into [`Request`]s, and
-//! [`execute`] executes a request. HTTP clients do not wait for jobs and receive no events.
+//! HTTP: health checks, metrics, an API for operators, and a web page. [`Decoder`] converts bytes into [`Request`]s,
+//! and [`execute`] executes a request. HTTP clients do not wait for jobs and receive no events.
 
 mod action;
 mod commands;

@@ -176,12 +176,12 @@ pub const MAX_LIST_BODY: usize = 120;
 pub type TubeValues = [u64; TUBE_FIGURES.len()];
 
 pub fn tube_values(tube: &TubeStats) -> TubeValues {
-    TUBE_FIGURES.map(|row| (row.of)(tube))
+    TUBE_FIGURES.map(|(_, of)| of(tube))
 }
 
 pub fn tube_members(members: &mut Members, name: &[u8], values: &TubeValues) {
     members.bytes("name", name);
-    TUBE_FIGURES.iter().zip(values).for_each(|(row, value)| members.number(row.name, *value));
+    TUBE_FIGURES.iter().zip(values).for_each(|((name, _), value)| members.number(name, *value));
 }
 
 /// Writes members that lists of tubes omit. `oldest` contains the ages of the oldest ready, delayed and buried jobs.

@@ -1,5 +1,5 @@
-//! Parsed Workq requests, the table of commands, and the parsers. The order of checks determines the error that a client
-//! receives, and is that of the original server: number of arguments, size, data, number of flags, and each field.
+//! Parsed Workq requests, the table of commands, and the parsers. The order of checks determines the error that a
+//! client receives, and is that of the original server: number of arguments, size, data, number of flags, each field.
 
 use super::fields;
 use super::reply::{self, Words};

@@ -1,5 +1,5 @@
-//! The exact text of the Workq replies, as in the original server. Server errors, which the original server never sends,
-//! have their own texts.
+//! The exact text of the Workq replies, as in the original server. Server errors, which the original server never
+//! sends, have their own texts.
 
 use std::ops::Range;
 
