@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use super::beanstalk::FigureValue;
 use super::pages::{Mark, Order, SortedPage};
-use super::text::push_tube_name;
+use super::text::{has_part, push_tube_name};
 use super::{sees, Context, Output, Peers, Wire};
 use crate::access::ClientAccess;
 use crate::engine::{ClientHandle, ClientId, ClientStats, Engine, JobCounts, JobId, Progress, Stats, Time};
@@ -121,7 +121,7 @@ pub struct Connections<'a> {
 
 #[derive(Debug)]
 pub struct ConnectionPage {
-    pub page: SortedPage<ClientHandle>,
+    pub page: ClientPage,
     pub from: u32,
     pub list: Output,
 }
@@ -138,22 +138,18 @@ impl ConnectionPage {
     }
 }
 
-/// Adds connections from client ID `from` on, if `admits` accepts one of their text values or an empty text.
-pub fn offer_connections(
-    page: &mut SortedPage<ClientHandle>,
-    from: &mut u32,
-    context: &mut Context,
-    admits: impl Fn(&[u8]) -> bool,
-) -> Progress {
+type ClientPage = SortedPage<ClientHandle>;
+
+/// Adds connections from client ID `from` on that the client may view, and that have a text value with `filter` in it.
+pub fn offer_clients(page: &mut ClientPage, from: &mut u32, filter: &[u8], context: &mut Context) -> Progress {
     let Context { engine, registry, peers, access, now, .. } = context;
     let connections = Connections { registry, peers: *peers, access: access.as_deref(), now: *now };
     let figure = page.order.figure.and_then(|index| CONNECTION_FIGURES.get(index));
     engine.walk_clients(from, *now, |engine, it| {
-        if !connections.shows(engine, it) || !admits(b"") && !connections.has_text(engine, it, &admits) {
-            return 64;
+        if connections.shows(engine, it) && (filter.is_empty() || connections.has_text(engine, it, filter)) {
+            let value = figure.map_or(0, |(_, figure)| figure(it, connections.now));
+            page.offer(value, &it.number.to_be_bytes(), || engine.handle(it.client));
         }
-        let value = figure.map_or(0, |(_, figure)| figure(it, connections.now));
-        page.offer(value, &it.number.to_be_bytes(), || engine.handle(it.client));
         64
     })
 }
@@ -164,13 +160,16 @@ impl<'a> Connections<'a> {
         Connections { registry, peers: *peers, access: access.as_deref(), now: *now }
     }
 
-    fn has_text(&self, engine: &Engine, it: &ClientStats, admits: impl Fn(&[u8]) -> bool) -> bool {
+    pub fn find(&self, handle: ClientHandle, engine: &'a Engine) -> Option<ClientStats<'a>> {
+        engine.client_at(handle).and_then(|client| engine.client_stats(client.0, self.now))
+    }
+
+    fn has_text(&self, engine: &Engine, it: &ClientStats, part: &[u8]) -> bool {
         let mut found = false;
         self.show(engine, it, |_, value| {
-            found |= match value {
-                FigureValue::Word(text) | FigureValue::Name(text) | FigureValue::Text(text) => admits(text),
-                _ => false,
-            };
+            if let FigureValue::Word(text) | FigureValue::Name(text) | FigureValue::Text(text) = value {
+                found |= has_part(text, part);
+            }
         });
         found
     }

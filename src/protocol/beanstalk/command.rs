@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::reply;
 use crate::access::{Denied, Digest, Need};
 use crate::engine::{
-    Body, FindOldest, FindReserved, Flush, IdPage, JobId, Kick, LongCommand, MoveJobs, NewJob, Priority, Progress,
-    Report, ReserveMode, Span, State, Tags, TouchAll, TubeSettings,
+    Body, Engine, FindOldest, FindReserved, Flush, IdPage, JobId, Kick, LongCommand, MoveJobs, NewJob, Priority,
+    Progress, Report, ReserveMode, Span, State, Tags, TouchAll, TubeSettings,
 };
 use crate::protocol::connections::{ConnectionPage, VisibleSums};
 use crate::protocol::guard::Subject;
@@ -16,6 +16,9 @@ use crate::protocol::{CommandId, Context, Flow, LogSubject, Output, ProtocolComm
 
 /// In bytes, excluding groups and the failure reason.
 pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
+
+/// In bytes, excluding tube names.
+pub const SETTINGS_OVERHEAD: usize = 16;
 
 /// Returns the maximum bytes of a job's tags, in memory and in the binlog.
 pub fn tags_size(tags: &Tags) -> u64 {
@@ -99,7 +102,14 @@ impl Command {
             // Access to a group requires rights to the tube with the same name.
             Command::StatsGroup(group) => Subject::Tube(group),
             Command::PauseTube { tube, .. } | Command::LimitTube { tube, .. } => Subject::Tube(tube),
-            Command::Long(long) => long.target(),
+            Command::Long(long) => match &**long {
+                Long::Flush(flush) => Subject::Tube(&flush.tube),
+                Long::ListJobs(page) => Subject::Tube(&page.tube),
+                Long::StatsTube(find) => Subject::Tube(find.tube()),
+                Long::MoveTube(moving) => Subject::TwoTubes(&moving.from, &moving.to),
+                Long::DeleteBatch { ids, .. } => Subject::Jobs(ids),
+                _ => Subject::Nothing,
+            },
             Command::SetTube { tube, settings } => match &settings.dead {
                 Some(dead) => Subject::TwoTubes(tube, dead),
                 None => Subject::Tube(tube),
@@ -122,6 +132,18 @@ impl Command {
         }
     }
 
+    /// Claims room in the log for the record of a command other than a put.
+    pub fn lacks_log_room(&self, engine: &mut Engine) -> bool {
+        use Command::*;
+        let names = match self {
+            Release { .. } | Bury { .. } | KickJob(_) | Revoke(..) | Fail { .. } => 0,
+            PauseTube { tube, .. } | LimitTube { tube, .. } => tube.len(),
+            SetTube { tube, settings } => SETTINGS_OVERHEAD + tube.len() + settings.dead_length(),
+            _ => return false,
+        };
+        !engine.claim_log_room(names)
+    }
+
     /// For the command log, which omits IDs and sizes.
     fn numbers(&self) -> Vec<(&'static str, u64)> {
         match self {
@@ -133,7 +155,12 @@ impl Command {
                 vec![("pri", (*pri).into()), ("delay", delay.secs())]
             }
             Command::Bury { pri, .. } | Command::Fail { pri, .. } => vec![("pri", (*pri).into())],
-            Command::Long(long) => long.number().into_iter().collect(),
+            Command::Long(long) => match &**long {
+                Long::Kick(kick) => vec![("bound", kick.left)],
+                Long::DeleteBatch { ids, .. } => vec![("jobs", ids.len() as u64)],
+                Long::MoveTube(moving) => vec![("bound", moving.left)],
+                _ => Vec::new(),
+            },
             Command::Reserve(Some(timeout)) | Command::Wait(_, timeout) => vec![("timeout", timeout.secs())],
             Command::PauseTube { length, .. } => vec![("pause", length.secs())],
             _ => Vec::new(),
@@ -164,7 +191,10 @@ impl ProtocolCommand for Command {
         match self {
             Put { .. } | PutInPlace { .. } | Delete(_) | Release { .. } | Bury { .. } | KickJob(_) | Revoke(..) => true,
             Fail { .. } | PauseTube { .. } | LimitTube { .. } | SetTube { .. } | MoveJob { .. } => true,
-            Long(long) => long.is_logged(),
+            Long(long) => {
+                use super::command::Long::*;
+                matches!(**long, Kick(_) | DeleteBatch { .. } | Flush(_) | MoveTube(_))
+            }
             _ => false,
         }
     }
@@ -188,11 +218,8 @@ impl ProtocolCommand for Command {
     }
 
     fn job_body(&self) -> Option<&Body> {
-        if let Command::Put { job, .. } = self {
-            Some(&job.body)
-        } else {
-            None
-        }
+        let Command::Put { job, .. } = self else { return None };
+        Some(&job.body)
     }
 
     fn log_subject(&self) -> LogSubject {
@@ -211,10 +238,8 @@ impl ProtocolCommand for Command {
     }
 
     fn tags(&self) -> Option<&Tags> {
-        match self {
-            Command::Put { tags, .. } => tags.as_deref(),
-            _ => None,
-        }
+        let Command::Put { tags, .. } = self else { return None };
+        tags.as_deref()
     }
 
     fn allows_anonymous(&self) -> bool {
@@ -222,8 +247,10 @@ impl ProtocolCommand for Command {
     }
 
     fn into_operation(self) -> Option<LongCommand> {
-        match self {
-            Command::Long(long) => long.into_operation(),
+        let Command::Long(long) = self else { return None };
+        match *long {
+            Long::Flush(flush) => Some(LongCommand::Flush(flush)),
+            Long::MoveTube(moving) => Some(LongCommand::Move(moving)),
             _ => None,
         }
     }
@@ -277,38 +304,6 @@ impl PartialList {
 }
 
 impl Long {
-    pub fn into_operation(self) -> Option<LongCommand> {
-        match self {
-            Long::Flush(flush) => Some(LongCommand::Flush(flush)),
-            Long::MoveTube(moving) => Some(LongCommand::Move(moving)),
-            _ => None,
-        }
-    }
-
-    pub fn target(&self) -> Subject<'_> {
-        match self {
-            Long::Flush(flush) => Subject::Tube(&flush.tube),
-            Long::ListJobs(page) => Subject::Tube(&page.tube),
-            Long::StatsTube(find) => Subject::Tube(find.tube()),
-            Long::MoveTube(moving) => Subject::TwoTubes(&moving.from, &moving.to),
-            Long::DeleteBatch { ids, .. } => Subject::Jobs(ids),
-            _ => Subject::Nothing,
-        }
-    }
-
-    pub fn number(&self) -> Option<(&'static str, u64)> {
-        match self {
-            Long::Kick(kick) => Some(("bound", kick.left)),
-            Long::DeleteBatch { ids, .. } => Some(("jobs", ids.len() as u64)),
-            Long::MoveTube(moving) => Some(("bound", moving.left)),
-            _ => None,
-        }
-    }
-
-    pub fn is_logged(&self) -> bool {
-        matches!(self, Long::Kick(_) | Long::DeleteBatch { .. } | Long::Flush(_) | Long::MoveTube(_))
-    }
-
     pub fn footprint(&self) -> u64 {
         match self {
             Long::ListTubes(Some(list)) | Long::StatsTubes(list) | Long::ListTubesWatched(list) => {

@@ -30,8 +30,6 @@ const MAX_BATCH: u32 = 1000;
 pub const RESERVE_MODES: [(ReserveMode, &[u8]); 3] =
     [(ReserveMode::Urgent, b"fifo"), (ReserveMode::Weighted, b"weighted"), (ReserveMode::Fair, b"weighted-fair")];
 
-type Parse = fn(&mut Args) -> Option<Command>;
-
 pub struct CommandRow {
     pub name: CommandName,
     pub need: Need,
@@ -43,7 +41,7 @@ pub struct CommandRow {
     /// Bytes of the longest line, including CR LF and quotes around all names.
     longest: usize,
     /// Parses a command without a body. A malformed line does not count as a command.
-    parse: Parse,
+    parse: fn(&mut Args) -> Option<Command>,
 }
 
 const fn row(
@@ -52,7 +50,7 @@ const fn row(
     extension: Option<Extension>,
     word: &'static str,
     arguments: &'static str,
-    parse: Parse,
+    parse: fn(&mut Args) -> Option<Command>,
 ) -> CommandRow {
     CommandRow { name, need, extension, word, arguments, longest: longest_line(word, arguments), parse }
 }

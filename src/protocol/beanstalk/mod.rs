@@ -10,7 +10,7 @@ mod request;
 mod session;
 mod yaml;
 
-pub use command::{tags_size, Command};
+pub use command::{tags_size, Command, SETTINGS_OVERHEAD};
 pub use commands::{CommandName, CommandRow, COMMANDS, MAX_LINE, MAX_PUT_LINE};
 pub use extensions::{
     read_settings, read_tags, tube_settings, Extension, Extensions, Tagging, EXTENSIONS, SETTINGS, TAGS,
@@ -19,7 +19,7 @@ pub use figures::{
     extended_counts, server_figures, tube_times, FigureValue, QueueFigures, JOB_COUNTS, SERVER_FIGURES, TUBE_FIGURES,
 };
 pub use request::Decoder;
-pub use session::{execute, notify, stats_job, SETTINGS_OVERHEAD};
+pub use session::{execute, notify, stats_job};
 pub use yaml::job_figures;
 
 pub const TOO_MANY_CONNECTIONS: &[u8] = reply::OUT_OF_MEMORY;

@@ -11,9 +11,8 @@ use crate::access::{Digest, Need};
 use crate::engine::{
     ClientId, Engine, Event, Failed, JobEnd, JobId, JobView, Name, NewBody, NewJob, NotSet, OverLimit, PastJob,
     Priority, Progress, Refused, Report, Reserve, ReserveMode, Span, State, Tagged, Tags, Time, TouchAll, TubeSettings,
-    TubeStats,
 };
-use crate::protocol::connections::{offer_connections, ConnectionPage, Connections};
+use crate::protocol::connections::{offer_clients, ConnectionPage, Connections};
 use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::pages::{show_past, HistoryWalk};
 use crate::protocol::{self, guard, Context, Flow, Output};
@@ -27,23 +26,18 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
         }
         Command::Put { job, tags: None } => put(job, context, out),
         Command::Put { job, tags: Some(tags) } => put_tagged(job, *tags, context, out),
-        Command::Refused { reply, is_producer } => {
-            if is_producer {
-                engine.mark_producer(client);
-            }
+        Command::Refused { reply, is_producer: false } => reply::words(out, reply),
+        Command::Refused { reply, is_producer: true } => {
+            engine.mark_producer(client);
             reply::words(out, reply);
         }
         Command::Reserve(timeout) => return reserve(timeout, context, out),
         Command::ReserveJob(id) => reply::job(out, b"RESERVED", engine.reserve_job(client, id, now)),
         Command::Delete(id) => reply::found(out, engine.delete(client, id, now), reply::DELETED),
-        Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) | Command::Revoke(..)
-            if !engine.claim_log_room(0) =>
-        {
-            reply::words(out, reply::OUT_OF_MEMORY);
-        }
+        ref other if other.lacks_log_room(engine) => reply::words(out, reply::OUT_OF_MEMORY),
         Command::Release { id, pri, delay } => release(id, engine.release(client, id, pri, delay, now), engine, out),
         Command::Bury { id, pri, delay, dead_from } => {
-            buried(engine.bury_as(client, id, pri, (delay, dead_from.as_deref()), now), out);
+            found_or_full(out, engine.bury_as(client, id, pri, (delay, dead_from.as_deref()), now), reply::BURIED);
         }
         Command::KickJob(id) => reply::found(out, engine.kick_job(id, now), reply::KICKED),
         Command::Touch(id, None) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
@@ -53,7 +47,7 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
         Command::Use(tube) => use_tube(&tube, context, out),
         Command::Watch(tube, weight) => watch(&tube, weight, context, out),
         Command::Ignore(tube) => ignore(&tube, context, out),
-        Command::PauseTube { tube, length } => pause_tube(&tube, length, context, out),
+        Command::PauseTube { tube, length } => reply::found(out, engine.pause(&tube, length, now), reply::PAUSED),
         Command::ListTubeUsed => reply::using(out, engine.used(client)),
         Command::StatsJob(id) => {
             let requester = Some(client).filter(|_| context.settings.extensions.has(Extension::Connections));
@@ -75,10 +69,14 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
         Command::ReserveMode(mode) => reserve_mode(mode, context, out),
         Command::Wait(id, timeout) => return wait(id, timeout, context, out),
         Command::Drain(drains) => drain(drains, context, out),
-        Command::MoveJob { id, tube, pri, delay } => move_job(id, &tube, (pri, delay), context, out),
+        Command::MoveJob { id, tube, pri, delay } => {
+            found_or_full(out, engine.move_job(client, id, &tube, (pri, delay), now), reply::MOVED);
+        }
         Command::SetTube { tube, settings } => set_tube(&tube, *settings, context, out),
         Command::Fail { id, pri, reason } => fail(id, pri, reason.bytes(), context, out),
-        Command::LimitTube { tube, limits } => limit_tube(&tube, limits, context, out),
+        Command::LimitTube { tube, limits } => {
+            found_or_full(out, engine.limit_new_tube(client, &tube, limits, now).map(|()| true), reply::LIMITED);
+        }
         Command::Auth(digest) => return auth(digest, context, out),
         Command::Stats => return begin(Box::new(Long::Stats(Box::default())), context, out),
         Command::Long(long) => return begin(long, context, out),
@@ -93,13 +91,6 @@ fn use_tube(tube: &[u8], context: &mut Context, out: &mut Output) {
     match context.engine.use_tube(context.client, tube) {
         Ok(()) => reply::using(out, tube),
         Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
-    }
-}
-
-fn pause_tube(tube: &[u8], length: Span, context: &mut Context, out: &mut Output) {
-    match context.engine.claim_log_room(tube.len()) {
-        true => reply::found(out, context.engine.pause(tube, length, context.now), reply::PAUSED),
-        false => reply::words(out, reply::OUT_OF_MEMORY),
     }
 }
 
@@ -125,12 +116,9 @@ fn auth(digest: Digest, context: &mut Context, out: &mut Output) -> Flow {
     };
     let is_known = access.authenticate(digest);
     context.registry.identify(context.client, access.name());
-    if is_known {
-        reply::words(out, reply::AUTHENTICATED);
-        return Flow::Next;
-    }
-    reply::words(out, reply::UNAUTHORIZED);
-    Flow::Close
+    let (words, flow) = if is_known { (reply::AUTHENTICATED, Flow::Next) } else { (reply::UNAUTHORIZED, Flow::Close) };
+    reply::words(out, words);
+    flow
 }
 
 fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: &mut Output) -> Flow {
@@ -160,7 +148,7 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
     match long {
         Long::Kick(kick) => engine.kick(client, kick, now).then(|| reply::numbered(out, b"KICKED", kick.done)),
         Long::ListTubes(list) => list_tubes(list, context, out),
-        Long::StatsTubes(list) => add_tubes(list, yaml::tube_item, context, out),
+        Long::StatsTubes(list) => add_tubes(list, true, context, out),
         Long::Stats(sums) => {
             let Some(figures) = sums.advance(context) else { return Progress::More };
             let figures = QueueFigures::of(figures, context);
@@ -211,39 +199,29 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
 /// A short list is created in one step, in beanstalkd's order. If earlier commands have used up most of the step
 /// budget, the command waits for the next turn, so that the order does not depend on them.
 fn list_tubes(list: &mut Option<PartialList>, context: &mut Context, out: &mut Output) -> Progress {
-    if list.as_ref().is_none_or(|list| list.from == 0) && list_few_tubes(context, out) {
-        return Progress::Done;
+    if list.as_ref().is_none_or(|list| list.from == 0) {
+        let (mut text, Context { engine, access, .. }) = (PartialList::new(0).text, &mut *context);
+        let is_complete = engine.walk_few_tubes(|name| {
+            if protocol::sees(access, name) {
+                yaml::item(&mut text, name);
+            }
+        });
+        if is_complete {
+            return Progress::Done.then(|| reply::list(out, text));
+        }
     }
     let Some(list) = list else {
         *list = Some(PartialList::new(0));
         return Progress::More;
     };
-    add_tubes(list, |text, tube| yaml::item(text, tube.name), context, out)
+    add_tubes(list, false, context, out)
 }
 
-fn list_few_tubes(context: &mut Context, out: &mut Output) -> bool {
-    let mut text = PartialList::new(0).text;
-    let Context { engine, access, .. } = context;
-    let listed = engine.walk_few_tubes(|name| {
-        if protocol::sees(access, name) {
-            yaml::item(&mut text, name);
-        }
-    });
-    if listed {
-        reply::list(out, text);
-    }
-    listed
-}
-
-fn add_tubes(
-    list: &mut PartialList,
-    add: impl Fn(&mut Output, &TubeStats) -> usize,
-    context: &mut Context,
-    out: &mut Output,
-) -> Progress {
+fn add_tubes(list: &mut PartialList, with_stats: bool, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
     let progress = engine.walk_tubes(&mut list.from, *now, |tube| match protocol::sees(access, tube.name) {
-        true => add(&mut list.text, tube),
+        true if with_stats => yaml::tube_item(&mut list.text, tube),
+        true => yaml::item(&mut list.text, tube.name),
         false => 0,
     });
     list.send(progress, context, out)
@@ -285,9 +263,9 @@ fn put_tagged(job: NewJob, tags: Tags, context: &mut Context, out: &mut Output) 
     }
 }
 
-fn buried(found: Result<bool, OverLimit>, out: &mut Output) {
+fn found_or_full(out: &mut Output, found: Result<bool, OverLimit>, done: &[u8]) {
     match found {
-        Ok(found) => reply::found(out, found, reply::BURIED),
+        Ok(found) => reply::found(out, found, done),
         Err(OverLimit) => reply::words(out, reply::OUT_OF_MEMORY),
     }
 }
@@ -332,12 +310,9 @@ pub fn notify(event: &Event, engine: &Engine, out: &mut Output) {
 
 const DELETE_STEPS: u64 = 8;
 
-/// In bytes, excluding tube names.
-pub const SETTINGS_OVERHEAD: usize = 16;
-
 const MAX_KEYS: usize = 1000;
 
-pub fn drain(drains: bool, context: &mut Context, out: &mut Output) {
+fn drain(drains: bool, context: &mut Context, out: &mut Output) {
     if drains {
         context.engine.drain();
     } else {
@@ -346,21 +321,8 @@ pub fn drain(drains: bool, context: &mut Context, out: &mut Output) {
     reply::words(out, if drains { reply::DRAINING } else { reply::NOT_DRAINING });
 }
 
-pub fn limit_tube(tube: &[u8], limits: [Option<u32>; 3], context: &mut Context, out: &mut Output) {
-    let room = context.engine.claim_log_room(tube.len());
-    let limited = room && context.engine.limit_new_tube(context.client, tube, limits, context.now).is_ok();
-    reply::words(out, if limited { reply::LIMITED } else { reply::OUT_OF_MEMORY });
-}
-
-pub fn move_job(id: JobId, tube: &[u8], pri_and_delay: (Priority, Span), context: &mut Context, out: &mut Output) {
-    match context.engine.move_job(context.client, id, tube, pri_and_delay, context.now) {
-        Ok(moved) => reply::found(out, moved, reply::MOVED),
-        Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
-    }
-}
-
 /// No other client is served between the reservations.
-pub fn reserve_batch(count: usize, timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
+fn reserve_batch(count: usize, timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
     let timeout = context.effective_wait(timeout.unwrap_or(Span::ZERO));
     let Context { engine, settings, client, now, .. } = context;
     engine.set_batch(*client, true);
@@ -384,13 +346,7 @@ pub fn reserve_batch(count: usize, timeout: Option<Span>, context: &mut Context,
     Flow::Next
 }
 
-pub fn delete_batch(
-    ids: &[JobId],
-    at: &mut usize,
-    deleted: &mut u64,
-    context: &mut Context,
-    out: &mut Output,
-) -> Progress {
+fn delete_batch(ids: &[JobId], at: &mut usize, deleted: &mut u64, context: &mut Context, out: &mut Output) -> Progress {
     // The engine can remove the last reservation without moving others, so start with it.
     while let Some(id) = ids.iter().rev().nth(*at).copied() {
         let may = guard::may_delete(context, id);
@@ -405,7 +361,7 @@ pub fn delete_batch(
     Progress::Done
 }
 
-pub fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -> Flow {
+fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -> Flow {
     let timeout = context.effective_wait(timeout);
     context.engine.set_batch(context.client, false);
     match context.engine.wait_end(context.client, id, timeout, context.now) {
@@ -427,8 +383,8 @@ pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: T
     Some(yaml::job(&stats, options.as_ref(), now))
 }
 
-pub fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mut Output) -> Progress {
-    if it.page.is_open() && offer_connections(&mut it.page, &mut it.from, context, |_| true) == Progress::Done {
+fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mut Output) -> Progress {
+    if it.page.is_open() && offer_clients(&mut it.page, &mut it.from, b"", context) == Progress::Done {
         context.engine.take_steps(it.page.close());
     }
     let connections = Connections::of(context);
@@ -438,10 +394,9 @@ pub fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mu
             reply::list(out, std::mem::take(&mut it.list));
             return Progress::Done;
         };
-        let stats =
-            context.engine.client_at(handle).and_then(|client| context.engine.client_stats(client.0, context.now));
-        let bytes = stats
-            .map_or(0, |it_stats| yaml::object(&mut it.list, |show| connections.show(context.engine, &it_stats, show)));
+        let bytes = connections
+            .find(handle, context.engine)
+            .map_or(0, |stats| yaml::object(&mut it.list, |show| connections.show(context.engine, &stats, show)));
         steps = steps.saturating_sub(1 + bytes as u64 / 64);
     }
     context.engine.take_steps(context.engine.steps().left() - steps);
@@ -451,25 +406,21 @@ pub fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mu
     Progress::Done.then(|| reply::words(out, reply::OUT_OF_MEMORY))
 }
 
-pub fn reserve_mode(mode: ReserveMode, context: &mut Context, out: &mut Output) {
+fn reserve_mode(mode: ReserveMode, context: &mut Context, out: &mut Output) {
     context.engine.set_reserve_mode(context.client, mode);
     RESERVE_MODES.iter().filter(|(it, _)| *it == mode).for_each(|(_, word)| reply::using(out, word));
 }
 
-pub fn set_tube(tube: &[u8], settings: TubeSettings, context: &mut Context, out: &mut Output) {
-    let room = context.engine.claim_log_room(SETTINGS_OVERHEAD + tube.len() + settings.dead_length());
-    let answer = match room.then(|| context.engine.set_tube(context.client, tube, settings, context.now)) {
-        Some(Ok(())) => reply::SET,
-        Some(Err(NotSet::Circle)) => reply::BAD_FORMAT,
-        Some(Err(NotSet::OverLimit)) | None => reply::OUT_OF_MEMORY,
+fn set_tube(tube: &[u8], settings: TubeSettings, context: &mut Context, out: &mut Output) {
+    let answer = match context.engine.set_tube(context.client, tube, settings, context.now) {
+        Ok(()) => reply::SET,
+        Err(NotSet::Circle) => reply::BAD_FORMAT,
+        Err(NotSet::OverLimit) => reply::OUT_OF_MEMORY,
     };
     reply::words(out, answer);
 }
 
-pub fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out: &mut Output) {
-    if !context.engine.claim_log_room(0) {
-        return reply::words(out, reply::OUT_OF_MEMORY);
-    }
+fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out: &mut Output) {
     match context.engine.fail(context.client, id, pri, reason, context.now) {
         None => reply::words(out, reply::NOT_FOUND),
         Some(Failed::Retried(delay)) => reply::numbered(out, b"RELEASED", delay.secs()),
@@ -478,7 +429,7 @@ pub fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out:
 }
 
 /// Lists the idempotency keys of ended jobs.
-pub fn list_keys(list: &mut PartialList, context: &mut Context, out: &mut Output) -> Progress {
+fn list_keys(list: &mut PartialList, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
     while list.count < MAX_KEYS {
         let (progress, found) = engine.next_ended_key(&mut list.from);

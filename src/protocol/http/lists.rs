@@ -9,7 +9,7 @@ use super::reply::{
 };
 use crate::engine::{ClientHandle, Engine, IdPage, JobId, JobView, PastJob, Progress, State};
 use crate::protocol::beanstalk::TUBE_FIGURES;
-use crate::protocol::connections::{offer_connections, Connections, CONNECTION_FIGURES};
+use crate::protocol::connections::{offer_clients, Connections, CONNECTION_FIGURES};
 use crate::protocol::pages::{show_past, HistoryWalk, Mark, Order, SortedPage};
 use crate::protocol::text::{has_part, whole_number};
 use crate::protocol::{self, Context, Output};
@@ -198,13 +198,12 @@ impl Listed for ClientHandle {
     }
 
     fn search(page: &mut SortedPage<Self>, filter: &[u8], from: &mut u32, context: &mut Context) -> Progress {
-        offer_connections(page, from, context, |text| has_part(text, filter))
+        offer_clients(page, from, filter, context)
     }
 
     fn show(self, _: &[u8], context: &Context, list: &mut JsonList) -> usize {
         let (engine, connections) = (&*context.engine, Connections::of(context));
-        let stats = engine.client_at(self).and_then(|client| engine.client_stats(client.0, context.now));
-        stats.map_or(0, |stats| {
+        connections.find(self, engine).map_or(0, |stats| {
             list.add(|members| connections.show(engine, &stats, |key, mark| figure(members, key, mark)))
         })
     }
