@@ -62,7 +62,7 @@ pub struct SortedPage<V> {
     pub found: u64,
     found_after: u64,
     rows: BTreeMap<Key, (u64, V)>,
-    is_open: bool,
+    pub is_open: bool,
     /// Total bytes of the names in `rows`.
     names: u64,
     has_more: bool,
@@ -82,10 +82,6 @@ impl<V> SortedPage<V> {
         let after = self.after.as_ref().map_or(0, |(_, name)| name.len());
         let last = self.last.as_ref().map_or(0, |mark| mark.name.len());
         (after + last) as u64 + self.names + (self.rows.len() * row) as u64
-    }
-
-    pub fn is_open(&self) -> bool {
-        self.is_open
     }
 
     fn remove(&mut self, is_first: bool) -> Option<(Key, (u64, V))> {
@@ -247,7 +243,7 @@ mod tests {
             for number in 0..20_u64 {
                 page.offer(number * 7 % 5, &number.to_be_bytes(), || number);
             }
-            assert_eq!((page.found, page.is_open()), (20, true));
+            assert_eq!((page.found, page.is_open), (20, true));
             page.close();
             while let Some((name, number)) = page.next() {
                 assert_eq!(name, number.to_be_bytes());

@@ -119,8 +119,8 @@ impl Decoder {
         };
         let args = past(line, row.word.len());
         Some(match row.name {
-            CommandName::Put => self.put_line(args, is_long, input, limits),
-            CommandName::Fail => self.fail_line(args, is_long, limits),
+            CommandName::Put => self.put(args, is_long, input, limits),
+            CommandName::Fail => self.fail(args, is_long, limits),
             name => Some(match row.parse(args, is_long, limits.extensions) {
                 Some(command) => counted(name, command),
                 None => (None, Command::BadFormat),
@@ -128,7 +128,7 @@ impl Decoder {
         })
     }
 
-    fn put_line(
+    fn put(
         &mut self,
         args: &[u8],
         is_long: bool,
@@ -157,7 +157,7 @@ impl Decoder {
         self.receive(line, size, limits)
     }
 
-    fn fail_line(&mut self, args: &[u8], is_long: bool, limits: &DecodeLimits) -> Option<Decoded<Command>> {
+    fn fail(&mut self, args: &[u8], is_long: bool, limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let Some((id, pri, size)) = fail_args(args).filter(|_| !is_long) else {
             return Some((None, Command::BadFormat));
         };

@@ -384,12 +384,12 @@ pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: T
 }
 
 fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mut Output) -> Progress {
-    if it.page.is_open() && offer_clients(&mut it.page, &mut it.from, b"", context) == Progress::Done {
+    if it.page.is_open && offer_clients(&mut it.page, &mut it.from, b"", context) == Progress::Done {
         context.engine.take_steps(it.page.close());
     }
     let connections = Connections::of(context);
     let mut steps = context.engine.steps().left();
-    while steps > 0 && !it.page.is_open() {
+    while steps > 0 && !it.page.is_open {
         let Some((_, handle)) = it.page.next() else {
             reply::list(out, std::mem::take(&mut it.list));
             return Progress::Done;

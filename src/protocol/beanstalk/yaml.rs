@@ -75,7 +75,7 @@ pub fn ids(ids: &[JobId]) -> Output {
 /// Extended keys follow beanstalkd's keys.
 pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8> {
     let mut yaml = Yaml::new(320);
-    job_figures(job, options, now, |key, value| {
+    job_figures(job, options, now, &mut |key, value| {
         yaml.figure(key, value);
         if key == "time-left" {
             yaml.number("file", 0);
@@ -84,18 +84,15 @@ pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8
     yaml.0
 }
 
-pub fn object(list: &mut Output, fill: impl FnOnce(&mut dyn FnMut(&'static str, FigureValue))) -> usize {
+pub fn object(list: &mut Output, fill: impl FnOnce(Show)) -> usize {
     let mut lines = Yaml::new(512);
     fill(&mut |key, value| lines.figure(key, value));
     push_item(list, &lines.0)
 }
 
-pub fn job_figures(
-    job: &JobStats,
-    options: Option<&StoredOptions>,
-    now: Time,
-    mut show: impl FnMut(&'static str, FigureValue),
-) {
+pub type Show<'a> = &'a mut dyn FnMut(&'static str, FigureValue);
+
+pub fn job_figures(job: &JobStats, options: Option<&StoredOptions>, now: Time, show: Show) {
     use FigureValue::{Number, Text, Word};
     show("id", Number(job.id.0));
     show("tube", Text(job.tube));
@@ -104,17 +101,12 @@ pub fn job_figures(
     let times = [("age", job.age), ("delay", job.delay), ("ttr", job.ttr), ("time-left", job.left)];
     times.into_iter().for_each(|(key, time)| show(key, Number(time.secs())));
     JOB_COUNTS.iter().for_each(|(name, of)| show(name, Number(of(&job.history).into())));
-    optional_figures(job, options, now, &mut show);
+    optional_figures(job, options, now, show);
 }
 
-fn optional_figures(
-    job: &JobStats,
-    options: Option<&StoredOptions>,
-    now: Time,
-    show: &mut impl FnMut(&'static str, FigureValue),
-) {
+fn optional_figures(job: &JobStats, options: Option<&StoredOptions>, now: Time, show: Show) {
     use FigureValue::{Name, Number, Text, Word};
-    fn positive(key: &'static str, number: u64, show: &mut impl FnMut(&'static str, FigureValue)) {
+    fn positive(key: &'static str, number: u64, show: Show) {
         if number > 0 {
             show(key, Number(number));
         }
@@ -180,15 +172,14 @@ fn optional_figures(
 fn groups(options: &StoredOptions, of_member: bool) -> Vec<u8> {
     let mut names = Vec::new();
     for tie in options.ties.iter().filter(|tie| tie.need.is_none() == of_member) {
-        if !names.is_empty() {
-            names.push(b',');
-        }
         names.extend_from_slice(&tie.name);
         if tie.need.is_some_and(|need| need > 0) {
             names.push(b':');
             push_number(&mut names, tie.left.into());
         }
+        names.push(b',');
     }
+    names.pop();
     names
 }
 

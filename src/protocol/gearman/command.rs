@@ -119,11 +119,8 @@ impl ProtocolCommand for Command {
     }
 
     fn job_body(&self) -> Option<&Body> {
-        if let Command::Submit(submission) = self {
-            submission.background.then_some(&submission.body)
-        } else {
-            None
-        }
+        let Command::Submit(submission) = self else { return None };
+        submission.background.then_some(&submission.body)
     }
 
     fn footprint(&self) -> u64 {

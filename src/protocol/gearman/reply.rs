@@ -6,8 +6,6 @@ use crate::engine::{BodyRef, JobId};
 use crate::protocol::text::push_number;
 use crate::protocol::Output;
 
-const MAGIC: &[u8; 4] = b"\0RES";
-
 /// Returns the length of the first packet, or of all `bytes` if they are text.
 #[cfg(feature = "tls")]
 pub fn packet_length(bytes: &[u8]) -> usize {
@@ -64,7 +62,7 @@ pub const MANY_FUNCTIONS: Fault = fault("QUEUE_ERROR", "Too many functions");
 pub fn packet(out: &mut Output, kind: Kind, parts: &[&[u8]], data: Option<BodyRef>) {
     let length = parts.iter().map(|part| part.len()).sum::<usize>() + data.map_or(0, BodyRef::len);
     let text = out.text();
-    text.extend_from_slice(MAGIC);
+    text.extend_from_slice(b"\0RES");
     text.extend_from_slice(&(kind as u32).to_be_bytes());
     // Cannot truncate: data are at most 1 GiB, and the other parts are short.
     text.extend_from_slice(&(length as u32).to_be_bytes());

@@ -38,10 +38,11 @@ enum Reading {
     OutOfSync,
 }
 
-struct Head<'a> {
-    args: [&'a [u8]; MAX_ARGUMENTS],
-    used: usize,
-}
+/// `None` if more input is needed, and `Some(None)` if decoding continues in the new `state`.
+type Decoding = Option<Option<Command>>;
+
+/// The arguments of a packet with their length in bytes.
+type Head<'a> = ([&'a [u8]; MAX_ARGUMENTS], usize);
 
 impl Decoder {
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
@@ -77,7 +78,7 @@ impl Decoder {
     }
 
     /// Returns `command`, and discards all later input.
-    fn last(&mut self, command: Command) -> Option<Option<Command>> {
+    fn last(&mut self, command: Command) -> Decoding {
         self.state = Reading::OutOfSync;
         Some(Some(command))
     }
@@ -98,8 +99,7 @@ impl Decoder {
         Some(Command::Text(command))
     }
 
-    /// Returns `None` if more input is needed, and `Some(None)` if decoding continues in the new `state`.
-    fn packet(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Command>> {
+    fn packet(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Decoding {
         let magic = upto(input, 4);
         if !b"\0REQ".starts_with(magic) && !b"\0RES".starts_with(magic) {
             return self.last(Command::OutOfSync);
@@ -117,31 +117,25 @@ impl Decoder {
             return self.skip(length.into(), fault);
         }
         let length = length as usize;
-        let head = match head(row, behind, length)? {
+        let (args, used) = match head(row, behind, length)? {
             Ok(head) => head,
             Err(fault) => return self.last(Command::Refused(fault)),
         };
-        let command = parse_packet(row.kind, upto(&head.args, row.arguments.len()));
-        *input = past(behind, head.used);
+        let command = parse_packet(row.kind, upto(&args, row.arguments.len()));
+        *input = past(behind, used);
         match command {
-            Ok(command) if row.data => self.data(command, length - head.used, input, limits),
+            Ok(command) if row.data => self.data(command, length - used, input, limits),
             Ok(command) => Some(Some(command)),
-            Err(fault) => self.skip((length - head.used) as u64, fault),
+            Err(fault) => self.skip((length - used) as u64, fault),
         }
     }
 
-    fn skip(&mut self, left: u64, fault: Fault) -> Option<Option<Command>> {
+    fn skip(&mut self, left: u64, fault: Fault) -> Decoding {
         self.state = Reading::Data(Box::new((Command::Refused(fault), Upload::skip(left))));
         Some(None)
     }
 
-    fn data(
-        &mut self,
-        command: Command,
-        size: usize,
-        input: &mut &[u8],
-        limits: &DecodeLimits,
-    ) -> Option<Option<Command>> {
+    fn data(&mut self, command: Command, size: usize, input: &mut &[u8], limits: &DecodeLimits) -> Decoding {
         if let Some((data, rest)) = input.split_at_checked(size) {
             *input = rest;
             let fingerprint = command.is_unique_by_body().then(|| limits.fingerprints.of(data));
@@ -217,7 +211,7 @@ fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<
         }
         used = length;
     }
-    Some(Ok(Head { args, used }))
+    Some(Ok((args, used)))
 }
 
 const HIGH: Priority = PRIORITY_CLASSES[0];
@@ -227,27 +221,27 @@ const LOW: Priority = PRIORITY_CLASSES[2];
 /// The decoder has checked the number of arguments, and adds the data later.
 fn parse_packet(kind: Kind, args: &[&[u8]]) -> Result<Command, Fault> {
     match kind {
-        Kind::CanDo => can_do(arg(args, 0), None),
+        Kind::CanDo => function(arg(args, 0)).map(|function| Command::CanDo { function, limit: None }),
         Kind::CantDo => function(arg(args, 0)).map(Command::CantDo),
         Kind::ResetAbilities => Ok(Command::ResetAbilities),
         Kind::PreSleep => Ok(Command::PreSleep),
-        Kind::SubmitJob => submit(args, NORMAL, false),
+        Kind::SubmitJob => submission(args, NORMAL, false).map(Command::Submit),
         Kind::GrabJob => Ok(Command::Grab(Kind::JobAssign)),
         Kind::WorkStatus => work_status(args),
         Kind::WorkComplete | Kind::WorkFail | Kind::WorkException | Kind::WorkData | Kind::WorkWarning => {
-            work(args, kind)
+            Ok(Command::Work(Work { kind, handle: last(args).into(), body: Body::default() }))
         }
         Kind::GetStatus => Ok(Command::GetStatus(last(args).into())),
         Kind::EchoReq => Ok(Command::Echo(Body::default())),
-        Kind::SubmitJobBg => submit(args, NORMAL, true),
-        Kind::SubmitJobHigh => submit(args, HIGH, false),
+        Kind::SubmitJobBg => submission(args, NORMAL, true).map(Command::Submit),
+        Kind::SubmitJobHigh => submission(args, HIGH, false).map(Command::Submit),
         Kind::SetClientId => Ok(Command::SetClientId(upto(last(args), MAX_CLIENT_ID).into())),
-        Kind::CanDoTimeout => can_do(arg(args, 0), limit(arg(args, 1))),
+        Kind::CanDoTimeout => Ok(Command::CanDo { function: function(arg(args, 0))?, limit: limit(arg(args, 1)) }),
         Kind::OptionReq => Ok(Command::Option(last(args).into())),
         Kind::GrabJobUniq => Ok(Command::Grab(Kind::JobAssignUniq)),
-        Kind::SubmitJobHighBg => submit(args, HIGH, true),
-        Kind::SubmitJobLow => submit(args, LOW, false),
-        Kind::SubmitJobLowBg => submit(args, LOW, true),
+        Kind::SubmitJobHighBg => submission(args, HIGH, true).map(Command::Submit),
+        Kind::SubmitJobLow => submission(args, LOW, false).map(Command::Submit),
+        Kind::SubmitJobLowBg => submission(args, LOW, true).map(Command::Submit),
         Kind::SubmitJobSched => scheduled(args),
         Kind::SubmitJobEpoch => epoch(args),
         Kind::SubmitReduceJob => reduce(args, false),
@@ -277,28 +271,20 @@ fn function(name: &[u8]) -> Result<Box<[u8]>, Fault> {
     }
 }
 
-fn can_do(name: &[u8], limit: Option<NonZeroU64>) -> Result<Command, Fault> {
-    Ok(Command::CanDo { function: function(name)?, limit })
-}
-
 /// `None` means no time limit: the number is 0, negative or invalid.
 fn limit(text: &[u8]) -> Option<NonZeroU64> {
     strtoll(text).filter(|number| *number > 0).and_then(|number| NonZeroU64::new(number as u64))
 }
 
-fn submission(args: &[&[u8]], pri: Priority, background: bool) -> Result<Submission, Fault> {
+fn submission(args: &[&[u8]], pri: Priority, background: bool) -> Result<Box<Submission>, Fault> {
     let unique = match arg(args, 1) {
         b"" => DedupKey::None,
         b"-" => DedupKey::Body(None),
         name if name.len() > MAX_UNIQUE => return Err(reply::LARGE_UNIQUE),
         name => DedupKey::Name(name.into()),
     };
-    let (function, body) = (function(arg(args, 0))?, Body::default());
-    Ok(Submission { function, unique, pri, background, when: When::Now, reducer: None, body })
-}
-
-fn submit(args: &[&[u8]], pri: Priority, background: bool) -> Result<Command, Fault> {
-    Ok(Command::Submit(Box::new(submission(args, pri, background)?)))
+    let (function, when, body) = (function(arg(args, 0))?, When::Now, Body::default());
+    Ok(Submission { function, unique, pri, background, when, reducer: None, body }.into())
 }
 
 /// A job with an invalid time starts immediately.
@@ -307,14 +293,14 @@ fn epoch(args: &[&[u8]]) -> Result<Command, Fault> {
     if let Some(secs) = strtoll(arg(args, 2)).filter(|secs| *secs > 0) {
         submission.when = When::At(Time::from_nanos(0) + Span::from_secs(secs as u64));
     }
-    Ok(Command::Submit(Box::new(submission)))
+    Ok(Command::Submit(submission))
 }
 
 fn scheduled(args: &[&[u8]]) -> Result<Command, Fault> {
     let mut submission = submission(args, NORMAL, true)?;
     let fields = [2, 3, 4, 5, 6].map(|index| arg(args, index));
     submission.when = When::On(parse_schedule(fields).ok_or(reply::WRONG_SCHEDULE)?);
-    Ok(Command::Submit(Box::new(submission)))
+    Ok(Command::Submit(submission))
 }
 
 /// Ignores the aggregator of the packet.
@@ -324,11 +310,7 @@ fn reduce(args: &[&[u8]], background: bool) -> Result<Command, Fault> {
         return Err(reply::LARGE_REDUCER);
     }
     submission.reducer = Some(arg(args, 2).into());
-    Ok(Command::Submit(Box::new(submission)))
-}
-
-fn work(args: &[&[u8]], kind: Kind) -> Result<Command, Fault> {
-    Ok(Command::Work(Work { kind, handle: last(args).into(), body: Body::default() }))
+    Ok(Command::Submit(submission))
 }
 
 /// The body contains both numbers as sent, separated by a NUL byte.

@@ -8,7 +8,7 @@ use super::command::{Command, Submission, When, Work};
 use super::kind::Kind;
 use super::listing::{self, Cursor};
 use super::names::job_of;
-use super::reply::{self, Fault, Status};
+use super::reply::{self, Status};
 use crate::access::Need;
 use crate::engine::{
     Body, CompletionPolicy, Dropped, Engine, Event, GiveBack, Grab, JobId, JobOptions, JobView, NewJob, NotCompleted,
@@ -16,7 +16,7 @@ use crate::engine::{
 };
 use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::text::strtoll;
-use crate::protocol::{ClientInfo, Context, Flow, Host, Output, ProtocolSettings};
+use crate::protocol::{ClientInfo, Context, Flow, Host, Output};
 
 pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flow {
     match command {
@@ -101,7 +101,11 @@ fn send_report(id: JobId, report: Arc<Report>, context: &mut Context) -> Flow {
 
 fn can_do(function: &[u8], limit: Option<NonZeroU64>, context: &mut Context, out: &mut Output) {
     let Context { engine, client, now, settings, .. } = context;
-    let limit = limit.map(|limit| limit_of(limit.get(), settings));
+    let limit = limit.map(|limit| match settings.timeouts_in_seconds {
+        true => Span::from_secs(limit.get()),
+        // As in gearmand, the minimum is 1,000.
+        false => Span::from_millis(limit.get().max(1000)),
+    });
     match engine.watch_limited(*client, function, limit, *now) {
         // Lists show the function even if unused, up to a maximum number.
         Ok(_) => _ = engine.keep_tube(*client, function),
@@ -117,15 +121,6 @@ fn set_option(option: &[u8], context: &mut Context, out: &mut Output) {
         client.exceptions = true;
     }
     reply::packet(out, Kind::OptionRes, &[option], None);
-}
-
-/// `number` is in seconds, or in milliseconds with gearmand's minimum of 1,000.
-fn limit_of(number: u64, settings: &ProtocolSettings) -> Span {
-    if settings.timeouts_in_seconds {
-        Span::from_secs(number)
-    } else {
-        Span::from_millis(number.max(1000))
-    }
 }
 
 fn submit(submission: Submission, context: &mut Context, out: &mut Output) {
@@ -147,8 +142,7 @@ fn submit(submission: Submission, context: &mut Context, out: &mut Output) {
         ..JobOptions::default()
     };
     let job = NewJob { pri: submission.pri, delay: Span::ZERO, ttr: Span::MAX, body: submission.body };
-    let submitted = context.engine.submit(context.client, &submission.function, job, options, context.now);
-    let fault = match submitted {
+    let fault = match context.engine.submit(context.client, &submission.function, job, options, context.now) {
         Ok(submitted) => {
             let _ = context.engine.keep_tube(context.client, &submission.function);
             let handle = reply::handle(&context.host.facts().handle_prefix, submitted.id);
@@ -194,13 +188,9 @@ fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
 /// Only the worker that has reserved the job may send a WORK_* packet.
 fn work(work: Work, context: &mut Context, out: &mut Output) -> Flow {
     let Context { engine, registry, client, now, host, .. } = context;
-    let handle = job_of(&work.handle, &host.facts().handle_prefix);
-    let body = work.body;
-    let Some(id) = handle else {
-        reply::error(out, &unknown_job(work.kind));
-        return Flow::Next;
-    };
-    let outcome = match work.kind {
+    let Work { kind, handle, body } = work;
+    let Some(id) = job_of(&handle, &host.facts().handle_prefix) else { return unknown_job(kind, out) };
+    let outcome = match kind {
         Kind::WorkComplete => Ok(Outcome::Done(body)),
         Kind::WorkFail => Ok(Outcome::Failed(body)),
         Kind::WorkException => Ok(Outcome::Fault(body)),
@@ -211,33 +201,32 @@ fn work(work: Work, context: &mut Context, out: &mut Output) -> Flow {
     let outcome = match outcome.map_err(Arc::new) {
         Ok(outcome) => outcome,
         Err(report) if engine.report(*client, id, &report, *now) => return send_report(id, report, context),
-        Err(_) => {
-            reply::error(out, &unknown_job(work.kind));
-            return Flow::Next;
-        }
+        Err(_) => return unknown_job(kind, out),
     };
     let mut unknown = None;
     let last_exception = registry.get_mut(*client).map_or(&mut unknown, |client| &mut client.last_exception);
     match engine.finish(*client, id, outcome, *now) {
-        Ok(()) => *last_exception = Some(id).filter(|_| work.kind == Kind::WorkException),
+        Ok(()) => *last_exception = Some(id).filter(|_| kind == Kind::WorkException),
         Err(NotCompleted::OutOfMemory) => {
             // Without memory for the result, disconnect the worker, so that the job becomes ready again.
             reply::error(out, &reply::NO_MEMORY);
             return Flow::Close;
         }
         // Some workers send WORK_FAIL after a WORK_EXCEPTION, which has already ended the job.
-        Err(_) if work.kind == Kind::WorkFail && *last_exception == Some(id) => *last_exception = None,
-        Err(_) => reply::error(out, &unknown_job(work.kind)),
+        Err(_) if kind == Kind::WorkFail && *last_exception == Some(id) => *last_exception = None,
+        Err(_) => return unknown_job(kind, out),
     }
     Flow::Next
 }
 
-fn unknown_job(kind: Kind) -> Fault {
-    match kind {
+fn unknown_job(kind: Kind, out: &mut Output) -> Flow {
+    let fault = match kind {
         Kind::WorkException => reply::NO_EXCEPTION_JOB,
         Kind::WorkData | Kind::WorkWarning => reply::NO_DATA_JOB,
         _ => reply::NO_RESULT_JOB,
-    }
+    };
+    reply::error(out, &fault);
+    Flow::Next
 }
 
 /// GET_STATUS reports the numbers, limited to 32 bits. Waiting clients receive the text unchanged.
@@ -269,15 +258,10 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
         AdminCommand::Getpid => &format!("OK {}\n", facts.pid),
         // gearmand's log level that is closest to the default here.
         AdminCommand::Verbose => "OK NOTICE\n",
-        AdminCommand::CancelJob(handle) => {
-            let id = job_of(&handle, &facts.handle_prefix);
-            let cancelled = id.is_some_and(|id| engine.cancel(id, *now));
-            if cancelled {
-                "OK\r\n"
-            } else {
-                "ERR UNKNOWN_JOB\r\n"
-            }
-        }
+        AdminCommand::CancelJob(handle) => match job_of(&handle, &facts.handle_prefix) {
+            Some(id) if engine.cancel(id, *now) => "OK\r\n",
+            _ => "ERR UNKNOWN_JOB\r\n",
+        },
         AdminCommand::CreateFunction(name) => match engine.keep_tube(*client, &name) {
             Ok(()) => "OK\r\n",
             Err(_) => "ERR QUEUE_ERROR Too+many+functions\r\n",

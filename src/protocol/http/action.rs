@@ -9,6 +9,7 @@ use crate::engine::{Body, JobId, LongCommand, Span, State, Tags};
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{hex_pair, is_any_name, past, whole_number, MAX_QUOTED_NAME};
 use crate::protocol::{Context, DecodeLimits};
+use crate::shared::base64;
 use crate::shared::json::Object;
 
 pub trait HttpAction: Send {
@@ -155,16 +156,13 @@ pub fn state(text: &[u8]) -> Result<State, Failure> {
 }
 
 pub fn unreserved(text: &[u8]) -> Result<State, Failure> {
-    state(text).and_then(|state| if state == State::Reserved { Err(wrong("state")) } else { Ok(state) })
+    state(text).ok().filter(|state| *state != State::Reserved).ok_or_else(|| wrong("state"))
 }
 
 /// The tube need not exist. Fails if no protocol allows the name.
 pub fn new_tube(name: &[u8]) -> Result<Box<[u8]>, Failure> {
-    if is_any_name(name) {
-        Ok(name.into())
-    } else {
-        Err(Failure::new(400, format!("invalid tube name: it must have 1 to {MAX_QUOTED_NAME} bytes, none of them 0")))
-    }
+    let problem = || format!("invalid tube name: it must have 1 to {MAX_QUOTED_NAME} bytes, none of them 0");
+    is_any_name(name).then(|| name.into()).ok_or_else(|| Failure::new(400, problem()))
 }
 
 impl Arguments<'_> {
@@ -208,10 +206,7 @@ impl Arguments<'_> {
         match (text(key)?, text(encoded)?) {
             (None, None) => Ok(None),
             (Some(text), None) => Ok(Some(text.into_owned().into_bytes())),
-            (None, Some(text)) => match crate::shared::base64::decode(text.as_bytes()) {
-                Some(bytes) => Ok(Some(bytes)),
-                None => Err(wrong(encoded)),
-            },
+            (None, Some(text)) => base64::decode(text.as_bytes()).map(Some).ok_or_else(|| wrong(encoded)),
             (Some(_), Some(_)) => Err(wrong(key)),
         }
     }

@@ -8,7 +8,7 @@ use super::reply::{
 use crate::access::{ClientAccess, Right};
 use crate::engine::{
     Body, FindOldest, Flush, JobId, Kick, LongCommand, MoveJobs, NewJob, NotSet, Point, Priority, Progress, Refused,
-    Span, State, Stats, Tagged, Tags, POINT_SECONDS,
+    Span, State, Tagged, Tags, POINT_SECONDS,
 };
 use crate::protocol::beanstalk::{
     extended_counts, read_settings, read_tags, server_figures, Extensions, QueueFigures, Tagging, SETTINGS_OVERHEAD,
@@ -37,10 +37,7 @@ pub fn readiness(_: &mut Arguments) -> Parsed {
 }
 
 fn report(problem: Option<&str>) -> HttpAnswer {
-    match problem {
-        None => Ok(bytes(Kind::Text, b"ok\n")),
-        Some(problem) => Err(Failure::new(503, problem)),
-    }
+    problem.map_or_else(|| Ok(bytes(Kind::Text, b"ok\n")), |problem| Err(Failure::new(503, problem)))
 }
 
 fn unhealthy(context: &Context) -> Option<&'static str> {
@@ -48,48 +45,43 @@ fn unhealthy(context: &Context) -> Option<&'static str> {
 }
 
 fn unready(context: &Context) -> Option<&'static str> {
-    match context.host.role().map(|figures| figures.role) {
-        Some(Role::Standby) => return Some(STANDING_BY),
-        Some(Role::Closing) => return Some("another server is to take over"),
-        Some(Role::Active) | None => {}
-    }
-    if context.engine.stats().draining {
-        Some("draining")
-    } else if context.log.is_some_and(|log| log.health == Health::Full) {
-        Some("the disk of the binlog is full")
-    } else if !context.engine.has_memory(0) {
-        Some("all memory is taken")
-    } else {
-        None
-    }
+    let role = context.host.role().map(|figures| figures.role);
+    let problems = [
+        (role == Some(Role::Standby), STANDING_BY),
+        (role == Some(Role::Closing), "another server is to take over"),
+        (context.engine.stats().draining, "draining"),
+        (context.log.is_some_and(|log| log.health == Health::Full), "the disk of the binlog is full"),
+        (!context.engine.has_memory(0), "all memory is taken"),
+    ];
+    problems.into_iter().find(|(is_met, _)| *is_met).map(|(_, problem)| problem)
 }
 
 pub fn server(_: &mut Arguments) -> Parsed {
     let mut sums = VisibleSums::default();
+    let may_change =
+        |access: &ClientAccess| access.rights().is_some_and(|it| it.allow_somewhere(&[Right::Put, Right::Admin]));
     turns(move |context| {
-        let stats = sums.advance(context)?;
-        Some(server_object(stats, context))
+        let figures = QueueFigures::of(sums.advance(context)?, context);
+        Some(Ok(object(|members| {
+            server_figures(&figures, |key, value| figure(members, key, value));
+            extended_counts(&figures, Extensions::ALL).for_each(|(key, count)| members.number(&key, count));
+            let is_admin = context.settings.http.admin && context.access.as_deref().is_none_or(may_change);
+            members.truth("admin", is_admin);
+            for (wire, count) in Wire::ALL.iter().zip(figures.connections) {
+                members.number(&format!("connections-{}", wire.name()), count);
+            }
+        })))
     })
 }
 
-fn server_object(stats: Stats, context: &Context) -> HttpAnswer {
-    let figures = QueueFigures::of(stats, context);
-    // `true` if the client may change at least one tube.
-    let may_change =
-        |access: &ClientAccess| access.rights().is_some_and(|it| it.allow_somewhere(&[Right::Put, Right::Admin]));
-    Ok(object(|members| {
-        server_figures(&figures, |key, value| figure(members, key, value));
-        extended_counts(&figures, Extensions::ALL).for_each(|(key, count)| members.number(&key, count));
-        let is_admin = context.settings.http.admin && context.access.as_deref().is_none_or(may_change);
-        members.truth("admin", is_admin);
-        for (wire, count) in Wire::ALL.iter().zip(figures.connections) {
-            members.number(&format!("connections-{}", wire.name()), count);
-        }
-    }))
-}
-
 pub fn tube(it: &mut Arguments) -> Parsed {
-    oldest(FindOldest::new(it.part(0)), tube_object)
+    oldest(FindOldest::new(it.part(0)), |find, context| {
+        let tube = context.engine.tube_stats(find.tube(), context.now).ok_or_else(|| not_found("tube"))?;
+        Ok(object(|members| {
+            tube_members(members, tube.name, &tube_values(&tube));
+            time_members(members, &tube, find.ages(context.now));
+        }))
+    })
 }
 
 fn oldest(mut find: FindOldest, reply: fn(&FindOldest, &Context) -> HttpAnswer) -> Parsed {
@@ -99,35 +91,26 @@ fn oldest(mut find: FindOldest, reply: fn(&FindOldest, &Context) -> HttpAnswer) 
     })
 }
 
-fn tube_object(find: &FindOldest, context: &Context) -> HttpAnswer {
-    let tube = context.engine.tube_stats(find.tube(), context.now).ok_or_else(|| not_found("tube"))?;
-    Ok(object(|members| {
-        tube_members(members, tube.name, &tube_values(&tube));
-        time_members(members, &tube, find.ages(context.now));
-    }))
-}
-
 pub fn overview(_: &mut Arguments) -> Parsed {
-    oldest(FindOldest::default(), overview_object)
-}
-
-fn overview_object(find: &FindOldest, context: &Context) -> HttpAnswer {
     type Figure = (&'static str, fn(&Point) -> u64);
     const FIGURES: [Figure; 3] = [("ready", |it| it.ready), ("done", |it| it.done), ("failed", |it| it.failed)];
-    Ok(object(|members| {
-        for (state, age) in ["ready", "delayed", "buried"].iter().zip(find.ages(context.now)) {
-            members.number(&format!("oldest-{state}-age"), age.secs());
-        }
-        if let Some(job) = find.oldest_ready().and_then(|id| context.engine.job(id)) {
-            members.bytes("oldest-ready-tube", context.engine.tube_of(&job));
-        }
-        members.number("paused-tubes", context.engine.paused_tubes() as u64);
-        members.number("seconds", POINT_SECONDS);
-        for (key, of) in FIGURES {
-            let numbers: Vec<String> = context.engine.past().points().map(|point| of(&point).to_string()).collect();
-            members.raw(key, &format!("[{}]", numbers.join(",")));
-        }
-    }))
+    oldest(FindOldest::default(), |find, context| {
+        let Context { engine, now, .. } = context;
+        Ok(object(|members| {
+            for (state, age) in ["ready", "delayed", "buried"].iter().zip(find.ages(*now)) {
+                members.number(&format!("oldest-{state}-age"), age.secs());
+            }
+            if let Some(job) = find.oldest_ready().and_then(|id| engine.job(id)) {
+                members.bytes("oldest-ready-tube", engine.tube_of(&job));
+            }
+            members.number("paused-tubes", engine.paused_tubes() as u64);
+            members.number("seconds", POINT_SECONDS);
+            for (key, of) in FIGURES {
+                let numbers: Vec<String> = engine.past().points().map(|point| of(&point).to_string()).collect();
+                members.raw(key, &format!("[{}]", numbers.join(",")));
+            }
+        }))
+    })
 }
 
 pub fn peek(it: &mut Arguments) -> Parsed {

@@ -9,7 +9,7 @@ use super::lists::{JobRows, JsonList};
 use super::reply::{beginning, changed, HttpAnswer};
 use crate::engine::{BuriedWalk, Engine, JobExtras, JobId, JobView, Progress, Smallest, State};
 use crate::protocol::text::has_part;
-use crate::protocol::{self, Context};
+use crate::protocol::{sees, Context};
 
 /// In bytes. Longer summaries are truncated.
 const SUMMARY: usize = 120;
@@ -38,18 +38,10 @@ struct FailedGroup {
 }
 
 impl FailedGroup {
-    fn walk(&self) -> BuriedWalk {
-        BuriedWalk::new(Some(self.tube.clone()))
-    }
-
     fn has(&self, engine: &Engine, job: &JobView) -> bool {
         job.state() == State::Buried
             && engine.tube_of(job) == &*self.tube
             && self.reason.as_ref().is_none_or(|reason| summary_of(engine, job) == &**reason)
-    }
-
-    fn footprint(&self) -> u64 {
-        (self.tube.len() + self.reason.as_ref().map_or(0, |reason| reason.len())) as u64
     }
 }
 
@@ -116,7 +108,7 @@ impl FailedGroups {
         let tube = engine.tube_of(&job);
         let reason = summary_of(engine, &job);
         let is_wanted = has_part(tube, &self.filter) || has_part(reason, &self.filter);
-        if !is_wanted || !protocol::sees(&context.access, tube) {
+        if !is_wanted || !sees(&context.access, tube) {
             return;
         }
         self.key.clear();
@@ -148,14 +140,15 @@ struct FailedJobs {
 pub fn jobs(it: &mut Arguments) -> Parsed {
     let group = FailedGroup { tube: it.part(0), reason: it.query("reason").map(Into::into) };
     let (before, limit) = (it.query_number("before", u64::MAX)?, it.limit(100, 100)?);
-    let (walk, newest) = (group.walk(), Smallest::new(0, limit + 1));
+    let (walk, newest) = (BuriedWalk::new(Some(group.tube.clone())), Smallest::new(0, limit + 1));
     Ok(Box::new(FailedJobs { group, before, limit, walk, newest, rows: None }))
 }
 
 impl HttpAction for FailedJobs {
     fn footprint(&self) -> u64 {
-        let rows = self.rows.as_ref().map_or(0, JobRows::footprint);
-        self.group.footprint() + self.walk.footprint() + 16 * (self.limit as u64 + 1) + rows
+        let FailedGroup { tube, reason } = &self.group;
+        let group = tube.len() + reason.as_ref().map_or(0, |reason| reason.len()) + 16 * (self.limit + 1);
+        group as u64 + self.walk.footprint() + self.rows.as_ref().map_or(0, JobRows::footprint)
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
@@ -194,12 +187,7 @@ struct Sweep {
 pub fn sweep(it: &mut Arguments, remedy: Remedy) -> Parsed {
     let reason = it.bytes("reason", "reason-base64")?.map(Vec::into_boxed_slice);
     let group = FailedGroup { tube: it.part(0), reason };
-    Ok(Box::new(Sweep { walk: group.walk(), group, remedy, done: 0 }))
-}
-
-pub fn move_jobs(it: &mut Arguments) -> Parsed {
-    let to = it.destination()?;
-    sweep(it, Remedy::Move(to))
+    Ok(Box::new(Sweep { walk: BuriedWalk::new(Some(group.tube.clone())), group, remedy, done: 0 }))
 }
 
 impl Sweep {

@@ -12,7 +12,7 @@ use crate::protocol::beanstalk::TUBE_FIGURES;
 use crate::protocol::connections::{offer_clients, Connections, CONNECTION_FIGURES};
 use crate::protocol::pages::{show_past, HistoryWalk, Mark, Order, SortedPage};
 use crate::protocol::text::{has_part, whole_number};
-use crate::protocol::{self, Context, Output};
+use crate::protocol::{sees, Context, Output};
 use crate::shared::json::Members;
 
 #[derive(Default)]
@@ -63,10 +63,7 @@ struct Listing<F> {
     advance: F,
 }
 
-impl<F> HttpAction for Listing<F>
-where
-    F: FnMut(&mut JsonList, &mut Context) -> Option<HttpAnswer> + Send,
-{
+impl<F: FnMut(&mut JsonList, &mut Context) -> Option<HttpAnswer> + Send> HttpAction for Listing<F> {
     fn footprint(&self) -> u64 {
         self.owned as u64 + self.list.text.footprint()
     }
@@ -76,17 +73,25 @@ where
     }
 }
 
-fn listing<F>(owned: usize, advance: F) -> Parsed
-where
-    F: FnMut(&mut JsonList, &mut Context) -> Option<HttpAnswer> + Send + 'static,
-{
+fn listing(
+    owned: usize,
+    advance: impl FnMut(&mut JsonList, &mut Context) -> Option<HttpAnswer> + Send + 'static,
+) -> Parsed {
     Ok(Box::new(Listing { list: JsonList::default(), owned, advance }))
 }
 
 pub fn tubes(it: &mut Arguments) -> Parsed {
     if let Some(name) = it.query("name") {
         let name: Box<[u8]> = name.into();
-        return once(move |context| named_tube(&name, context));
+        return once(move |context| {
+            let mut list = JsonList::default();
+            if let Some(tube) =
+                context.engine.tube_stats(&name, context.now).filter(|it| sees(&context.access, it.name))
+            {
+                list.add(|members| tube_members(members, &name, &tube_values(&tube)));
+            }
+            list.page("tubes", None::<u32>)
+        });
     }
     if it.query("sort").is_some() {
         return sorted::<TubeValues>(it, "");
@@ -97,7 +102,7 @@ pub fn tubes(it: &mut Arguments) -> Parsed {
     listing(filter.len(), move |list, context| {
         let Context { engine, access, now, .. } = context;
         let progress = engine.walk_tubes(&mut next, *now, |tube| {
-            if !has_part(tube.name, &filter) || !protocol::sees(access, tube.name) {
+            if !has_part(tube.name, &filter) || !sees(access, tube.name) {
                 return cost(&filter, tube.name);
             }
             list.add(|members| tube_members(members, tube.name, &tube_values(tube)))
@@ -135,7 +140,7 @@ impl<T: Listed> HttpAction for SortedList<T> {
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
-        if self.page.is_open() {
+        if self.page.is_open {
             if T::search(&mut self.page, &self.filter, &mut self.from, context) == Progress::More {
                 return None;
             }
@@ -177,7 +182,7 @@ impl Listed for TubeValues {
         let figure = page.order.figure.and_then(|index| TUBE_FIGURES.get(index));
         engine.walk_tubes(from, *now, |tube| {
             let cost = cost(filter, tube.name);
-            if !has_part(tube.name, filter) || !protocol::sees(access, tube.name) {
+            if !has_part(tube.name, filter) || !sees(access, tube.name) {
                 return cost;
             }
             let value = figure.map_or(0, |(_, of)| of(tube));
@@ -223,7 +228,7 @@ impl Listed for JobId {
         let figure = page.order.figure;
         engine.walk_schedules(from, |engine, job| {
             let tube = engine.tube_of(job);
-            if !has_part(tube, filter) || !protocol::sees(access, tube) {
+            if !has_part(tube, filter) || !sees(access, tube) {
                 return cost(filter, tube);
             }
             let count =
@@ -262,7 +267,7 @@ pub fn history(it: &mut Arguments) -> Parsed {
         };
         let wanted = |job: &PastJob| {
             let is_named = tube.as_ref().is_none_or(|tube| **tube == *job.tube) && id.is_none_or(|id| id == job.id);
-            is_named && has_text(job) && protocol::sees(access, &job.tube)
+            is_named && has_text(job) && sees(access, &job.tube)
         };
         let progress = walk.advance(engine.past(), &mut steps, wanted, |number, job| {
             list.add(|members| show_past(number, job, |key, mark| figure(members, key, mark)))
@@ -273,15 +278,6 @@ pub fn history(it: &mut Arguments) -> Parsed {
         }
         Some(std::mem::take(list).page("history", walk.next(engine.past())))
     })
-}
-
-fn named_tube(name: &[u8], context: &Context) -> HttpAnswer {
-    let mut list = JsonList::default();
-    let tube = context.engine.tube_stats(name, context.now).filter(|_| protocol::sees(&context.access, name));
-    if let Some(tube) = tube {
-        list.add(|members| tube_members(members, name, &tube_values(&tube)));
-    }
-    list.page("tubes", None::<u32>)
 }
 
 pub fn find_job(it: &mut Arguments) -> Parsed {

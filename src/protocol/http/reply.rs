@@ -74,10 +74,9 @@ pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, reques
     if !request.is_head {
         out.append(&mut body);
     }
-    if request.close {
-        Flow::Close
-    } else {
-        Flow::Next
+    match request.close {
+        true => Flow::Close,
+        false => Flow::Next,
     }
 }
 
@@ -211,7 +210,7 @@ pub fn figure(members: &mut Members, key: &str, value: FigureValue) {
 
 pub fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown: usize, now: Time) {
     if let Some(stats) = engine.job_stats(job.id(), now) {
-        job_figures(&stats, engine.stored_options(job).as_ref(), now, |key, value| {
+        job_figures(&stats, engine.stored_options(job).as_ref(), now, &mut |key, value| {
             figure(members, key, value);
             if key == "time-left" && job.state() == State::Reserved {
                 members.number("job-age", job.taken_for(now).secs());

@@ -70,7 +70,7 @@ pub const ROUTES: [Route; 33] = [
     row(("failed-jobs", Get, "/api/tubes/{tube}/failed"), &["reason", "limit", "before"], Need::LOOK_NAMED, failed::jobs),
     row(("kick-failed", Post, "/api/tubes/{tube}/failed/kick"), &["reason", "reason-base64"], Need::ADMIN_NAMED, |it| failed::sweep(it, Remedy::Kick)),
     row(("delete-failed", Post, "/api/tubes/{tube}/failed/delete"), &["reason", "reason-base64"], Need::ADMIN_NAMED, |it| failed::sweep(it, Remedy::Delete)),
-    row(("move-failed", Post, "/api/tubes/{tube}/failed/move"), &["reason", "reason-base64", "to"], Need::ADMIN_NAMED, failed::move_jobs),
+    row(("move-failed", Post, "/api/tubes/{tube}/failed/move"), &["reason", "reason-base64", "to"], Need::ADMIN_NAMED, |it| it.destination().and_then(|to| failed::sweep(it, Remedy::Move(to)))),
     row(("kick-job", Post, "/api/jobs/{id}/kick"), &[], Need::ADMIN_JOB, commands::kick_job),
     row(("move-job", Post, "/api/jobs/{id}/move"), &["to"], Need::ADMIN_JOB, commands::move_job),
     row(("delete", Post, "/api/jobs/{id}/delete"), &[], Need::ADMIN_JOB, commands::delete_job),

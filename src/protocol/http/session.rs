@@ -66,16 +66,12 @@ pub fn authenticate(request: &Request, context: &mut Context) {
 
 pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> {
     let head = &request.head;
-    let host = head.host.as_deref().unwrap_or_default();
-    let is_change = request.changes();
+    let (host, is_change) = (head.host.as_deref().unwrap_or_default(), request.changes());
+    let is_known = is_known_host(host, &settings.hosts);
     let has_token = settings.token.is_none() || head.token == settings.token || request.allows_anonymous();
     let checks = [
         (head.host.is_some(), 400, "there is no Host, or more than one"),
-        (
-            is_known_host(host, &settings.hosts),
-            421,
-            "the Host is none of this server's: call it by an address, or name it with --http-host",
-        ),
+        (is_known, 421, "the Host is none of this server's: call it by an address, or name it with --http-host"),
         (head.origin.as_deref().is_none_or(|origin| is_same(origin, host)), 403, "the Origin is another site"),
         (has_token, 401, "the bearer token is missing or wrong"),
         (!is_change || settings.admin, 403, "this server is read-only here: --http-admin allows changes"),

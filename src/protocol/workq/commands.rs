@@ -124,8 +124,6 @@ pub struct Line<'a> {
     pub flags: Vec<(&'a [u8], &'a [u8])>,
 }
 
-type Parse = fn(&Line) -> Result<Command, Words>;
-
 const fn row(
     name: CommandName,
     need: Need,
@@ -133,7 +131,7 @@ const fn row(
     arguments: &'static str,
     (min_arguments, max_arguments, flags): (usize, usize, usize),
     data: Option<Words>,
-    parse: Parse,
+    parse: fn(&Line) -> Result<Command, Words>,
 ) -> CommandRow {
     CommandRow { name, need, word, object, arguments, min_arguments, max_arguments, flags, data, parse }
 }

@@ -44,13 +44,9 @@ fn queue_block(out: &mut Output, name: &[u8], stats: &TubeStats) {
 }
 
 pub fn queue(context: &Context, name: &[u8], out: &mut Output) {
-    match context.engine.tube_stats(name, context.now) {
-        None => reply::words(out, reply::NOT_FOUND),
-        Some(stats) => {
-            reply::count(out, 1);
-            queue_block(out, name, &stats);
-        }
-    }
+    let Some(stats) = context.engine.tube_stats(name, context.now) else { return reply::words(out, reply::NOT_FOUND) };
+    reply::count(out, 1);
+    queue_block(out, name, &stats);
 }
 
 /// Omits tubes whose names are not valid in Workq, because they could break the reply.
@@ -65,38 +61,28 @@ pub fn queues(context: &mut Context, page: &mut NamePage, out: &mut Output) -> P
     let found = names.iter().filter_map(|name| Some((name, engine.tube_stats(name, context.now)?)));
     let found: Vec<_> = found.collect();
     reply::count(out, found.len());
-    for (name, stats) in &found {
-        queue_block(out, name, stats);
-    }
+    found.iter().for_each(|(name, stats)| queue_block(out, name, stats));
     Progress::Done
 }
 
 pub fn jobs(context: &mut Context, name: &[u8], page: &mut JobPage, out: &mut Output) -> Progress {
     let found: Vec<JobId> = match context.engine.jobs_of(name, page) {
         Page::More => return Progress::More,
-        Page::NotFound => {
-            reply::words(out, reply::NOT_FOUND);
-            return Progress::Done;
-        }
+        Page::NotFound => return Progress::Done.then(|| reply::words(out, reply::NOT_FOUND)),
         Page::Jobs(jobs) => jobs.iter().map(|job| job.id()).collect(),
     };
     let engine = &*context.engine;
     reply::count(out, found.len());
-    for job in found.into_iter().filter_map(|id| engine.job(id)) {
-        job_block(engine, &job, out);
-    }
+    found.into_iter().filter_map(|id| engine.job(id)).for_each(|job| job_block(engine, &job, out));
     Progress::Done
 }
 
 pub fn job(context: &Context, id: &Uuid, out: &mut Output) {
     let engine = &context.engine;
-    match find(engine, id).and_then(|job| engine.any_job(job)) {
-        None => reply::words(out, reply::NOT_FOUND),
-        Some(job) => {
-            reply::count(out, 1);
-            job_block(engine, &job, out);
-        }
-    }
+    let job = find(engine, id).and_then(|job| engine.any_job(job));
+    let Some(job) = job else { return reply::words(out, reply::NOT_FOUND) };
+    reply::count(out, 1);
+    job_block(engine, &job, out);
 }
 
 fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
@@ -147,10 +133,8 @@ fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
 /// Returns 0 for new, 1 for completed, 2 for failed, 3 for pending again or buried, and 4 for leased jobs.
 fn state(engine: &Engine, job: &JobView) -> u64 {
     match job.state() {
-        State::Finished => match engine.outcome(job) {
-            Some((true, _)) => 1,
-            _ => 2,
-        },
+        State::Finished if matches!(engine.outcome(job), Some((true, _))) => 1,
+        State::Finished => 2,
         State::Reserved => 4,
         State::Buried => 3,
         State::Ready | State::Delayed | State::Held if job.history().reserves > 0 => 3,

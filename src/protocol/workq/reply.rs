@@ -63,7 +63,7 @@ pub fn leased(out: &mut Output, id: &Uuid, name: &[u8], ttr: u64, payload: BodyR
     text.push(b' ');
     push_number(text, ttr);
     size(text, payload.len());
-    body(out, payload);
+    part(out, payload, 0..payload.len());
 }
 
 /// The caller must append `length` bytes of result.
@@ -79,11 +79,6 @@ fn size(text: &mut Vec<u8>, size: usize) {
     text.push(b' ');
     push_number(text, size as u64);
     text.extend_from_slice(b"\r\n");
-}
-
-pub fn body(out: &mut Output, data: BodyRef) {
-    out.body(data);
-    out.text().extend_from_slice(b"\r\n");
 }
 
 /// Does not copy a large body.

@@ -121,30 +121,26 @@ impl Decoder {
             Ok(found) => found,
             Err(answer) => return Some((None, Request { command: Command::Refused(answer), data: Body::default() })),
         };
-        match row.data {
-            None => Some(request(row.name, row.parse(&line).unwrap_or_else(Command::Refused), Body::default())),
-            Some(error) => self.data(row, &line, error, input, limits),
-        }
+        self.arguments(row, &line, input, limits)
     }
 
     /// An error of a field is sent after the data.
-    fn data(
+    fn arguments(
         &mut self,
         row: &CommandRow,
         line: &Line,
-        error: Words,
         input: &mut &[u8],
         limits: &DecodeLimits,
     ) -> Option<Decoded<Request>> {
-        let name = row.name;
-        let Some(size) = line.arguments.last().and_then(|size| fields::size(size)) else {
-            return Some(request(name, Command::Refused(error), Body::default()));
-        };
+        let plain = |command| Some(request(row.name, command, Body::default()));
+        let Some(error) = row.data else { return plain(row.parse(line).unwrap_or_else(Command::Refused)) };
+        let size = line.arguments.last().and_then(|size| fields::size(size));
+        let Some(size) = size else { return plain(Command::Refused(error)) };
         let command = match row.parse(line) {
             _ if size > MAX_DATA => Command::Refused(error),
             parsed => parsed.unwrap_or_else(Command::Refused),
         };
-        let with_data = WithData { name, command, error };
+        let with_data = WithData { name: row.name, command, error };
         let body = match &with_data.command {
             Command::Refused(_) => Upload::skip(size),
             _ => {

@@ -196,5 +196,5 @@ pub fn notify(event: &Event, engine: &Engine, client: &ClientInfo, out: &mut Out
 
 fn outcome_event(id: &Uuid, done: bool, result: &Body, out: &mut Output) {
     reply::outcome(out, id, done, result.len());
-    reply::body(out, result.borrow());
+    reply::part(out, result.borrow(), 0..result.len());
 }
