@@ -174,7 +174,7 @@ impl CommandRow {
     /// `is_long` is `true` if the line exceeds beanstalkd's limit.
     pub fn parse(&self, text: &[u8], is_long: bool, extensions: Extensions) -> Option<Command> {
         let mut args = Args { rest: text, extensions };
-        let command = (self.parse)(&mut args).filter(|_| args.is_empty());
+        let command = (self.parse)(&mut args).filter(|_| args.rest.is_empty());
         command.filter(|_| !is_long || self.extension.is_some() || text.contains(&b'"'))
     }
 }
@@ -197,7 +197,7 @@ fn reserve_batch(args: &mut Args) -> Option<Command> {
 
 fn delete_batch(args: &mut Args) -> Option<Command> {
     let mut ids = vec![args.id()?];
-    while !args.is_empty() && ids.len() <= MAX_BATCH as usize {
+    while !args.rest.is_empty() && ids.len() <= MAX_BATCH as usize {
         ids.push(args.id()?);
     }
     let ids = Some(ids).filter(|ids| ids.len() <= MAX_BATCH as usize)?;
@@ -205,19 +205,17 @@ fn delete_batch(args: &mut Args) -> Option<Command> {
 }
 
 fn bury(args: &mut Args) -> Option<Command> {
-    let (id, pri, imports) = (args.id()?, args.number32()?, args.has(Extension::Export));
+    let (id, pri, imports) = (args.id()?, args.number32()?, args.extensions.has(Extension::Export));
     let delay = if imports && args.literal(b" delay:").is_some() { Some(args.number32()?) } else { None };
-    let dead_from = args.or(None, |args| {
-        args.literal(b" from:").filter(|()| imports)?;
-        args.tube().map(Some)
-    })?;
+    let tube = |args: &mut Args| args.literal(b" from:").filter(|()| imports).and_then(|()| args.tube());
+    let dead_from = args.or(None, |args| tube(args).map(Some))?;
     Some(Command::Bury { id, pri, delay, dead_from })
 }
 
 fn touch(args: &mut Args) -> Option<Command> {
     let id = args.id()?;
     let progress = args.or(None, |args| {
-        let done = args.number32().filter(|_| args.has(Extension::Progress))?;
+        let done = args.number32().filter(|_| args.extensions.has(Extension::Progress))?;
         args.literal(b"/")?;
         args.number32().filter(|total| *total > 0 && done <= *total).map(|total| Some((done, total)))
     })?;
@@ -254,7 +252,7 @@ fn limit_tube(args: &mut Args) -> Option<Command> {
     let (tube, high) = (args.next_tube()?, args.number32()?);
     let limits = args.or([high; 3], |args| {
         let lower = (args.number32()?, args.number32()?);
-        args.has(Extension::Export).then_some([high, lower.0, lower.1])
+        args.extensions.has(Extension::Export).then_some([high, lower.0, lower.1])
     })?;
     Some(Command::LimitTube { tube, limits: limits.map(|limit| Some(limit).filter(|limit| *limit > 0)) })
 }
@@ -263,7 +261,7 @@ fn watch(args: &mut Args) -> Option<Command> {
     let tube = args.tube()?;
     let weight = args.or(None, |args| {
         let weight = args.number32().filter(|weight| (1..=9999).contains(weight))?;
-        args.has(Extension::Weight).then_some(Some(weight as u16))
+        args.extensions.has(Extension::Weight).then_some(Some(weight as u16))
     })?;
     Some(Command::Watch(tube, weight))
 }
@@ -290,14 +288,6 @@ pub struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    pub fn is_empty(&self) -> bool {
-        self.rest.is_empty()
-    }
-
-    pub fn has(&self, extension: Extension) -> bool {
-        self.extensions.has(extension)
-    }
-
     fn took<T>(&mut self, (value, rest): (T, &'a [u8])) -> T {
         self.rest = rest;
         value
@@ -334,7 +324,7 @@ impl<'a> Args<'a> {
     }
 
     pub fn quoted_tube(&mut self) -> Option<Box<[u8]>> {
-        let (name, rest) = unquote_name(self.rest).filter(|_| self.has(Extension::Quote))?;
+        let (name, rest) = unquote_name(self.rest).filter(|_| self.extensions.has(Extension::Quote))?;
         (rest.is_empty() || rest.starts_with(b" ")).then(|| self.took((name.into(), rest)))
     }
 
@@ -359,15 +349,12 @@ impl<'a> Args<'a> {
 
     /// Returns `absent` if the line has ended.
     pub fn or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
-        self.is_empty().then_some(absent).or_else(|| parse(self))
+        self.rest.is_empty().then_some(absent).or_else(|| parse(self))
     }
 
     /// Like [`Args::or`], but requires a space before the argument, because the command word does not end with a space.
     pub fn first_or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
-        self.or(absent, |args| {
-            args.literal(b" ")?;
-            parse(args)
-        })
+        self.or(absent, |args| args.literal(b" ").and_then(|()| parse(args)))
     }
 }
 

@@ -167,10 +167,8 @@ fn read_tag(extension: Extension, value: &[u8], extensions: Extensions, tags: &m
             let mut parts = value.split(|&byte| byte == b':').map(whole);
             tags.options.max_attempts = u8::try_from(parts.next()??).ok()?;
             tags.options.backoff = parts.next().map_or(Some(0), |backoff| backoff)?;
-            tags.options.fails = match parts.next() {
-                Some(fails) => u8::try_from(fails.filter(|_| exports)?).ok()?,
-                None => 0,
-            };
+            let fails = |fails: Option<u32>| u8::try_from(fails.filter(|_| exports)?).ok();
+            tags.options.fails = parts.next().map_or(Some(0), fails)?;
             // A `try` tag contains a limit or a number of failed tries.
             if parts.next().is_some() || tags.options.max_attempts == 0 && tags.options.fails == 0 {
                 return None;

@@ -121,10 +121,10 @@ impl Decoder {
         Some(match row.name {
             CommandName::Put => self.put(args, is_long, input, limits),
             CommandName::Fail => self.fail(args, is_long, limits),
-            name => Some(match row.parse(args, is_long, limits.extensions) {
-                Some(command) => counted(name, command),
-                None => (None, Command::BadFormat),
-            }),
+            name => {
+                let command = row.parse(args, is_long, limits.extensions);
+                Some(command.map_or((None, Command::BadFormat), |command| counted(name, command)))
+            }
         })
     }
 
@@ -145,10 +145,8 @@ impl Decoder {
             Tagging::Tagged(tags) => Ok(Some(tags)),
             Tagging::Plain => Ok(None),
         };
-        let line = match tags {
-            Ok(tags) => Line::Put(job, tags),
-            Err(reply) => Line::Refused(refused(CommandName::Put, reply, false)),
-        };
+        let refusal = |reply| Line::Refused(refused(CommandName::Put, reply, false));
+        let line = tags.map_or_else(refusal, |tags| Line::Put(job, tags));
         if let (Line::Put(..), Some((whole, rest))) = (&line, input.split_at_checked(size as usize + 2)) {
             *input = rest;
             let body = whole.strip_suffix(b"\r\n");
@@ -180,10 +178,8 @@ impl Decoder {
     }
 
     pub fn upload(&mut self) -> Option<&mut Upload> {
-        match &mut self.state {
-            Reading::Body(arriving) => arriving.body.kept(),
-            _ => None,
-        }
+        let Reading::Body(arriving) = &mut self.state else { return None };
+        arriving.body.kept()
     }
 }
 

@@ -220,7 +220,7 @@ fn list_tubes(list: &mut Option<PartialList>, context: &mut Context, out: &mut O
 fn add_tubes(list: &mut PartialList, with_stats: bool, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
     let progress = engine.walk_tubes(&mut list.from, *now, |tube| match protocol::sees(access, tube.name) {
-        true if with_stats => yaml::tube_item(&mut list.text, tube),
+        true if with_stats => yaml::push_item(&mut list.text, &yaml::tube(tube, None)),
         true => yaml::item(&mut list.text, tube.name),
         false => 0,
     });
@@ -309,7 +309,6 @@ pub fn notify(event: &Event, engine: &Engine, out: &mut Output) {
 }
 
 const DELETE_STEPS: u64 = 8;
-
 const MAX_KEYS: usize = 1000;
 
 fn drain(drains: bool, context: &mut Context, out: &mut Output) {

@@ -223,12 +223,8 @@ pub fn tube(tube: &TubeStats, oldest: Option<[Span; 3]>) -> Vec<u8> {
     yaml.0
 }
 
-pub fn tube_item(list: &mut Output, tube: &TubeStats) -> usize {
-    push_item(list, &self::tube(tube, None))
-}
-
 /// Adds `lines` as one object, and returns the number of added bytes.
-fn push_item(list: &mut Output, lines: &[u8]) -> usize {
+pub fn push_item(list: &mut Output, lines: &[u8]) -> usize {
     let text = list.text();
     let before = text.len();
     for (index, line) in lines.split_inclusive(|&byte| byte == b'\n').skip(1).enumerate() {

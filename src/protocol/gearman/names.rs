@@ -25,10 +25,6 @@ fn is_special(byte: u8) -> bool {
     byte < b' ' || byte == 0x7f || byte == b'%'
 }
 
-fn push_escape(text: &mut Vec<u8>, byte: u8) {
-    text.extend_from_slice(format!("%{byte:02X}").as_bytes());
-}
-
 /// Control characters and `%` become `%` and two hexadecimal digits.
 pub fn push_name(text: &mut Vec<u8>, name: &[u8]) {
     push_escaped(text, name, is_special);
@@ -36,10 +32,7 @@ pub fn push_name(text: &mut Vec<u8>, name: &[u8]) {
 
 /// Appends a name on its own line. The name `.` is escaped, because a line with a single period ends a list.
 pub fn push_line(text: &mut Vec<u8>, name: &[u8]) {
-    match name {
-        b"." => push_escape(text, b'.'),
-        name => push_name(text, name),
-    }
+    push_escaped(text, name, |byte| is_special(byte) || name == b".");
 }
 
 /// Appends a name before a space. In the list of workers, a colon separates IDs from functions.
@@ -50,7 +43,7 @@ pub fn push_word(text: &mut Vec<u8>, name: &[u8]) {
 fn push_escaped(text: &mut Vec<u8>, name: &[u8], must_escape: impl Fn(u8) -> bool) {
     for &byte in name {
         if must_escape(byte) {
-            push_escape(text, byte);
+            text.extend_from_slice(format!("%{byte:02X}").as_bytes());
         } else {
             text.push(byte);
         }

@@ -3,7 +3,7 @@
 use super::kind::Kind;
 use super::names::push_handle;
 use crate::engine::{BodyRef, JobId};
-use crate::protocol::text::push_number;
+use crate::protocol::text::{push_number, upto};
 use crate::protocol::Output;
 
 /// Returns the length of the first packet, or of all `bytes` if they are text.
@@ -84,26 +84,14 @@ pub fn handle(prefix: &[u8], id: JobId) -> Vec<u8> {
     handle
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Status {
-    pub known: bool,
-    pub running: bool,
-    pub progress: (u32, u32),
-    pub waiting: usize,
-}
-
-pub fn status(out: &mut Output, kind: Kind, name: &[u8], status: &Status) {
-    let mut figures = Vec::with_capacity(32);
-    let (done, total) = status.progress;
-    for number in [status.known.into(), status.running.into(), done.into(), total.into()] {
-        figures.push(0);
-        push_number(&mut figures, number);
+/// `figures` are known, running, numerator, denominator and waiting clients. Only STATUS_RES_UNIQUE contains the last.
+pub fn status(out: &mut Output, kind: Kind, name: &[u8], figures: [u64; 5]) {
+    let mut text = Vec::with_capacity(32);
+    for number in upto(&figures, if kind == Kind::StatusResUnique { 5 } else { 4 }) {
+        text.push(0);
+        push_number(&mut text, *number);
     }
-    if kind == Kind::StatusResUnique {
-        figures.push(0);
-        push_number(&mut figures, status.waiting as u64);
-    }
-    packet(out, kind, &[name, &figures], None);
+    packet(out, kind, &[name, &text], None);
 }
 
 #[cfg(test)]
@@ -133,10 +121,9 @@ mod tests {
 
     #[test]
     fn only_unique_status_has_the_number_of_clients() {
-        let shown = Status { known: true, running: true, progress: (3, 10), waiting: 2 };
-        let bytes = sent(|out| status(out, Kind::StatusRes, b"H:h:1", &shown));
+        let bytes = sent(|out| status(out, Kind::StatusRes, b"H:h:1", [1, 1, 3, 10, 2]));
         assert_eq!(bytes[12..], *b"H:h:1\x001\x001\x003\x0010");
-        let bytes = sent(|out| status(out, Kind::StatusResUnique, b"u", &shown));
+        let bytes = sent(|out| status(out, Kind::StatusResUnique, b"u", [1, 1, 3, 10, 2]));
         assert_eq!(bytes[12..], *b"u\x001\x001\x003\x0010\x002");
     }
 }

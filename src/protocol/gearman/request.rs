@@ -172,10 +172,8 @@ impl Decoder {
     }
 
     pub fn upload(&mut self) -> Option<&mut Upload> {
-        match &mut self.state {
-            Reading::Data(arriving) => arriving.1.kept(),
-            _ => None,
-        }
+        let Reading::Data(arriving) = &mut self.state else { return None };
+        arriving.1.kept()
     }
 }
 

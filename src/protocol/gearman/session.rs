@@ -8,7 +8,7 @@ use super::command::{Command, Submission, When, Work};
 use super::kind::Kind;
 use super::listing::{self, Cursor};
 use super::names::job_of;
-use super::reply::{self, Status};
+use super::reply;
 use crate::access::Need;
 use crate::engine::{
     Body, CompletionPolicy, Dropped, Engine, Event, GiveBack, Grab, JobId, JobOptions, JobView, NewJob, NotCompleted,
@@ -37,7 +37,7 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
         }
         Command::GetStatus(handle) => {
             let job = job_of(&handle, &context.host.facts().handle_prefix).and_then(|id| context.engine.job(id));
-            reply::status(out, Kind::StatusRes, &handle, &status(context.engine, job));
+            reply::status(out, Kind::StatusRes, &handle, status(context.engine, job));
         }
         Command::GetStatusUnique(unique, mut search) => {
             let Context { engine, access, .. } = context;
@@ -49,7 +49,7 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
                 return Flow::resume(AnyCommand::Gearman(Command::GetStatusUnique(unique, search)));
             }
             let job = search.found.and_then(|id| context.engine.job(id));
-            reply::status(out, Kind::StatusResUnique, &unique, &status(context.engine, job));
+            reply::status(out, Kind::StatusResUnique, &unique, status(context.engine, job));
         }
         Command::CantDo(function) => {
             context.engine.ignore(context.client, &function, context.now);
@@ -172,10 +172,7 @@ fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
     let handle = reply::handle(&context.host.facts().handle_prefix, id);
     let mut parts: Vec<&[u8]> = vec![&handle, b"\0", engine.tube_of(&job), b"\0"];
     let unique = extras.map_or(Vec::new(), |extras| listing::unique(&extras.dedup_key));
-    let kind = match (kind, reducer) {
-        (Kind::JobAssignAll, None) => Kind::JobAssignUniq,
-        (kind, _) => kind,
-    };
+    let kind = if kind == Kind::JobAssignAll && reducer.is_none() { Kind::JobAssignUniq } else { kind };
     if kind != Kind::JobAssign {
         parts.extend([unique.as_slice(), b"\0".as_slice()]);
     }
@@ -238,16 +235,13 @@ fn progress(text: Body) -> Report {
     Report::Progress { text, done, total }
 }
 
-fn status(engine: &Engine, job: Option<JobView>) -> Status {
+fn status(engine: &Engine, job: Option<JobView>) -> [u64; 5] {
     // Clients poll until the job is unknown, so a buried job must look finished until it is kicked.
-    let Some(job) = job.filter(|job| job.state() != State::Buried) else { return Status::default() };
+    let Some(job) = job.filter(|job| job.state() != State::Buried) else { return [0; 5] };
     let extras = engine.extras(&job);
-    Status {
-        known: true,
-        running: job.state() == State::Reserved,
-        progress: extras.map_or((0, 0), |extras| extras.progress()),
-        waiting: extras.map_or(0, |extras| extras.submitters()),
-    }
+    let (done, total) = extras.map_or((0, 0), |extras| extras.progress());
+    let waiting = extras.map_or(0, |extras| extras.submitters());
+    [1, (job.state() == State::Reserved).into(), done.into(), total.into(), waiting as u64]
 }
 
 fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow {
@@ -262,10 +256,8 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
             Some(id) if engine.cancel(id, *now) => "OK\r\n",
             _ => "ERR UNKNOWN_JOB\r\n",
         },
-        AdminCommand::CreateFunction(name) => match engine.keep_tube(*client, &name) {
-            Ok(()) => "OK\r\n",
-            Err(_) => "ERR QUEUE_ERROR Too+many+functions\r\n",
-        },
+        AdminCommand::CreateFunction(name) if engine.keep_tube(*client, &name).is_ok() => "OK\r\n",
+        AdminCommand::CreateFunction(_) => "ERR QUEUE_ERROR Too+many+functions\r\n",
         AdminCommand::DropFunction(name) => match engine.drop_tube(&name) {
             Dropped::Done => "OK\r\n",
             Dropped::Unknown => "ERR function not found\r\n",

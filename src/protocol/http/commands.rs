@@ -19,14 +19,14 @@ use crate::shared::log_figures::Health;
 use crate::shared::role::Role;
 
 const DEFAULT_PRIORITY: Priority = 1024;
-
 const DEFAULT_TTR: u64 = 60;
 
 /// A standby's error for requests about the queue.
 pub const STANDING_BY: &str = "this server stands by; another one is active";
 
-/// For a 404 error if there is no such job or a client has reserved it.
+// For 404 errors.
 const FREE_JOB: &str = "job that nobody has reserved";
+const KICKABLE: &str = "job that is buried, delayed, held or leased, or schedule without a copy in the tube";
 
 pub fn health(_: &mut Arguments) -> Parsed {
     once(|context| report(unhealthy(context)))
@@ -85,9 +85,9 @@ pub fn tube(it: &mut Arguments) -> Parsed {
 }
 
 fn oldest(mut find: FindOldest, reply: fn(&FindOldest, &Context) -> HttpAnswer) -> Parsed {
-    turns(move |context| match context.engine.find_oldest(&mut find) {
-        Progress::More => None,
-        Progress::Done => Some(reply(&find, context)),
+    turns(move |context| {
+        let is_found = context.engine.find_oldest(&mut find) == Progress::Done;
+        is_found.then(|| reply(&find, context))
     })
 }
 
@@ -162,12 +162,7 @@ fn change_job(it: &Arguments, frees: bool, what: &'static str, change: fn(JobId,
 }
 
 pub fn kick_job(it: &mut Arguments) -> Parsed {
-    change_job(
-        it,
-        false,
-        "job that is buried, delayed, held or leased, or schedule without a copy in the tube",
-        |id, it| it.engine.kick_job(id, it.now),
-    )
+    change_job(it, false, KICKABLE, |id, it| it.engine.kick_job(id, it.now))
 }
 
 pub fn delete_job(it: &mut Arguments) -> Parsed {
@@ -245,10 +240,8 @@ pub fn clear(it: &mut Arguments) -> Parsed {
 
 impl HttpAction for Flush {
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
-        match context.engine.flush(self, context.now) {
-            Progress::More => None,
-            Progress::Done => Some(changed("deleted", self.done, None)),
-        }
+        let is_done = context.engine.flush(self, context.now) == Progress::Done;
+        is_done.then(|| changed("deleted", self.done, None))
     }
 
     fn into_operation(self: Box<Self>) -> Option<LongCommand> {

@@ -127,21 +127,6 @@ const RANKS: u8 = 3;
 /// Bytes for each name in `shown`, in addition to its length.
 const SHOWN_COST: u64 = 48;
 
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct TubeChoice {
-    pub only: Option<Box<[u8]>>,
-    pub filter: Box<[u8]>,
-    pub state: Option<State>,
-}
-
-impl TubeChoice {
-    fn includes(&self, tube: &TubeStats) -> bool {
-        let mut jobs = tube.jobs;
-        let has_jobs = self.state.is_none_or(|state| jobs.sum(&[state]) > 0);
-        has_jobs && has_part(tube.name, &self.filter)
-    }
-}
-
 /// Returns the pass that shows the tube: 0 for buried jobs, 1 for other jobs, 2 for no jobs.
 fn rank(tube: &TubeStats) -> u8 {
     match (tube.jobs.buried, tube.jobs.all()) {
@@ -153,7 +138,10 @@ fn rank(tube: &TubeStats) -> u8 {
 
 #[derive(Debug, Default)]
 pub struct Scrape {
-    choice: TubeChoice,
+    /// Shows this tube, or the tubes that match `filter` and have jobs in `state`.
+    only: Option<Box<[u8]>>,
+    filter: Box<[u8]>,
+    state: Option<State>,
     sums: VisibleSums,
     /// Sums over the visible tubes. `None` before they are known, or if the client may see all.
     stats: Option<Stats>,
@@ -178,11 +166,16 @@ pub fn scrape(it: &mut Arguments) -> Parsed {
         // Rights for the one tube suffice.
         (it.target.tube, it.need) = (Some(tube.clone()), Need::LOOK_NAMED);
     }
-    let choice = TubeChoice { only, filter: it.filter(), state: it.query("state").map(state).transpose()? };
-    Ok(Box::new(Scrape { choice, ..Scrape::default() }))
+    let (filter, state) = (it.filter(), it.query("state").map(state).transpose()?);
+    Ok(Box::new(Scrape { only, filter, state, ..Scrape::default() }))
 }
 
 impl Scrape {
+    fn includes(&self, tube: &TubeStats) -> bool {
+        let mut jobs = tube.jobs;
+        self.state.is_none_or(|state| jobs.sum(&[state]) > 0) && has_part(tube.name, &self.filter)
+    }
+
     fn show(&mut self, tube: &TubeStats, gearman: bool) -> usize {
         if !self.shown.insert(tube.name.into()) {
             return 0;
@@ -199,15 +192,14 @@ impl Scrape {
         while self.pass < RANKS {
             let mut next = self.next;
             let progress = engine.walk_tubes(&mut next, *now, |tube| {
-                if !self.choice.includes(tube) || !sees(access, tube.name) {
+                if !self.includes(tube) || !sees(access, tube.name) {
                     return 0;
                 }
                 self.matching += usize::from(self.pass == 0);
                 let is_due = !self.is_ranked || rank(tube) == self.pass;
-                if is_due && self.shown_count < max_tubes {
-                    self.show(tube, gearman)
-                } else {
-                    0
+                match is_due && self.shown_count < max_tubes {
+                    true => self.show(tube, gearman),
+                    false => 0,
                 }
             });
             let is_over = self.pass > 0 && self.shown_count >= max_tubes;
@@ -287,7 +279,7 @@ impl Scrape {
 
 impl HttpAction for Scrape {
     fn footprint(&self) -> u64 {
-        (self.choice.filter.len() + self.choice.only.as_ref().map_or(0, |name| name.len())) as u64
+        (self.filter.len() + self.only.as_ref().map_or(0, |name| name.len())) as u64
             + self.names_size
             + self.samples.iter().map(|samples| samples.footprint()).sum::<u64>()
     }
@@ -296,7 +288,7 @@ impl HttpAction for Scrape {
         if self.stats.is_none() && !context.sees_all() {
             self.stats = Some(self.sums.advance(context)?);
         }
-        if let Some(only) = self.choice.only.take() {
+        if let Some(only) = self.only.take() {
             let Some(tube) = context.engine.tube_stats(&only, context.now) else { return Some(Err(not_found("tube"))) };
             self.show(&tube, context.settings.http.spoken.contains(&Wire::Gearman));
             (self.matching, self.pass) = (1, RANKS);

@@ -101,12 +101,7 @@ pub fn denied(out: &mut Output, denied: Denied, need: Need, awaits_body: bool, r
     failure(out, &Failure::new(status, text), &head)
 }
 
-pub fn go_ahead(out: &mut Output) {
-    out.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-}
-
 pub type HttpBody = (Kind, Output);
-
 pub type HttpAnswer = Result<HttpBody, Failure>;
 
 pub fn bytes(kind: Kind, bytes: &[u8]) -> HttpBody {

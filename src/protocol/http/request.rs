@@ -143,10 +143,8 @@ impl Decoder {
     }
 
     pub fn upload(&mut self) -> Option<&mut Upload> {
-        match &mut self.stage {
-            Stage::Body(parts) => parts.2.kept(),
-            _ => None,
-        }
+        let Stage::Body(parts) = &mut self.stage else { return None };
+        parts.2.kept()
     }
 
     pub fn uploading(&self) -> u64 {

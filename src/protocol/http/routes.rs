@@ -103,10 +103,8 @@ fn find_row(request: &RequestTarget) -> Result<Found<'_>, Failure> {
     let mut rows = rows.filter_map(|(index, route)| Some((index, route, parts_of(route.path, request)?))).peekable();
     let is_known = rows.peek().is_some();
     let Some((index, route, parts)) = rows.find(|(_, route, _)| route.method == request.method) else {
-        return Err(match is_known {
-            true => Failure::new(405, "not with this method"),
-            false => Failure::new(404, "there is no such path"),
-        });
+        let (status, text) = if is_known { (405, "not with this method") } else { (404, "there is no such path") };
+        return Err(Failure::new(status, text));
     };
     let mut target = HttpTarget::default();
     if let Some(first) = parts.first() {

@@ -24,7 +24,7 @@ pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Contex
         Err(failure) => Err(failure),
         Ok(None) => {
             if request.head.expects_continue {
-                reply::go_ahead(out);
+                out.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
             }
             return Flow::Next;
         }

@@ -237,7 +237,7 @@ impl<'a> Line<'a> {
     }
 
     fn id(&self) -> Result<Uuid, Words> {
-        fields::whole_id(self.argument(0))
+        fields::id(self.argument(0)).and_then(fields::id_version)
     }
 
     fn flag(&self, key: &str) -> Option<&'a [u8]> {

@@ -47,20 +47,14 @@ pub fn id(text: &[u8]) -> Result<Uuid, Words> {
     uuid::parse(text).ok_or(reply::INVALID_ID)
 }
 
-pub fn id_version(id: Uuid) -> Result<(), Words> {
-    uuid::is_rfc(&id).then_some(()).ok_or(reply::INVALID_ID)
+pub fn id_version(id: Uuid) -> Result<Uuid, Words> {
+    uuid::is_rfc(&id).then_some(id).ok_or(reply::INVALID_ID)
 }
 
 /// Rejects UUIDs that look as if derived from a job ID.
 pub fn new_id_version(id: Uuid) -> Result<(), Words> {
     id_version(id)?;
     uuid::underive(&id).is_none().then_some(()).ok_or(reply::INVALID_ID)
-}
-
-pub fn whole_id(text: &[u8]) -> Result<Uuid, Words> {
-    let id = id(text)?;
-    id_version(id)?;
-    Ok(id)
 }
 
 pub fn time(text: &[u8], error: Words) -> Result<u64, Words> {

@@ -156,10 +156,8 @@ impl Decoder {
     }
 
     pub fn upload(&mut self) -> Option<&mut Upload> {
-        match &mut self.state {
-            Reading::Data(arriving) => arriving.body.kept(),
-            _ => None,
-        }
+        let Reading::Data(arriving) = &mut self.state else { return None };
+        arriving.body.kept()
     }
 
     pub fn uploading(&self) -> u64 {

@@ -5,8 +5,8 @@ use super::inspect::{self, ttr_of};
 use super::reply;
 use super::uuid::{find, name_of, Uuid};
 use crate::engine::{
-    Awaited, Body, CompletionPolicy, DedupKey, Engine, Event, JobId, JobOptions, NewJob, NotCompleted, Outcome,
-    Progress, Refused, Reserve, Span, State, Time,
+    Awaited, Body, CompletionPolicy, DedupKey, Engine, Event, JobId, JobOptions, JobView, NewJob, NotCompleted,
+    Outcome, Progress, Refused, Reserve, Span, State, Time,
 };
 use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::{ClientInfo, Context, Flow, Output};
@@ -33,17 +33,15 @@ pub fn execute(mut request: Request, context: &mut Context, out: &mut Output) ->
             reply::words(out, if deleted { reply::OK } else { reply::NOT_FOUND });
         }
         Command::InspectServer => inspect::server(context, out),
-        Command::InspectQueues(page) => {
-            if inspect::queues(context, page, out) == Progress::More {
-                return resume(request);
-            }
-        }
+        Command::InspectQueues(page) => match inspect::queues(context, page, out) {
+            Progress::More => return resume(request),
+            Progress::Done => {}
+        },
         Command::InspectQueue(name) => inspect::queue(context, name, out),
-        Command::InspectJobs(name, page) => {
-            if inspect::jobs(context, name, page, out) == Progress::More {
-                return resume(request);
-            }
-        }
+        Command::InspectJobs(name, page) => match inspect::jobs(context, name, page, out) {
+            Progress::More => return resume(request),
+            Progress::Done => {}
+        },
         Command::InspectJob(id) => inspect::job(context, id, out),
         Command::Refused(answer) => reply::words(out, answer),
         Command::Close(answer) => {
@@ -96,20 +94,16 @@ fn refusal(refused: Refused) -> reply::Words {
 
 fn run(id: Uuid, name: &[u8], job: NewJob, wait: Span, context: &mut Context, out: &mut Output) -> Flow {
     let wait = context.effective_wait(wait);
-    let job = match context.engine.run(context.client, name, job, id, wait, context.now) {
-        Ok(job) => job,
-        Err(refused) => {
-            reply::words(out, refusal(refused));
-            return Flow::Next;
+    let is_leased = |job: JobView| job.state() == State::Reserved;
+    match context.engine.run(context.client, name, job, id, wait, context.now) {
+        Err(refused) => reply::words(out, refusal(refused)),
+        Ok(job) if wait == Span::ZERO && !context.engine.job(job).is_some_and(is_leased) => {
+            context.engine.cancel_wait(context.client);
+            reply::words(out, reply::TIMEOUT);
         }
-    };
-    let leased = context.engine.job(job).is_some_and(|job| job.state() == State::Reserved);
-    if wait == Span::ZERO && !leased {
-        context.engine.cancel_wait(context.client);
-        reply::words(out, reply::TIMEOUT);
-        return Flow::Next;
+        Ok(_) => return await_outcome(id, context),
     }
-    await_outcome(id, context)
+    Flow::Next
 }
 
 /// The reply needs the UUID even if the job has been deleted by then.
