@@ -23,7 +23,6 @@ const MAX_COPIED: usize = 4 * 1024;
 #[derive(Debug)]
 pub enum Chunk {
     Bytes(Vec<u8>),
-    /// Part of a large body, shared with the job.
     Shared(Arc<Box<[u8]>>, Range<usize>),
 }
 

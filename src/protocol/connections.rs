@@ -185,12 +185,9 @@ impl<'a> Connections<'a> {
     }
 
     fn wire(&self, it: &ClientStats) -> Wire {
-        match self.registry.get(it.client) {
-            Some(info) => info.wire,
-            // The connection number 0 stands for the leases of disconnected Workq clients.
-            None if it.number == 0 => Wire::Workq,
-            None => Wire::Beanstalk,
-        }
+        // The connection number 0 stands for the leases of disconnected Workq clients.
+        let unnamed = if it.number == 0 { Wire::Workq } else { Wire::Beanstalk };
+        self.registry.get(it.client).map_or(unnamed, |info| info.wire)
     }
 
     /// Omits tubes that the requesting client may not view, and their jobs.

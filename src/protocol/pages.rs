@@ -138,7 +138,6 @@ impl<V> SortedPage<V> {
 /// Engine steps. Each 64 bytes of output cost another step.
 const STEPS_PER_JOB: u64 = 2;
 
-/// A search that starts with the newest job.
 #[derive(Debug)]
 pub struct HistoryWalk {
     before: u64,

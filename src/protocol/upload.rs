@@ -101,7 +101,6 @@ impl Upload {
         (self.filled == self.size).then_some(())
     }
 
-    /// Returns `None` if the body was dropped.
     pub fn finish(self) -> Option<Body> {
         assert!(self.filled == self.size, "the body is incomplete");
         (!self.is_dropped).then(|| Body::from(self.bytes))

@@ -72,7 +72,6 @@ pub fn ids(ids: &[JobId]) -> Output {
     list
 }
 
-/// Extended keys follow beanstalkd's keys.
 pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8> {
     let mut yaml = Yaml::new(320);
     job_figures(job, options, now, &mut |key, value| {

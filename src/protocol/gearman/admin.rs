@@ -1,6 +1,6 @@
 //! The table of text commands, and their parser. Names are case-insensitive, and spaces separate words.
 
-use super::names::{from_word, push_word};
+use super::reply::{from_word, push_word};
 use crate::access::Need;
 use crate::protocol::text::strtoll;
 

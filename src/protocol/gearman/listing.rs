@@ -2,7 +2,7 @@
 //! clients. Jobs and functions that appear or disappear between two parts may be omitted.
 
 use super::admin::ListKind;
-use super::names::{push_handle, push_line, push_name, push_word};
+use super::reply::{push_handle, push_line, push_name, push_word};
 use crate::engine::{push_uuid, ClientHandle, DedupKey, Progress, State, TubeStats};
 use crate::protocol::text::push_number;
 use crate::protocol::{sees, Context, Output, Wire};

@@ -6,7 +6,6 @@ mod admin;
 mod command;
 mod kind;
 mod listing;
-mod names;
 mod reply;
 mod request;
 mod session;
@@ -14,10 +13,9 @@ mod session;
 pub use admin::{AdminCommand, TextCommand, TEXT_COMMANDS};
 pub use command::{Command, Submission, When, Work};
 pub use kind::{Kind, Packet, PACKETS};
-pub use names::{handle_prefix, MAX_FUNCTION, MAX_LINE, MAX_PREFIX, MAX_UNIQUE};
 #[cfg(feature = "tls")]
 pub use reply::packet_length;
-pub use reply::Fault;
+pub use reply::{handle_prefix, Fault, MAX_FUNCTION, MAX_LINE, MAX_PREFIX, MAX_UNIQUE};
 pub use request::{Decoder, MAX_HEAD};
 pub use session::{execute, notify};
 

@@ -7,8 +7,7 @@ use super::admin::{self, AdminCommand, ListKind};
 use super::command::{Command, Submission, When, Work};
 use super::kind::Kind;
 use super::listing::{self, Cursor};
-use super::names::job_of;
-use super::reply;
+use super::reply::{self, job_of};
 use crate::access::Need;
 use crate::engine::{
     Body, CompletionPolicy, Dropped, Engine, Event, GiveBack, Grab, JobId, JobOptions, JobView, NewJob, NotCompleted,

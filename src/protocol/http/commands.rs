@@ -3,7 +3,7 @@
 use super::action::{new_tube, once, turns, unreserved, wrong, Arguments, HttpAction, Parsed};
 use super::reply::{
     bytes, changed, figure, job_members, not_found, object, time_members, tube_members, tube_values, Failure,
-    HttpAnswer, Kind, MAX_BODY,
+    HttpAnswer, BYTES, MAX_BODY, TEXT,
 };
 use crate::access::{ClientAccess, Right};
 use crate::engine::{
@@ -21,7 +21,6 @@ use crate::shared::role::Role;
 const DEFAULT_PRIORITY: Priority = 1024;
 const DEFAULT_TTR: u64 = 60;
 
-/// A standby's error for requests about the queue.
 pub const STANDING_BY: &str = "this server stands by; another one is active";
 
 // For 404 errors.
@@ -37,7 +36,7 @@ pub fn readiness(_: &mut Arguments) -> Parsed {
 }
 
 fn report(problem: Option<&str>) -> HttpAnswer {
-    problem.map_or_else(|| Ok(bytes(Kind::Text, b"ok\n")), |problem| Err(Failure::new(503, problem)))
+    problem.map_or_else(|| Ok(bytes(TEXT, b"ok\n")), |problem| Err(Failure::new(503, problem)))
 }
 
 fn unhealthy(context: &Context) -> Option<&'static str> {
@@ -136,7 +135,7 @@ pub fn body(it: &mut Arguments) -> Parsed {
         let job = context.engine.job(id).ok_or_else(|| not_found("job"))?;
         let mut body = Output::new();
         body.body(job.body());
-        Ok((Kind::Bytes, body))
+        Ok((BYTES, body))
     })
 }
 
@@ -178,7 +177,6 @@ pub fn bury_job(it: &mut Arguments) -> Parsed {
     })
 }
 
-/// The worker loses the job, whose priority does not change.
 pub fn revoke_job(it: &mut Arguments) -> Parsed {
     change_job(it, false, "reserved job", |id, it| {
         let pri = it.engine.job(id).map_or(0, |job| job.priority());
@@ -273,7 +271,6 @@ impl HttpAction for MoveJobs {
 struct Put {
     tube: Box<[u8]>,
     job: Option<NewJob>,
-    /// Includes the name of the tube.
     tags: Option<Box<Tags>>,
 }
 

@@ -30,7 +30,6 @@ fn summary_of<'a>(engine: &'a Engine, job: &JobView) -> &'a [u8] {
     summary(engine.extras(job).map_or(&[], JobExtras::reason))
 }
 
-/// The buried jobs of a tube whose reasons have the same summary.
 struct FailedGroup {
     tube: Box<[u8]>,
     /// `None` for all buried jobs of the tube.
@@ -176,7 +175,6 @@ pub enum Remedy {
     Move(Box<[u8]>),
 }
 
-/// A change of all jobs that were in a group at the start.
 struct Sweep {
     group: FailedGroup,
     remedy: Remedy,

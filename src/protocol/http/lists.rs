@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use super::action::{once, state, wrong, Arguments, HttpAction, Parsed};
 use super::reply::{
-    figure, job_members, not_found, tube_members, tube_values, HttpAnswer, Kind, TubeValues, MAX_LIST_BODY,
+    figure, job_members, not_found, tube_members, tube_values, HttpAnswer, TubeValues, JSON, MAX_LIST_BODY,
 };
 use crate::engine::{ClientHandle, Engine, IdPage, JobId, JobView, PastJob, Progress, State};
 use crate::protocol::beanstalk::TUBE_FIGURES;
@@ -47,7 +47,7 @@ impl JsonList {
         let mut items = self.text;
         whole.append(&mut items);
         whole.text().extend_from_slice(format!("\n],{members}}}\n").as_bytes());
-        Ok((Kind::Json, whole))
+        Ok((JSON, whole))
     }
 }
 
@@ -159,7 +159,6 @@ impl<T: Listed> HttpAction for SortedList<T> {
     }
 }
 
-/// `default` is the sort key if the query contains none.
 pub fn sorted<T: Listed + 'static>(it: &Arguments, default: &'static str) -> Parsed {
     let figure = T::figure(it.query("sort").unwrap_or(default.as_bytes()));
     let order = figure.and_then(|figure| Order::read(figure, it.query("order").unwrap_or(b"asc")));
@@ -330,7 +329,6 @@ impl JobRows {
     }
 }
 
-/// A tube's jobs in the order of their IDs.
 struct JobList {
     tube: Box<[u8]>,
     state: Option<State>,

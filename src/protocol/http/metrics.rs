@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::action::{state, Arguments, HttpAction, Parsed};
-use super::reply::{not_found, seconds, HttpAnswer, Kind};
+use super::reply::{not_found, seconds, HttpAnswer, METRICS};
 use crate::access::Need;
 use crate::engine::{FindOldest, Histogram, JobCounts, JobTimes, Latency, Progress, Span, State, Stats, TubeStats};
 use crate::protocol::beanstalk::QueueFigures;
@@ -296,13 +296,12 @@ impl HttpAction for Scrape {
         if self.show_tubes(context) == Progress::More || self.find_ages(context) == Progress::More {
             return None;
         }
-        Some(Ok((Kind::Metrics, std::mem::take(self).finish(context))))
+        Some(Ok((METRICS, std::mem::take(self).finish(context))))
     }
 }
 
 struct Server<'a> {
     figures: QueueFigures<'a>,
-    /// The default value without a cluster.
     role: RoleFigures,
     context: &'a Context<'a>,
     /// The ages of the oldest ready, delayed and buried jobs; `None` if the client may not see all tubes.

@@ -8,15 +8,13 @@ use crate::protocol::text::upto;
 use crate::protocol::{Flow, Output};
 use crate::shared::json::Members;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    Json,
-    Metrics,
-    Page,
-    Text,
-    /// The body of a job can have any content type.
-    Bytes,
-}
+// Content types.
+pub const JSON: &str = "application/json";
+pub const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub const HTML: &str = "text/html; charset=utf-8";
+pub const TEXT: &str = "text/plain; charset=utf-8";
+/// The body of a job can have any content type.
+pub const BYTES: &str = "application/octet-stream\r\nContent-Disposition: attachment";
 
 const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
@@ -46,15 +44,8 @@ fn reason(status: u16) -> &'static str {
 }
 
 /// The caller must append a body of `length` bytes, except for HEAD.
-fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &RequestHead) {
-    let kind_name = match kind {
-        Kind::Json => "application/json",
-        Kind::Metrics => "text/plain; version=0.0.4; charset=utf-8",
-        Kind::Page => "text/html; charset=utf-8",
-        Kind::Text => "text/plain; charset=utf-8",
-        Kind::Bytes => "application/octet-stream\r\nContent-Disposition: attachment",
-    };
-    let policy = if kind == Kind::Page { page::policy() } else { POLICY.to_owned() };
+fn head(out: &mut Output, status: u16, kind: &'static str, length: usize, request: &RequestHead) {
+    let policy = if kind == HTML { page::policy() } else { POLICY.to_owned() };
     let advice = match status {
         401 => "WWW-Authenticate: Bearer\r\n",
         405 => "Allow: GET, HEAD, POST\r\n",
@@ -62,14 +53,14 @@ fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &Requ
     };
     let close = if request.close { "Connection: close\r\n" } else { "" };
     let text = format!(
-        "HTTP/1.1 {status} {}\r\nContent-Type: {kind_name}\r\nContent-Length: {length}\r\n{GUARDS}\
+        "HTTP/1.1 {status} {}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{GUARDS}\
          Content-Security-Policy: {policy}\r\n{advice}{close}\r\n",
         reason(status)
     );
     out.text().extend_from_slice(text.as_bytes());
 }
 
-pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, request: &RequestHead) -> Flow {
+pub fn whole(out: &mut Output, status: u16, kind: &'static str, mut body: Output, request: &RequestHead) -> Flow {
     head(out, status, kind, body.len(), request);
     if !request.is_head {
         out.append(&mut body);
@@ -82,7 +73,7 @@ pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, reques
 
 pub fn failure(out: &mut Output, failure: &Failure, request: &RequestHead) -> Flow {
     let (_, body) = object(|members| members.text("error", failure.text.as_bytes()));
-    whole(out, failure.status, Kind::Json, body, request)
+    whole(out, failure.status, JSON, body, request)
 }
 
 /// `awaits_body` means that the body has not been read.
@@ -101,10 +92,10 @@ pub fn denied(out: &mut Output, denied: Denied, need: Need, awaits_body: bool, r
     failure(out, &Failure::new(status, text), &head)
 }
 
-pub type HttpBody = (Kind, Output);
+pub type HttpBody = (&'static str, Output);
 pub type HttpAnswer = Result<HttpBody, Failure>;
 
-pub fn bytes(kind: Kind, bytes: &[u8]) -> HttpBody {
+pub fn bytes(kind: &'static str, bytes: &[u8]) -> HttpBody {
     let mut body = Output::new();
     body.text().extend_from_slice(bytes);
     (kind, body)
@@ -117,7 +108,7 @@ pub fn object(fill: impl FnOnce(&mut Members)) -> HttpBody {
     fill(&mut members);
     members.end();
     text.push(b'\n');
-    (Kind::Json, body)
+    (JSON, body)
 }
 
 /// `key` names the number of changed jobs. `stopped` is the reason for an early stop.
@@ -140,7 +131,6 @@ pub struct RequestHead {
     pub expects_continue: bool,
     /// `None` if the header is missing or duplicated.
     pub host: Option<Box<str>>,
-    /// The site that caused the request.
     pub origin: Option<Box<str>>,
     /// `true` if the request has the header `X-Beanpole`, which other sites cannot send.
     pub is_marked: bool,
@@ -166,7 +156,6 @@ pub const MAX_BODY: usize = 64 * 1024;
 /// Displayed bytes of a body in a list.
 pub const MAX_LIST_BODY: usize = 120;
 
-/// Values in the order of [`TUBE_FIGURES`].
 pub type TubeValues = [u64; TUBE_FIGURES.len()];
 
 pub fn tube_values(tube: &TubeStats) -> TubeValues {

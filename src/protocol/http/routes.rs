@@ -4,7 +4,7 @@ use super::action::Method::{self, Get, Post};
 use super::action::{once, wrong, Arguments, HttpAction, HttpTarget, Parsed, RequestTarget};
 use super::failed::{self, Remedy};
 use super::page::PAGE;
-use super::reply::{bytes, Failure, Kind};
+use super::reply::{bytes, Failure, HTML};
 use super::{commands, lists, metrics};
 use crate::access::{Need, Scope};
 use crate::engine::{ClientHandle, JobId};
@@ -44,7 +44,7 @@ const fn row(
 
 #[rustfmt::skip]
 pub const ROUTES: [Route; 33] = [
-    row(("page", Get, "/"), &[], Need::OPEN, |_| once(|_| Ok(bytes(Kind::Page, PAGE)))),
+    row(("page", Get, "/"), &[], Need::OPEN, |_| once(|_| Ok(bytes(HTML, PAGE)))),
     row(("healthz", Get, "/healthz"), &[], Need::OPEN, commands::health),
     row(("readyz", Get, "/readyz"), &[], Need::OPEN, commands::readiness),
     row(("metrics", Get, "/metrics"), &["tube", "filter", "state"], Need::LOOK_ANY, metrics::scrape),

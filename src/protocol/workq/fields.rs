@@ -79,12 +79,10 @@ pub fn millis(span: Span) -> u64 {
     span.nanos() / 1_000_000
 }
 
-/// A missing number of attempts or failures means 0.
 pub fn count(text: Option<&[u8]>, error: Words) -> Result<u8, Words> {
     text.map_or(Some(0), |text| u8::try_from(whole_number(text)?).ok()).ok_or(error)
 }
 
-/// A missing priority means 0.
 pub fn priority(text: Option<&[u8]>) -> Result<Priority, Words> {
     let number = text.map_or(Some(0), |text| i32::try_from(signed(text)?).ok());
     number.map(engine_priority).ok_or(reply::INVALID_PRIORITY)

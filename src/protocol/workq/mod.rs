@@ -12,8 +12,7 @@ mod uuid;
 
 pub use commands::{Command, CommandName, CommandRow, Line, Request, Submission, COMMANDS};
 pub use fields::{MAX_DATA, MAX_LIMIT, MAX_NAME, MAX_TTR, MAX_WAIT};
+pub use reply::TOO_MANY_CONNECTIONS;
 pub use request::{Decoder, MAX_LINE};
 pub use session::{execute, notify};
 pub use uuid::{derive, underive, Uuid};
-
-pub const TOO_MANY_CONNECTIONS: &[u8] = reply::TOO_MANY_CONNECTIONS;

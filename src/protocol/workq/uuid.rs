@@ -50,7 +50,6 @@ pub fn derive(id: JobId) -> Uuid {
     uuid
 }
 
-/// Returns `None` if the UUID was not derived from a job ID.
 pub fn underive(uuid: &Uuid) -> Option<JobId> {
     let [prefix @ .., _, _, _, _, _, _, _, _, _] = uuid;
     let [_, _, _, _, _, _, _, letter, low @ ..] = uuid;
