@@ -154,10 +154,9 @@ const fn longest_line(word: &str, arguments: &str) -> usize {
         }
     }
     if length < MAX_LINE {
-        MAX_LINE
-    } else {
-        length
+        length = MAX_LINE;
     }
+    length
 }
 
 impl CommandRow {

@@ -204,10 +204,10 @@ pub fn tube_times(tube: &TubeStats, oldest: [Span; 3], mut each: impl FnMut(&str
 }
 
 fn count<'a>(figures: &QueueFigures, name: CommandName) -> FigureValue<'a> {
-    Number(figures.counters.of(CommandId::beanstalk(name)))
+    Number(figures.counters.of(CommandId::new(0, name as usize)))
 }
 
 pub fn extended_counts<'a>(figures: &'a QueueFigures, offered: Extensions) -> impl Iterator<Item = (String, u64)> + 'a {
     let rows = COMMANDS.iter().filter(move |row| row.extension.is_some_and(|extension| offered.has(extension)));
-    rows.map(|row| (format!("cmd-{}", row.word.trim_end()), figures.counters.of(CommandId::beanstalk(row.name))))
+    rows.map(|row| (format!("cmd-{}", row.word.trim_end()), figures.counters.of(CommandId::new(0, row.name as usize))))
 }

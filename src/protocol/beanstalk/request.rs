@@ -36,7 +36,7 @@ enum Line {
 }
 
 fn counted(name: CommandName, command: Command) -> Decoded<Command> {
-    (Some(CommandId::beanstalk(name)), command)
+    (Some(CommandId::new(0, name as usize)), command)
 }
 
 fn refused(name: CommandName, reply: &'static [u8], is_producer: bool) -> Decoded<Command> {

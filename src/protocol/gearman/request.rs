@@ -8,6 +8,7 @@ use super::command::{Command, Submission, When, Work};
 use super::kind::{packet, Kind, Packet};
 use super::reply::{self, Fault, MAX_CLIENT_ID, MAX_FUNCTION, MAX_LINE, MAX_UNIQUE};
 use crate::engine::{Body, DedupKey, Fingerprint, Minutes, NameSearch, Priority, Span, Time, PRIORITY_CLASSES};
+use crate::protocol::counters::{FIRST_PACKET, FIRST_TEXT};
 use crate::protocol::text::{past, strtoll, upto, whole_number};
 use crate::protocol::upload::Upload;
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
@@ -94,7 +95,7 @@ impl Decoder {
         let line = upto(window, length);
         *input = past(input, length + 1);
         let (command, index) = admin::parse(line.strip_suffix(b"\r").unwrap_or(line));
-        self.id = index.map(CommandId::text);
+        self.id = index.map(|index| CommandId::new(FIRST_TEXT, index));
         Some(Command::Text(command))
     }
 
@@ -106,7 +107,7 @@ impl Decoder {
         let ([_, _, _, magic, k0, k1, k2, k3, l0, l1, l2, l3], behind) = input.split_first_chunk::<HEADER>()?;
         let (kind, length) = (u32::from_be_bytes([*k0, *k1, *k2, *k3]), u32::from_be_bytes([*l0, *l1, *l2, *l3]));
         let Some(row) = packet(kind) else { return self.last(Command::Refused(reply::UNKNOWN_KIND)) };
-        self.id = Some(CommandId::packet(kind as usize - 1));
+        self.id = Some(CommandId::new(FIRST_PACKET, kind as usize - 1));
         if length > limits.max_packet {
             return self.last(Command::Refused(reply::LARGE_PACKET));
         }

@@ -23,6 +23,8 @@ const DEFAULT_TTR: u64 = 60;
 
 pub const STANDING_BY: &str = "this server stands by; another one is active";
 
+pub const FULL: &str = "there is no memory, or no space in the binlog, for this";
+
 // For 404 errors.
 const FREE_JOB: &str = "job that nobody has reserved";
 const KICKABLE: &str = "job that is buried, delayed, held or leased, or schedule without a copy in the tube";
@@ -330,7 +332,7 @@ impl HttpAction for Put {
 fn refusal(refused: Refused) -> Failure {
     match refused {
         Refused::Draining => Failure::new(503, "the server is draining"),
-        Refused::OutOfMemory => Failure::new(503, "there is no memory, or no space in the binlog, for this"),
+        Refused::OutOfMemory => Failure::new(503, FULL),
         Refused::Duplicate => Failure::new(409, "there is such a job"),
         Refused::QueueFull => Failure::new(409, "the tube is full"),
     }

@@ -5,9 +5,10 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::action::{Arguments, HttpAction, Parsed};
+use super::commands::FULL;
 use super::lists::{JobRows, JsonList};
 use super::reply::{beginning, changed, HttpAnswer};
-use crate::engine::{BuriedWalk, Engine, JobExtras, JobId, JobView, Progress, Smallest, State};
+use crate::engine::{BuriedWalk, Engine, JobExtras, JobId, JobView, OverLimit, Progress, Smallest, State};
 use crate::protocol::text::has_part;
 use crate::protocol::{sees, Context};
 
@@ -188,29 +189,22 @@ pub fn sweep(it: &mut Arguments, remedy: Remedy) -> Parsed {
     Ok(Box::new(Sweep { walk: BuriedWalk::new(Some(group.tube.clone())), group, remedy, done: 0 }))
 }
 
-impl Sweep {
-    /// Returns `Ok(false)` if the job cannot be changed, and a reason if all changes must stop.
-    fn apply(&self, id: JobId, context: &mut Context) -> Result<bool, &'static str> {
-        const FULL: &str = "there is no memory, or no space in the binlog, for this";
-        let Context { engine, client, now, .. } = context;
-        match &self.remedy {
-            Remedy::Kick if !engine.claim_log_room(0) => Err(FULL),
-            Remedy::Kick => Ok(engine.kick_job(id, *now)),
-            Remedy::Delete => Ok(engine.delete(*client, id, *now)),
-            Remedy::Move(to) => engine.move_buried(*client, id, to, *now).map_err(|_| FULL),
-        }
-    }
-}
-
 impl HttpAction for Sweep {
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
         let mut stopped = None;
         while let (Some(id), None) = (context.engine.next_buried(&mut self.walk), stopped) {
             context.engine.take_steps(STEPS_PER_JOB);
             if context.engine.job(id).is_some_and(|job| self.group.has(context.engine, &job)) {
-                match self.apply(id, context) {
+                let Context { engine, client, now, .. } = &mut *context;
+                let applied = match &self.remedy {
+                    Remedy::Kick if !engine.claim_log_room(0) => Err(OverLimit),
+                    Remedy::Kick => Ok(engine.kick_job(id, *now)),
+                    Remedy::Delete => Ok(engine.delete(*client, id, *now)),
+                    Remedy::Move(to) => engine.move_buried(*client, id, to, *now),
+                };
+                match applied {
                     Ok(applied) => self.done += u64::from(applied),
-                    Err(why) => stopped = Some(why),
+                    Err(OverLimit) => stopped = Some(FULL),
                 }
             }
         }

@@ -5,6 +5,7 @@ use super::reply::{self, Failure, RequestHead};
 use super::routes::{parse, parse_head, Route, Routed, ROUTES};
 use crate::access::{Denied, Digest, Need};
 use crate::engine::{Body, LongCommand, Tags};
+use crate::protocol::counters::FIRST_HTTP;
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{past, upto};
 use crate::protocol::upload::Upload;
@@ -175,7 +176,7 @@ impl Decoder {
         let request = self.read(bytes, limits)?;
         self.count += 1;
         // Other requests are counted when their body is complete.
-        let id = request.route.filter(|_| !request.awaits_body).map(CommandId::http);
+        let id = request.route.filter(|_| !request.awaits_body).map(|route| CommandId::new(FIRST_HTTP, route));
         Some((id, request))
     }
 

@@ -21,7 +21,7 @@ pub struct Route {
     /// Keys in the query of a GET, or in the JSON object of a POST.
     pub arguments: &'static [&'static str],
     pub need: Need,
-    parse: Parse,
+    parse: fn(&mut Arguments) -> Parsed,
 }
 
 impl Route {
@@ -31,13 +31,11 @@ impl Route {
     }
 }
 
-type Parse = fn(&mut Arguments) -> Parsed;
-
 const fn row(
     (word, method, path): (&'static str, Method, &'static str),
     arguments: &'static [&'static str],
     need: Need,
-    parse: Parse,
+    parse: fn(&mut Arguments) -> Parsed,
 ) -> Route {
     Route { word, method, path, arguments, need, parse }
 }

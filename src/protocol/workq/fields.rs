@@ -130,15 +130,10 @@ pub fn parse_time(text: &[u8]) -> Option<i128> {
 
 /// Parses `Z` or `.digitsZ`. Digits after the ninth are dropped.
 fn fraction(text: &[u8]) -> Option<u64> {
-    if text == b"Z" {
-        return Some(0);
-    }
-    let digits = text.strip_prefix(b".")?.strip_suffix(b"Z")?;
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
+    let digits = if text == b"Z" { b"0" } else { text.strip_prefix(b".")?.strip_suffix(b"Z")? };
+    let is_valid = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
     let nine = digits.iter().copied().chain(std::iter::repeat(b'0')).take(9);
-    Some(nine.fold(0, |sum, byte| sum * 10 + u64::from(byte - b'0')))
+    is_valid.then(|| nine.fold(0, |sum, byte| sum * 10 + u64::from(byte - b'0')))
 }
 
 /// Workq replies contain no fractions of a second.

@@ -4,6 +4,7 @@ use super::commands::{read, Command, CommandName, CommandRow, Line, Request};
 use super::fields::{self, MAX_DATA};
 use super::reply::{self, Words};
 use crate::engine::Body;
+use crate::protocol::counters::FIRST_WORKQ;
 use crate::protocol::upload::{Arriving, Upload};
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
@@ -40,7 +41,7 @@ struct WithData {
 
 fn request(name: CommandName, command: Command, data: Body) -> Decoded<Request> {
     let is_valid = !matches!(command, Command::Refused(_));
-    (is_valid.then(|| CommandId::workq(name)), Request { command, data })
+    (is_valid.then(|| CommandId::new(FIRST_WORKQ, name as usize)), Request { command, data })
 }
 
 impl WithData {
