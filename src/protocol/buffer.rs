@@ -100,7 +100,6 @@ impl Output {
         self.len() == 0
     }
 
-    /// Adds a buffer if the last chunk is a full buffer or a shared body.
     pub fn text(&mut self) -> &mut Vec<u8> {
         if !matches!(self.chunks.back(), Some(Chunk::Bytes(bytes)) if bytes.len() < CHUNK - SLACK) {
             self.add_buffer();

@@ -4,12 +4,10 @@
 use crate::access::hex;
 use crate::engine::is_tube_name_byte;
 
-/// Returns an empty slice if there are fewer than `count` items.
 pub fn past<T>(all: &[T], count: usize) -> &[T] {
     all.get(count..).unwrap_or_default()
 }
 
-/// Returns all items if there are fewer than `count`.
 pub fn upto<T>(all: &[T], count: usize) -> &[T] {
     all.get(..count).unwrap_or(all)
 }
@@ -149,7 +147,6 @@ pub fn tube_name<N: for<'a> From<&'a [u8]>>(text: &[u8]) -> Option<N> {
     }
 }
 
-/// Adds quotes if beanstalkd does not allow the name.
 pub fn push_tube_name(out: &mut Vec<u8>, name: &[u8]) {
     match is_tube_name(name) {
         true => out.extend_from_slice(name),

@@ -59,13 +59,13 @@ fn cost(filter: &[u8], name: &[u8]) -> usize {
 struct Listing<F> {
     list: JsonList,
     /// Bytes of heap memory of `advance`.
-    owned: usize,
+    size: usize,
     advance: F,
 }
 
 impl<F: FnMut(&mut JsonList, &mut Context) -> Option<HttpAnswer> + Send> HttpAction for Listing<F> {
     fn footprint(&self) -> u64 {
-        self.owned as u64 + self.list.text.footprint()
+        self.size as u64 + self.list.text.footprint()
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
@@ -74,10 +74,10 @@ impl<F: FnMut(&mut JsonList, &mut Context) -> Option<HttpAnswer> + Send> HttpAct
 }
 
 fn listing(
-    owned: usize,
+    size: usize,
     advance: impl FnMut(&mut JsonList, &mut Context) -> Option<HttpAnswer> + Send + 'static,
 ) -> Parsed {
-    Ok(Box::new(Listing { list: JsonList::default(), owned, advance }))
+    Ok(Box::new(Listing { list: JsonList::default(), size, advance }))
 }
 
 pub fn tubes(it: &mut Arguments) -> Parsed {
@@ -85,9 +85,8 @@ pub fn tubes(it: &mut Arguments) -> Parsed {
         let name: Box<[u8]> = name.into();
         return once(move |context| {
             let mut list = JsonList::default();
-            if let Some(tube) =
-                context.engine.tube_stats(&name, context.now).filter(|it| sees(&context.access, it.name))
-            {
+            let tube = context.engine.tube_stats(&name, context.now);
+            if let Some(tube) = tube.filter(|_| sees(&context.access, &name)) {
                 list.add(|members| tube_members(members, &name, &tube_values(&tube)));
             }
             list.page("tubes", None::<u32>)
@@ -331,7 +330,7 @@ impl JobRows {
 
 struct JobList {
     tube: Box<[u8]>,
-    state: Option<State>,
+    states: &'static [State],
     above: u64,
     limit: usize,
     searched: usize,
@@ -342,16 +341,10 @@ struct JobList {
 
 pub fn jobs(it: &mut Arguments) -> Parsed {
     let (tube, above, limit) = (it.part(0), it.query_number("from", 0)?, it.limit(100, 100)?);
-    let state = it.query("state").map(state).transpose()?;
-    Ok(Box::new(JobList { tube, state, above, limit, searched: 0, page: None, ids: Vec::new(), rows: None }))
-}
-
-impl JobList {
-    fn states(&self) -> &'static [State] {
-        let all = &State::LISTED;
-        let index = self.state.and_then(|state| all.iter().position(|listed| *listed == state));
-        index.and_then(|index| all.get(index..=index)).unwrap_or(all)
-    }
+    let (state, all) = (it.query("state").map(state).transpose()?, &State::LISTED);
+    let index = state.and_then(|state| all.iter().position(|listed| *listed == state));
+    let states = index.and_then(|index| all.get(index..=index)).unwrap_or(all);
+    Ok(Box::new(JobList { tube, states, above, limit, searched: 0, page: None, ids: Vec::new(), rows: None }))
 }
 
 impl HttpAction for JobList {
@@ -363,7 +356,7 @@ impl HttpAction for JobList {
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
-        let states = self.states();
+        let states = self.states;
         while let Some(state) = states.get(self.searched) {
             let new = || IdPage::new(self.tube.clone(), *state, self.above, self.limit + 1);
             match context.engine.list_ids(self.page.get_or_insert_with(new)) {

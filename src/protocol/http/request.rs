@@ -2,7 +2,7 @@
 
 use super::action::{HttpAction, HttpTarget, Method, RequestTarget};
 use super::reply::{self, Failure, RequestHead};
-use super::routes::{parse, parse_head, Route, Routed, ROUTES};
+use super::routes::{parse, Route, Routed, ROUTES};
 use crate::access::{Denied, Digest, Need};
 use crate::engine::{Body, LongCommand, Tags};
 use crate::protocol::counters::FIRST_HTTP;
@@ -181,6 +181,7 @@ impl Decoder {
     }
 
     fn read(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
+        let body_limits = DecodeLimits { room: limits.room.max(SHORT_BODY), ..*limits };
         match &mut self.stage {
             Stage::Closing => {
                 *bytes = &[];
@@ -201,12 +202,12 @@ impl Decoder {
                 }
             }
             Stage::Body(parts) => {
-                parts.2.take(bytes, with_short_body(limits).room)?;
+                parts.2.take(bytes, body_limits.room)?;
                 let Stage::Body(parts) = std::mem::take(&mut self.stage) else { unreachable!() };
                 let (head, target, upload) = *parts;
                 let (parsed, size) = match upload.finish() {
                     None => (Err(Failure::new(503, "there is no memory for this")), 0),
-                    Some(body) => (parse(&target, body.bytes(), &with_short_body(limits)), body.len()),
+                    Some(body) => (parse(&target, Some(body.bytes()), &body_limits), body.len()),
                 };
                 Some(Request::new(head, parsed, size + target.size()))
             }
@@ -214,7 +215,7 @@ impl Decoder {
             Stage::BeforeBody(_) => {
                 let Stage::BeforeBody(parts) = std::mem::take(&mut self.stage) else { unreachable!() };
                 let BeforeBody { head, target, size, .. } = *parts;
-                let Some(upload) = Upload::begin(size, with_short_body(limits).room) else {
+                let Some(upload) = Upload::begin(size, body_limits.room) else {
                     return Some(self.close(head, Failure::new(503, "there is no memory for this")));
                 };
                 self.stage = Stage::Body(Box::new((head, target, upload)));
@@ -238,10 +239,16 @@ impl Decoder {
         };
         let (status, text) = match (target.method, body) {
             (Method::Get, None | Some(0)) | (Method::Post, Some(0)) => {
-                let parsed = parse(&target, b"", limits);
+                let parsed = parse(&target, Some(b""), limits);
                 return Some(Request::new(head, parsed, target.size()));
             }
-            (Method::Post, Some(size)) if size <= MAX_BODY => return Some(self.await_body(head, target, size)),
+            (Method::Post, Some(size)) if size <= MAX_BODY => {
+                // After `Expect: 100-continue`, a client may not send a refused body, so the connection must close.
+                let closing_head = RequestHead { close: head.close || head.expects_continue, ..head.clone() };
+                let request = Request::new(closing_head, parse(&target, None, limits), target.size());
+                self.stage = Stage::BeforeBody(Box::new(BeforeBody { head, target, size, is_accepted: false }));
+                return Some(Request { awaits_body: true, ..request });
+            }
             (Method::Get, Some(_)) => (400, "a GET has no body"),
             (Method::Post, None) => (411, "a POST needs a Content-Length"),
             (Method::Post, Some(_)) => (413, "the body is too long: larger jobs come by the other protocols"),
@@ -249,23 +256,11 @@ impl Decoder {
         Some(self.close(head, Failure::new(status, text)))
     }
 
-    fn await_body(&mut self, head: RequestHead, target: RequestTarget, size: usize) -> Request {
-        // After `Expect: 100-continue`, a client may or may not send a refused body, so the connection must close.
-        let closing_head = RequestHead { close: head.close || head.expects_continue, ..head.clone() };
-        let request = Request { awaits_body: true, ..Request::new(closing_head, parse_head(&target), target.size()) };
-        self.stage = Stage::BeforeBody(Box::new(BeforeBody { head, target, size, is_accepted: false }));
-        request
-    }
-
     fn close(&mut self, mut head: RequestHead, failure: Failure) -> Request {
         self.stage = Stage::Closing;
         head.close = true;
         Request { is_last: true, ..Request::new(head, Err(failure), 0) }
     }
-}
-
-fn with_short_body(limits: &DecodeLimits) -> DecodeLimits {
-    DecodeLimits { room: limits.room.max(SHORT_BODY), ..*limits }
 }
 
 /// After an error, the connection must close, because the start of the next request is unknown.

@@ -94,9 +94,16 @@ fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> 
     given.next().is_none().then_some(parts)
 }
 
-type Found<'a> = (usize, &'static Route, Vec<&'a [u8]>, HttpTarget);
+pub struct Routed {
+    pub route: usize,
+    pub target: HttpTarget,
+    pub need: Need,
+    /// `None` if the body has not been read.
+    pub action: Option<Box<dyn HttpAction>>,
+}
 
-fn find_row(request: &RequestTarget) -> Result<Found<'_>, Failure> {
+/// `body` is `None` before a body is read, and empty if there is none.
+pub fn parse(request: &RequestTarget, body: Option<&[u8]>, limits: &DecodeLimits) -> Result<Routed, Failure> {
     let rows = ROUTES.iter().enumerate();
     let mut rows = rows.filter_map(|(index, route)| Some((index, route, parts_of(route.path, request)?))).peekable();
     let is_known = rows.peek().is_some();
@@ -111,19 +118,7 @@ fn find_row(request: &RequestTarget) -> Result<Found<'_>, Failure> {
             _ => target.tube = Some((*first).into()),
         }
     }
-    Ok((index, route, parts, target))
-}
-
-pub struct Routed {
-    pub route: usize,
-    pub target: HttpTarget,
-    pub need: Need,
-    /// `None` if the body has not been read.
-    pub action: Option<Box<dyn HttpAction>>,
-}
-
-pub fn parse(request: &RequestTarget, body: &[u8], limits: &DecodeLimits) -> Result<Routed, Failure> {
-    let (index, route, parts, target) = find_row(request)?;
+    let Some(body) = body else { return Ok(Routed { route: index, target, need: route.need, action: None }) };
     let known = |key: &[u8]| route.method == Get && route.arguments.iter().any(|name| name.as_bytes() == key);
     if let Some((key, _)) = request.query.iter().find(|(key, _)| !known(key)) {
         return Err(Failure::new(400, format!("unknown in the query: {}", String::from_utf8_lossy(key))));
@@ -139,11 +134,6 @@ pub fn parse(request: &RequestTarget, body: &[u8], limits: &DecodeLimits) -> Res
     Ok(Routed { route: index, target: arguments.target, need: arguments.need, action: Some(action) })
 }
 
-pub fn parse_head(request: &RequestTarget) -> Result<Routed, Failure> {
-    let (route, row, _, target) = find_row(request)?;
-    Ok(Routed { route, target, need: row.need, action: None })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,7 +141,7 @@ mod tests {
 
     fn read(method: Method, path: &str, body: &str) -> Result<Routed, u16> {
         let target = RequestTarget::parse(method, path).ok_or(0_u16)?;
-        parse(&target, body.as_bytes(), &LIMITS).map_err(|failure| failure.status)
+        parse(&target, Some(body.as_bytes()), &LIMITS).map_err(|failure| failure.status)
     }
 
     #[test]

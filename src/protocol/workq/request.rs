@@ -1,6 +1,6 @@
 //! Decoder for Workq requests: lines, the data after some lines, and the search for the next line after an error.
 
-use super::commands::{read, Command, CommandName, CommandRow, Line, Request};
+use super::commands::{read, Command, CommandName, Request};
 use super::fields::{self, MAX_DATA};
 use super::reply::{self, Words};
 use crate::engine::Body;
@@ -122,22 +122,11 @@ impl Decoder {
             Ok(found) => found,
             Err(answer) => return Some((None, Request { command: Command::Refused(answer), data: Body::default() })),
         };
-        self.arguments(row, &line, input, limits)
-    }
-
-    /// An error of a field is sent after the data.
-    fn arguments(
-        &mut self,
-        row: &CommandRow,
-        line: &Line,
-        input: &mut &[u8],
-        limits: &DecodeLimits,
-    ) -> Option<Decoded<Request>> {
         let plain = |command| Some(request(row.name, command, Body::default()));
-        let Some(error) = row.data else { return plain(row.parse(line).unwrap_or_else(Command::Refused)) };
+        let Some(error) = row.data else { return plain(row.parse(&line).unwrap_or_else(Command::Refused)) };
         let size = line.arguments.last().and_then(|size| fields::size(size));
         let Some(size) = size else { return plain(Command::Refused(error)) };
-        let command = match row.parse(line) {
+        let command = match row.parse(&line) {
             _ if size > MAX_DATA => Command::Refused(error),
             parsed => parsed.unwrap_or_else(Command::Refused),
         };
