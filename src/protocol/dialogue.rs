@@ -120,9 +120,7 @@ impl Dialogue {
     }
 
     pub fn filled(&mut self, count: usize) {
-        if let Some(upload) = self.upload() {
-            upload.filled(count);
-        }
+        self.upload().into_iter().for_each(|upload| upload.filled(count));
     }
 
     fn upload(&mut self) -> Option<&mut Upload> {

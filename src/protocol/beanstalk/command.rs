@@ -117,17 +117,12 @@ impl Command {
             Command::MoveJob { id, tube, .. } => Subject::JobAndTube(*id, tube),
             Command::Bury { id, dead_from: Some(from), .. } => Subject::JobAndTube(*id, from),
             Command::Put { tags: Some(tags), .. } => tags.tube.as_deref().map_or(Subject::Nothing, Subject::Tube),
-            Command::Peek(id)
-            | Command::ReserveJob(id)
-            | Command::Delete(id)
-            | Command::Release { id, .. }
-            | Command::Bury { id, .. }
-            | Command::KickJob(id)
-            | Command::Touch(id, _)
-            | Command::Revoke(id, _)
-            | Command::Wait(id, _)
-            | Command::Fail { id, .. }
-            | Command::StatsJob(id) => Subject::Job(Some(*id)),
+            Command::Peek(id) | Command::ReserveJob(id) | Command::StatsJob(id) => Subject::Job(Some(*id)),
+            Command::Release { id, .. } | Command::Bury { id, .. } | Command::Fail { id, .. } => {
+                Subject::Job(Some(*id))
+            }
+            Command::Touch(id, _) | Command::Revoke(id, _) | Command::Wait(id, _) => Subject::Job(Some(*id)),
+            Command::Delete(id) | Command::KickJob(id) => Subject::Job(Some(*id)),
             _ => Subject::Nothing,
         }
     }
@@ -306,10 +301,8 @@ impl PartialList {
 impl Long {
     pub fn footprint(&self) -> u64 {
         match self {
-            Long::ListTubes(Some(list)) | Long::StatsTubes(list) | Long::ListTubesWatched(list) => {
-                list.text.footprint()
-            }
-            Long::ListKeys(list) | Long::ListHistory(_, list) => list.text.footprint(),
+            Long::ListTubes(Some(list)) | Long::StatsTubes(list) | Long::ListKeys(list) => list.text.footprint(),
+            Long::ListTubesWatched(list) | Long::ListHistory(_, list) => list.text.footprint(),
             Long::DeleteBatch { ids, .. } => size_of_val(&**ids) as u64,
             Long::Flush(flush) => flush.footprint(),
             Long::ListJobs(page) => page.footprint(),

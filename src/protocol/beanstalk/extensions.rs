@@ -54,12 +54,11 @@ impl Extensions {
 
     /// Words are separated by commas. Fails with the first unknown word.
     pub fn from_list(list: &str) -> Result<Extensions, &str> {
-        let mut chosen = Extensions::NONE;
-        for word in list.split(',').filter(|word| !word.is_empty()) {
+        let mut words = list.split(',').filter(|word| !word.is_empty());
+        words.try_fold(Extensions::NONE, |chosen, word| {
             let known = EXTENSIONS.iter().find(|(_, other)| *other == word).ok_or(word)?;
-            chosen = chosen.with(known.0);
-        }
-        Ok(chosen)
+            Ok(chosen.with(known.0))
+        })
     }
 
     #[must_use]

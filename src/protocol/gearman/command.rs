@@ -130,13 +130,9 @@ impl ProtocolCommand for Command {
             }
             Command::Work(work) => work.handle.len() + work.body.len(),
             Command::Echo(body) => body.len(),
-            Command::CanDo { function: text, .. }
-            | Command::CantDo(text)
-            | Command::GetStatus(text)
-            | Command::GetStatusUnique(text, _)
-            | Command::Option(text)
-            | Command::SetClientId(text)
-            | Command::GiveBack(Some(text), _) => text.len(),
+            Command::CanDo { function: text, .. } | Command::CantDo(text) | Command::Option(text) => text.len(),
+            Command::GetStatus(text) | Command::GetStatusUnique(text, _) | Command::SetClientId(text) => text.len(),
+            Command::GiveBack(Some(text), _) => text.len(),
             Command::Text(_) => MAX_LINE,
             // The engine accounts for the memory of workers' reports.
             _ => 0,

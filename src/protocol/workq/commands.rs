@@ -57,9 +57,8 @@ impl ProtocolCommand for Request {
     fn subject(&self, context: &Context) -> Subject<'_> {
         match &self.command {
             Command::Add(submission) => Subject::Tube(&submission.name),
-            Command::Run { name, .. } | Command::InspectQueue(name) | Command::InspectJobs(name, _) => {
-                Subject::Tube(name)
-            }
+            Command::Run { name, .. } | Command::InspectQueue(name) => Subject::Tube(name),
+            Command::InspectJobs(name, _) => Subject::Tube(name),
             Command::Lease(names, _) => Subject::Tubes(&names.names),
             Command::Result(id, _) | Command::Complete(id, _) | Command::Delete(id) | Command::InspectJob(id) => {
                 Subject::Job(find(context.engine, id))
