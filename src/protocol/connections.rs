@@ -100,8 +100,10 @@ impl ClientRegistry {
     }
 }
 
+type ConnectionFigure = fn(&ClientStats, Time) -> u64;
+
 /// Lists can be sorted by these statistics. Connections without a job have a lower `job-age` than all others.
-pub const CONNECTION_FIGURES: [(&str, fn(&ClientStats, Time) -> u64); 6] = [
+pub const CONNECTION_FIGURES: [(&str, ConnectionFigure); 6] = [
     ("number", |it, _| it.number.into()),
     ("age", |it, _| it.age.secs()),
     ("idle", |it, _| it.idle.secs()),

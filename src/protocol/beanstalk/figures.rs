@@ -2,7 +2,7 @@
 
 use super::commands::{CommandName, COMMANDS};
 use super::extensions::Extensions;
-use crate::engine::{History, Latency, Span, Stats, TubeStats};
+use crate::engine::{Latency, Span, Stats, TubeStats};
 use crate::protocol::{CommandCounters, CommandId, Context, Facts, Usage, Wire};
 use crate::shared::log_figures::LogFigures;
 use crate::shared::role::RoleFigures;
@@ -59,11 +59,14 @@ pub enum FigureValue<'a> {
     Text(&'a [u8]),
 }
 
+type OfServer = for<'a> fn(&'a QueueFigures) -> FigureValue<'a>;
+type OfTube = fn(&TubeStats) -> u64;
+
 use FigureValue::{Micros, Number, Text, Truth, Word};
 
 /// Clients require beanstalkd's binlog keys even without a binlog. Other keys follow at the end.
 #[rustfmt::skip]
-pub const SERVER_FIGURES: [(&str, for<'a> fn(&'a QueueFigures) -> FigureValue<'a>); 72] = [
+pub const SERVER_FIGURES: [(&str, OfServer); 72] = [
     ("current-jobs-urgent", |it| Number(it.stats.jobs.urgent)),
     ("current-jobs-ready", |it| Number(it.stats.jobs.ready)),
     ("current-jobs-reserved", |it| Number(it.stats.jobs.reserved)),
@@ -138,19 +141,8 @@ pub const SERVER_FIGURES: [(&str, for<'a> fn(&'a QueueFigures) -> FigureValue<'a
     ("late-schedules", |it| Number(it.late)),
 ];
 
-pub const ROLE_FIGURES: [(&str, fn(&RoleFigures) -> FigureValue); 8] = [
-    ("role", |it| Word(it.role.word().as_bytes())),
-    ("epoch", |it| Number(it.epoch)),
-    ("journal-entry", |it| Number(it.entry)),
-    ("journal-entries-written", |it| Number(it.written)),
-    ("journal-bytes-written", |it| Number(it.bytes)),
-    ("journal-retries", |it| Number(it.retries)),
-    ("journal-size", |it| Number(it.used)),
-    ("journal-quota", |it| Number(it.quota)),
-];
-
 #[rustfmt::skip]
-pub const TUBE_FIGURES: [(&str, fn(&TubeStats) -> u64); 13] = [
+pub const TUBE_FIGURES: [(&str, OfTube); 13] = [
     ("current-jobs-urgent", |it| it.jobs.urgent),
     ("current-jobs-ready", |it| it.jobs.ready),
     ("current-jobs-reserved", |it| it.jobs.reserved),
@@ -166,20 +158,21 @@ pub const TUBE_FIGURES: [(&str, fn(&TubeStats) -> u64); 13] = [
     ("pause-time-left", |it| it.pause_left.secs()),
 ];
 
-pub const JOB_COUNTS: [(&str, fn(&History) -> u32); 5] = [
-    ("reserves", |it| it.reserves),
-    ("timeouts", |it| it.timeouts),
-    ("releases", |it| it.releases),
-    ("buries", |it| it.buries),
-    ("kicks", |it| it.kicks),
-];
-
 /// Omits the counts of commands that beanstalkd does not have.
 pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, FigureValue<'a>)) {
     SERVER_FIGURES.iter().for_each(|(name, of)| each(name, of(figures)));
-    if let Some(role) = &figures.role {
-        ROLE_FIGURES.iter().for_each(|(name, of)| each(name, of(role)));
-    }
+    let Some(role) = &figures.role else { return };
+    each("role", Word(role.role.word().as_bytes()));
+    let numbers = [
+        ("epoch", role.epoch),
+        ("journal-entry", role.entry),
+        ("journal-entries-written", role.written),
+        ("journal-bytes-written", role.bytes),
+        ("journal-retries", role.retries),
+        ("journal-size", role.used),
+        ("journal-quota", role.quota),
+    ];
+    numbers.into_iter().for_each(|(name, number)| each(name, Number(number)));
 }
 
 /// `oldest` contains the ages of the oldest ready, delayed and buried jobs.

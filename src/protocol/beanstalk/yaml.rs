@@ -3,11 +3,10 @@
 
 use super::command::PartialList;
 use super::extensions::{tube_settings, Extensions};
-use super::figures::{
-    extended_counts, server_figures, tube_times, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES,
-};
+use super::figures::{extended_counts, server_figures, tube_times, FigureValue, QueueFigures, TUBE_FIGURES};
 use crate::engine::{
-    CompletionPolicy, EndedKey, GroupStats, JobId, JobStats, Span, State, StoredKey, StoredOptions, Time, TubeStats,
+    CompletionPolicy, EndedKey, GroupStats, History, JobId, JobStats, Span, State, StoredKey, StoredOptions, Time,
+    TubeStats,
 };
 use crate::protocol::text::{push_number, push_quoted, push_tube_name, whole_number};
 use crate::protocol::Output;
@@ -99,7 +98,10 @@ pub fn job_figures(job: &JobStats, options: Option<&StoredOptions>, now: Time, s
     show("pri", Number(job.pri.into()));
     let times = [("age", job.age), ("delay", job.delay), ("ttr", job.ttr), ("time-left", job.left)];
     times.into_iter().for_each(|(key, time)| show(key, Number(time.secs())));
-    JOB_COUNTS.iter().for_each(|(name, of)| show(name, Number(of(&job.history).into())));
+    let History { reserves, timeouts, releases, buries, kicks } = job.history;
+    let keys = ["reserves", "timeouts", "releases", "buries", "kicks"];
+    let counts = keys.into_iter().zip([reserves, timeouts, releases, buries, kicks]);
+    counts.for_each(|(key, count)| show(key, Number(count.into())));
     optional_figures(job, options, now, show);
 }
 
