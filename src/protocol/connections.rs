@@ -28,7 +28,8 @@ pub struct ClientInfo {
 #[derive(Debug, Default)]
 pub struct ClientRegistry {
     clients: Vec<Option<Box<ClientInfo>>>,
-    counts: [usize; Wire::ALL.len()],
+    /// In the order of `Wire::ALL`.
+    pub counts: [usize; Wire::ALL.len()],
     pub http_total: u64,
     exceptions: bool,
 }
@@ -87,11 +88,6 @@ impl ClientRegistry {
     pub fn next(&self, from: u32) -> Option<(ClientId, &ClientInfo)> {
         let mut clients = self.clients.iter().enumerate().skip(from as usize);
         clients.find_map(|(number, info)| Some((ClientId(number as u32), info.as_deref()?)))
-    }
-
-    #[expect(clippy::indexing_slicing, reason = "each protocol has a count")]
-    pub fn count(&self, wire: Wire) -> usize {
-        self.counts[wire as usize]
     }
 
     #[expect(clippy::indexing_slicing, reason = "each protocol has a count")]

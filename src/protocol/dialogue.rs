@@ -265,7 +265,6 @@ impl Request {
 }
 
 impl Flow {
-    /// Returns a flow that continues the command after serving other clients.
     pub(super) fn resume(command: Command) -> Flow {
         Flow::Continue(Box::new(Request { id: None, stage: Stage::Begun, command }))
     }

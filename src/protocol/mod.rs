@@ -187,7 +187,8 @@ impl<'a> Context<'a> {
 
     pub fn stats(&self) -> Stats {
         let mut stats = self.engine.stats();
-        stats.connections = stats.connections.saturating_sub(self.registry.count(Wire::Http));
+        let [.., http] = self.registry.counts;
+        stats.connections = stats.connections.saturating_sub(http);
         stats.total_connections = stats.total_connections.saturating_sub(self.registry.http_total);
         stats
     }

@@ -20,7 +20,6 @@ impl Order {
         (descending || direction == b"asc").then_some(Order { figure, descending })
     }
 
-    /// In a reverse order, larger keys come first.
     fn key(self, value: u64, name: &[u8]) -> Key {
         (if self.descending { !value } else { value }, name.into())
     }

@@ -118,16 +118,14 @@ impl Command {
             Command::Bury { id, dead_from: Some(from), .. } => Subject::JobAndTube(*id, from),
             Command::Put { tags: Some(tags), .. } => tags.tube.as_deref().map_or(Subject::Nothing, Subject::Tube),
             Command::Peek(id) | Command::ReserveJob(id) | Command::StatsJob(id) => Subject::Job(Some(*id)),
-            Command::Release { id, .. } | Command::Bury { id, .. } | Command::Fail { id, .. } => {
-                Subject::Job(Some(*id))
-            }
+            Command::Release { id, .. } | Command::Bury { id, .. } => Subject::Job(Some(*id)),
             Command::Touch(id, _) | Command::Revoke(id, _) | Command::Wait(id, _) => Subject::Job(Some(*id)),
-            Command::Delete(id) | Command::KickJob(id) => Subject::Job(Some(*id)),
+            Command::Delete(id) | Command::KickJob(id) | Command::Fail { id, .. } => Subject::Job(Some(*id)),
             _ => Subject::Nothing,
         }
     }
 
-    /// Claims room in the log for the record of a command other than a put.
+    /// Returns `true` if the log has no room for the record of the command, and otherwise claims the room.
     pub fn lacks_log_room(&self, engine: &mut Engine) -> bool {
         use Command::*;
         let names = match self {

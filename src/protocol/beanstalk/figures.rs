@@ -42,7 +42,7 @@ impl<'a> QueueFigures<'a> {
             failures,
             paused,
             late,
-            connections: Wire::ALL.map(|wire| context.registry.count(wire) as u64),
+            connections: context.registry.counts.map(|count| count as u64),
         }
     }
 }

@@ -49,10 +49,6 @@ impl Yaml {
             self.number(key, number);
         }
     }
-
-    fn quoted(&mut self, key: &str, text: &[u8]) {
-        self.figure(key, FigureValue::Text(text));
-    }
 }
 
 /// Returns the number of added bytes.
@@ -187,7 +183,7 @@ fn groups(options: &StoredOptions, of_member: bool) -> Vec<u8> {
 /// The first keys are those of the server Tuber.
 pub fn group(name: &[u8], group: &GroupStats) -> Vec<u8> {
     let mut yaml = Yaml::new(256);
-    yaml.quoted("name", name);
+    yaml.figure("name", FigureValue::Text(name));
     yaml.number("pending", group.pending());
     yaml.number("buried", group.members_in(State::Buried));
     yaml.figure("complete", FigureValue::Truth(group.pending() == 0));
@@ -211,7 +207,7 @@ pub fn ended_key(list: &mut Output, number: u32, ended: &EndedKey, now: Time) {
 
 pub fn tube(tube: &TubeStats, oldest: Option<[Span; 3]>) -> Vec<u8> {
     let mut yaml = Yaml::new(1024);
-    yaml.quoted("name", tube.name);
+    yaml.figure("name", FigureValue::Text(tube.name));
     TUBE_FIGURES.iter().for_each(|(name, of)| yaml.number(name, of(tube)));
     if let Some(oldest) = oldest {
         tube_times(tube, oldest, |key, value| yaml.figure(key, value));
@@ -219,7 +215,7 @@ pub fn tube(tube: &TubeStats, oldest: Option<[Span; 3]>) -> Vec<u8> {
     yaml.positive("current-jobs-held", tube.jobs.held);
     yaml.positive("current-jobs-scheduled", tube.jobs.scheduled);
     if let Some(settings) = tube.settings {
-        yaml.quoted("settings", &tube_settings(settings));
+        yaml.figure("settings", FigureValue::Text(&tube_settings(settings)));
     }
     yaml.0
 }
@@ -242,7 +238,7 @@ pub fn stats(figures: &QueueFigures, extensions: Extensions) -> Vec<u8> {
     yaml.positive("current-jobs-held", figures.stats.jobs.held);
     yaml.positive("current-jobs-scheduled", figures.stats.jobs.scheduled);
     if extensions != Extensions::NONE {
-        yaml.quoted("extensions", extensions.words().as_bytes());
+        yaml.figure("extensions", FigureValue::Text(extensions.words().as_bytes()));
     }
     yaml.0
 }

@@ -3,15 +3,15 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::admin::{self, AdminCommand, ListKind};
+use super::admin::{self, AdminCommand};
 use super::command::{Command, Submission, When, Work};
 use super::kind::Kind;
 use super::listing::{self, Cursor};
 use super::reply::{self, job_of};
 use crate::access::Need;
 use crate::engine::{
-    Body, CompletionPolicy, Dropped, Engine, Event, GiveBack, Grab, JobId, JobOptions, JobView, NewJob, NotCompleted,
-    Outcome, Progress, Refused, Report, Span, State,
+    Body, CompletionPolicy, Dropped, Engine, Event, Grab, JobId, JobOptions, JobView, NewJob, NotCompleted, Outcome,
+    Progress, Refused, Report, Span, State,
 };
 use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::text::strtoll;
@@ -52,15 +52,24 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
         }
         Command::CantDo(function) => {
             context.engine.ignore(context.client, &function, context.now);
-            return give_back(Some(function), None, context);
+            return execute(Command::GiveBack(Some(function), None), context, out);
         }
         Command::ResetAbilities => match context.engine.unwatch_all(context.client, context.now) {
             Progress::More => return unless_done(Progress::More, || Command::ResetAbilities),
-            Progress::Done => return give_back(None, None, context),
+            Progress::Done => return execute(Command::GiveBack(None, None), context, out),
         },
-        Command::GiveBack(function, cursor) => return give_back(function, cursor, context),
-        Command::Report(id, report) => return send_report(id, report, context),
-        Command::List(kind, cursor) => return list(kind, cursor, context, out),
+        Command::GiveBack(function, mut cursor) => {
+            let progress = context.engine.give_back(context.client, function.as_deref(), &mut cursor, context.now);
+            return unless_done(progress, || Command::GiveBack(function, cursor));
+        }
+        Command::Report(id, report) => {
+            let progress = context.engine.report_on(context.client, id, &report, context.now);
+            return unless_done(progress, || Command::Report(id, report));
+        }
+        Command::List(kind, mut cursor) => {
+            let progress = listing::list(kind, &mut cursor, context, out);
+            return unless_done(progress, || Command::List(kind, cursor));
+        }
         Command::CanDo { function, limit } => can_do(&function, limit, context, out),
         Command::PreSleep => {
             if context.engine.sleep(context.client, context.now) {
@@ -82,20 +91,6 @@ fn unless_done(progress: Progress, command: impl FnOnce() -> Command) -> Flow {
         Progress::Done => Flow::Next,
         Progress::More => Flow::resume(AnyCommand::Gearman(command())),
     }
-}
-
-fn list(kind: ListKind, mut cursor: Cursor, context: &mut Context, out: &mut Output) -> Flow {
-    unless_done(listing::list(kind, &mut cursor, context, out), || Command::List(kind, cursor))
-}
-
-fn give_back(function: Option<Box<[u8]>>, mut cursor: Option<GiveBack>, context: &mut Context) -> Flow {
-    let progress = context.engine.give_back(context.client, function.as_deref(), &mut cursor, context.now);
-    unless_done(progress, || Command::GiveBack(function, cursor))
-}
-
-fn send_report(id: JobId, report: Arc<Report>, context: &mut Context) -> Flow {
-    let progress = context.engine.report_on(context.client, id, &report, context.now);
-    unless_done(progress, || Command::Report(id, report))
 }
 
 fn can_do(function: &[u8], limit: Option<NonZeroU64>, context: &mut Context, out: &mut Output) {
@@ -196,7 +191,9 @@ fn work(work: Work, context: &mut Context, out: &mut Output) -> Flow {
     };
     let outcome = match outcome.map_err(Arc::new) {
         Ok(outcome) => outcome,
-        Err(report) if engine.report(*client, id, &report, *now) => return send_report(id, report, context),
+        Err(report) if engine.report(*client, id, &report, *now) => {
+            return execute(Command::Report(id, report), context, out)
+        }
         Err(_) => return unknown_job(kind, out),
     };
     let mut unknown = None;
@@ -275,7 +272,7 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
             out.text().extend_from_slice(&answer);
             return Flow::Next;
         }
-        AdminCommand::List(kind) => return list(kind, Cursor::default(), context, out),
+        AdminCommand::List(kind) => return execute(Command::List(kind, Cursor::default()), context, out),
     };
     out.text().extend_from_slice(answer.as_bytes());
     Flow::Next

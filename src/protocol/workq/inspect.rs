@@ -5,7 +5,7 @@ use super::fields::{is_name, millis, push_time, shown_priority, MAX_TTR};
 use super::reply;
 use super::uuid::{find, name_of, Uuid};
 use crate::engine::{
-    push_uuid, Engine, Job, JobId, JobPage, JobView, NamePage, Page, Progress, Span, State, Time, TubeStats, DEFAULT,
+    push_uuid, Engine, Job, JobId, JobPage, JobView, NamePage, Page, Progress, Span, State, TubeStats, DEFAULT,
 };
 use crate::protocol::text::push_number;
 use crate::protocol::{sees, Context, Output};
@@ -21,10 +21,6 @@ fn line(text: &mut Vec<u8>, key: &str, value: u64) {
     field(text, key, |text| push_number(text, value));
 }
 
-fn time_line(text: &mut Vec<u8>, key: &str, value: Time) {
-    field(text, key, |text| push_time(text, value));
-}
-
 pub fn server(context: &Context, out: &mut Output) {
     let stats = context.stats();
     reply::count(out, 1);
@@ -32,7 +28,7 @@ pub fn server(context: &Context, out: &mut Output) {
     text.extend_from_slice(b"server 3\r\n");
     line(text, "active-clients", stats.connections as u64);
     line(text, "evicted-jobs", stats.evicted);
-    time_line(text, "started", context.host.facts().started);
+    field(text, "started", |text| push_time(text, context.host.facts().started));
 }
 
 fn queue_block(out: &mut Output, name: &[u8], stats: &TubeStats) {
@@ -110,9 +106,9 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     line(text, "fails", job.fails.into());
     text.extend_from_slice(format!("priority {}\r\n", shown_priority(job.priority())).as_bytes());
     line(text, "state", state(engine, job));
-    time_line(text, "created", job.created);
+    field(text, "created", |text| push_time(text, job.created));
     if let Some(time) = time {
-        time_line(text, "time", time);
+        field(text, "time", |text| push_time(text, time));
     }
 }
 
