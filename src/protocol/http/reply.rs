@@ -37,7 +37,6 @@ fn reason(status: u16) -> &'static str {
         417 => "Expectation Failed",
         421 => "Misdirected Request",
         431 => "Request Header Fields Too Large",
-        501 => "Not Implemented",
         505 => "HTTP Version Not Supported",
         _ => "Service Unavailable",
     }

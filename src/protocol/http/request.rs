@@ -30,6 +30,7 @@ pub struct Request {
     route: Option<usize>,
     target: HttpTarget,
     need: Need,
+    /// Bytes of the path, the query and the body.
     size: usize,
     /// `true` if the server must call [`Decoder::accept_body`] for an unread body.
     pub awaits_body: bool,
