@@ -1,9 +1,9 @@
 //! Parsed Workq requests, the table of commands, and the parsers. The order of checks determines the error that a
 //! client receives, and is that of the original server: number of arguments, size, data, number of flags, each field.
 
-use super::fields;
+use super::fields::{self, find};
 use super::reply::{self, Words};
-use super::uuid::{find, Uuid};
+use super::Uuid;
 use crate::access::{Denied, Need};
 use crate::engine::{Body, JobPage, NamePage, Priority, Span, State, WantedTubes};
 use crate::protocol::guard::Subject;

@@ -1,9 +1,8 @@
 //! The replies to the `inspect` commands. Each block states its number of lines, which must be correct because clients
 //! read that many lines.
 
-use super::fields::{is_name, millis, push_time, shown_priority, MAX_TTR};
-use super::reply;
-use super::uuid::{find, name_of, Uuid};
+use super::fields::{find, is_name, millis, name_of, push_time, shown_priority, MAX_TTR};
+use super::{reply, Uuid};
 use crate::engine::{
     push_uuid, Engine, Job, JobId, JobPage, JobView, NamePage, Page, Progress, Span, State, TubeStats, DEFAULT,
 };

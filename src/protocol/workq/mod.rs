@@ -8,11 +8,11 @@ mod inspect;
 mod reply;
 mod request;
 mod session;
-mod uuid;
 
 pub use commands::{Command, CommandName, CommandRow, Line, Request, Submission, COMMANDS};
-pub use fields::{MAX_DATA, MAX_LIMIT, MAX_NAME, MAX_TTR, MAX_WAIT};
+pub use fields::{derive, underive, MAX_DATA, MAX_LIMIT, MAX_NAME, MAX_TTR, MAX_WAIT};
 pub use reply::TOO_MANY_CONNECTIONS;
 pub use request::{Decoder, MAX_LINE};
 pub use session::{execute, notify};
-pub use uuid::{derive, underive, Uuid};
+
+pub type Uuid = [u8; 16];

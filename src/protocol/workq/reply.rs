@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::uuid::Uuid;
+use super::Uuid;
 use crate::engine::{push_uuid, BodyRef};
 use crate::protocol::text::push_number;
 use crate::protocol::Output;

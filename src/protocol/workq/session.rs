@@ -1,9 +1,9 @@
 //! Execution of Workq requests, and events for clients.
 
 use super::commands::{Command, Request, Submission};
+use super::fields::{find, name_of};
 use super::inspect::{self, ttr_of};
-use super::reply;
-use super::uuid::{find, name_of, Uuid};
+use super::{reply, Uuid};
 use crate::engine::{
     Awaited, Body, CompletionPolicy, DedupKey, Engine, Event, JobId, JobOptions, JobView, NewJob, NotCompleted,
     Outcome, Progress, Refused, Reserve, Span, State, Time,
