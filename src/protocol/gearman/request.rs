@@ -18,7 +18,6 @@ pub const MAX_HEAD: usize = 8192;
 
 /// Magic, type and length of 4 bytes each.
 const HEADER: usize = 12;
-
 const MAX_ARGUMENTS: usize = 7;
 
 /// Stores packet data, but the caller must pass an incomplete line or incomplete arguments again with more bytes.
@@ -49,11 +48,8 @@ impl Decoder {
         loop {
             match &mut self.state {
                 Reading::Start => {
-                    let command = match input.first()? {
-                        0 => self.packet(input, limits)?,
-                        _ => Some(self.line(input)?),
-                    };
-                    if let Some(command) = command {
+                    let command = if *input.first()? == 0 { self.packet(input, limits) } else { self.line(input) };
+                    if let Some(command) = command? {
                         return Some(self.decoded(command));
                     }
                 }
@@ -83,20 +79,19 @@ impl Decoder {
         Some(Some(command))
     }
 
-    fn line(&mut self, input: &mut &[u8]) -> Option<Command> {
+    fn line(&mut self, input: &mut &[u8]) -> Decoding {
         let window = upto(input, MAX_LINE);
         let Some(length) = window.iter().position(|&byte| byte == b'\n') else {
             if window.len() < MAX_LINE {
                 return None;
             }
-            self.state = Reading::OutOfSync;
-            return Some(Command::OutOfSync);
+            return self.last(Command::OutOfSync);
         };
         let line = upto(window, length);
         *input = past(input, length + 1);
         let (command, index) = admin::parse(line.strip_suffix(b"\r").unwrap_or(line));
         self.id = index.map(|index| CommandId::new(FIRST_TEXT, index));
-        Some(Command::Text(command))
+        Some(Some(Command::Text(command)))
     }
 
     fn packet(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Decoding {
