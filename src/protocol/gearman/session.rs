@@ -97,7 +97,7 @@ fn can_do(function: &[u8], limit: Option<NonZeroU64>, context: &mut Context, out
     let Context { engine, client, now, settings, .. } = context;
     let limit = limit.map(|limit| match settings.timeouts_in_seconds {
         true => Span::from_secs(limit.get()),
-        // As in gearmand, the minimum is 1,000.
+        // The minimum is that of gearmand.
         false => Span::from_millis(limit.get().max(1000)),
     });
     match engine.watch_limited(*client, function, limit, *now) {

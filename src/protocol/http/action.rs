@@ -118,7 +118,6 @@ impl RequestTarget {
     }
 }
 
-/// In a query, `+` means a space.
 fn decode(text: &str, is_query: bool) -> Option<Box<[u8]>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -170,7 +169,6 @@ impl Arguments<'_> {
         self.parts.get(index).copied().unwrap_or_default().into()
     }
 
-    /// Returns 0 if the path contains no job ID.
     pub fn id(&self) -> JobId {
         self.target.id.unwrap_or(JobId(0))
     }

@@ -82,7 +82,6 @@ pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> 
     failed.map_or(Ok(()), |(_, status, text)| Err(Failure::new(status, text)))
 }
 
-/// Returns `true` if `host` is an IP address, `localhost`, or one of `names`, with or without a port.
 fn is_known_host(host: &str, names: &[String]) -> bool {
     let (name, port) = match host.rsplit_once(':') {
         // The last colon is part of an IPv6 address without a port.

@@ -226,7 +226,6 @@ fn has_repeated(flags: &[(&[u8], &[u8])]) -> bool {
 }
 
 impl<'a> Line<'a> {
-    /// Returns an empty slice for a missing argument.
     fn argument(&self, index: usize) -> &'a [u8] {
         self.arguments.get(index).copied().unwrap_or_default()
     }
