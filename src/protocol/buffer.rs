@@ -1,7 +1,5 @@
-//! The queue of replies to a client.
-//!
-//! Owns the order of the replies and the number of bytes sent. Short replies share a buffer, so a single write can send
-//! many replies. Large bodies are shared with their jobs instead of copied. Must not perform I/O.
+//! The queue of replies to a client. Short replies share a buffer, so a single write can send many replies.
+//! Large bodies are shared with their jobs instead of copied.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,8 +8,7 @@ use std::sync::Arc;
 use super::text::past;
 use crate::engine::{BodyRef, COPY_MAX};
 
-/// Maximum bytes of a buffer. A buffer is freed when all its bytes are sent, so the buffer of a client that reads
-/// slowly could otherwise grow forever.
+/// In bytes. A buffer is freed when all its bytes are sent, so that of a slow client could otherwise grow forever.
 const CHUNK: usize = 256 * 1024;
 
 /// Initial bytes of a buffer, sufficient for most replies.
@@ -26,7 +23,6 @@ const MAX_COPIED: usize = 4 * 1024;
 #[derive(Debug)]
 pub enum Chunk {
     Bytes(Vec<u8>),
-    /// Part of a large body, shared with the job.
     Shared(Arc<Box<[u8]>>, Range<usize>),
 }
 
@@ -104,7 +100,6 @@ impl Output {
         self.len() == 0
     }
 
-    /// Adds a buffer if the last chunk is a full buffer or a shared body.
     pub fn text(&mut self) -> &mut Vec<u8> {
         if !matches!(self.chunks.back(), Some(Chunk::Bytes(bytes)) if bytes.len() < CHUNK - SLACK) {
             self.add_buffer();
@@ -204,7 +199,6 @@ impl Output {
         self.chunks.iter().rev().skip(1).for_each(|chunk| self.settled.add(Sums::of(chunk)));
     }
 
-    /// Returns the allocated bytes of the buffers, excluding shared bodies.
     pub fn capacity(&self) -> usize {
         self.sums().capacity
     }

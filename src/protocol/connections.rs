@@ -1,18 +1,105 @@
-//! Statistics of connections, for `list-connections` and the HTTP API.
-//!
-//! Owns the keys and the values, and decides which connections a client may view. Must not format replies.
+//! What clients may view: the properties and the statistics of connections, and sums over the visible tubes.
+
+use std::fmt::Display;
 
 use super::beanstalk::FigureValue;
-use super::sorted::{Mark, Order, SortedPage};
-use super::text::push_tube_name;
-use super::{ClientRegistry, Context, Output, Peers, Wire};
+use super::pages::{Mark, Order, SortedPage};
+use super::text::{has_part, push_tube_name};
+use super::{sees, Context, Output, Peers, Wire};
 use crate::access::ClientAccess;
-use crate::engine::{ClientHandle, ClientStats, Engine, Progress, Time};
+use crate::engine::{ClientHandle, ClientId, ClientStats, Engine, JobCounts, JobId, Progress, Stats, Time};
 
-pub type ConnectionFigure = (&'static str, fn(&ClientStats, Time) -> u64);
+#[derive(Clone, Debug)]
+pub struct ClientInfo {
+    pub wire: Wire,
+    pub address: Box<str>,
+    pub name: Box<[u8]>,
+    /// The name in the access file; `None` if the client is not authenticated.
+    pub user: Option<Box<str>>,
+    /// `true` if the client receives failure reasons, as Gearman's option `exceptions` requests.
+    pub exceptions: bool,
+    /// The UUID of the job whose outcome a Workq client awaits.
+    pub awaited: [u8; 16],
+    /// The job of the last WORK_EXCEPTION packet that this Gearman worker sent successfully.
+    pub last_exception: Option<JobId>,
+}
+
+/// Beanstalk clients have an entry only if they are named or authenticated. The others use no memory here.
+#[derive(Debug, Default)]
+pub struct ClientRegistry {
+    clients: Vec<Option<Box<ClientInfo>>>,
+    /// In the order of `Wire::ALL`.
+    pub counts: [usize; Wire::ALL.len()],
+    pub http_total: u64,
+    exceptions: bool,
+}
+
+impl ClientRegistry {
+    pub fn new(exceptions: bool) -> ClientRegistry {
+        ClientRegistry { exceptions, ..ClientRegistry::default() }
+    }
+
+    pub fn enter(&mut self, client: ClientId, wire: Wire, address: &impl Display) {
+        *self.count_mut(wire) += 1;
+        self.http_total += u64::from(wire == Wire::Http);
+        if wire != Wire::Beanstalk {
+            self.add(client, wire, address.to_string().into());
+        }
+    }
+
+    pub fn name(&mut self, client: ClientId, name: &[u8]) {
+        if let Some(info) = self.add(client, Wire::Beanstalk, Box::default()) {
+            info.name = name.into();
+        }
+    }
+
+    pub fn identify(&mut self, client: ClientId, user: Option<&str>) {
+        if user.is_some() || self.get(client).is_some() {
+            if let Some(info) = self.add(client, Wire::Beanstalk, Box::default()) {
+                info.user = user.map(Into::into);
+            }
+        }
+    }
+
+    fn add(&mut self, client: ClientId, wire: Wire, address: Box<str>) -> Option<&mut ClientInfo> {
+        let index = client.0 as usize;
+        if self.clients.len() <= index {
+            self.clients.resize(index + 1, None);
+        }
+        let (name, exceptions) = (b"-".as_slice().into(), self.exceptions);
+        let info = ClientInfo { wire, address, name, user: None, exceptions, awaited: [0; 16], last_exception: None };
+        self.clients.get_mut(index).map(|entry| &mut **entry.get_or_insert(Box::new(info)))
+    }
+
+    pub fn leave(&mut self, client: ClientId) {
+        let info = self.clients.get_mut(client.0 as usize).and_then(Option::take);
+        *self.count_mut(info.map_or(Wire::Beanstalk, |info| info.wire)) -= 1;
+    }
+
+    pub fn get(&self, client: ClientId) -> Option<&ClientInfo> {
+        self.clients.get(client.0 as usize)?.as_deref()
+    }
+
+    pub fn get_mut(&mut self, client: ClientId) -> Option<&mut ClientInfo> {
+        self.clients.get_mut(client.0 as usize)?.as_deref_mut()
+    }
+
+    /// Client IDs are dense, so the search for the next entry is fast.
+    pub fn next(&self, from: u32) -> Option<(ClientId, &ClientInfo)> {
+        let mut clients = self.clients.iter().enumerate().skip(from as usize);
+        clients.find_map(|(number, info)| Some((ClientId(number as u32), info.as_deref()?)))
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "each protocol has a count")]
+    fn count_mut(&mut self, wire: Wire) -> &mut usize {
+        &mut self.counts[wire as usize]
+    }
+}
+
+type ConnectionFigure = fn(&ClientStats, Time) -> u64;
 
 /// Lists can be sorted by these statistics. Connections without a job have a lower `job-age` than all others.
-pub const CONNECTION_FIGURES: [ConnectionFigure; 6] = [
+pub const CONNECTION_FIGURES: [(&str, ConnectionFigure); 6] = [
     ("number", |it, _| it.number.into()),
     ("age", |it, _| it.age.secs()),
     ("idle", |it, _| it.idle.secs()),
@@ -21,7 +108,6 @@ pub const CONNECTION_FIGURES: [ConnectionFigure; 6] = [
     ("job-age", |it, now| it.job.map_or(0, |job| 1 + job.taken_for(now).secs())),
 ];
 
-/// Data that the engine does not store.
 pub struct Connections<'a> {
     registry: &'a ClientRegistry,
     peers: &'a dyn Peers,
@@ -31,13 +117,12 @@ pub struct Connections<'a> {
 
 #[derive(Debug)]
 pub struct ConnectionPage {
-    pub page: SortedPage<ClientHandle>,
+    pub page: ClientPage,
     pub from: u32,
     pub list: Output,
 }
 
 impl ConnectionPage {
-    /// Lists at most `limit` connections with numbers above `above`.
     pub fn new(above: u32, limit: usize, list: Output) -> ConnectionPage {
         let after = Mark { value: 0, name: above.to_be_bytes().into() };
         let page = SortedPage::new(Order { figure: None, descending: false }, Some(after).filter(|_| above > 0), limit);
@@ -49,23 +134,18 @@ impl ConnectionPage {
     }
 }
 
-/// Continues a search at the client ID `from`. Adds connections that the requesting client may view, if `admits`
-/// accepts one of their text values or an empty text.
-pub fn offer_connections(
-    page: &mut SortedPage<ClientHandle>,
-    from: &mut u32,
-    context: &mut Context,
-    admits: impl Fn(&[u8]) -> bool,
-) -> Progress {
+type ClientPage = SortedPage<ClientHandle>;
+
+/// Adds connections from client ID `from` on that the client may view, and that have a text value with `filter` in it.
+pub fn offer_clients(page: &mut ClientPage, from: &mut u32, filter: &[u8], context: &mut Context) -> Progress {
     let Context { engine, registry, peers, access, now, .. } = context;
     let connections = Connections { registry, peers: *peers, access: access.as_deref(), now: *now };
     let figure = page.order.figure.and_then(|index| CONNECTION_FIGURES.get(index));
     engine.walk_clients(from, *now, |engine, it| {
-        if !connections.shows(engine, it) || !admits(b"") && !connections.has_text(engine, it, &admits) {
-            return 64;
+        if connections.shows(engine, it) && (filter.is_empty() || connections.has_text(engine, it, filter)) {
+            let value = figure.map_or(0, |(_, figure)| figure(it, connections.now));
+            page.offer(value, &it.number.to_be_bytes(), || engine.handle(it.client));
         }
-        let value = figure.map_or(0, |(_, figure)| figure(it, connections.now));
-        page.offer(value, &it.number.to_be_bytes(), || engine.handle(it.client));
         64
     })
 }
@@ -76,13 +156,16 @@ impl<'a> Connections<'a> {
         Connections { registry, peers: *peers, access: access.as_deref(), now: *now }
     }
 
-    fn has_text(&self, engine: &Engine, it: &ClientStats, admits: impl Fn(&[u8]) -> bool) -> bool {
+    pub fn find(&self, handle: ClientHandle, engine: &'a Engine) -> Option<ClientStats<'a>> {
+        engine.client_at(handle).and_then(|client| engine.client_stats(client.0, self.now))
+    }
+
+    fn has_text(&self, engine: &Engine, it: &ClientStats, part: &[u8]) -> bool {
         let mut found = false;
         self.show(engine, it, |_, value| {
-            found |= match value {
-                FigureValue::Word(text) | FigureValue::Name(text) | FigureValue::Text(text) => admits(text),
-                _ => false,
-            };
+            if let FigureValue::Word(text) | FigureValue::Name(text) | FigureValue::Text(text) = value {
+                found |= has_part(text, part);
+            }
         });
         found
     }
@@ -100,12 +183,9 @@ impl<'a> Connections<'a> {
     }
 
     fn wire(&self, it: &ClientStats) -> Wire {
-        match self.registry.get(it.client) {
-            Some(info) => info.wire,
-            // The connection number 0 stands for the leases of disconnected Workq clients.
-            None if it.number == 0 => Wire::Workq,
-            None => Wire::Beanstalk,
-        }
+        // The connection number 0 stands for the leases of disconnected Workq clients.
+        let unnamed = if it.number == 0 { Wire::Workq } else { Wire::Beanstalk };
+        self.registry.get(it.client).map_or(unnamed, |info| info.wire)
     }
 
     /// Omits tubes that the requesting client may not view, and their jobs.
@@ -131,13 +211,11 @@ impl<'a> Connections<'a> {
         it.used.filter(|tube| self.sees(tube)).into_iter().for_each(|tube| show("using", Name(tube)));
         let mut watched = Vec::new();
         for tube in it.watched.iter().filter(|tube| self.sees(tube)) {
-            if !watched.is_empty() {
-                watched.push(b' ');
-            }
             push_tube_name(&mut watched, tube);
+            watched.push(b' ');
         }
-        if !watched.is_empty() {
-            show("watches", Text(&watched));
+        if let [names @ .., _] = &*watched {
+            show("watches", Text(names));
         }
         if let Some(job) = it.job.filter(|job| self.sees(engine.tube_of(job))) {
             show("job", Number(job.id().0));
@@ -151,5 +229,36 @@ impl<'a> Connections<'a> {
         if let Some(address) = self.peers.address(it.client) {
             show("address", Text(address.as_bytes()));
         }
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct VisibleSums {
+    next: u32,
+    jobs: JobCounts,
+    total_jobs: u64,
+    tubes: usize,
+}
+
+impl VisibleSums {
+    /// Returns the statistics after the last tube.
+    pub fn advance(&mut self, context: &mut Context) -> Option<Stats> {
+        if context.sees_all() {
+            return Some(context.stats());
+        }
+        let Context { engine, access, now, .. } = context;
+        let progress = engine.walk_tubes(&mut self.next, *now, |tube| {
+            if sees(access, tube.name) {
+                self.jobs.merge(&tube.jobs);
+                self.total_jobs += tube.total_jobs;
+                self.tubes += 1;
+            }
+            0
+        });
+        if progress == Progress::More {
+            return None;
+        }
+        let VisibleSums { jobs, total_jobs, tubes, .. } = *self;
+        Some(Stats { jobs, total_jobs, tubes, ..context.stats() })
     }
 }

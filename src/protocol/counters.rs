@@ -1,21 +1,41 @@
-//! Counters of executed commands.
-//!
-//! Owns the counters, and the numbering of the commands of all protocols. Must not depend on the behavior of commands.
+//! The tables of commands: a macro that declares them, the numbering of all commands, and the counters of executed
+//! commands.
 
 use super::{beanstalk, gearman, http, workq, Wire};
 use crate::access::Need;
 
-/// A command of any protocol. IDs count the rows of all tables, in this order: beanstalk commands, Gearman packets,
-/// Gearman text commands, Workq commands, HTTP routes.
+/// Declares an enum, and a table in which `$build` creates the row of each variant from the variant and its arguments.
+macro_rules! table {
+    (
+        $(#[$about:meta])*
+        enum $name:ident = $first_number:literal;
+        $(#[$about_rows:meta])*
+        static $rows:ident: [$row:ty] = $build:ident;
+        $first:ident($($first_arguments:tt)*),
+        $($variant:ident($($arguments:tt)*),)*
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum $name {
+            $first = $first_number,
+            $($variant,)*
+        }
+
+        $(#[$about_rows])*
+        pub static $rows: [$row; [stringify!($first), $(stringify!($variant)),*].len()] =
+            [$build($name::$first, $($first_arguments)*), $($build($name::$variant, $($arguments)*)),*];
+    };
+}
+
+/// IDs count the rows of all tables: beanstalk, Gearman packets, Gearman text commands, Workq, HTTP routes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommandId(u8);
 
-const PACKETS: usize = beanstalk::COMMANDS.len();
-const TEXTS: usize = PACKETS + gearman::PACKETS.len();
-const WORKQ: usize = TEXTS + gearman::TEXT_COMMANDS.len();
-const HTTP: usize = WORKQ + workq::COMMANDS.len();
-const ALL: usize = HTTP + http::ROUTES.len();
-
+pub const FIRST_PACKET: usize = beanstalk::COMMANDS.len();
+pub const FIRST_TEXT: usize = FIRST_PACKET + gearman::PACKETS.len();
+pub const FIRST_WORKQ: usize = FIRST_TEXT + gearman::TEXT_COMMANDS.len();
+pub const FIRST_HTTP: usize = FIRST_WORKQ + workq::COMMANDS.len();
+const ALL: usize = FIRST_HTTP + http::ROUTES.len();
 const _: () = assert!(ALL <= 256);
 
 pub struct CommandInfo {
@@ -29,24 +49,9 @@ pub struct CommandInfo {
 }
 
 impl CommandId {
-    pub const fn beanstalk(name: beanstalk::CommandName) -> CommandId {
-        CommandId(name as u8)
-    }
-
-    pub const fn packet(index: usize) -> CommandId {
-        CommandId((PACKETS + index) as u8)
-    }
-
-    pub const fn text(index: usize) -> CommandId {
-        CommandId((TEXTS + index) as u8)
-    }
-
-    pub const fn workq(name: workq::CommandName) -> CommandId {
-        CommandId((WORKQ + name as usize) as u8)
-    }
-
-    pub const fn http(index: usize) -> CommandId {
-        CommandId((HTTP + index) as u8)
+    /// `first` is the number of commands in the preceding tables.
+    pub const fn new(first: usize, row: usize) -> CommandId {
+        CommandId((first + row) as u8)
     }
 
     pub fn all() -> impl Iterator<Item = CommandId> {
@@ -56,23 +61,26 @@ impl CommandId {
     #[expect(clippy::indexing_slicing, reason = "each range of IDs is as long as its table")]
     pub fn entry(self) -> CommandInfo {
         let (wire, name, object, need, is_request) = match usize::from(self.0) {
-            index @ ..PACKETS => {
+            index @ ..FIRST_PACKET => {
                 let row = &beanstalk::COMMANDS[index];
                 (Wire::Beanstalk, row.word.trim_end(), "", row.need, true)
             }
-            index @ PACKETS..TEXTS => {
-                let row = &gearman::PACKETS[index - PACKETS];
+            index @ FIRST_PACKET..FIRST_TEXT => {
+                let row = &gearman::PACKETS[index - FIRST_PACKET];
                 (Wire::Gearman, row.name, "", row.need, row.is_request)
             }
-            index @ TEXTS..WORKQ => {
-                let row = &gearman::TEXT_COMMANDS[index - TEXTS];
+            index @ FIRST_TEXT..FIRST_WORKQ => {
+                let row = &gearman::TEXT_COMMANDS[index - FIRST_TEXT];
                 (Wire::Gearman, row.words, "", row.need, true)
             }
-            index @ WORKQ..HTTP => {
-                let row = &workq::COMMANDS[index - WORKQ];
+            index @ FIRST_WORKQ..FIRST_HTTP => {
+                let row = &workq::COMMANDS[index - FIRST_WORKQ];
                 (Wire::Workq, row.word, row.object, row.need, true)
             }
-            index => (Wire::Http, http::ROUTES[index - HTTP].word, "", http::ROUTES[index - HTTP].need, true),
+            index => {
+                let row = &http::ROUTES[index - FIRST_HTTP];
+                (Wire::Http, row.word, "", row.need, true)
+            }
         };
         CommandInfo { wire, name, object, need, is_request }
     }

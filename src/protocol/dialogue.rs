@@ -1,10 +1,7 @@
-//! The protocol state of a connection.
-//!
-//! Owns the dispatch to the protocols. The server accesses the protocols only through this module. Must not parse
-//! requests or format replies.
+//! The protocol state of a connection: the dispatch to the protocols, which the server accesses only through this file.
 
 use super::guard::Decision;
-use super::text::MAX_QUOTED_NAME;
+use super::text::{upto, MAX_QUOTED_NAME};
 use super::upload::Upload;
 use super::{
     beanstalk, gearman, http, workq, ClientRegistry, CommandId, Context, DecodeLimits, Decoded, Flow, Host, LogSubject,
@@ -45,11 +42,9 @@ pub(super) enum Stage {
     New,
     /// The permission check continues at this name or job.
     Checking(usize),
-    /// The command has been executed in part.
     Begun,
 }
 
-/// Evaluates `$result` with the variant's content as `$it`.
 macro_rules! for_each_protocol {
     ($value:expr, $type:ident, $it:ident => $result:expr) => {
         match $value {
@@ -102,26 +97,18 @@ impl Dialogue {
 
     /// Returns `None` if the request is incomplete.
     pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
-        match self {
-            Dialogue::Beanstalk(decoder) => decoder.next(bytes, limits).map(|it| Request::new(it, Command::Beanstalk)),
-            Dialogue::Gearman(decoder) => decoder.next(bytes, limits).map(|it| Request::new(it, Command::Gearman)),
-            Dialogue::Workq(decoder) => {
-                decoder.next(bytes, limits).map(|it| Request::new(it, |request| Command::Workq(request.into())))
-            }
-            Dialogue::Http(decoder) => {
-                decoder.next(bytes, limits).map(|it| Request::new(it, |request| Command::Http(request.into())))
-            }
-        }
+        Some(match self {
+            Dialogue::Beanstalk(decoder) => Request::new(decoder.next(bytes, limits)?, Command::Beanstalk),
+            Dialogue::Gearman(decoder) => Request::new(decoder.next(bytes, limits)?, Command::Gearman),
+            Dialogue::Workq(decoder) => Request::new(decoder.next(bytes, limits)?, |it| Command::Workq(it.into())),
+            Dialogue::Http(decoder) => Request::new(decoder.next(bytes, limits)?, |it| Command::Http(it.into())),
+        })
     }
 
     /// Only decodes frequent requests. A body can stay in `bytes` until [`Request::own`].
     pub fn next_plain(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
-        match self {
-            Dialogue::Beanstalk(decoder) => {
-                decoder.next_plain(bytes, limits).map(|it| Request::new(it, Command::Beanstalk))
-            }
-            _ => None,
-        }
+        let Dialogue::Beanstalk(decoder) = self else { return None };
+        decoder.next_plain(bytes, limits).map(|it| Request::new(it, Command::Beanstalk))
     }
 
     /// Returns a buffer of at most `room` bytes, into which the server can read the rest of a body.
@@ -132,11 +119,8 @@ impl Dialogue {
         }
     }
 
-    /// Call after reading `count` bytes into the buffer returned by [`Dialogue::gap`].
     pub fn filled(&mut self, count: usize) {
-        if let Some(upload) = self.upload() {
-            upload.filled(count);
-        }
+        self.upload().into_iter().for_each(|upload| upload.filled(count));
     }
 
     fn upload(&mut self) -> Option<&mut Upload> {
@@ -149,13 +133,10 @@ impl Dialogue {
 
     /// Returns the number of HTTP requests, and `true` if a body is incomplete.
     pub fn progress(&self) -> Option<(u64, bool)> {
-        match self {
-            Dialogue::Http(decoder) => Some(decoder.progress()),
-            Dialogue::Beanstalk(_) | Dialogue::Gearman(_) | Dialogue::Workq(_) => None,
-        }
+        let Dialogue::Http(decoder) = self else { return None };
+        Some(decoder.progress())
     }
 
-    /// Returns the bytes of incomplete requests.
     pub fn uploading(&mut self) -> u64 {
         match self {
             Dialogue::Workq(decoder) => decoder.uploading(),
@@ -164,7 +145,6 @@ impl Dialogue {
         }
     }
 
-    /// Executes a request, or refuses a request for which the client lacks permission.
     pub fn execute(&mut self, mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
         if context.access.is_some() && request.stage != Stage::Begun {
             match request.check(context) {
@@ -218,12 +198,10 @@ impl Request {
         context.access.is_none() || self.stage == Stage::Begun || self.check(context) == Some(Ok(()))
     }
 
-    /// `true` if the permission check or the execution has begun.
     pub fn has_begun(&self) -> bool {
         self.stage != Stage::New
     }
 
-    /// Returns the rest of an operation that must continue after a disconnect.
     pub fn into_operation(self) -> Option<LongCommand> {
         if self.stage != Stage::Begun {
             return None;
@@ -240,15 +218,13 @@ impl Request {
 
     /// Returns the maximum bytes of the request's binlog records.
     pub fn log_size(&self) -> u64 {
-        if for_each_protocol!(&self.command, Command, it => it.is_logged()) {
-            self.footprint() + RECORD_OVERHEAD
-        } else {
-            0
+        match for_each_protocol!(&self.command, Command, it => it.is_logged()) {
+            true => self.footprint() + RECORD_OVERHEAD,
+            false => 0,
         }
     }
 
-    /// Returns the bytes of the binlog records for a volatile job that this request makes durable by submitting it
-    /// again, or for the copy of a schedule.
+    /// Returns the additional bytes for a volatile job that this request makes durable, or for the copy of a schedule.
     pub fn copied_size(&self, engine: &mut Engine, client: ClientId) -> u64 {
         match &self.command {
             Command::Gearman(gearman::Command::Submit(job)) if job.background => {
@@ -264,7 +240,6 @@ impl Request {
         tags.map_or(0, |tags| engine.adoption_of_tagged(client, tags))
     }
 
-    /// Returns the body of the job that the request puts, if any.
     pub fn job_body(&self) -> Option<&Body> {
         for_each_protocol!(&self.command, Command, it => it.job_body())
     }
@@ -290,7 +265,6 @@ impl Request {
 }
 
 impl Flow {
-    /// Returns a flow that continues the command after serving other clients.
     pub(super) fn resume(command: Command) -> Flow {
         Flow::Continue(Box::new(Request { id: None, stage: Stage::Begun, command }))
     }
@@ -307,15 +281,9 @@ pub fn end_wait(context: &mut Context, out: &mut Output) -> bool {
 }
 
 /// Returns `false` if the protocol has no message for the event. A waiting client then continues to wait.
-pub fn notify(
-    event: &Event,
-    engine: &Engine,
-    registry: &mut ClientRegistry,
-    host: &dyn Host,
-    out: &mut Output,
-) -> bool {
+pub fn notify(event: &Event, engine: &Engine, clients: &mut ClientRegistry, host: &dyn Host, out: &mut Output) -> bool {
     let before = out.len();
-    match registry.get_mut(event.client()) {
+    match clients.get_mut(event.client()) {
         Some(info) if info.wire == Wire::Gearman => gearman::notify(event, info, host, out),
         Some(info) if info.wire == Wire::Workq => workq::notify(event, engine, info, out),
         // HTTP clients reserve a job only to bury it immediately.
@@ -323,4 +291,45 @@ pub fn notify(
         _ => beanstalk::notify(event, engine, out),
     }
     out.len() > before
+}
+
+/// Describes the reply at offset `before` for the log, without its body, which can be confidential.
+pub fn reply_note(out: &Output, before: usize) -> String {
+    let bytes: Vec<u8> = out.chunks().flatten().skip(before).take(200).copied().collect();
+    if let Some(rest) = bytes.strip_prefix(b"\0RES") {
+        let kind = rest.first_chunk().map_or(0, |kind| u32::from_be_bytes(*kind));
+        return format!("packet {kind}");
+    }
+    let end = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(bytes.len());
+    upto(&bytes, end).iter().map(|byte| if matches!(byte, b' '..=b'~') { *byte as char } else { '.' }).collect()
+}
+
+pub fn noted_job(reply: &str) -> Option<JobId> {
+    let rest = ["INSERTED ", "RESERVED ", "FOUND "].iter().find_map(|word| reply.strip_prefix(word))?;
+    rest.split(' ').next()?.parse().ok().map(JobId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_line_of_a_reply_is_logged() {
+        let mut out = Output::new();
+        out.text().extend_from_slice(b"INSERTED 1\r\nRESERVED 2 5\r\nhello\r\n");
+        assert_eq!(
+            (reply_note(&out, 0), reply_note(&out, 12), reply_note(&out, 33)),
+            ("INSERTED 1".into(), "RESERVED 2 5".into(), String::new())
+        );
+        let mut packet = Output::new();
+        packet.text().extend_from_slice(b"\0RES\0\0\0\x08\0\0\0\x05H:h:1");
+        assert_eq!(reply_note(&packet, 0), "packet 8");
+    }
+
+    #[test]
+    fn job_ids_are_parsed_from_replies() {
+        assert_eq!(noted_job("RESERVED 12 5"), Some(JobId(12)));
+        assert_eq!(noted_job("INSERTED 7"), Some(JobId(7)));
+        assert_eq!(noted_job("KICKED 7"), None);
+    }
 }

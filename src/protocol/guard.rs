@@ -1,8 +1,4 @@
-//! Permission checks.
-//!
-//! Owns the comparison of the rights that a command requires with the rights of the client. A refused command has no
-//! effect except the error reply. Must not depend on the syntax of any protocol.
-//!
+//! Permission checks: the comparison of the rights that a command requires with the rights of the client.
 //! Enforces promise P25 of beanpole-promises(7).
 
 use super::text::past;
@@ -20,14 +16,12 @@ pub enum Subject<'a> {
     /// `None` if the argument does not identify a job.
     Job(Option<JobId>),
     Jobs(&'a [JobId]),
-    /// A job, and a second tube that the command affects.
     JobAndTube(JobId, &'a [u8]),
 }
 
 /// `None` if the check continues later, because the step budget is used up.
 pub type Decision = Option<Result<(), Denied>>;
 
-/// Name bytes that are checked per engine step.
 const NAME_BYTES_PER_STEP: usize = 16;
 
 /// Ignores case. Returns the protocol, the name and the required rights of each match.
@@ -39,13 +33,8 @@ pub fn needs(command: &str) -> Vec<(&'static str, String, Need)> {
     others.chain(routes).filter(|(_, name, _)| name.eq_ignore_ascii_case(command.trim())).collect()
 }
 
-/// Checks the names or jobs from `from` on, and updates `from`.
-pub fn check(
-    command: &impl ProtocolCommand,
-    id: Option<CommandId>,
-    from: &mut usize,
-    context: &mut Context,
-) -> Decision {
+/// Checks the names or jobs from `at` on, and updates `at`.
+pub fn check(command: &impl ProtocolCommand, id: Option<CommandId>, at: &mut usize, context: &mut Context) -> Decision {
     let (need, subject) = (command.need(id), command.subject(context));
     let Context { engine, client, access: Some(access), .. } = context else { return Some(Ok(())) };
     if access.rights().is_none() {
@@ -58,14 +47,24 @@ pub fn check(
     }
     let made = match (need.scope, subject) {
         (Scope::Used, _) => access.check(need, Some(engine.used(*client))),
-        (Scope::Watched, _) => return watched(need, from, engine, *client, access),
-        (Scope::Named, Subject::Tubes(names)) => return named(need, names, from, engine, access),
+        (Scope::Watched, _) => return watched(need, at, engine, *client, access),
+        (Scope::Named, Subject::Tubes(names)) => {
+            return each(past(names, *at).split(|byte| *byte == b' '), engine, |_, name| {
+                *at = (*at + name.len() + 1).min(names.len());
+                access.check(need, Some(name)).map(|()| 1 + (name.len() / NAME_BYTES_PER_STEP) as u64)
+            });
+        }
         (Scope::Named, Subject::Tube(tube)) => access.check(need, Some(tube)),
         (Scope::Named, Subject::TwoTubes(first, second)) => {
             access.check(need, Some(first)).and_then(|()| access.check(need, Some(second)))
         }
         (Scope::Job | Scope::OwnJob, Subject::Job(id)) => job(need, id, engine, *client, access),
-        (Scope::OwnJob, Subject::Jobs(ids)) => return jobs(need, ids, from, engine, *client, access),
+        (Scope::OwnJob, Subject::Jobs(ids)) => {
+            return each(past(ids, *at).iter(), engine, |engine, id| {
+                *at += 1;
+                job(need, Some(*id), engine, *client, access).map(|()| 1)
+            });
+        }
         (Scope::Job, Subject::JobAndTube(id, tube)) => {
             job(need, Some(id), engine, *client, access).and_then(|()| access.check(need, Some(tube)))
         }
@@ -90,37 +89,31 @@ fn job(need: Need, id: Option<JobId>, engine: &Engine, client: ClientId, access:
     }
 }
 
-/// Updates `from`. Denies the command if permission for one job is missing.
-fn jobs(
-    need: Need,
-    ids: &[JobId],
-    from: &mut usize,
+/// Checks items until one is denied. `check` returns the steps.
+fn each<T>(
+    items: impl Iterator<Item = T>,
     engine: &mut Engine,
-    client: ClientId,
-    access: &ClientAccess,
+    mut check: impl FnMut(&Engine, T) -> Result<u64, Denied>,
 ) -> Decision {
-    for id in past(ids, *from) {
+    for item in items {
         if engine.steps().are_used_up() {
             return None;
         }
-        if let Err(denied) = job(need, Some(*id), engine, client, access) {
-            return Some(Err(denied));
+        match check(engine, item) {
+            Ok(steps) => engine.take_steps(steps),
+            Err(denied) => return Some(Err(denied)),
         }
-        engine.take_steps(1);
-        *from += 1;
     }
     Some(Ok(()))
 }
 
-/// Returns `true` if the client may delete the job. A batch checks each deletion, because the job may have moved to
-/// another tube after the check of the batch.
+/// A batch checks each deletion, because the job may have moved to another tube after the check of the batch.
 pub fn may_delete(context: &Context, id: JobId) -> bool {
     let Context { engine, client, access, .. } = context;
     access.as_ref().is_none_or(|access| job(Need::DELETE_JOB, Some(id), engine, *client, access).is_ok())
 }
 
-/// Checks the watched tubes only once, because watching requires the right to the tube, and a client that loses a right
-/// is disconnected.
+/// Checks the tubes only once: watching requires the right, and a client that loses a right is disconnected.
 fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, access: &mut ClientAccess) -> Decision {
     if access.watched_are_checked {
         return Some(Ok(()));
@@ -135,20 +128,6 @@ fn watched(need: Need, from: &mut usize, engine: &mut Engine, client: ClientId, 
     }
     access.watched_are_checked = denied.is_ok();
     Some(denied)
-}
-
-fn named(need: Need, names: &[u8], from: &mut usize, engine: &mut Engine, access: &ClientAccess) -> Decision {
-    for name in past(names, *from).split(|byte| *byte == b' ') {
-        if engine.steps().are_used_up() {
-            return None;
-        }
-        if let Err(denied) = access.check(need, Some(name)) {
-            return Some(Err(denied));
-        }
-        engine.take_steps(1 + (name.len() / NAME_BYTES_PER_STEP) as u64);
-        *from = (*from + name.len() + 1).min(names.len());
-    }
-    Some(Ok(()))
 }
 
 #[cfg(test)]

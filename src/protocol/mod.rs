@@ -1,37 +1,30 @@
-//! The client protocols.
-//!
-//! Owns the translation of bytes into engine operations, and of results into bytes. Decoders accept input in parts of
-//! any size, never block, and never panic. Must not access sockets, threads, locks or clocks: the server passes the
-//! input and the time.
+//! The client protocols: translation of bytes into engine operations, and of results into bytes.
+//! Decoders accept input in parts of any size, never block, and never panic. Sockets, threads, locks and the clock
+//! belong to the server, which passes the input and the time.
 
 // Client input must never cause a panic. Every exception to these lints states why it cannot panic.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 #[macro_use]
-mod table;
+mod counters;
 
 mod buffer;
-mod client_registry;
 mod connections;
-mod counters;
 mod dialogue;
 mod guard;
-mod history;
-mod sorted;
-mod sums;
+mod pages;
 pub(crate) mod text;
 mod upload;
 
 pub mod beanstalk;
 pub mod gearman;
 pub mod http;
-pub mod notes;
 pub mod workq;
 
 pub use buffer::{Chunk, Output};
-pub use client_registry::{ClientInfo, ClientRegistry};
+pub use connections::{ClientInfo, ClientRegistry};
 pub use counters::{CommandCounters, CommandId, CommandInfo};
-pub use dialogue::{end_wait, notify, Dialogue, Request};
+pub use dialogue::{end_wait, noted_job, notify, reply_note, Dialogue, Request};
 pub use guard::needs;
 
 use crate::access::{ClientAccess, Denied, Need};
@@ -114,7 +107,6 @@ pub struct Facts {
     pub os: String,
     pub platform: String,
     pub started: Time,
-    /// The maximum size of a body in bytes.
     pub max_job_size: u32,
     pub max_connections: usize,
     pub max_files: usize,
@@ -122,37 +114,29 @@ pub struct Facts {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// User-mode CPU time in microseconds.
     pub user_micros: u64,
-    /// Kernel-mode CPU time in microseconds.
     pub system_micros: u64,
-    /// Rejected because of the connection limit.
     pub rejected_connections: u64,
     /// Bytes at the last measurement, or 0 without a measurement.
     pub resident: u64,
-    /// The number at the last measurement, or 0 without a measurement.
     pub open_files: u64,
     pub failed_auths: u64,
     pub dropped_connections: u64,
 }
 
-/// `None` if the server does not record a histogram.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Latencies {
     pub turns: Option<Histogram>,
     pub syncs: Option<Histogram>,
 }
 
-/// What replies can contain about the server.
 pub trait Host: Send + Sync {
     fn facts(&self) -> &Facts;
     /// Only called for replies that contain the usage.
     fn usage(&self) -> Usage;
-    /// Only called for replies that contain the latencies.
     fn latencies(&self) -> Latencies {
         Latencies::default()
     }
-    /// Returns `None` without a cluster.
     fn role(&self) -> Option<RoleFigures> {
         None
     }
@@ -197,23 +181,20 @@ impl<'a> Context<'a> {
         client: ClientId,
         now: Time,
     ) -> Context<'a> {
-        let (log, access, half_closed, input) = (None, None, false, &[]);
-        let peers = &();
+        let (peers, log, access, half_closed, input) = (&(), None, None, false, &[]);
         Context { engine, counters, registry, settings, host, peers, log, access, now, client, half_closed, input }
     }
 
     pub fn stats(&self) -> Stats {
         let mut stats = self.engine.stats();
-        stats.connections = stats.connections.saturating_sub(self.registry.count(Wire::Http));
-        stats.total_connections = stats.total_connections.saturating_sub(self.registry.http_total());
+        let [.., http] = self.registry.counts;
+        stats.connections = stats.connections.saturating_sub(http);
+        stats.total_connections = stats.total_connections.saturating_sub(self.registry.http_total);
         stats
     }
 
     pub fn effective_wait(&self, wait: Span) -> Span {
-        match self.half_closed {
-            true => Span::ZERO,
-            false => wait,
-        }
+        Some(wait).filter(|_| !self.half_closed).unwrap_or(Span::ZERO)
     }
 
     pub fn sees_all(&self) -> bool {
@@ -249,18 +230,14 @@ impl LogSubject {
 /// Invalid commands have no ID and are not counted.
 type Decoded<C> = (Option<CommandId>, C);
 
-trait ProtocolCommand {
+trait ProtocolCommand: Sized {
     fn subject(&self, context: &Context) -> guard::Subject<'_>;
 
     fn need(&self, id: Option<CommandId>) -> Need {
         id.map_or(Need::OPEN, |id| id.entry().need)
     }
 
-    /// Checks whether the client may execute the command; see [`guard::check`].
-    fn check(&self, id: Option<CommandId>, from: &mut usize, context: &mut Context) -> guard::Decision
-    where
-        Self: Sized,
-    {
+    fn check(&self, id: Option<CommandId>, from: &mut usize, context: &mut Context) -> guard::Decision {
         guard::check(self, id, from, context)
     }
 
@@ -269,14 +246,12 @@ trait ProtocolCommand {
     /// `true` if the command can write to the binlog.
     fn is_logged(&self) -> bool;
 
-    /// Returns bytes of heap memory.
     fn footprint(&self) -> u64;
 
     fn log_subject(&self) -> LogSubject {
         LogSubject::default()
     }
 
-    /// Returns the body of the job to put, if any.
     fn job_body(&self) -> Option<&Body> {
         None
     }
@@ -290,10 +265,7 @@ trait ProtocolCommand {
     }
 
     /// Returns the rest of an operation that must continue after a disconnect.
-    fn into_operation(self) -> Option<LongCommand>
-    where
-        Self: Sized,
-    {
+    fn into_operation(self) -> Option<LongCommand> {
         None
     }
 }
@@ -302,7 +274,6 @@ pub fn sees(access: &Option<&mut ClientAccess>, tube: &[u8]) -> bool {
     access.as_ref().is_none_or(|access| access.sees(tube))
 }
 
-/// What the server does after a command.
 #[derive(Debug)]
 pub enum Flow {
     /// Execute the client's next command.
@@ -322,7 +293,6 @@ pub enum Flow {
 }
 
 impl Flow {
-    /// Returns a flow that disconnects unauthenticated clients.
     fn denied(denied: Denied) -> Flow {
         match denied {
             Denied::Unknown => Flow::Close,

@@ -1,17 +1,13 @@
-//! Numbers, names and words in text protocols.
-//!
-//! Owns the parsers and the matching writers. A parser returns the parsed value and the rest of the input. Must not
-//! panic on any input.
+//! Numbers, names and words in text protocols. A parser returns the parsed value and the rest of the input, and must
+//! not panic on any input.
 
 use crate::access::hex;
 use crate::engine::is_tube_name_byte;
 
-/// Returns an empty slice if there are fewer than `count` items.
 pub fn past<T>(all: &[T], count: usize) -> &[T] {
     all.get(count..).unwrap_or_default()
 }
 
-/// Returns all items if there are fewer than `count`.
 pub fn upto<T>(all: &[T], count: usize) -> &[T] {
     all.get(..count).unwrap_or(all)
 }
@@ -34,8 +30,7 @@ pub fn number32(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::try_from(number).ok()?, rest))
 }
 
-/// Parses a number like C's `strtoul`, with white space, a sign and trailing text. Like beanstalkd, keeps only the low
-/// 32 bits.
+/// Parses a number like C's `strtoul`. Like beanstalkd, keeps only the low 32 bits.
 pub fn strtoul32(bytes: &[u8]) -> Option<u32> {
     let number = c_number(bytes)?;
     (number.unsigned_abs() <= u64::MAX.into()).then_some(number as u32)
@@ -82,7 +77,6 @@ fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     }
 }
 
-/// The digits can overflow 64 bits.
 #[cold]
 fn long_number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
@@ -120,8 +114,7 @@ pub fn push_quoted(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
 }
 
-/// Parses the format of [`push_quoted`]. Returns the unquoted text and the rest of the input. Rejects other escapes and
-/// unescaped special characters.
+/// Parses the format of [`push_quoted`]. Rejects other escapes and unescaped special characters.
 pub fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (mut name, mut rest) = (Vec::new(), text.strip_prefix(b"\"")?);
     loop {
@@ -154,7 +147,6 @@ pub fn tube_name<N: for<'a> From<&'a [u8]>>(text: &[u8]) -> Option<N> {
     }
 }
 
-/// Adds quotes if beanstalkd does not allow the name.
 pub fn push_tube_name(out: &mut Vec<u8>, name: &[u8]) {
     match is_tube_name(name) {
         true => out.extend_from_slice(name),
@@ -162,7 +154,6 @@ pub fn push_tube_name(out: &mut Vec<u8>, name: &[u8]) {
     }
 }
 
-/// Returns the next word and the rest of the text.
 pub fn next_word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let begin = text.iter().position(|&byte| byte != b' ')?;
     let text = past(text, begin);

@@ -1,7 +1,5 @@
-//! Data of a known size that arrives in parts, such as the body of a job.
-//!
-//! Owns the position in the data, and skips data that is refused or exceeds the available memory. Large bodies are read
-//! from the socket directly into their final memory. Must not depend on the purpose of the data.
+//! Data of a known size that arrives in parts, such as the body of a job. Large bodies are read from the socket
+//! directly into their final memory. Data that are refused or exceed the available memory are skipped.
 
 use super::text::{past, upto};
 use crate::engine::{Body, Fingerprint, Fingerprinting, Fingerprints};
@@ -9,11 +7,9 @@ use crate::engine::{Body, Fingerprint, Fingerprinting, Fingerprints};
 /// Bytes that [`Upload::gap`] initializes at a time.
 const WINDOW: usize = 64 * 1024;
 
-/// Bytes of the first allocation for a body.
 const FIRST_ALLOCATION: usize = 4 * 1024;
 
-/// Uses memory only for received bytes, not for the announced size. If an allocation fails, the body is dropped and its
-/// remaining bytes are skipped.
+/// Uses memory only for received bytes, not for the announced size. If an allocation fails, the data are skipped.
 #[derive(Debug)]
 pub struct Upload {
     /// The received bytes, and initialized space for more. Empty if the body was dropped.
@@ -52,8 +48,7 @@ impl Upload {
         (!self.is_dropped).then_some(self)
     }
 
-    /// Doubles the capacity to avoid copying, but not beyond the body's size. Drops the body if an allocation exceeds
-    /// `room` bytes or fails.
+    /// Doubles the capacity up to the size of the data. Drops them if an allocation exceeds `room` or fails.
     fn reserve(&mut self, more: usize, room: u64) {
         let capacity = self.bytes.capacity();
         let needed = (self.filled + more as u64).min(self.size) as usize;
@@ -68,8 +63,7 @@ impl Upload {
         }
     }
 
-    /// Returns a buffer for the next bytes, or `None` if the body is complete or was dropped. The caller must then call
-    /// [`Upload::filled`].
+    /// Returns `None` if the body is complete or was dropped. Otherwise, the caller must call [`Upload::filled`] next.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         let filled = self.filled as usize;
         if self.filled < self.size && filled == self.bytes.len() {
@@ -85,7 +79,6 @@ impl Upload {
         self.bytes.get_mut(filled..)
     }
 
-    /// Call after writing `count` bytes to the buffer returned by [`Upload::gap`].
     pub fn filled(&mut self, count: usize) {
         if let Some(fingerprint) = &mut self.fingerprint {
             fingerprint.more(upto(past(&self.bytes, self.filled as usize), count));
@@ -108,7 +101,6 @@ impl Upload {
         (self.filled == self.size).then_some(())
     }
 
-    /// Returns `None` if the body was dropped.
     pub fn finish(self) -> Option<Body> {
         assert!(self.filled == self.size, "the body is incomplete");
         (!self.is_dropped).then(|| Body::from(self.bytes))

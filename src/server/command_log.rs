@@ -9,7 +9,7 @@ use log::kv::Value;
 use log::{Level, Record};
 
 use crate::engine::{ClientId, Engine, JobId, Time};
-use crate::protocol::{notes, ClientRegistry, Context, Flow, LogSubject, Output, Request, Wire};
+use crate::protocol::{noted_job, reply_note, ClientRegistry, Context, Flow, LogSubject, Output, Request, Wire};
 
 /// A command, or output that was sent to a waiting client.
 #[derive(Debug)]
@@ -28,8 +28,7 @@ impl CommandEntry {
         registry: &ClientRegistry,
         now: Time,
     ) -> CommandEntry {
-        let mut note =
-            CommandEntry { client, text: "told", subject: LogSubject::default(), reply: notes::of_reply(out, 0) };
+        let mut note = CommandEntry { client, text: "told", subject: LogSubject::default(), reply: reply_note(out, 0) };
         note.find_tube(engine, registry, now);
         note
     }
@@ -37,7 +36,7 @@ impl CommandEntry {
     /// If the tube is unknown, records the tube of the job that the command names or, in beanstalk, the reply names.
     fn find_tube(&mut self, engine: &Engine, registry: &ClientRegistry, now: Time) {
         let is_beanstalk = registry.get(self.client).is_none_or(|info| info.wire == Wire::Beanstalk);
-        let id = self.subject.id.map(JobId).or_else(|| notes::job_of(&self.reply).filter(|_| is_beanstalk));
+        let id = self.subject.id.map(JobId).or_else(|| noted_job(&self.reply).filter(|_| is_beanstalk));
         if let (Some(id), None) = (id, &self.subject.tube) {
             self.subject.tube = engine.job_stats(id, now).map(|job| job.tube.to_vec());
         }
@@ -100,11 +99,8 @@ impl TurnLog {
     /// Adds the command to `notes`, which the caller logs after it unlocks the engine.
     pub fn after(&mut self, flow: &Flow, context: &Context, out: &Output, notes: &mut Vec<CommandEntry>) {
         let Some((mut note, from)) = self.note.take() else { return };
-        note.reply = if matches!(flow, Flow::Wait | Flow::WaitForInput) {
-            "waits".to_owned()
-        } else {
-            notes::of_reply(out, from)
-        };
+        note.reply =
+            if matches!(flow, Flow::Wait | Flow::WaitForInput) { "waits".to_owned() } else { reply_note(out, from) };
         note.find_tube(context.engine, context.registry, context.now);
         notes.push(note);
     }

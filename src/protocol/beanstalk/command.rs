@@ -1,18 +1,24 @@
-//! Parsed beanstalk commands.
-//!
-//! Owns the parsed form of a command, the tubes and jobs that permission checks use, and the memory footprint. Must not
-//! decode bytes.
+//! Parsed beanstalk commands, the tubes and jobs that permission checks use, and the memory footprint.
 
-use super::long::Long;
+use std::sync::Arc;
+
 use super::reply;
 use crate::access::{Denied, Digest, Need};
-use crate::engine::{Body, JobId, LongCommand, NewJob, Priority, ReserveMode, Span, State, Tags, TubeSettings};
+use crate::engine::{
+    Body, Engine, FindOldest, FindReserved, Flush, IdPage, JobId, Kick, LongCommand, MoveJobs, NewJob, Priority,
+    Progress, Report, ReserveMode, Span, State, Tags, TouchAll, TubeSettings,
+};
+use crate::protocol::connections::{ConnectionPage, VisibleSums};
 use crate::protocol::guard::Subject;
+use crate::protocol::pages::HistoryWalk;
 use crate::protocol::text::{past, upto, MAX_QUOTED_NAME};
 use crate::protocol::{CommandId, Context, Flow, LogSubject, Output, ProtocolCommand};
 
 /// In bytes, excluding groups and the failure reason.
 pub const TAGS_OVERHEAD: u64 = 400 + MAX_QUOTED_NAME as u64;
+
+/// In bytes, excluding tube names.
+pub const SETTINGS_OVERHEAD: usize = 16;
 
 /// Returns the maximum bytes of a job's tags, in memory and in the binlog.
 pub fn tags_size(tags: &Tags) -> u64 {
@@ -35,41 +41,23 @@ impl InPlace {
 
 #[derive(Debug)]
 pub enum Command {
-    Put {
-        job: NewJob,
-        tags: Option<Box<Tags>>,
-    },
-    /// A put without tags. The body is still in the received input.
-    PutInPlace {
-        job: NewJob<InPlace>,
-    },
-    /// An invalid command with a body. `is_producer` means that the client counts as a producer, as in beanstalkd.
-    Refused {
-        reply: &'static [u8],
-        is_producer: bool,
-    },
+    Put { job: NewJob, tags: Option<Box<Tags>> },
+    // A put without tags. The body is still in the received input.
+    PutInPlace { job: NewJob<InPlace> },
+    // An invalid command with a body. `is_producer` means that the client counts as a producer, as in beanstalkd.
+    Refused { reply: &'static [u8], is_producer: bool },
     Peek(JobId),
     PeekNext(State),
     Reserve(Option<Span>),
-    /// The wait ends when the client sends data.
+    // The wait ends when the client sends data.
     ReserveWithAbort(Option<Span>),
     ReserveJob(JobId),
     Delete(JobId),
-    Release {
-        id: JobId,
-        pri: Priority,
-        delay: Span,
-    },
-    Bury {
-        id: JobId,
-        pri: Priority,
-        /// The delay, in seconds, before an imported job was buried.
-        delay: Option<u32>,
-        /// The original tube of a dead letter.
-        dead_from: Option<Box<[u8]>>,
-    },
+    Release { id: JobId, pri: Priority, delay: Span },
+    // For imports, with the delay in seconds before the job was buried, and the original tube of a dead letter.
+    Bury { id: JobId, pri: Priority, delay: Option<u32>, dead_from: Option<Box<[u8]>> },
     KickJob(JobId),
-    /// With the completed and the total units of work, if any.
+    // With the completed and the total units of work, if any.
     Touch(JobId, Option<(u32, u32)>),
     StatsJob(JobId),
     StatsGroup(Box<[u8]>),
@@ -77,38 +65,20 @@ pub enum Command {
     Watch(Box<[u8]>, Option<u16>),
     Ignore(Box<[u8]>),
     ListTubeUsed,
-    PauseTube {
-        tube: Box<[u8]>,
-        length: Span,
-    },
+    PauseTube { tube: Box<[u8]>, length: Span },
     ReserveBatch(usize, Option<Span>),
     Wait(JobId, Span),
     Drain(bool),
-    MoveJob {
-        id: JobId,
-        tube: Box<[u8]>,
-        pri: Priority,
-        delay: Span,
-    },
-    LimitTube {
-        tube: Box<[u8]>,
-        /// For high, normal and low priority. `None` means unlimited.
-        limits: [Option<u32>; 3],
-    },
+    MoveJob { id: JobId, tube: Box<[u8]>, pri: Priority, delay: Span },
+    // Limits for high, normal and low priority.
+    LimitTube { tube: Box<[u8]>, limits: [Option<u32>; 3] },
     Name(Box<[u8]>),
     Revoke(JobId, Priority),
-    SetTube {
-        tube: Box<[u8]>,
-        settings: Box<TubeSettings>,
-    },
-    Fail {
-        id: JobId,
-        pri: Priority,
-        reason: Body,
-    },
+    SetTube { tube: Box<[u8]>, settings: Box<TubeSettings> },
+    Fail { id: JobId, pri: Priority, reason: Body },
     ReserveMode(ReserveMode),
     Auth(Digest),
-    /// Small, because thousands of these can be queued. The execution turns them into `Long::Stats`.
+    // Small, because thousands of these can be queued. The execution turns them into `Long::Stats`.
     Stats,
     Long(Box<Long>),
     Quit,
@@ -132,7 +102,14 @@ impl Command {
             // Access to a group requires rights to the tube with the same name.
             Command::StatsGroup(group) => Subject::Tube(group),
             Command::PauseTube { tube, .. } | Command::LimitTube { tube, .. } => Subject::Tube(tube),
-            Command::Long(long) => long.target(),
+            Command::Long(long) => match &**long {
+                Long::Flush(flush) => Subject::Tube(&flush.tube),
+                Long::ListJobs(page) => Subject::Tube(&page.tube),
+                Long::StatsTube(find) => Subject::Tube(find.tube()),
+                Long::MoveTube(moving) => Subject::TwoTubes(&moving.from, &moving.to),
+                Long::DeleteBatch { ids, .. } => Subject::Jobs(ids),
+                _ => Subject::Nothing,
+            },
             Command::SetTube { tube, settings } => match &settings.dead {
                 Some(dead) => Subject::TwoTubes(tube, dead),
                 None => Subject::Tube(tube),
@@ -140,19 +117,24 @@ impl Command {
             Command::MoveJob { id, tube, .. } => Subject::JobAndTube(*id, tube),
             Command::Bury { id, dead_from: Some(from), .. } => Subject::JobAndTube(*id, from),
             Command::Put { tags: Some(tags), .. } => tags.tube.as_deref().map_or(Subject::Nothing, Subject::Tube),
-            Command::Peek(id)
-            | Command::ReserveJob(id)
-            | Command::Delete(id)
-            | Command::Release { id, .. }
-            | Command::Bury { id, .. }
-            | Command::KickJob(id)
-            | Command::Touch(id, _)
-            | Command::Revoke(id, _)
-            | Command::Wait(id, _)
-            | Command::Fail { id, .. }
-            | Command::StatsJob(id) => Subject::Job(Some(*id)),
+            Command::Peek(id) | Command::ReserveJob(id) | Command::StatsJob(id) => Subject::Job(Some(*id)),
+            Command::Release { id, .. } | Command::Bury { id, .. } => Subject::Job(Some(*id)),
+            Command::Touch(id, _) | Command::Revoke(id, _) | Command::Wait(id, _) => Subject::Job(Some(*id)),
+            Command::Delete(id) | Command::KickJob(id) | Command::Fail { id, .. } => Subject::Job(Some(*id)),
             _ => Subject::Nothing,
         }
+    }
+
+    /// Returns `true` if the log has no room for the record of the command, and otherwise claims the room.
+    pub fn lacks_log_room(&self, engine: &mut Engine) -> bool {
+        use Command::*;
+        let names = match self {
+            Release { .. } | Bury { .. } | KickJob(_) | Revoke(..) | Fail { .. } => 0,
+            PauseTube { tube, .. } | LimitTube { tube, .. } => tube.len(),
+            SetTube { tube, settings } => SETTINGS_OVERHEAD + tube.len() + settings.dead_length(),
+            _ => return false,
+        };
+        !engine.claim_log_room(names)
     }
 
     /// For the command log, which omits IDs and sizes.
@@ -166,7 +148,12 @@ impl Command {
                 vec![("pri", (*pri).into()), ("delay", delay.secs())]
             }
             Command::Bury { pri, .. } | Command::Fail { pri, .. } => vec![("pri", (*pri).into())],
-            Command::Long(long) => long.number().into_iter().collect(),
+            Command::Long(long) => match &**long {
+                Long::Kick(kick) => vec![("bound", kick.left)],
+                Long::DeleteBatch { ids, .. } => vec![("jobs", ids.len() as u64)],
+                Long::MoveTube(moving) => vec![("bound", moving.left)],
+                _ => Vec::new(),
+            },
             Command::Reserve(Some(timeout)) | Command::Wait(_, timeout) => vec![("timeout", timeout.secs())],
             Command::PauseTube { length, .. } => vec![("pause", length.secs())],
             _ => Vec::new(),
@@ -197,7 +184,10 @@ impl ProtocolCommand for Command {
         match self {
             Put { .. } | PutInPlace { .. } | Delete(_) | Release { .. } | Bury { .. } | KickJob(_) | Revoke(..) => true,
             Fail { .. } | PauseTube { .. } | LimitTube { .. } | SetTube { .. } | MoveJob { .. } => true,
-            Long(long) => long.is_logged(),
+            Long(long) => {
+                use super::command::Long::*;
+                matches!(**long, Kick(_) | DeleteBatch { .. } | Flush(_) | MoveTube(_))
+            }
             _ => false,
         }
     }
@@ -221,11 +211,8 @@ impl ProtocolCommand for Command {
     }
 
     fn job_body(&self) -> Option<&Body> {
-        if let Command::Put { job, .. } = self {
-            Some(&job.body)
-        } else {
-            None
-        }
+        let Command::Put { job, .. } = self else { return None };
+        Some(&job.body)
     }
 
     fn log_subject(&self) -> LogSubject {
@@ -244,10 +231,8 @@ impl ProtocolCommand for Command {
     }
 
     fn tags(&self) -> Option<&Tags> {
-        match self {
-            Command::Put { tags, .. } => tags.as_deref(),
-            _ => None,
-        }
+        let Command::Put { tags, .. } = self else { return None };
+        tags.as_deref()
     }
 
     fn allows_anonymous(&self) -> bool {
@@ -255,9 +240,95 @@ impl ProtocolCommand for Command {
     }
 
     fn into_operation(self) -> Option<LongCommand> {
-        match self {
-            Command::Long(long) => long.into_operation(),
+        let Command::Long(long) = self else { return None };
+        match *long {
+            Long::Flush(flush) => Some(LongCommand::Flush(flush)),
+            Long::MoveTube(moving) => Some(LongCommand::Move(moving)),
             _ => None,
         }
+    }
+}
+
+#[derive(Debug)]
+pub enum Long {
+    Kick(Kick),
+    // `None` until listing all tubes at once has failed.
+    ListTubes(Option<PartialList>),
+    StatsTubes(PartialList),
+    Stats(Box<VisibleSums>),
+    ListTubesWatched(PartialList),
+    ListKeys(PartialList),
+    ListConnections(Box<ConnectionPage>),
+    ListHistory(HistoryWalk, PartialList),
+    Report(JobId, Arc<Report>),
+    // `at` is the number of processed IDs, last ID first.
+    DeleteBatch { ids: Box<[JobId]>, at: usize, deleted: u64 },
+    TouchAll(Option<TouchAll>),
+    Flush(Flush),
+    PeekReserved(FindReserved),
+    ListJobs(IdPage),
+    MoveTube(MoveJobs),
+    StatsTube(FindOldest),
+}
+
+#[derive(Debug)]
+pub struct PartialList {
+    pub from: u32,
+    pub count: usize,
+    pub text: Output,
+}
+
+impl PartialList {
+    pub fn new(from: u32) -> PartialList {
+        let mut text = Output::new();
+        text.text().extend_from_slice(b"---\n");
+        PartialList { from, count: 0, text }
+    }
+
+    /// Sends the complete list, or an error if memory is exhausted. Returns `Progress::More` for an incomplete list.
+    pub fn send(&mut self, progress: Progress, context: &Context, out: &mut Output) -> Progress {
+        match progress {
+            Progress::Done => reply::list(out, std::mem::take(&mut self.text)),
+            Progress::More if context.engine.has_memory(self.text.footprint()) => return Progress::More,
+            Progress::More => reply::words(out, reply::OUT_OF_MEMORY),
+        }
+        Progress::Done
+    }
+}
+
+impl Long {
+    pub fn footprint(&self) -> u64 {
+        match self {
+            Long::ListTubes(Some(list)) | Long::StatsTubes(list) | Long::ListKeys(list) => list.text.footprint(),
+            Long::ListTubesWatched(list) | Long::ListHistory(_, list) => list.text.footprint(),
+            Long::DeleteBatch { ids, .. } => size_of_val(&**ids) as u64,
+            Long::Flush(flush) => flush.footprint(),
+            Long::ListJobs(page) => page.footprint(),
+            Long::MoveTube(moving) => moving.footprint(),
+            Long::StatsTube(find) => find.footprint(),
+            Long::PeekReserved(find) => find.footprint(),
+            Long::ListConnections(page) => size_of_val(&**page) as u64 + page.footprint(),
+            Long::Stats(sums) => size_of_val(&**sums) as u64,
+            Long::Kick(_) | Long::ListTubes(None) | Long::TouchAll(_) | Long::Report(..) => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn footprint_includes_owned_memory() {
+        let list = PartialList::new(0);
+        let size = list.text.footprint();
+        assert!(size > 0);
+        assert_eq!(Long::ListTubes(Some(list)).footprint(), size);
+        let ids = vec![JobId(7); 100].into_boxed_slice();
+        assert_eq!(Long::DeleteBatch { ids, at: 3, deleted: 2 }.footprint(), 800);
+        assert!(size_of::<Long>() <= 128, "{}", size_of::<Long>());
+        let page = IdPage::new(b"tube".as_slice().into(), crate::engine::State::Ready, 0, 10);
+        assert_eq!(Long::ListJobs(page).footprint(), 4 + 8 * 10);
+        assert_eq!(Long::PeekReserved(FindReserved::default()).footprint(), 16 * 16);
     }
 }

@@ -1,27 +1,22 @@
-//! The table of beanstalk commands.
-//!
-//! Owns the names of the commands and the parsers of their arguments. A line belongs to the first row whose word is a
-//! prefix of the line. As in beanstalkd, `statsx` is therefore a malformed `stats`, and `putx` is unknown. Must not
-//! execute commands.
+//! The table of beanstalk commands, and the parsers of their arguments. A line belongs to the first row whose word is a
+//! prefix of the line. As in beanstalkd, `statsx` is therefore a malformed `stats`, and `putx` is unknown.
 
-use super::args::Args;
-use super::command::Command;
-use super::extensions::{Extension, Extensions};
-use super::long::{Long, PartialList};
-use super::tube_settings;
+use super::command::{Command, Long, PartialList};
+use super::extensions::{read_settings, Extension, Extensions};
 use crate::access::{Digest, Need};
 use crate::engine::{
-    FindOldest, FindReserved, Flush, IdPage, Kick, MoveJobs, ReserveMode, State, MAX_REASON, MAX_TIES,
+    FindOldest, FindReserved, Flush, IdPage, JobId, Kick, MoveJobs, ReserveMode, Span, State, MAX_REASON, MAX_TIES,
 };
 use crate::protocol::connections::ConnectionPage;
-use crate::protocol::history::HistoryWalk;
-use crate::protocol::text::{is_tube_name, name_run, strtoul32, MAX_QUOTED_NAME};
+use crate::protocol::pages::HistoryWalk;
+use crate::protocol::text::{
+    is_tube_name, name_run, next_word, number, number32, past, strtoul32, unquote_name, MAX_QUOTED_NAME,
+};
 
 /// The limit of beanstalkd in bytes, including CR LF.
 pub const MAX_LINE: usize = 224;
 
-/// In bytes: a quoted key and tube, the maximum number of groups, a quoted reason, and 1,024 bytes for all other tags
-/// and numbers.
+/// In bytes: a quoted key and tube, all groups, a quoted reason, and 1,024 bytes for other tags and numbers.
 pub const MAX_PUT_LINE: usize = 1024 + 2 * 4 * MAX_QUOTED_NAME + 256 * MAX_TIES + 4 * MAX_REASON;
 
 /// A longer client name would exceed the memory charged for a connection.
@@ -35,9 +30,6 @@ const MAX_BATCH: u32 = 1000;
 pub const RESERVE_MODES: [(ReserveMode, &[u8]); 3] =
     [(ReserveMode::Urgent, b"fifo"), (ReserveMode::Weighted, b"weighted"), (ReserveMode::Fair, b"weighted-fair")];
 
-/// Returns `None` if the arguments are malformed.
-type Parse = fn(&mut Args) -> Option<Command>;
-
 pub struct CommandRow {
     pub name: CommandName,
     pub need: Need,
@@ -49,7 +41,7 @@ pub struct CommandRow {
     /// Bytes of the longest line, including CR LF and quotes around all names.
     longest: usize,
     /// Parses a command without a body. A malformed line does not count as a command.
-    parse: Parse,
+    parse: fn(&mut Args) -> Option<Command>,
 }
 
 const fn row(
@@ -58,13 +50,12 @@ const fn row(
     extension: Option<Extension>,
     word: &'static str,
     arguments: &'static str,
-    parse: Parse,
+    parse: fn(&mut Args) -> Option<Command>,
 ) -> CommandRow {
     CommandRow { name, need, extension, word, arguments, longest: longest_line(word, arguments), parse }
 }
 
 table! {
-    /// The discriminant is the index in `COMMANDS`.
     enum CommandName = 0;
     static COMMANDS: [CommandRow] = row;
     Put(Need::PUT_USED, None, "put ", "<pri> <delay> <ttr> <bytes>", |_| None),
@@ -101,7 +92,7 @@ table! {
     MoveJob(Need::ADMIN_JOB, Some(Extension::Move), "move-job ", "<id> <tube> <pri> <delay>", |args| Some(Command::MoveJob { id: args.id()?, tube: args.next_tube()?, pri: args.number32()?, delay: args.secs()? })),
     MoveTube(Need::ADMIN_NAMED, Some(Extension::Move), "move-tube ", "<tube> <tube> <state> <bound>", move_tube),
     LimitTube(Need::ADMIN_NAMED, Some(Extension::Limit), "limit-tube ", "<tube> <count> [<normal> <low>]", limit_tube),
-    SetTube(Need::ADMIN_NAMED, Some(Extension::SetTube), "set-tube ", "<tube> [try:<count>:<seconds>] [ttl:<seconds>] [dead:<tube>] [max:<count>] [rate:<count>/<seconds>] [limit:<count>:<normal>:<low>]", |args| Some(Command::SetTube { tube: args.next_tube()?, settings: Box::new(tube_settings::read(args.all())?) })),
+    SetTube(Need::ADMIN_NAMED, Some(Extension::SetTube), "set-tube ", "<tube> [try:<count>:<seconds>] [ttl:<seconds>] [dead:<tube>] [max:<count>] [rate:<count>/<seconds>] [limit:<count>:<normal>:<low>]", |args| Some(Command::SetTube { tube: args.next_tube()?, settings: Box::new(read_settings(args.all())?) })),
     Fail(Need::TAKE_JOB, Some(Extension::Fail), "fail ", "<id> <pri> <bytes>", |_| None),
     StatsJob(Need::LOOK_OWN_JOB, None, "stats-job ", "<id>", |args| args.id().map(Command::StatsJob)),
     StatsGroup(Need::LOOK_NAMED, Some(Extension::Grp), "stats-group ", "<group>", |args| Some(Command::StatsGroup(Some(args.all()).filter(|group| is_tube_name(group))?.into()))),
@@ -121,8 +112,7 @@ table! {
 
 const NO_ROW: u8 = u8::MAX;
 
-/// Linked lists of commands by first letter, so that a line is compared with few commands: the first row of each
-/// letter, and the row after each row.
+/// Linked lists of rows by first letter: the first row of each letter, and the row after each row.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
 const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
     let (mut first, mut next) = ([NO_ROW; 26], [NO_ROW; COMMANDS.len()]);
@@ -136,7 +126,6 @@ const CHAINS: ([u8; 26], [u8; COMMANDS.len()]) = {
     (first, next)
 };
 
-/// Returns `None` if the command is unknown or its extension is disabled.
 pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow> {
     let letter = usize::from(line.first()?.wrapping_sub(b'a'));
     let mut index = *CHAINS.0.get(letter)?;
@@ -149,8 +138,7 @@ pub fn row_of(line: &[u8], extensions: Extensions) -> Option<&'static CommandRow
     None
 }
 
-/// Computes the limit from the arguments in the table. beanstalkd allows additional spaces, so the limit is at least
-/// `MAX_LINE`.
+/// beanstalkd allows additional spaces, so the limit is at least `MAX_LINE`.
 const fn longest_line(word: &str, arguments: &str) -> usize {
     let mut length = word.len() + 2;
     let mut arguments = arguments.as_bytes();
@@ -166,15 +154,13 @@ const fn longest_line(word: &str, arguments: &str) -> usize {
         }
     }
     if length < MAX_LINE {
-        MAX_LINE
-    } else {
-        length
+        length = MAX_LINE;
     }
+    length
 }
 
 impl CommandRow {
-    /// Returns the maximum bytes of a line, including CR LF. Only quoted names can make beanstalkd's commands longer
-    /// than its limit.
+    /// In bytes, including CR LF. Only quoted names can make beanstalkd's commands longer than its limit.
     pub fn longest(&self, extensions: Extensions) -> usize {
         match self.name {
             CommandName::Put if extensions != Extensions::NONE => MAX_PUT_LINE,
@@ -187,7 +173,7 @@ impl CommandRow {
     /// `is_long` is `true` if the line exceeds beanstalkd's limit.
     pub fn parse(&self, text: &[u8], is_long: bool, extensions: Extensions) -> Option<Command> {
         let mut args = Args { rest: text, extensions };
-        let command = (self.parse)(&mut args).filter(|_| args.is_empty());
+        let command = (self.parse)(&mut args).filter(|_| args.rest.is_empty());
         command.filter(|_| !is_long || self.extension.is_some() || text.contains(&b'"'))
     }
 }
@@ -210,7 +196,7 @@ fn reserve_batch(args: &mut Args) -> Option<Command> {
 
 fn delete_batch(args: &mut Args) -> Option<Command> {
     let mut ids = vec![args.id()?];
-    while !args.is_empty() && ids.len() <= MAX_BATCH as usize {
+    while !args.rest.is_empty() && ids.len() <= MAX_BATCH as usize {
         ids.push(args.id()?);
     }
     let ids = Some(ids).filter(|ids| ids.len() <= MAX_BATCH as usize)?;
@@ -218,20 +204,17 @@ fn delete_batch(args: &mut Args) -> Option<Command> {
 }
 
 fn bury(args: &mut Args) -> Option<Command> {
-    let (id, pri, imports) = (args.id()?, args.number32()?, args.has(Extension::Export));
+    let (id, pri, imports) = (args.id()?, args.number32()?, args.extensions.has(Extension::Export));
     let delay = if imports && args.literal(b" delay:").is_some() { Some(args.number32()?) } else { None };
-    let dead_from = args.or(None, |args| {
-        args.literal(b" from:").filter(|()| imports)?;
-        args.tube().map(Some)
-    })?;
+    let tube = |args: &mut Args| args.literal(b" from:").filter(|()| imports).and_then(|()| args.tube());
+    let dead_from = args.or(None, |args| tube(args).map(Some))?;
     Some(Command::Bury { id, pri, delay, dead_from })
 }
 
-/// Parses an ID and an optional progress, whose total must not be zero or less than the completed units.
 fn touch(args: &mut Args) -> Option<Command> {
     let id = args.id()?;
     let progress = args.or(None, |args| {
-        let done = args.number32().filter(|_| args.has(Extension::Progress))?;
+        let done = args.number32().filter(|_| args.extensions.has(Extension::Progress))?;
         args.literal(b"/")?;
         args.number32().filter(|total| *total > 0 && done <= *total).map(|total| Some((done, total)))
     })?;
@@ -268,7 +251,7 @@ fn limit_tube(args: &mut Args) -> Option<Command> {
     let (tube, high) = (args.next_tube()?, args.number32()?);
     let limits = args.or([high; 3], |args| {
         let lower = (args.number32()?, args.number32()?);
-        args.has(Extension::Export).then_some([high, lower.0, lower.1])
+        args.extensions.has(Extension::Export).then_some([high, lower.0, lower.1])
     })?;
     Some(Command::LimitTube { tube, limits: limits.map(|limit| Some(limit).filter(|limit| *limit > 0)) })
 }
@@ -277,7 +260,7 @@ fn watch(args: &mut Args) -> Option<Command> {
     let tube = args.tube()?;
     let weight = args.or(None, |args| {
         let weight = args.number32().filter(|weight| (1..=9999).contains(weight))?;
-        args.has(Extension::Weight).then_some(Some(weight as u16))
+        args.extensions.has(Extension::Weight).then_some(Some(weight as u16))
     })?;
     Some(Command::Watch(tube, weight))
 }
@@ -295,6 +278,82 @@ fn pause_tube(args: &mut Args) -> Option<Command> {
         name if is_tube_name(name) => Some(Command::PauseTube { tube: name.into(), length }),
         // As in beanstalkd, this is the only malformed line that counts as a command.
         _ => Some(Command::BadFormat),
+    }
+}
+
+pub struct Args<'a> {
+    pub rest: &'a [u8],
+    pub extensions: Extensions,
+}
+
+impl<'a> Args<'a> {
+    fn took<T>(&mut self, (value, rest): (T, &'a [u8])) -> T {
+        self.rest = rest;
+        value
+    }
+
+    pub fn number(&mut self) -> Option<u64> {
+        number(self.rest).map(|found| self.took(found))
+    }
+
+    pub fn number32(&mut self) -> Option<u32> {
+        number32(self.rest).map(|found| self.took(found))
+    }
+
+    pub fn id(&mut self) -> Option<JobId> {
+        self.number().map(JobId)
+    }
+
+    pub fn secs(&mut self) -> Option<Span> {
+        self.number32().map(|count| Span::from_secs(count.into()))
+    }
+
+    pub fn state(&mut self) -> Option<State> {
+        next_word(self.rest).and_then(|found| State::named(self.took(found)))
+    }
+
+    /// The name is quoted or ends at the next space. Does not skip spaces.
+    pub fn tube(&mut self) -> Option<Box<[u8]>> {
+        if self.rest.starts_with(b"\"") {
+            return self.quoted_tube();
+        }
+        let end = self.rest.iter().position(|&byte| byte == b' ').unwrap_or(self.rest.len());
+        let name = self.took(self.rest.split_at(end));
+        is_tube_name(name).then(|| name.into())
+    }
+
+    pub fn quoted_tube(&mut self) -> Option<Box<[u8]>> {
+        let (name, rest) = unquote_name(self.rest).filter(|_| self.extensions.has(Extension::Quote))?;
+        (rest.is_empty() || rest.starts_with(b" ")).then(|| self.took((name.into(), rest)))
+    }
+
+    pub fn next_tube(&mut self) -> Option<Box<[u8]>> {
+        self.spaces()?;
+        self.tube()
+    }
+
+    pub fn spaces(&mut self) -> Option<()> {
+        self.rest = past(self.rest, self.rest.iter().position(|&byte| byte != b' ')?);
+        Some(())
+    }
+
+    pub fn literal(&mut self, text: &[u8]) -> Option<()> {
+        self.rest = self.rest.strip_prefix(text)?;
+        Some(())
+    }
+
+    pub fn all(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
+    }
+
+    /// Returns `absent` if the line has ended.
+    pub fn or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        self.rest.is_empty().then_some(absent).or_else(|| parse(self))
+    }
+
+    /// Like [`Args::or`], but requires a space before the argument, because the command word does not end with a space.
+    pub fn first_or<T>(&mut self, absent: T, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        self.or(absent, |args| args.literal(b" ").and_then(|()| parse(args)))
     }
 }
 

@@ -1,30 +1,25 @@
-//! Statistics of the server, of tubes and of jobs.
-//!
-//! Owns the keys and their order. The beanstalk protocol and the HTTP API show the same statistics. Must not format
-//! values.
+//! Statistics of the server, of tubes and of jobs, for the beanstalk protocol and the HTTP API: keys, order and values.
 
-use super::commands::{CommandName, CommandRow, COMMANDS};
-use crate::engine::{History, Latency, Span, Stats, TubeStats};
+use super::commands::{CommandName, COMMANDS};
+use super::extensions::Extensions;
+use crate::engine::{Latency, Span, Stats, TubeStats};
 use crate::protocol::{CommandCounters, CommandId, Context, Facts, Usage, Wire};
 use crate::shared::log_figures::LogFigures;
 use crate::shared::role::RoleFigures;
 
 pub struct QueueFigures<'a> {
-    /// Excludes HTTP connections from the counts.
     pub stats: Stats,
     pub role: Option<RoleFigures>,
     pub counters: &'a CommandCounters,
     pub facts: &'a Facts,
     pub usage: Usage,
     pub log: Option<LogFigures>,
-    /// Seconds since the server started.
     pub uptime: u64,
     /// Failed tries in the last hour.
     pub failures: u64,
     pub paused: u64,
     /// Schedules whose last run was skipped.
     pub late: u64,
-    /// Connections of each protocol, in the order of `Wire::ALL`.
     pub connections: [u64; Wire::ALL.len()],
 }
 
@@ -47,12 +42,11 @@ impl<'a> QueueFigures<'a> {
             failures,
             paused,
             late,
-            connections: Wire::ALL.map(|wire| context.registry.count(wire) as u64),
+            connections: context.registry.counts.map(|count| count as u64),
         }
     }
 }
 
-/// The variant determines the format of the value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FigureValue<'a> {
     Number(u64),
@@ -65,147 +59,121 @@ pub enum FigureValue<'a> {
     Text(&'a [u8]),
 }
 
-pub struct Figure<F> {
-    pub name: &'static str,
-    pub of: F,
-}
-
-pub type OfServer = for<'a> fn(&'a QueueFigures) -> FigureValue<'a>;
-
-pub type OfRole = for<'a> fn(&'a RoleFigures) -> FigureValue<'a>;
-
-pub type TubeFigure = fn(&TubeStats) -> u64;
-
-pub type OfHistory = fn(&History) -> u32;
-
-const fn row<F: Copy>(name: &'static str, of: F) -> Figure<F> {
-    Figure { name, of }
-}
+type OfServer = for<'a> fn(&'a QueueFigures) -> FigureValue<'a>;
+type OfTube = fn(&TubeStats) -> u64;
 
 use FigureValue::{Micros, Number, Text, Truth, Word};
 
 /// Clients require beanstalkd's binlog keys even without a binlog. Other keys follow at the end.
 #[rustfmt::skip]
-pub const SERVER_FIGURES: [Figure<OfServer>; 72] = [
-    row("current-jobs-urgent", |it| Number(it.stats.jobs.urgent)),
-    row("current-jobs-ready", |it| Number(it.stats.jobs.ready)),
-    row("current-jobs-reserved", |it| Number(it.stats.jobs.reserved)),
-    row("current-jobs-delayed", |it| Number(it.stats.jobs.delayed)),
-    row("current-jobs-buried", |it| Number(it.stats.jobs.buried)),
-    row("cmd-put", |it| count(it, CommandName::Put)),
-    row("cmd-peek", |it| count(it, CommandName::Peek)),
-    row("cmd-peek-ready", |it| count(it, CommandName::PeekReady)),
-    row("cmd-peek-delayed", |it| count(it, CommandName::PeekDelayed)),
-    row("cmd-peek-buried", |it| count(it, CommandName::PeekBuried)),
-    row("cmd-reserve", |it| count(it, CommandName::Reserve)),
-    row("cmd-reserve-with-timeout", |it| count(it, CommandName::ReserveWithTimeout)),
-    row("cmd-delete", |it| count(it, CommandName::Delete)),
-    row("cmd-release", |it| count(it, CommandName::Release)),
-    row("cmd-use", |it| count(it, CommandName::Use)),
-    row("cmd-watch", |it| count(it, CommandName::Watch)),
-    row("cmd-ignore", |it| count(it, CommandName::Ignore)),
-    row("cmd-bury", |it| count(it, CommandName::Bury)),
-    row("cmd-kick", |it| count(it, CommandName::Kick)),
-    row("cmd-touch", |it| count(it, CommandName::Touch)),
-    row("cmd-stats", |it| count(it, CommandName::Stats)),
-    row("cmd-stats-job", |it| count(it, CommandName::StatsJob)),
-    row("cmd-stats-tube", |it| count(it, CommandName::StatsTube)),
-    row("cmd-list-tubes", |it| count(it, CommandName::ListTubes)),
-    row("cmd-list-tube-used", |it| count(it, CommandName::ListTubeUsed)),
-    row("cmd-list-tubes-watched", |it| count(it, CommandName::ListTubesWatched)),
-    row("cmd-pause-tube", |it| count(it, CommandName::PauseTube)),
-    row("job-timeouts", |it| Number(it.stats.timeouts)),
-    row("total-jobs", |it| Number(it.stats.total_jobs)),
-    row("max-job-size", |it| Number(it.facts.max_job_size.into())),
-    row("current-tubes", |it| Number(it.stats.tubes as u64)),
-    row("current-connections", |it| Number(it.stats.connections as u64)),
-    row("current-producers", |it| Number(it.stats.producers as u64)),
-    row("current-workers", |it| Number(it.stats.workers as u64)),
-    row("current-waiting", |it| Number(it.stats.waiting as u64)),
-    row("total-connections", |it| Number(it.stats.total_connections)),
-    row("pid", |it| Number(it.facts.pid.into())),
-    row("version", |it| Text(it.facts.version.as_bytes())),
-    row("rusage-utime", |it| Micros(it.usage.user_micros)),
-    row("rusage-stime", |it| Micros(it.usage.system_micros)),
-    row("uptime", |it| Number(it.uptime)),
-    row("binlog-oldest-index", |it| Number(it.log.map_or(0, |log| log.oldest))),
-    row("binlog-current-index", |it| Number(it.log.map_or(0, |log| log.current))),
-    row("binlog-records-migrated", |it| Number(it.log.map_or(0, |log| log.migrated))),
-    row("binlog-records-written", |it| Number(it.log.map_or(0, |log| log.written))),
-    row("binlog-max-size", |it| Number(it.log.map_or(10_485_760, |log| log.segment_size))),
-    row("draining", |it| Truth(it.stats.draining)),
-    row("id", |it| Word(it.facts.id.as_bytes())),
-    row("hostname", |it| Text(it.facts.hostname.as_bytes())),
-    row("os", |it| Text(it.facts.os.as_bytes())),
-    row("platform", |it| Text(it.facts.platform.as_bytes())),
-    row("cmd-reserve-job", |it| count(it, CommandName::ReserveJob)),
-    row("cmd-kick-job", |it| count(it, CommandName::KickJob)),
-    row("current-memory", |it| Number(it.stats.memory.total())),
-    row("max-memory", |it| Number(it.stats.max_memory)),
-    row("max-connections", |it| Number(it.facts.max_connections as u64)),
-    row("rejected-connections", |it| Number(it.usage.rejected_connections)),
-    row("binlog-state", |it| Word(it.log.map_or("off", |log| log.health.word()).as_bytes())),
-    row("binlog-records-skipped", |it| Number(it.log.map_or(0, |log| log.skipped))),
-    row("binlog-segments-lost", |it| Number(it.log.map_or(0, |log| log.lost))),
-    row("binlog-size", |it| Number(it.log.map_or(0, |log| log.disk))),
-    row("memory-jobs", |it| Number(it.stats.memory.jobs)),
-    row("memory-tubes", |it| Number(it.stats.memory.tubes)),
-    row("memory-watches", |it| Number(it.stats.memory.watches)),
-    row("memory-history", |it| Number(it.stats.memory.history)),
-    row("memory-buffers", |it| Number(it.stats.memory.buffers)),
-    row("failed-auths", |it| Number(it.usage.failed_auths)),
-    row("dropped-connections", |it| Number(it.usage.dropped_connections)),
-    row("total-expired", |it| Number(it.stats.evicted)),
-    row("failures-last-hour", |it| Number(it.failures)),
-    row("paused-tubes", |it| Number(it.paused)),
-    row("late-schedules", |it| Number(it.late)),
-];
-
-pub const ROLE_FIGURES: [Figure<OfRole>; 8] = [
-    row("role", |it| Word(it.role.word().as_bytes())),
-    row("epoch", |it| Number(it.epoch)),
-    row("journal-entry", |it| Number(it.entry)),
-    row("journal-entries-written", |it| Number(it.written)),
-    row("journal-bytes-written", |it| Number(it.bytes)),
-    row("journal-retries", |it| Number(it.retries)),
-    row("journal-size", |it| Number(it.used)),
-    row("journal-quota", |it| Number(it.quota)),
+pub const SERVER_FIGURES: [(&str, OfServer); 72] = [
+    ("current-jobs-urgent", |it| Number(it.stats.jobs.urgent)),
+    ("current-jobs-ready", |it| Number(it.stats.jobs.ready)),
+    ("current-jobs-reserved", |it| Number(it.stats.jobs.reserved)),
+    ("current-jobs-delayed", |it| Number(it.stats.jobs.delayed)),
+    ("current-jobs-buried", |it| Number(it.stats.jobs.buried)),
+    ("cmd-put", |it| count(it, CommandName::Put)),
+    ("cmd-peek", |it| count(it, CommandName::Peek)),
+    ("cmd-peek-ready", |it| count(it, CommandName::PeekReady)),
+    ("cmd-peek-delayed", |it| count(it, CommandName::PeekDelayed)),
+    ("cmd-peek-buried", |it| count(it, CommandName::PeekBuried)),
+    ("cmd-reserve", |it| count(it, CommandName::Reserve)),
+    ("cmd-reserve-with-timeout", |it| count(it, CommandName::ReserveWithTimeout)),
+    ("cmd-delete", |it| count(it, CommandName::Delete)),
+    ("cmd-release", |it| count(it, CommandName::Release)),
+    ("cmd-use", |it| count(it, CommandName::Use)),
+    ("cmd-watch", |it| count(it, CommandName::Watch)),
+    ("cmd-ignore", |it| count(it, CommandName::Ignore)),
+    ("cmd-bury", |it| count(it, CommandName::Bury)),
+    ("cmd-kick", |it| count(it, CommandName::Kick)),
+    ("cmd-touch", |it| count(it, CommandName::Touch)),
+    ("cmd-stats", |it| count(it, CommandName::Stats)),
+    ("cmd-stats-job", |it| count(it, CommandName::StatsJob)),
+    ("cmd-stats-tube", |it| count(it, CommandName::StatsTube)),
+    ("cmd-list-tubes", |it| count(it, CommandName::ListTubes)),
+    ("cmd-list-tube-used", |it| count(it, CommandName::ListTubeUsed)),
+    ("cmd-list-tubes-watched", |it| count(it, CommandName::ListTubesWatched)),
+    ("cmd-pause-tube", |it| count(it, CommandName::PauseTube)),
+    ("job-timeouts", |it| Number(it.stats.timeouts)),
+    ("total-jobs", |it| Number(it.stats.total_jobs)),
+    ("max-job-size", |it| Number(it.facts.max_job_size.into())),
+    ("current-tubes", |it| Number(it.stats.tubes as u64)),
+    ("current-connections", |it| Number(it.stats.connections as u64)),
+    ("current-producers", |it| Number(it.stats.producers as u64)),
+    ("current-workers", |it| Number(it.stats.workers as u64)),
+    ("current-waiting", |it| Number(it.stats.waiting as u64)),
+    ("total-connections", |it| Number(it.stats.total_connections)),
+    ("pid", |it| Number(it.facts.pid.into())),
+    ("version", |it| Text(it.facts.version.as_bytes())),
+    ("rusage-utime", |it| Micros(it.usage.user_micros)),
+    ("rusage-stime", |it| Micros(it.usage.system_micros)),
+    ("uptime", |it| Number(it.uptime)),
+    ("binlog-oldest-index", |it| Number(it.log.map_or(0, |log| log.oldest))),
+    ("binlog-current-index", |it| Number(it.log.map_or(0, |log| log.current))),
+    ("binlog-records-migrated", |it| Number(it.log.map_or(0, |log| log.migrated))),
+    ("binlog-records-written", |it| Number(it.log.map_or(0, |log| log.written))),
+    ("binlog-max-size", |it| Number(it.log.map_or(10_485_760, |log| log.segment_size))),
+    ("draining", |it| Truth(it.stats.draining)),
+    ("id", |it| Word(it.facts.id.as_bytes())),
+    ("hostname", |it| Text(it.facts.hostname.as_bytes())),
+    ("os", |it| Text(it.facts.os.as_bytes())),
+    ("platform", |it| Text(it.facts.platform.as_bytes())),
+    ("cmd-reserve-job", |it| count(it, CommandName::ReserveJob)),
+    ("cmd-kick-job", |it| count(it, CommandName::KickJob)),
+    ("current-memory", |it| Number(it.stats.memory.total())),
+    ("max-memory", |it| Number(it.stats.max_memory)),
+    ("max-connections", |it| Number(it.facts.max_connections as u64)),
+    ("rejected-connections", |it| Number(it.usage.rejected_connections)),
+    ("binlog-state", |it| Word(it.log.map_or("off", |log| log.health.word()).as_bytes())),
+    ("binlog-records-skipped", |it| Number(it.log.map_or(0, |log| log.skipped))),
+    ("binlog-segments-lost", |it| Number(it.log.map_or(0, |log| log.lost))),
+    ("binlog-size", |it| Number(it.log.map_or(0, |log| log.disk))),
+    ("memory-jobs", |it| Number(it.stats.memory.jobs)),
+    ("memory-tubes", |it| Number(it.stats.memory.tubes)),
+    ("memory-watches", |it| Number(it.stats.memory.watches)),
+    ("memory-history", |it| Number(it.stats.memory.history)),
+    ("memory-buffers", |it| Number(it.stats.memory.buffers)),
+    ("failed-auths", |it| Number(it.usage.failed_auths)),
+    ("dropped-connections", |it| Number(it.usage.dropped_connections)),
+    ("total-expired", |it| Number(it.stats.evicted)),
+    ("failures-last-hour", |it| Number(it.failures)),
+    ("paused-tubes", |it| Number(it.paused)),
+    ("late-schedules", |it| Number(it.late)),
 ];
 
 #[rustfmt::skip]
-pub const TUBE_FIGURES: [Figure<TubeFigure>; 13] = [
-    row("current-jobs-urgent", |it| it.jobs.urgent),
-    row("current-jobs-ready", |it| it.jobs.ready),
-    row("current-jobs-reserved", |it| it.jobs.reserved),
-    row("current-jobs-delayed", |it| it.jobs.delayed),
-    row("current-jobs-buried", |it| it.jobs.buried),
-    row("total-jobs", |it| it.total_jobs),
-    row("current-using", |it| it.using.into()),
-    row("current-watching", |it| it.watching.into()),
-    row("current-waiting", |it| it.waiting as u64),
-    row("cmd-delete", |it| it.deletes),
-    row("cmd-pause-tube", |it| it.pauses),
-    row("pause", |it| it.pause.secs()),
-    row("pause-time-left", |it| it.pause_left.secs()),
-];
-
-pub const JOB_COUNTS: [Figure<OfHistory>; 5] = [
-    row("reserves", |it| it.reserves),
-    row("timeouts", |it| it.timeouts),
-    row("releases", |it| it.releases),
-    row("buries", |it| it.buries),
-    row("kicks", |it| it.kicks),
+pub const TUBE_FIGURES: [(&str, OfTube); 13] = [
+    ("current-jobs-urgent", |it| it.jobs.urgent),
+    ("current-jobs-ready", |it| it.jobs.ready),
+    ("current-jobs-reserved", |it| it.jobs.reserved),
+    ("current-jobs-delayed", |it| it.jobs.delayed),
+    ("current-jobs-buried", |it| it.jobs.buried),
+    ("total-jobs", |it| it.total_jobs),
+    ("current-using", |it| it.using.into()),
+    ("current-watching", |it| it.watching.into()),
+    ("current-waiting", |it| it.waiting as u64),
+    ("cmd-delete", |it| it.deletes),
+    ("cmd-pause-tube", |it| it.pauses),
+    ("pause", |it| it.pause.secs()),
+    ("pause-time-left", |it| it.pause_left.secs()),
 ];
 
 /// Omits the counts of commands that beanstalkd does not have.
 pub fn server_figures<'a>(figures: &'a QueueFigures, mut each: impl FnMut(&str, FigureValue<'a>)) {
-    SERVER_FIGURES.iter().for_each(|row| each(row.name, (row.of)(figures)));
-    if let Some(role) = &figures.role {
-        ROLE_FIGURES.iter().for_each(|row| each(row.name, (row.of)(role)));
-    }
+    SERVER_FIGURES.iter().for_each(|(name, of)| each(name, of(figures)));
+    let Some(role) = &figures.role else { return };
+    each("role", Word(role.role.word().as_bytes()));
+    let numbers = [
+        ("epoch", role.epoch),
+        ("journal-entry", role.entry),
+        ("journal-entries-written", role.written),
+        ("journal-bytes-written", role.bytes),
+        ("journal-retries", role.retries),
+        ("journal-size", role.used),
+        ("journal-quota", role.quota),
+    ];
+    numbers.into_iter().for_each(|(name, number)| each(name, Number(number)));
 }
-
-const PERCENTS: [u64; 3] = [50, 95, 99];
 
 /// `oldest` contains the ages of the oldest ready, delayed and buried jobs.
 pub fn tube_times(tube: &TubeStats, oldest: [Span; 3], mut each: impl FnMut(&str, FigureValue<'static>)) {
@@ -216,7 +184,7 @@ pub fn tube_times(tube: &TubeStats, oldest: [Span; 3], mut each: impl FnMut(&str
         figure("ewma", latency.average());
         figure("min", latency.min());
         figure("max", latency.max());
-        PERCENTS.iter().for_each(|percent| figure(&format!("p{percent}"), latency.percentile(*percent)));
+        [50, 95, 99].iter().for_each(|percent| figure(&format!("p{percent}"), latency.percentile(*percent)));
         each(&format!("{what}-time-samples"), Number(latency.samples()));
     }
     each("oldest-ready-age", Number(oldest[0].secs()));
@@ -229,14 +197,10 @@ pub fn tube_times(tube: &TubeStats, oldest: [Span; 3], mut each: impl FnMut(&str
 }
 
 fn count<'a>(figures: &QueueFigures, name: CommandName) -> FigureValue<'a> {
-    Number(figures.counters.of(CommandId::beanstalk(name)))
+    Number(figures.counters.of(CommandId::new(0, name as usize)))
 }
 
-/// Returns the counts of extended commands that `offered` accepts.
-pub fn extended_counts<'a>(
-    figures: &'a QueueFigures,
-    offered: impl Fn(&CommandRow) -> bool + 'a,
-) -> impl Iterator<Item = (String, u64)> + 'a {
-    let rows = COMMANDS.iter().filter(|row| row.extension.is_some()).filter(move |row| offered(row));
-    rows.map(|row| (format!("cmd-{}", row.word.trim_end()), figures.counters.of(CommandId::beanstalk(row.name))))
+pub fn extended_counts<'a>(figures: &'a QueueFigures, offered: Extensions) -> impl Iterator<Item = (String, u64)> + 'a {
+    let rows = COMMANDS.iter().filter(move |row| row.extension.is_some_and(|extension| offered.has(extension)));
+    rows.map(|row| (format!("cmd-{}", row.word.trim_end()), figures.counters.of(CommandId::new(0, row.name as usize))))
 }

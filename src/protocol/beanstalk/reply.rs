@@ -1,7 +1,4 @@
-//! Replies of the beanstalk protocol.
-//!
-//! Owns the exact text of the replies. Must not decide which reply is sent.
-//!
+//! The exact text of the beanstalk replies.
 //! Enforces promise P36 of beanpole-promises(7).
 
 use crate::engine::{JobId, JobView, NoJob, Priority, State};
@@ -58,8 +55,7 @@ pub fn numbers<const N: usize>(out: &mut Output, word: &[u8], numbers: [u64; N])
     text.extend_from_slice(b"\r\n");
 }
 
-/// Reports the job that a put duplicates. `state` is `None` if the job has ended. `raised` is the job's new priority if
-/// the put has raised the priority.
+/// `state` is `None` if the job has ended. `raised` is the new priority of the job if the put has raised it.
 pub fn duplicate(out: &mut Output, id: JobId, state: Option<State>, raised: Option<Priority>) {
     let state: &[u8] = match state {
         Some(State::Ready) => b" READY",
@@ -92,7 +88,6 @@ pub fn using(out: &mut Output, name: &[u8]) {
     text.extend_from_slice(b"\r\n");
 }
 
-/// Replies with the job, or NOT_FOUND if there is no job.
 pub fn job(out: &mut Output, word: &[u8], job: Option<JobView>) {
     let Some(job) = job else { return words(out, NOT_FOUND) };
     numbers(out, word, [job.id().0, job.body().len() as u64]);
@@ -100,7 +95,6 @@ pub fn job(out: &mut Output, word: &[u8], job: Option<JobView>) {
     out.text().extend_from_slice(b"\r\n");
 }
 
-/// Reports why no job was reserved. `batch` is `true` for `reserve-batch`.
 pub fn no_job(out: &mut Output, why: NoJob, batch: bool) {
     match why {
         NoJob::TimedOut if batch => numbered(out, b"RESERVED_BATCH", 0),
@@ -116,7 +110,6 @@ pub fn list(out: &mut Output, mut list: Output) {
     words(out, b"\r\n");
 }
 
-/// Replies with the body, or NOT_FOUND if there is no body.
 pub fn yaml(out: &mut Output, body: Option<Vec<u8>>) {
     let Some(body) = body else { return words(out, NOT_FOUND) };
     numbered(out, b"OK", body.len() as u64);

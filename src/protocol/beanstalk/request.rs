@@ -1,14 +1,12 @@
-//! The decoder of beanstalk requests.
-//!
-//! Owns the framing of lines and bodies, and the resynchronization after errors. A line ends only at the first CR LF.
-//! Must not access the engine.
+//! The decoder of beanstalk requests: the framing of lines and bodies, and the resynchronization after errors.
+//! A line ends only at the first CR LF.
 
 use memchr::memchr;
 
 use super::command::{Command, InPlace};
 use super::commands::{row_of, CommandName, MAX_LINE};
+use super::extensions::{read_tags, Tagging, MAX_SCHEDULE};
 use super::reply;
-use super::tags::{self, Tagging, MAX_SCHEDULE};
 use crate::engine::{Body, JobId, NewJob, Priority, Span, Tags, PAGED_MAX};
 use crate::protocol::text::{number, number32, past, upto};
 use crate::protocol::upload::{Arriving, Upload};
@@ -38,7 +36,7 @@ enum Line {
 }
 
 fn counted(name: CommandName, command: Command) -> Decoded<Command> {
-    (Some(CommandId::beanstalk(name)), command)
+    (Some(CommandId::new(0, name as usize)), command)
 }
 
 fn refused(name: CommandName, reply: &'static [u8], is_producer: bool) -> Decoded<Command> {
@@ -46,7 +44,6 @@ fn refused(name: CommandName, reply: &'static [u8], is_producer: bool) -> Decode
 }
 
 impl Decoder {
-    /// Removes the next command. If it is incomplete, leaves at most the beginning of a line in `input`.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         loop {
             match &mut self.state {
@@ -71,8 +68,7 @@ impl Decoder {
         }
     }
 
-    /// Removes a valid reserve, delete, or put without tags, and leaves all other input for [`Decoder::next`]. The body
-    /// of the put stays in the input.
+    /// Removes a valid reserve, delete, or put without tags, whose body stays in the input. Leaves all other input.
     pub fn next_plain(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let Reading::Line = self.state else { return None };
         // Additional spaces between the numbers can make the line too long.
@@ -100,8 +96,7 @@ impl Decoder {
         }
     }
 
-    /// Returns `None` if the line is incomplete, and `Some(None)` if a body or the rest of a long line must be read
-    /// first.
+    /// Returns `None` if the line is incomplete, and `Some(None)` if decoding continues in the new `state`.
     fn line(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Decoded<Command>>> {
         // Command words contain no CR LF, so the command is known before the end of the line.
         let row = row_of(input, limits.extensions);
@@ -124,16 +119,16 @@ impl Decoder {
         };
         let args = past(line, row.word.len());
         Some(match row.name {
-            CommandName::Put => self.put_line(args, is_long, input, limits),
-            CommandName::Fail => self.fail_line(args, is_long, limits),
-            name => Some(match row.parse(args, is_long, limits.extensions) {
-                Some(command) => counted(name, command),
-                None => (None, Command::BadFormat),
-            }),
+            CommandName::Put => self.put(args, is_long, input, limits),
+            CommandName::Fail => self.fail(args, is_long, limits),
+            name => {
+                let command = row.parse(args, is_long, limits.extensions);
+                Some(command.map_or((None, Command::BadFormat), |command| counted(name, command)))
+            }
         })
     }
 
-    fn put_line(
+    fn put(
         &mut self,
         args: &[u8],
         is_long: bool,
@@ -141,7 +136,7 @@ impl Decoder {
         limits: &DecodeLimits,
     ) -> Option<Decoded<Command>> {
         let Some((job, size, rest)) = put_numbers(args) else { return Some((None, Command::BadFormat)) };
-        let tags = match tags::read(rest, limits.extensions) {
+        let tags = match read_tags(rest, limits.extensions) {
             Tagging::Plain | Tagging::Garbage if is_long => return Some((None, Command::BadFormat)),
             Tagging::Malformed => Err(reply::BAD_FORMAT),
             Tagging::Tagged(tags) if tags.recurs.is_some() && size > MAX_SCHEDULE => Err(reply::JOB_TOO_BIG),
@@ -150,10 +145,8 @@ impl Decoder {
             Tagging::Tagged(tags) => Ok(Some(tags)),
             Tagging::Plain => Ok(None),
         };
-        let line = match tags {
-            Ok(tags) => Line::Put(job, tags),
-            Err(reply) => Line::Refused(refused(CommandName::Put, reply, false)),
-        };
+        let refusal = |reply| Line::Refused(refused(CommandName::Put, reply, false));
+        let line = tags.map_or_else(refusal, |tags| Line::Put(job, tags));
         if let (Line::Put(..), Some((whole, rest))) = (&line, input.split_at_checked(size as usize + 2)) {
             *input = rest;
             let body = whole.strip_suffix(b"\r\n");
@@ -162,7 +155,7 @@ impl Decoder {
         self.receive(line, size, limits)
     }
 
-    fn fail_line(&mut self, args: &[u8], is_long: bool, limits: &DecodeLimits) -> Option<Decoded<Command>> {
+    fn fail(&mut self, args: &[u8], is_long: bool, limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let Some((id, pri, size)) = fail_args(args).filter(|_| !is_long) else {
             return Some((None, Command::BadFormat));
         };
@@ -173,7 +166,6 @@ impl Decoder {
         self.receive(line, size, limits)
     }
 
-    /// Receives the body of a command, or skips it if the command is refused.
     fn receive(&mut self, line: Line, size: u32, limits: &DecodeLimits) -> Option<Decoded<Command>> {
         let (line, body) = match (line, Upload::begin(size as usize, limits.room)) {
             (line @ (Line::Put(..) | Line::Fail(..)), Some(body)) => (line, body),
@@ -186,10 +178,8 @@ impl Decoder {
     }
 
     pub fn upload(&mut self) -> Option<&mut Upload> {
-        match &mut self.state {
-            Reading::Body(arriving) => arriving.body.kept(),
-            _ => None,
-        }
+        let Reading::Body(arriving) = &mut self.state else { return None };
+        arriving.body.kept()
     }
 }
 
@@ -221,7 +211,6 @@ fn with_body<B>(NewJob { pri, delay, ttr, .. }: NewJob<()>, body: B) -> NewJob<B
     NewJob { pri, delay, ttr, body }
 }
 
-/// Returns the job, the size of its body, and the rest of the line.
 #[inline(always)] // for speed: a put has four numbers
 fn put_numbers(args: &[u8]) -> Option<(NewJob<()>, u32, &[u8])> {
     let (pri, args) = number32(args)?;
@@ -233,7 +222,6 @@ fn put_numbers(args: &[u8]) -> Option<(NewJob<()>, u32, &[u8])> {
     Some((NewJob { pri, delay: secs(delay), ttr: secs(ttr.max(1)), body: () }, size, rest))
 }
 
-/// Returns the job, its new priority, and the size of the reason.
 fn fail_args(args: &[u8]) -> Option<(JobId, Priority, u32)> {
     let (id, args) = number(args)?;
     let (pri, args) = number32(args)?;
@@ -252,7 +240,7 @@ fn find_crlf(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Skips a line and its CR LF. Returns `false` if CR LF is missing. `cr` is `true` if the last skipped byte was a CR.
+/// Returns `false` if CR LF is missing. `cr` is `true` if the last skipped byte was a CR.
 fn skip_line(input: &mut &[u8], cr: &mut bool) -> bool {
     let end = match input.first() {
         Some(b'\n') if *cr => Some(1),

@@ -1,24 +1,22 @@
 //! Execution of beanstalk commands.
-//!
-//! Owns the mapping of commands to engine operations, and of results to replies. Must not decode requests.
 
 use std::sync::Arc;
 
-use super::command::Command;
+use super::command::{Command, Long, PartialList};
+use super::commands::RESERVE_MODES;
 use super::extensions::Extension;
 use super::figures::QueueFigures;
-use super::long::{Long, PartialList};
-use super::{extended, reply, yaml};
+use super::{reply, yaml};
 use crate::access::{Digest, Need};
 use crate::engine::{
-    Engine, Event, JobId, JobView, Name, NewBody, NewJob, OverLimit, PastJob, Progress, Refused, Report, Reserve, Span,
-    State, Tagged, Tags, TouchAll, TubeStats,
+    ClientId, Engine, Event, Failed, JobEnd, JobId, JobView, Name, NewBody, NewJob, NotSet, OverLimit, PastJob,
+    Priority, Progress, Refused, Report, Reserve, ReserveMode, Span, State, Tagged, Tags, Time, TouchAll, TubeSettings,
 };
+use crate::protocol::connections::{offer_clients, ConnectionPage, Connections};
 use crate::protocol::dialogue::Command as AnyCommand;
-use crate::protocol::history::{self, HistoryWalk};
-use crate::protocol::{self, Context, Flow, Output};
+use crate::protocol::pages::{show_past, HistoryWalk};
+use crate::protocol::{self, guard, Context, Flow, Output};
 
-/// Appends no reply if the client must wait.
 pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flow {
     let (client, now) = (context.client, context.now);
     let engine = &mut *context.engine;
@@ -28,23 +26,18 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
         }
         Command::Put { job, tags: None } => put(job, context, out),
         Command::Put { job, tags: Some(tags) } => put_tagged(job, *tags, context, out),
-        Command::Refused { reply, is_producer } => {
-            if is_producer {
-                engine.mark_producer(client);
-            }
+        Command::Refused { reply, is_producer: false } => reply::words(out, reply),
+        Command::Refused { reply, is_producer: true } => {
+            engine.mark_producer(client);
             reply::words(out, reply);
         }
         Command::Reserve(timeout) => return reserve(timeout, context, out),
         Command::ReserveJob(id) => reply::job(out, b"RESERVED", engine.reserve_job(client, id, now)),
         Command::Delete(id) => reply::found(out, engine.delete(client, id, now), reply::DELETED),
-        Command::Release { .. } | Command::Bury { .. } | Command::KickJob(_) | Command::Revoke(..)
-            if !engine.claim_log_room(0) =>
-        {
-            reply::words(out, reply::OUT_OF_MEMORY);
-        }
+        ref other if other.lacks_log_room(engine) => reply::words(out, reply::OUT_OF_MEMORY),
         Command::Release { id, pri, delay } => release(id, engine.release(client, id, pri, delay, now), engine, out),
         Command::Bury { id, pri, delay, dead_from } => {
-            buried(engine.bury_as(client, id, pri, (delay, dead_from.as_deref()), now), out);
+            found_or_full(out, engine.bury_as(client, id, pri, (delay, dead_from.as_deref()), now), reply::BURIED);
         }
         Command::KickJob(id) => reply::found(out, engine.kick_job(id, now), reply::KICKED),
         Command::Touch(id, None) => reply::found(out, engine.touch(client, id, now), reply::TOUCHED),
@@ -54,9 +47,12 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
         Command::Use(tube) => use_tube(&tube, context, out),
         Command::Watch(tube, weight) => watch(&tube, weight, context, out),
         Command::Ignore(tube) => ignore(&tube, context, out),
-        Command::PauseTube { tube, length } => pause_tube(&tube, length, context, out),
+        Command::PauseTube { tube, length } => reply::found(out, engine.pause(&tube, length, now), reply::PAUSED),
         Command::ListTubeUsed => reply::using(out, engine.used(client)),
-        Command::StatsJob(id) => stats_job(id, context, out),
+        Command::StatsJob(id) => {
+            let requester = Some(client).filter(|_| context.settings.extensions.has(Extension::Connections));
+            reply::yaml(out, stats_job(id, requester, engine, now));
+        }
         Command::Revoke(id, pri) => reply::found(out, engine.revoke(id, pri, now), reply::REVOKED),
         Command::Name(name) => {
             context.registry.name(client, &name);
@@ -69,14 +65,18 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
             Flow::Wait => return Flow::WaitForInput,
             flow => return flow,
         },
-        Command::ReserveBatch(count, timeout) => return extended::reserve_batch(count, timeout, context, out),
-        Command::ReserveMode(mode) => extended::reserve_mode(mode, context, out),
-        Command::Wait(id, timeout) => return extended::wait(id, timeout, context, out),
-        Command::Drain(drains) => extended::drain(drains, context, out),
-        Command::MoveJob { id, tube, pri, delay } => extended::move_job(id, &tube, (pri, delay), context, out),
-        Command::SetTube { tube, settings } => extended::set_tube(&tube, *settings, context, out),
-        Command::Fail { id, pri, reason } => extended::fail(id, pri, reason.bytes(), context, out),
-        Command::LimitTube { tube, limits } => extended::limit_tube(&tube, limits, context, out),
+        Command::ReserveBatch(count, timeout) => return reserve_batch(count, timeout, context, out),
+        Command::ReserveMode(mode) => reserve_mode(mode, context, out),
+        Command::Wait(id, timeout) => return wait(id, timeout, context, out),
+        Command::Drain(drains) => drain(drains, context, out),
+        Command::MoveJob { id, tube, pri, delay } => {
+            found_or_full(out, engine.move_job(client, id, &tube, (pri, delay), now), reply::MOVED);
+        }
+        Command::SetTube { tube, settings } => set_tube(&tube, *settings, context, out),
+        Command::Fail { id, pri, reason } => fail(id, pri, reason.bytes(), context, out),
+        Command::LimitTube { tube, limits } => {
+            found_or_full(out, engine.limit_new_tube(client, &tube, limits, now).map(|()| true), reply::LIMITED);
+        }
         Command::Auth(digest) => return auth(digest, context, out),
         Command::Stats => return begin(Box::new(Long::Stats(Box::default())), context, out),
         Command::Long(long) => return begin(long, context, out),
@@ -87,22 +87,10 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
     Flow::Next
 }
 
-fn stats_job(id: JobId, context: &mut Context, out: &mut Output) {
-    let requester = Some(context.client).filter(|_| context.settings.extensions.has(Extension::Connections));
-    reply::yaml(out, extended::stats_job(id, requester, context.engine, context.now));
-}
-
 fn use_tube(tube: &[u8], context: &mut Context, out: &mut Output) {
     match context.engine.use_tube(context.client, tube) {
         Ok(()) => reply::using(out, tube),
         Err(_) => reply::words(out, reply::OUT_OF_MEMORY),
-    }
-}
-
-fn pause_tube(tube: &[u8], length: Span, context: &mut Context, out: &mut Output) {
-    match context.engine.claim_log_room(tube.len()) {
-        true => reply::found(out, context.engine.pause(tube, length, context.now), reply::PAUSED),
-        false => reply::words(out, reply::OUT_OF_MEMORY),
     }
 }
 
@@ -128,15 +116,11 @@ fn auth(digest: Digest, context: &mut Context, out: &mut Output) -> Flow {
     };
     let is_known = access.authenticate(digest);
     context.registry.identify(context.client, access.name());
-    if is_known {
-        reply::words(out, reply::AUTHENTICATED);
-        return Flow::Next;
-    }
-    reply::words(out, reply::UNAUTHORIZED);
-    Flow::Close
+    let (words, flow) = if is_known { (reply::AUTHENTICATED, Flow::Next) } else { (reply::UNAUTHORIZED, Flow::Close) };
+    reply::words(out, words);
+    flow
 }
 
-/// Touches the job, and reports the progress to clients that wait for it.
 fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: &mut Output) -> Flow {
     let Context { engine, client, now, .. } = context;
     let touched = engine.touch(*client, id, *now);
@@ -151,7 +135,6 @@ fn touch_with(id: JobId, (done, total): (u32, u32), context: &mut Context, out: 
     begin(Box::new(Long::Report(id, report)), context, out)
 }
 
-/// Returns a flow that continues the command if the step budget is used up.
 fn begin(mut long: Box<Long>, context: &mut Context, out: &mut Output) -> Flow {
     match advance(&mut long, context, out) {
         Progress::Done => Flow::Next,
@@ -165,7 +148,7 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
     match long {
         Long::Kick(kick) => engine.kick(client, kick, now).then(|| reply::numbered(out, b"KICKED", kick.done)),
         Long::ListTubes(list) => list_tubes(list, context, out),
-        Long::StatsTubes(list) => add_tubes(list, yaml::tube_item, context, out),
+        Long::StatsTubes(list) => add_tubes(list, true, context, out),
         Long::Stats(sums) => {
             let Some(figures) = sums.advance(context) else { return Progress::More };
             let figures = QueueFigures::of(figures, context);
@@ -178,11 +161,11 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
             list.from = from as u32;
             list.send(progress, context, out)
         }
-        Long::ListKeys(list) => extended::list_keys(list, context, out),
+        Long::ListKeys(list) => list_keys(list, context, out),
         Long::ListHistory(walk, list) => list_history(walk, list, context, out),
-        Long::ListConnections(page) => extended::list_connections(page, context, out),
+        Long::ListConnections(page) => list_connections(page, context, out),
         Long::Report(id, report) => engine.report_on(client, *id, report, now),
-        Long::DeleteBatch { ids, at, deleted } => extended::delete_batch(ids, at, deleted, context, out),
+        Long::DeleteBatch { ids, at, deleted } => delete_batch(ids, at, deleted, context, out),
         Long::TouchAll(touch) => {
             let may =
                 |tube: &[u8]| access.as_ref().is_none_or(|access| access.check(Need::TAKE_JOB, Some(tube)).is_ok());
@@ -216,39 +199,29 @@ fn advance(long: &mut Long, context: &mut Context, out: &mut Output) -> Progress
 /// A short list is created in one step, in beanstalkd's order. If earlier commands have used up most of the step
 /// budget, the command waits for the next turn, so that the order does not depend on them.
 fn list_tubes(list: &mut Option<PartialList>, context: &mut Context, out: &mut Output) -> Progress {
-    if list.as_ref().is_none_or(|list| list.from == 0) && list_few_tubes(context, out) {
-        return Progress::Done;
+    if list.as_ref().is_none_or(|list| list.from == 0) {
+        let (mut text, Context { engine, access, .. }) = (PartialList::new(0).text, &mut *context);
+        let is_complete = engine.walk_few_tubes(|name| {
+            if protocol::sees(access, name) {
+                yaml::item(&mut text, name);
+            }
+        });
+        if is_complete {
+            return Progress::Done.then(|| reply::list(out, text));
+        }
     }
     let Some(list) = list else {
         *list = Some(PartialList::new(0));
         return Progress::More;
     };
-    add_tubes(list, |text, tube| yaml::item(text, tube.name), context, out)
+    add_tubes(list, false, context, out)
 }
 
-fn list_few_tubes(context: &mut Context, out: &mut Output) -> bool {
-    let mut text = PartialList::new(0).text;
-    let Context { engine, access, .. } = context;
-    let listed = engine.walk_few_tubes(|name| {
-        if protocol::sees(access, name) {
-            yaml::item(&mut text, name);
-        }
-    });
-    if listed {
-        reply::list(out, text);
-    }
-    listed
-}
-
-fn add_tubes(
-    list: &mut PartialList,
-    add: impl Fn(&mut Output, &TubeStats) -> usize,
-    context: &mut Context,
-    out: &mut Output,
-) -> Progress {
+fn add_tubes(list: &mut PartialList, with_stats: bool, context: &mut Context, out: &mut Output) -> Progress {
     let Context { engine, access, now, .. } = context;
     let progress = engine.walk_tubes(&mut list.from, *now, |tube| match protocol::sees(access, tube.name) {
-        true => add(&mut list.text, tube),
+        true if with_stats => yaml::push_item(&mut list.text, &yaml::tube(tube, None)),
+        true => yaml::item(&mut list.text, tube.name),
         false => 0,
     });
     list.send(progress, context, out)
@@ -259,7 +232,7 @@ fn list_history(walk: &mut HistoryWalk, list: &mut PartialList, context: &mut Co
     let mut steps = context.engine.steps();
     let sees = |job: &PastJob| protocol::sees(access, &job.tube);
     let progress = walk.advance(context.engine.past(), &mut steps, sees, |number, job| {
-        yaml::object(&mut list.text, |show| history::show(number, job, show))
+        yaml::object(&mut list.text, |show| show_past(number, job, show))
     });
     context.engine.take_steps(context.engine.steps().left() - steps.left());
     list.send(progress, context, out)
@@ -290,9 +263,9 @@ fn put_tagged(job: NewJob, tags: Tags, context: &mut Context, out: &mut Output) 
     }
 }
 
-fn buried(found: Result<bool, OverLimit>, out: &mut Output) {
+fn found_or_full(out: &mut Output, found: Result<bool, OverLimit>, done: &[u8]) {
     match found {
-        Ok(found) => reply::found(out, found, reply::BURIED),
+        Ok(found) => reply::found(out, found, done),
         Err(OverLimit) => reply::words(out, reply::OUT_OF_MEMORY),
     }
 }
@@ -333,4 +306,141 @@ pub fn notify(event: &Event, engine: &Engine, out: &mut Output) {
         Event::Report { .. } | Event::Freed { .. } | Event::DeadLetterStays { .. } => {}
         Event::Work { .. } => debug_assert!(false, "beanstalk clients do not sleep"),
     }
+}
+
+const DELETE_STEPS: u64 = 8;
+const MAX_KEYS: usize = 1000;
+
+fn drain(drains: bool, context: &mut Context, out: &mut Output) {
+    if drains {
+        context.engine.drain();
+    } else {
+        context.engine.undrain();
+    }
+    reply::words(out, if drains { reply::DRAINING } else { reply::NOT_DRAINING });
+}
+
+/// No other client is served between the reservations.
+fn reserve_batch(count: usize, timeout: Option<Span>, context: &mut Context, out: &mut Output) -> Flow {
+    let timeout = context.effective_wait(timeout.unwrap_or(Span::ZERO));
+    let Context { engine, settings, client, now, .. } = context;
+    engine.set_batch(*client, true);
+    let mut jobs = Output::new();
+    match engine.reserve(*client, Some(timeout), *now) {
+        Reserve::Waiting => return Flow::Wait,
+        Reserve::NoJob(why) => {
+            reply::no_job(out, why, true);
+            return Flow::Next;
+        }
+        Reserve::Job(job) => reply::job(&mut jobs, b"RESERVED", Some(job)),
+    }
+    let mut reserved = 1;
+    while reserved < count && jobs.len() < settings.max_output {
+        let Some(job) = engine.reserve_more(*client, *now) else { break };
+        reply::job(&mut jobs, b"RESERVED", Some(job));
+        reserved += 1;
+    }
+    reply::numbered(out, b"RESERVED_BATCH", reserved as u64);
+    out.append(&mut jobs);
+    Flow::Next
+}
+
+fn delete_batch(ids: &[JobId], at: &mut usize, deleted: &mut u64, context: &mut Context, out: &mut Output) -> Progress {
+    // The engine can remove the last reservation without moving others, so start with it.
+    while let Some(id) = ids.iter().rev().nth(*at).copied() {
+        let may = guard::may_delete(context, id);
+        *deleted += u64::from(may && context.engine.delete(context.client, id, context.now));
+        context.engine.take_steps(DELETE_STEPS);
+        *at += 1;
+        if context.engine.steps().are_used_up() && *at < ids.len() {
+            return Progress::More;
+        }
+    }
+    reply::numbers(out, b"DELETED_BATCH", [*deleted, ids.len() as u64 - *deleted]);
+    Progress::Done
+}
+
+fn wait(id: JobId, timeout: Span, context: &mut Context, out: &mut Output) -> Flow {
+    let timeout = context.effective_wait(timeout);
+    context.engine.set_batch(context.client, false);
+    match context.engine.wait_end(context.client, id, timeout, context.now) {
+        JobEnd::Waiting => return Flow::Wait,
+        JobEnd::Buried => reply::numbered(out, b"BURIED", id.0),
+        JobEnd::NotFound => reply::words(out, reply::NOT_FOUND),
+        JobEnd::TimedOut => reply::words(out, reply::TIMED_OUT),
+        JobEnd::OutOfMemory => reply::words(out, reply::OUT_OF_MEMORY),
+    }
+    Flow::Next
+}
+
+/// Shows the holder of the job if the holder is a client other than `requester`.
+pub fn stats_job(id: JobId, requester: Option<ClientId>, engine: &Engine, now: Time) -> Option<Vec<u8>> {
+    let job = engine.job(id)?;
+    let options = engine.stored_options(&job);
+    let mut stats = engine.job_stats(id, now)?;
+    stats.holder = stats.holder.filter(|_| requester.is_some_and(|requester| !job.is_held_by(requester)));
+    Some(yaml::job(&stats, options.as_ref(), now))
+}
+
+fn list_connections(it: &mut ConnectionPage, context: &mut Context, out: &mut Output) -> Progress {
+    if it.page.is_open && offer_clients(&mut it.page, &mut it.from, b"", context) == Progress::Done {
+        context.engine.take_steps(it.page.close());
+    }
+    let connections = Connections::of(context);
+    let mut steps = context.engine.steps().left();
+    while steps > 0 && !it.page.is_open {
+        let Some((_, handle)) = it.page.next() else {
+            reply::list(out, std::mem::take(&mut it.list));
+            return Progress::Done;
+        };
+        let bytes = connections
+            .find(handle, context.engine)
+            .map_or(0, |stats| yaml::object(&mut it.list, |show| connections.show(context.engine, &stats, show)));
+        steps = steps.saturating_sub(1 + bytes as u64 / 64);
+    }
+    context.engine.take_steps(context.engine.steps().left() - steps);
+    if context.engine.has_memory(it.footprint()) {
+        return Progress::More;
+    }
+    Progress::Done.then(|| reply::words(out, reply::OUT_OF_MEMORY))
+}
+
+fn reserve_mode(mode: ReserveMode, context: &mut Context, out: &mut Output) {
+    context.engine.set_reserve_mode(context.client, mode);
+    RESERVE_MODES.iter().filter(|(it, _)| *it == mode).for_each(|(_, word)| reply::using(out, word));
+}
+
+fn set_tube(tube: &[u8], settings: TubeSettings, context: &mut Context, out: &mut Output) {
+    let answer = match context.engine.set_tube(context.client, tube, settings, context.now) {
+        Ok(()) => reply::SET,
+        Err(NotSet::Circle) => reply::BAD_FORMAT,
+        Err(NotSet::OverLimit) => reply::OUT_OF_MEMORY,
+    };
+    reply::words(out, answer);
+}
+
+fn fail(id: JobId, pri: Priority, reason: &[u8], context: &mut Context, out: &mut Output) {
+    match context.engine.fail(context.client, id, pri, reason, context.now) {
+        None => reply::words(out, reply::NOT_FOUND),
+        Some(Failed::Retried(delay)) => reply::numbered(out, b"RELEASED", delay.secs()),
+        Some(Failed::GivenUp) => reply::words(out, reply::BURIED),
+    }
+}
+
+/// Lists the idempotency keys of ended jobs.
+fn list_keys(list: &mut PartialList, context: &mut Context, out: &mut Output) -> Progress {
+    let Context { engine, access, now, .. } = context;
+    while list.count < MAX_KEYS {
+        let (progress, found) = engine.next_ended_key(&mut list.from);
+        if progress == Progress::More {
+            return list.send(progress, context, out);
+        }
+        let Some(number) = found else { break };
+        let ended = engine.ended_key(number);
+        if ended.until > *now && protocol::sees(access, &ended.tube) {
+            yaml::ended_key(&mut list.text, number, ended, *now);
+            list.count += 1;
+        }
+    }
+    list.send(Progress::Done, context, out)
 }

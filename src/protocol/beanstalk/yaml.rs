@@ -1,18 +1,12 @@
-//! Replies in YAML format.
-//!
-//! Owns the keys, their order, and the quotes, which are compatible with beanstalkd 1.13. Some clients compare all
-//! statistics of a job or tube, so a job or tube without extensions has only beanstalkd's keys. Must not compute
-//! statistics.
+//! Replies in YAML format, compatible with beanstalkd 1.13. Some clients compare all statistics of a job or tube, so a
+//! job or tube without extensions has only beanstalkd's keys.
 
-use super::commands::CommandRow;
-use super::extensions::Extensions;
-use super::figures::{
-    extended_counts, server_figures, tube_times, FigureValue, QueueFigures, JOB_COUNTS, TUBE_FIGURES,
-};
-use super::long::PartialList;
-use super::tube_settings::written;
+use super::command::PartialList;
+use super::extensions::{tube_settings, Extensions};
+use super::figures::{extended_counts, server_figures, tube_times, FigureValue, QueueFigures, TUBE_FIGURES};
 use crate::engine::{
-    CompletionPolicy, EndedKey, GroupStats, JobId, JobStats, Span, State, StoredKey, StoredOptions, Time, TubeStats,
+    CompletionPolicy, EndedKey, GroupStats, History, JobId, JobStats, Span, State, StoredKey, StoredOptions, Time,
+    TubeStats,
 };
 use crate::protocol::text::{push_number, push_quoted, push_tube_name, whole_number};
 use crate::protocol::Output;
@@ -55,10 +49,6 @@ impl Yaml {
             self.number(key, number);
         }
     }
-
-    fn quoted(&mut self, key: &str, text: &[u8]) {
-        self.figure(key, FigureValue::Text(text));
-    }
 }
 
 /// Returns the number of added bytes.
@@ -77,10 +67,9 @@ pub fn ids(ids: &[JobId]) -> Output {
     list
 }
 
-/// Extended keys follow beanstalkd's keys.
 pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8> {
     let mut yaml = Yaml::new(320);
-    job_figures(job, options, now, |key, value| {
+    job_figures(job, options, now, &mut |key, value| {
         yaml.figure(key, value);
         if key == "time-left" {
             yaml.number("file", 0);
@@ -89,20 +78,15 @@ pub fn job(job: &JobStats, options: Option<&StoredOptions>, now: Time) -> Vec<u8
     yaml.0
 }
 
-/// Returns the number of added bytes. `fill` passes each key and value to its argument.
-pub fn object(list: &mut Output, fill: impl FnOnce(&mut dyn FnMut(&'static str, FigureValue))) -> usize {
+pub fn object(list: &mut Output, fill: impl FnOnce(Show)) -> usize {
     let mut lines = Yaml::new(512);
     fill(&mut |key, value| lines.figure(key, value));
     push_item(list, &lines.0)
 }
 
-/// Optional statistics follow those that all jobs have.
-pub fn job_figures(
-    job: &JobStats,
-    options: Option<&StoredOptions>,
-    now: Time,
-    mut show: impl FnMut(&'static str, FigureValue),
-) {
+pub type Show<'a> = &'a mut dyn FnMut(&'static str, FigureValue);
+
+pub fn job_figures(job: &JobStats, options: Option<&StoredOptions>, now: Time, show: Show) {
     use FigureValue::{Number, Text, Word};
     show("id", Number(job.id.0));
     show("tube", Text(job.tube));
@@ -110,18 +94,16 @@ pub fn job_figures(
     show("pri", Number(job.pri.into()));
     let times = [("age", job.age), ("delay", job.delay), ("ttr", job.ttr), ("time-left", job.left)];
     times.into_iter().for_each(|(key, time)| show(key, Number(time.secs())));
-    JOB_COUNTS.iter().for_each(|row| show(row.name, Number((row.of)(&job.history).into())));
-    optional_figures(job, options, now, &mut show);
+    let History { reserves, timeouts, releases, buries, kicks } = job.history;
+    let keys = ["reserves", "timeouts", "releases", "buries", "kicks"];
+    let counts = keys.into_iter().zip([reserves, timeouts, releases, buries, kicks]);
+    counts.for_each(|(key, count)| show(key, Number(count.into())));
+    optional_figures(job, options, now, show);
 }
 
-fn optional_figures(
-    job: &JobStats,
-    options: Option<&StoredOptions>,
-    now: Time,
-    show: &mut impl FnMut(&'static str, FigureValue),
-) {
+fn optional_figures(job: &JobStats, options: Option<&StoredOptions>, now: Time, show: Show) {
     use FigureValue::{Name, Number, Text, Word};
-    fn positive(key: &'static str, number: u64, show: &mut impl FnMut(&'static str, FigureValue)) {
+    fn positive(key: &'static str, number: u64, show: Show) {
         if number > 0 {
             show(key, Number(number));
         }
@@ -187,22 +169,21 @@ fn optional_figures(
 fn groups(options: &StoredOptions, of_member: bool) -> Vec<u8> {
     let mut names = Vec::new();
     for tie in options.ties.iter().filter(|tie| tie.need.is_none() == of_member) {
-        if !names.is_empty() {
-            names.push(b',');
-        }
         names.extend_from_slice(&tie.name);
         if tie.need.is_some_and(|need| need > 0) {
             names.push(b':');
             push_number(&mut names, tie.left.into());
         }
+        names.push(b',');
     }
+    names.pop();
     names
 }
 
 /// The first keys are those of the server Tuber.
 pub fn group(name: &[u8], group: &GroupStats) -> Vec<u8> {
     let mut yaml = Yaml::new(256);
-    yaml.quoted("name", name);
+    yaml.figure("name", FigureValue::Text(name));
     yaml.number("pending", group.pending());
     yaml.number("buried", group.members_in(State::Buried));
     yaml.figure("complete", FigureValue::Truth(group.pending() == 0));
@@ -224,28 +205,23 @@ pub fn ended_key(list: &mut Output, number: u32, ended: &EndedKey, now: Time) {
     text.extend_from_slice(b"]\n");
 }
 
-/// `oldest` is `None` to omit [`tube_times`].
 pub fn tube(tube: &TubeStats, oldest: Option<[Span; 3]>) -> Vec<u8> {
     let mut yaml = Yaml::new(1024);
-    yaml.quoted("name", tube.name);
-    TUBE_FIGURES.iter().for_each(|row| yaml.number(row.name, (row.of)(tube)));
+    yaml.figure("name", FigureValue::Text(tube.name));
+    TUBE_FIGURES.iter().for_each(|(name, of)| yaml.number(name, of(tube)));
     if let Some(oldest) = oldest {
         tube_times(tube, oldest, |key, value| yaml.figure(key, value));
     }
     yaml.positive("current-jobs-held", tube.jobs.held);
     yaml.positive("current-jobs-scheduled", tube.jobs.scheduled);
     if let Some(settings) = tube.settings {
-        yaml.quoted("settings", &written(settings));
+        yaml.figure("settings", FigureValue::Text(&tube_settings(settings)));
     }
     yaml.0
 }
 
-pub fn tube_item(list: &mut Output, tube: &TubeStats) -> usize {
-    push_item(list, &self::tube(tube, None))
-}
-
 /// Adds `lines` as one object, and returns the number of added bytes.
-fn push_item(list: &mut Output, lines: &[u8]) -> usize {
+pub fn push_item(list: &mut Output, lines: &[u8]) -> usize {
     let text = list.text();
     let before = text.len();
     for (index, line) in lines.split_inclusive(|&byte| byte == b'\n').skip(1).enumerate() {
@@ -258,12 +234,11 @@ fn push_item(list: &mut Output, lines: &[u8]) -> usize {
 pub fn stats(figures: &QueueFigures, extensions: Extensions) -> Vec<u8> {
     let mut yaml = Yaml::new(2048);
     server_figures(figures, |key, value| yaml.figure(key, value));
-    let offered = |row: &CommandRow| row.extension.is_some_and(|extension| extensions.has(extension));
-    extended_counts(figures, offered).for_each(|(key, count)| yaml.number(&key, count));
+    extended_counts(figures, extensions).for_each(|(key, count)| yaml.number(&key, count));
     yaml.positive("current-jobs-held", figures.stats.jobs.held);
     yaml.positive("current-jobs-scheduled", figures.stats.jobs.scheduled);
     if extensions != Extensions::NONE {
-        yaml.quoted("extensions", extensions.words().as_bytes());
+        yaml.figure("extensions", FigureValue::Text(extensions.words().as_bytes()));
     }
     yaml.0
 }

@@ -1,9 +1,6 @@
-//! The table of text commands, and their parser.
-//!
-//! Owns the names of text commands, and the errors for invalid lines. Names are case-insensitive, and spaces separate
-//! words. Must not execute commands.
+//! The table of text commands, and their parser. Names are case-insensitive, and spaces separate words.
 
-use super::names::{from_word, push_word};
+use super::reply::{from_word, push_word};
 use crate::access::Need;
 use crate::protocol::text::strtoll;
 
@@ -11,7 +8,6 @@ use crate::protocol::text::strtoll;
 const MAX_WORDS: usize = 5;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // The summaries in TEXT_COMMANDS describe the commands.
 pub enum AdminCommand {
     Version,
     Getpid,
@@ -20,16 +16,13 @@ pub enum AdminCommand {
     CancelJob(Box<[u8]>),
     CreateFunction(Box<[u8]>),
     DropFunction(Box<[u8]>),
-    /// A function, and limits for high, normal and low priority.
+    // A function, and limits for high, normal and low priority.
     Maxqueue(Box<[u8]>, [Option<u32>; 3]),
-    Shutdown {
-        graceful: bool,
-    },
+    Shutdown { graceful: bool },
     Wrong(Box<[u8]>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // The summaries in TEXT_COMMANDS describe the lists.
 pub enum ListKind {
     Status,
     PriorityStatus,
@@ -94,7 +87,6 @@ pub fn parse(line: &[u8]) -> (AdminCommand, Option<usize>) {
     (wrong(first, words.len()), None)
 }
 
-/// Returns gearmand's error. `first` is the first word of the line.
 fn wrong(first: &[u8], words: usize) -> AdminCommand {
     let is = |word: &str| first.eq_ignore_ascii_case(word.as_bytes());
     if is("show") && words > 1 {

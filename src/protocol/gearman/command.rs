@@ -1,7 +1,4 @@
-//! Parsed Gearman packets and text commands.
-//!
-//! Owns the parsed form of a command, the tubes and jobs that permission checks use, and the memory footprint. Must not
-//! decode bytes.
+//! Parsed Gearman packets and text commands, the tubes and jobs that permission checks use, and the memory footprint.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -9,8 +6,7 @@ use std::sync::Arc;
 use super::admin::{AdminCommand, ListKind};
 use super::kind::Kind;
 use super::listing::Cursor;
-use super::names::{job_of, MAX_LINE};
-use super::reply::{self, Fault};
+use super::reply::{self, job_of, Fault, MAX_LINE};
 use crate::access::Denied;
 use crate::engine::{Body, DedupKey, Fingerprint, GiveBack, JobId, Minutes, NameSearch, Priority, Report, Time};
 use crate::protocol::guard::Subject;
@@ -18,15 +14,12 @@ use crate::protocol::{Context, Flow, Output, ProtocolCommand};
 
 #[derive(Debug)]
 pub enum Command {
-    CanDo {
-        function: Box<[u8]>,
-        limit: Option<NonZeroU64>,
-    },
+    CanDo { function: Box<[u8]>, limit: Option<NonZeroU64> },
     CantDo(Box<[u8]>),
     ResetAbilities,
     PreSleep,
     Submit(Box<Submission>),
-    /// `Kind` is the reply to GRAB_JOB, GRAB_JOB_UNIQ or GRAB_JOB_ALL.
+    // `Kind` is the reply to GRAB_JOB, GRAB_JOB_UNIQ or GRAB_JOB_ALL.
     Grab(Kind),
     Work(Work),
     GetStatus(Box<[u8]>),
@@ -36,12 +29,11 @@ pub enum Command {
     SetClientId(Box<[u8]>),
     Text(AdminCommand),
     Refused(Fault),
-    /// Closes the connection without a reply.
+    // Closes the connection without a reply.
     OutOfSync,
     List(ListKind, Cursor),
-    /// Ends the worker's reservations of a function, or of all functions if `None`.
+    // Ends the worker's reservations of a function, or of all functions if `None`.
     GiveBack(Option<Box<[u8]>>, Option<GiveBack>),
-    /// A report on a job, for the clients that wait for it.
     Report(JobId, Arc<Report>),
 }
 
@@ -73,12 +65,10 @@ pub struct Work {
 }
 
 impl Command {
-    /// `true` if the packet's data are the unique ID of the job.
     pub fn is_unique_by_body(&self) -> bool {
         matches!(self, Command::Submit(submission) if submission.unique == DedupKey::Body(None))
     }
 
-    /// `fingerprint` is `Some` if the data are the job's unique ID.
     pub fn set_body(&mut self, body: Body, fingerprint: Option<Fingerprint>) {
         match self {
             Command::Submit(submission) => {
@@ -128,11 +118,8 @@ impl ProtocolCommand for Command {
     }
 
     fn job_body(&self) -> Option<&Body> {
-        if let Command::Submit(submission) = self {
-            submission.background.then_some(&submission.body)
-        } else {
-            None
-        }
+        let Command::Submit(submission) = self else { return None };
+        submission.background.then_some(&submission.body)
     }
 
     fn footprint(&self) -> u64 {
@@ -143,13 +130,9 @@ impl ProtocolCommand for Command {
             }
             Command::Work(work) => work.handle.len() + work.body.len(),
             Command::Echo(body) => body.len(),
-            Command::CanDo { function: text, .. }
-            | Command::CantDo(text)
-            | Command::GetStatus(text)
-            | Command::GetStatusUnique(text, _)
-            | Command::Option(text)
-            | Command::SetClientId(text)
-            | Command::GiveBack(Some(text), _) => text.len(),
+            Command::CanDo { function: text, .. } | Command::CantDo(text) | Command::Option(text) => text.len(),
+            Command::GetStatus(text) | Command::GetStatusUnique(text, _) | Command::SetClientId(text) => text.len(),
+            Command::GiveBack(Some(text), _) => text.len(),
             Command::Text(_) => MAX_LINE,
             // The engine accounts for the memory of workers' reports.
             _ => 0,

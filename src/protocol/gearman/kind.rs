@@ -1,7 +1,5 @@
-//! The table of Gearman packets: numbers, names, arguments and required rights.
-//!
-//! Owns the names and arguments of packets. Packets up to number 36 follow the protocol document, and later packets
-//! follow gearmand's `libgearman/command.hpp`. Must not parse packets.
+//! The table of Gearman packets. Packets up to number 36 follow the protocol document, and later packets follow
+//! gearmand's `libgearman/command.hpp`.
 
 use crate::access::Need;
 
@@ -16,7 +14,6 @@ pub struct Packet {
     pub summary: &'static str,
 }
 
-/// Whether clients can send the packet, and whether data follow its arguments.
 type Usage = (Need, bool, bool);
 
 const SENT: Usage = (Need::OPEN, false, false);

@@ -1,13 +1,11 @@
-//! The lists of the text protocol.
-//!
-//! Owns the columns of the lists. A long list is sent in parts, between which the server executes commands of other
-//! clients. Jobs and functions that appear or disappear between two parts may be omitted. Must not change the queue.
+//! The lists of the text protocol. A long list is sent in parts, between which the server executes commands of other
+//! clients. Jobs and functions that appear or disappear between two parts may be omitted.
 
 use super::admin::ListKind;
-use super::names::{push_handle, push_line, push_name, push_word};
-use crate::engine::{push_uuid, ClientHandle, ClientId, DedupKey, Engine, Job, Progress, State, TubeStats};
+use super::reply::{push_handle, push_line, push_name, push_word};
+use crate::engine::{push_uuid, ClientHandle, DedupKey, Progress, State, TubeStats};
 use crate::protocol::text::push_number;
-use crate::protocol::{sees, ClientInfo, Context, Output, Wire};
+use crate::protocol::{sees, Context, Output, Wire};
 
 const STEPS_PER_WORKER: u64 = 4;
 
@@ -24,12 +22,8 @@ pub fn list(kind: ListKind, cursor: &mut Cursor, context: &mut Context, out: &mu
         ListKind::Status => tubes(cursor, context, out, |tube, total| [total, tube.jobs.reserved]),
         ListKind::PriorityStatus => tubes(cursor, context, out, |tube, _| tube.priority_classes.map(u64::from)),
         ListKind::Workers => workers(cursor, context, out),
-        ListKind::Jobs => jobs(cursor, context, out, job_line),
-        ListKind::UniqueJobs => jobs(cursor, context, out, |engine, job, _, text| {
-            let unique = engine.extras(job).map_or(Vec::new(), |extras| unique(&extras.dedup_key));
-            push_line(text, &unique);
-            text.push(b'\n');
-        }),
+        ListKind::Jobs => jobs(false, cursor, context, out),
+        ListKind::UniqueJobs => jobs(true, cursor, context, out),
     };
     if progress == Progress::Done {
         out.text().extend_from_slice(b".\n");
@@ -59,17 +53,10 @@ fn columns(text: &mut Vec<u8>, numbers: impl IntoIterator<Item = u64>) {
     text.push(b'\n');
 }
 
-/// Returns the numbers between the name and the workers of a tube, from its statistics and its number of jobs.
 type Columns<const N: usize> = fn(&TubeStats, u64) -> [u64; N];
 
-/// Lists tubes that a Gearman command has created, that have a Gearman worker, or that have ready, delayed or reserved
-/// jobs.
-fn tubes<const N: usize>(
-    cursor: &mut Cursor,
-    context: &mut Context,
-    out: &mut Output,
-    numbers: Columns<N>,
-) -> Progress {
+/// Lists tubes that a Gearman command has created, or that have a Gearman worker or ready, delayed or reserved jobs.
+fn tubes<const N: usize>(cursor: &mut Cursor, context: &mut Context, out: &mut Output, row: Columns<N>) -> Progress {
     let Context { engine, access, now, .. } = context;
     engine.walk_tubes(&mut cursor.next, *now, |tube| {
         let total = tube.jobs.ready + tube.jobs.delayed + tube.jobs.reserved;
@@ -79,36 +66,30 @@ fn tubes<const N: usize>(
         let text = out.text();
         let before = text.len();
         push_name(text, tube.name);
-        columns(text, numbers(tube, total).into_iter().chain([tube.watching.into()]));
+        columns(text, row(tube, total).into_iter().chain([tube.watching.into()]));
         text.len() - before
     })
 }
 
-/// Lists jobs that the client may see. `line` writes the line of a job.
-fn jobs(
-    cursor: &mut Cursor,
-    context: &mut Context,
-    out: &mut Output,
-    line: fn(&Engine, &Job, &[u8], &mut Vec<u8>),
-) -> Progress {
-    let prefix = &context.host.facts().handle_prefix;
-    let access = &context.access;
+/// A line contains the unique ID, or the handle, the number of expired reservations, gearmand's unused 0, and 1 for a
+/// background job.
+fn jobs(by_unique: bool, cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Progress {
+    let (prefix, access) = (&context.host.facts().handle_prefix, &context.access);
     context.engine.walk_jobs(&mut cursor.next, |engine, job| {
         if job.state() == State::Finished || !sees(access, engine.tube_of(job)) {
             return 0;
         }
         let text = out.text();
         let before = text.len();
-        line(engine, job, prefix, text);
+        if by_unique {
+            push_line(text, &engine.extras(job).map_or(Vec::new(), |extras| unique(&extras.dedup_key)));
+            text.push(b'\n');
+        } else {
+            push_handle(text, prefix, job.id());
+            columns(text, [job.history().timeouts.into(), 0, (!job.is_volatile()).into()]);
+        }
         text.len() - before
     })
-}
-
-/// Writes the handle, the number of expired reservations, gearmand's unused 0, and 1 for a background job.
-fn job_line(_: &Engine, job: &Job, prefix: &[u8], text: &mut Vec<u8>) {
-    let losses = job.history().timeouts;
-    push_handle(text, prefix, job.id());
-    columns(text, [losses.into(), 0, (!job.is_volatile()).into()]);
 }
 
 /// A line contains number, address, ID and functions. A line with many functions is written in parts.
@@ -133,7 +114,13 @@ fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Prog
         }
         if peer.wire == Wire::Gearman {
             let (_, from) = cursor.functions.get_or_insert_with(|| {
-                worker(client, peer, out.text());
+                let text = out.text();
+                push_number(text, client.0.into());
+                text.push(b' ');
+                push_word(text, host_of(&peer.address));
+                text.push(b' ');
+                push_word(text, if peer.name.is_empty() { b"-" } else { &peer.name });
+                text.extend_from_slice(b" :");
                 (engine.handle(client), 0)
             });
             let progress = engine.walk_watched(client, from, |function| {
@@ -151,16 +138,6 @@ fn workers(cursor: &mut Cursor, context: &mut Context, out: &mut Output) -> Prog
     }
 }
 
-/// Writes a worker's line up to the functions.
-fn worker(client: ClientId, peer: &ClientInfo, text: &mut Vec<u8>) {
-    push_number(text, client.0.into());
-    text.push(b' ');
-    push_word(text, host_of(&peer.address));
-    text.push(b' ');
-    push_word(text, if peer.name.is_empty() { b"-" } else { &peer.name });
-    text.extend_from_slice(b" :");
-}
-
 fn host_of(address: &str) -> &[u8] {
     let host = match address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, _)) => host,
@@ -172,7 +149,7 @@ fn host_of(address: &str) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Body, Limits, NewJob, ReservePolicy, Span, Time};
+    use crate::engine::{Body, Engine, Limits, NewJob, ReservePolicy, Span, Time};
     use crate::protocol::{ClientRegistry, Facts, Host, ProtocolSettings, Usage};
 
     #[derive(Default)]

@@ -1,29 +1,22 @@
-//! The Gearman protocol, compatible with gearmand.
-//!
-//! Owns the packets and text commands, their framing, and the replies. [`Decoder`] converts bytes into [`Command`]s,
-//! [`execute`] executes a command, and [`notify`] sends an event to a sleeping worker or a waiting client. Must not
-//! store any state of the queue. `man/beanpole-gearman.7` lists the intended differences from gearmand.
+//! The Gearman protocol, compatible with gearmand. [`Decoder`] converts bytes into [`Command`]s, [`execute`] executes a
+//! command, and [`notify`] sends an event to a sleeping worker or a waiting client. `man/beanpole-gearman.7` lists the
+//! intended differences from gearmand.
 
 mod admin;
 mod command;
 mod kind;
 mod listing;
-mod names;
-mod packets;
 mod reply;
 mod request;
-mod schedule;
 mod session;
 
 pub use admin::{AdminCommand, TextCommand, TEXT_COMMANDS};
 pub use command::{Command, Submission, When, Work};
 pub use kind::{Kind, Packet, PACKETS};
-pub use names::{handle_prefix, MAX_FUNCTION, MAX_LINE, MAX_PREFIX, MAX_UNIQUE};
 #[cfg(feature = "tls")]
 pub use reply::packet_length;
-pub use reply::Fault;
+pub use reply::{handle_prefix, Fault, MAX_FUNCTION, MAX_LINE, MAX_PREFIX, MAX_UNIQUE};
 pub use request::{Decoder, MAX_HEAD};
 pub use session::{execute, notify};
 
-/// An ERROR packet with the code `QUEUE_ERROR`.
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"\0RES\0\0\0\x13\0\0\0\x20QUEUE_ERROR\0Too many connections";

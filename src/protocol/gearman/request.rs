@@ -1,16 +1,15 @@
-//! Decoder for packets and text commands.
-//!
-//! Owns the framing. The first byte distinguishes packets from lines of text, as in gearmand. The search for arguments
-//! ends with the packet, so a wrong length cannot affect the following packets. Must not access the queue.
+//! Decoder for packets and text commands. The first byte distinguishes packets from lines of text, as in gearmand.
+//! The search for arguments ends with the packet, so a wrong length cannot affect the following packets.
+
+use std::num::NonZeroU64;
 
 use super::admin;
-use super::command::Command;
-use super::kind::{packet, Packet};
-use super::names::MAX_LINE;
-use super::packets;
-use super::reply::{self, Fault};
-use crate::engine::{Body, Fingerprint};
-use crate::protocol::text::{past, upto};
+use super::command::{Command, Submission, When, Work};
+use super::kind::{packet, Kind, Packet};
+use super::reply::{self, Fault, MAX_CLIENT_ID, MAX_FUNCTION, MAX_LINE, MAX_UNIQUE};
+use crate::engine::{Body, DedupKey, Fingerprint, Minutes, NameSearch, Priority, Span, Time, PRIORITY_CLASSES};
+use crate::protocol::counters::{FIRST_PACKET, FIRST_TEXT};
+use crate::protocol::text::{past, strtoll, upto, whole_number};
 use crate::protocol::upload::Upload;
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
@@ -19,14 +18,12 @@ pub const MAX_HEAD: usize = 8192;
 
 /// Magic, type and length of 4 bytes each.
 const HEADER: usize = 12;
-
 const MAX_ARGUMENTS: usize = 7;
 
 /// Stores packet data, but the caller must pass an incomplete line or incomplete arguments again with more bytes.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: Reading,
-    /// The packet or line being decoded, if known.
     id: Option<CommandId>,
 }
 
@@ -40,24 +37,19 @@ enum Reading {
     OutOfSync,
 }
 
+/// `None` if more input is needed, and `Some(None)` if decoding continues in the new `state`.
+type Decoding = Option<Option<Command>>;
+
 /// The arguments of a packet with their length in bytes.
-struct Head<'a> {
-    args: [&'a [u8]; MAX_ARGUMENTS],
-    used: usize,
-}
+type Head<'a> = ([&'a [u8]; MAX_ARGUMENTS], usize);
 
 impl Decoder {
-    /// Returns `None` if the request is incomplete. The caller must then pass the remaining `input` again, with more
-    /// bytes.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Command>> {
         loop {
             match &mut self.state {
                 Reading::Start => {
-                    let command = match input.first()? {
-                        0 => self.packet(input, limits)?,
-                        _ => Some(self.line(input)?),
-                    };
-                    if let Some(command) = command {
+                    let command = if *input.first()? == 0 { self.packet(input, limits) } else { self.line(input) };
+                    if let Some(command) = command? {
                         return Some(self.decoded(command));
                     }
                 }
@@ -82,30 +74,27 @@ impl Decoder {
     }
 
     /// Returns `command`, and discards all later input.
-    fn last(&mut self, command: Command) -> Option<Option<Command>> {
+    fn last(&mut self, command: Command) -> Decoding {
         self.state = Reading::OutOfSync;
         Some(Some(command))
     }
 
-    fn line(&mut self, input: &mut &[u8]) -> Option<Command> {
+    fn line(&mut self, input: &mut &[u8]) -> Decoding {
         let window = upto(input, MAX_LINE);
         let Some(length) = window.iter().position(|&byte| byte == b'\n') else {
             if window.len() < MAX_LINE {
                 return None;
             }
-            self.state = Reading::OutOfSync;
-            return Some(Command::OutOfSync);
+            return self.last(Command::OutOfSync);
         };
         let line = upto(window, length);
         *input = past(input, length + 1);
         let (command, index) = admin::parse(line.strip_suffix(b"\r").unwrap_or(line));
-        self.id = index.map(CommandId::text);
-        Some(Command::Text(command))
+        self.id = index.map(|index| CommandId::new(FIRST_TEXT, index));
+        Some(Some(Command::Text(command)))
     }
 
-    /// Decodes a packet up to its data. Returns `None` if more input is needed, and `Some(None)` if decoding continues
-    /// in the new `state`.
-    fn packet(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Option<Command>> {
+    fn packet(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Decoding {
         let magic = upto(input, 4);
         if !b"\0REQ".starts_with(magic) && !b"\0RES".starts_with(magic) {
             return self.last(Command::OutOfSync);
@@ -113,7 +102,7 @@ impl Decoder {
         let ([_, _, _, magic, k0, k1, k2, k3, l0, l1, l2, l3], behind) = input.split_first_chunk::<HEADER>()?;
         let (kind, length) = (u32::from_be_bytes([*k0, *k1, *k2, *k3]), u32::from_be_bytes([*l0, *l1, *l2, *l3]));
         let Some(row) = packet(kind) else { return self.last(Command::Refused(reply::UNKNOWN_KIND)) };
-        self.id = Some(CommandId::packet(kind as usize - 1));
+        self.id = Some(CommandId::new(FIRST_PACKET, kind as usize - 1));
         if length > limits.max_packet {
             return self.last(Command::Refused(reply::LARGE_PACKET));
         }
@@ -123,31 +112,25 @@ impl Decoder {
             return self.skip(length.into(), fault);
         }
         let length = length as usize;
-        let head = match head(row, behind, length)? {
+        let (args, used) = match head(row, behind, length)? {
             Ok(head) => head,
             Err(fault) => return self.last(Command::Refused(fault)),
         };
-        let command = packets::parse(row.kind, upto(&head.args, row.arguments.len()));
-        *input = past(behind, head.used);
+        let command = parse_packet(row.kind, upto(&args, row.arguments.len()));
+        *input = past(behind, used);
         match command {
-            Ok(command) if row.data => self.data(command, length - head.used, input, limits),
+            Ok(command) if row.data => self.data(command, length - used, input, limits),
             Ok(command) => Some(Some(command)),
-            Err(fault) => self.skip((length - head.used) as u64, fault),
+            Err(fault) => self.skip((length - used) as u64, fault),
         }
     }
 
-    fn skip(&mut self, left: u64, fault: Fault) -> Option<Option<Command>> {
+    fn skip(&mut self, left: u64, fault: Fault) -> Decoding {
         self.state = Reading::Data(Box::new((Command::Refused(fault), Upload::skip(left))));
         Some(None)
     }
 
-    fn data(
-        &mut self,
-        command: Command,
-        size: usize,
-        input: &mut &[u8],
-        limits: &DecodeLimits,
-    ) -> Option<Option<Command>> {
+    fn data(&mut self, command: Command, size: usize, input: &mut &[u8], limits: &DecodeLimits) -> Decoding {
         if let Some((data, rest)) = input.split_at_checked(size) {
             *input = rest;
             let fingerprint = command.is_unique_by_body().then(|| limits.fingerprints.of(data));
@@ -184,15 +167,12 @@ impl Decoder {
     }
 
     pub fn upload(&mut self) -> Option<&mut Upload> {
-        match &mut self.state {
-            Reading::Data(arriving) => arriving.1.kept(),
-            _ => None,
-        }
+        let Reading::Data(arriving) = &mut self.state else { return None };
+        arriving.1.kept()
     }
 }
 
-/// Splits off the arguments of a packet body of `length` bytes. `bytes` contains the received part, and possibly later
-/// packets. Returns `None` if more input is needed.
+/// Splits off the arguments of a packet body of `length` bytes. Returns `None` if more input is needed.
 fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<'a>, Fault>> {
     let here = upto(bytes, length);
     let mut args: [&[u8]; MAX_ARGUMENTS] = [b""; MAX_ARGUMENTS];
@@ -224,13 +204,139 @@ fn head<'a>(row: &Packet, bytes: &'a [u8], length: usize) -> Option<Result<Head<
         }
         used = length;
     }
-    Some(Ok(Head { args, used }))
+    Some(Ok((args, used)))
+}
+
+const HIGH: Priority = PRIORITY_CLASSES[0];
+const NORMAL: Priority = PRIORITY_CLASSES[1];
+const LOW: Priority = PRIORITY_CLASSES[2];
+
+/// The decoder has checked the number of arguments, and adds the data later.
+fn parse_packet(kind: Kind, args: &[&[u8]]) -> Result<Command, Fault> {
+    match kind {
+        Kind::CanDo => function(arg(args, 0)).map(|function| Command::CanDo { function, limit: None }),
+        Kind::CantDo => function(arg(args, 0)).map(Command::CantDo),
+        Kind::ResetAbilities => Ok(Command::ResetAbilities),
+        Kind::PreSleep => Ok(Command::PreSleep),
+        Kind::SubmitJob => submission(args, NORMAL, false).map(Command::Submit),
+        Kind::GrabJob => Ok(Command::Grab(Kind::JobAssign)),
+        Kind::WorkStatus => work_status(args),
+        Kind::WorkComplete | Kind::WorkFail | Kind::WorkException | Kind::WorkData | Kind::WorkWarning => {
+            Ok(Command::Work(Work { kind, handle: last(args).into(), body: Body::default() }))
+        }
+        Kind::GetStatus => Ok(Command::GetStatus(last(args).into())),
+        Kind::EchoReq => Ok(Command::Echo(Body::default())),
+        Kind::SubmitJobBg => submission(args, NORMAL, true).map(Command::Submit),
+        Kind::SubmitJobHigh => submission(args, HIGH, false).map(Command::Submit),
+        Kind::SetClientId => Ok(Command::SetClientId(upto(last(args), MAX_CLIENT_ID).into())),
+        Kind::CanDoTimeout => Ok(Command::CanDo { function: function(arg(args, 0))?, limit: limit(arg(args, 1)) }),
+        Kind::OptionReq => Ok(Command::Option(last(args).into())),
+        Kind::GrabJobUniq => Ok(Command::Grab(Kind::JobAssignUniq)),
+        Kind::SubmitJobHighBg => submission(args, HIGH, true).map(Command::Submit),
+        Kind::SubmitJobLow => submission(args, LOW, false).map(Command::Submit),
+        Kind::SubmitJobLowBg => submission(args, LOW, true).map(Command::Submit),
+        Kind::SubmitJobSched => scheduled(args),
+        Kind::SubmitJobEpoch => epoch(args),
+        Kind::SubmitReduceJob => reduce(args, false),
+        Kind::SubmitReduceJobBackground => reduce(args, true),
+        Kind::GrabJobAll => Ok(Command::Grab(Kind::JobAssignAll)),
+        Kind::GetStatusUnique => Ok(Command::GetStatusUnique(last(args).into(), NameSearch::default())),
+        _ => Err(reply::NOT_A_REQUEST),
+    }
+}
+
+fn arg<'a>(args: &[&'a [u8]], index: usize) -> &'a [u8] {
+    args.get(index).copied().unwrap_or_default()
+}
+
+/// Omits a trailing NUL byte, which some clients add.
+fn last<'a>(args: &[&'a [u8]]) -> &'a [u8] {
+    let last = args.last().copied().unwrap_or_default();
+    last.strip_suffix(b"\0").unwrap_or(last)
+}
+
+fn function(name: &[u8]) -> Result<Box<[u8]>, Fault> {
+    let name = name.strip_suffix(b"\0").unwrap_or(name);
+    match name {
+        name if name.is_empty() || name.contains(&0) => Err(reply::WRONG_FUNCTION),
+        name if name.len() > MAX_FUNCTION => Err(reply::LARGE_FUNCTION),
+        name => Ok(name.into()),
+    }
+}
+
+/// `None` means no time limit: the number is 0, negative or invalid.
+fn limit(text: &[u8]) -> Option<NonZeroU64> {
+    strtoll(text).filter(|number| *number > 0).and_then(|number| NonZeroU64::new(number as u64))
+}
+
+fn submission(args: &[&[u8]], pri: Priority, background: bool) -> Result<Box<Submission>, Fault> {
+    let unique = match arg(args, 1) {
+        b"" => DedupKey::None,
+        b"-" => DedupKey::Body(None),
+        name if name.len() > MAX_UNIQUE => return Err(reply::LARGE_UNIQUE),
+        name => DedupKey::Name(name.into()),
+    };
+    let (function, when, body) = (function(arg(args, 0))?, When::Now, Body::default());
+    Ok(Submission { function, unique, pri, background, when, reducer: None, body }.into())
+}
+
+/// A job with an invalid time starts immediately.
+fn epoch(args: &[&[u8]]) -> Result<Command, Fault> {
+    let mut submission = submission(args, NORMAL, true)?;
+    if let Some(secs) = strtoll(arg(args, 2)).filter(|secs| *secs > 0) {
+        submission.when = When::At(Time::from_nanos(0) + Span::from_secs(secs as u64));
+    }
+    Ok(Command::Submit(submission))
+}
+
+fn scheduled(args: &[&[u8]]) -> Result<Command, Fault> {
+    let mut submission = submission(args, NORMAL, true)?;
+    let fields = [2, 3, 4, 5, 6].map(|index| arg(args, index));
+    submission.when = When::On(parse_schedule(fields).ok_or(reply::WRONG_SCHEDULE)?);
+    Ok(Command::Submit(submission))
+}
+
+/// Ignores the aggregator of the packet.
+fn reduce(args: &[&[u8]], background: bool) -> Result<Command, Fault> {
+    let mut submission = submission(args, NORMAL, background)?;
+    if arg(args, 2).len() > MAX_FUNCTION {
+        return Err(reply::LARGE_REDUCER);
+    }
+    submission.reducer = Some(arg(args, 2).into());
+    Ok(Command::Submit(submission))
+}
+
+/// The body contains both numbers as sent, separated by a NUL byte.
+fn work_status(args: &[&[u8]]) -> Result<Command, Fault> {
+    let text = [arg(args, 1), last(args)].join(&0);
+    Ok(Command::Work(Work { kind: Kind::WorkStatus, handle: arg(args, 0).into(), body: Body::from(text) }))
+}
+
+/// The fields are minute, hour, day of the month, month, and day of the week (0 is Monday). `*` matches any value.
+fn parse_schedule(fields: [&[u8]; 5]) -> Option<Minutes> {
+    let [minute, hour, day, month, weekday] = fields;
+    Some(Minutes::at([
+        field(minute, 0, 59)?,
+        field(hour, 0, 23)?,
+        field(day, 1, 31)?,
+        field(month, 1, 12)?,
+        field(weekday, 0, 6)?.map(|day| (day + 1) % 7),
+    ]))
+}
+
+fn field(text: &[u8], min: u8, max: u8) -> Option<Option<u8>> {
+    if matches!(text, b"" | b"*") {
+        return Some(None);
+    }
+    let number = whole_number(text).and_then(|number| u8::try_from(number).ok());
+    number.filter(|number| (min..=max).contains(number)).map(Some)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::kind::PACKETS;
     use super::*;
+    use crate::engine::Time;
     use crate::protocol::tests::pieces::{in_pieces, LIMITS};
 
     fn request(kind: u32, body: &[u8]) -> Vec<u8> {
@@ -378,6 +484,78 @@ mod tests {
                 panic!("one request")
             };
             assert!(submission.contains(&format!("unique: {kept}")), "{submission}");
+        }
+    }
+
+    #[test]
+    fn parsers_do_not_panic_on_any_arguments() {
+        let odd: [&[u8]; 6] = [b"", b"\0", b"a", b"-1", b"99999999999999999999", &[b'x'; 9000]];
+        for row in &PACKETS {
+            for text in odd {
+                let parsed = parse_packet(row.kind, &vec![text; row.arguments.len()]);
+                let is_response = matches!(parsed, Err(reply::NOT_A_REQUEST));
+                assert_eq!(is_response, !row.is_request, "{}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn limit_is_a_positive_number() {
+        for (text, number) in [("5", 5), ("1500", 1500), ("1500\0", 1500), ("99999999999999999999", i64::MAX as u64)] {
+            assert_eq!(limit(text.as_bytes()), NonZeroU64::new(number), "{text:?}");
+        }
+        for none in ["0", "-1", "x", ""] {
+            assert_eq!(limit(none.as_bytes()), None, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn lengths_of_names_are_limited() {
+        assert!(function(&[b'f'; MAX_FUNCTION]).is_ok());
+        assert_eq!(function(&[b'f'; MAX_FUNCTION + 1]), Err(reply::LARGE_FUNCTION));
+        assert_eq!(function(b""), Err(reply::WRONG_FUNCTION));
+        assert_eq!(function(b"a\0b"), Err(reply::WRONG_FUNCTION));
+        assert_eq!(function(b"a\0").as_deref(), Ok(b"a".as_slice()));
+        let unique = |length| submission(&[b"f", &vec![b'u'; length]], NORMAL, false).map(|it| it.unique);
+        assert!(matches!(unique(64), Ok(DedupKey::Name(name)) if name.length() == 64));
+        assert_eq!(unique(65), Err(reply::LARGE_UNIQUE));
+    }
+
+    /// Tuesday, 14 November 2023, 22:13:20 UTC.
+    const NOW: u64 = 1_700_000_000;
+
+    #[test]
+    fn all_fields_must_match() {
+        let next = |fields: [&str; 5]| {
+            let minutes = parse_schedule(fields.map(str::as_bytes)).expect("fields");
+            minutes.next(Time::from_nanos(NOW * 1_000_000_000)).map(|time| time.nanos() / 1_000_000_000)
+        };
+        assert_eq!(next(["", "", "", "", ""]), Some(1_700_000_040), "the next full minute");
+        assert_eq!(next(["*", "*", "*", "*", "*"]), Some(1_700_000_040));
+        assert_eq!(next(["30", "6", "1", "", ""]), Some(1_701_412_200), "1 December 2023, 06:30");
+        assert_eq!(next(["0", "0", "", "", "0"]), Some(1_700_438_400), "Monday, 20 November");
+        assert_eq!(next(["0", "0", "", "", "6"]), Some(1_700_352_000), "Sunday, 19 November");
+        assert_eq!(next(["0", "0", "13", "", "4"]), Some(1_702_425_600 + 275 * 86_400), "Friday, 13 September 2024");
+        assert_eq!(next(["", "", "30", "2", ""]), None);
+    }
+
+    #[test]
+    fn fields_out_of_range_are_invalid() {
+        for wrong in [
+            ["60", "", "", "", ""],
+            ["", "24", "", "", ""],
+            ["", "", "0", "", ""],
+            ["", "", "32", "", ""],
+            ["", "", "", "13", ""],
+            ["", "", "", "0", ""],
+            ["", "", "", "", "7"],
+            ["-1", "", "", "", ""],
+            ["+1", "", "", "", ""],
+            ["1 ", "", "", "", ""],
+            ["300", "", "", "", ""],
+            ["x", "", "", "", ""],
+        ] {
+            assert_eq!(parse_schedule(wrong.map(str::as_bytes)), None, "{wrong:?}");
         }
     }
 }

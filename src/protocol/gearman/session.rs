@@ -1,25 +1,21 @@
 //! Execution of Gearman commands, and events for clients.
-//!
-//! Owns the mapping from commands to engine calls, and from results and events to packets. Must not depend on how bytes
-//! are received or sent.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::admin::{self, AdminCommand, ListKind};
+use super::admin::{self, AdminCommand};
 use super::command::{Command, Submission, When, Work};
 use super::kind::Kind;
 use super::listing::{self, Cursor};
-use super::names::job_of;
-use super::reply::{self, Fault, Status};
+use super::reply::{self, job_of};
 use crate::access::Need;
 use crate::engine::{
-    Body, CompletionPolicy, Dropped, Engine, Event, GiveBack, Grab, JobId, JobOptions, JobView, NewJob, NotCompleted,
-    Outcome, Progress, Refused, Report, Span, State,
+    Body, CompletionPolicy, Dropped, Engine, Event, Grab, JobId, JobOptions, JobView, NewJob, NotCompleted, Outcome,
+    Progress, Refused, Report, Span, State,
 };
 use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::text::strtoll;
-use crate::protocol::{ClientInfo, Context, Flow, Host, Output, ProtocolSettings};
+use crate::protocol::{ClientInfo, Context, Flow, Host, Output};
 
 pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flow {
     match command {
@@ -40,7 +36,7 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
         }
         Command::GetStatus(handle) => {
             let job = job_of(&handle, &context.host.facts().handle_prefix).and_then(|id| context.engine.job(id));
-            reply::status(out, Kind::StatusRes, &handle, &status(context.engine, job));
+            reply::status(out, Kind::StatusRes, &handle, status(context.engine, job));
         }
         Command::GetStatusUnique(unique, mut search) => {
             let Context { engine, access, .. } = context;
@@ -52,19 +48,28 @@ pub fn execute(command: Command, context: &mut Context, out: &mut Output) -> Flo
                 return Flow::resume(AnyCommand::Gearman(Command::GetStatusUnique(unique, search)));
             }
             let job = search.found.and_then(|id| context.engine.job(id));
-            reply::status(out, Kind::StatusResUnique, &unique, &status(context.engine, job));
+            reply::status(out, Kind::StatusResUnique, &unique, status(context.engine, job));
         }
         Command::CantDo(function) => {
             context.engine.ignore(context.client, &function, context.now);
-            return give_back(Some(function), None, context);
+            return execute(Command::GiveBack(Some(function), None), context, out);
         }
         Command::ResetAbilities => match context.engine.unwatch_all(context.client, context.now) {
             Progress::More => return unless_done(Progress::More, || Command::ResetAbilities),
-            Progress::Done => return give_back(None, None, context),
+            Progress::Done => return execute(Command::GiveBack(None, None), context, out),
         },
-        Command::GiveBack(function, cursor) => return give_back(function, cursor, context),
-        Command::Report(id, report) => return send_report(id, report, context),
-        Command::List(kind, cursor) => return list(kind, cursor, context, out),
+        Command::GiveBack(function, mut cursor) => {
+            let progress = context.engine.give_back(context.client, function.as_deref(), &mut cursor, context.now);
+            return unless_done(progress, || Command::GiveBack(function, cursor));
+        }
+        Command::Report(id, report) => {
+            let progress = context.engine.report_on(context.client, id, &report, context.now);
+            return unless_done(progress, || Command::Report(id, report));
+        }
+        Command::List(kind, mut cursor) => {
+            let progress = listing::list(kind, &mut cursor, context, out);
+            return unless_done(progress, || Command::List(kind, cursor));
+        }
         Command::CanDo { function, limit } => can_do(&function, limit, context, out),
         Command::PreSleep => {
             if context.engine.sleep(context.client, context.now) {
@@ -88,23 +93,13 @@ fn unless_done(progress: Progress, command: impl FnOnce() -> Command) -> Flow {
     }
 }
 
-fn list(kind: ListKind, mut cursor: Cursor, context: &mut Context, out: &mut Output) -> Flow {
-    unless_done(listing::list(kind, &mut cursor, context, out), || Command::List(kind, cursor))
-}
-
-fn give_back(function: Option<Box<[u8]>>, mut cursor: Option<GiveBack>, context: &mut Context) -> Flow {
-    let progress = context.engine.give_back(context.client, function.as_deref(), &mut cursor, context.now);
-    unless_done(progress, || Command::GiveBack(function, cursor))
-}
-
-fn send_report(id: JobId, report: Arc<Report>, context: &mut Context) -> Flow {
-    let progress = context.engine.report_on(context.client, id, &report, context.now);
-    unless_done(progress, || Command::Report(id, report))
-}
-
 fn can_do(function: &[u8], limit: Option<NonZeroU64>, context: &mut Context, out: &mut Output) {
     let Context { engine, client, now, settings, .. } = context;
-    let limit = limit.map(|limit| limit_of(limit.get(), settings));
+    let limit = limit.map(|limit| match settings.timeouts_in_seconds {
+        true => Span::from_secs(limit.get()),
+        // The minimum is that of gearmand.
+        false => Span::from_millis(limit.get().max(1000)),
+    });
     match engine.watch_limited(*client, function, limit, *now) {
         // Lists show the function even if unused, up to a maximum number.
         Ok(_) => _ = engine.keep_tube(*client, function),
@@ -120,15 +115,6 @@ fn set_option(option: &[u8], context: &mut Context, out: &mut Output) {
         client.exceptions = true;
     }
     reply::packet(out, Kind::OptionRes, &[option], None);
-}
-
-/// `number` is in seconds, or in milliseconds with gearmand's minimum of 1,000.
-fn limit_of(number: u64, settings: &ProtocolSettings) -> Span {
-    if settings.timeouts_in_seconds {
-        Span::from_secs(number)
-    } else {
-        Span::from_millis(number.max(1000))
-    }
 }
 
 fn submit(submission: Submission, context: &mut Context, out: &mut Output) {
@@ -150,8 +136,7 @@ fn submit(submission: Submission, context: &mut Context, out: &mut Output) {
         ..JobOptions::default()
     };
     let job = NewJob { pri: submission.pri, delay: Span::ZERO, ttr: Span::MAX, body: submission.body };
-    let submitted = context.engine.submit(context.client, &submission.function, job, options, context.now);
-    let fault = match submitted {
+    let fault = match context.engine.submit(context.client, &submission.function, job, options, context.now) {
         Ok(submitted) => {
             let _ = context.engine.keep_tube(context.client, &submission.function);
             let handle = reply::handle(&context.host.facts().handle_prefix, submitted.id);
@@ -173,7 +158,6 @@ fn grab(kind: Kind, context: &mut Context, out: &mut Output) -> Flow {
     Flow::Next
 }
 
-/// `kind` is the reply to the worker's request.
 fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
     let engine = &*context.engine;
     let Some(job) = engine.job(id) else { return };
@@ -182,10 +166,7 @@ fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
     let handle = reply::handle(&context.host.facts().handle_prefix, id);
     let mut parts: Vec<&[u8]> = vec![&handle, b"\0", engine.tube_of(&job), b"\0"];
     let unique = extras.map_or(Vec::new(), |extras| listing::unique(&extras.dedup_key));
-    let kind = match (kind, reducer) {
-        (Kind::JobAssignAll, None) => Kind::JobAssignUniq,
-        (kind, _) => kind,
-    };
+    let kind = if kind == Kind::JobAssignAll && reducer.is_none() { Kind::JobAssignUniq } else { kind };
     if kind != Kind::JobAssign {
         parts.extend([unique.as_slice(), b"\0".as_slice()]);
     }
@@ -198,13 +179,9 @@ fn assign(kind: Kind, id: JobId, context: &Context, out: &mut Output) {
 /// Only the worker that has reserved the job may send a WORK_* packet.
 fn work(work: Work, context: &mut Context, out: &mut Output) -> Flow {
     let Context { engine, registry, client, now, host, .. } = context;
-    let handle = job_of(&work.handle, &host.facts().handle_prefix);
-    let body = work.body;
-    let Some(id) = handle else {
-        reply::error(out, &unknown_job(work.kind));
-        return Flow::Next;
-    };
-    let outcome = match work.kind {
+    let Work { kind, handle, body } = work;
+    let Some(id) = job_of(&handle, &host.facts().handle_prefix) else { return unknown_job(kind, out) };
+    let outcome = match kind {
         Kind::WorkComplete => Ok(Outcome::Done(body)),
         Kind::WorkFail => Ok(Outcome::Failed(body)),
         Kind::WorkException => Ok(Outcome::Fault(body)),
@@ -214,34 +191,35 @@ fn work(work: Work, context: &mut Context, out: &mut Output) -> Flow {
     };
     let outcome = match outcome.map_err(Arc::new) {
         Ok(outcome) => outcome,
-        Err(report) if engine.report(*client, id, &report, *now) => return send_report(id, report, context),
-        Err(_) => {
-            reply::error(out, &unknown_job(work.kind));
-            return Flow::Next;
+        Err(report) if engine.report(*client, id, &report, *now) => {
+            return execute(Command::Report(id, report), context, out)
         }
+        Err(_) => return unknown_job(kind, out),
     };
     let mut unknown = None;
     let last_exception = registry.get_mut(*client).map_or(&mut unknown, |client| &mut client.last_exception);
     match engine.finish(*client, id, outcome, *now) {
-        Ok(()) => *last_exception = Some(id).filter(|_| work.kind == Kind::WorkException),
+        Ok(()) => *last_exception = Some(id).filter(|_| kind == Kind::WorkException),
         Err(NotCompleted::OutOfMemory) => {
             // Without memory for the result, disconnect the worker, so that the job becomes ready again.
             reply::error(out, &reply::NO_MEMORY);
             return Flow::Close;
         }
         // Some workers send WORK_FAIL after a WORK_EXCEPTION, which has already ended the job.
-        Err(_) if work.kind == Kind::WorkFail && *last_exception == Some(id) => *last_exception = None,
-        Err(_) => reply::error(out, &unknown_job(work.kind)),
+        Err(_) if kind == Kind::WorkFail && *last_exception == Some(id) => *last_exception = None,
+        Err(_) => return unknown_job(kind, out),
     }
     Flow::Next
 }
 
-fn unknown_job(kind: Kind) -> Fault {
-    match kind {
+fn unknown_job(kind: Kind, out: &mut Output) -> Flow {
+    let fault = match kind {
         Kind::WorkException => reply::NO_EXCEPTION_JOB,
         Kind::WorkData | Kind::WorkWarning => reply::NO_DATA_JOB,
         _ => reply::NO_RESULT_JOB,
-    }
+    };
+    reply::error(out, &fault);
+    Flow::Next
 }
 
 /// GET_STATUS reports the numbers, limited to 32 bits. Waiting clients receive the text unchanged.
@@ -253,16 +231,13 @@ fn progress(text: Body) -> Report {
     Report::Progress { text, done, total }
 }
 
-fn status(engine: &Engine, job: Option<JobView>) -> Status {
+fn status(engine: &Engine, job: Option<JobView>) -> [u64; 5] {
     // Clients poll until the job is unknown, so a buried job must look finished until it is kicked.
-    let Some(job) = job.filter(|job| job.state() != State::Buried) else { return Status::default() };
+    let Some(job) = job.filter(|job| job.state() != State::Buried) else { return [0; 5] };
     let extras = engine.extras(&job);
-    Status {
-        known: true,
-        running: job.state() == State::Reserved,
-        progress: extras.map_or((0, 0), |extras| extras.progress()),
-        waiting: extras.map_or(0, |extras| extras.submitters()),
-    }
+    let (done, total) = extras.map_or((0, 0), |extras| extras.progress());
+    let waiting = extras.map_or(0, |extras| extras.submitters());
+    [1, (job.state() == State::Reserved).into(), done.into(), total.into(), waiting as u64]
 }
 
 fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow {
@@ -273,19 +248,12 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
         AdminCommand::Getpid => &format!("OK {}\n", facts.pid),
         // gearmand's log level that is closest to the default here.
         AdminCommand::Verbose => "OK NOTICE\n",
-        AdminCommand::CancelJob(handle) => {
-            let id = job_of(&handle, &facts.handle_prefix);
-            let cancelled = id.is_some_and(|id| engine.cancel(id, *now));
-            if cancelled {
-                "OK\r\n"
-            } else {
-                "ERR UNKNOWN_JOB\r\n"
-            }
-        }
-        AdminCommand::CreateFunction(name) => match engine.keep_tube(*client, &name) {
-            Ok(()) => "OK\r\n",
-            Err(_) => "ERR QUEUE_ERROR Too+many+functions\r\n",
+        AdminCommand::CancelJob(handle) => match job_of(&handle, &facts.handle_prefix) {
+            Some(id) if engine.cancel(id, *now) => "OK\r\n",
+            _ => "ERR UNKNOWN_JOB\r\n",
         },
+        AdminCommand::CreateFunction(name) if engine.keep_tube(*client, &name).is_ok() => "OK\r\n",
+        AdminCommand::CreateFunction(_) => "ERR QUEUE_ERROR Too+many+functions\r\n",
         AdminCommand::DropFunction(name) => match engine.drop_tube(&name) {
             Dropped::Done => "OK\r\n",
             Dropped::Unknown => "ERR function not found\r\n",
@@ -304,7 +272,7 @@ fn text(command: AdminCommand, context: &mut Context, out: &mut Output) -> Flow 
             out.text().extend_from_slice(&answer);
             return Flow::Next;
         }
-        AdminCommand::List(kind) => return list(kind, Cursor::default(), context, out),
+        AdminCommand::List(kind) => return execute(Command::List(kind, Cursor::default()), context, out),
     };
     out.text().extend_from_slice(answer.as_bytes());
     Flow::Next

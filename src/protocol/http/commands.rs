@@ -1,35 +1,33 @@
 //! The HTTP commands, except lists and metrics.
-//!
-//! Owns the parsers of arguments, the mapping to engine calls, and the content of replies. Must not depend on how bytes
-//! are received or sent.
 
-use super::action::{once, turns, HttpAction, Parsed};
-use super::arguments::{new_tube, unreserved, wrong, Arguments};
-use super::objects::{figure, job_members, time_members, tube_members, tube_values, MAX_BODY};
-use super::reply::{bytes, changed, not_found, object, HttpAnswer, Kind};
-use super::types::Failure;
+use super::action::{new_tube, once, turns, unreserved, wrong, Arguments, HttpAction, Parsed};
+use super::reply::{
+    bytes, changed, figure, job_members, not_found, object, time_members, tube_members, tube_values, Failure,
+    HttpAnswer, BYTES, MAX_BODY, TEXT,
+};
 use crate::access::{ClientAccess, Right};
 use crate::engine::{
     Body, FindOldest, Flush, JobId, Kick, LongCommand, MoveJobs, NewJob, NotSet, Point, Priority, Progress, Refused,
-    Span, State, Stats, Tagged, Tags, POINT_SECONDS,
+    Span, State, Tagged, Tags, POINT_SECONDS,
 };
 use crate::protocol::beanstalk::{
-    extended_counts, read_settings, read_tags, server_figures, QueueFigures, Tagging, SETTINGS_OVERHEAD,
+    extended_counts, read_settings, read_tags, server_figures, Extensions, QueueFigures, Tagging, SETTINGS_OVERHEAD,
 };
-use crate::protocol::sums::VisibleSums;
+use crate::protocol::connections::VisibleSums;
 use crate::protocol::{Context, Output, Wire};
 use crate::shared::log_figures::Health;
 use crate::shared::role::Role;
 
 const DEFAULT_PRIORITY: Priority = 1024;
-
 const DEFAULT_TTR: u64 = 60;
 
-/// A standby's error for requests about the queue.
 pub const STANDING_BY: &str = "this server stands by; another one is active";
 
-/// For a 404 error if there is no such job or a client has reserved it.
+pub const FULL: &str = "there is no memory, or no space in the binlog, for this";
+
+// For 404 errors.
 const FREE_JOB: &str = "job that nobody has reserved";
+const KICKABLE: &str = "job that is buried, delayed, held or leased, or schedule without a copy in the tube";
 
 pub fn health(_: &mut Arguments) -> Parsed {
     once(|context| report(unhealthy(context)))
@@ -40,101 +38,80 @@ pub fn readiness(_: &mut Arguments) -> Parsed {
 }
 
 fn report(problem: Option<&str>) -> HttpAnswer {
-    match problem {
-        None => Ok(bytes(Kind::Text, b"ok\n")),
-        Some(problem) => Err(Failure::new(503, problem)),
-    }
+    problem.map_or_else(|| Ok(bytes(TEXT, b"ok\n")), |problem| Err(Failure::new(503, problem)))
 }
 
-/// Returns the reason why the server is unhealthy.
 fn unhealthy(context: &Context) -> Option<&'static str> {
     (context.log?.health == Health::Failing).then_some("the disk of the binlog fails")
 }
 
-/// Returns the reason why the server accepts no jobs.
 fn unready(context: &Context) -> Option<&'static str> {
-    match context.host.role().map(|figures| figures.role) {
-        Some(Role::Standby) => return Some(STANDING_BY),
-        Some(Role::Closing) => return Some("another server is to take over"),
-        Some(Role::Active) | None => {}
-    }
-    if context.engine.stats().draining {
-        Some("draining")
-    } else if context.log.is_some_and(|log| log.health == Health::Full) {
-        Some("the disk of the binlog is full")
-    } else if !context.engine.has_memory(0) {
-        Some("all memory is taken")
-    } else {
-        None
-    }
+    let role = context.host.role().map(|figures| figures.role);
+    let problems = [
+        (role == Some(Role::Standby), STANDING_BY),
+        (role == Some(Role::Closing), "another server is to take over"),
+        (context.engine.stats().draining, "draining"),
+        (context.log.is_some_and(|log| log.health == Health::Full), "the disk of the binlog is full"),
+        (!context.engine.has_memory(0), "all memory is taken"),
+    ];
+    problems.into_iter().find(|(is_met, _)| *is_met).map(|(_, problem)| problem)
 }
 
 pub fn server(_: &mut Arguments) -> Parsed {
     let mut sums = VisibleSums::default();
-    turns(move |context| {
-        let stats = sums.advance(context)?;
-        Some(server_object(stats, context))
-    })
-}
-
-fn server_object(stats: Stats, context: &Context) -> HttpAnswer {
-    let figures = QueueFigures::of(stats, context);
-    // `true` if the client may change at least one tube.
     let may_change =
         |access: &ClientAccess| access.rights().is_some_and(|it| it.allow_somewhere(&[Right::Put, Right::Admin]));
-    Ok(object(|members| {
-        server_figures(&figures, |key, value| figure(members, key, value));
-        extended_counts(&figures, |_| true).for_each(|(key, count)| members.number(&key, count));
-        let is_admin = context.settings.http.admin && context.access.as_deref().is_none_or(may_change);
-        members.truth("admin", is_admin);
-        for (wire, count) in Wire::ALL.iter().zip(figures.connections) {
-            members.number(&format!("connections-{}", wire.name()), count);
-        }
-    }))
+    turns(move |context| {
+        let figures = QueueFigures::of(sums.advance(context)?, context);
+        Some(Ok(object(|members| {
+            server_figures(&figures, |key, value| figure(members, key, value));
+            extended_counts(&figures, Extensions::ALL).for_each(|(key, count)| members.number(&key, count));
+            let is_admin = context.settings.http.admin && context.access.as_deref().is_none_or(may_change);
+            members.truth("admin", is_admin);
+            for (wire, count) in Wire::ALL.iter().zip(figures.connections) {
+                members.number(&format!("connections-{}", wire.name()), count);
+            }
+        })))
+    })
 }
 
 pub fn tube(it: &mut Arguments) -> Parsed {
-    oldest(FindOldest::new(it.part(0)), tube_object)
-}
-
-/// Finds the oldest jobs before the reply is created.
-fn oldest(mut find: FindOldest, reply: fn(&FindOldest, &Context) -> HttpAnswer) -> Parsed {
-    turns(move |context| match context.engine.find_oldest(&mut find) {
-        Progress::More => None,
-        Progress::Done => Some(reply(&find, context)),
+    oldest(FindOldest::new(it.part(0)), |find, context| {
+        let tube = context.engine.tube_stats(find.tube(), context.now).ok_or_else(|| not_found("tube"))?;
+        Ok(object(|members| {
+            tube_members(members, tube.name, &tube_values(&tube));
+            time_members(members, &tube, find.ages(context.now));
+        }))
     })
 }
 
-fn tube_object(find: &FindOldest, context: &Context) -> HttpAnswer {
-    let tube = context.engine.tube_stats(find.tube(), context.now).ok_or_else(|| not_found("tube"))?;
-    Ok(object(|members| {
-        tube_members(members, tube.name, &tube_values(&tube));
-        time_members(members, &tube, find.ages(context.now));
-    }))
+fn oldest(mut find: FindOldest, reply: fn(&FindOldest, &Context) -> HttpAnswer) -> Parsed {
+    turns(move |context| {
+        let is_found = context.engine.find_oldest(&mut find) == Progress::Done;
+        is_found.then(|| reply(&find, context))
+    })
 }
 
 pub fn overview(_: &mut Arguments) -> Parsed {
-    oldest(FindOldest::default(), overview_object)
-}
-
-/// Includes statistics of the last hour, oldest first.
-fn overview_object(find: &FindOldest, context: &Context) -> HttpAnswer {
     type Figure = (&'static str, fn(&Point) -> u64);
     const FIGURES: [Figure; 3] = [("ready", |it| it.ready), ("done", |it| it.done), ("failed", |it| it.failed)];
-    Ok(object(|members| {
-        for (state, age) in ["ready", "delayed", "buried"].iter().zip(find.ages(context.now)) {
-            members.number(&format!("oldest-{state}-age"), age.secs());
-        }
-        if let Some(job) = find.oldest_ready().and_then(|id| context.engine.job(id)) {
-            members.bytes("oldest-ready-tube", context.engine.tube_of(&job));
-        }
-        members.number("paused-tubes", context.engine.paused_tubes() as u64);
-        members.number("seconds", POINT_SECONDS);
-        for (key, of) in FIGURES {
-            let numbers: Vec<String> = context.engine.past().points().map(|point| of(&point).to_string()).collect();
-            members.raw(key, &format!("[{}]", numbers.join(",")));
-        }
-    }))
+    oldest(FindOldest::default(), |find, context| {
+        let Context { engine, now, .. } = context;
+        Ok(object(|members| {
+            for (state, age) in ["ready", "delayed", "buried"].iter().zip(find.ages(*now)) {
+                members.number(&format!("oldest-{state}-age"), age.secs());
+            }
+            if let Some(job) = find.oldest_ready().and_then(|id| engine.job(id)) {
+                members.bytes("oldest-ready-tube", engine.tube_of(&job));
+            }
+            members.number("paused-tubes", engine.paused_tubes() as u64);
+            members.number("seconds", POINT_SECONDS);
+            for (key, of) in FIGURES {
+                let numbers: Vec<String> = engine.past().points().map(|point| of(&point).to_string()).collect();
+                members.raw(key, &format!("[{}]", numbers.join(",")));
+            }
+        }))
+    })
 }
 
 pub fn peek(it: &mut Arguments) -> Parsed {
@@ -160,11 +137,10 @@ pub fn body(it: &mut Arguments) -> Parsed {
         let job = context.engine.job(id).ok_or_else(|| not_found("job"))?;
         let mut body = Output::new();
         body.body(job.body());
-        Ok((Kind::Bytes, body))
+        Ok((BYTES, body))
     })
 }
 
-/// If `is_found` is `false`, the error names `what`.
 fn done(is_found: bool, what: &str) -> HttpAnswer {
     is_found.then(|| object(|members| members.truth("done", true))).ok_or_else(|| not_found(what))
 }
@@ -187,12 +163,7 @@ fn change_job(it: &Arguments, frees: bool, what: &'static str, change: fn(JobId,
 }
 
 pub fn kick_job(it: &mut Arguments) -> Parsed {
-    change_job(
-        it,
-        false,
-        "job that is buried, delayed, held or leased, or schedule without a copy in the tube",
-        |id, it| it.engine.kick_job(id, it.now),
-    )
+    change_job(it, false, KICKABLE, |id, it| it.engine.kick_job(id, it.now))
 }
 
 pub fn delete_job(it: &mut Arguments) -> Parsed {
@@ -208,7 +179,6 @@ pub fn bury_job(it: &mut Arguments) -> Parsed {
     })
 }
 
-/// The worker loses the job, whose priority does not change.
 pub fn revoke_job(it: &mut Arguments) -> Parsed {
     change_job(it, false, "reserved job", |id, it| {
         let pri = it.engine.job(id).map_or(0, |job| job.priority());
@@ -270,10 +240,8 @@ pub fn clear(it: &mut Arguments) -> Parsed {
 
 impl HttpAction for Flush {
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
-        match context.engine.flush(self, context.now) {
-            Progress::More => None,
-            Progress::Done => Some(changed("deleted", self.done, None)),
-        }
+        let is_done = context.engine.flush(self, context.now) == Progress::Done;
+        is_done.then(|| changed("deleted", self.done, None))
     }
 
     fn into_operation(self: Box<Self>) -> Option<LongCommand> {
@@ -305,7 +273,6 @@ impl HttpAction for MoveJobs {
 struct Put {
     tube: Box<[u8]>,
     job: Option<NewJob>,
-    /// Includes the name of the tube.
     tags: Option<Box<Tags>>,
 }
 
@@ -365,7 +332,7 @@ impl HttpAction for Put {
 fn refusal(refused: Refused) -> Failure {
     match refused {
         Refused::Draining => Failure::new(503, "the server is draining"),
-        Refused::OutOfMemory => Failure::new(503, "there is no memory, or no space in the binlog, for this"),
+        Refused::OutOfMemory => Failure::new(503, FULL),
         Refused::Duplicate => Failure::new(409, "there is such a job"),
         Refused::QueueFull => Failure::new(409, "the tube is full"),
     }

@@ -1,19 +1,16 @@
 //! Failed jobs: buried jobs, grouped by tube and reason, and changes to all jobs of a group.
-//!
-//! Owns the definition of equal reasons, the list of groups, and the pages of a group. The data that an interrupted
-//! search keeps are bounded, and count toward the memory limit. Must not decide what a client may see or change.
+//! The data that an interrupted search keeps are bounded, and count toward the memory limit.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use super::action::{HttpAction, Parsed};
-use super::arguments::Arguments;
+use super::action::{Arguments, HttpAction, Parsed};
+use super::commands::FULL;
 use super::lists::{JobRows, JsonList};
-use super::objects::beginning;
-use super::reply::{changed, HttpAnswer};
-use crate::engine::{BuriedWalk, Engine, JobExtras, JobId, JobView, Progress, Smallest, State};
+use super::reply::{beginning, changed, HttpAnswer};
+use crate::engine::{BuriedWalk, Engine, JobExtras, JobId, JobView, OverLimit, Progress, Smallest, State};
 use crate::protocol::text::has_part;
-use crate::protocol::{self, Context};
+use crate::protocol::{sees, Context};
 
 /// In bytes. Longer summaries are truncated.
 const SUMMARY: usize = 120;
@@ -34,7 +31,6 @@ fn summary_of<'a>(engine: &'a Engine, job: &JobView) -> &'a [u8] {
     summary(engine.extras(job).map_or(&[], JobExtras::reason))
 }
 
-/// The buried jobs of a tube whose reasons have the same summary.
 struct FailedGroup {
     tube: Box<[u8]>,
     /// `None` for all buried jobs of the tube.
@@ -42,18 +38,10 @@ struct FailedGroup {
 }
 
 impl FailedGroup {
-    fn walk(&self) -> BuriedWalk {
-        BuriedWalk::new(Some(self.tube.clone()))
-    }
-
     fn has(&self, engine: &Engine, job: &JobView) -> bool {
         job.state() == State::Buried
             && engine.tube_of(job) == &*self.tube
             && self.reason.as_ref().is_none_or(|reason| summary_of(engine, job) == &**reason)
-    }
-
-    fn footprint(&self) -> u64 {
-        (self.tube.len() + self.reason.as_ref().map_or(0, |reason| reason.len())) as u64
     }
 }
 
@@ -63,7 +51,6 @@ struct Failures {
     newest: (u64, JobId),
 }
 
-/// Groups with newer failures come first.
 struct FailedGroups {
     filter: Box<[u8]>,
     walk: BuriedWalk,
@@ -121,7 +108,7 @@ impl FailedGroups {
         let tube = engine.tube_of(&job);
         let reason = summary_of(engine, &job);
         let is_wanted = has_part(tube, &self.filter) || has_part(reason, &self.filter);
-        if !is_wanted || !protocol::sees(&context.access, tube) {
+        if !is_wanted || !sees(&context.access, tube) {
             return;
         }
         self.key.clear();
@@ -141,10 +128,8 @@ impl FailedGroups {
     }
 }
 
-/// A page of a group, most recently buried job first.
 struct FailedJobs {
     group: FailedGroup,
-    /// The rank, in the order of burying, of the previous page's last job.
     before: u64,
     limit: usize,
     walk: BuriedWalk,
@@ -155,14 +140,15 @@ struct FailedJobs {
 pub fn jobs(it: &mut Arguments) -> Parsed {
     let group = FailedGroup { tube: it.part(0), reason: it.query("reason").map(Into::into) };
     let (before, limit) = (it.query_number("before", u64::MAX)?, it.limit(100, 100)?);
-    let (walk, newest) = (group.walk(), Smallest::new(0, limit + 1));
+    let (walk, newest) = (BuriedWalk::new(Some(group.tube.clone())), Smallest::new(0, limit + 1));
     Ok(Box::new(FailedJobs { group, before, limit, walk, newest, rows: None }))
 }
 
 impl HttpAction for FailedJobs {
     fn footprint(&self) -> u64 {
-        let rows = self.rows.as_ref().map_or(0, JobRows::footprint);
-        self.group.footprint() + self.walk.footprint() + 16 * (self.limit as u64 + 1) + rows
+        let FailedGroup { tube, reason } = &self.group;
+        let group = tube.len() + reason.as_ref().map_or(0, |reason| reason.len()) + 16 * (self.limit + 1);
+        group as u64 + self.walk.footprint() + self.rows.as_ref().map_or(0, JobRows::footprint)
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
@@ -190,7 +176,6 @@ pub enum Remedy {
     Move(Box<[u8]>),
 }
 
-/// A change of all jobs that were in a group at the start.
 struct Sweep {
     group: FailedGroup,
     remedy: Remedy,
@@ -201,26 +186,7 @@ struct Sweep {
 pub fn sweep(it: &mut Arguments, remedy: Remedy) -> Parsed {
     let reason = it.bytes("reason", "reason-base64")?.map(Vec::into_boxed_slice);
     let group = FailedGroup { tube: it.part(0), reason };
-    Ok(Box::new(Sweep { walk: group.walk(), group, remedy, done: 0 }))
-}
-
-pub fn move_jobs(it: &mut Arguments) -> Parsed {
-    let to = it.destination()?;
-    sweep(it, Remedy::Move(to))
-}
-
-impl Sweep {
-    /// Returns `Ok(false)` if the job cannot be changed, and a reason if all changes must stop.
-    fn apply(&self, id: JobId, context: &mut Context) -> Result<bool, &'static str> {
-        const FULL: &str = "there is no memory, or no space in the binlog, for this";
-        let Context { engine, client, now, .. } = context;
-        match &self.remedy {
-            Remedy::Kick if !engine.claim_log_room(0) => Err(FULL),
-            Remedy::Kick => Ok(engine.kick_job(id, *now)),
-            Remedy::Delete => Ok(engine.delete(*client, id, *now)),
-            Remedy::Move(to) => engine.move_buried(*client, id, to, *now).map_err(|_| FULL),
-        }
-    }
+    Ok(Box::new(Sweep { walk: BuriedWalk::new(Some(group.tube.clone())), group, remedy, done: 0 }))
 }
 
 impl HttpAction for Sweep {
@@ -229,9 +195,16 @@ impl HttpAction for Sweep {
         while let (Some(id), None) = (context.engine.next_buried(&mut self.walk), stopped) {
             context.engine.take_steps(STEPS_PER_JOB);
             if context.engine.job(id).is_some_and(|job| self.group.has(context.engine, &job)) {
-                match self.apply(id, context) {
+                let Context { engine, client, now, .. } = &mut *context;
+                let applied = match &self.remedy {
+                    Remedy::Kick if !engine.claim_log_room(0) => Err(OverLimit),
+                    Remedy::Kick => Ok(engine.kick_job(id, *now)),
+                    Remedy::Delete => Ok(engine.delete(*client, id, *now)),
+                    Remedy::Move(to) => engine.move_buried(*client, id, to, *now),
+                };
+                match applied {
                     Ok(applied) => self.done += u64::from(applied),
-                    Err(why) => stopped = Some(why),
+                    Err(OverLimit) => stopped = Some(FULL),
                 }
             }
         }

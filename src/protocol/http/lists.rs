@@ -1,22 +1,18 @@
-//! Pages of tubes, connections, schedules, jobs and the history.
-//!
-//! Owns the sort orders and the search for items. A search can be interrupted to serve other clients, and then keeps at
-//! most one page, which counts toward the memory limit. Items that appear or disappear during a search may be omitted.
-//! Must not decide what a client may see.
+//! Pages of tubes, connections, schedules, jobs and the history. An interrupted search keeps at most one page, which
+//! counts toward the memory limit. Items that appear or disappear during a search may be omitted.
 
 use std::fmt::Display;
 
-use super::action::{once, HttpAction, Parsed};
-use super::arguments::{state, wrong, Arguments};
-use super::objects::{figure, job_members, tube_members, tube_values, TubeValues, MAX_LIST_BODY};
-use super::reply::{not_found, HttpAnswer, Kind};
+use super::action::{once, state, wrong, Arguments, HttpAction, Parsed};
+use super::reply::{
+    figure, job_members, not_found, tube_members, tube_values, HttpAnswer, TubeValues, JSON, MAX_LIST_BODY,
+};
 use crate::engine::{ClientHandle, Engine, IdPage, JobId, JobView, PastJob, Progress, State};
 use crate::protocol::beanstalk::TUBE_FIGURES;
-use crate::protocol::connections::{offer_connections, Connections, CONNECTION_FIGURES};
-use crate::protocol::history::{self, HistoryWalk};
-use crate::protocol::sorted::{Mark, Order, SortedPage};
+use crate::protocol::connections::{offer_clients, Connections, CONNECTION_FIGURES};
+use crate::protocol::pages::{show_past, HistoryWalk, Mark, Order, SortedPage};
 use crate::protocol::text::{has_part, whole_number};
-use crate::protocol::{self, Context, Output};
+use crate::protocol::{sees, Context, Output};
 use crate::shared::json::Members;
 
 #[derive(Default)]
@@ -26,7 +22,6 @@ pub struct JsonList {
 }
 
 impl JsonList {
-    /// `fill` writes the members. Returns the added bytes.
     pub fn add(&mut self, fill: impl FnOnce(&mut Members)) -> usize {
         let text = self.text.text();
         if self.count > 0 {
@@ -40,7 +35,6 @@ impl JsonList {
         text.len() - before
     }
 
-    /// `next` is the start of the next page.
     pub fn page(self, name: &str, next: Option<impl Display>) -> HttpAnswer {
         let next = next.map_or("null".to_owned(), |next| next.to_string());
         self.finish(name, &format!("\"next\":{next}"))
@@ -53,7 +47,7 @@ impl JsonList {
         let mut items = self.text;
         whole.append(&mut items);
         whole.text().extend_from_slice(format!("\n],{members}}}\n").as_bytes());
-        Ok((Kind::Json, whole))
+        Ok((JSON, whole))
     }
 }
 
@@ -62,20 +56,16 @@ fn cost(filter: &[u8], name: &[u8]) -> usize {
     (name.len() + 1).saturating_sub(filter.len()) * filter.len() / 32
 }
 
-/// Other clients are served between calls of `advance`.
 struct Listing<F> {
     list: JsonList,
     /// Bytes of heap memory of `advance`.
-    owned: usize,
+    size: usize,
     advance: F,
 }
 
-impl<F> HttpAction for Listing<F>
-where
-    F: FnMut(&mut JsonList, &mut Context) -> Option<HttpAnswer> + Send,
-{
+impl<F: FnMut(&mut JsonList, &mut Context) -> Option<HttpAnswer> + Send> HttpAction for Listing<F> {
     fn footprint(&self) -> u64 {
-        self.owned as u64 + self.list.text.footprint()
+        self.size as u64 + self.list.text.footprint()
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
@@ -83,17 +73,24 @@ where
     }
 }
 
-fn listing<F>(owned: usize, advance: F) -> Parsed
-where
-    F: FnMut(&mut JsonList, &mut Context) -> Option<HttpAnswer> + Send + 'static,
-{
-    Ok(Box::new(Listing { list: JsonList::default(), owned, advance }))
+fn listing(
+    size: usize,
+    advance: impl FnMut(&mut JsonList, &mut Context) -> Option<HttpAnswer> + Send + 'static,
+) -> Parsed {
+    Ok(Box::new(Listing { list: JsonList::default(), size, advance }))
 }
 
 pub fn tubes(it: &mut Arguments) -> Parsed {
     if let Some(name) = it.query("name") {
         let name: Box<[u8]> = name.into();
-        return once(move |context| named_tube(&name, context));
+        return once(move |context| {
+            let mut list = JsonList::default();
+            let tube = context.engine.tube_stats(&name, context.now);
+            if let Some(tube) = tube.filter(|_| sees(&context.access, &name)) {
+                list.add(|members| tube_members(members, &name, &tube_values(&tube)));
+            }
+            list.page("tubes", None::<u32>)
+        });
     }
     if it.query("sort").is_some() {
         return sorted::<TubeValues>(it, "");
@@ -104,7 +101,7 @@ pub fn tubes(it: &mut Arguments) -> Parsed {
     listing(filter.len(), move |list, context| {
         let Context { engine, access, now, .. } = context;
         let progress = engine.walk_tubes(&mut next, *now, |tube| {
-            if !has_part(tube.name, &filter) || !protocol::sees(access, tube.name) {
+            if !has_part(tube.name, &filter) || !sees(access, tube.name) {
                 return cost(&filter, tube.name);
             }
             list.add(|members| tube_members(members, tube.name, &tube_values(tube)))
@@ -117,14 +114,12 @@ pub fn tubes(it: &mut Arguments) -> Parsed {
 }
 
 pub trait Listed: Send + Sized {
-    /// The list's key in a reply.
     const NAME: &'static str;
 
     /// Returns the statistic's index, `Some(None)` for sorting by name, or `None` if `key` is unknown.
     fn figure(key: &[u8]) -> Option<Option<usize>>;
 
-    /// Offers the items from number `from` on, and updates `from`. Skips items that do not match `filter` or that the
-    /// client may not see.
+    /// Offers matching items from number `from` on that the client may see, and updates `from`.
     fn search(page: &mut SortedPage<Self>, filter: &[u8], from: &mut u32, context: &mut Context) -> Progress;
 
     /// Appends an item that still exists. Returns the added bytes.
@@ -144,7 +139,7 @@ impl<T: Listed> HttpAction for SortedList<T> {
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
-        if self.page.is_open() {
+        if self.page.is_open {
             if T::search(&mut self.page, &self.filter, &mut self.from, context) == Progress::More {
                 return None;
             }
@@ -163,7 +158,6 @@ impl<T: Listed> HttpAction for SortedList<T> {
     }
 }
 
-/// `default` is the sort key if the query contains none.
 pub fn sorted<T: Listed + 'static>(it: &Arguments, default: &'static str) -> Parsed {
     let figure = T::figure(it.query("sort").unwrap_or(default.as_bytes()));
     let order = figure.and_then(|figure| Order::read(figure, it.query("order").unwrap_or(b"asc")));
@@ -173,12 +167,11 @@ pub fn sorted<T: Listed + 'static>(it: &Arguments, default: &'static str) -> Par
     Ok(Box::new(SortedList { page, filter: it.filter(), from: 0, list: JsonList::default() }))
 }
 
-/// Statistics at the time of the search.
 impl Listed for TubeValues {
     const NAME: &'static str = "tubes";
 
     fn figure(key: &[u8]) -> Option<Option<usize>> {
-        let index = TUBE_FIGURES.iter().position(|row| row.name.as_bytes() == key);
+        let index = TUBE_FIGURES.iter().position(|(name, _)| name.as_bytes() == key);
         (index.is_some() || key == b"name").then_some(index)
     }
 
@@ -187,10 +180,10 @@ impl Listed for TubeValues {
         let figure = page.order.figure.and_then(|index| TUBE_FIGURES.get(index));
         engine.walk_tubes(from, *now, |tube| {
             let cost = cost(filter, tube.name);
-            if !has_part(tube.name, filter) || !protocol::sees(access, tube.name) {
+            if !has_part(tube.name, filter) || !sees(access, tube.name) {
                 return cost;
             }
-            let value = figure.map_or(0, |row| (row.of)(tube));
+            let value = figure.map_or(0, |(_, of)| of(tube));
             cost + if page.offer(value, tube.name, || tube_values(tube)) { size_of::<Self>() } else { 0 }
         })
     }
@@ -208,13 +201,12 @@ impl Listed for ClientHandle {
     }
 
     fn search(page: &mut SortedPage<Self>, filter: &[u8], from: &mut u32, context: &mut Context) -> Progress {
-        offer_connections(page, from, context, |text| has_part(text, filter))
+        offer_clients(page, from, filter, context)
     }
 
     fn show(self, _: &[u8], context: &Context, list: &mut JsonList) -> usize {
         let (engine, connections) = (&*context.engine, Connections::of(context));
-        let stats = engine.client_at(self).and_then(|client| engine.client_stats(client.0, context.now));
-        stats.map_or(0, |stats| {
+        connections.find(self, engine).map_or(0, |stats| {
             list.add(|members| connections.show(engine, &stats, |key, mark| figure(members, key, mark)))
         })
     }
@@ -234,7 +226,7 @@ impl Listed for JobId {
         let figure = page.order.figure;
         engine.walk_schedules(from, |engine, job| {
             let tube = engine.tube_of(job);
-            if !has_part(tube, filter) || !protocol::sees(access, tube) {
+            if !has_part(tube, filter) || !sees(access, tube) {
                 return cost(filter, tube);
             }
             let count =
@@ -273,10 +265,10 @@ pub fn history(it: &mut Arguments) -> Parsed {
         };
         let wanted = |job: &PastJob| {
             let is_named = tube.as_ref().is_none_or(|tube| **tube == *job.tube) && id.is_none_or(|id| id == job.id);
-            is_named && has_text(job) && protocol::sees(access, &job.tube)
+            is_named && has_text(job) && sees(access, &job.tube)
         };
         let progress = walk.advance(engine.past(), &mut steps, wanted, |number, job| {
-            list.add(|members| history::show(number, job, |key, mark| figure(members, key, mark)))
+            list.add(|members| show_past(number, job, |key, mark| figure(members, key, mark)))
         });
         engine.take_steps(engine.steps().left() - steps.left());
         if progress == Progress::More {
@@ -286,17 +278,6 @@ pub fn history(it: &mut Arguments) -> Parsed {
     })
 }
 
-/// The list is empty if the client cannot see the tube.
-fn named_tube(name: &[u8], context: &Context) -> HttpAnswer {
-    let mut list = JsonList::default();
-    let tube = context.engine.tube_stats(name, context.now).filter(|_| protocol::sees(&context.access, name));
-    if let Some(tube) = tube {
-        list.add(|members| tube_members(members, name, &tube_values(&tube)));
-    }
-    list.page("tubes", None::<u32>)
-}
-
-/// The list is empty if there is no such job.
 pub fn find_job(it: &mut Arguments) -> Parsed {
     let id = it.query("id").and_then(whole_number).map(JobId).ok_or_else(|| wrong("id"))?;
     it.target.id = Some(id);
@@ -309,7 +290,6 @@ pub fn find_job(it: &mut Arguments) -> Parsed {
     })
 }
 
-/// Rows contain the beginning of each body.
 pub struct JobRows {
     ids: Vec<JobId>,
     at: usize,
@@ -331,7 +311,6 @@ impl JobRows {
         (self.ids.capacity() * size_of::<JobId>()) as u64 + self.list.text.footprint()
     }
 
-    /// Adds `wanted` jobs. Returns the reply when the page is complete.
     pub fn advance(&mut self, context: &mut Context, wanted: impl Fn(&Engine, &JobView) -> bool) -> Option<HttpAnswer> {
         let now = context.now;
         while let Some(id) = self.ids.get(self.at) {
@@ -349,13 +328,11 @@ impl JobRows {
     }
 }
 
-/// A tube's jobs in the order of their IDs.
 struct JobList {
     tube: Box<[u8]>,
-    state: Option<State>,
+    states: &'static [State],
     above: u64,
     limit: usize,
-    /// The number of searched states.
     searched: usize,
     page: Option<IdPage>,
     ids: Vec<JobId>,
@@ -364,16 +341,10 @@ struct JobList {
 
 pub fn jobs(it: &mut Arguments) -> Parsed {
     let (tube, above, limit) = (it.part(0), it.query_number("from", 0)?, it.limit(100, 100)?);
-    let state = it.query("state").map(state).transpose()?;
-    Ok(Box::new(JobList { tube, state, above, limit, searched: 0, page: None, ids: Vec::new(), rows: None }))
-}
-
-impl JobList {
-    fn states(&self) -> &'static [State] {
-        let all = &State::LISTED;
-        let index = self.state.and_then(|state| all.iter().position(|listed| *listed == state));
-        index.and_then(|index| all.get(index..=index)).unwrap_or(all)
-    }
+    let (state, all) = (it.query("state").map(state).transpose()?, &State::LISTED);
+    let index = state.and_then(|state| all.iter().position(|listed| *listed == state));
+    let states = index.and_then(|index| all.get(index..=index)).unwrap_or(all);
+    Ok(Box::new(JobList { tube, states, above, limit, searched: 0, page: None, ids: Vec::new(), rows: None }))
 }
 
 impl HttpAction for JobList {
@@ -385,7 +356,7 @@ impl HttpAction for JobList {
     }
 
     fn advance(&mut self, context: &mut Context) -> Option<HttpAnswer> {
-        let states = self.states();
+        let states = self.states;
         while let Some(state) = states.get(self.searched) {
             let new = || IdPage::new(self.tube.clone(), *state, self.above, self.limit + 1);
             match context.engine.list_ids(self.page.get_or_insert_with(new)) {

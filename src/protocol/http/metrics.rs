@@ -1,23 +1,19 @@
-//! Metrics in the text format of Prometheus, version 0.0.4.
-//!
-//! Owns the table of metrics. Reading the tubes can be interrupted to serve other clients. The samples of each metric
-//! are collected separately, because the format requires all samples of a metric together. Must not measure anything.
+//! Metrics in the text format of Prometheus, version 0.0.4. Reading the tubes can be interrupted to serve other
+//! clients. All samples of a metric must be together, so the samples of each metric are collected separately.
 
 use std::collections::BTreeSet;
 
-use super::action::{HttpAction, Parsed};
-use super::arguments::{state, Arguments};
-use super::reply::{not_found, HttpAnswer, Kind};
+use super::action::{state, Arguments, HttpAction, Parsed};
+use super::reply::{not_found, seconds, HttpAnswer, METRICS};
 use crate::access::Need;
 use crate::engine::{FindOldest, Histogram, JobCounts, JobTimes, Latency, Progress, Span, State, Stats, TubeStats};
 use crate::protocol::beanstalk::QueueFigures;
-use crate::protocol::sums::VisibleSums;
+use crate::protocol::connections::VisibleSums;
 use crate::protocol::text::{has_part, metric_label};
 use crate::protocol::{sees, CommandId, CommandInfo, Context, Latencies, Output, Wire};
 use crate::shared::log_figures::{Health, LogFigures};
 use crate::shared::role::{Role, RoleFigures};
 
-/// `write` writes the samples of the metric.
 #[derive(Clone, Copy)]
 pub struct Metric<W> {
     pub name: &'static str,
@@ -116,7 +112,6 @@ const GEARMAN: [Metric<OfTube>; 4] = [
 /// Finding the oldest jobs can take a long time, so the samples of this metric are added last.
 const AGES: &str = "beanpole_tube_oldest_job_age_seconds";
 
-/// Without samples, in the order of the output.
 pub fn metrics() -> impl Iterator<Item = Metric<()>> {
     let [server, tubes, gearman] = [SERVER.map(plain).to_vec(), TUBES.map(plain).to_vec(), GEARMAN.map(plain).to_vec()];
     server.into_iter().chain(tubes).chain(gearman)
@@ -132,22 +127,6 @@ const RANKS: u8 = 3;
 /// Bytes for each name in `shown`, in addition to its length.
 const SHOWN_COST: u64 = 48;
 
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct TubeChoice {
-    /// `None` to show several tubes.
-    pub only: Option<Box<[u8]>>,
-    pub filter: Box<[u8]>,
-    pub state: Option<State>,
-}
-
-impl TubeChoice {
-    fn includes(&self, tube: &TubeStats) -> bool {
-        let mut jobs = tube.jobs;
-        let has_jobs = self.state.is_none_or(|state| jobs.sum(&[state]) > 0);
-        has_jobs && has_part(tube.name, &self.filter)
-    }
-}
-
 /// Returns the pass that shows the tube: 0 for buried jobs, 1 for other jobs, 2 for no jobs.
 fn rank(tube: &TubeStats) -> u8 {
     match (tube.jobs.buried, tube.jobs.all()) {
@@ -159,14 +138,16 @@ fn rank(tube: &TubeStats) -> u8 {
 
 #[derive(Debug, Default)]
 pub struct Scrape {
-    choice: TubeChoice,
+    /// Shows this tube, or the tubes that match `filter` and have jobs in `state`.
+    only: Option<Box<[u8]>>,
+    filter: Box<[u8]>,
+    state: Option<State>,
     sums: VisibleSums,
     /// Sums over the visible tubes. `None` before they are known, or if the client may see all.
     stats: Option<Stats>,
     next: u32,
     pass: u8,
     is_ranked: bool,
-    /// The number of selected and visible tubes.
     matching: usize,
     /// Shown tubes whose oldest jobs are still unknown.
     shown: BTreeSet<Box<[u8]>>,
@@ -185,12 +166,16 @@ pub fn scrape(it: &mut Arguments) -> Parsed {
         // Rights for the one tube suffice.
         (it.target.tube, it.need) = (Some(tube.clone()), Need::LOOK_NAMED);
     }
-    let choice = TubeChoice { only, filter: it.filter(), state: it.query("state").map(state).transpose()? };
-    Ok(Box::new(Scrape { choice, ..Scrape::default() }))
+    let (filter, state) = (it.filter(), it.query("state").map(state).transpose()?);
+    Ok(Box::new(Scrape { only, filter, state, ..Scrape::default() }))
 }
 
 impl Scrape {
-    /// Adds the samples of a new tube. Returns the added bytes.
+    fn includes(&self, tube: &TubeStats) -> bool {
+        let mut jobs = tube.jobs;
+        self.state.is_none_or(|state| jobs.sum(&[state]) > 0) && has_part(tube.name, &self.filter)
+    }
+
     fn show(&mut self, tube: &TubeStats, gearman: bool) -> usize {
         if !self.shown.insert(tube.name.into()) {
             return 0;
@@ -207,15 +192,14 @@ impl Scrape {
         while self.pass < RANKS {
             let mut next = self.next;
             let progress = engine.walk_tubes(&mut next, *now, |tube| {
-                if !self.choice.includes(tube) || !sees(access, tube.name) {
+                if !self.includes(tube) || !sees(access, tube.name) {
                     return 0;
                 }
                 self.matching += usize::from(self.pass == 0);
                 let is_due = !self.is_ranked || rank(tube) == self.pass;
-                if is_due && self.shown_count < max_tubes {
-                    self.show(tube, gearman)
-                } else {
-                    0
+                match is_due && self.shown_count < max_tubes {
+                    true => self.show(tube, gearman),
+                    false => 0,
                 }
             });
             let is_over = self.pass > 0 && self.shown_count >= max_tubes;
@@ -295,7 +279,7 @@ impl Scrape {
 
 impl HttpAction for Scrape {
     fn footprint(&self) -> u64 {
-        (self.choice.filter.len() + self.choice.only.as_ref().map_or(0, |name| name.len())) as u64
+        (self.filter.len() + self.only.as_ref().map_or(0, |name| name.len())) as u64
             + self.names_size
             + self.samples.iter().map(|samples| samples.footprint()).sum::<u64>()
     }
@@ -304,7 +288,7 @@ impl HttpAction for Scrape {
         if self.stats.is_none() && !context.sees_all() {
             self.stats = Some(self.sums.advance(context)?);
         }
-        if let Some(only) = self.choice.only.take() {
+        if let Some(only) = self.only.take() {
             let Some(tube) = context.engine.tube_stats(&only, context.now) else { return Some(Err(not_found("tube"))) };
             self.show(&tube, context.settings.http.spoken.contains(&Wire::Gearman));
             (self.matching, self.pass) = (1, RANKS);
@@ -312,13 +296,12 @@ impl HttpAction for Scrape {
         if self.show_tubes(context) == Progress::More || self.find_ages(context) == Progress::More {
             return None;
         }
-        Some(Ok((Kind::Metrics, std::mem::take(self).finish(context))))
+        Some(Ok((METRICS, std::mem::take(self).finish(context))))
     }
 }
 
 struct Server<'a> {
     figures: QueueFigures<'a>,
-    /// The default value without a cluster.
     role: RoleFigures,
     context: &'a Context<'a>,
     /// The ages of the oldest ready, delayed and buried jobs; `None` if the client may not see all tubes.
@@ -328,7 +311,6 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// `None` if the client may not see all tubes.
     fn job_times(&self) -> Option<&JobTimes> {
         self.context.sees_all().then(|| self.context.engine.job_times())
     }
@@ -363,7 +345,6 @@ impl Samples<'_> {
         value.into_iter().for_each(|value| self.number(value));
     }
 
-    /// `key` is the label that distinguishes the samples.
     fn write_metric<'l>(&mut self, key: &str, samples: impl IntoIterator<Item = (&'l str, u64)>) {
         for (value, number) in samples {
             self.line("", &format!("{key}=\"{value}\""), &number.to_string());
@@ -432,12 +413,6 @@ fn states(jobs: &JobCounts) -> [(&'static str, u64); 6] {
 
 fn family(text: &mut Vec<u8>, name: &str, kind: &str, help: &str) {
     text.extend_from_slice(format!("# HELP {name} {help}\n# TYPE {name} {kind}\n").as_bytes());
-}
-
-/// Omits trailing zeros of the seconds.
-pub fn seconds(nanos: u128) -> String {
-    let text = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]

@@ -1,30 +1,22 @@
-//! HTTP: health checks, metrics, an API for operators, and a web page.
-//!
-//! Owns the framing, the protection against other sites, and the replies. [`Decoder`] converts bytes into [`Request`]s,
-//! and [`execute`] executes a request. HTTP clients do not wait for jobs and receive no events. Must not store any
-//! state of the queue.
+//! HTTP: health checks, metrics, an API for operators, and a web page. [`Decoder`] converts bytes into [`Request`]s,
+//! and [`execute`] executes a request. HTTP clients do not wait for jobs and receive no events.
 
 mod action;
-mod arguments;
 mod commands;
 mod failed;
 mod lists;
 mod metrics;
-mod objects;
 mod page;
 mod reply;
 mod request;
 mod routes;
-mod same_site;
 mod session;
-mod types;
 
 pub use metrics::{metrics, Metric};
 pub use page::{PAGE, SCRIPT_HASH, STYLE_HASH};
 pub use request::{Decoder, Request, MAX_BODY, MAX_HEAD};
 pub use routes::{Route, ROUTES};
-pub use same_site::authenticate;
-pub use session::execute;
+pub use session::{authenticate, execute};
 
 use super::Wire;
 use crate::access::Digest;

@@ -1,7 +1,5 @@
-//! The web page for operators.
-//!
-//! Owns the page and its Content-Security-Policy. A browser runs only the built-in style and script, identified by
-//! their hashes, and never code in a tube name or a job body. Must not refer to other servers.
+//! The web page for operators. A browser runs only the built-in style and script, identified by their hashes, and never
+//! code in a tube name or a job body. The page must not refer to other servers.
 
 /// Without the indentation and the comments of the source file.
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, which checks each index")]
@@ -46,7 +44,6 @@ pub const STYLE_HASH: &str = "zQJaRtZs9/wpFZtt4XVqvDnnowe2TomBrJWWvLKE038=";
 
 pub const SCRIPT_HASH: &str = "AQg1aYGLkeqy7d09VU+jcI3LHbcUrceZCyF/qXpZ0Ww=";
 
-/// Permits this page's style and script, and requests to this server.
 pub fn policy() -> String {
     format!(
         "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \

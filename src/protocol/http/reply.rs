@@ -1,24 +1,21 @@
-//! Encoding of HTTP replies: status lines, headers, and error bodies.
-//!
-//! Owns the exact text of replies, and the headers that protect browsers. Must not decide which reply to send.
+//! Encoding of HTTP replies: status lines, headers that protect browsers, error bodies, and JSON objects.
 
 use super::page;
-use super::types::{Failure, RequestHead};
-use crate::access::{Denied, Need};
+use crate::access::{Denied, Digest, Need};
+use crate::engine::{Engine, JobView, Span, State, Time, TubeStats};
+use crate::protocol::beanstalk::{job_figures, tube_settings, tube_times, FigureValue, TUBE_FIGURES};
+use crate::protocol::text::upto;
 use crate::protocol::{Flow, Output};
 use crate::shared::json::Members;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    Json,
-    Metrics,
-    Page,
-    Text,
-    /// The body of a job can have any content type.
-    Bytes,
-}
+// Content types.
+pub const JSON: &str = "application/json";
+pub const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub const HTML: &str = "text/html; charset=utf-8";
+pub const TEXT: &str = "text/plain; charset=utf-8";
+/// The body of a job can have any content type.
+pub const BYTES: &str = "application/octet-stream\r\nContent-Disposition: attachment";
 
-/// For all other replies: browsers must not load or run anything.
 const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// For every reply: no type guessing, framing, caching, or use by other sites.
@@ -40,22 +37,14 @@ fn reason(status: u16) -> &'static str {
         417 => "Expectation Failed",
         421 => "Misdirected Request",
         431 => "Request Header Fields Too Large",
-        501 => "Not Implemented",
         505 => "HTTP Version Not Supported",
         _ => "Service Unavailable",
     }
 }
 
 /// The caller must append a body of `length` bytes, except for HEAD.
-fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &RequestHead) {
-    let kind_name = match kind {
-        Kind::Json => "application/json",
-        Kind::Metrics => "text/plain; version=0.0.4; charset=utf-8",
-        Kind::Page => "text/html; charset=utf-8",
-        Kind::Text => "text/plain; charset=utf-8",
-        Kind::Bytes => "application/octet-stream\r\nContent-Disposition: attachment",
-    };
-    let policy = if kind == Kind::Page { page::policy() } else { POLICY.to_owned() };
+fn head(out: &mut Output, status: u16, kind: &'static str, length: usize, request: &RequestHead) {
+    let policy = if kind == HTML { page::policy() } else { POLICY.to_owned() };
     let advice = match status {
         401 => "WWW-Authenticate: Bearer\r\n",
         405 => "Allow: GET, HEAD, POST\r\n",
@@ -63,29 +52,27 @@ fn head(out: &mut Output, status: u16, kind: Kind, length: usize, request: &Requ
     };
     let close = if request.close { "Connection: close\r\n" } else { "" };
     let text = format!(
-        "HTTP/1.1 {status} {}\r\nContent-Type: {kind_name}\r\nContent-Length: {length}\r\n{GUARDS}\
+        "HTTP/1.1 {status} {}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{GUARDS}\
          Content-Security-Policy: {policy}\r\n{advice}{close}\r\n",
         reason(status)
     );
     out.text().extend_from_slice(text.as_bytes());
 }
 
-/// Returns `Flow::Close` if the connection must close.
-pub fn whole(out: &mut Output, status: u16, kind: Kind, mut body: Output, request: &RequestHead) -> Flow {
+pub fn whole(out: &mut Output, status: u16, kind: &'static str, mut body: Output, request: &RequestHead) -> Flow {
     head(out, status, kind, body.len(), request);
     if !request.is_head {
         out.append(&mut body);
     }
-    if request.close {
-        Flow::Close
-    } else {
-        Flow::Next
+    match request.close {
+        true => Flow::Close,
+        false => Flow::Next,
     }
 }
 
 pub fn failure(out: &mut Output, failure: &Failure, request: &RequestHead) -> Flow {
     let (_, body) = object(|members| members.text("error", failure.text.as_bytes()));
-    whole(out, failure.status, Kind::Json, body, request)
+    whole(out, failure.status, JSON, body, request)
 }
 
 /// `awaits_body` means that the body has not been read.
@@ -104,15 +91,10 @@ pub fn denied(out: &mut Output, denied: Denied, need: Need, awaits_body: bool, r
     failure(out, &Failure::new(status, text), &head)
 }
 
-pub fn go_ahead(out: &mut Output) {
-    out.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-}
-
-pub type HttpBody = (Kind, Output);
-
+pub type HttpBody = (&'static str, Output);
 pub type HttpAnswer = Result<HttpBody, Failure>;
 
-pub fn bytes(kind: Kind, bytes: &[u8]) -> HttpBody {
+pub fn bytes(kind: &'static str, bytes: &[u8]) -> HttpBody {
     let mut body = Output::new();
     body.text().extend_from_slice(bytes);
     (kind, body)
@@ -125,7 +107,7 @@ pub fn object(fill: impl FnOnce(&mut Members)) -> HttpBody {
     fill(&mut members);
     members.end();
     text.push(b'\n');
-    (Kind::Json, body)
+    (JSON, body)
 }
 
 /// `key` names the number of changed jobs. `stopped` is the reason for an early stop.
@@ -138,4 +120,107 @@ pub fn changed(key: &str, count: u64, stopped: Option<&str>) -> HttpAnswer {
 
 pub fn not_found(what: &str) -> Failure {
     Failure::new(404, format!("there is no such {what}"))
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RequestHead {
+    pub is_head: bool,
+    pub close: bool,
+    /// `true` if the client waits for `100 Continue` before it sends the body.
+    pub expects_continue: bool,
+    /// `None` if the header is missing or duplicated.
+    pub host: Option<Box<str>>,
+    pub origin: Option<Box<str>>,
+    /// `true` if the request has the header `X-Beanpole`, which other sites cannot send.
+    pub is_marked: bool,
+    pub is_json: bool,
+    pub token: Option<Digest>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    pub status: u16,
+    pub text: Box<str>,
+}
+
+impl Failure {
+    pub fn new(status: u16, text: impl Into<Box<str>>) -> Failure {
+        Failure { status, text: text.into() }
+    }
+}
+
+/// Displayed bytes of a body in a reply about one job.
+pub const MAX_BODY: usize = 64 * 1024;
+
+/// Displayed bytes of a body in a list.
+pub const MAX_LIST_BODY: usize = 120;
+
+pub type TubeValues = [u64; TUBE_FIGURES.len()];
+
+pub fn tube_values(tube: &TubeStats) -> TubeValues {
+    TUBE_FIGURES.map(|(_, of)| of(tube))
+}
+
+pub fn tube_members(members: &mut Members, name: &[u8], values: &TubeValues) {
+    members.bytes("name", name);
+    TUBE_FIGURES.iter().zip(values).for_each(|((name, _), value)| members.number(name, *value));
+}
+
+/// Writes members that lists of tubes omit. `oldest` contains the ages of the oldest ready, delayed and buried jobs.
+pub fn time_members(members: &mut Members, tube: &TubeStats, oldest: [Span; 3]) {
+    if tube.jobs.held > 0 {
+        members.number("current-jobs-held", tube.jobs.held);
+    }
+    if tube.jobs.scheduled > 0 {
+        members.number("current-jobs-scheduled", tube.jobs.scheduled);
+    }
+    tube_times(tube, oldest, |key, value| figure(members, key, value));
+    if let Some(settings) = tube.settings {
+        members.text("settings", &tube_settings(settings));
+    }
+}
+
+/// Durations are written in seconds.
+pub fn figure(members: &mut Members, key: &str, value: FigureValue) {
+    match value {
+        FigureValue::Number(number) => members.number(key, number),
+        FigureValue::Micros(micros) => members.raw(key, &seconds(u128::from(micros) * 1000)),
+        FigureValue::Truth(value) => members.truth(key, value),
+        FigureValue::Word(text) => members.text(key, text),
+        FigureValue::Name(text) | FigureValue::Text(text) => members.bytes(key, text),
+    }
+}
+
+pub fn job_members(members: &mut Members, engine: &Engine, job: &JobView, shown: usize, now: Time) {
+    if let Some(stats) = engine.job_stats(job.id(), now) {
+        job_figures(&stats, engine.stored_options(job).as_ref(), now, &mut |key, value| {
+            figure(members, key, value);
+            if key == "time-left" && job.state() == State::Reserved {
+                members.number("job-age", job.taken_for(now).secs());
+            }
+        });
+    }
+    let body = job.body();
+    members.number("size", body.len() as u64);
+    let part = beginning(body.bytes(), shown);
+    members.bytes("body", part);
+    members.truth("truncated", part.len() < body.len());
+}
+
+/// Returns at most `max` bytes, without an incomplete character at the end.
+pub fn beginning(bytes: &[u8], max: usize) -> &[u8] {
+    if bytes.len() <= max {
+        return bytes;
+    }
+    let cut = upto(bytes, max);
+    match std::str::from_utf8(cut) {
+        Err(error) if error.error_len().is_none() => upto(cut, error.valid_up_to()),
+        _ => cut,
+    }
+}
+
+/// Omits trailing zeros of the seconds.
+pub fn seconds(nanos: u128) -> String {
+    let text = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

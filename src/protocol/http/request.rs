@@ -1,15 +1,11 @@
-//! Decoder for HTTP requests.
-//!
-//! Owns the framing of heads and bodies. Ambiguous input is refused and closes the connection, which prevents request
-//! smuggling. Must not access the queue.
+//! Decoder for HTTP requests. Ambiguous input is refused and closes the connection, which prevents request smuggling.
 
-use super::action::{HttpAction, HttpTarget};
-use super::arguments::RequestTarget;
-use super::reply;
-use super::routes::{parse, parse_head, Route, Routed, ROUTES};
-use super::types::{Failure, Method, RequestHead};
+use super::action::{HttpAction, HttpTarget, Method, RequestTarget};
+use super::reply::{self, Failure, RequestHead};
+use super::routes::{parse, Route, Routed, ROUTES};
 use crate::access::{Denied, Digest, Need};
 use crate::engine::{Body, LongCommand, Tags};
+use crate::protocol::counters::FIRST_HTTP;
 use crate::protocol::guard::Subject;
 use crate::protocol::text::{past, upto};
 use crate::protocol::upload::Upload;
@@ -26,17 +22,15 @@ const SHORT_BODY: u64 = 4 * 1024;
 
 const MAX_HEADERS: usize = 64;
 
-/// A request with the progress of its command.
 #[derive(Debug)]
 pub struct Request {
     pub head: Box<RequestHead>,
     /// `Ok(None)` if the body has not been read, and an error if the request is invalid.
     pub action: Result<Option<Box<dyn HttpAction>>, Failure>,
-    /// The index in `ROUTES`, if a route matches the path.
     route: Option<usize>,
     target: HttpTarget,
     need: Need,
-    /// Total bytes of the path, the query and the body.
+    /// Bytes of the path, the query and the body.
     size: usize,
     /// `true` if the server must call [`Decoder::accept_body`] for an unread body.
     pub awaits_body: bool,
@@ -113,7 +107,6 @@ impl ProtocolCommand for Request {
 
 #[derive(Debug, Default)]
 enum Stage {
-    /// The received part of a head stays in the caller's buffer.
     #[default]
     RequestHead,
     Body(Box<(RequestHead, RequestTarget, Upload)>),
@@ -125,7 +118,6 @@ enum Stage {
     Closing,
 }
 
-/// A request and the size of its unread body.
 #[derive(Debug)]
 struct BeforeBody {
     head: RequestHead,
@@ -134,7 +126,6 @@ struct BeforeBody {
     is_accepted: bool,
 }
 
-/// Stops after a head until the server accepts or refuses the body.
 #[derive(Debug, Default)]
 pub struct Decoder {
     stage: Stage,
@@ -149,16 +140,13 @@ struct Found {
 }
 
 impl Decoder {
-    /// Returns a buffer into which the server can read a body.
     pub fn gap(&mut self, room: u64) -> Option<&mut [u8]> {
         self.upload()?.gap(room.max(SHORT_BODY))
     }
 
     pub fn upload(&mut self) -> Option<&mut Upload> {
-        match &mut self.stage {
-            Stage::Body(parts) => parts.2.kept(),
-            _ => None,
-        }
+        let Stage::Body(parts) = &mut self.stage else { return None };
+        parts.2.kept()
     }
 
     pub fn uploading(&self) -> u64 {
@@ -169,7 +157,6 @@ impl Decoder {
         }
     }
 
-    /// Returns the number of requests, and `true` if a body is incomplete.
     pub fn progress(&self) -> (u64, bool) {
         (self.count, matches!(self.stage, Stage::Body(_) | Stage::BeforeBody(_) | Stage::Refused(_)))
     }
@@ -186,16 +173,16 @@ impl Decoder {
         }
     }
 
-    /// Returns `None` if the request is incomplete.
     pub fn next(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         let request = self.read(bytes, limits)?;
         self.count += 1;
         // Other requests are counted when their body is complete.
-        let id = request.route.filter(|_| !request.awaits_body).map(CommandId::http);
+        let id = request.route.filter(|_| !request.awaits_body).map(|route| CommandId::new(FIRST_HTTP, route));
         Some((id, request))
     }
 
     fn read(&mut self, bytes: &mut &[u8], limits: &DecodeLimits) -> Option<Request> {
+        let body_limits = DecodeLimits { room: limits.room.max(SHORT_BODY), ..*limits };
         match &mut self.stage {
             Stage::Closing => {
                 *bytes = &[];
@@ -216,12 +203,12 @@ impl Decoder {
                 }
             }
             Stage::Body(parts) => {
-                parts.2.take(bytes, with_short_body(limits).room)?;
+                parts.2.take(bytes, body_limits.room)?;
                 let Stage::Body(parts) = std::mem::take(&mut self.stage) else { unreachable!() };
                 let (head, target, upload) = *parts;
                 let (parsed, size) = match upload.finish() {
                     None => (Err(Failure::new(503, "there is no memory for this")), 0),
-                    Some(body) => (parse(&target, body.bytes(), &with_short_body(limits)), body.len()),
+                    Some(body) => (parse(&target, Some(body.bytes()), &body_limits), body.len()),
                 };
                 Some(Request::new(head, parsed, size + target.size()))
             }
@@ -229,7 +216,7 @@ impl Decoder {
             Stage::BeforeBody(_) => {
                 let Stage::BeforeBody(parts) = std::mem::take(&mut self.stage) else { unreachable!() };
                 let BeforeBody { head, target, size, .. } = *parts;
-                let Some(upload) = Upload::begin(size, with_short_body(limits).room) else {
+                let Some(upload) = Upload::begin(size, body_limits.room) else {
                     return Some(self.close(head, Failure::new(503, "there is no memory for this")));
                 };
                 self.stage = Stage::Body(Box::new((head, target, upload)));
@@ -253,23 +240,21 @@ impl Decoder {
         };
         let (status, text) = match (target.method, body) {
             (Method::Get, None | Some(0)) | (Method::Post, Some(0)) => {
-                let parsed = parse(&target, b"", limits);
+                let parsed = parse(&target, Some(b""), limits);
                 return Some(Request::new(head, parsed, target.size()));
             }
-            (Method::Post, Some(size)) if size <= MAX_BODY => return Some(self.await_body(head, target, size)),
+            (Method::Post, Some(size)) if size <= MAX_BODY => {
+                // After `Expect: 100-continue`, a client may not send a refused body, so the connection must close.
+                let closing_head = RequestHead { close: head.close || head.expects_continue, ..head.clone() };
+                let request = Request::new(closing_head, parse(&target, None, limits), target.size());
+                self.stage = Stage::BeforeBody(Box::new(BeforeBody { head, target, size, is_accepted: false }));
+                return Some(Request { awaits_body: true, ..request });
+            }
             (Method::Get, Some(_)) => (400, "a GET has no body"),
             (Method::Post, None) => (411, "a POST needs a Content-Length"),
             (Method::Post, Some(_)) => (413, "the body is too long: larger jobs come by the other protocols"),
         };
         Some(self.close(head, Failure::new(status, text)))
-    }
-
-    fn await_body(&mut self, head: RequestHead, target: RequestTarget, size: usize) -> Request {
-        // After `Expect: 100-continue`, a client may or may not send a refused body, so the connection must close.
-        let closing_head = RequestHead { close: head.close || head.expects_continue, ..head.clone() };
-        let request = Request { awaits_body: true, ..Request::new(closing_head, parse_head(&target), target.size()) };
-        self.stage = Stage::BeforeBody(Box::new(BeforeBody { head, target, size, is_accepted: false }));
-        request
     }
 
     fn close(&mut self, mut head: RequestHead, failure: Failure) -> Request {
@@ -279,12 +264,7 @@ impl Decoder {
     }
 }
 
-fn with_short_body(limits: &DecodeLimits) -> DecodeLimits {
-    DecodeLimits { room: limits.room.max(SHORT_BODY), ..*limits }
-}
-
-/// Returns `Ok(None)` if the head is incomplete. After an error, the connection must close, because the start of the
-/// next request is unknown.
+/// After an error, the connection must close, because the start of the next request is unknown.
 fn read_head(bytes: &[u8]) -> Result<Option<Found>, Failure> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);

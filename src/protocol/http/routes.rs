@@ -1,18 +1,11 @@
-//! The table of HTTP routes: paths, required rights, and parsers.
-//!
-//! Owns the paths, and the parsers of lists and metrics. The other parsers are in `commands`. Must not execute
-//! commands.
+//! The table of HTTP routes.
 
-use super::action::{once, HttpAction, HttpTarget, Parsed};
-use super::arguments::{wrong, Arguments, RequestTarget};
-use super::commands;
+use super::action::Method::{self, Get, Post};
+use super::action::{once, wrong, Arguments, HttpAction, HttpTarget, Parsed, RequestTarget};
 use super::failed::{self, Remedy};
-use super::lists;
-use super::metrics;
 use super::page::PAGE;
-use super::reply::{bytes, Kind};
-use super::types::Failure;
-use super::types::Method::{self, Get, Post};
+use super::reply::{bytes, Failure, HTML};
+use super::{commands, lists, metrics};
 use crate::access::{Need, Scope};
 use crate::engine::{ClientHandle, JobId};
 use crate::protocol::text::whole_number;
@@ -28,31 +21,28 @@ pub struct Route {
     /// Keys in the query of a GET, or in the JSON object of a POST.
     pub arguments: &'static [&'static str],
     pub need: Need,
-    parse: Parse,
+    parse: fn(&mut Arguments) -> Parsed,
 }
 
 impl Route {
-    /// Returns a text such as `GET /metrics`.
     pub fn name(&self) -> String {
         let method = if self.method == Get { "GET" } else { "POST" };
         format!("{method} {}", self.path)
     }
 }
 
-type Parse = fn(&mut Arguments) -> Parsed;
-
 const fn row(
     (word, method, path): (&'static str, Method, &'static str),
     arguments: &'static [&'static str],
     need: Need,
-    parse: Parse,
+    parse: fn(&mut Arguments) -> Parsed,
 ) -> Route {
     Route { word, method, path, arguments, need, parse }
 }
 
 #[rustfmt::skip]
 pub const ROUTES: [Route; 33] = [
-    row(("page", Get, "/"), &[], Need::OPEN, |_| once(|_| Ok(bytes(Kind::Page, PAGE)))),
+    row(("page", Get, "/"), &[], Need::OPEN, |_| once(|_| Ok(bytes(HTML, PAGE)))),
     row(("healthz", Get, "/healthz"), &[], Need::OPEN, commands::health),
     row(("readyz", Get, "/readyz"), &[], Need::OPEN, commands::readiness),
     row(("metrics", Get, "/metrics"), &["tube", "filter", "state"], Need::LOOK_ANY, metrics::scrape),
@@ -78,7 +68,7 @@ pub const ROUTES: [Route; 33] = [
     row(("failed-jobs", Get, "/api/tubes/{tube}/failed"), &["reason", "limit", "before"], Need::LOOK_NAMED, failed::jobs),
     row(("kick-failed", Post, "/api/tubes/{tube}/failed/kick"), &["reason", "reason-base64"], Need::ADMIN_NAMED, |it| failed::sweep(it, Remedy::Kick)),
     row(("delete-failed", Post, "/api/tubes/{tube}/failed/delete"), &["reason", "reason-base64"], Need::ADMIN_NAMED, |it| failed::sweep(it, Remedy::Delete)),
-    row(("move-failed", Post, "/api/tubes/{tube}/failed/move"), &["reason", "reason-base64", "to"], Need::ADMIN_NAMED, failed::move_jobs),
+    row(("move-failed", Post, "/api/tubes/{tube}/failed/move"), &["reason", "reason-base64", "to"], Need::ADMIN_NAMED, |it| it.destination().and_then(|to| failed::sweep(it, Remedy::Move(to)))),
     row(("kick-job", Post, "/api/jobs/{id}/kick"), &[], Need::ADMIN_JOB, commands::kick_job),
     row(("move-job", Post, "/api/jobs/{id}/move"), &["to"], Need::ADMIN_JOB, commands::move_job),
     row(("delete", Post, "/api/jobs/{id}/delete"), &[], Need::ADMIN_JOB, commands::delete_job),
@@ -88,7 +78,6 @@ pub const ROUTES: [Route; 33] = [
     row(("favicon", Get, "/favicon.ico"), &[], Need::OPEN, |_| Err(Failure::new(404, "there is no icon"))),
 ];
 
-/// Returns the parts of `target` that match placeholders in `path`.
 fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> {
     let mut parts = Vec::new();
     let mut given = target.parts.iter();
@@ -104,29 +93,6 @@ fn parts_of<'a>(path: &str, target: &'a RequestTarget) -> Option<Vec<&'a [u8]>> 
     given.next().is_none().then_some(parts)
 }
 
-/// A route's index, the route, the values of its placeholders, and the tube or job in the path.
-type Found<'a> = (usize, &'static Route, Vec<&'a [u8]>, HttpTarget);
-
-fn find_row(request: &RequestTarget) -> Result<Found<'_>, Failure> {
-    let rows = ROUTES.iter().enumerate();
-    let mut rows = rows.filter_map(|(index, route)| Some((index, route, parts_of(route.path, request)?))).peekable();
-    let is_known = rows.peek().is_some();
-    let Some((index, route, parts)) = rows.find(|(_, route, _)| route.method == request.method) else {
-        return Err(match is_known {
-            true => Failure::new(405, "not with this method"),
-            false => Failure::new(404, "there is no such path"),
-        });
-    };
-    let mut target = HttpTarget::default();
-    if let Some(first) = parts.first() {
-        match route.need.scope {
-            Scope::Job => target.id = Some(whole_number(first).map(JobId).ok_or_else(|| wrong("id"))?),
-            _ => target.tube = Some((*first).into()),
-        }
-    }
-    Ok((index, route, parts, target))
-}
-
 pub struct Routed {
     pub route: usize,
     pub target: HttpTarget,
@@ -135,9 +101,23 @@ pub struct Routed {
     pub action: Option<Box<dyn HttpAction>>,
 }
 
-/// `body` is empty if the request has no body.
-pub fn parse(request: &RequestTarget, body: &[u8], limits: &DecodeLimits) -> Result<Routed, Failure> {
-    let (index, route, parts, target) = find_row(request)?;
+/// `body` is `None` before a body is read, and empty if there is none.
+pub fn parse(request: &RequestTarget, body: Option<&[u8]>, limits: &DecodeLimits) -> Result<Routed, Failure> {
+    let rows = ROUTES.iter().enumerate();
+    let mut rows = rows.filter_map(|(index, route)| Some((index, route, parts_of(route.path, request)?))).peekable();
+    let is_known = rows.peek().is_some();
+    let Some((index, route, parts)) = rows.find(|(_, route, _)| route.method == request.method) else {
+        let (status, text) = if is_known { (405, "not with this method") } else { (404, "there is no such path") };
+        return Err(Failure::new(status, text));
+    };
+    let mut target = HttpTarget::default();
+    if let Some(first) = parts.first() {
+        match route.need.scope {
+            Scope::Job => target.id = Some(whole_number(first).map(JobId).ok_or_else(|| wrong("id"))?),
+            _ => target.tube = Some((*first).into()),
+        }
+    }
+    let Some(body) = body else { return Ok(Routed { route: index, target, need: route.need, action: None }) };
     let known = |key: &[u8]| route.method == Get && route.arguments.iter().any(|name| name.as_bytes() == key);
     if let Some((key, _)) = request.query.iter().find(|(key, _)| !known(key)) {
         return Err(Failure::new(400, format!("unknown in the query: {}", String::from_utf8_lossy(key))));
@@ -153,11 +133,6 @@ pub fn parse(request: &RequestTarget, body: &[u8], limits: &DecodeLimits) -> Res
     Ok(Routed { route: index, target: arguments.target, need: arguments.need, action: Some(action) })
 }
 
-pub fn parse_head(request: &RequestTarget) -> Result<Routed, Failure> {
-    let (route, row, _, target) = find_row(request)?;
-    Ok(Routed { route, target, need: row.need, action: None })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,7 +140,7 @@ mod tests {
 
     fn read(method: Method, path: &str, body: &str) -> Result<Routed, u16> {
         let target = RequestTarget::parse(method, path).ok_or(0_u16)?;
-        parse(&target, body.as_bytes(), &LIMITS).map_err(|failure| failure.status)
+        parse(&target, Some(body.as_bytes()), &LIMITS).map_err(|failure| failure.status)
     }
 
     #[test]

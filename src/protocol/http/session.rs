@@ -1,21 +1,18 @@
-//! Execution of HTTP requests.
-//!
-//! Owns the checks before a command, and the delivery of the reply. Long commands are interrupted to serve other
-//! clients. Unfinished lists count toward the memory limit. Must not depend on how bytes are received or sent.
+//! Execution of HTTP requests. Long commands are interrupted to serve other clients.
+
+use core::net::IpAddr;
 
 use super::commands::STANDING_BY;
-use super::reply;
+use super::reply::{self, Failure};
 use super::request::{Decoder, Request};
-use super::same_site;
-use super::types::Failure;
+use super::HttpSettings;
 use crate::protocol::dialogue::Command as AnyCommand;
-use crate::protocol::{Context, Flow, Output};
+use crate::protocol::{Context, Flow, Output, ProtocolCommand};
 use crate::shared::role::Role;
 
-/// Returns a flow that resumes the request if the step budget is used up.
 pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Context, out: &mut Output) -> Flow {
     // A request that cannot be decoded has an error, and nothing to check.
-    let allowed = if request.is_last { Ok(()) } else { same_site::check(&request, &context.settings.http) };
+    let allowed = if request.is_last { Ok(()) } else { check(&request, &context.settings.http) };
     let action = match allowed.and(std::mem::replace(&mut request.action, Ok(None))) {
         Ok(_) if is_standby(&request, context) => Err(Failure::new(503, STANDING_BY)),
         action => action,
@@ -27,7 +24,7 @@ pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Contex
         Err(failure) => Err(failure),
         Ok(None) => {
             if request.head.expects_continue {
-                reply::go_ahead(out);
+                out.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
             }
             return Flow::Next;
         }
@@ -55,4 +52,94 @@ pub fn execute(mut request: Request, decoder: &mut Decoder, context: &mut Contex
 fn is_standby(request: &Request, context: &Context) -> bool {
     let is_own = request.route().is_some_and(|route| matches!(route.word, "healthz" | "readyz" | "metrics"));
     !is_own && context.host.role().is_some_and(|figures| figures.role == Role::Standby)
+}
+
+/// Applies to this request only, because a proxy may share a connection between users.
+pub fn authenticate(request: &Request, context: &mut Context) {
+    let Some(access) = &mut context.access else { return };
+    match request.head.token {
+        _ if request.allows_anonymous() => {}
+        Some(token) => _ = access.authenticate(token),
+        None => access.withdraw_token(),
+    }
+}
+
+pub fn check(request: &Request, settings: &HttpSettings) -> Result<(), Failure> {
+    let head = &request.head;
+    let (host, is_change) = (head.host.as_deref().unwrap_or_default(), request.changes());
+    let is_known = is_known_host(host, &settings.hosts);
+    let has_token = settings.token.is_none() || head.token == settings.token || request.allows_anonymous();
+    let checks = [
+        (head.host.is_some(), 400, "there is no Host, or more than one"),
+        (is_known, 421, "the Host is none of this server's: call it by an address, or name it with --http-host"),
+        (head.origin.as_deref().is_none_or(|origin| is_same(origin, host)), 403, "the Origin is another site"),
+        (has_token, 401, "the bearer token is missing or wrong"),
+        (!is_change || settings.admin, 403, "this server is read-only here: --http-admin allows changes"),
+        (!is_change || head.is_marked, 403, "the header X-Beanpole is missing"),
+        (!is_change || head.is_json, 415, "the Content-Type must be application/json"),
+    ];
+    let failed = checks.into_iter().find(|(is_met, ..)| !is_met);
+    failed.map_or(Ok(()), |(_, status, text)| Err(Failure::new(status, text)))
+}
+
+fn is_known_host(host: &str, names: &[String]) -> bool {
+    let (name, port) = match host.rsplit_once(':') {
+        // The last colon is part of an IPv6 address without a port.
+        Some((name, port)) if !port.ends_with(']') => (name, port),
+        _ => (host, ""),
+    };
+    if !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return false;
+    }
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    let known = |known: &String| known.eq_ignore_ascii_case(name);
+    bare.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost") || names.iter().any(known)
+}
+
+fn is_same(origin: &str, host: &str) -> bool {
+    let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    rest.is_some_and(|rest| rest.eq_ignore_ascii_case(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_addresses_or_configured_names() {
+        let names = ["queue.example".to_owned()];
+        for known in [
+            "127.0.0.1",
+            "127.0.0.1:11380",
+            "[::1]",
+            "[::1]:80",
+            "10.1.2.3:9",
+            "localhost",
+            "LOCALHOST:1",
+            "queue.example:7",
+        ] {
+            assert!(is_known_host(known, &names), "{known}");
+        }
+        for other in [
+            "",
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:80",
+            "queue.example.",
+            "a:b",
+            "[::1]x",
+        ] {
+            assert!(!is_known_host(other, &names), "{other}");
+        }
+    }
+
+    #[test]
+    fn origin_is_the_host_with_a_scheme() {
+        assert!(is_same("http://127.0.0.1:11380", "127.0.0.1:11380") && is_same("https://Queue", "queue"));
+        for other in
+            ["null", "http://127.0.0.1", "127.0.0.1:11380", "ftp://127.0.0.1:11380", "http://127.0.0.1:11380.evil"]
+        {
+            assert!(!is_same(other, "127.0.0.1:11380"), "{other}");
+        }
+    }
 }

@@ -492,9 +492,9 @@ fn every_command_is_interrupted_or_short() {
         KINDS.iter().any(|it| *it == kind || it.strip_prefix(&kind).is_some_and(|rest| rest.starts_with(' ')))
     };
     let all = [
-        ("beanstalk", variants(include_str!("../beanstalk/long.rs"), "Long")),
+        ("beanstalk", variants(include_str!("../beanstalk/command.rs"), "Long")),
         ("gearman", variants(include_str!("../gearman/command.rs"), "Command")),
-        ("workq", variants(include_str!("../workq/command.rs"), "Command")),
+        ("workq", variants(include_str!("../workq/commands.rs"), "Command")),
         ("http", http::ROUTES.iter().map(|route| route.word.to_owned()).collect()),
     ];
     for (protocol, names) in &all {

@@ -1,15 +1,97 @@
-//! The table of Workq commands: names, arguments and parsers.
-//!
-//! Owns the names, and the order of checks, which determines the error that a client receives. The order is that of the
-//! original server: number of arguments, size, data, number of flags, and each field. Must not execute commands.
+//! Parsed Workq requests, the table of commands, and the parsers. The order of checks determines the error that a
+//! client receives, and is that of the original server: number of arguments, size, data, number of flags, each field.
 
-use super::command::{Command, Submission};
-use super::fields;
+use super::fields::{self, find};
 use super::reply::{self, Words};
-use super::time;
-use super::uuid::Uuid;
-use crate::access::Need;
-use crate::engine::{JobPage, NamePage, State, WantedTubes};
+use super::Uuid;
+use crate::access::{Denied, Need};
+use crate::engine::{Body, JobPage, NamePage, Priority, Span, State, WantedTubes};
+use crate::protocol::guard::Subject;
+use crate::protocol::{Context, Flow, Output, ProtocolCommand};
+
+#[derive(Debug)]
+pub enum Command {
+    Add(Box<Submission>),
+    Run { id: Uuid, name: Box<[u8]>, ttr: Span, pri: Priority, wait: Span },
+    // The second field is the maximum wait.
+    Result(Uuid, Span),
+    Lease(WantedTubes, Span),
+    // `complete` if `true`, and `fail` if `false`.
+    Complete(Uuid, bool),
+    Delete(Uuid),
+    InspectServer,
+    InspectQueues(Box<NamePage>),
+    InspectQueue(Box<[u8]>),
+    InspectJobs(Box<[u8]>, Box<JobPage>),
+    InspectJob(Uuid),
+    Refused(Words),
+    // The start of the next command is unknown, so the connection closes after the reply, if any.
+    Close(Option<Words>),
+}
+
+#[derive(Debug)]
+pub struct Submission {
+    pub id: Uuid,
+    pub name: Box<[u8]>,
+    pub ttr: Span,
+    /// After this time, the job or its outcome is deleted.
+    pub ttl: Span,
+    /// Nanoseconds since the Unix epoch; `None` for `add`.
+    pub time: Option<i128>,
+    /// In the engine's order: small numbers are served first.
+    pub pri: Priority,
+    /// Maximum leases. 0 means unlimited.
+    pub max_attempts: u8,
+    /// A job fails permanently after this many failures. 0 means 1.
+    pub max_fails: u8,
+}
+
+#[derive(Debug)]
+pub struct Request {
+    pub command: Command,
+    /// The payload or result; can be empty.
+    pub data: Body,
+}
+
+impl ProtocolCommand for Request {
+    fn subject(&self, context: &Context) -> Subject<'_> {
+        match &self.command {
+            Command::Add(submission) => Subject::Tube(&submission.name),
+            Command::Run { name, .. } | Command::InspectQueue(name) => Subject::Tube(name),
+            Command::InspectJobs(name, _) => Subject::Tube(name),
+            Command::Lease(names, _) => Subject::Tubes(&names.names),
+            Command::Result(id, _) | Command::Complete(id, _) | Command::Delete(id) | Command::InspectJob(id) => {
+                Subject::Job(find(context.engine, id))
+            }
+            _ => Subject::Nothing,
+        }
+    }
+
+    fn deny(&self, denied: Denied, out: &mut Output) -> Flow {
+        reply::words(out, if denied == Denied::Unknown { reply::UNAUTHORIZED } else { reply::FORBIDDEN });
+        Flow::denied(denied)
+    }
+
+    fn is_logged(&self) -> bool {
+        matches!(self.command, Command::Add(_) | Command::Complete(..) | Command::Delete(_))
+    }
+
+    fn job_body(&self) -> Option<&Body> {
+        matches!(self.command, Command::Add(_)).then_some(&self.data)
+    }
+
+    fn footprint(&self) -> u64 {
+        let command = match &self.command {
+            Command::Add(submission) => size_of::<Submission>() + submission.name.len(),
+            Command::Lease(names, _) => names.names.len(),
+            Command::Run { name, .. } | Command::InspectQueue(name) => name.len(),
+            Command::InspectJobs(name, page) => size_of::<JobPage>() + name.len() + page.footprint() as usize,
+            Command::InspectQueues(page) => size_of::<NamePage>() + page.footprint() as usize,
+            _ => 0,
+        };
+        (size_of::<Request>() + command + self.data.len()) as u64
+    }
+}
 
 pub struct CommandRow {
     pub name: CommandName,
@@ -18,7 +100,6 @@ pub struct CommandRow {
     /// The second word of the name, or empty. Not an argument.
     pub object: &'static str,
     pub arguments: &'static str,
-    /// Minimum and maximum number of arguments, and maximum number of flags.
     min_arguments: usize,
     max_arguments: usize,
     flags: usize,
@@ -27,8 +108,7 @@ pub struct CommandRow {
     parse: fn(&Line) -> Result<Command, Words>,
 }
 
-/// The arguments in `Line::arguments`. Only `lease` can have more, up to half a million names, whose slices would need
-/// 16 times the memory of the line.
+/// Only `lease` can have more, up to half a million names, whose slices would need 16 times the memory of the line.
 const STORED_ARGUMENTS: usize = 7;
 
 /// Flags in a line, valid or not.
@@ -36,15 +116,12 @@ const MAX_FLAGS: usize = 64;
 
 #[derive(Debug, Default)]
 pub struct Line<'a> {
-    /// The arguments, at most `STORED_ARGUMENTS`.
     pub arguments: Vec<&'a [u8]>,
     count: usize,
     text: &'a [u8],
     /// Keys without the hyphen, and values.
     pub flags: Vec<(&'a [u8], &'a [u8])>,
 }
-
-type Parse = fn(&Line) -> Result<Command, Words>;
 
 const fn row(
     name: CommandName,
@@ -53,7 +130,7 @@ const fn row(
     arguments: &'static str,
     (min_arguments, max_arguments, flags): (usize, usize, usize),
     data: Option<Words>,
-    parse: Parse,
+    parse: fn(&Line) -> Result<Command, Words>,
 ) -> CommandRow {
     CommandRow { name, need, word, object, arguments, min_arguments, max_arguments, flags, data, parse }
 }
@@ -62,7 +139,6 @@ const PAYLOAD: Option<Words> = Some(reply::INVALID_PAYLOAD);
 const RESULT: Option<Words> = Some(reply::INVALID_RESULT);
 
 table! {
-    /// The discriminant is the index in `COMMANDS`.
     enum CommandName = 0;
     /// As in the original server, `complete` reports an invalid size as an invalid payload size.
     static COMMANDS: [CommandRow] = row;
@@ -84,7 +160,6 @@ table! {
 }
 
 impl CommandRow {
-    /// Checks the number of flags before the fields.
     pub fn parse(&self, line: &Line) -> Result<Command, Words> {
         if line.flags.len() > self.flags {
             return Err(reply::INVALID_ARGS);
@@ -144,25 +219,23 @@ fn flag(word: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((parts.next()?, parts.next()?))
 }
 
-/// Returns `true` if a flag is repeated. Quadratic time is acceptable for at most `MAX_FLAGS` flags.
+/// Quadratic time is acceptable for at most `MAX_FLAGS` flags.
 fn has_repeated(flags: &[(&[u8], &[u8])]) -> bool {
     let repeats = |(index, (key, _)): (usize, &(&[u8], &[u8]))| flags.iter().take(index).any(|(other, _)| other == key);
     flags.iter().enumerate().any(repeats)
 }
 
 impl<'a> Line<'a> {
-    /// Returns an empty slice for a missing argument.
     fn argument(&self, index: usize) -> &'a [u8] {
         self.arguments.get(index).copied().unwrap_or_default()
     }
 
-    /// Missing arguments are returned as empty slices.
     fn take<const N: usize>(&self) -> [&'a [u8]; N] {
         std::array::from_fn(|index| self.argument(index))
     }
 
     fn id(&self) -> Result<Uuid, Words> {
-        fields::whole_id(self.argument(0))
+        fields::id(self.argument(0)).and_then(fields::id_version)
     }
 
     fn flag(&self, key: &str) -> Option<&'a [u8]> {
@@ -175,7 +248,7 @@ fn add(line: &Line, scheduled: bool) -> Result<Command, Words> {
     let [id, name, ttr, ttl, time] = line.take();
     let (id, ttr, ttl) =
         (fields::id(id)?, fields::time(ttr, reply::INVALID_TTR)?, fields::time(ttl, reply::INVALID_TTL)?);
-    let time = if scheduled { Some(time::parse(time).ok_or(reply::INVALID_TIME)?) } else { None };
+    let time = if scheduled { Some(fields::parse_time(time).ok_or(reply::INVALID_TIME)?) } else { None };
     let max_attempts = fields::count(line.flag("max-attempts"), reply::INVALID_MAX_ATTEMPTS)?;
     let max_fails = fields::count(line.flag("max-fails"), reply::INVALID_MAX_FAILS)?;
     let pri = fields::priority(line.flag("priority"))?;

@@ -1,12 +1,10 @@
-//! The fields of Workq commands: numbers, names, and their limits.
-//!
-//! Owns the syntax of each field, and the error for an invalid field. Must not decide the order of checks, which
-//! `commands` defines.
+//! The fields of Workq commands: their syntax and limits, and the error for an invalid field. The UUID of a job is
+//! chosen by a client, or derived from the job ID.
 
 use super::reply::{self, Words};
-use super::uuid::{self, Uuid};
-use crate::engine::{Priority, Span};
-use crate::protocol::text::whole_number;
+use super::Uuid;
+use crate::engine::{date_of, day_of, push_moment, Engine, Job, JobId, Priority, Span, Time, UUID_HYPHENS};
+use crate::protocol::text::{hex_pair, past, whole_number};
 
 /// In bytes. Defined by the protocol document.
 pub const MAX_DATA: u64 = 1 << 20;
@@ -31,7 +29,6 @@ pub fn name(text: &[u8]) -> Result<&[u8], Words> {
     is_name(text).then_some(text).ok_or(reply::INVALID_NAME)
 }
 
-/// The sign of the integer is optional.
 fn signed(text: &[u8]) -> Option<i64> {
     let (negative, digits_only) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -47,28 +44,20 @@ pub fn size(text: &[u8]) -> Option<u64> {
     signed(text).and_then(|size| u64::try_from(size).ok())
 }
 
-/// Accepts UUIDs of any version.
 pub fn id(text: &[u8]) -> Result<Uuid, Words> {
-    uuid::parse(text).ok_or(reply::INVALID_ID)
+    parse_uuid(text).ok_or(reply::INVALID_ID)
 }
 
-pub fn id_version(id: Uuid) -> Result<(), Words> {
-    uuid::is_rfc(&id).then_some(()).ok_or(reply::INVALID_ID)
+pub fn id_version(id: Uuid) -> Result<Uuid, Words> {
+    is_rfc(&id).then_some(id).ok_or(reply::INVALID_ID)
 }
 
 /// Rejects UUIDs that look as if derived from a job ID.
 pub fn new_id_version(id: Uuid) -> Result<(), Words> {
     id_version(id)?;
-    uuid::underive(&id).is_none().then_some(()).ok_or(reply::INVALID_ID)
+    underive(&id).is_none().then_some(()).ok_or(reply::INVALID_ID)
 }
 
-pub fn whole_id(text: &[u8]) -> Result<Uuid, Words> {
-    let id = id(text)?;
-    id_version(id)?;
-    Ok(id)
-}
-
-/// Parses milliseconds without checking the range.
 pub fn time(text: &[u8], error: Words) -> Result<u64, Words> {
     whole_number(text).ok_or(error)
 }
@@ -91,12 +80,10 @@ pub fn millis(span: Span) -> u64 {
     span.nanos() / 1_000_000
 }
 
-/// A missing number of attempts or failures means 0.
 pub fn count(text: Option<&[u8]>, error: Words) -> Result<u8, Words> {
     text.map_or(Some(0), |text| u8::try_from(whole_number(text)?).ok()).ok_or(error)
 }
 
-/// A missing priority means 0.
 pub fn priority(text: Option<&[u8]>) -> Result<Priority, Words> {
     let number = text.map_or(Some(0), |text| i32::try_from(signed(text)?).ok());
     number.map(engine_priority).ok_or(reply::INVALID_PRIORITY)
@@ -120,10 +107,115 @@ pub fn limit(text: &[u8]) -> Result<usize, Words> {
     limit.map(|limit| limit as usize).ok_or(reply::INVALID_LIMIT)
 }
 
+const NANOS: u64 = 1_000_000_000;
+const DAY: i64 = 86_400;
+
+/// Returns nanoseconds since 1970, which can be negative. Rejects other offsets, leap seconds and invalid dates.
+pub fn parse_time(text: &[u8]) -> Option<i128> {
+    let (seconds, behind) = text.split_at_checked(19)?;
+    let shape = b"dddd-dd-ddTdd:dd:dd";
+    let fits = |(byte, shape): (&u8, &u8)| if *shape == b'd' { byte.is_ascii_digit() } else { byte == shape };
+    if !seconds.iter().zip(shape).all(fits) {
+        return None;
+    }
+    let number = |from: usize, to: usize| {
+        seconds.iter().take(to).skip(from).fold(0, |sum, byte| sum * 10 + i64::from(byte - b'0'))
+    };
+    let (year, month, day) = (number(0, 4), number(5, 7), number(8, 10));
+    let (hour, minute, second) = (number(11, 13), number(14, 16), number(17, 19));
+    let date = day_of(year, month, day);
+    let is_valid = date_of(date) == (year, month, day) && hour < 24 && minute < 60 && second < 60;
+    let seconds = date * DAY + hour * 3600 + minute * 60 + second;
+    is_valid.then_some(i128::from(seconds) * i128::from(NANOS) + i128::from(fraction(behind)?))
+}
+
+/// Parses `Z` or `.digitsZ`. Digits after the ninth are dropped.
+fn fraction(text: &[u8]) -> Option<u64> {
+    let digits = if text == b"Z" { b"0" } else { text.strip_prefix(b".")?.strip_suffix(b"Z")? };
+    let is_valid = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let nine = digits.iter().copied().chain(std::iter::repeat(b'0')).take(9);
+    is_valid.then(|| nine.fold(0, |sum, byte| sum * 10 + u64::from(byte - b'0')))
+}
+
+/// Workq replies contain no fractions of a second.
+pub fn push_time(out: &mut Vec<u8>, time: Time) {
+    push_moment(out, time.nanos() / NANOS);
+    out.push(b'Z');
+}
+
+/// `beanpol` in ASCII, but with the UUID version 4 in the last byte, because some clients accept only this version.
+const PREFIX: [u8; 7] = *b"beanpoL";
+
+/// The low two bits are XORed with the top two bits of the job ID.
+const LETTER: u8 = b'e';
+
+/// The two high bits of the ninth byte, which indicate the layout of RFC 4122.
+const VARIANT: u64 = 0b10 << 62;
+
+/// Accepts all forms of the original server: with or without hyphens, plain, in braces, or after `urn:uuid:`, in any
+/// case. Rejects truncated UUIDs and trailing text, which crashed the original server.
+fn parse_uuid(text: &[u8]) -> Option<Uuid> {
+    let bare = match text {
+        [b'{', inside @ .., b'}'] => inside,
+        _ => match text.split_at_checked(9) {
+            Some((urn, rest)) if urn.eq_ignore_ascii_case(b"urn:uuid:") => rest,
+            _ => text,
+        },
+    };
+    let mut uuid = [0; 16];
+    let mut rest = bare;
+    for (index, byte) in uuid.iter_mut().enumerate() {
+        if bare.len() == 36 && UUID_HYPHENS.contains(&index) {
+            rest = rest.strip_prefix(b"-")?;
+        }
+        *byte = hex_pair(rest)?;
+        rest = past(rest, 2);
+    }
+    rest.is_empty().then_some(uuid)
+}
+
+/// The original server accepts only version 4, and therefore rejects the example in its own documentation.
+fn is_rfc(uuid: &Uuid) -> bool {
+    (1..=8).contains(&(uuid[6] >> 4)) && uuid[8] >> 6 == 0b10
+}
+
+/// For jobs without a UUID from a client. The UUID survives a restart.
+pub fn derive(id: JobId) -> Uuid {
+    let mut uuid = [0; 16];
+    uuid[..7].copy_from_slice(&PREFIX);
+    uuid[7] = LETTER ^ (id.0 >> 62) as u8;
+    uuid[8..].copy_from_slice(&(id.0 & !(0b11 << 62) | VARIANT).to_be_bytes());
+    uuid
+}
+
+pub fn underive(uuid: &Uuid) -> Option<JobId> {
+    let [prefix @ .., _, _, _, _, _, _, _, _, _] = uuid;
+    let [_, _, _, _, _, _, _, letter, low @ ..] = uuid;
+    let top = u64::from(letter ^ LETTER);
+    let low = u64::from_be_bytes(*low);
+    let derived = *prefix == PREFIX && top <= 0b11 && low >> 62 == 0b10;
+    derived.then_some(JobId(low & !VARIANT | top << 62))
+}
+
+/// The client has chosen the UUID, or the server has derived it from the job ID.
+pub fn find(engine: &Engine, id: &Uuid) -> Option<JobId> {
+    engine
+        .find_id(id)
+        .or_else(|| underive(id).filter(|job| engine.any_job(*job).is_some_and(|job| own(engine, &job).is_none())))
+}
+
+pub fn name_of(engine: &Engine, job: &Job) -> Uuid {
+    own(engine, job).unwrap_or_else(|| derive(job.id()))
+}
+
+fn own(engine: &Engine, job: &Job) -> Option<Uuid> {
+    engine.extras(job).and_then(|extras| extras.id())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::MAX_LEASE;
+    use crate::engine::{push_uuid, MAX_LEASE};
 
     #[test]
     fn only_sizes_may_have_a_sign() {
@@ -195,6 +287,144 @@ mod tests {
         }
         for wrong in [b"".as_slice(), b"b@d", b"a/b", b"a\0", b"caf\xc3\xa9", b"a\tb", &[b'a'; 256]] {
             assert!(!is_name(wrong), "{wrong:?}");
+        }
+    }
+
+    fn seconds(text: &str) -> Option<i128> {
+        parse_time(text.as_bytes()).map(|nanos| nanos / i128::from(NANOS))
+    }
+
+    fn shown(seconds: u64) -> String {
+        let mut out = Vec::new();
+        push_time(&mut out, Time::from_nanos(seconds.saturating_mul(NANOS)));
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    #[test]
+    fn times_are_parsed() {
+        assert_eq!(seconds("1970-01-01T00:00:00Z"), Some(0));
+        assert_eq!(seconds("2016-06-14T06:46:46Z"), Some(1_465_886_806));
+        assert_eq!(seconds("2000-02-29T23:59:59Z"), Some(951_868_799));
+        assert_eq!(seconds("1969-12-31T23:59:59Z"), Some(-1));
+        assert_eq!(seconds("0000-01-01T00:00:00Z"), Some(-62_167_219_200));
+        assert_eq!(seconds("9999-12-31T23:59:59Z"), Some(253_402_300_799));
+        assert_eq!(parse_time(b"1970-01-01T00:00:01.5Z"), Some(1_500_000_000));
+        assert_eq!(parse_time(b"1970-01-01T00:00:01.1234567899999Z"), Some(1_123_456_789));
+    }
+
+    #[test]
+    fn invalid_times_are_refused() {
+        for text in [
+            "",
+            "Z",
+            "2016-06-14",
+            "2016-06-14T06:46:46",
+            "2016-06-14T06:46:46z",
+            "2016-06-14t06:46:46Z",
+            "2016-06-14T06:46:46+00:00",
+            "2016-06-14T06:46:46Z+00:00",
+            "2016-06-14T06:46Z",
+            "2016-6-14T06:46:46Z",
+            "2016-13-14T06:46:46Z",
+            "2016-00-14T06:46:46Z",
+            "2016-02-30T06:46:46Z",
+            "2015-02-29T06:46:46Z",
+            "1900-02-29T06:46:46Z",
+            "2016-06-31T06:46:46Z",
+            "2016-06-00T06:46:46Z",
+            "2016-06-14T24:00:00Z",
+            "2016-06-14T06:60:46Z",
+            "2016-06-14T06:46:60Z",
+            "2016-06-14T06:46:46.Z",
+            "2016-06-14T06:46:46,5Z",
+            "2016-06-14T06:46:46.5",
+            "2016-06-14T06:46:46.5xZ",
+            "+016-06-14T06:46:46Z",
+            "02016-06-14T06:46:46Z",
+            "2016-06-14T06:46:4\u{e4}Z",
+        ] {
+            assert_eq!(seconds(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_day_is_parsed_and_written() {
+        // Every day in the range of the engine's clock.
+        for day in 0..213_503 {
+            let second = day * 86_400 + day % 86_400;
+            assert_eq!(seconds(&shown(second)), Some(second.into()));
+        }
+        assert_eq!(shown(u64::MAX), "2554-07-21T23:34:33Z");
+    }
+
+    fn spelled(uuid: &Uuid) -> String {
+        let mut out = Vec::new();
+        push_uuid(&mut out, uuid);
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    #[test]
+    fn all_spellings_are_parsed() {
+        let canonical = "6ba7b810-9dad-11d1-80b4-00c04fd430c4";
+        for text in [
+            canonical,
+            "6BA7B810-9DAD-11D1-80B4-00C04FD430C4",
+            "6ba7b8109dad11d180b400c04fd430c4",
+            "{6ba7b810-9dad-11d1-80b4-00c04fd430c4}",
+            "{6ba7b8109dad11d180b400c04fd430c4}",
+            "urn:uuid:6ba7b810-9dad-11d1-80b4-00c04fd430c4",
+            "URN:UUID:6ba7b8109dad11d180b400c04fd430c4",
+        ] {
+            assert_eq!(parse_uuid(text.as_bytes()).map(|uuid| spelled(&uuid)).as_deref(), Some(canonical), "{text}");
+        }
+    }
+
+    #[test]
+    fn invalid_uuids_are_refused() {
+        for text in [
+            "",
+            "-",
+            "abc",
+            "{}",
+            "urn:uuid:",
+            "urn:uuid:6ba7b810-9dad-41d1-80b4",
+            "6ba7b810-9dad-11d1-80b4-00c04fd430c",
+            "6ba7b810-9dad-11d1-80b4-00c04fd430c4x",
+            "6ba7b810-9dad-11d1-80b400c04fd430c4",
+            "6ba7b8109-dad-11d1-80b4-00c04fd430c4",
+            "6ba7b810-9dad-11d1-80b4-00c04fd430cg",
+            "{6ba7b810-9dad-11d1-80b4-00c04fd430c4",
+            "6ba7b810-9dad-11d1-80b4-00c04fd430c4}",
+            "urn:uuid:{6ba7b810-9dad-11d1-80b4-00c04fd430c4}",
+            "6ba7b8109dad11d180b400c04fd430c\u{e4}",
+        ] {
+            assert_eq!(parse_uuid(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn known_versions_are_accepted() {
+        let with = |text: &str| is_rfc(&parse_uuid(text.as_bytes()).expect("a UUID"));
+        for version in 1..=8 {
+            assert!(with(&format!("6ba7b810-9dad-{version}1d1-80b4-00c04fd430c4")));
+        }
+        assert!(!with("00000000-0000-0000-0000-000000000000"));
+        assert!(!with("ffffffff-ffff-ffff-ffff-ffffffffffff"));
+        for variant in ["00", "7f", "c0", "ff"] {
+            assert!(!with(&format!("6ba7b810-9dad-41d1-{variant}b4-00c04fd430c4")));
+        }
+    }
+
+    #[test]
+    fn derived_ids_are_parsed() {
+        assert_eq!(spelled(&derive(JobId(1))), "6265616e-706f-4c65-8000-000000000001");
+        for id in [1, 2, 255, 1 << 32, (1 << 62) - 1, 1 << 62, 1 << 63, u64::MAX - 1, u64::MAX] {
+            let uuid = derive(JobId(id));
+            assert_eq!(underive(&uuid), Some(JobId(id)));
+            assert!(is_rfc(&uuid) && uuid[6] >> 4 == 4);
+        }
+        for other in ["6265616e-706f-4c61-8000-000000000001", "6265616e-706f-4c65-c000-000000000001"] {
+            assert_eq!(underive(&parse_uuid(other.as_bytes()).expect("a UUID")), None, "{other}");
         }
     }
 }

@@ -1,14 +1,10 @@
-//! The replies to the `inspect` commands.
-//!
-//! Owns the keys and their order. Each block states its number of lines, which must be correct because clients read
-//! that many lines. Must not change the queue.
+//! The replies to the `inspect` commands. Each block states its number of lines, which must be correct because clients
+//! read that many lines.
 
-use super::fields::{is_name, millis, shown_priority};
-use super::lookup::{find, name_of, ttr_of};
-use super::uuid::Uuid;
-use super::{reply, time};
+use super::fields::{find, is_name, millis, name_of, push_time, shown_priority, MAX_TTR};
+use super::{reply, Uuid};
 use crate::engine::{
-    push_uuid, Engine, Job, JobId, JobPage, JobView, NamePage, Page, Progress, Span, State, Time, TubeStats, DEFAULT,
+    push_uuid, Engine, Job, JobId, JobPage, JobView, NamePage, Page, Progress, Span, State, TubeStats, DEFAULT,
 };
 use crate::protocol::text::push_number;
 use crate::protocol::{sees, Context, Output};
@@ -24,10 +20,6 @@ fn line(text: &mut Vec<u8>, key: &str, value: u64) {
     field(text, key, |text| push_number(text, value));
 }
 
-fn time_line(text: &mut Vec<u8>, key: &str, value: Time) {
-    field(text, key, |text| time::push(text, value));
-}
-
 pub fn server(context: &Context, out: &mut Output) {
     let stats = context.stats();
     reply::count(out, 1);
@@ -35,7 +27,7 @@ pub fn server(context: &Context, out: &mut Output) {
     text.extend_from_slice(b"server 3\r\n");
     line(text, "active-clients", stats.connections as u64);
     line(text, "evicted-jobs", stats.evicted);
-    time_line(text, "started", context.host.facts().started);
+    field(text, "started", |text| push_time(text, context.host.facts().started));
 }
 
 fn queue_block(out: &mut Output, name: &[u8], stats: &TubeStats) {
@@ -47,13 +39,9 @@ fn queue_block(out: &mut Output, name: &[u8], stats: &TubeStats) {
 }
 
 pub fn queue(context: &Context, name: &[u8], out: &mut Output) {
-    match context.engine.tube_stats(name, context.now) {
-        None => reply::words(out, reply::NOT_FOUND),
-        Some(stats) => {
-            reply::count(out, 1);
-            queue_block(out, name, &stats);
-        }
-    }
+    let Some(stats) = context.engine.tube_stats(name, context.now) else { return reply::words(out, reply::NOT_FOUND) };
+    reply::count(out, 1);
+    queue_block(out, name, &stats);
 }
 
 /// Omits tubes whose names are not valid in Workq, because they could break the reply.
@@ -68,38 +56,28 @@ pub fn queues(context: &mut Context, page: &mut NamePage, out: &mut Output) -> P
     let found = names.iter().filter_map(|name| Some((name, engine.tube_stats(name, context.now)?)));
     let found: Vec<_> = found.collect();
     reply::count(out, found.len());
-    for (name, stats) in &found {
-        queue_block(out, name, stats);
-    }
+    found.iter().for_each(|(name, stats)| queue_block(out, name, stats));
     Progress::Done
 }
 
 pub fn jobs(context: &mut Context, name: &[u8], page: &mut JobPage, out: &mut Output) -> Progress {
     let found: Vec<JobId> = match context.engine.jobs_of(name, page) {
         Page::More => return Progress::More,
-        Page::NotFound => {
-            reply::words(out, reply::NOT_FOUND);
-            return Progress::Done;
-        }
+        Page::NotFound => return Progress::Done.then(|| reply::words(out, reply::NOT_FOUND)),
         Page::Jobs(jobs) => jobs.iter().map(|job| job.id()).collect(),
     };
     let engine = &*context.engine;
     reply::count(out, found.len());
-    for job in found.into_iter().filter_map(|id| engine.job(id)) {
-        job_block(engine, &job, out);
-    }
+    found.into_iter().filter_map(|id| engine.job(id)).for_each(|job| job_block(engine, &job, out));
     Progress::Done
 }
 
 pub fn job(context: &Context, id: &Uuid, out: &mut Output) {
     let engine = &context.engine;
-    match find(engine, id).and_then(|job| engine.any_job(job)) {
-        None => reply::words(out, reply::NOT_FOUND),
-        Some(job) => {
-            reply::count(out, 1);
-            job_block(engine, &job, out);
-        }
-    }
+    let job = find(engine, id).and_then(|job| engine.any_job(job));
+    let Some(job) = job else { return reply::words(out, reply::NOT_FOUND) };
+    reply::count(out, 1);
+    job_block(engine, &job, out);
 }
 
 fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
@@ -127,14 +105,18 @@ fn job_block(engine: &Engine, job: &JobView, out: &mut Output) {
     line(text, "fails", job.fails.into());
     text.extend_from_slice(format!("priority {}\r\n", shown_priority(job.priority())).as_bytes());
     line(text, "state", state(engine, job));
-    time_line(text, "created", job.created);
+    field(text, "created", |text| push_time(text, job.created));
     if let Some(time) = time {
-        time_line(text, "time", time);
+        field(text, "time", |text| push_time(text, time));
     }
 }
 
-/// Returns milliseconds, as set by the client, or 0 if there is none. A time beyond the range of the engine's clock
-/// becomes the maximum.
+/// Returns at most `MAX_TTR` milliseconds. Jobs of other protocols can have longer times.
+pub fn ttr_of(engine: &Engine, job: &Job) -> u64 {
+    millis(engine.lease_of(job)).min(MAX_TTR)
+}
+
+/// Returns milliseconds, or 0 if there is none. A time beyond the range of the engine's clock becomes the maximum.
 fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
     match engine.extras(job) {
         Some(extras) if extras.ttl != Span::MAX => millis(extras.ttl),
@@ -146,10 +128,8 @@ fn shown_ttl(engine: &Engine, job: &Job) -> u64 {
 /// Returns 0 for new, 1 for completed, 2 for failed, 3 for pending again or buried, and 4 for leased jobs.
 fn state(engine: &Engine, job: &JobView) -> u64 {
     match job.state() {
-        State::Finished => match engine.outcome(job) {
-            Some((true, _)) => 1,
-            _ => 2,
-        },
+        State::Finished if matches!(engine.outcome(job), Some((true, _))) => 1,
+        State::Finished => 2,
         State::Reserved => 4,
         State::Buried => 3,
         State::Ready | State::Delayed | State::Held if job.history().reserves > 0 => 3,

@@ -1,24 +1,18 @@
 //! The Workq protocol, as documented and as implemented by the original server, but without that server's bugs.
-//!
-//! Owns the commands, their framing, and the replies. [`Decoder`] converts bytes into [`Request`]s, [`execute`]
-//! executes a request, and [`notify`] sends an event to a waiting client. Must not store any state of the queue.
+//! [`Decoder`] converts bytes into [`Request`]s, [`execute`] executes a request, and [`notify`] sends an event to a
+//! waiting client.
 
-mod command;
 mod commands;
 mod fields;
 mod inspect;
-mod lookup;
 mod reply;
 mod request;
 mod session;
-mod time;
-mod uuid;
 
-pub use command::{Command, Request, Submission};
-pub use commands::{CommandName, CommandRow, Line, COMMANDS};
-pub use fields::{MAX_DATA, MAX_LIMIT, MAX_NAME, MAX_TTR, MAX_WAIT};
+pub use commands::{Command, CommandName, CommandRow, Line, Request, Submission, COMMANDS};
+pub use fields::{derive, underive, MAX_DATA, MAX_LIMIT, MAX_NAME, MAX_TTR, MAX_WAIT};
+pub use reply::TOO_MANY_CONNECTIONS;
 pub use request::{Decoder, MAX_LINE};
 pub use session::{execute, notify};
-pub use uuid::{derive, underive, Uuid};
 
-pub const TOO_MANY_CONNECTIONS: &[u8] = reply::TOO_MANY_CONNECTIONS;
+pub type Uuid = [u8; 16];

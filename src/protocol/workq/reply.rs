@@ -1,11 +1,9 @@
-//! Encoding of Workq replies.
-//!
-//! Owns the exact text of each reply, as in the original server. Server errors, which the original server never sends,
-//! have their own texts. Must not decide which reply to send.
+//! The exact text of the Workq replies, as in the original server. Server errors, which the original server never
+//! sends, have their own texts.
 
 use std::ops::Range;
 
-use super::uuid::Uuid;
+use super::Uuid;
 use crate::engine::{push_uuid, BodyRef};
 use crate::protocol::text::push_number;
 use crate::protocol::Output;
@@ -65,7 +63,7 @@ pub fn leased(out: &mut Output, id: &Uuid, name: &[u8], ttr: u64, payload: BodyR
     text.push(b' ');
     push_number(text, ttr);
     size(text, payload.len());
-    body(out, payload);
+    part(out, payload, 0..payload.len());
 }
 
 /// The caller must append `length` bytes of result.
@@ -81,12 +79,6 @@ fn size(text: &mut Vec<u8>, size: usize) {
     text.push(b' ');
     push_number(text, size as u64);
     text.extend_from_slice(b"\r\n");
-}
-
-/// Does not copy large data.
-pub fn body(out: &mut Output, data: BodyRef) {
-    out.body(data);
-    out.text().extend_from_slice(b"\r\n");
 }
 
 /// Does not copy a large body.

@@ -1,21 +1,17 @@
-//! Decoder for Workq requests.
-//!
-//! Owns the framing: lines, the data after some lines, and the search for the next line after an error. Must not access
-//! the queue.
+//! Decoder for Workq requests: lines, the data after some lines, and the search for the next line after an error.
 
-use super::command::{Command, Request};
-use super::commands::{read, CommandName, CommandRow, Line};
+use super::commands::{read, Command, CommandName, Request};
 use super::fields::{self, MAX_DATA};
 use super::reply::{self, Words};
 use crate::engine::Body;
+use crate::protocol::counters::FIRST_WORKQ;
 use crate::protocol::upload::{Arriving, Upload};
 use crate::protocol::{CommandId, DecodeLimits, Decoded};
 
 /// In bytes, including CR LF. The original server's limit of a whole command.
 pub const MAX_LINE: usize = 1_058_576;
 
-/// The caller keeps an incomplete line of at most this many bytes, and passes it again with more. The decoder stores
-/// longer lines, which only `lease` needs.
+/// The caller passes an incomplete line of at most this many bytes again. The decoder stores longer lines of `lease`.
 const MAX_REPEATED: usize = 4 * 1024;
 
 #[derive(Debug, Default)]
@@ -45,7 +41,7 @@ struct WithData {
 
 fn request(name: CommandName, command: Command, data: Body) -> Decoded<Request> {
     let is_valid = !matches!(command, Command::Refused(_));
-    (is_valid.then(|| CommandId::workq(name)), Request { command, data })
+    (is_valid.then(|| CommandId::new(FIRST_WORKQ, name as usize)), Request { command, data })
 }
 
 impl WithData {
@@ -62,8 +58,6 @@ impl WithData {
 }
 
 impl Decoder {
-    /// Returns `None` if the request is incomplete. The caller must then pass the remaining `input` again, with more
-    /// bytes.
     pub fn next(&mut self, input: &mut &[u8], limits: &DecodeLimits) -> Option<Decoded<Request>> {
         loop {
             match &mut self.state {
@@ -128,30 +122,15 @@ impl Decoder {
             Ok(found) => found,
             Err(answer) => return Some((None, Request { command: Command::Refused(answer), data: Body::default() })),
         };
-        match row.data {
-            None => Some(request(row.name, row.parse(&line).unwrap_or_else(Command::Refused), Body::default())),
-            Some(error) => self.data(row, &line, error, input, limits),
-        }
-    }
-
-    /// An error of a field is sent after the data.
-    fn data(
-        &mut self,
-        row: &CommandRow,
-        line: &Line,
-        error: Words,
-        input: &mut &[u8],
-        limits: &DecodeLimits,
-    ) -> Option<Decoded<Request>> {
-        let name = row.name;
-        let Some(size) = line.arguments.last().and_then(|size| fields::size(size)) else {
-            return Some(request(name, Command::Refused(error), Body::default()));
-        };
-        let command = match row.parse(line) {
+        let plain = |command| Some(request(row.name, command, Body::default()));
+        let Some(error) = row.data else { return plain(row.parse(&line).unwrap_or_else(Command::Refused)) };
+        let size = line.arguments.last().and_then(|size| fields::size(size));
+        let Some(size) = size else { return plain(Command::Refused(error)) };
+        let command = match row.parse(&line) {
             _ if size > MAX_DATA => Command::Refused(error),
             parsed => parsed.unwrap_or_else(Command::Refused),
         };
-        let with_data = WithData { name, command, error };
+        let with_data = WithData { name: row.name, command, error };
         let body = match &with_data.command {
             Command::Refused(_) => Upload::skip(size),
             _ => {
@@ -167,13 +146,10 @@ impl Decoder {
     }
 
     pub fn upload(&mut self) -> Option<&mut Upload> {
-        match &mut self.state {
-            Reading::Data(arriving) => arriving.body.kept(),
-            _ => None,
-        }
+        let Reading::Data(arriving) = &mut self.state else { return None };
+        arriving.body.kept()
     }
 
-    /// Returns the bytes of incomplete data or of an incomplete line.
     pub fn uploading(&self) -> u64 {
         match &self.state {
             Reading::Data(arriving) => arriving.body.footprint(),

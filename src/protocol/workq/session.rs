@@ -1,20 +1,16 @@
-//! Execution of Workq requests.
-//!
-//! Owns the mapping from commands to engine calls, and from results and events to replies. The replies to inspections
-//! are in `inspect`. Must not depend on how bytes are received or sent.
+//! Execution of Workq requests, and events for clients.
 
-use super::command::{Command, Request, Submission};
-use super::lookup::{find, name_of, ttr_of};
-use super::uuid::Uuid;
-use super::{inspect, reply};
+use super::commands::{Command, Request, Submission};
+use super::fields::{find, name_of};
+use super::inspect::{self, ttr_of};
+use super::{reply, Uuid};
 use crate::engine::{
-    Awaited, Body, CompletionPolicy, DedupKey, Engine, Event, JobId, JobOptions, NewJob, NotCompleted, Outcome,
-    Progress, Refused, Reserve, Span, State, Time,
+    Awaited, Body, CompletionPolicy, DedupKey, Engine, Event, JobId, JobOptions, JobView, NewJob, NotCompleted,
+    Outcome, Progress, Refused, Reserve, Span, State, Time,
 };
 use crate::protocol::dialogue::Command as AnyCommand;
 use crate::protocol::{ClientInfo, Context, Flow, Output};
 
-/// Appends no reply if the client must wait.
 pub fn execute(mut request: Request, context: &mut Context, out: &mut Output) -> Flow {
     match &mut request.command {
         Command::Add(job) => add(job, request.data, context, out),
@@ -37,17 +33,15 @@ pub fn execute(mut request: Request, context: &mut Context, out: &mut Output) ->
             reply::words(out, if deleted { reply::OK } else { reply::NOT_FOUND });
         }
         Command::InspectServer => inspect::server(context, out),
-        Command::InspectQueues(page) => {
-            if inspect::queues(context, page, out) == Progress::More {
-                return resume(request);
-            }
-        }
+        Command::InspectQueues(page) => match inspect::queues(context, page, out) {
+            Progress::More => return resume(request),
+            Progress::Done => {}
+        },
         Command::InspectQueue(name) => inspect::queue(context, name, out),
-        Command::InspectJobs(name, page) => {
-            if inspect::jobs(context, name, page, out) == Progress::More {
-                return resume(request);
-            }
-        }
+        Command::InspectJobs(name, page) => match inspect::jobs(context, name, page, out) {
+            Progress::More => return resume(request),
+            Progress::Done => {}
+        },
         Command::InspectJob(id) => inspect::job(context, id, out),
         Command::Refused(answer) => reply::words(out, answer),
         Command::Close(answer) => {
@@ -82,8 +76,7 @@ fn add(job: &Submission, payload: Body, context: &mut Context, out: &mut Output)
     reply::words(out, submitted.map_or_else(refusal, |_| reply::OK));
 }
 
-/// Returns `None` if the job has expired. Limits the time to the range of the engine's clock, whose last value means
-/// never.
+/// Returns `None` if the job has expired. The last value of the engine's clock means never.
 fn start(nanos: i128, ttl: Span, now: Time) -> Option<Time> {
     let last = i128::from(Time::NEVER.nanos() - 1);
     let is_expired = ttl != Span::MAX && nanos + i128::from(ttl.nanos()) <= i128::from(now.nanos());
@@ -101,20 +94,16 @@ fn refusal(refused: Refused) -> reply::Words {
 
 fn run(id: Uuid, name: &[u8], job: NewJob, wait: Span, context: &mut Context, out: &mut Output) -> Flow {
     let wait = context.effective_wait(wait);
-    let job = match context.engine.run(context.client, name, job, id, wait, context.now) {
-        Ok(job) => job,
-        Err(refused) => {
-            reply::words(out, refusal(refused));
-            return Flow::Next;
+    let is_leased = |job: JobView| job.state() == State::Reserved;
+    match context.engine.run(context.client, name, job, id, wait, context.now) {
+        Err(refused) => reply::words(out, refusal(refused)),
+        Ok(job) if wait == Span::ZERO && !context.engine.job(job).is_some_and(is_leased) => {
+            context.engine.cancel_wait(context.client);
+            reply::words(out, reply::TIMEOUT);
         }
-    };
-    let leased = context.engine.job(job).is_some_and(|job| job.state() == State::Reserved);
-    if wait == Span::ZERO && !leased {
-        context.engine.cancel_wait(context.client);
-        reply::words(out, reply::TIMEOUT);
-        return Flow::Next;
+        Ok(_) => return await_outcome(id, context),
     }
-    await_outcome(id, context)
+    Flow::Next
 }
 
 /// The reply needs the UUID even if the job has been deleted by then.
@@ -201,5 +190,5 @@ pub fn notify(event: &Event, engine: &Engine, client: &ClientInfo, out: &mut Out
 
 fn outcome_event(id: &Uuid, done: bool, result: &Body, out: &mut Output) {
     reply::outcome(out, id, done, result.len());
-    reply::body(out, result.borrow());
+    reply::part(out, result.borrow(), 0..result.len());
 }

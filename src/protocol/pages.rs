@@ -1,11 +1,11 @@
-//! Sorted pages of a list that is too large to be read at once.
-//!
-//! Owns the sort order, the cursors between pages, and the selection of the items on a page. Items added or removed
-//! during the selection are included or omitted arbitrarily. Must not depend on the type of the items.
+//! Pages of lists that are too large to be read at once: sorted pages, and the history of finished and buried jobs.
+//! Items that are added or removed during the selection of a page are included or omitted arbitrarily.
 
 use std::collections::BTreeMap;
 
+use super::beanstalk::FigureValue;
 use super::text::{hex_pair, whole_number};
+use crate::engine::{Past, PastJob, Progress, Steps};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order {
@@ -20,7 +20,6 @@ impl Order {
         (descending || direction == b"asc").then_some(Order { figure, descending })
     }
 
-    /// In a reverse order, larger keys come first.
     fn key(self, value: u64, name: &[u8]) -> Key {
         (if self.descending { !value } else { value }, name.into())
     }
@@ -60,11 +59,9 @@ pub struct SortedPage<V> {
     after: Option<Key>,
     limit: usize,
     pub found: u64,
-    /// Counts the offered items after the start position.
-    after_mark: u64,
-    /// The selected items with their statistics. [`SortedPage::next`] removes them after the selection.
+    found_after: u64,
     rows: BTreeMap<Key, (u64, V)>,
-    is_open: bool,
+    pub is_open: bool,
     /// Total bytes of the names in `rows`.
     names: u64,
     has_more: bool,
@@ -75,7 +72,7 @@ impl<V> SortedPage<V> {
     pub fn new(order: Order, after: Option<Mark>, limit: usize) -> SortedPage<V> {
         let after = after.map(|mark| order.key(mark.value, &mark.name));
         let (rows, is_open, has_more, last) = (BTreeMap::new(), true, false, None);
-        SortedPage { order, after, limit, found: 0, after_mark: 0, rows, is_open, names: 0, has_more, last }
+        SortedPage { order, after, limit, found: 0, found_after: 0, rows, is_open, names: 0, has_more, last }
     }
 
     pub fn footprint(&self) -> u64 {
@@ -84,10 +81,6 @@ impl<V> SortedPage<V> {
         let after = self.after.as_ref().map_or(0, |(_, name)| name.len());
         let last = self.last.as_ref().map_or(0, |mark| mark.name.len());
         (after + last) as u64 + self.names + (self.rows.len() * row) as u64
-    }
-
-    pub fn is_open(&self) -> bool {
-        self.is_open
     }
 
     fn remove(&mut self, is_first: bool) -> Option<(Key, (u64, V))> {
@@ -104,7 +97,7 @@ impl<V> SortedPage<V> {
         if self.after.as_ref().is_some_and(|after| !is_before(after, &key)) {
             return false;
         }
-        self.after_mark += 1;
+        self.found_after += 1;
         if self.rows.len() >= self.limit {
             let last = if self.order.is_reverse() { self.rows.keys().next() } else { self.rows.keys().next_back() };
             if !last.is_some_and(|last| is_before(&key, last)) {
@@ -116,7 +109,7 @@ impl<V> SortedPage<V> {
             self.names += name.len() as u64;
         } else {
             // A tube of this name was deleted and created during the selection.
-            (self.found, self.after_mark) = (self.found - 1, self.after_mark - 1);
+            (self.found, self.found_after) = (self.found - 1, self.found_after - 1);
         }
         true
     }
@@ -124,7 +117,7 @@ impl<V> SortedPage<V> {
     /// Ends the selection. Returns the number of items on the page.
     pub fn close(&mut self) -> u64 {
         let count = self.rows.len() as u64;
-        self.has_more = self.after_mark > count;
+        self.has_more = self.found_after > count;
         self.is_open = false;
         count
     }
@@ -139,6 +132,70 @@ impl<V> SortedPage<V> {
     pub fn mark(&self) -> Option<&Mark> {
         self.last.as_ref().filter(|_| self.has_more)
     }
+}
+
+/// Engine steps. Each 64 bytes of output cost another step.
+const STEPS_PER_JOB: u64 = 2;
+
+#[derive(Debug)]
+pub struct HistoryWalk {
+    before: u64,
+    left: usize,
+    failed: bool,
+}
+
+impl HistoryWalk {
+    /// Finds at most `limit` jobs with history numbers below `before`. With `failed`, finds only failed jobs.
+    pub fn new(before: u64, limit: usize, failed: bool) -> HistoryWalk {
+        HistoryWalk { before, left: limit, failed }
+    }
+
+    /// Stops when `steps` is used up. `each` returns the number of written bytes.
+    pub fn advance(
+        &mut self,
+        past: &Past,
+        steps: &mut Steps,
+        wanted: impl Fn(&PastJob) -> bool,
+        mut each: impl FnMut(u64, &PastJob) -> usize,
+    ) -> Progress {
+        let (first, end) = past.numbers();
+        self.before = self.before.min(end);
+        while self.before > first && self.left > 0 {
+            if steps.are_used_up() {
+                return Progress::More;
+            }
+            let number = self.before - 1;
+            let job = past.job(number).filter(|job| (!self.failed || job.verdict.is_failure()) && wanted(job));
+            let bytes = job.map_or(0, |job| each(number, job));
+            self.left -= usize::from(job.is_some());
+            self.before = number;
+            steps.take(STEPS_PER_JOB + bytes as u64 / 64);
+        }
+        Progress::Done
+    }
+
+    /// Returns `before` for the next page.
+    pub fn next(&self, past: &Past) -> Option<u64> {
+        (self.left == 0 && self.before > past.numbers().0).then_some(self.before)
+    }
+}
+
+pub fn show_past(number: u64, job: &PastJob, mut show: impl FnMut(&'static str, FigureValue)) {
+    use FigureValue::{Micros, Name, Number, Text, Word};
+    show("number", Number(number));
+    show("id", Number(job.id.0));
+    show("tube", Name(&job.tube));
+    show("verdict", Word(job.verdict.word().as_bytes()));
+    show("put", Micros(job.created.nanos() / 1000));
+    show("ended", Micros(job.ended.nanos() / 1000));
+    show("waited", Micros(job.waited().nanos() / 1000));
+    show("ran", Micros(job.ran.nanos() / 1000));
+    show("tries", Number(job.tries.into()));
+    if let Some(reason) = &job.reason {
+        show("reason", Text(reason));
+    }
+    show("size", Number(job.size.into()));
+    show("body", Text(job.start()));
 }
 
 #[cfg(test)]
@@ -184,7 +241,7 @@ mod tests {
             for number in 0..20_u64 {
                 page.offer(number * 7 % 5, &number.to_be_bytes(), || number);
             }
-            assert_eq!((page.found, page.is_open()), (20, true));
+            assert_eq!((page.found, page.is_open), (20, true));
             page.close();
             while let Some((name, number)) = page.next() {
                 assert_eq!(name, number.to_be_bytes());
