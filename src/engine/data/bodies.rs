@@ -1,9 +1,5 @@
-//! The storage of all job bodies.
-//!
-//! Owns the memory of the bodies. Small bodies are copied into pages, and all bodies in a page have the same size
-//! class. Paged bodies need no allocator header and leave no gaps between other allocations, so a page can be returned
-//! to the system when the last body in the page is removed. Must not depend on jobs.
-//!
+//! The bodies of all jobs. Small bodies are copied into pages of entries of equal size, which need no allocator header
+//! and leave no gaps between other allocations, so an empty page can be returned to the system.
 //! Enforces promise P3 of beanpole-promises(7).
 
 use std::collections::VecDeque;
@@ -13,24 +9,22 @@ use slab::Slab;
 
 use super::{slots::replace_idle, Body, BodyRef, NIL};
 
-/// Bodies up to this size, in bytes, are copied into pages while the engine's lock is held. Copying a larger body would
-/// take too long.
+/// Copying a larger body would take too long while the engine is locked.
 pub const PAGED_MAX: usize = 1024;
 
-/// Minimum page size in bytes. The allocator returns a freed block of this size to the system immediately.
+/// The minimum in bytes. The allocator returns a freed block of this size to the system immediately.
 const PAGE: usize = 128 * 1024;
 
 const CLASSES: usize = 32;
 
-/// Bodies of more than this many bytes are freed after the engine's lock is released, because freeing them is slow.
+/// Larger bodies are freed after the engine's lock is released, because freeing them is slow.
 const SLOW_TO_FREE: usize = 1 << 20;
 
-/// The maximum number of bodies that one call of `check_in_flight` checks.
 const MAX_CHECKED: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
 pub struct BodyKey {
-    /// The index in the body's size class, or in [`Bodies::whole`] for a body that is not in a page.
+    /// The index in the body's size class, or in [`Bodies::whole`].
     position: u32,
     length: u32,
 }
@@ -62,14 +56,12 @@ impl NewBody for &[u8] {
 pub struct Bodies {
     pub classes: [Class; CLASSES],
     pub whole: Slab<Body>,
-    /// Bytes of vacated page entries in all size classes.
+    /// Bytes of vacated page entries.
     pub spare: u64,
-    /// Removed bodies that are still shared by unsent replies.
+    /// Removed bodies that unsent replies still share.
     in_flight: VecDeque<InFlight>,
-    /// The total length of the bodies in `in_flight`. Some of these bodies may no longer be shared.
     pub in_flight_bytes: u64,
     pub held: u64,
-    /// Removed large bodies, to be freed after the engine's lock is released.
     released: Vec<Body>,
 }
 
@@ -77,12 +69,10 @@ pub struct Bodies {
 struct InFlight {
     bytes: Weak<Box<[u8]>>,
     length: u64,
-    /// Keeps a large body alive after the last reply is sent, so that the sending thread does not have to free the
-    /// body.
+    /// Prevents the thread that sends the last reply from having to free a large body.
     kept: Option<Arc<Box<[u8]>>>,
 }
 
-/// Bodies of about the same size. The position of a body is `page number × entries per page + entry`.
 #[derive(Debug)]
 pub struct Class {
     size: usize,
@@ -92,16 +82,13 @@ pub struct Class {
     open: u32,
     /// The only allocated page without bodies, or [`NIL`].
     idle: u32,
-    /// Bytes of vacated entries in allocated pages.
     spare: u64,
 }
 
-/// A page of entries of equal size. A page without bodies is usually deallocated.
 #[derive(Debug)]
 pub struct Page {
-    /// The entries, up to the highest entry that was ever used.
     bytes: Vec<u8>,
-    /// The first vacated entry, or [`NIL`]. Each vacated entry starts with the number of the next vacated entry.
+    /// Each vacated entry starts with the number of the next vacated entry, or [`NIL`].
     first_vacant: u32,
     pub held: u32,
     next_open: u32,
@@ -227,7 +214,6 @@ impl Default for Bodies {
 }
 
 impl Bodies {
-    /// Stores a body. The caller must then assign the returned key to a job.
     pub fn add(&mut self, body: Body) -> BodyKey {
         if body.len() <= PAGED_MAX {
             return self.copy(body.bytes());
@@ -252,7 +238,7 @@ impl Bodies {
         self.remove_with(key, |_| ());
     }
 
-    /// Calls `see` with the bytes of a body, and removes the body. A separate lookup would take as long as the removal.
+    /// Calls `see` first, because a separate lookup would take as long as the removal.
     #[inline]
     pub fn remove_with(&mut self, key: BodyKey, see: impl FnOnce(&[u8])) {
         self.held -= key.len() as u64;
@@ -272,7 +258,6 @@ impl Bodies {
         }
     }
 
-    /// Counts a large body as in flight, because replies can share its memory.
     pub fn note_in_flight(&mut self, body: &Body) {
         if let Body::Large(bytes) = body {
             let length = bytes.len();
@@ -282,7 +267,6 @@ impl Bodies {
         }
     }
 
-    /// Checks some of the removed bodies that replies may share, and stops counting those that are no longer shared.
     #[inline]
     pub fn check_in_flight(&mut self) {
         if !self.in_flight.is_empty() {
@@ -305,7 +289,7 @@ impl Bodies {
         }
     }
 
-    /// Takes the removed large bodies, so that the caller can free them without delaying other work.
+    /// Takes the large bodies that the caller frees after unlocking the engine.
     pub fn take_released(&mut self) -> Vec<Body> {
         std::mem::take(&mut self.released)
     }

@@ -4,16 +4,14 @@
 
 use std::sync::Arc;
 
-/// Maximum size, in bytes, of a body that is copied into a reply. Sharing a body of this size with the reply takes
-/// about as long as the copy.
+/// Larger bodies are shared with replies. At this size, sharing takes about as long as copying.
 pub const COPY_MAX: usize = 4096;
 
-/// Immutable bytes. A small body is owned directly, which takes 16 bytes less than sharing it. A large body is shared,
-/// so that the output buffer of a slow client does not contain a second copy.
+/// A small body is owned, which takes 16 bytes less than sharing. A large body is shared with the buffers of slow
+/// clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
     Small(Box<[u8]>),
-    /// A body of more than [`COPY_MAX`] bytes, shared with replies.
     Large(Arc<Box<[u8]>>),
 }
 
@@ -79,7 +77,6 @@ impl<'a> BodyRef<'a> {
 }
 
 impl From<Vec<u8>> for Body {
-    /// Converts without copying if the vector has no spare capacity.
     fn from(bytes: Vec<u8>) -> Body {
         let bytes = bytes.into_boxed_slice();
         if bytes.len() <= COPY_MAX {

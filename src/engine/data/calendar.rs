@@ -29,7 +29,7 @@ pub fn date_of(day: i64) -> (i64, i64, i64) {
     (era * 400 + year + next, month, day)
 }
 
-/// Appends a time, in seconds since 1970-01-01, as `YYYY-MM-DDTHH:MM:SS`. Years have four digits, as RFC 3339 requires.
+/// Appends a time in seconds since 1970 as `YYYY-MM-DDTHH:MM:SS`. Years have four digits, as RFC 3339 requires.
 pub fn push_moment(out: &mut Vec<u8>, seconds: u64) {
     let (year, month, day) = date_of((seconds / DAY) as i64);
     let of_day = seconds % DAY;

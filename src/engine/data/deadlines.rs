@@ -22,12 +22,12 @@ pub struct Deadlines {
     pub positions: PositionTable,
 }
 
-/// Heap positions in three tables: timers of clients, timers of tubes, and other timers. [`NIL`] means no deadline.
+/// Of clients, of tubes, and of other timers. [`NIL`] means no deadline.
 #[derive(Clone, Debug, Default)]
 pub struct PositionTable([Vec<u32>; 3]);
 
 impl TimerKey {
-    /// Encodes the timer as a heap member: the table number in the low two bits, and the row number in the other bits.
+    /// The table number in the low two bits, and the row number in the other bits.
     #[inline(always)]
     const fn member(self) -> u32 {
         match self {
@@ -73,7 +73,7 @@ impl Positions for PositionTable {
 }
 
 impl Deadlines {
-    /// Sets the deadline of a timer, or removes the deadline if `at` is [`Time::NEVER`].
+    /// [`Time::NEVER`] removes the deadline of the timer.
     pub fn set(&mut self, owner: TimerKey, at: Time) {
         let (member, key) = (owner.member(), (at, matches!(owner, TimerKey::Client(_))));
         match (*self.positions.get(member), at) {

@@ -19,7 +19,7 @@ pub struct EndedKey {
     pub(in crate::engine) is_logged: bool,
 }
 
-/// Bytes charged for a key, excluding its names but including its entries in the index and the heap.
+/// Bytes charged for a key and its entries in the index and the heap, excluding its names.
 pub const KEY_COST: u64 = size_of::<EndedKey>() as u64 + 24;
 
 const _: () = assert!(KEY_COST <= 96);

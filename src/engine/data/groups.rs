@@ -1,23 +1,20 @@
 //! Groups of jobs, and the jobs that wait for groups: the tags `grp:` and `aft:`.
 //!
-//! Owns the groups with their counts, the memberships, the waits of jobs for groups, and the memory of all these. Jobs
-//! without these tags need no memory here. Must not decide when a wait ends: `rules/groups.rs` does.
+//! Must not decide when a wait ends: `rules/groups.rs` does.
 
 use super::{table::hashed, Heap, Linked, Links, List, Name, Positions, SlotTable, Slots, State, Table, NIL};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupCount {
-    /// The number of members that have ended since the group was created.
     pub ended: u64,
-    /// The last job ID assigned before the group became empty. Jobs up to this ID no longer wait for all members.
+    /// The last job ID before the group became empty. Jobs up to this ID no longer wait for all members.
     pub complete_to: u64,
-    /// The last job ID assigned before the group was created. Jobs up to this ID waited for an earlier group with the
-    /// same name, and no longer wait for a number of members.
+    /// The last job ID before the group was created. Jobs up to this ID waited for an earlier group of this name.
     pub created_at: u64,
 }
 
 impl GroupCount {
-    /// Returns `true` if the job `id` no longer waits for `need` members to end. A `need` of 0 means all members.
+    /// A `need` of 0 means all members.
     pub(in crate::engine) fn satisfies(&self, id: u64, need: u32) -> bool {
         match need {
             0 => id <= self.complete_to,
@@ -31,14 +28,14 @@ pub struct Group {
     pub(in crate::engine) name: Name,
     hash: u32,
     chain: u32,
-    /// Counts in the order of [`State::UNFINISHED`].
+    /// In the order of [`State::UNFINISHED`].
     pub(in crate::engine) members: [u32; State::UNFINISHED.len()],
     pub(in crate::engine) count: GroupCount,
-    /// Waits for all members, ordered by job ID.
+    /// For all members, by job ID.
     pub(in crate::engine) waits: List,
-    /// Waits for a number of members, ordered by that number and the job ID.
+    /// For a number of members, by that number and the job ID.
     pub(in crate::engine) counted: Heap<(u32, u64)>,
-    /// `true` while jobs are being released in several calls.
+    /// Jobs are being released in several calls.
     pub(in crate::engine) releasing: bool,
     pub(in crate::engine) logged: bool,
 }
@@ -68,10 +65,9 @@ pub struct Wait {
     pub(in crate::engine) slot: u32,
     /// The number of members that must have ended. 0 means all.
     pub(in crate::engine) need: u32,
-    /// The links in [`Group::waits`]. For a wait in [`Group::counted`], `links.prev` is the position in that heap.
+    /// For a wait in [`Group::counted`], `prev` is the position in that heap.
     links: Links,
     id: u64,
-    /// `true` if the wait is in the list or heap of its group.
     queued: bool,
 }
 
@@ -102,19 +98,18 @@ const _: () = assert!(GROUP_COST <= 160 && MEMBER_COST <= 16);
 
 #[derive(Debug, Default)]
 pub struct Groups {
-    /// `table.memory` includes the bytes charged for memberships and waits.
+    /// `memory` includes memberships and waits.
     pub table: Table<Group, 1024>,
     memberships: Slots<Membership>,
     waits: Waits,
-    /// The first membership of each job, by slot.
+    /// The first membership and the first wait of each job, by slot.
     members: SlotTable,
-    /// The first wait of each job, by slot.
     waiters: SlotTable,
-    /// Log bytes reserved for recording the ends of members, in addition to the deletes of their jobs.
+    /// Log bytes for recording the ends of members, in addition to the deletes of their jobs.
     pub ends: u64,
 }
 
-/// Log bytes reserved for recording the end of a member. `name` is the length of the group's name.
+/// Log bytes for the end of a member of a group whose name has this length.
 pub(in crate::engine) const fn end_size(name: usize) -> u64 {
     40 + name as u64
 }
@@ -138,7 +133,7 @@ impl Groups {
         self.table.insert(group)
     }
 
-    /// Adds the job in `slot` to `group`. The caller must then count the job with [`Groups::count`].
+    /// The caller must then call [`Groups::count`].
     pub fn join(&mut self, slot: u32, group: u32) {
         let next = self.members.get(slot);
         let number = self.memberships.insert(Membership { group, next });
@@ -147,7 +142,7 @@ impl Groups {
         self.ends += end_size(self.table.get(group).name.length());
     }
 
-    /// Makes the job `id` in `slot` wait for `group`. The caller must then call [`Groups::enqueue`].
+    /// The caller must then call [`Groups::enqueue`].
     pub fn add_wait(&mut self, slot: u32, id: u64, group: u32, need: u32) {
         let next = self.waiters.get(slot);
         let wait = Wait { group, next, slot, need, links: Links::NONE, id, queued: false };
@@ -155,8 +150,7 @@ impl Groups {
         self.table.memory += WAIT_COST;
     }
 
-    /// Counts the job in its groups, or stops counting it if `is_added` is `false`. `position` is the index of the
-    /// job's state in [`State::UNFINISHED`].
+    /// `position` is the index of the job's state in [`State::UNFINISHED`].
     pub fn count(&mut self, slot: u32, position: usize, is_added: bool) {
         let mut next = self.members.get(slot);
         while next != NIL {
@@ -185,7 +179,7 @@ impl Groups {
         })
     }
 
-    /// Returns how many more members must end before `wait` is over. 0 means all members.
+    /// The number of members that must still end. 0 means all.
     pub fn left(&self, wait: &Wait) -> u32 {
         let ended = self.table.get(wait.group).count.ended;
         wait.need.saturating_sub(u32::try_from(ended).unwrap_or(u32::MAX))
@@ -234,7 +228,7 @@ impl Groups {
         }
     }
 
-    /// Removes the memberships of a job, which must no longer be counted. Returns the numbers of the groups.
+    /// The job must no longer be counted. Returns its groups.
     pub fn leave(&mut self, slot: u32) -> Vec<u32> {
         let (mut groups, mut next) = (Vec::new(), self.members.get(slot));
         while next != NIL {
@@ -251,7 +245,7 @@ impl Groups {
         groups
     }
 
-    /// Returns the numbers of the groups that the job waited for.
+    /// Returns the groups that the job waited for.
     pub fn stop_waiting(&mut self, slot: u32) -> Vec<u32> {
         let (mut groups, mut next) = (Vec::new(), self.waiters.get(slot));
         while next != NIL {
@@ -266,7 +260,7 @@ impl Groups {
         groups
     }
 
-    /// Returns the number of a wait for `group` that is over, and the slot of the waiting job.
+    /// Returns a wait for `group` that is over, and the slot of its job.
     pub fn next_ended(&self, group: u32) -> Option<(u32, u32)> {
         let group = self.table.get(group);
         let first = group.waits.first().filter(|&wait| group.count.satisfies(self.waits.0.get(wait).id, 0));

@@ -9,7 +9,6 @@ use std::marker::PhantomData;
 
 use super::NIL;
 
-/// The number of a client. Numbers are reused after clients disconnect.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ClientId(pub u32);
 
@@ -25,11 +24,11 @@ pub enum OfClient {}
 pub type TubeHandle = Handle<OfTube>;
 pub type ClientHandle = Handle<OfClient>;
 
-/// A number together with a count that identifies one of its successive owners.
+/// A reference that can be kept between calls. Numbers of closed tubes and disconnected clients are reused, and `birth`
+/// distinguishes their successive owners, so an outdated handle finds nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handle<K> {
     pub(in crate::engine) number: u32,
-    /// Distinguishes successive owners of the number.
     pub(in crate::engine) birth: u32,
     kind: PhantomData<K>,
 }

@@ -1,8 +1,6 @@
-//! A four-way heap whose members store their positions, so any member can be removed or moved in logarithmic time.
-//!
-//! Owns the order of the members. A four-way heap has half the levels of a binary heap, and the four children of a node
-//! share cache lines. Members inserted in order and removed from the front never move, because a sorted heap works as a
-//! queue. Must not depend on the type of the members, whose store is notified of every move.
+//! A four-way heap whose members store their positions, so that any member can be removed or moved. It has half the
+//! levels of a binary heap, and the four children of a node share cache lines. Members inserted in order and removed
+//! from the front never move, because a sorted heap works as a queue.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -10,7 +8,6 @@ use std::collections::{BinaryHeap, VecDeque};
 use super::Slots;
 
 pub trait Positions {
-    /// Stores the position that [`Heap::remove`] needs.
     fn set_position(&mut self, member: u32, position: u32);
 }
 
@@ -24,13 +21,13 @@ impl<T: Positioned> Positions for Slots<T> {
     }
 }
 
-/// A heap of at most this capacity keeps its memory when it becomes empty.
+/// The capacity that an empty heap can keep.
 const KEEP: usize = 64;
 
-/// The maximum of [`Heap::left`], which keeps all positions below `NIL`.
+/// Keeps all positions below [`NIL`](super::NIL).
 const MAX_LEFT: u32 = u32::MAX / 2;
 
-/// A priority queue, smallest key first. Members with equal keys must be interchangeable.
+/// Smallest key first. Members with equal keys must be interchangeable.
 #[derive(Debug)]
 pub struct Heap<K> {
     pub entries: VecDeque<(K, u32)>,
@@ -62,7 +59,7 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries[self.index_of(position)].0
     }
 
-    /// Returns the member at `index` of the heap array. Index 0 has the smallest key.
+    /// Index 0 has the smallest key.
     pub fn member_at(&self, index: usize) -> u32 {
         self.entries[index].1
     }
@@ -75,7 +72,7 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries.iter().copied()
     }
 
-    /// Returns the members in ascending order, lazily: the cost of the first members does not depend on the size.
+    /// Lazy: the cost of the first members does not depend on the size.
     pub fn in_order(&self) -> impl Iterator<Item = (K, u32)> + '_ {
         let mut next = BinaryHeap::new();
         next.extend(self.first().map(|(key, _)| Reverse((key, 0))));
@@ -108,12 +105,11 @@ impl<K: Ord + Copy> Heap<K> {
         gone
     }
 
-    /// Removes the member at the end of the heap array. No other member moves.
+    /// Removes the end of the heap array, so no other member moves.
     pub fn pop_last(&mut self) -> Option<u32> {
         self.shrunk(|entries| entries.pop_back()).map(|(_, member)| member)
     }
 
-    /// Removes an entry with `remove`, and releases memory that the remaining entries do not need.
     fn shrunk(&mut self, remove: impl FnOnce(&mut VecDeque<(K, u32)>) -> Option<(K, u32)>) -> Option<(K, u32)> {
         let gone = remove(&mut self.entries);
         if self.entries.is_empty() {

@@ -9,10 +9,9 @@ use std::num::NonZeroU32;
 
 use super::{table::hashed, JobId, Table, NIL};
 
-/// IDs per row. Longer rows save little memory and make isolated IDs more expensive.
+/// Longer rows save little memory and make isolated IDs more expensive.
 const ROW: u64 = 16;
 
-/// The slots of [`ROW`] consecutive IDs. The first ID is a multiple of [`ROW`].
 #[derive(Debug)]
 pub struct Row {
     number: u64,
@@ -25,10 +24,9 @@ pub struct Row {
 #[derive(Debug)]
 pub struct Ids {
     pub rows: Table<Row>,
-    /// The row of the last insertion, or [`NIL`]. Kept even if empty, because most new IDs follow the last ID.
+    /// Of the last insertion, or [`NIL`]. Kept even if empty, because most new IDs follow the last ID.
     pub last: u32,
-    /// The row that the last search found, or [`NIL`]. Jobs are usually removed in insertion order, so the next ID is
-    /// often in the same row.
+    /// Of the last search, or [`NIL`]. Jobs are usually removed in insertion order.
     recent: Cell<u32>,
 }
 
@@ -44,7 +42,7 @@ impl Ids {
         (slot != NIL).then_some(slot)
     }
 
-    /// Returns the slots of the IDs above `id` in the row that contains `id + 1`.
+    /// Returns the slots of the IDs above `id` in the row of `id + 1`.
     pub fn row_above(&self, id: JobId) -> impl Iterator<Item = u32> + '_ {
         let first = id.0 + 1;
         let row = self.row(first / ROW).map(|row| self.rows.get(row));
@@ -92,7 +90,6 @@ impl Ids {
         row
     }
 
-    /// Releases a claim. A row without claims is removed.
     fn release_claim(&mut self, number: u32) {
         let row = self.rows.get_mut(number);
         row.claims = NonZeroU32::new(row.claims.get() - 1).expect("a claim");

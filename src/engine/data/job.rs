@@ -1,12 +1,10 @@
-//! A job, and the table of its state transitions.
-//!
-//! Owns the data of a job. Must not depend on the queues that contain jobs.
+//! A job, the table of its state transitions, and its event counts. Must not depend on the queues that contain jobs.
 
 use std::ops::Deref;
 
 use super::{Body, BodyKey, BodyRef, CompletionPolicy, Count, Details, History, Links, Span, Time, NIL};
 
-/// The permanent ID of a job. IDs start at 1, ascend in insertion order, and are never reused.
+/// IDs start at 1, ascend in insertion order, and are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobId(pub u64);
 
@@ -20,7 +18,7 @@ pub fn priority_class(pri: Priority) -> usize {
     (pri / 0x5555_5556) as usize
 }
 
-/// Ready jobs with a priority value below this are counted as urgent, as in beanstalkd.
+/// Ready jobs with a smaller priority value count as urgent, as in beanstalkd.
 pub const URGENT: Priority = 1024;
 
 /// The state of a job. The first four states are those of beanstalkd.
@@ -42,7 +40,6 @@ pub enum State {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// A worker reserved the first job of its watched tubes.
     Reserve,
     ReserveJob,
     Release,
@@ -54,20 +51,16 @@ pub enum Cause {
     /// The holder disconnected or released all its jobs.
     HangUp,
     Move,
-    /// The job was moved to another tube, where it is delayed.
     MoveLater,
     /// The job is buried whatever its state is, and no submitter is notified.
     Fail,
-    /// A client reported the outcome of the job, and the outcome is kept.
     Finish,
-    /// The jobs that the job waited for have ended.
     Free,
-    /// The jobs that the job waited for have ended, but its delay is not over.
     FreeLater,
 }
 
 impl Cause {
-    /// Returns the cause to record for the retry of a failed job in this state, or `None` if the state does not change.
+    /// Returns `None` if a retry does not change the state.
     pub(in crate::engine) fn of_retry(state: State) -> Option<Cause> {
         match state {
             State::Reserved => Some(Cause::Release),
@@ -117,46 +110,37 @@ impl State {
 pub enum JobFlag {
     Bound = 1,
     Volatile = 2,
-    /// The holder of the job has disconnected, and the job will be released.
     Leaving = 4,
-    /// The ready job is in the run of its tube ([`ReadyQueue`](super::ready::ReadyQueue)), not in the heap.
+    /// In the run of the tube's [`ReadyQueue`](super::ReadyQueue), not in the heap.
     InRun = 8,
-    /// The job is a member of a group, waits for a group, or is a schedule.
+    /// A member of a group, waiting for a group, or a schedule.
     Tied = 16,
-    /// The job was held until group members had ended, which the log may not contain yet. Set until the job is
-    /// reserved.
+    /// Was held until group members had ended, which the log may not contain yet. Set until the job is reserved.
     Freed = 32,
 }
 
-/// The time of a reservation is in units of 2^20 ns, about a millisecond. The 32-bit count wraps after 52 days.
+/// In units of 2^20 ns, about a millisecond, the 32-bit time of a reservation wraps after 52 days.
 const TAKEN_UNIT: u32 = 20;
 
 #[derive(Debug)]
 pub struct Job {
     pub(in crate::engine) id: JobId,
     pub created: Time,
-    /// The meaning depends on the state:
-    /// - delayed: the end of the delay
-    /// - reserved: the end of the time to run
-    /// - buried: the job's rank in the order of burying
-    /// - ready: the rank among jobs of the same priority
-    /// - scheduled: the time of the next copy
+    /// Delayed: the end of the delay. Reserved: the end of the time to run. Buried: the rank in the order of burying.
+    /// Ready: the rank among jobs of the same priority. Scheduled: the time of the next copy.
     pub(in crate::engine) due: Time,
     pub(in crate::engine) details: Details,
     pub(in crate::engine) body: BodyKey,
     pub(in crate::engine) pri: Priority,
     pub(in crate::engine) tube: u32,
-    /// The meaning depends on the state; otherwise [`NIL`]:
-    /// - reserved: the client that holds the job
-    /// - buried: the number of a dead letter's origin in [`Origins`](super::origins::Origins)
-    /// - scheduled: the number in [`Schedules`](super::schedules::Schedules)
+    /// Reserved: the client. Buried: the origin of a dead letter in [`Origins`](super::Origins). Scheduled: the number
+    /// in [`Schedules`](super::Schedules). Otherwise [`NIL`].
     pub(in crate::engine) holder: u32,
-    /// The links in the job's list, or the position in its heap. For a reserved job, `next` is the time of the
-    /// reservation.
+    /// In a heap, `prev` is the position. For a reserved job, `next` is the time of the reservation.
     pub(in crate::engine) links: Links,
     state: State,
     pub completion: CompletionPolicy,
-    /// The number of failed tries since the job was put or kicked.
+    /// Failed tries since the job was put or kicked.
     pub fails: u8,
     flags: u8,
 }
@@ -183,7 +167,6 @@ impl Deref for JobView<'_> {
 #[derive(Debug)]
 pub struct NewJob<B = Body> {
     pub pri: Priority,
-    /// Zero makes the job ready immediately.
     pub delay: Span,
     pub ttr: Span,
     pub body: B,
@@ -238,7 +221,7 @@ impl Job {
         self.details.history()
     }
 
-    /// Panics if the transition table does not permit `cause` in the job's state.
+    /// Panics if the table does not permit `cause` in the job's state.
     pub(in crate::engine) fn transition(&mut self, cause: Cause) {
         self.state = self.state.after(cause).expect("a transition that the table has");
     }
@@ -259,7 +242,6 @@ impl Job {
         self.state == State::Reserved && self.holder == super::handle::NOBODY.0
     }
 
-    /// Returns `true` if the server buried the job in a dead-letter tube.
     pub fn is_dead_letter(&self) -> bool {
         self.state == State::Buried && self.holder != NIL
     }
@@ -284,7 +266,6 @@ impl Job {
         self.has(JobFlag::Tied)
     }
 
-    /// Returns `true` for the few jobs that have extras or are or were tied to groups.
     pub(in crate::engine) fn has_more(&self) -> bool {
         self.flags & (JobFlag::Bound as u8 | JobFlag::Tied as u8 | JobFlag::Freed as u8) != 0
     }
@@ -294,7 +275,7 @@ impl Job {
         self.state = State::Held;
     }
 
-    /// Turns the job into a schedule whose first copy is due at `due`. The job must not be in a queue.
+    /// The job must not be in a queue. The first copy is due at `due`.
     pub(in crate::engine) fn schedule(&mut self, due: Time) {
         (self.state, self.due) = (State::Scheduled, due);
         self.set(JobFlag::Tied, true);
@@ -305,12 +286,12 @@ impl Job {
         self.links.next = (now.nanos() >> TAKEN_UNIT) as u32;
     }
 
-    /// Returns `true` if the end of the job is already in the history, or if the job is a schedule.
+    /// The end of the job is already in the history, or the job is a schedule.
     pub(in crate::engine) fn is_over(&self) -> bool {
         matches!(self.state, State::Finished | State::Scheduled)
     }
 
-    /// Returns the time since the reservation (not since a touch), or zero if the job is not reserved.
+    /// Returns the time since the reservation (not since a touch), or zero.
     pub fn taken_for(&self, now: Time) -> Span {
         if self.state != State::Reserved {
             return Span::ZERO;

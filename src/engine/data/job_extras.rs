@@ -1,7 +1,6 @@
-//! Extras: the options of a job, and the clients that wait for its outcome.
+//! The options of a job, and the clients that wait for its outcome. Most jobs have no extras.
 //!
-//! Owns all extras, the index by dedup key, the index by expiry time, and the attachments of clients to jobs. Most jobs
-//! have no extras. Must not decide what happens to a job.
+//! Must not decide what happens to a job.
 
 use slab::Slab;
 
@@ -9,7 +8,7 @@ use super::{
     table::hashed, DedupKey, Hashed, Heap, Linked, Links, List, Positioned, SlotTable, Span, Table, Time, NIL,
 };
 
-/// Options that few jobs have, allocated separately to keep [`JobExtras`] small.
+/// Options that few jobs have, boxed to keep [`JobExtras`] small.
 #[derive(Debug)]
 pub(in crate::engine) struct RareExtras {
     pub attached: List,
@@ -19,20 +18,19 @@ pub(in crate::engine) struct RareExtras {
     pub reducer: Option<Box<[u8]>>,
     /// [`Time::NEVER`] without a start time.
     pub start: Time,
-    /// After the start time, the job's rank among ready jobs of the same priority. 0 before the start time.
+    /// The rank among ready jobs of the same priority. 0 before the start time.
     pub order: u64,
-    /// `true` if the only client that waited for the outcome has disconnected, and no client can query the outcome.
+    /// The only client that waited for the outcome has disconnected, and no client can query the outcome.
     pub orphaned: bool,
-    /// `true` if the job is removed when its outcome has been sent.
+    /// The job is removed when its outcome has been sent.
     pub ephemeral: bool,
-    /// `true` if the waiting clients are notified when the current try fails, even if another try follows.
+    /// Waiting clients are notified when the current try fails, even if another try follows.
     pub last_try: bool,
     pub reports: u32,
-    /// The delay after the first failed try, in seconds. 0 means no delay.
+    /// Seconds after the first failed try. 0 means no delay.
     pub backoff: u32,
-    /// The number of the job's lane in [`Lanes`](super::Lanes), or [`NIL`] without a concurrency key.
+    /// The number in [`Lanes`](super::Lanes), or [`NIL`].
     pub lane: u32,
-    /// The maximum number of reserved jobs with the same concurrency key.
     pub con_limit: u32,
     pub reason: Option<Box<[u8]>>,
 }
@@ -79,11 +77,10 @@ pub struct JobExtras {
     pub expires: Time,
     pub ttl: Span,
     pub dedup_key: DedupKey,
-    /// In a finished job, the offset of the result in the body. Otherwise, with
-    /// [`CompletionPolicy::Drop`](super::CompletionPolicy), the number of seconds for which the key outlives the job.
+    /// Of a finished job, the offset of the result in the body. Otherwise, with
+    /// [`CompletionPolicy::Drop`](super::CompletionPolicy), the seconds for which the key outlives the job.
     pub(in crate::engine) result_at: u32,
     pub max_attempts: u8,
-    /// The number of failures after which the job fails permanently. 0 means 1.
     pub max_fails: u8,
     pub(in crate::engine) done: bool,
     rare: Option<Box<RareExtras>>,
@@ -111,7 +108,6 @@ impl Default for JobExtras {
 const _: () = assert!(size_of::<JobExtras>() <= 72);
 
 impl JobExtras {
-    /// Returns the unique 16-byte ID that a client gave to the job.
     pub fn id(&self) -> Option<[u8; 16]> {
         match self.dedup_key {
             DedupKey::Id(id) => Some(id),
@@ -135,7 +131,7 @@ impl JobExtras {
         self.rare.as_ref().map_or((0, 0), |rare| rare.progress)
     }
 
-    /// Returns the number of attachments. A client that attached twice counts twice.
+    /// A client that attached twice counts twice.
     pub fn submitters(&self) -> usize {
         self.rare.as_ref().map_or(0, |rare| rare.attached.len())
     }
@@ -148,13 +144,12 @@ impl JobExtras {
         self.rare.as_ref().map_or(0, |rare| rare.backoff)
     }
 
-    /// Returns `true` if log records must contain the job's options.
+    /// Log records must contain the job's options.
     pub(in crate::engine) fn is_tagged(&self) -> bool {
         let marked = self.rare.as_ref().is_some_and(|rare| rare.lane != NIL || rare.reason.is_some());
         marked || self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0
     }
 
-    /// Returns `true` if the extras contain no information and can be removed.
     pub(in crate::engine) fn is_blank(&self) -> bool {
         let counts = (self.result_at, self.max_attempts, self.max_fails, self.done);
         let is_rare = self.rare().is_some_and(|rare| !rare.is_blank());
@@ -170,17 +165,17 @@ impl JobExtras {
     }
 }
 
-/// The attachment table keeps capacity for at most this many entries when it becomes empty.
+/// The capacity that an empty attachment table can keep.
 const KEPT_ATTACHMENTS: usize = 4096;
 
-/// Bytes charged for each attachment, because a client can submit the same job any number of times.
+/// Charged because a client can submit the same job any number of times.
 pub(in crate::engine) const ATTACHMENT_COST: u64 = size_of::<Attachment>() as u64;
 
 #[derive(Debug)]
 pub(in crate::engine) struct Attachment {
     pub client: u32,
     pub extras: u32,
-    /// The number of the last report that was sent to the client, or that preceded the attachment.
+    /// The last report that was sent to the client, or that preceded the attachment.
     last_active: u32,
     of_job: Links,
     of_client: Links,
@@ -226,7 +221,7 @@ impl Linked for OfClient<'_> {
 
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ExtrasStore {
-    /// `table.memory` includes the bytes charged for attachments.
+    /// `memory` includes the cost of attachments.
     pub table: Table<JobExtras>,
     pub ends: Heap<Time>,
     pub attachments: OfJob,
@@ -238,7 +233,7 @@ impl ExtrasStore {
         self.table.get(number)
     }
 
-    /// To change the size of extras in memory, use [`ExtrasStore::edit`] instead.
+    /// To change the size of extras, use [`ExtrasStore::edit`].
     pub fn get_mut(&mut self, number: u32) -> &mut JobExtras {
         self.table.get_mut(number)
     }
@@ -285,8 +280,7 @@ impl ExtrasStore {
         self.by_slot.remove(self.get(number).slot);
     }
 
-    /// Leaves the extras to the attached clients, and gives the job a copy without them. Returns the number of the
-    /// copy.
+    /// Leaves the extras to the attached clients. Returns the number of the job's copy, to which no client is attached.
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
         let own = self.table.edit(number, |left| {
@@ -297,7 +291,6 @@ impl ExtrasStore {
         self.link(JobExtras { position: NIL, ..own })
     }
 
-    /// Returns `true` if [`ExtrasStore::leave_to_waiters`] has detached the extras from their job.
     pub fn is_left(&self, number: u32) -> bool {
         self.get(number).slot == NIL
     }
@@ -351,7 +344,7 @@ impl ExtrasStore {
         }
     }
 
-    /// Attaches `client` to the job of the extras `number`. `list` contains the client's attachments.
+    /// `list` contains the client's attachments.
     pub fn attach(&mut self, number: u32, client: u32, list: &mut List) {
         self.edit(number, |extras| {
             extras.rare_mut();
@@ -389,7 +382,7 @@ impl ExtrasStore {
         }
     }
 
-    /// Returns the next attached client that has not received the last report, and marks the client as notified.
+    /// Returns an attached client that has not received the last report, and marks it as notified.
     pub fn next_to_notify(&mut self, number: u32) -> Option<u32> {
         let (member, client) = self.first_attached(number)?;
         let rare = self.table.get_mut(number).rare.as_mut().expect("somebody is attached");
@@ -409,8 +402,7 @@ impl ExtrasStore {
         list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
     }
 
-    /// Returns the client's attachment to the extras `number`. The client's `list` is much shorter than a job's list
-    /// can be.
+    /// The client's `list` is much shorter than a job's list can be.
     pub fn find_attached(&self, number: u32, list: &List) -> Option<u32> {
         let next = |member: &u32| Some(self.attachments.0[*member as usize].of_client.next).filter(|next| *next != NIL);
         let mut members = std::iter::successors(list.first(), next);

@@ -10,19 +10,18 @@ use super::{Name, Span, Time};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum CompletionPolicy {
-    /// Deletes a successful job, and buries a failed job. After the loss of its worker, a job is ready with its old
-    /// rank.
+    /// Deletes a successful job, and buries a failed job. A job that lost its worker is ready with its old rank.
     #[default]
     Drop,
-    /// Notifies the submitters of a successful or failed job, then deletes the job. After the loss of its worker, a job
-    /// is ready behind all other jobs of the same priority.
+    /// Notifies the submitters, then deletes the job. A job that lost its worker is ready behind all others of its
+    /// priority.
     Tell,
-    /// Keeps the outcome until the job expires. After the loss of its worker, a job is ready with its old rank.
+    /// Keeps the outcome until the job expires. A job that lost its worker is ready with its old rank.
     Keep,
 }
 
-/// Identifies a body with 128 bits of keyed hashes, so that no client can construct two bodies with the same
-/// fingerprint. Fingerprints are computed before the engine is locked, because bodies can be large.
+/// 128 bits of keyed hashes, so that no client can construct two bodies with the same fingerprint. Computed before the
+/// engine is locked, because bodies can be large.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fingerprint(pub(in crate::engine) [u32; 4]);
 
@@ -69,23 +68,18 @@ impl Fingerprinting {
 pub enum DedupKey {
     #[default]
     None,
-    /// A name that is unique within the tube. A client that submits the name again is attached to the existing job.
+    /// Unique within the tube. A client that submits the name again is attached to the existing job.
     Name(Name),
-    /// A body that is unique among the tube's jobs with this kind of key. `None` until the fingerprint is computed.
+    /// Unique among the tube's keys of this kind. `None` until the fingerprint is computed.
     Body(Option<Fingerprint>),
-    /// An ID that is unique among the jobs of all tubes.
+    /// Unique among the jobs of all tubes.
     Id([u8; 16]),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tie {
     Member,
-    /// The job is held until all members of the group have ended.
-    After {
-        /// `true` if the job is held even if the group does not exist yet.
-        even_if_new: bool,
-    },
-    /// The job is held until this number of members have ended.
+    After { even_if_new: bool },
     AfterCount(u32),
 }
 
@@ -95,34 +89,31 @@ pub struct GroupTag {
     pub tie: Tie,
 }
 
-/// The maximum number of groups that a job can belong to or wait for.
+/// Maximum number of groups that a job belongs to or waits for.
 pub const MAX_TIES: usize = 16;
 
 #[derive(Clone, Debug)]
 pub struct JobOptions {
     pub completion: CompletionPolicy,
     pub dedup_key: DedupKey,
-    /// `true` if the job must survive a restart of a server with a log.
     pub durable: bool,
-    /// The time at which the job becomes ready. Takes precedence over the delay.
+    /// Takes precedence over the delay.
     pub start: Option<Time>,
-    /// The time to live, counted from the start time. [`Span::MAX`] means unlimited.
+    /// Counted from the start time. [`Span::MAX`] means unlimited.
     pub ttl: Span,
     pub max_attempts: u8,
     /// The number of failures after which the job fails permanently. 0 means 1.
     pub max_fails: u8,
-    /// The number of failed tries at the start.
     pub fails: u8,
     pub reason: Option<Box<[u8]>>,
-    /// The bytes that the worker receives in addition to the body.
+    /// Received by the worker in addition to the body.
     pub reducer: Option<Box<[u8]>>,
     pub attach: bool,
-    /// The time in seconds for which the key outlives the job.
+    /// Seconds for which the key outlives the job.
     pub keep: u32,
-    /// The delay in seconds after the first failed try. The delay doubles with each try.
+    /// Seconds after the first failed try. The delay doubles with each try.
     pub backoff: u32,
-    /// The concurrency key and the maximum number of reserved jobs with it. If the reserved jobs have different limits,
-    /// the largest limit applies.
+    /// The key, and the maximum number of reserved jobs with it: the largest limit of these jobs applies.
     pub concurrency: Option<(Name, u32)>,
     pub groups: Vec<GroupTag>,
 }

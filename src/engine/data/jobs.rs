@@ -1,14 +1,11 @@
-//! The store of all jobs, indexed by slot and by ID.
-//!
-//! Owns the memory of jobs and of their bodies. The tables grow in small chunks, so the slowest insertion costs about
-//! as much as the median. Must not depend on states or queues.
+//! All jobs by slot and by ID, and their bodies. Must not depend on states or queues.
 
 use super::{Bodies, Body, Ids, Job, JobId, JobView, Linked, Links, Positions, Slots};
 
-/// Bytes charged for a job, including its entry in the index and the overhead of its body, but not the body itself.
+/// Bytes charged for a job, its index entry, and the overhead of its body.
 pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
 
-/// The number of vacated bytes that are not charged. A queue that was emptied and refilled has about this many.
+/// Vacated bytes that are not charged. A queue that was emptied and refilled has about this many.
 const SPARE: u64 = 8 << 20;
 
 #[derive(Debug, Default)]
@@ -30,12 +27,11 @@ impl Jobs {
         slot
     }
 
-    /// Returns the bytes charged for all jobs and bodies, including [`Jobs::spare`].
     pub fn memory(&self) -> u64 {
         self.len() as u64 * JOB_COST + self.bodies.held + self.spare()
     }
 
-    /// Returns the vacated bytes beyond [`SPARE`]. Only jobs and bodies of the same size can reuse these bytes.
+    /// Vacated bytes that are charged, because only jobs and bodies of the same size can reuse them.
     pub fn spare(&self) -> u64 {
         (self.bodies.spare + self.slots.spare()).saturating_sub(SPARE)
     }
@@ -48,7 +44,6 @@ impl Jobs {
         self.remove_with(slot, |_, _| ())
     }
 
-    /// Removes the job in `slot`, after calling `see` with the job and its body.
     #[inline]
     pub fn remove_with(&mut self, slot: u32, see: impl FnOnce(&Job, &[u8])) -> Job {
         let job = self.slots.remove(slot);
@@ -67,7 +62,7 @@ impl Jobs {
         self.bodies.remove(old);
     }
 
-    /// Replaces a job. `job` must have the same ID.
+    /// `job` must have the same ID.
     pub fn replace(&mut self, slot: u32, job: Job) {
         let old = std::mem::replace(self.slots.get_mut(slot), job);
         self.bodies.remove(old.body);

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use super::{table::hashed, Name, ReadyQueue, Slots, Table, TubeHandle, NIL};
 
-/// Maximum number of lanes per key. All lanes of a key are checked when the key becomes blocked or unblocked.
+/// All lanes of a key are checked when the key becomes blocked or unblocked.
 pub(in crate::engine) const MAX_LANES: usize = 64;
 
 #[derive(Debug)]
 pub(in crate::engine) struct SharedKey {
     pub(in crate::engine) key: Name,
-    /// The tube to which the key is limited, or [`NIL`] for all tubes.
+    /// [`NIL`] if the key applies to all tubes.
     pub(in crate::engine) scope: u32,
     pub(in crate::engine) hash: u32,
     pub(in crate::engine) chain: u32,
@@ -25,7 +25,7 @@ pub(in crate::engine) struct SharedKey {
 }
 
 impl SharedKey {
-    /// Counts the start or the end of a reservation. Returns the new value of `blocked` if it has changed.
+    /// Returns the new value of `blocked` if it has changed.
     pub fn count(&mut self, limit: u32, is_reserved: bool) -> Option<bool> {
         let count = self.bounds.entry(limit).or_default();
         if is_reserved {
@@ -48,7 +48,7 @@ impl SharedKey {
     }
 }
 
-/// The jobs of a key in one tube. Jobs too large for a lease have a separate lane and queue.
+/// The jobs of a key in one tube. Those too large for a lease have a separate lane.
 #[derive(Debug)]
 pub(in crate::engine) struct Lane {
     pub(in crate::engine) shared: u32,
@@ -72,10 +72,10 @@ hashed!(SharedKey, |shared| shared.hash, {
 
 #[derive(Debug, Default)]
 pub struct Lanes {
-    /// `keys.memory` includes the bytes charged for limits and lanes.
+    /// `memory` includes limits and lanes.
     pub(in crate::engine) keys: Table<SharedKey, 64>,
     pub(in crate::engine) lanes: Slots<Lane, 64>,
-    /// Tubes to be served at the end of the current call, because a job is no longer blocked.
+    /// Tubes to be served at the end of the current call.
     pub(in crate::engine) unblocked: Vec<TubeHandle>,
 }
 
@@ -92,7 +92,7 @@ impl Lanes {
         self.keys.get(shared).lanes.iter().copied().find(same)
     }
 
-    /// Adds a job to the key's lane in this tube, and returns the lane. Creates the key or the lane if necessary.
+    /// Creates the key or the lane if necessary.
     pub fn join(&mut self, key: Name, scope: u32, hash: u32, tube: u32, large: bool) -> u32 {
         let shared = self.find(&key, scope, hash).unwrap_or_else(|| {
             let (bounds, lanes) = (BTreeMap::new(), Vec::new());
@@ -109,7 +109,7 @@ impl Lanes {
         lane
     }
 
-    /// Removes a job from the lane. Also removes a lane without jobs, and a key without lanes.
+    /// Also removes a lane without jobs, and a key without lanes.
     pub fn leave(&mut self, lane: u32) {
         let members = &mut self.lanes.get_mut(lane).members;
         *members -= 1;

@@ -1,15 +1,14 @@
-//! Measurements of durations: histograms for the whole server, and more compact measurements for each tube.
+//! Histograms of durations for the whole server, and more compact measurements for each tube. Not logged.
 //!
-//! Owns the buckets and the counting. A tube has measurements after its first job was reserved. Measurements are not
-//! logged. Must not decide what is measured: the rules do.
+//! Must not decide what is measured: the rules do.
 
 use super::Span;
 
-/// Upper bounds in nanoseconds, from 1 ms to a day. A job's wait ends when its first worker gets it.
+/// In nanoseconds, from 1 ms to a day.
 const WAIT_BOUNDS: [u64; 14] =
     nanos([1, 5, 25, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000]);
 
-/// Upper bounds in nanoseconds, from 1 ms to an hour, for the time from reservation to completion.
+/// In nanoseconds, from 1 ms to an hour.
 const RUN_BOUNDS: [u64; 12] = nanos([1, 10, 50, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000]);
 
 const fn nanos<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
@@ -26,7 +25,7 @@ pub struct Histogram {
     bounds: &'static [u64],
     /// The last bucket has no upper bound.
     counts: Box<[u64]>,
-    /// The sum in nanoseconds, in 128 bits because a million waits of a day overflow 64 bits.
+    /// In nanoseconds. A million waits of a day overflow 64 bits.
     sum: u128,
 }
 
@@ -42,7 +41,7 @@ impl Histogram {
         self.sum += u128::from(nanos);
     }
 
-    /// Returns each bound in nanoseconds, with the number of durations up to that bound.
+    /// Returns each bound in nanoseconds, with the number of durations up to it.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.bounds.iter().zip(&self.counts).scan(0, |below, (bound, count)| {
             *below += count;
@@ -73,7 +72,7 @@ impl Default for JobTimes {
     }
 }
 
-/// The number of duration ranges. Each range is twice as long as the previous range.
+/// Each range is twice as long as the previous range.
 pub const RANGES: usize = 32;
 
 /// The first range ends at 2^`FIRST_POWER` ns, about 33 µs.
@@ -85,7 +84,7 @@ const WEIGHT: u64 = 10;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Latency {
     counts: [u32; RANGES],
-    /// The sum of all durations. All fields are in nanoseconds.
+    /// All fields are in nanoseconds.
     sum: u128,
     average: u64,
     /// [`u64::MAX`] before the first duration.
@@ -118,13 +117,13 @@ pub const TIMES_COST: u64 = size_of::<TubeTimes>() as u64;
 
 const _: () = assert!(TIMES_COST <= 400);
 
-/// Returns the range of a duration. The last range includes all longer durations.
+/// The last range includes all longer durations.
 fn range_of(nanos: u64) -> usize {
     let bits = u64::BITS - nanos.leading_zeros();
     (bits.saturating_sub(FIRST_POWER) as usize).min(RANGES - 1)
 }
 
-/// Returns the exclusive end of this range in nanoseconds.
+/// The exclusive end in nanoseconds.
 fn end_of(range: usize) -> u64 {
     1 << (FIRST_POWER as usize + range)
 }
@@ -161,7 +160,7 @@ impl Latency {
         Span::from_nanos(self.max)
     }
 
-    /// Returns the estimated percentile, interpolated within a range. Returns zero without any durations.
+    /// Interpolated within a range. Zero without any durations.
     pub fn percentile(&self, percent: u64) -> Span {
         let rank = (self.samples() * percent).div_ceil(100);
         let mut below = 0;

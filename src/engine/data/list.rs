@@ -3,7 +3,7 @@
 //! Owns the linking. The members store the links, so a list takes twelve bytes, insertion does not allocate, and any
 //! member can be removed in constant time. Must not depend on the type of the members.
 
-/// A number that refers to no member, as at the end of a list.
+/// Refers to no member, as at the end of a list.
 pub const NIL: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]

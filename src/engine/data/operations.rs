@@ -4,14 +4,14 @@
 
 use super::{State, TubeHandle};
 
-/// The maximum number of unfinished long commands in the log. Additional commands are not resumed after a crash.
+/// Additional commands are not resumed after a crash.
 pub const MAX_OPEN: u32 = 1024;
 
 /// The server completes these commands after a crash.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenOperation {
     pub from: Box<[u8]>,
-    /// The name of the destination tube, or empty if the jobs are deleted.
+    /// Empty if the jobs are deleted.
     pub to: Box<[u8]>,
     pub states: Box<[State]>,
     /// For a delete, the highest job ID when the operation began. For a move, the number of jobs still to be moved.
@@ -45,11 +45,11 @@ pub enum LongCommand {
 pub struct Flush {
     pub tube: Box<[u8]>,
     pub(in crate::engine) states: Box<[State]>,
-    /// The highest job ID when the command began, or `None` before the command begins.
+    /// The highest job ID at the start, or `None` before the start.
     pub(in crate::engine) last: Option<u64>,
     /// The next slot to check. Some jobs of the tube are in none of its queues.
     pub(in crate::engine) from: u32,
-    /// `true` after all held jobs were deleted. Held jobs come first, because deletes of other jobs could release them.
+    /// Held jobs are deleted first, because deletes of other jobs could release them.
     pub(in crate::engine) held_done: bool,
     /// The command's number in the log.
     pub(in crate::engine) open: Option<u32>,
@@ -71,13 +71,11 @@ pub struct MoveJobs {
     pub from: Box<[u8]>,
     pub to: Box<[u8]>,
     pub(in crate::engine) state: State,
-    /// The maximum number of jobs to move from now on.
     pub left: u64,
-    /// The source tube, once the command has begun. A tube created later with the same name is not affected.
+    /// `None` before the start. A later tube with the same name is not affected.
     pub(in crate::engine) origin: Option<TubeHandle>,
-    /// The number of jobs skipped because the destination already has a job with the same key.
+    /// Jobs skipped because the destination already has a job with the same key.
     pub(in crate::engine) passed: usize,
-    /// The command's number in the log.
     pub(in crate::engine) open: Option<u32>,
     pub done: u64,
 }

@@ -21,7 +21,7 @@ pub struct Origins {
 }
 
 impl Origins {
-    /// Counts a dead letter from the tube `name`. Returns the number of the origin.
+    /// Returns the number of the origin.
     pub fn add(&mut self, name: &[u8]) -> u32 {
         let number = match self.numbers.get(name) {
             Some(&number) => number,
@@ -37,7 +37,6 @@ impl Origins {
         number
     }
 
-    /// Uncounts a dead letter of this origin. Ignores [`NIL`].
     pub fn remove(&mut self, number: u32) {
         if number == NIL {
             return;

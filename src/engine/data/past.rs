@@ -1,6 +1,6 @@
-//! The history: recently ended or buried jobs, and statistics of the last hour.
+//! The history: recently ended or buried jobs, and statistics of the last hour, in memory only.
 //!
-//! Owns the history, which is kept only in memory. Must not decide what is recorded.
+//! Must not decide what is recorded.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ pub enum Verdict {
     Done,
     Failed,
     Buried,
-    /// The job was deleted or expired without an outcome.
     Deleted,
 }
 
@@ -27,7 +26,7 @@ impl Verdict {
     }
 }
 
-/// The number of bytes of each body that the history keeps.
+/// The bytes of each body that are kept.
 const SHOWN: usize = 64;
 const KEPT_REASON: usize = 256;
 
@@ -37,7 +36,7 @@ pub struct PastJob {
     pub tube: Arc<[u8]>,
     pub created: Time,
     pub ended: Time,
-    /// The duration of the last reservation, or zero if the job was not reserved at the end.
+    /// The last reservation, or zero if the job was not reserved at the end.
     pub ran: Span,
     pub tries: u32,
     /// The length of the whole body in bytes.
@@ -62,7 +61,7 @@ impl PastJob {
         &self.start[..SHOWN.min(self.size as usize)]
     }
 
-    /// Returns the time from the put to the last reservation, or to the end for a job that was never reserved.
+    /// Returns the time from the put to the last reservation, or to the end.
     pub fn waited(&self) -> Span {
         Span::from_nanos(self.ended.since(self.created).nanos().saturating_sub(self.ran.nanos()))
     }
@@ -74,7 +73,7 @@ pub const POINT_SECONDS: u64 = 15;
 /// The whole queue during [`POINT_SECONDS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Point {
-    /// The number of ready jobs at the start of the period.
+    /// At the start of the period.
     pub ready: u64,
     pub done: u64,
     pub failed: u64,
@@ -82,17 +81,16 @@ pub struct Point {
 
 #[derive(Debug)]
 pub struct Past {
-    /// The maximum number of jobs, or 0 to disable the history. Only failure reasons are allocated after startup.
+    /// 0 disables the history. Only failure reasons are allocated after startup.
     capacity: usize,
     jobs: Vec<PastJob>,
-    /// The index in `jobs` of the next entry to overwrite.
     next: usize,
-    /// The number of jobs recorded since the server started, by verdict.
+    /// Since the server started, by verdict.
     recorded: [u64; Verdict::COUNT],
-    /// The number of failed tries after which the job was retried.
+    /// Failed tries after which the job was retried.
     retries: u64,
     memory: u64,
-    /// One point per period. `done` and `failed` are totals since the server started.
+    /// `done` and `failed` are totals since the server started.
     points: Vec<Point>,
     point: usize,
     pub(in crate::engine) now: Time,
@@ -132,7 +130,6 @@ impl Past {
         self.memory
     }
 
-    /// Adds a job. If the history is full, the job replaces the oldest entry.
     #[inline]
     pub fn record(&mut self, job: &Job, body: &[u8], tube: &Arc<[u8]>, verdict: Verdict) {
         self.recorded[verdict as usize] += 1;
@@ -169,7 +166,7 @@ impl Past {
         });
     }
 
-    /// Sets the failure reason of the last added job, truncated to [`KEPT_REASON`] bytes.
+    /// Sets the failure reason of the last recorded job.
     pub fn explain(&mut self, reason: &[u8]) {
         let kept = &reason[..reason.len().min(KEPT_REASON)];
         let last = self.next.checked_sub(1).unwrap_or(self.capacity - 1);
@@ -203,14 +200,13 @@ impl Past {
             + self.jobs.iter().filter_map(|job| job.reason.as_ref()).map(|reason| reason.len() as u64).sum::<u64>()
     }
 
-    /// Returns a point for the period that begins now. Its `done` and `failed` are totals.
     fn new_point(&self, ready: u64) -> Point {
         let count = |verdict| self.recorded[verdict as usize];
         let failed = count(Verdict::Failed) + count(Verdict::Buried) + self.retries;
         Point { ready, done: count(Verdict::Done), failed }
     }
 
-    /// Starts the period of `now`, and adds a point for each idle period since the last call.
+    /// Adds a point for each idle period since the last call.
     #[cold]
     pub fn begin_point(&mut self, now: Time, ready: u64) {
         const POINT: u64 = POINT_SECONDS * 1_000_000_000;
@@ -222,12 +218,11 @@ impl Past {
         self.point_end = Time::from_nanos((now.nanos() / POINT + 1) * POINT);
     }
 
-    /// Returns the number of failed jobs in the last hour, or 0 without a history.
     pub fn recent_failures(&self) -> u64 {
         self.points().map(|point| point.failed).sum()
     }
 
-    /// Returns the points of the last hour in chronological order. Without a history, there are no points.
+    /// Returns the last hour in chronological order.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         let (newer, older) = self.points.split_at(self.points.len().min(self.point + 1));
         let points = older.iter().chain(newer).copied();

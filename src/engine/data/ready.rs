@@ -1,16 +1,12 @@
-//! The ready jobs of one tube, ordered by priority and then by rank, which is usually the job ID.
-//!
-//! Owns the order of service. Most jobs arrive in order (same priority, ascending rank). Such jobs are appended to a
-//! linked list, and are removed from the front without comparisons. Other jobs go to a heap. Must not depend on states
-//! or counters.
-//!
+//! The ready jobs of a tube by priority and rank (usually the job ID), and the lanes of concurrency keys. Most jobs
+//! arrive in order. They are appended to a list, and removed from its front without comparisons.
 //! Enforces promise P5 of beanpole-promises(7).
 
 use super::{Heap, JobFlag, Jobs, List, Priority, Time};
 
 #[derive(Debug, Default)]
 pub struct ReadyQueue {
-    /// The jobs that arrived in order. All other jobs are in `rest`.
+    /// Jobs that arrived in order.
     run: List,
     rest: Heap<(Priority, Time)>,
 }
@@ -55,8 +51,7 @@ impl ReadyQueue {
         }
     }
 
-    /// Returns the job with the smallest rank and the number of compared jobs, or `None` if that number would exceed
-    /// `limit`.
+    /// Returns the smallest rank and the number of compared jobs, or `None` if that number would exceed `limit`.
     pub fn oldest(&self, jobs: &Jobs, limit: usize) -> Option<(u32, usize)> {
         let is_sorted_by_rank = match (self.run.first(), self.run.last()) {
             (Some(first), Some(last)) => jobs.get(first).pri == jobs.get(last).pri,

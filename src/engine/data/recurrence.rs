@@ -7,7 +7,7 @@ use super::{date_of, day_of, Span, Time};
 const MINUTE: u64 = 60_000_000_000;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// The maximum number of days to search. In 40 years, February 29 falls on each day of the week at least once.
+/// In 40 years, February 29 falls on each day of the week at least once.
 const HORIZON: u64 = 41 * 366;
 
 /// The smallest and the largest value of each field of cron, and the names of the first values.
@@ -32,12 +32,11 @@ const NICKNAMES: [(&[u8], &[u8]); 7] = [
 
 pub const MAX_RECURRENCE: usize = 200;
 
-/// The minutes that match all fields of cron.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Minutes {
-    /// The values of minute, hour, day of the month, month, and day of the week (from Sunday), each as a bit set.
+    /// Minute, hour, day of the month, month, and day of the week (from Sunday), each as a bit set.
     sets: [u64; 5],
-    /// `true` if a day need only match one of the two day fields, because neither field starts with `*`.
+    /// A day need match only one of the day fields, because neither starts with `*`.
     any_day: bool,
 }
 
@@ -49,7 +48,7 @@ pub enum Recurrence {
 }
 
 impl Minutes {
-    /// Returns the minutes with these values. `None` means any value. Days of the week count from Sunday.
+    /// `None` means any value. Days of the week count from Sunday.
     pub fn at(values: [Option<u8>; 5]) -> Minutes {
         let all = FIELDS.map(|(min, max, _)| (min..=max).fold(0, |set, value| set | 1u64 << value));
         let mut sets = all;
@@ -67,7 +66,6 @@ impl Minutes {
             sets[position] = read_field(field, range)?;
             starred[position] = field.first() == Some(&b'*');
         }
-        // Sunday is 0 or 7.
         sets[4] = (sets[4] | sets[4] >> 7) & 0x7f;
         fields.next().is_none().then_some(Minutes { sets, any_day: !starred[2] && !starred[4] })
     }
@@ -82,12 +80,11 @@ impl Minutes {
         self.any_day || (1..=12).any(|month| self.has(3, month) && has_date(month))
     }
 
-    /// Returns the first matching day between `date` and `end`. Days count from 1970-01-01, which was a Thursday.
+    /// Days count from 1970-01-01, a Thursday.
     fn day_from(&self, mut date: u64, end: u64) -> Option<u64> {
         while date < end {
             let (year, month, day) = date_of(date as i64);
             if !self.has(3, month as u64) {
-                // Skip the rest of the month.
                 date = u64::try_from(day_of(year, month + 1, 1)).ok()?.max(date + 1);
                 continue;
             }
@@ -100,7 +97,7 @@ impl Minutes {
         None
     }
 
-    /// Returns the start of the first matching minute that begins at or after `now`.
+    /// Returns the first matching minute that begins at or after `now`.
     pub fn next(&self, now: Time) -> Option<Time> {
         let first = now.nanos().div_ceil(MINUTE).saturating_mul(MINUTE);
         let mut date = first / DAY;
@@ -131,7 +128,7 @@ impl Recurrence {
         minutes.is_possible().then_some(Recurrence::Minutes(minutes))
     }
 
-    /// Returns the first time after `now`. `last` is the previous due time.
+    /// `last` is the previous due time.
     pub fn after(&self, last: Time, now: Time) -> Time {
         match self {
             Recurrence::Minutes(minutes) => minutes.next(now + Span::from_nanos(1)).unwrap_or(Time::NEVER),
@@ -143,7 +140,7 @@ impl Recurrence {
         }
     }
 
-    /// Returns the first run time of a schedule created at `now`, at least `delay` later.
+    /// Returns the first run of a schedule created at `now`, at least `delay` later.
     pub fn first(&self, now: Time, delay: Span) -> Time {
         match self {
             Recurrence::Every(_) if delay > Span::ZERO => now + delay,
@@ -190,7 +187,6 @@ fn read_field(field: &[u8], range: &(u8, u8, &[&str])) -> Option<u64> {
     Some(set)
 }
 
-/// Parses a value of a field, which is a number within `min..=max` or a name.
 fn value(text: &[u8], (min, max, names): &(u8, u8, &[&str])) -> Option<u8> {
     let named = names.iter().position(|name| text.eq_ignore_ascii_case(name.as_bytes()));
     let value = named.map(|position| *min + position as u8).or_else(|| u8::try_from(number(text)?).ok());

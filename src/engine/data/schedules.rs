@@ -10,7 +10,7 @@ use super::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RunCount {
     pub runs: u32,
-    /// The number of due times at which the previous copy still existed.
+    /// Due times at which the previous copy still existed.
     pub skipped: u32,
 }
 
@@ -18,7 +18,6 @@ pub struct RunCount {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyTags {
     pub ttl: Span,
-    /// The maximum number of tries, as in [`JobOptions::max_attempts`].
     pub tries: u8,
     pub backoff: u32,
     pub keep: u32,
@@ -42,11 +41,11 @@ pub struct Schedule {
     hash: u32,
     chain: u32,
     pub(in crate::engine) count: RunCount,
-    /// The number of consecutive due times without a new copy.
+    /// Consecutive due times without a new copy.
     pub(in crate::engine) missed: u32,
-    /// The name of the schedule, unique within its tube, which is also the key of each copy.
+    /// Unique within its tube, and the key of each copy.
     pub(in crate::engine) name: Name,
-    /// The text of the recurrence, which usually takes less memory than the parsed [`Recurrence`].
+    /// The text, which usually takes less memory than the parsed [`Recurrence`].
     pub(in crate::engine) when: Name,
     tags: Option<Box<CopyTags>>,
 }
@@ -73,7 +72,6 @@ impl Schedule {
         Recurrence::parse(self.when.key())
     }
 
-    /// Returns `true` for intervals, and `false` for calendar times.
     pub fn is_counted(&self) -> bool {
         matches!(self.recurrence(), Some(Recurrence::Every(_)))
     }
@@ -100,13 +98,13 @@ hashed!(Schedule, |schedule| schedule.hash, {
 
 #[derive(Debug, Default)]
 pub struct Schedules {
-    /// `table.memory` does not include the jobs.
+    /// `memory` does not include the jobs.
     pub table: Table<Schedule>,
-    /// The slots of the jobs, by the next due time or retry.
+    /// By the next due time or retry.
     pub order: Heap<(Time, JobId)>,
     pub(in crate::engine) total: (u64, u64),
     pub(in crate::engine) late: usize,
-    /// The time until which no schedule runs, because the log is creating space.
+    /// Until then, no schedule runs, because the log is creating space.
     pub(in crate::engine) rests_until: Time,
 }
 
@@ -115,7 +113,6 @@ impl Schedules {
         self.table.get(number)
     }
 
-    /// Counts a run of the schedule with this number. `is_put` is `false` if the run was skipped.
     pub fn note_run(&mut self, number: u32, is_put: bool) {
         let schedule = self.table.get_mut(number);
         self.late = self.late - usize::from(schedule.missed > 0) + usize::from(!is_put);
@@ -129,7 +126,7 @@ impl Schedules {
         self.table.remove(number);
     }
 
-    /// Returns the number of the schedule `name` for which `is_meant(job slot)` is `true`.
+    /// `is_meant` gets the slot of the schedule's job.
     pub fn find(&self, name: &Name, hash: u32, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
         self.table.find(hash, |schedule| schedule.hash == hash && schedule.name == *name && is_meant(schedule.slot))
     }
@@ -153,7 +150,7 @@ impl Schedules {
         self.enter(at, slot, jobs);
     }
 
-    /// Returns the next time at which a schedule is due or retried, and the slot of its job.
+    /// Returns the next time of a run or retry, and the slot of its job.
     pub fn first(&self) -> Option<(Time, u32)> {
         self.order.first().map(|((at, _), slot)| (at.max(self.rests_until), slot))
     }

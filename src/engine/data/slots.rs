@@ -5,8 +5,7 @@
 
 use super::NIL;
 
-/// The default number of items per chunk. If items have 70 bytes, a chunk is larger than 128 KiB, so the allocator
-/// returns a freed chunk to the system.
+/// Chunks with items of 70 bytes exceed 128 KiB, so the allocator returns a freed chunk to the system.
 pub const CHUNK: usize = 2048;
 
 #[derive(Debug)]
@@ -16,7 +15,6 @@ enum Entry<T> {
     Vacant(u32),
 }
 
-/// A chunk of entries. A chunk without items is usually deallocated.
 #[derive(Debug)]
 struct Chunk<T> {
     entries: Vec<Entry<T>>,
@@ -25,7 +23,7 @@ struct Chunk<T> {
     next_open: u32,
 }
 
-/// See the module documentation. The slot of an item is `chunk number × N + entry`.
+/// Items never move in memory. The slot of an item is `chunk number × N + entry`.
 #[derive(Debug)]
 pub struct Slots<T, const N: usize = CHUNK> {
     chunks: Vec<Chunk<T>>,
@@ -33,7 +31,7 @@ pub struct Slots<T, const N: usize = CHUNK> {
     /// The only allocated chunk without items, or [`NIL`].
     idle: u32,
     len: usize,
-    /// The number of entries in allocated chunks that were ever used.
+    /// Entries of allocated chunks that were ever used.
     used: usize,
 }
 
@@ -149,7 +147,7 @@ impl<T, const N: usize> Slots<T, N> {
         }
     }
 
-    /// Returns an exclusive upper bound of the slots with items.
+    /// An exclusive upper bound of the slots with items.
     pub fn end(&self) -> u32 {
         (self.chunks.len() * N) as u32
     }
@@ -176,9 +174,9 @@ impl<T, const N: usize> Slots<T, N> {
     }
 }
 
-/// Records that the chunk `number` is empty, and returns the chunk to deallocate, if any. One empty chunk is kept, so
-/// that a queue that fills and empties repeatedly does not allocate each time. The chunk at the higher address is
-/// deallocated, because an allocated block can keep the memory below it from being returned to the system.
+/// Returns the empty chunk to deallocate, if any. One empty chunk is kept for queues that fill and empty repeatedly:
+/// the one at the lower address, because an allocated block can keep the memory below it from being returned to the
+/// system.
 pub(super) fn replace_idle<T>(idle: &mut u32, number: u32, start: impl Fn(u32) -> *const T) -> Option<u32> {
     let is_lower = *idle == NIL || start(number) < start(*idle);
     let gone = if is_lower { std::mem::replace(idle, number) } else { number };

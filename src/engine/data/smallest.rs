@@ -10,7 +10,7 @@ const KEPT: usize = 4096;
 
 const MAX_SAMPLES: usize = 1024;
 
-/// The number of skipped keys from which on samples are cheaper than further passes.
+/// From this number of skipped keys on, samples are cheaper than further passes.
 const SAMPLED: usize = 4 * KEPT;
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Smallest<K> {
     /// The largest key that was skipped in an earlier pass.
     floor: Option<K>,
     best: BinaryHeap<K>,
-    /// The number of keys above the floor that were offered in this pass.
+    /// Keys above the floor in this pass.
     offered: usize,
     /// One in `stride` of the keys above the floor.
     samples: Vec<K>,

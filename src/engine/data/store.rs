@@ -1,9 +1,4 @@
-//! All jobs, everything that belongs to jobs, and the memory account.
-//!
-//! Owns the jobs with their bodies and extras, the keys of ended jobs, the lanes of concurrency keys, the groups, the
-//! origins of dead letters, the schedules, and all their counts. Must not depend on waiting clients, or on the position
-//! of a job in a tube.
-//!
+//! All jobs, everything that belongs to jobs, data that outlives jobs, and the memory account.
 //! Enforces promise P1 of beanpole-promises(7).
 
 use super::{EndedKeys, ExtrasStore, Groups, JobCounts, Jobs, Lanes, OldestIds, Origins, Schedules};
@@ -21,7 +16,6 @@ pub struct Store {
     /// The last assigned rank in the order of burying.
     pub(in crate::engine) last_bury: u64,
     pub(in crate::engine) counts: JobCounts,
-    /// A lower bound of the oldest job's ID for each state.
     pub(in crate::engine) oldest: OldestIds,
     pub(in crate::engine) total: u64,
     pub(in crate::engine) timeouts: u64,
@@ -43,12 +37,11 @@ impl Store {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Account {
-    /// Bodies, dedup keys, outcomes, attachments, and all other data of jobs.
     pub jobs: u64,
     pub tubes: u64,
     pub watches: u64,
     pub history: u64,
-    /// Connection buffers outside the engine, as last reported by the server.
+    /// Of connections, as last reported by the server.
     pub buffers: u64,
 }
 

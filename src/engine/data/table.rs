@@ -1,8 +1,5 @@
-//! Hash tables of numbered items. The tables use linear hashing, with chains through the items themselves.
-//!
-//! Owns the items, their index, and the sum of their charged bytes. The index grows and shrinks by one bucket at a
-//! time, so no insertion rehashes the whole table. Also owns sparse tables of numbers. Must not compare items: the
-//! caller of a search provides the comparison.
+//! Numbered items in chunks, hash tables of them with chains through the items, and sparse tables of numbers. All grow
+//! by a chunk or a bucket at a time, so no insertion moves or rehashes many items.
 
 use super::{Slots, CHUNK, NIL};
 
@@ -46,7 +43,7 @@ pub struct Table<T, const N: usize = CHUNK> {
     heads: SlotTable,
     buckets: u32,
     pub indexed: u32,
-    /// The bytes charged for all items. If the cost of an item changes, the owner of the table must update the sum.
+    /// If the cost of an item changes, the owner of the table must update the sum.
     pub memory: u64,
 }
 
@@ -94,7 +91,7 @@ impl<T: Hashed, const N: usize> Table<T, N> {
         item
     }
 
-    /// Changes an item and updates `memory`. The hash must not change.
+    /// Updates `memory`. The hash must not change.
     pub fn edit<R>(&mut self, slot: u32, change: impl FnOnce(&mut T) -> R) -> R {
         let item = self.items.get_mut(slot);
         let before = item.cost();
@@ -164,7 +161,7 @@ impl<T: Hashed, const N: usize> Table<T, N> {
     }
 }
 
-/// Entries per chunk of a [`SlotTable`]. A chunk is one page of memory.
+/// A chunk of a [`SlotTable`] is one page of memory.
 pub const BUCKETS: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -192,7 +189,7 @@ impl SlotTable {
         }
     }
 
-    /// Deallocates all chunks after the first `chunks`. Their entries must be [`NIL`].
+    /// The entries of the other chunks must be [`NIL`].
     pub fn truncate(&mut self, chunks: usize) {
         self.chunks.truncate(chunks);
     }

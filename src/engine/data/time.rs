@@ -1,7 +1,6 @@
-//! Points in time and durations.
+//! Points in time, durations, and dates. Sums saturate, because clients can set a delay of 136 years.
 //!
-//! Owns the arithmetic, which saturates instead of overflowing, because clients can set a delay of 136 years. Must not
-//! read a clock: the caller passes the time.
+//! Must not read a clock: the caller passes the time.
 
 use std::ops::{Add, Sub};
 
@@ -24,7 +23,7 @@ impl Time {
         self.0
     }
 
-    /// Returns the time since `earlier`, or zero if `earlier` is in the future.
+    /// Returns zero if `earlier` is in the future.
     pub const fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
@@ -65,7 +64,7 @@ impl Span {
         self.0
     }
 
-    /// Returns whole seconds, truncated as in all statistics of the protocol.
+    /// Truncated as in all statistics of the protocol.
     pub const fn secs(self) -> u64 {
         self.0 / 1_000_000_000
     }

@@ -1,8 +1,5 @@
-//! Tubes, which are named queues, and the index of tubes by name.
-//!
-//! Owns the contents and the lifetime of a tube. A tube exists while it contains a job, while a client uses or watches
-//! the tube, or while the tube is marked as kept. The default tube always exists. Must not decide which client receives
-//! which job.
+//! Tubes, which are named queues, their settings, and the index by name. A tube exists while it contains a job, is used
+//! or watched, or is marked as kept. Must not decide which client receives which job.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::BTreeSet;
@@ -14,28 +11,26 @@ use super::{
     Table, Time, TubeHandle, TubeRules, TubeSettings, TubeTimes, NIL, TIMES_COST, URGENT,
 };
 
-/// The name of the tube that every client uses and watches initially.
 pub const DEFAULT: &[u8] = b"default";
 
-/// The number of the default tube, which is opened first and never closed.
+/// Opened first and never closed.
 pub const DEFAULT_TUBE: u32 = 0;
 
 /// Bytes charged for a tube, excluding its name.
 pub const TUBE_COST: u64 = 400;
 
-/// A chain of dead-letter tubes has at most this many tubes, which bounds the work of [`Tubes::set`].
+/// The longest chain of dead-letter tubes, which bounds the work of [`Tubes::set`].
 pub const LONGEST_CHAIN: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct JobCounts {
-    /// The number of ready jobs that are more urgent than [`super::job::URGENT`].
     pub urgent: u64,
     pub ready: u64,
     pub delayed: u64,
     pub reserved: u64,
     pub buried: u64,
     pub held: u64,
-    /// The number of schedules, which no other count includes.
+    /// Schedules, which no other count includes.
     pub scheduled: u64,
     pub finished: u64,
 }
@@ -59,7 +54,7 @@ impl JobCounts {
         self.urgent -= u64::from(pri < URGENT);
     }
 
-    /// Returns the number of unfinished jobs, excluding schedules.
+    /// Counts unfinished jobs, but not schedules.
     pub fn all(&self) -> u64 {
         self.ready + self.reserved + self.delayed + self.buried + self.held
     }
@@ -90,7 +85,7 @@ impl OldestIds {
     pub(in crate::engine) const DELAYED: usize = 1;
     pub(in crate::engine) const BURIED: usize = 2;
 
-    /// Records that the job `id` has entered a state, which now has `count` jobs.
+    /// `count` is the number of jobs in the state, including `id`.
     pub(in crate::engine) fn enter(&mut self, position: usize, id: JobId, count: u64) {
         let oldest = &mut self.0[position];
         if count == 1 || id.0 < *oldest {
@@ -109,43 +104,41 @@ pub struct Pause {
 pub struct Tube {
     pub(in crate::engine) name: Arc<[u8]>,
     pub(in crate::engine) ready: ReadyQueue,
-    /// The ready jobs that are too large to be leased. Few tubes have such jobs.
+    /// Jobs that are too large to be leased. Few tubes have such jobs.
     pub(in crate::engine) large: Option<Box<ReadyQueue>>,
     pub(in crate::engine) delayed: Heap<(Time, JobId)>,
     pub(in crate::engine) buried: List,
-    /// Watches of clients that wait to reserve a job until they disconnect, longest wait first.
+    /// Watches, longest wait first: of clients that reserve until they disconnect, of clients that lease, and of idle
+    /// clients.
     pub(in crate::engine) waiting: List,
-    /// Watches of clients that wait to lease a job, longest wait first.
     pub(in crate::engine) leasing: List,
-    /// Watches of idle clients, longest idle time first.
     pub(in crate::engine) idle: List,
-    /// The time at which another client is notified if a job is still ready. [`Time::NEVER`] if no client was notified.
+    /// The time of another notification if a job is still ready. [`Time::NEVER`] if no client was notified.
     pub(in crate::engine) renotify_at: Time,
     pub(in crate::engine) priority_classes: [u32; 3],
     pub(in crate::engine) rules: Option<Box<TubeRules>>,
-    /// `true` if the tube is paused or its settings allow no reservation. Jobs can still be reserved by ID.
+    /// The tube is paused, or its settings allow no reservation. Jobs can still be reserved by ID.
     pub(in crate::engine) closed: bool,
-    /// `true` if the tube stays open even if unused and empty.
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
-    /// `true` while waiting clients are served in several calls, during which other clients get no jobs of the tube.
+    /// While waiting clients are served in several calls, other clients get no jobs of the tube.
     pub(in crate::engine) serving: bool,
     pub(in crate::engine) pause: Option<Box<Pause>>,
     /// `None` before the first reservation.
     pub(in crate::engine) times: Option<Box<TubeTimes>>,
     pub(in crate::engine) oldest: OldestIds,
-    /// `true` if any ready job ever had a rank other than its ID.
+    /// A ready job had a rank other than its ID.
     pub(in crate::engine) displaced: bool,
     pub(in crate::engine) total_jobs: u64,
     pub(in crate::engine) deletes: u64,
     pub(in crate::engine) pauses: u64,
     pub(in crate::engine) using: u32,
     pub(in crate::engine) watching: u32,
-    /// The number of watching clients with [`ReservePolicy::Notified`], idle or not.
+    /// Watching clients with [`ReservePolicy::Notified`], idle or not.
     pub(in crate::engine) sleepers: u32,
-    /// The client that created the tube. This client may have disconnected.
+    /// The client that created the tube, and may have disconnected.
     pub(in crate::engine) opener: ClientHandle,
-    /// Distinguishes the tube from earlier and later tubes with the same number.
+    /// Distinguishes successive tubes with the same number.
     birth: u32,
     order: u32,
     hash: u32,
@@ -157,7 +150,6 @@ impl Tube {
         Tube { name, order, hash, birth, chain: NIL, renotify_at: Time::NEVER, ..Tube::default() }
     }
 
-    /// Returns the queue of waiting or idle clients with this reserve policy.
     pub(in crate::engine) fn queue_of(&mut self, reserve_policy: ReservePolicy) -> &mut List {
         match reserve_policy {
             ReservePolicy::PerConnection => &mut self.waiting,
@@ -224,25 +216,23 @@ const TUBES: usize = 512;
 
 hashed!(Tube, |tube| tube.hash, TUBE_COST + tube.variable_cost());
 
-/// Tables grow in small steps, so opening a tube costs about the same for any number of tubes.
 #[derive(Debug)]
 pub struct Tubes {
     /// `table.memory` excludes the name of the default tube, because no client chose that name.
     pub(in crate::engine) table: Table<Tube, TUBES>,
     hash_secret: u64,
-    /// The most recently opened tube. During a restart, the next job in the log usually belongs to the same tube.
+    /// The last opened tube. During a restart, the next job in the log usually belongs to it.
     recent: u32,
     opened: u32,
-    /// Tube numbers in the order of lists. As in beanstalkd, this is the creation order, but the last tube replaces a
-    /// closed tube.
+    /// In the order of lists: as in beanstalkd, the creation order, but the last tube replaces a closed tube.
     order: Vec<u32>,
     pub(in crate::engine) paused: BTreeSet<u32>,
     pub(in crate::engine) kept: usize,
-    /// For each tube with a dead-letter tube: the name of the dead-letter tube, the tube's rank, and its number.
+    /// For each tube with a dead-letter tube: the name of the latter, and the rank and the number of the former.
     pub(in crate::engine) links: BTreeSet<(Arc<[u8]>, usize, u32)>,
 }
 
-/// [`Tubes::order`] keeps capacity for this many tubes.
+/// The capacity that [`Tubes::order`] keeps.
 const KEPT_ORDER: usize = 4096;
 
 impl Tubes {
@@ -289,14 +279,14 @@ impl Tubes {
         self.relink(number, None, rank);
     }
 
-    /// Returns the rank of the tube `name`, open or not: the length of the longest chain of dead-letter tubes that ends
-    /// with the tube. Longer chains than [`LONGEST_CHAIN`] can exist only in a log.
+    /// Returns the length of the longest chain of dead-letter tubes that ends with the tube `name`, open or not. Only a
+    /// log can contain longer chains than [`LONGEST_CHAIN`].
     pub fn rank(&self, name: &Arc<[u8]>) -> usize {
         let links = self.links.range((name.clone(), 0, 0)..=(name.clone(), LONGEST_CHAIN, u32::MAX));
         links.last().map_or(0, |(_, rank, _)| LONGEST_CHAIN.min(rank + 1))
     }
 
-    /// Updates `links` after the rank of the tube has changed. `None` means that the tube is not linked.
+    /// `None` means that the tube is not linked.
     fn relink(&mut self, mut number: u32, mut before: Option<usize>, mut after: Option<usize>) {
         while let Some(dead) = self.dead_of(number).filter(|_| before != after).cloned() {
             let rank = Some(self.rank(&dead));
@@ -328,7 +318,7 @@ impl Tubes {
         self.table.find(hash, |tube| tube.hash == hash && *tube.name == *name)
     }
 
-    /// Creates the tube if necessary. The caller must use, watch or fill the tube, or close it.
+    /// The caller must use, watch or fill the tube, or close it.
     pub fn open(&mut self, name: &[u8]) -> u32 {
         if self.table.items.try_get(self.recent).is_some_and(|tube| *tube.name == *name) {
             return self.recent;
@@ -345,7 +335,6 @@ impl Tubes {
         number
     }
 
-    /// Returns the tube if it was closed.
     pub fn close_if_idle(&mut self, number: u32) -> Option<Tube> {
         let Tube { kept, rules, using, watching, counts, .. } = self.get(number);
         let is_kept = number == DEFAULT_TUBE || *kept || rules.is_some() || using + watching > 0;
@@ -383,7 +372,6 @@ impl Tubes {
         self.order[index]
     }
 
-    /// Returns the tubes in the order of lists.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Tube)> {
         self.order.iter().map(|&number| (number, self.get(number)))
     }

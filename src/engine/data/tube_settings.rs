@@ -16,21 +16,20 @@ pub struct Rate {
     pub seconds: u32,
 }
 
-/// The default has no effect. `N` is an owned or borrowed tube name.
+/// `N` is an owned or borrowed tube name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TubeSettings<N = Arc<[u8]>> {
-    /// For each priority class, new jobs are refused when the tube contains this many jobs. [`u32::MAX`] means
-    /// unlimited.
+    /// For each priority class, the number of jobs at which new jobs are refused. [`u32::MAX`] means unlimited.
     pub max_jobs: [u32; 3],
-    /// A job without its own limit is buried after this many failed tries. 0 means unlimited.
+    /// Limits jobs without their own limit. 0 means unlimited.
     pub tries: u8,
-    /// The delay after the first failed try in seconds. Each later failed try doubles the delay.
+    /// Seconds after the first failed try, doubled after each later one.
     pub backoff: u32,
-    /// Time to live, in seconds, of jobs without their own. 0 means unlimited.
+    /// Seconds, for jobs without their own. 0 means unlimited.
     pub ttl: u32,
-    /// The dead-letter tube, which receives jobs that the server would otherwise bury in this tube.
+    /// Receives jobs that the server would otherwise bury in this tube.
     pub dead: Option<N>,
-    /// The maximum number of reserved jobs. 0 means unlimited.
+    /// Limits reserved jobs. 0 means unlimited.
     pub max: u32,
     pub rate: Option<Rate>,
 }
@@ -75,14 +74,14 @@ pub struct TubeRules {
     window_end: Time,
 }
 
-/// Bytes charged for the settings of a tube, excluding the dead-letter tube.
+/// Bytes charged for settings, excluding the dead-letter tube.
 pub const RULES_COST: u64 = size_of::<TubeRules>() as u64 + 16;
 
-/// Bytes charged for the link to a dead-letter tube, excluding its name.
+/// Bytes charged for a dead-letter tube, excluding its name.
 pub const LINK_COST: u64 = 80;
 
 impl TubeRules {
-    /// Replaces the settings. The current window continues if the rate does not change.
+    /// The current window continues if the rate does not change.
     pub fn set(&mut self, settings: TubeSettings) {
         if self.settings.rate != settings.rate {
             (self.taken, self.window_end) = (0, Time::default());
@@ -102,7 +101,7 @@ impl TubeRules {
         self.taken += 1;
     }
 
-    /// Returns when the rate limit allows a reservation again, or [`Time::NEVER`] below the limit.
+    /// Returns [`Time::NEVER`] below the limit of the rate.
     pub fn opens(&self) -> Time {
         match self.settings.rate {
             Some(rate) if self.taken >= rate.count => self.window_end,
@@ -114,7 +113,6 @@ impl TubeRules {
         self.taken = 0;
     }
 
-    /// Returns `true` if the settings allow no further reservation when `reserved` jobs are already reserved.
     pub fn is_spent(&self, reserved: u64) -> bool {
         self.settings.max > 0 && reserved >= self.settings.max.into() || self.opens() != Time::NEVER
     }
