@@ -2,7 +2,7 @@
 //!
 //! Must not decide when a wait ends: `rules/groups.rs` does.
 
-use super::{table::hashed, Heap, Linked, Links, List, Name, Positions, SlotTable, Slots, State, Table, NIL};
+use super::{hashed, Heap, Linked, Links, List, Name, Positions, SlotTable, Slots, State, Table, NIL};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupCount {

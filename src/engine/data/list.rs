@@ -3,6 +3,8 @@
 //! Owns the linking. The members store the links, so a list takes twelve bytes, insertion does not allocate, and any
 //! member can be removed in constant time. Must not depend on the type of the members.
 
+use std::marker::PhantomData;
+
 /// Refers to no member, as at the end of a list.
 pub const NIL: u32 = u32::MAX;
 
@@ -84,6 +86,42 @@ impl List {
             let next = store.links(member).next;
             (next != NIL).then_some(next)
         })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ClientId(pub u32);
+
+/// The holder of leased jobs: the first client, which belongs to the engine and never disconnects.
+pub const NOBODY: ClientId = ClientId(0);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OfTube {}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OfClient {}
+
+pub type TubeHandle = Handle<OfTube>;
+pub type ClientHandle = Handle<OfClient>;
+
+/// A reference that can be kept between calls. Numbers of closed tubes and disconnected clients are reused, and `birth`
+/// distinguishes their successive owners, so an outdated handle finds nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Handle<K> {
+    pub(in crate::engine) number: u32,
+    pub(in crate::engine) birth: u32,
+    kind: PhantomData<K>,
+}
+
+impl<K> Handle<K> {
+    pub(in crate::engine) const fn new(number: u32, birth: u32) -> Handle<K> {
+        Handle { number, birth, kind: PhantomData }
+    }
+}
+
+impl<K> Default for Handle<K> {
+    fn default() -> Handle<K> {
+        Handle::new(NIL, 0)
     }
 }
 

@@ -237,8 +237,7 @@ impl Past {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bodies::Bodies;
-    use super::super::details::Details;
+    use super::super::{Bodies, Details};
     use super::*;
 
     fn add(past: &mut Past, id: u64, reason: &[u8]) {

@@ -1,7 +1,15 @@
 //! All jobs, everything that belongs to jobs, data that outlives jobs, and the memory account.
 //! Enforces promise P1 of beanpole-promises(7).
 
-use super::{EndedKeys, ExtrasStore, Groups, JobCounts, Jobs, Lanes, OldestIds, Origins, Schedules};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use slab::Slab;
+
+use super::{
+    hashed, ExtrasStore, Groups, Heap, JobCounts, JobId, Jobs, Lanes, Name, OldestIds, Positioned, Schedules, Table,
+    Time, NIL,
+};
 
 #[derive(Debug, Default)]
 pub struct Store {
@@ -48,5 +56,109 @@ pub struct Account {
 impl Account {
     pub fn total(&self) -> u64 {
         self.jobs + self.tubes + self.watches + self.history + self.buffers
+    }
+}
+
+#[derive(Debug)]
+pub struct EndedKey {
+    pub id: JobId,
+    pub until: Time,
+    pub tube: Arc<[u8]>,
+    pub key: Name,
+    hash: u32,
+    chain: u32,
+    pub(in crate::engine) position: u32,
+    pub(in crate::engine) is_logged: bool,
+}
+
+/// Bytes charged for a key and its entries in the index and the heap, excluding its names.
+pub const KEY_COST: u64 = size_of::<EndedKey>() as u64 + 24;
+
+const _: () = assert!(KEY_COST <= 96);
+
+impl EndedKey {
+    pub fn names(&self) -> usize {
+        self.tube.len() + self.key.length()
+    }
+}
+
+hashed!(EndedKey, |key| key.hash, KEY_COST + key.names() as u64);
+
+impl Positioned for EndedKey {
+    fn position_mut(&mut self) -> &mut u32 {
+        &mut self.position
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct EndedKeys {
+    pub table: Table<EndedKey>,
+    pub ends: Heap<Time>,
+}
+
+impl EndedKeys {
+    pub fn find(&self, tube: &[u8], key: &Name, hash: u32) -> Option<u32> {
+        self.table.find(hash, |ended| ended.hash == hash && ended.key == *key && *ended.tube == *tube)
+    }
+
+    pub fn insert(&mut self, id: JobId, tube: Arc<[u8]>, key: Name, hash: u32, until: Time, is_logged: bool) -> u32 {
+        let number = self.table.insert(EndedKey { id, until, tube, key, hash, chain: NIL, position: NIL, is_logged });
+        self.ends.push(until, number, &mut self.table.items);
+        number
+    }
+
+    pub fn remove(&mut self, number: u32) -> EndedKey {
+        self.ends.remove(self.table.get(number).position, &mut self.table.items);
+        self.table.remove(number)
+    }
+
+    pub fn next_end(&self) -> Time {
+        self.ends.first().map_or(Time::NEVER, |(at, _)| at)
+    }
+}
+
+/// Bytes charged for an origin, excluding its name.
+const ORIGIN_COST: u64 = 128;
+
+#[derive(Debug, Default)]
+pub struct Origins {
+    /// The names with the numbers of dead letters.
+    pub names: Slab<(Arc<[u8]>, u32)>,
+    numbers: BTreeMap<Arc<[u8]>, u32>,
+    pub memory: u64,
+}
+
+impl Origins {
+    /// Returns the number of the origin.
+    pub fn add(&mut self, name: &[u8]) -> u32 {
+        let number = match self.numbers.get(name) {
+            Some(&number) => number,
+            None => {
+                let name: Arc<[u8]> = name.into();
+                self.memory += ORIGIN_COST + name.len() as u64;
+                let number = self.names.insert((name.clone(), 0)) as u32;
+                self.numbers.insert(name, number);
+                number
+            }
+        };
+        self.names[number as usize].1 += 1;
+        number
+    }
+
+    pub fn remove(&mut self, number: u32) {
+        if number == NIL {
+            return;
+        }
+        let (name, count) = &mut self.names[number as usize];
+        *count -= 1;
+        if *count == 0 {
+            self.memory -= ORIGIN_COST + name.len() as u64;
+            self.numbers.remove(name);
+            self.names.remove(number as usize);
+        }
+    }
+
+    pub fn name(&self, number: u32) -> Option<&[u8]> {
+        self.names.get(number as usize).map(|(name, _)| &**name)
     }
 }

@@ -4,8 +4,7 @@
 //!
 //! Touches: store, tubes.
 
-use crate::engine::data::event::Outcome;
-use crate::engine::data::past::Verdict;
+use crate::engine::data::{Outcome, Verdict};
 use crate::engine::Engine;
 
 impl Engine {

@@ -6,12 +6,9 @@
 
 use std::borrow::Cow;
 
-use crate::engine::data::heap::Heap;
-use crate::engine::data::ids::Ids;
-use crate::engine::data::table::{Hashed, Table};
 use crate::engine::data::{
-    Bodies, Deadlines, DedupKey, Deferred, EndedKeys, ExtrasStore, JobCounts, JobExtras, Jobs, Pause, Schedules, Time,
-    TimerKey, NIL, URGENT,
+    Bodies, Deadlines, DedupKey, Deferred, EndedKeys, ExtrasStore, Hashed, Heap, Ids, JobCounts, JobExtras, Jobs,
+    Pause, Schedules, Table, Time, TimerKey, NIL, URGENT,
 };
 use crate::engine::{Engine, Job, JobId, OpenOperation, State, UNLIMITED};
 
