@@ -7,12 +7,9 @@ use std::sync::Arc;
 
 use super::{ClientHandle, Heap, JobId, Outcome, Positions, State, Time, TubeHandle, NIL};
 
-/// Costs in steps: moving a job between queues, handling a tube, and notifying a client, including the write to its
-/// socket.
+/// Costs in steps. A notification includes the write to the client's socket.
 pub const MOVE: u64 = 4;
-
 pub const TUBE: u64 = 8;
-
 pub const NOTIFY: u64 = 32;
 
 /// A notification costs one more step per `WRITTEN` bytes, up to `MAX_WRITE` bytes.
@@ -87,6 +84,8 @@ pub struct Agenda {
     pub(in crate::engine) open: BTreeMap<u32, OpenOperation>,
 }
 
+/// Work of later turns, which is dropped if its tube or client no longer exists. `Notify` keeps the extras of a finished
+/// job until all waiting clients have its outcome. `Release` has the number of a complete group.
 #[derive(Debug)]
 pub enum Deferred {
     Disconnect(ClientHandle),
@@ -110,6 +109,7 @@ pub enum TimerKey {
     Schedules,
 }
 
+/// Each timer has one entry, so the size of the index does not depend on the number of jobs.
 #[derive(Debug, Default)]
 pub struct Deadlines {
     /// At equal times, tubes come first, so that a client whose wait ends can still get a job whose delay ends.
@@ -210,8 +210,8 @@ impl OpenOperation {
     /// `number` identifies the operation in the log.
     pub(in crate::engine) fn resume(self, number: u32) -> LongCommand {
         if self.to.is_empty() {
-            let flush = Flush { last: Some(self.bound), open: Some(number), ..Flush::new(self.from, &[]) };
-            return LongCommand::Flush(Flush { states: self.states, ..flush });
+            let flush = Flush::new(self.from, &self.states);
+            return LongCommand::Flush(Flush { last: Some(self.bound), open: Some(number), ..flush });
         }
         let state = self.states.first().copied().unwrap_or(State::Ready);
         LongCommand::Move(MoveJobs { open: Some(number), ..MoveJobs::new(self.from, self.to, state, self.bound) })

@@ -3,6 +3,7 @@
 //! Enforces promise P3 of beanpole-promises(7).
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use slab::Slab;
@@ -38,17 +39,12 @@ impl Body {
             Body::Large(bytes) => BodyRef::Large(bytes),
         }
     }
+}
 
-    pub fn len(&self) -> usize {
-        self.bytes().len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    pub fn is_shared(&self) -> bool {
-        matches!(self, Body::Large(bytes) if Arc::strong_count(bytes) > 1)
+impl Deref for Body {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.bytes()
     }
 }
 
@@ -83,11 +79,9 @@ impl<'a> BodyRef<'a> {
 
 impl From<Vec<u8>> for Body {
     fn from(bytes: Vec<u8>) -> Body {
-        let bytes = bytes.into_boxed_slice();
-        if bytes.len() <= COPY_MAX {
-            Body::Small(bytes)
-        } else {
-            Body::Large(Arc::new(bytes))
+        match bytes.into_boxed_slice() {
+            small if small.len() <= COPY_MAX => Body::Small(small),
+            large => Body::Large(Arc::new(large)),
         }
     }
 }
@@ -118,24 +112,17 @@ pub struct BodyKey {
     length: u32,
 }
 
-pub trait NewBody {
-    fn length(&self) -> usize;
+pub trait NewBody: Deref<Target = [u8]> {
     fn store(self, bodies: &mut Bodies) -> BodyKey;
 }
 
 impl NewBody for Body {
-    fn length(&self) -> usize {
-        self.len()
-    }
     fn store(self, bodies: &mut Bodies) -> BodyKey {
         bodies.add(self)
     }
 }
 
 impl NewBody for &[u8] {
-    fn length(&self) -> usize {
-        self.len()
-    }
     fn store(self, bodies: &mut Bodies) -> BodyKey {
         bodies.copy(self)
     }
@@ -334,7 +321,7 @@ impl Bodies {
         if key.len() > PAGED_MAX {
             let body = self.whole.remove(key.position as usize);
             see(body.bytes());
-            if body.is_shared() {
+            if matches!(&body, Body::Large(bytes) if Arc::strong_count(bytes) > 1) {
                 self.note_in_flight(&body);
             } else if body.len() > SLOW_TO_FREE {
                 self.released.push(body);

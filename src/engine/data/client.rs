@@ -7,9 +7,7 @@ use std::ops::{Deref, Index, IndexMut};
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::{
-    ClientHandle, ClientId, Handle, Heap, JobId, Linked, Links, List, Priority, Slots, Span, Time, TubeHandle, NIL,
-};
+use super::{ClientHandle, ClientId, Heap, JobId, Linked, Links, List, Priority, Slots, Span, Time, TubeHandle, NIL};
 
 /// A holder that waits for another job receives DEADLINE_SOON when less than this time remains, as in beanstalkd.
 pub const MARGIN: Span = Span::from_secs(1);
@@ -61,10 +59,6 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    pub const fn for_job(until: Time) -> Waiting {
-        Waiting { until, outcome: NIL, run: false }
-    }
-
     pub fn is_for_job(self) -> bool {
         self.outcome == NIL
     }
@@ -171,13 +165,8 @@ impl ClientState {
 
     /// While a search is unfinished, the wait cannot time out.
     pub(in crate::engine) fn due(&self) -> Time {
-        if self.leaving.is_some() {
-            return Time::NEVER;
-        }
-        if self.search.is_some() {
-            return self.nearest_end();
-        }
-        match (self.waiting, self.nearest_end()) {
+        match (self.waiting.filter(|_| self.search.is_none()), self.nearest_end()) {
+            _ if self.leaving.is_some() => Time::NEVER,
             (Some(waiting), Time::NEVER) => waiting.until,
             (Some(waiting), end) => waiting.until.min(end - MARGIN),
             (None, end) => end,
@@ -262,25 +251,21 @@ impl Clients {
         self.watches.len() as u64 * WATCH_COST
     }
 
-    /// The client must not be watching the tube. Returns the new length of the watch list.
     pub(in crate::engine) fn watch(&mut self, client: ClientId, tube: u32) -> usize {
-        let watched = &mut self.states[client.0 as usize].watched;
-        watched.add(client.0, tube, &mut self.watches);
-        watched.len()
+        self.states[client.0 as usize].watched.add(client.0, tube, &mut self.watches)
     }
 
-    /// The watch must not be queued.
     pub(in crate::engine) fn unwatch(&mut self, client: ClientId, tube: u32) {
         self.states[client.0 as usize].watched.remove(tube, &mut self.watches);
     }
 
     pub(in crate::engine) fn handle(&self, client: ClientId) -> ClientHandle {
-        Handle::new(client.0, self[client].connection)
+        ClientHandle { client, connection: self[client].connection }
     }
 
     pub(in crate::engine) fn at(&self, handle: ClientHandle) -> Option<ClientId> {
-        let client = self.states.get(handle.number as usize)?;
-        (client.connection == handle.birth).then_some(ClientId(handle.number))
+        let state = self.states.get(handle.client.0 as usize)?;
+        (state.connection == handle.connection).then_some(handle.client)
     }
 
     pub(in crate::engine) fn len(&self) -> usize {
@@ -368,27 +353,24 @@ impl WatchList {
         self.position(tube, watches).is_some()
     }
 
-    /// The client must not be watching `tube`.
-    pub fn add(&mut self, client: u32, tube: u32, watches: &mut Watches) {
+    /// The client must not be watching `tube`. Returns the new length of the list.
+    pub fn add(&mut self, client: u32, tube: u32, watches: &mut Watches) -> usize {
         let weight = NonZeroU16::MIN;
         let number = watches.insert(Watch { client, tube, limit: 0, wait: 0, weight, lease: 0, links: Links::NONE });
         let position = self.numbers.len() as u32;
         self.numbers.push(number);
-        match &mut self.index {
-            Some(index) => {
-                index.insert(tube, position);
-            }
-            None if self.numbers.len() >= INDEXED_FROM => {
-                let tubes = self.numbers.iter().map(|&number| watches.get(number).tube);
-                self.index.insert(Box::default()).extend(tubes.zip(0..));
-            }
-            None => {}
+        if let Some(index) = &mut self.index {
+            index.insert(tube, position);
+        } else if self.numbers.len() >= INDEXED_FROM {
+            let tubes = self.numbers.iter().map(|&number| watches.get(number).tube);
+            self.index.insert(Box::default()).extend(tubes.zip(0..));
         }
+        self.numbers.len()
     }
 
-    /// The watch must not be queued. Returns `true` if the tube was watched.
-    pub fn remove(&mut self, tube: u32, watches: &mut Watches) -> bool {
-        let Some(position) = self.position(tube, watches) else { return false };
+    /// The watch must not be queued.
+    pub fn remove(&mut self, tube: u32, watches: &mut Watches) {
+        let Some(position) = self.position(tube, watches) else { return };
         let number = self.numbers.swap_remove(position);
         watches.remove(number);
         if let Some(index) = &mut self.index {
@@ -397,7 +379,6 @@ impl WatchList {
                 index.insert(watches.get(moved).tube, position as u32);
             }
         }
-        true
     }
 
     fn position(&self, tube: u32, watches: &Watches) -> Option<usize> {
@@ -425,10 +406,10 @@ mod tests {
             plain.push(tube);
         }
         for tube in [3, 99, 50, 0, 98, 7] {
-            assert!(list.remove(tube, &mut watches));
+            list.remove(tube, &mut watches);
             plain.swap_remove(plain.iter().position(|&other| other == tube).unwrap());
             assert!(!list.contains(tube, &watches));
-            assert!(!list.remove(tube, &mut watches));
+            list.remove(tube, &mut watches);
         }
         assert_eq!(tubes(&list, &watches), plain);
         assert!(plain.iter().all(|&tube| list.contains(tube, &watches)));

@@ -23,6 +23,7 @@ impl Outcome {
     }
 }
 
+/// The `text` of `Progress` is the numerator and the denominator as the worker sent them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Report {
     Data(Body),
@@ -44,6 +45,9 @@ pub enum NoJob {
     DeadlineSoon,
 }
 
+/// `Work` is for an idle client with a ready job in a watched tube. The client of a `Freed` job, which was held for a
+/// group, must not receive it before the log contains the ends of the members. `DeadLetterStays` is for the server only:
+/// the dead-letter tube cannot accept the job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     Reserved { client: ClientId, job: JobId },

@@ -2,7 +2,7 @@
 //!
 //! Must not decide when a wait ends: `rules/groups.rs` does.
 
-use super::{hashed, Heap, Linked, Links, List, Name, Positions, SlotTable, Slots, State, Table, NIL};
+use super::{hashed, Heap, Linked, Links, List, Name, SlotTable, Slots, State, Table, NIL};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupCount {
@@ -71,21 +71,14 @@ pub struct Wait {
     queued: bool,
 }
 
-#[derive(Debug, Default)]
-struct Waits(Slots<Wait, 4096>);
+type Waits = Slots<Wait, 4096>;
 
 impl Linked for Waits {
     fn links(&self, member: u32) -> Links {
-        self.0.get(member).links
+        self.get(member).links
     }
     fn links_mut(&mut self, member: u32) -> &mut Links {
-        &mut self.0.get_mut(member).links
-    }
-}
-
-impl Positions for Waits {
-    fn set_position(&mut self, member: u32, position: u32) {
-        self.0.get_mut(member).links.prev = position;
+        &mut self.get_mut(member).links
     }
 }
 
@@ -146,7 +139,7 @@ impl Groups {
     pub fn add_wait(&mut self, slot: u32, id: u64, group: u32, need: u32) {
         let next = self.waiters.get(slot);
         let wait = Wait { group, next, slot, need, links: Links::NONE, id, queued: false };
-        self.waiters.set(slot, self.waits.0.insert(wait));
+        self.waiters.set(slot, self.waits.insert(wait));
         self.table.memory += WAIT_COST;
     }
 
@@ -162,21 +155,12 @@ impl Groups {
     }
 
     pub fn of_member(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
-        let mut next = self.members.get(slot);
-        std::iter::from_fn(move || {
-            let membership = self.memberships.try_get(next)?;
-            next = membership.next;
-            Some(membership.group)
-        })
+        let first = self.memberships.try_get(self.members.get(slot));
+        std::iter::successors(first, |it| self.memberships.try_get(it.next)).map(|it| it.group)
     }
 
     pub fn waits_of(&self, slot: u32) -> impl Iterator<Item = &Wait> + '_ {
-        let mut next = self.waiters.get(slot);
-        std::iter::from_fn(move || {
-            let wait = self.waits.0.try_get(next)?;
-            next = wait.next;
-            Some(wait)
-        })
+        std::iter::successors(self.waits.try_get(self.waiters.get(slot)), |wait| self.waits.try_get(wait.next))
     }
 
     /// The number of members that must still end. 0 means all.
@@ -197,7 +181,7 @@ impl Groups {
         let mut next = self.waiters.get(slot);
         while next != NIL {
             let number = next;
-            let wait = self.waits.0.get_mut(number);
+            let wait = self.waits.get_mut(number);
             let (group, need, id) = (wait.group, wait.need, wait.id);
             (wait.queued, next) = (true, wait.next);
             let group = self.table.get_mut(group);
@@ -213,18 +197,6 @@ impl Groups {
                     group.counted.push((rank, id), number, &mut self.waits);
                 }
             }
-        }
-    }
-
-    fn unqueue(&mut self, number: u32) {
-        let wait = self.waits.0.get_mut(number);
-        if !std::mem::take(&mut wait.queued) {
-            return;
-        }
-        let (group, position) = (self.table.get_mut(wait.group), wait.links.prev);
-        match wait.need {
-            0 => group.waits.remove(number, &mut self.waits),
-            _ => drop(group.counted.remove(position, &mut self.waits)),
         }
     }
 
@@ -247,51 +219,44 @@ impl Groups {
 
     /// Returns the groups that the job waited for.
     pub fn stop_waiting(&mut self, slot: u32) -> Vec<u32> {
-        let (mut groups, mut next) = (Vec::new(), self.waiters.get(slot));
-        while next != NIL {
-            self.unqueue(next);
-            let gone = self.waits.0.remove(next);
-            self.table.memory -= WAIT_COST;
-            groups.push(gone.group);
-            next = gone.next;
+        let groups = self.waits_of(slot).map(|wait| wait.group).collect();
+        while self.waits(slot) {
+            self.end_wait(self.waiters.get(slot));
         }
-        self.waiters.remove(slot);
-        self.release_table();
         groups
     }
 
     /// Returns a wait for `group` that is over, and the slot of its job.
     pub fn next_ended(&self, group: u32) -> Option<(u32, u32)> {
         let group = self.table.get(group);
-        let first = group.waits.first().filter(|&wait| group.count.satisfies(self.waits.0.get(wait).id, 0));
+        let first = group.waits.first().filter(|&wait| group.count.satisfies(self.waits.get(wait).id, 0));
         let ended = first.or_else(|| {
             let ((_, id), wait) = group.counted.first()?;
-            group.count.satisfies(id, self.waits.0.get(wait).need).then_some(wait)
+            group.count.satisfies(id, self.waits.get(wait).need).then_some(wait)
         })?;
-        Some((ended, self.waits.0.get(ended).slot))
+        Some((ended, self.waits.get(ended).slot))
     }
 
-    /// `ended` must be a wait that [`Groups::next_ended`] returned.
     pub fn end_wait(&mut self, ended: u32) {
-        self.unqueue(ended);
-        let Wait { slot, next, .. } = self.waits.0.remove(ended);
+        let Wait { slot, next, group, need, links, queued, .. } = *self.waits.get(ended);
+        let group = self.table.get_mut(group);
+        match need {
+            _ if !queued => {}
+            0 => group.waits.remove(ended, &mut self.waits),
+            _ => drop(group.counted.remove(links.prev, &mut self.waits)),
+        }
+        self.waits.remove(ended);
         self.table.memory -= WAIT_COST;
         let mut before = self.waiters.get(slot);
         if before == ended {
-            match next {
-                NIL => self.waiters.remove(slot),
-                next => self.waiters.set(slot, next),
+            self.waiters.set(slot, next);
+        } else {
+            while self.waits.get(before).next != ended {
+                before = self.waits.get(before).next;
             }
-            return self.release_table();
+            self.waits.get_mut(before).next = next;
         }
-        while self.waits.0.get(before).next != ended {
-            before = self.waits.0.get(before).next;
-        }
-        self.waits.0.get_mut(before).next = next;
-    }
-
-    fn release_table(&mut self) {
-        if self.waits.0.len() == 0 {
+        if self.waits.len() == 0 {
             self.waiters.clear();
         }
     }

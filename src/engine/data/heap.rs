@@ -5,19 +5,16 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::Slots;
+use super::Linked;
 
 pub trait Positions {
     fn set_position(&mut self, member: u32, position: u32);
 }
 
-pub trait Positioned {
-    fn position_mut(&mut self) -> &mut u32;
-}
-
-impl<T: Positioned> Positions for Slots<T> {
+/// In a heap, the links of a list member store its position.
+impl<T: Linked> Positions for T {
     fn set_position(&mut self, member: u32, position: u32) {
-        *self.get_mut(member).position_mut() = position;
+        self.links_mut(member).prev = position;
     }
 }
 
@@ -57,11 +54,6 @@ impl<K: Ord + Copy> Heap<K> {
 
     pub fn key_at(&self, position: u32) -> K {
         self.entries[self.index_of(position)].0
-    }
-
-    /// Index 0 has the smallest key.
-    pub fn member_at(&self, index: usize) -> u32 {
-        self.entries[index].1
     }
 
     fn index_of(&self, position: u32) -> usize {

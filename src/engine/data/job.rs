@@ -176,21 +176,8 @@ impl Job {
     pub fn new(id: JobId, tube: u32, pri: Priority, details: Details, body: BodyKey, now: Time) -> Job {
         let delay = details.delay();
         let state = if delay == Span::ZERO { State::Ready } else { State::Delayed };
-        Job {
-            id,
-            created: now,
-            due: now + delay,
-            details,
-            body,
-            pri,
-            tube,
-            holder: NIL,
-            links: Links::NONE,
-            state,
-            completion: CompletionPolicy::Drop,
-            fails: 0,
-            flags: 0,
-        }
+        let (due, holder, links, completion) = (now + delay, NIL, Links::NONE, CompletionPolicy::Drop);
+        Job { id, created: now, due, details, body, pri, tube, holder, links, state, completion, fails: 0, flags: 0 }
     }
 
     pub fn id(&self) -> JobId {
@@ -344,36 +331,28 @@ enum Form {
 struct Whole {
     delay: Span,
     ttr: Span,
-    history: History,
+    counts: [u32; 5],
 }
 
 const ENDLESS: u32 = u32::MAX;
 
 /// Encodes whole seconds as `2 × seconds`, and whole milliseconds as `2 × milliseconds + 1`.
 fn pack(span: Span) -> Option<u32> {
-    if span == Span::MAX {
-        return Some(ENDLESS);
-    }
-    let nanos = span.nanos();
-    let code = if nanos % 1_000_000_000 == 0 {
-        nanos / 1_000_000_000 * 2
-    } else if nanos % 1_000_000 == 0 {
-        nanos / 1_000_000 * 2 + 1
-    } else {
-        return None;
+    let code = match span.nanos() {
+        _ if span == Span::MAX => return Some(ENDLESS),
+        nanos if nanos % 1_000_000_000 == 0 => nanos / 1_000_000_000 * 2,
+        nanos if nanos % 1_000_000 == 0 => nanos / 1_000_000 * 2 + 1,
+        _ => return None,
     };
     u32::try_from(code).ok().filter(|code| *code != ENDLESS)
 }
 
 fn unpack(code: u32) -> Span {
-    if code == ENDLESS {
-        return Span::MAX;
-    }
     let number = u64::from(code >> 1);
-    if code & 1 == 0 {
-        Span::from_secs(number)
-    } else {
-        Span::from_millis(number)
+    match code & 1 {
+        _ if code == ENDLESS => Span::MAX,
+        0 => Span::from_secs(number),
+        _ => Span::from_millis(number),
     }
 }
 
@@ -381,7 +360,7 @@ impl Details {
     pub fn new(delay: Span, ttr: Span) -> Details {
         match (pack(delay), pack(ttr)) {
             (Some(delay), Some(ttr)) => Details(Form::Packed { delay, ttr, counts: [0; 5] }),
-            _ => Details::of(Whole { delay, ttr, history: History::default() }),
+            _ => Details::of(Whole { delay, ttr, counts: [0; 5] }),
         }
     }
 
@@ -403,21 +382,22 @@ impl Details {
         }
     }
 
-    pub fn history(&self) -> History {
+    /// By [`Count`], in the order of its declaration.
+    #[inline]
+    fn counts(&self) -> [u32; 5] {
         match &self.0 {
-            Form::Packed { counts, .. } => {
-                let [reserves, timeouts, releases, buries, kicks] = counts.map(u32::from);
-                History { reserves, timeouts, releases, buries, kicks }
-            }
-            Form::Whole(whole) => whole.history,
+            Form::Packed { counts, .. } => counts.map(u32::from),
+            Form::Whole(whole) => whole.counts,
         }
     }
 
+    pub fn history(&self) -> History {
+        let [reserves, timeouts, releases, buries, kicks] = self.counts();
+        History { reserves, timeouts, releases, buries, kicks }
+    }
+
     pub fn reserves(&self) -> u32 {
-        match &self.0 {
-            Form::Packed { counts, .. } => counts[Count::Reserves as usize].into(),
-            Form::Whole(whole) => whole.history.reserves,
-        }
+        self.counts()[Count::Reserves as usize]
     }
 
     pub fn set_delay(&mut self, delay: Span) {
@@ -425,11 +405,12 @@ impl Details {
     }
 
     pub fn set_history(&mut self, history: History) {
-        self.change(|whole| whole.history = history);
+        let History { reserves, timeouts, releases, buries, kicks } = history;
+        self.change(|whole| whole.counts = [reserves, timeouts, releases, buries, kicks]);
     }
 
     pub fn set_count(&mut self, what: Count, count: u32) {
-        self.change(|whole| *whole.history.count_mut(what) = count);
+        self.change(|whole| whole.counts[what as usize] = count);
     }
 
     pub fn count(&mut self, what: Count) {
@@ -441,38 +422,22 @@ impl Details {
             }
         }
         self.change(|whole| {
-            let count = whole.history.count_mut(what);
+            let count = &mut whole.counts[what as usize];
             *count = count.saturating_add(1);
         });
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Whole)) {
-        let mut whole = Whole { delay: self.delay(), ttr: self.ttr(), history: self.history() };
+        let mut whole = Whole { delay: self.delay(), ttr: self.ttr(), counts: self.counts() };
         change(&mut whole);
         *self = Details::of(whole);
     }
 }
 
 fn packed(whole: &Whole) -> Option<Form> {
-    let History { reserves, timeouts, releases, buries, kicks } = whole.history;
-    let (mut counts, mut fits) = ([0; 5], true);
-    for (packed, count) in counts.iter_mut().zip([reserves, timeouts, releases, buries, kicks]) {
-        *packed = count as u8;
-        fits &= u32::from(*packed) == count;
-    }
+    let counts = whole.counts.map(|count| count as u8);
+    let fits = counts.map(u32::from) == whole.counts;
     fits.then_some(Form::Packed { delay: pack(whole.delay)?, ttr: pack(whole.ttr)?, counts })
-}
-
-impl History {
-    pub fn count_mut(&mut self, what: Count) -> &mut u32 {
-        match what {
-            Count::Reserves => &mut self.reserves,
-            Count::Timeouts => &mut self.timeouts,
-            Count::Releases => &mut self.releases,
-            Count::Buries => &mut self.buries,
-            Count::Kicks => &mut self.kicks,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -513,12 +478,12 @@ mod tests {
     fn every_count_goes_on_beyond_a_byte() {
         let mut details = Details::new(Span::ZERO, Span::from_secs(1));
         let counted = [Count::Reserves, Count::Timeouts, Count::Releases, Count::Buries, Count::Kicks];
-        let mut expected = History::default();
+        let mut expected = [0; 5];
         for (turn, what) in counted.into_iter().enumerate() {
             for _ in 0..100 * (turn + 1) {
                 details.count(what);
-                *expected.count_mut(what) += 1;
-                assert_eq!(details.history(), expected);
+                expected[what as usize] += 1;
+                assert_eq!(details.counts(), expected);
             }
         }
         details.set_history(History::default());

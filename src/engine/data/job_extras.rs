@@ -7,7 +7,7 @@ use std::hash::Hasher;
 
 use slab::Slab;
 
-use super::{hashed, Hashed, Heap, Linked, Links, List, Name, Positioned, SlotTable, Span, Table, Time, NIL};
+use super::{hashed, Hashed, Heap, Linked, Links, List, Name, Positions, SlotTable, Slots, Span, Table, Time, NIL};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
@@ -78,6 +78,7 @@ pub enum DedupKey {
     Id([u8; 16]),
 }
 
+/// `After` waits for all members, including those of a group that does not exist yet if `even_if_new` is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tie {
     Member,
@@ -249,10 +250,6 @@ impl JobExtras {
         }
     }
 
-    pub fn has_hash(&self, hash: u64) -> bool {
-        self.hash == (hash >> 32) as u32
-    }
-
     pub fn reducer(&self) -> Option<&[u8]> {
         self.rare.as_ref()?.reducer.as_deref()
     }
@@ -324,9 +321,9 @@ hashed!(JobExtras, |extras| extras.hash, {
     (size_of::<JobExtras>() + 24 + dedup_key + rare + attached) as u64
 });
 
-impl Positioned for JobExtras {
-    fn position_mut(&mut self) -> &mut u32 {
-        &mut self.position
+impl Positions for Slots<JobExtras> {
+    fn set_position(&mut self, extras: u32, position: u32) {
+        self.get_mut(extras).position = position;
     }
 }
 
@@ -390,15 +387,13 @@ impl ExtrasStore {
     }
 
     fn link(&mut self, extras: JobExtras) -> u32 {
-        let (slot, expires, indexed) = (extras.slot, extras.expires, extras.dedup_key != DedupKey::None);
+        let (slot, indexed) = (extras.slot, extras.dedup_key != DedupKey::None);
         self.table.memory += extras.cost();
         let number = self.table.items.insert(extras);
         if indexed {
             self.table.index(number);
         }
-        if expires != Time::NEVER {
-            self.ends.push(expires, number, &mut self.table.items);
-        }
+        self.expose(number);
         self.by_slot.set(slot, number);
         number
     }
@@ -407,10 +402,7 @@ impl ExtrasStore {
         if self.get(number).dedup_key != DedupKey::None {
             self.table.unindex(number);
         }
-        let position = self.get(number).position;
-        if position != NIL {
-            self.ends.remove(position, &mut self.table.items);
-        }
+        self.suspend_expiry(number);
         self.by_slot.remove(self.get(number).slot);
     }
 
@@ -422,7 +414,7 @@ impl ExtrasStore {
             left.rare_mut().attached = std::mem::take(&mut own.rare_mut().attached);
             own
         });
-        self.link(JobExtras { position: NIL, ..own })
+        self.link(own)
     }
 
     pub fn is_left(&self, number: u32) -> bool {
@@ -461,7 +453,6 @@ impl ExtrasStore {
         let position = std::mem::replace(&mut self.get_mut(number).position, NIL);
         if position != NIL {
             self.ends.remove(position, &mut self.table.items);
-            self.get_mut(number).position = NIL;
         }
     }
 

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::num::NonZeroU32;
 
-use super::{hashed, Bodies, Body, Job, JobId, JobView, Linked, Links, Positions, Slots, Table, NIL};
+use super::{hashed, Bodies, Body, Job, JobId, JobView, Linked, Links, Slots, Table, NIL};
 
 /// Bytes charged for a job, its index entry, and the overhead of its body.
 pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
@@ -94,12 +94,6 @@ impl Linked for Jobs {
     }
 }
 
-impl Positions for Jobs {
-    fn set_position(&mut self, slot: u32, position: u32) {
-        self.get_mut(slot).links.prev = position;
-    }
-}
-
 /// Longer rows save little memory and make isolated IDs more expensive.
 const ROW: u64 = 16;
 
@@ -144,7 +138,9 @@ impl Ids {
 
     pub fn insert(&mut self, id: JobId, slot: u32) {
         let (number, position) = (id.0 / ROW, (id.0 % ROW) as usize);
-        let row = self.row(number).unwrap_or_else(|| self.open(number));
+        let row = self.row(number).unwrap_or_else(|| {
+            self.rows.insert(Row { number, slots: [NIL; ROW as usize], claims: NonZeroU32::MIN, chain: NIL })
+        });
         if row != self.last {
             self.claim(row);
             let left = std::mem::replace(&mut self.last, row);
@@ -169,10 +165,6 @@ impl Ids {
             self.recent.set(row);
             Some(row)
         })
-    }
-
-    fn open(&mut self, number: u64) -> u32 {
-        self.rows.insert(Row { number, slots: [NIL; ROW as usize], claims: NonZeroU32::MIN, chain: NIL })
     }
 
     fn claim(&mut self, row: u32) -> &mut Row {

@@ -25,20 +25,20 @@ pub struct Histogram {
     bounds: &'static [u64],
     /// The last bucket has no upper bound.
     counts: Box<[u64]>,
-    /// In nanoseconds. A million waits of a day overflow 64 bits.
-    sum: u128,
+    /// A million waits of a day overflow 64 bits.
+    pub sum_nanos: u128,
 }
 
 impl Histogram {
     pub fn new(bounds: &'static [u64]) -> Histogram {
-        Histogram { bounds, counts: vec![0; bounds.len() + 1].into(), sum: 0 }
+        Histogram { bounds, counts: vec![0; bounds.len() + 1].into(), sum_nanos: 0 }
     }
 
     pub fn observe(&mut self, time: Span) {
         let nanos = time.nanos();
         let bucket = self.bounds.iter().position(|bound| nanos <= *bound).unwrap_or(self.bounds.len());
         self.counts[bucket] += 1;
-        self.sum += u128::from(nanos);
+        self.sum_nanos += u128::from(nanos);
     }
 
     /// Returns each bound in nanoseconds, with the number of durations up to it.
@@ -51,10 +51,6 @@ impl Histogram {
 
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
-    }
-
-    pub fn sum_nanos(&self) -> u128 {
-        self.sum
     }
 }
 
@@ -84,17 +80,16 @@ const WEIGHT: u64 = 10;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Latency {
     counts: [u32; RANGES],
-    /// All fields are in nanoseconds.
-    sum: u128,
-    average: u64,
-    /// [`u64::MAX`] before the first duration.
+    pub sum_nanos: u128,
+    pub average: Span,
+    /// In nanoseconds. [`u64::MAX`] before the first duration.
     min: u64,
-    max: u64,
+    pub max: Span,
 }
 
 impl Default for Latency {
     fn default() -> Latency {
-        Latency { counts: [0; RANGES], sum: 0, average: 0, min: u64::MAX, max: 0 }
+        Latency { counts: [0; RANGES], sum_nanos: 0, average: Span::ZERO, min: u64::MAX, max: Span::ZERO }
     }
 }
 
@@ -133,31 +128,20 @@ impl Latency {
         let nanos = time.nanos();
         let count = &mut self.counts[range_of(nanos)];
         *count = count.saturating_add(1);
-        self.sum += u128::from(nanos);
+        self.sum_nanos += u128::from(nanos);
         let is_first = self.min == u64::MAX;
-        self.average = if is_first { nanos } else { self.average - self.average / WEIGHT + nanos / WEIGHT };
+        let average = self.average.nanos();
+        self.average = if is_first { time } else { Span::from_nanos(average - average / WEIGHT + nanos / WEIGHT) };
         self.min = self.min.min(nanos);
-        self.max = self.max.max(nanos);
+        self.max = self.max.max(time);
     }
 
     pub fn samples(&self) -> u64 {
         self.counts.iter().map(|count| u64::from(*count)).sum()
     }
 
-    pub fn sum_nanos(&self) -> u128 {
-        self.sum
-    }
-
-    pub fn average(&self) -> Span {
-        Span::from_nanos(self.average)
-    }
-
     pub fn min(&self) -> Span {
-        Span::from_nanos(self.min.min(self.max))
-    }
-
-    pub fn max(&self) -> Span {
-        Span::from_nanos(self.max)
+        Span::from_nanos(self.min.min(self.max.nanos()))
     }
 
     /// Interpolated within a range. Zero without any durations.
@@ -168,8 +152,8 @@ impl Latency {
             let count = u64::from(*count);
             if count > 0 && below + count >= rank {
                 let begin = if range == 0 { 0 } else { end_of(range - 1) };
-                let end = if range == RANGES - 1 { self.max } else { end_of(range) };
-                let (begin, end) = (begin.max(self.min), end.min(self.max));
+                let end = if range == RANGES - 1 { u64::MAX } else { end_of(range) };
+                let (begin, end) = (begin.max(self.min), end.min(self.max.nanos()));
                 let part = u128::from(end.saturating_sub(begin)) * u128::from(rank - below) / u128::from(count);
                 return Span::from_nanos(begin + part as u64);
             }
@@ -210,16 +194,16 @@ mod tests {
     #[test]
     fn without_times_everything_is_zero() {
         let none = Latency::default();
-        assert_eq!((none.samples(), none.average(), none.percentile(99)), (0, Span::ZERO, Span::ZERO));
+        assert_eq!((none.samples(), none.average, none.percentile(99)), (0, Span::ZERO, Span::ZERO));
         assert!(none.buckets().all(|(_, count)| count == 0));
     }
 
     #[test]
     fn the_average_follows_slowly_and_extremes_stay() {
         let latency = nanos(&[1_000_000, 11_000_000, 0]);
-        assert_eq!(latency.average(), Span::from_nanos(1_800_000));
-        assert_eq!((latency.min(), latency.max()), (Span::ZERO, Span::from_nanos(11_000_000)));
-        assert_eq!((latency.samples(), latency.sum_nanos()), (3, 12_000_000));
+        assert_eq!(latency.average, Span::from_nanos(1_800_000));
+        assert_eq!((latency.min(), latency.max), (Span::ZERO, Span::from_nanos(11_000_000)));
+        assert_eq!((latency.samples(), latency.sum_nanos), (3, 12_000_000));
     }
 
     #[test]
@@ -235,7 +219,7 @@ mod tests {
         let alone = nanos(&[123_456_789]);
         assert_eq!([50, 95, 99].map(|percent| alone.percentile(percent).nanos()), [123_456_789; 3]);
         let long = nanos(&[u64::MAX, u64::MAX]);
-        assert_eq!((long.percentile(50), long.average()), (Span::MAX, Span::MAX));
+        assert_eq!((long.percentile(50), long.average), (Span::MAX, Span::MAX));
     }
 
     #[test]
@@ -253,7 +237,7 @@ mod tests {
             histogram.observe(Span::from_nanos(nanos));
         }
         assert_eq!(histogram.buckets().collect::<Vec<_>>(), [(10, 2), (100, 4)]);
-        assert_eq!((histogram.count(), histogram.sum_nanos()), (5, 222));
+        assert_eq!((histogram.count(), histogram.sum_nanos), (5, 222));
     }
 
     #[test]

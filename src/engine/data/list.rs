@@ -1,9 +1,6 @@
-//! An intrusive doubly linked list of numbered members.
+//! References by number: intrusive lists, client numbers, and handles of tubes and clients.
 //!
-//! Owns the linking. The members store the links, so a list takes twelve bytes, insertion does not allocate, and any
-//! member can be removed in constant time. Must not depend on the type of the members.
-
-use std::marker::PhantomData;
+//! Must not depend on the type of the members of a list.
 
 /// Refers to no member, as at the end of a list.
 pub const NIL: u32 = u32::MAX;
@@ -23,6 +20,7 @@ pub trait Linked {
     fn links_mut(&mut self, member: u32) -> &mut Links;
 }
 
+/// A doubly linked list. The members store the links, so any member can be removed in constant time.
 #[derive(Clone, Copy, Debug)]
 pub struct List {
     head: u32,
@@ -95,34 +93,19 @@ pub struct ClientId(pub u32);
 /// The holder of leased jobs: the first client, which belongs to the engine and never disconnects.
 pub const NOBODY: ClientId = ClientId(0);
 
+/// A reference that can be kept between calls. Numbers of closed tubes are reused, and `birth` distinguishes their
+/// successive owners, so an outdated handle finds nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OfTube {}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OfClient {}
-
-pub type TubeHandle = Handle<OfTube>;
-pub type ClientHandle = Handle<OfClient>;
-
-/// A reference that can be kept between calls. Numbers of closed tubes and disconnected clients are reused, and `birth`
-/// distinguishes their successive owners, so an outdated handle finds nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Handle<K> {
+pub struct TubeHandle {
     pub(in crate::engine) number: u32,
     pub(in crate::engine) birth: u32,
-    kind: PhantomData<K>,
 }
 
-impl<K> Handle<K> {
-    pub(in crate::engine) const fn new(number: u32, birth: u32) -> Handle<K> {
-        Handle { number, birth, kind: PhantomData }
-    }
-}
-
-impl<K> Default for Handle<K> {
-    fn default() -> Handle<K> {
-        Handle::new(NIL, 0)
-    }
+/// Client numbers are reused, and `connection` distinguishes their successive owners.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClientHandle {
+    pub(in crate::engine) client: ClientId,
+    pub(in crate::engine) connection: u32,
 }
 
 #[cfg(test)]

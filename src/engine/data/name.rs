@@ -13,6 +13,7 @@ const DASHES: [usize; 4] = [8, 13, 18, 23];
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name(Form);
 
+/// `Hex` has the value of lower-case digits, which are hyphenated as in a UUID if `grouped`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Form {
     Short { length: u8, bytes: [u8; SHORT] },

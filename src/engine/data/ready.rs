@@ -25,8 +25,7 @@ impl ReadyQueue {
     pub fn first(&self, jobs: &Jobs) -> Option<u32> {
         match (self.run.first(), self.rest.first()) {
             (Some(slot), Some((key, other))) => Some(if jobs.get(slot).ready_key() < key { slot } else { other }),
-            (Some(slot), None) | (None, Some((_, slot))) => Some(slot),
-            (None, None) => None,
+            (run, rest) => run.or(rest.map(|(_, slot)| slot)),
         }
     }
 
@@ -55,11 +54,8 @@ impl ReadyQueue {
 
     /// Returns the smallest rank and the number of compared jobs, or `None` if that number would exceed `limit`.
     pub fn oldest(&self, jobs: &Jobs, limit: usize) -> Option<(u32, usize)> {
-        let is_sorted_by_rank = match (self.run.first(), self.run.last()) {
-            (Some(first), Some(last)) => jobs.get(first).pri == jobs.get(last).pri,
-            _ => true,
-        };
-        let of_run = if is_sorted_by_rank { 1 } else { self.run.len() };
+        let [first, last] = [self.run.first(), self.run.last()].map(|slot| slot.map(|slot| jobs.get(slot).pri));
+        let of_run = if first == last { 1 } else { self.run.len() };
         let checked = of_run + self.rest.len();
         if checked > limit {
             return None;
@@ -137,14 +133,12 @@ pub(in crate::engine) struct Lane {
     pub(in crate::engine) parked: ReadyQueue,
 }
 
-/// Bytes charged for a key, excluding its text.
-pub(in crate::engine) const SHARED_KEY_COST: u64 = size_of::<SharedKey>() as u64 + 24;
 pub(in crate::engine) const LANE_COST: u64 = size_of::<Lane>() as u64 + 4;
 
 hashed!(SharedKey, |shared| shared.hash, {
     // The map takes about 112 bytes plus 16 bytes per limit.
     let bounds = if shared.bounds.is_empty() { 0 } else { 112 + 16 * shared.bounds.len() as u64 };
-    SHARED_KEY_COST + shared.key.length() as u64 + bounds
+    size_of::<SharedKey>() as u64 + 24 + shared.key.length() as u64 + bounds
 });
 
 #[derive(Debug, Default)]
@@ -162,11 +156,10 @@ impl Lanes {
     }
 
     pub fn lane_in(&self, shared: u32, tube: u32, large: bool) -> Option<u32> {
-        let same = |lane: &u32| {
+        self.keys.get(shared).lanes.iter().copied().find(|lane| {
             let lane = self.lanes.get(*lane);
             (lane.tube, lane.large) == (tube, large)
-        };
-        self.keys.get(shared).lanes.iter().copied().find(same)
+        })
     }
 
     /// Creates the key or the lane if necessary.

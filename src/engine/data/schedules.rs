@@ -1,7 +1,6 @@
 //! Schedules: jobs with the tag `cron:` or `every:`, which put copies of themselves at recurring times.
 //!
-//! Owns the data of a schedule in addition to its job: the name, the recurrence, the tags of the copies, the counts,
-//! and the order in which schedules are due. Must not put jobs: `rules/schedules.rs` does.
+//! Must not put jobs: `rules/schedules.rs` does.
 
 use super::{
     date_of, day_of, hashed, DedupKey, GroupTag, Heap, JobId, JobOptions, Jobs, Name, Span, Table, Time, JOB_COST, NIL,
@@ -40,7 +39,7 @@ pub struct Schedule {
     pub(in crate::engine) slot: u32,
     hash: u32,
     chain: u32,
-    pub(in crate::engine) count: RunCount,
+    pub count: RunCount,
     /// Consecutive due times without a new copy.
     pub(in crate::engine) missed: u32,
     /// Unique within its tube, and the key of each copy.
@@ -60,10 +59,6 @@ impl Schedule {
         self.tags.as_deref()
     }
 
-    pub fn count(&self) -> RunCount {
-        self.count
-    }
-
     pub fn texts(&self) -> usize {
         self.name.length() + self.when.length() + self.tags().map_or(0, CopyTags::names)
     }
@@ -72,22 +67,11 @@ impl Schedule {
         Recurrence::parse(self.when.key())
     }
 
-    pub fn is_counted(&self) -> bool {
-        matches!(self.recurrence(), Some(Recurrence::Every(_)))
-    }
-
     pub fn copy_options(&self) -> JobOptions {
-        let CopyTags { ttl, tries, backoff, keep, concurrency, groups } = self.tags().unwrap_or(CopyTags::NONE).clone();
-        JobOptions {
-            dedup_key: DedupKey::Name(self.name.clone()),
-            ttl,
-            max_attempts: tries,
-            keep,
-            backoff,
-            concurrency,
-            groups,
-            ..JobOptions::default()
-        }
+        let tags = self.tags().unwrap_or(CopyTags::NONE).clone();
+        let CopyTags { ttl, tries: max_attempts, backoff, keep, concurrency, groups } = tags;
+        let dedup_key = DedupKey::Name(self.name.clone());
+        JobOptions { dedup_key, ttl, max_attempts, keep, backoff, concurrency, groups, ..JobOptions::default() }
     }
 }
 
@@ -202,8 +186,7 @@ pub enum Recurrence {
 impl Minutes {
     /// `None` means any value. Days of the week count from Sunday.
     pub fn at(values: [Option<u8>; 5]) -> Minutes {
-        let all = FIELDS.map(|(min, max, _)| (min..=max).fold(0, |set, value| set | 1u64 << value));
-        let mut sets = all;
+        let mut sets = FIELDS.map(|(min, max, _)| (min..=max).fold(0, |set, value| set | 1u64 << value));
         for (set, value) in sets.iter_mut().zip(values) {
             *set = value.map_or(*set, |value| 1 << value);
         }

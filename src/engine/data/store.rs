@@ -7,8 +7,8 @@ use std::sync::Arc;
 use slab::Slab;
 
 use super::{
-    hashed, ExtrasStore, Groups, Heap, JobCounts, JobId, Jobs, Lanes, Name, OldestIds, Positioned, Schedules, Table,
-    Time, NIL,
+    hashed, ExtrasStore, Groups, Heap, JobCounts, JobId, Jobs, Lanes, Name, OldestIds, Positions, Schedules, Slots,
+    Table, Time, NIL,
 };
 
 #[derive(Debug, Default)]
@@ -84,9 +84,9 @@ impl EndedKey {
 
 hashed!(EndedKey, |key| key.hash, KEY_COST + key.names() as u64);
 
-impl Positioned for EndedKey {
-    fn position_mut(&mut self) -> &mut u32 {
-        &mut self.position
+impl Positions for Slots<EndedKey> {
+    fn set_position(&mut self, key: u32, position: u32) {
+        self.get_mut(key).position = position;
     }
 }
 
@@ -120,9 +120,9 @@ impl EndedKeys {
 /// Bytes charged for an origin, excluding its name.
 const ORIGIN_COST: u64 = 128;
 
+/// The original tubes of dead letters, each with the number of its dead letters.
 #[derive(Debug, Default)]
 pub struct Origins {
-    /// The names with the numbers of dead letters.
     pub names: Slab<(Arc<[u8]>, u32)>,
     numbers: BTreeMap<Arc<[u8]>, u32>,
     pub memory: u64,
@@ -131,25 +131,20 @@ pub struct Origins {
 impl Origins {
     /// Returns the number of the origin.
     pub fn add(&mut self, name: &[u8]) -> u32 {
-        let number = match self.numbers.get(name) {
-            Some(&number) => number,
-            None => {
-                let name: Arc<[u8]> = name.into();
-                self.memory += ORIGIN_COST + name.len() as u64;
-                let number = self.names.insert((name.clone(), 0)) as u32;
-                self.numbers.insert(name, number);
-                number
-            }
-        };
+        let number = self.numbers.get(name).copied().unwrap_or_else(|| {
+            let name: Arc<[u8]> = name.into();
+            self.memory += ORIGIN_COST + name.len() as u64;
+            let number = self.names.insert((name.clone(), 0)) as u32;
+            self.numbers.insert(name, number);
+            number
+        });
         self.names[number as usize].1 += 1;
         number
     }
 
+    /// Does nothing for [`NIL`], which no origin has.
     pub fn remove(&mut self, number: u32) {
-        if number == NIL {
-            return;
-        }
-        let (name, count) = &mut self.names[number as usize];
+        let Some((name, count)) = self.names.get_mut(number as usize) else { return };
         *count -= 1;
         if *count == 0 {
             self.memory -= ORIGIN_COST + name.len() as u64;

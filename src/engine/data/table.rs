@@ -320,12 +320,7 @@ impl<T: Hashed, const N: usize> Table<T, N> {
 
     fn bucket_of(&self, hash: u32) -> u32 {
         let mask = self.buckets.next_power_of_two() - 1;
-        let bucket = hash & mask;
-        if bucket < self.buckets {
-            bucket
-        } else {
-            hash & (mask >> 1)
-        }
+        hash & if hash & mask < self.buckets { mask } else { mask >> 1 }
     }
 
     fn link(&mut self, slot: u32) {

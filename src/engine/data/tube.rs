@@ -7,8 +7,8 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 use super::{
-    hashed, ClientHandle, Handle, Heap, JobId, Jobs, List, Priority, ReadyQueue, ReservePolicy, Span, State, Table,
-    Time, TubeHandle, TubeTimes, NIL, TIMES_COST, URGENT,
+    hashed, ClientHandle, Heap, JobId, Jobs, List, Priority, ReadyQueue, ReservePolicy, Span, State, Table, Time,
+    TubeHandle, TubeTimes, NIL, TIMES_COST, URGENT,
 };
 
 pub const DEFAULT: &[u8] = b"default";
@@ -137,7 +137,7 @@ pub struct Tube {
     /// Watching clients with [`ReservePolicy::Notified`], idle or not.
     pub(in crate::engine) sleepers: u32,
     /// The client that created the tube, and may have disconnected.
-    pub(in crate::engine) opener: ClientHandle,
+    pub(in crate::engine) opener: Option<ClientHandle>,
     /// Distinguishes successive tubes with the same number.
     birth: u32,
     order: u32,
@@ -163,14 +163,9 @@ impl Tube {
     }
 
     pub(in crate::engine) fn first(&self, reserve_policy: ReservePolicy, jobs: &Jobs) -> Option<u32> {
-        let first = self.ready.first(jobs);
-        let Some(large) = self.large.as_deref().filter(|_| reserve_policy != ReservePolicy::Lease) else {
-            return first;
-        };
-        match (first, large.first(jobs)) {
-            (Some(one), Some(other)) => {
-                Some(if jobs.get(one).ready_key() < jobs.get(other).ready_key() { one } else { other })
-            }
+        let large = self.large.as_deref().filter(|_| reserve_policy != ReservePolicy::Lease);
+        match (self.ready.first(jobs), large.and_then(|large| large.first(jobs))) {
+            (Some(one), Some(other)) if jobs.get(other).ready_key() <= jobs.get(one).ready_key() => Some(other),
             (one, other) => one.or(other),
         }
     }
@@ -216,7 +211,7 @@ const TUBES: usize = 512;
 
 hashed!(Tube, |tube| tube.hash, TUBE_COST + tube.variable_cost());
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tubes {
     /// `table.memory` excludes the name of the default tube, because no client chose that name.
     pub(in crate::engine) table: Table<Tube, TUBES>,
@@ -225,7 +220,7 @@ pub struct Tubes {
     recent: u32,
     opened: u32,
     /// In the order of lists: as in beanstalkd, the creation order, but the last tube replaces a closed tube.
-    order: Vec<u32>,
+    pub(in crate::engine) order: Vec<u32>,
     pub(in crate::engine) paused: BTreeSet<u32>,
     pub(in crate::engine) kept: usize,
     /// For each tube with a dead-letter tube: the name of the latter, and the rank and the number of the former.
@@ -237,16 +232,7 @@ const KEPT_ORDER: usize = 4096;
 
 impl Tubes {
     pub fn new(hash_secret: u64) -> Tubes {
-        let mut tubes = Tubes {
-            table: Table::default(),
-            hash_secret,
-            recent: DEFAULT_TUBE,
-            opened: 0,
-            order: Vec::new(),
-            paused: BTreeSet::new(),
-            kept: 0,
-            links: BTreeSet::new(),
-        };
+        let mut tubes = Tubes { hash_secret, recent: DEFAULT_TUBE, ..Tubes::default() };
         let default = tubes.open(DEFAULT);
         assert_eq!(default, DEFAULT_TUBE);
         tubes.table.memory = TUBE_COST;
@@ -324,15 +310,13 @@ impl Tubes {
             return self.recent;
         }
         let hash = self.hash(name);
-        if let Some(number) = self.find_hashed(name, hash) {
-            self.recent = number;
-            return number;
-        }
-        self.opened = self.opened.wrapping_add(1);
-        let number = self.table.insert(Tube::new(name.into(), self.order.len() as u32, hash, self.opened));
-        self.order.push(number);
-        self.recent = number;
-        number
+        self.recent = self.find_hashed(name, hash).unwrap_or_else(|| {
+            self.opened = self.opened.wrapping_add(1);
+            let number = self.table.insert(Tube::new(name.into(), self.order.len() as u32, hash, self.opened));
+            self.order.push(number);
+            number
+        });
+        self.recent
     }
 
     pub fn close_if_idle(&mut self, number: u32) -> Option<Tube> {
@@ -353,7 +337,7 @@ impl Tubes {
     }
 
     pub fn handle(&self, number: u32) -> TubeHandle {
-        Handle::new(number, self.get(number).birth)
+        TubeHandle { number, birth: self.get(number).birth }
     }
 
     pub fn at(&self, handle: TubeHandle) -> Option<u32> {
@@ -366,10 +350,6 @@ impl Tubes {
 
     pub fn get_mut(&mut self, number: u32) -> &mut Tube {
         self.table.get_mut(number)
-    }
-
-    pub fn in_order(&self, index: usize) -> u32 {
-        self.order[index]
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Tube)> {
@@ -440,7 +420,7 @@ impl TubeSettings {
 #[derive(Debug, Default)]
 pub struct TubeRules {
     pub(in crate::engine) settings: TubeSettings,
-    taken: u32,
+    pub(in crate::engine) taken: u32,
     window_end: Time,
 }
 
@@ -477,10 +457,6 @@ impl TubeRules {
             Some(rate) if self.taken >= rate.count => self.window_end,
             _ => Time::NEVER,
         }
-    }
-
-    pub fn open(&mut self) {
-        self.taken = 0;
     }
 
     pub fn is_spent(&self, reserved: u64) -> bool {
@@ -522,7 +498,7 @@ mod tests {
         let mut taken = Vec::new();
         for millis in (50_000..60_000).step_by(7) {
             if rules.opens() <= at(millis) {
-                rules.open();
+                rules.taken = 0;
             }
             if !rules.is_spent(0) {
                 rules.take(at(millis));

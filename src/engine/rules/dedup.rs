@@ -130,7 +130,7 @@ impl Engine {
                 return Progress::More;
             }
             steps.take(TUBE);
-            let number = self.tubes.in_order(index);
+            let number = self.tubes.order[index];
             if sees(&self.tubes.get(number).name) {
                 let found = self.oldest_named(&dedup_key, number, MAX_CHECKED, |tube| tube == number);
                 search.found = [search.found, found].into_iter().flatten().min();
@@ -191,7 +191,7 @@ impl Engine {
                     other != slot && job.tube == tube && is_alike
                 });
         let hash = if is_alone { open } else { self.hash_dedup_key(&dedup_key, tube, Some(id)) };
-        if !self.store.extras.get(number).has_hash(hash) {
+        if self.store.extras.get(number).hash != (hash >> 32) as u32 {
             self.store.extras.rehash(number, hash);
         }
     }

@@ -103,7 +103,7 @@ impl Engine {
             at -= 1;
             self.agenda.steps.take(1);
             let held = self.clients[client].reserved();
-            let slot = held.member_at(at);
+            let slot = held.entries[at].1;
             if is_meant(self.store.jobs.get(slot)) {
                 // Unchecked jobs will move behind this position, so the walk must start again.
                 let again = held.rises(at);
