@@ -117,7 +117,7 @@ pub struct Deadlines {
     pub positions: PositionTable,
 }
 
-/// Of clients, of tubes, and of other timers. [`NIL`] means no deadline.
+/// The positions of timers of clients, of tubes, and of others. [`NIL`] means no deadline.
 #[derive(Clone, Debug, Default)]
 pub struct PositionTable([Vec<u32>; 3]);
 
@@ -207,7 +207,6 @@ impl OpenOperation {
         self.from.len() + self.to.len()
     }
 
-    /// `number` identifies the operation in the log.
     pub(in crate::engine) fn resume(self, number: u32) -> LongCommand {
         if self.to.is_empty() {
             let flush = Flush::new(self.from, &self.states);
@@ -218,7 +217,6 @@ impl OpenOperation {
     }
 }
 
-/// A command that continues after its client disconnects.
 #[derive(Debug)]
 pub enum LongCommand {
     Flush(Flush),

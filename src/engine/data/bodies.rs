@@ -194,33 +194,6 @@ const fn size_of_class(class: usize) -> usize {
 
 impl Page {
     const EMPTY: Page = Page { bytes: Vec::new(), first_vacant: NIL, held: 0, next_open: NIL };
-
-    fn add(&mut self, body: &[u8], size: usize, bits: u32) -> u32 {
-        self.held += 1;
-        if self.first_vacant == NIL {
-            if self.bytes.capacity() == 0 {
-                self.bytes.reserve_exact(size << bits);
-            }
-            let entry = self.bytes.len() / size;
-            self.bytes.extend_from_slice(body);
-            self.bytes.resize((entry + 1) * size, 0);
-            return entry as u32;
-        }
-        let entry = self.first_vacant;
-        let position = &mut self.bytes[entry as usize * size..][..size];
-        self.first_vacant = u32::from_le_bytes([position[0], position[1], position[2], position[3]]);
-        position[..body.len()].copy_from_slice(body);
-        entry
-    }
-
-    #[inline]
-    fn remove(&mut self, entry: u32, size: usize, see: impl FnOnce(&[u8])) {
-        let bytes = &mut self.bytes[entry as usize * size..][..size];
-        see(bytes);
-        bytes[..4].copy_from_slice(&self.first_vacant.to_le_bytes());
-        self.first_vacant = entry;
-        self.held -= 1;
-    }
 }
 
 impl Class {
@@ -240,10 +213,21 @@ impl Class {
             self.idle = NIL;
         }
         let page = &mut self.pages[number as usize];
-        if page.first_vacant != NIL {
+        page.held += 1;
+        let mut entry = page.first_vacant;
+        if entry == NIL {
+            if page.bytes.capacity() == 0 {
+                page.bytes.reserve_exact(self.size << self.bits);
+            }
+            entry = (page.bytes.len() / self.size) as u32;
+            page.bytes.extend_from_slice(body);
+            page.bytes.resize((entry as usize + 1) * self.size, 0);
+        } else {
+            let place = &mut page.bytes[entry as usize * self.size..][..self.size];
+            page.first_vacant = u32::from_le_bytes([place[0], place[1], place[2], place[3]]);
+            place[..body.len()].copy_from_slice(body);
             self.spare -= self.size as u64;
         }
-        let entry = page.add(body, self.size, self.bits);
         if page.held == 1 << self.bits {
             self.open = page.next_open;
         }
@@ -257,7 +241,11 @@ impl Class {
         if page.held == 1 << self.bits {
             page.next_open = std::mem::replace(&mut self.open, number as u32);
         }
-        page.remove(entry, self.size, see);
+        let bytes = &mut page.bytes[entry as usize * self.size..][..self.size];
+        see(bytes);
+        bytes[..4].copy_from_slice(&page.first_vacant.to_le_bytes());
+        page.first_vacant = entry;
+        page.held -= 1;
         self.spare += self.size as u64;
         if page.held == 0 {
             self.rest(number as u32);

@@ -1,13 +1,17 @@
-//! Clients: used and watched tubes, reservations, and waits. The server maps client numbers to connections.
+//! Clients: used and watched tubes, reservations, waits, and events. The server maps client numbers to connections.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::ops::{Deref, Index, IndexMut};
+use std::sync::Arc;
 
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::{ClientHandle, ClientId, Heap, JobId, Linked, Links, List, Priority, Slots, Span, Time, TubeHandle, NIL};
+use super::{
+    linked, Body, ClientHandle, ClientId, Heap, JobId, Links, List, Priority, Slots, Span, Time, TubeHandle, NIL,
+    NOBODY,
+};
 
 /// A holder that waits for another job receives DEADLINE_SOON when less than this time remains, as in beanstalkd.
 pub const MARGIN: Span = Span::from_secs(1);
@@ -31,11 +35,10 @@ pub enum ReservePolicy {
     /// The client holds its reservations until it disconnects.
     #[default]
     PerConnection,
-    /// As `PerConnection`, but the smallest priority class comes first, and tubes with equal classes take turns. The
-    /// client never waits for a job, but can idle until notified.
+    /// The smallest priority class is first, and tubes with equal classes take turns. The client idles, but never
+    /// waits.
     Notified,
-    /// [`NOBODY`](super::NOBODY) holds the jobs until their time to run ends. All watched tubes with a ready job are
-    /// equally likely.
+    /// [`NOBODY`](super::NOBODY) holds the jobs until their time ends. Tubes with a ready job are equally likely.
     Lease,
 }
 
@@ -100,7 +103,6 @@ pub struct ClientState {
     /// [`NIL`] if the client's commands name their tube.
     pub(in crate::engine) used: u32,
     pub(in crate::engine) watched: WatchList,
-    /// `None` until the first reservation.
     held: Option<Box<Heap<(Time, JobId)>>>,
     pub(in crate::engine) waiting: Option<Waiting>,
     /// The current wait or idle period. Watches with this number are queued.
@@ -297,8 +299,8 @@ pub struct Watch {
     pub(in crate::engine) tube: u32,
     /// The longest accepted time to run in milliseconds. 0 means unlimited.
     pub(in crate::engine) limit: u32,
-    /// The wait or idle period for which the watch was queued, or 0. That period may be over, because a client that
-    /// watches very many tubes leaves the queues gradually.
+    /// The wait or idle period for which the watch was queued, or 0. It may be over: some clients leave queues
+    /// gradually.
     pub(in crate::engine) wait: u32,
     /// Not zero, which makes room for the discriminant of the table's entry.
     pub(in crate::engine) weight: NonZeroU16,
@@ -315,14 +317,7 @@ const WATCHES: usize = 8192;
 
 pub type Watches = Slots<Watch, WATCHES>;
 
-impl Linked for Watches {
-    fn links(&self, number: u32) -> Links {
-        self.get(number).links
-    }
-    fn links_mut(&mut self, number: u32) -> &mut Links {
-        &mut self.get_mut(number).links
-    }
-}
+linked!(Watches, |watches, number| watches.get(number).links, watches.get_mut(number).links);
 
 /// From this length on, an index keeps the time to add a tube constant.
 const INDEXED_FROM: usize = 32;
@@ -385,6 +380,73 @@ impl WatchList {
         match &self.index {
             Some(index) => index.get(&tube).map(|&position| position as usize),
             None => self.numbers.iter().position(|&number| watches.get(number).tube == tube),
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Done(Body),
+    Failed(Body),
+    Fault(Body),
+    /// The job was deleted or expired without an outcome.
+    Gone,
+}
+
+impl Outcome {
+    pub fn body(&self) -> Option<&Body> {
+        match self {
+            Outcome::Done(body) | Outcome::Failed(body) | Outcome::Fault(body) => Some(body),
+            Outcome::Gone => None,
+        }
+    }
+}
+
+/// The `text` of `Progress` is the numerator and the denominator as the worker sent them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Report {
+    Data(Body),
+    Warning(Body),
+    Progress { text: Body, done: u32, total: u32 },
+}
+
+impl Report {
+    pub fn body(&self) -> &Body {
+        match self {
+            Report::Data(body) | Report::Warning(body) | Report::Progress { text: body, .. } => body,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoJob {
+    TimedOut,
+    DeadlineSoon,
+}
+
+/// `Work` is for an idle client with a ready job in a watched tube. The client of a `Freed` job, which was held for a
+/// group, must not receive it before the log contains the ends of the members. `DeadLetterStays` is for the server only:
+/// the dead-letter tube cannot accept the job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    Reserved { client: ClientId, job: JobId },
+    NoJob { client: ClientId, why: NoJob },
+    Work { client: ClientId },
+    Outcome { client: ClientId, job: JobId, outcome: Arc<Outcome>, logged: bool },
+    Report { client: ClientId, job: JobId, report: Arc<Report> },
+    Freed { job: JobId },
+    DeadLetterStays { job: JobId, from: Arc<[u8]>, dead: Arc<[u8]> },
+}
+
+impl Event {
+    pub fn client(&self) -> ClientId {
+        match self {
+            Event::Reserved { client, .. }
+            | Event::NoJob { client, .. }
+            | Event::Work { client }
+            | Event::Outcome { client, .. }
+            | Event::Report { client, .. } => *client,
+            Event::Freed { .. } | Event::DeadLetterStays { .. } => NOBODY,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Must not decide when a wait ends: `rules/groups.rs` does.
 
-use super::{hashed, Heap, Linked, Links, List, Name, SlotTable, Slots, State, Table, NIL};
+use super::{hashed, linked, Heap, Links, List, Name, SlotTable, Slots, State, Table, NIL};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupCount {
@@ -31,11 +31,10 @@ pub struct Group {
     /// In the order of [`State::UNFINISHED`].
     pub(in crate::engine) members: [u32; State::UNFINISHED.len()],
     pub(in crate::engine) count: GroupCount,
-    /// For all members, by job ID.
+    /// Waits for all members, by job ID.
     pub(in crate::engine) waits: List,
-    /// For a number of members, by that number and the job ID.
+    /// Waits for a number of members, by that number and the job ID.
     pub(in crate::engine) counted: Heap<(u32, u64)>,
-    /// Jobs are being released in several calls.
     pub(in crate::engine) releasing: bool,
     pub(in crate::engine) logged: bool,
 }
@@ -73,14 +72,7 @@ pub struct Wait {
 
 type Waits = Slots<Wait, 4096>;
 
-impl Linked for Waits {
-    fn links(&self, member: u32) -> Links {
-        self.get(member).links
-    }
-    fn links_mut(&mut self, member: u32) -> &mut Links {
-        &mut self.get_mut(member).links
-    }
-}
+linked!(Waits, |waits, number| waits.get(number).links, waits.get_mut(number).links);
 
 /// Bytes charged for a group, excluding its name.
 pub const GROUP_COST: u64 = size_of::<Group>() as u64 + 16;

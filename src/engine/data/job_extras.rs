@@ -7,7 +7,7 @@ use std::hash::Hasher;
 
 use slab::Slab;
 
-use super::{hashed, Hashed, Heap, Linked, Links, List, Name, Positions, SlotTable, Slots, Span, Table, Time, NIL};
+use super::{hashed, linked, Hashed, Heap, Links, List, Name, Positions, SlotTable, Slots, Span, Table, Time, NIL};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
@@ -212,8 +212,7 @@ pub struct JobExtras {
     pub expires: Time,
     pub ttl: Span,
     pub dedup_key: DedupKey,
-    /// Of a finished job, the offset of the result in the body. Otherwise, with
-    /// [`CompletionPolicy::Drop`](super::CompletionPolicy), the seconds for which the key outlives the job.
+    /// The offset of a finished job's result in the body, or the seconds for which the key outlives a `Drop` job.
     pub(in crate::engine) result_at: u32,
     pub max_attempts: u8,
     pub max_fails: u8,
@@ -275,7 +274,7 @@ impl JobExtras {
         self.rare.as_ref().map_or(0, |rare| rare.backoff)
     }
 
-    /// Log records must contain the job's options.
+    /// Returns `true` if log records must contain the options.
     pub(in crate::engine) fn is_tagged(&self) -> bool {
         let marked = self.rare.as_ref().is_some_and(|rare| rare.lane != NIL || rare.reason.is_some());
         marked || self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0
@@ -332,23 +331,8 @@ pub(in crate::engine) struct OfJob(pub Slab<Attachment>);
 
 struct OfClient<'a>(&'a mut Slab<Attachment>);
 
-impl Linked for OfJob {
-    fn links(&self, member: u32) -> Links {
-        self.0[member as usize].of_job
-    }
-    fn links_mut(&mut self, member: u32) -> &mut Links {
-        &mut self.0[member as usize].of_job
-    }
-}
-
-impl Linked for OfClient<'_> {
-    fn links(&self, member: u32) -> Links {
-        self.0[member as usize].of_client
-    }
-    fn links_mut(&mut self, member: u32) -> &mut Links {
-        &mut self.0[member as usize].of_client
-    }
-}
+linked!(OfJob, |it, member| it.0[member as usize].of_job, it.0[member as usize].of_job);
+linked!(OfClient<'_>, |it, member| it.0[member as usize].of_client, it.0[member as usize].of_client);
 
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ExtrasStore {

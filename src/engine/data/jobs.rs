@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::num::NonZeroU32;
 
-use super::{hashed, Bodies, Body, Job, JobId, JobView, Linked, Links, Slots, Table, NIL};
+use super::{hashed, linked, Bodies, Body, Job, JobId, JobView, Slots, Table, NIL};
 
 /// Bytes charged for a job, its index entry, and the overhead of its body.
 pub const JOB_COST: u64 = size_of::<Job>() as u64 + 6 + 10;
@@ -85,14 +85,7 @@ impl Jobs {
     }
 }
 
-impl Linked for Jobs {
-    fn links(&self, slot: u32) -> Links {
-        self.get(slot).links
-    }
-    fn links_mut(&mut self, slot: u32) -> &mut Links {
-        &mut self.get_mut(slot).links
-    }
-}
+linked!(Jobs, |jobs, slot| jobs.get(slot).links, jobs.get_mut(slot).links);
 
 /// Longer rows save little memory and make isolated IDs more expensive.
 const ROW: u64 = 16;
@@ -109,9 +102,9 @@ pub struct Row {
 #[derive(Debug)]
 pub struct Ids {
     pub rows: Table<Row>,
-    /// Of the last insertion, or [`NIL`]. Kept even if empty, because most new IDs follow the last ID.
+    /// The row of the last insertion, or [`NIL`]. Kept even if empty, because most new IDs follow the last ID.
     pub last: u32,
-    /// Of the last search, or [`NIL`]. Jobs are usually removed in insertion order.
+    /// The row of the last search, or [`NIL`]. Jobs are usually removed in insertion order.
     recent: Cell<u32>,
 }
 

@@ -20,6 +20,23 @@ pub trait Linked {
     fn links_mut(&mut self, member: u32) -> &mut Links;
 }
 
+/// Implements [`Linked`] for a store, from expressions for the links of a member.
+macro_rules! linked {
+    ($store:ty, |$this:ident, $member:ident| $links:expr, $links_mut:expr) => {
+        impl $crate::engine::data::Linked for $store {
+            fn links(&self, $member: u32) -> $crate::engine::data::Links {
+                let $this = self;
+                $links
+            }
+            fn links_mut(&mut self, $member: u32) -> &mut $crate::engine::data::Links {
+                let $this = self;
+                &mut $links_mut
+            }
+        }
+    };
+}
+pub(in crate::engine) use linked;
+
 /// A doubly linked list. The members store the links, so any member can be removed in constant time.
 #[derive(Clone, Copy, Debug)]
 pub struct List {

@@ -5,7 +5,6 @@
 mod agenda;
 mod bodies;
 mod client;
-mod event;
 mod groups;
 mod heap;
 mod job;
@@ -23,6 +22,6 @@ mod time;
 mod tube;
 
 pub use self::{
-    agenda::*, bodies::*, client::*, event::*, groups::*, heap::*, job::*, job_extras::*, jobs::*, latency::*, list::*,
-    name::*, past::*, ready::*, schedules::*, store::*, table::*, time::*, tube::*,
+    agenda::*, bodies::*, client::*, groups::*, heap::*, job::*, job_extras::*, jobs::*, latency::*, list::*, name::*,
+    past::*, ready::*, schedules::*, store::*, table::*, time::*, tube::*,
 };

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 const SHORT: usize = 22;
 
-/// Of the hyphens in the text of a UUID.
+/// The offsets of the hyphens in the text of a UUID.
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 
 /// Short names, UUIDs and 32 hexadecimal digits are stored without an allocation. Equal names have equal forms.

@@ -26,7 +26,7 @@ impl Verdict {
     }
 }
 
-/// The bytes of each body that are kept.
+/// The number of bytes that are kept of each body.
 const SHOWN: usize = 64;
 const KEPT_REASON: usize = 256;
 
@@ -63,7 +63,7 @@ pub const POINT_SECONDS: u64 = 15;
 /// The whole queue during [`POINT_SECONDS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Point {
-    /// At the start of the period.
+    /// The number of ready jobs at the start of the period.
     pub ready: u64,
     pub done: u64,
     pub failed: u64,

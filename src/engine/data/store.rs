@@ -49,7 +49,7 @@ pub struct Account {
     pub tubes: u64,
     pub watches: u64,
     pub history: u64,
-    /// Of connections, as last reported by the server.
+    /// Buffers of connections, as last reported by the server.
     pub buffers: u64,
 }
 
@@ -129,7 +129,6 @@ pub struct Origins {
 }
 
 impl Origins {
-    /// Returns the number of the origin.
     pub fn add(&mut self, name: &[u8]) -> u32 {
         let number = self.numbers.get(name).copied().unwrap_or_else(|| {
             let name: Arc<[u8]> = name.into();

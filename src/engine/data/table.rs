@@ -35,35 +35,6 @@ pub struct Slots<T, const N: usize = CHUNK> {
 
 impl<T> Chunk<T> {
     const EMPTY: Chunk<T> = Chunk { entries: Vec::new(), first_vacant: NIL, held: 0, next_open: NIL };
-
-    fn insert(&mut self, item: T, size: usize) -> usize {
-        self.held += 1;
-        if self.first_vacant != NIL {
-            let entry = self.first_vacant as usize;
-            match std::mem::replace(&mut self.entries[entry], Entry::Held(item)) {
-                Entry::Vacant(next) => self.first_vacant = next,
-                Entry::Held(_) => unreachable!("an item in the list of vacant entries"),
-            }
-            return entry;
-        }
-        if self.entries.capacity() == 0 {
-            self.entries.reserve_exact(size);
-        }
-        self.entries.push(Entry::Held(item));
-        self.entries.len() - 1
-    }
-
-    fn remove(&mut self, entry: usize) -> T {
-        let vacant = Entry::Vacant(self.first_vacant);
-        match std::mem::replace(&mut self.entries[entry], vacant) {
-            Entry::Held(item) => {
-                self.first_vacant = entry as u32;
-                self.held -= 1;
-                item
-            }
-            Entry::Vacant(_) => unreachable!("a vacant slot was removed"),
-        }
-    }
 }
 
 impl<T, const N: usize> Default for Slots<T, N> {
@@ -91,8 +62,20 @@ impl<T, const N: usize> Slots<T, N> {
             self.idle = NIL;
         }
         let chunk = &mut self.chunks[number as usize];
-        self.used += usize::from(chunk.first_vacant == NIL);
-        let entry = chunk.insert(item, N);
+        chunk.held += 1;
+        let mut entry = chunk.first_vacant as usize;
+        if chunk.first_vacant == NIL {
+            if chunk.entries.capacity() == 0 {
+                chunk.entries.reserve_exact(N);
+            }
+            entry = chunk.entries.len();
+            chunk.entries.push(Entry::Held(item));
+            self.used += 1;
+        } else if let Entry::Vacant(next) = std::mem::replace(&mut chunk.entries[entry], Entry::Held(item)) {
+            chunk.first_vacant = next;
+        } else {
+            unreachable!("an item in the list of vacant entries");
+        }
         if chunk.held == N {
             self.open = chunk.next_open;
         }
@@ -106,7 +89,11 @@ impl<T, const N: usize> Slots<T, N> {
         if chunk.held == N {
             chunk.next_open = std::mem::replace(&mut self.open, number as u32);
         }
-        let item = chunk.remove(slot as usize % N);
+        let vacant = Entry::Vacant(std::mem::replace(&mut chunk.first_vacant, (slot as usize % N) as u32));
+        let Entry::Held(item) = std::mem::replace(&mut chunk.entries[slot as usize % N], vacant) else {
+            unreachable!("a vacant slot was removed");
+        };
+        chunk.held -= 1;
         self.len -= 1;
         if chunk.held == 0 {
             self.rest(number as u32);
@@ -172,9 +159,8 @@ impl<T, const N: usize> Slots<T, N> {
     }
 }
 
-/// Returns the empty chunk to deallocate, if any. One empty chunk is kept for queues that fill and empty repeatedly:
-/// the one at the lower address, because an allocated block can keep the memory below it from being returned to the
-/// system.
+/// Returns the empty chunk to deallocate, if any. One is kept for reuse: the one at the lower address, because an
+/// allocated block can keep the memory below it from being returned to the system.
 pub(super) fn replace_idle<T>(idle: &mut u32, number: u32, start: impl Fn(u32) -> *const T) -> Option<u32> {
     let is_lower = *idle == NIL || start(number) < start(*idle);
     let gone = if is_lower { std::mem::replace(idle, number) } else { number };

@@ -108,8 +108,7 @@ pub struct Tube {
     pub(in crate::engine) large: Option<Box<ReadyQueue>>,
     pub(in crate::engine) delayed: Heap<(Time, JobId)>,
     pub(in crate::engine) buried: List,
-    /// Watches, longest wait first: of clients that reserve until they disconnect, of clients that lease, and of idle
-    /// clients.
+    /// Watches of clients that reserve until they disconnect, that lease, or that are idle, longest wait first.
     pub(in crate::engine) waiting: List,
     pub(in crate::engine) leasing: List,
     pub(in crate::engine) idle: List,
@@ -124,7 +123,6 @@ pub struct Tube {
     /// While waiting clients are served in several calls, other clients get no jobs of the tube.
     pub(in crate::engine) serving: bool,
     pub(in crate::engine) pause: Option<Box<Pause>>,
-    /// `None` before the first reservation.
     pub(in crate::engine) times: Option<Box<TubeTimes>>,
     pub(in crate::engine) oldest: OldestIds,
     /// A ready job had a rank other than its ID.
