@@ -84,8 +84,8 @@ pub struct Agenda {
     pub(in crate::engine) open: BTreeMap<u32, OpenOperation>,
 }
 
-/// Work of later turns, which is dropped if its tube or client no longer exists. `Notify` keeps the extras of a finished
-/// job until all waiting clients have its outcome. `Release` has the number of a complete group.
+/// Work of later turns, which is dropped if its tube or client no longer exists. `Notify` keeps the extras of a
+/// finished job until all waiting clients have its outcome. `Release` has the number of a complete group.
 #[derive(Debug)]
 pub enum Deferred {
     Disconnect(ClientHandle),

@@ -425,8 +425,8 @@ pub enum NoJob {
 }
 
 /// `Work` is for an idle client with a ready job in a watched tube. The client of a `Freed` job, which was held for a
-/// group, must not receive it before the log contains the ends of the members. `DeadLetterStays` is for the server only:
-/// the dead-letter tube cannot accept the job.
+/// group, must not receive it before the log contains the ends of the members. `DeadLetterStays` is for the server: the
+/// dead-letter tube cannot accept the job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     Reserved { client: ClientId, job: JobId },

@@ -144,7 +144,7 @@ impl Default for JobOptions {
 }
 
 /// Options that few jobs have, boxed to keep [`JobExtras`] small.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::engine) struct RareExtras {
     pub attached: List,
     pub progress: (u32, u32),
@@ -171,6 +171,10 @@ pub(in crate::engine) struct RareExtras {
 }
 
 impl RareExtras {
+    fn blank() -> RareExtras {
+        RareExtras { start: Time::NEVER, lane: NIL, ..RareExtras::default() }
+    }
+
     fn is_blank(&self) -> bool {
         let counts = (self.progress, self.order, self.backoff) == ((0, 0), 0, 0);
         let flags = self.orphaned || self.ephemeral || self.last_try;
@@ -180,28 +184,7 @@ impl RareExtras {
     }
 }
 
-impl Default for RareExtras {
-    fn default() -> RareExtras {
-        RareExtras {
-            attached: List::EMPTY,
-            progress: (0, 0),
-            revoked: None,
-            reducer: None,
-            start: Time::NEVER,
-            order: 0,
-            orphaned: false,
-            ephemeral: false,
-            last_try: false,
-            reports: 0,
-            backoff: 0,
-            lane: NIL,
-            con_limit: 0,
-            reason: None,
-        }
-    }
-}
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct JobExtras {
     pub(in crate::engine) slot: u32,
     chain: u32,
@@ -220,28 +203,14 @@ pub struct JobExtras {
     rare: Option<Box<RareExtras>>,
 }
 
-impl Default for JobExtras {
-    fn default() -> JobExtras {
-        JobExtras {
-            slot: NIL,
-            chain: NIL,
-            hash: 0,
-            position: NIL,
-            expires: Time::NEVER,
-            ttl: Span::MAX,
-            dedup_key: DedupKey::None,
-            result_at: 0,
-            max_attempts: 0,
-            max_fails: 0,
-            done: false,
-            rare: None,
-        }
-    }
-}
-
 const _: () = assert!(size_of::<JobExtras>() <= 72);
 
 impl JobExtras {
+    fn blank() -> JobExtras {
+        let (expires, ttl) = (Time::NEVER, Span::MAX);
+        JobExtras { slot: NIL, chain: NIL, position: NIL, expires, ttl, ..JobExtras::default() }
+    }
+
     pub fn id(&self) -> Option<[u8; 16]> {
         match self.dedup_key {
             DedupKey::Id(id) => Some(id),
@@ -291,7 +260,7 @@ impl JobExtras {
     }
 
     pub(in crate::engine) fn rare_mut(&mut self) -> &mut RareExtras {
-        self.rare.get_or_insert_with(Box::default)
+        self.rare.get_or_insert_with(|| Box::new(RareExtras::blank()))
     }
 }
 
@@ -366,7 +335,7 @@ impl ExtrasStore {
 
     /// No other extras may have the dedup key, whose hash is `hash`.
     pub fn insert(&mut self, slot: u32, dedup_key: DedupKey, hash: u64, expires: Time) -> u32 {
-        let extras = JobExtras::default();
+        let extras = JobExtras::blank();
         self.link(JobExtras { slot, hash: (hash >> 32) as u32, expires, dedup_key, ..extras })
     }
 
@@ -394,7 +363,7 @@ impl ExtrasStore {
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
         let own = self.table.edit(number, |left| {
-            let mut own = std::mem::take(left);
+            let mut own = std::mem::replace(left, JobExtras::blank());
             left.rare_mut().attached = std::mem::take(&mut own.rare_mut().attached);
             own
         });

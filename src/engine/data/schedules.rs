@@ -156,16 +156,6 @@ const FIELDS: [(u8, u8, &[&str]); 5] = [
     (0, 7, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]),
 ];
 
-const NICKNAMES: [(&[u8], &[u8]); 7] = [
-    (b"@hourly", b"0 * * * *"),
-    (b"@daily", b"0 0 * * *"),
-    (b"@midnight", b"0 0 * * *"),
-    (b"@weekly", b"0 0 * * 0"),
-    (b"@monthly", b"0 0 1 * *"),
-    (b"@yearly", b"0 0 1 1 *"),
-    (b"@annually", b"0 0 1 1 *"),
-];
-
 pub const MAX_RECURRENCE: usize = 200;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -258,8 +248,14 @@ impl Recurrence {
         if let Some(seconds) = number(text) {
             return u32::try_from(seconds).ok().filter(|seconds| *seconds > 0).map(Recurrence::Every);
         }
-        let nickname = NICKNAMES.iter().find(|(name, _)| *name == text);
-        let minutes = Minutes::parse(nickname.map_or(text, |(_, fields)| fields))?;
+        let minutes = Minutes::parse(match text {
+            b"@hourly" => b"0 * * * *",
+            b"@daily" | b"@midnight" => b"0 0 * * *",
+            b"@weekly" => b"0 0 * * 0",
+            b"@monthly" => b"0 0 1 * *",
+            b"@yearly" | b"@annually" => b"0 0 1 1 *",
+            fields => fields,
+        })?;
         minutes.is_possible().then_some(Recurrence::Minutes(minutes))
     }
 
