@@ -33,7 +33,7 @@ impl Steps {
         Steps { left, used: 0 }
     }
 
-    /// Called before each piece of work, so the last piece can exceed the budget.
+    /// Takes steps before a piece of work, so the last piece can exceed the budget.
     pub fn take(&mut self, steps: u64) {
         self.left = self.left.saturating_sub(steps);
         self.used = self.used.wrapping_add(steps);
@@ -80,7 +80,7 @@ pub struct Agenda {
     pub(in crate::engine) deadlines: Deadlines,
     pub(in crate::engine) deferred: VecDeque<Deferred>,
     pub(in crate::engine) steps: Steps,
-    /// By the number that identifies the command in the log.
+    /// Long commands by their numbers in the log.
     pub(in crate::engine) open: BTreeMap<u32, OpenOperation>,
 }
 
@@ -195,7 +195,7 @@ pub const MAX_OPEN: u32 = 1024;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenOperation {
     pub from: Box<[u8]>,
-    /// Empty if the jobs are deleted.
+    /// The destination, or empty if the jobs are deleted.
     pub to: Box<[u8]>,
     pub states: Box<[State]>,
     /// For a delete, the highest job ID when the operation began. For a move, the number of jobs still to be moved.

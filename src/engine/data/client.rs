@@ -24,9 +24,9 @@ pub const MAX_LEASE: Span = Span::from_secs(24 * 3600);
 pub enum ReserveMode {
     #[default]
     Urgent,
-    /// Random, with probabilities proportional to the tubes' weights.
+    /// A random tube, with probabilities proportional to the weights.
     Weighted,
-    /// Like `Weighted`, with weights divided by average reservation times: tubes get shares of time, not of jobs.
+    /// A random tube, with weights divided by average reservation times: tubes share time instead of jobs.
     Fair,
 }
 
@@ -119,7 +119,7 @@ pub struct ClientState {
     pub(in crate::engine) mode: ReserveMode,
     pub(in crate::engine) producer: bool,
     pub(in crate::engine) worker: bool,
-    /// In units of 2^[`ACTIVITY_UNIT`] ns, about a second. A power of two avoids a division.
+    /// Times in units of 2^[`ACTIVITY_UNIT`] ns, about a second. A power of two avoids a division.
     pub(in crate::engine) connected: u32,
     pub(in crate::engine) last_active: u32,
 }
@@ -302,7 +302,7 @@ pub struct Watch {
     /// The wait or idle period for which the watch was queued, or 0. It may be over: some clients leave queues
     /// gradually.
     pub(in crate::engine) wait: u32,
-    /// Not zero, which makes room for the discriminant of the table's entry.
+    /// A weight that is not zero makes room for the discriminant of the table's entry.
     pub(in crate::engine) weight: NonZeroU16,
     /// The last lease command whose list contained the tube.
     pub(in crate::engine) lease: u32,
@@ -322,10 +322,10 @@ linked!(Watches, |watches, number| watches.get(number).links, watches.get_mut(nu
 /// From this length on, an index keeps the time to add a tube constant.
 const INDEXED_FROM: usize = 32;
 
-/// In insertion order, except that the last watch replaces a removed watch.
+/// Watches in insertion order, except that the last watch replaces a removed watch.
 #[derive(Debug, Default)]
 pub struct WatchList {
-    /// Stored inline because nearly all lists are short.
+    /// Numbers stored inline, because nearly all lists are short.
     numbers: SmallVec<[u32; 4]>,
     /// The positions of tubes in a long list.
     #[allow(clippy::box_collection)] // 16 bytes less for each client

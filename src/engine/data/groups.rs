@@ -1,6 +1,5 @@
-//! Groups of jobs, and the jobs that wait for groups: the tags `grp:` and `aft:`.
-//!
-//! Must not decide when a wait ends: `rules/groups.rs` does.
+//! Groups of jobs, and the jobs that wait for groups: the tags `grp:` and `aft:`. Must not decide when a wait ends:
+//! `rules/groups.rs` does.
 
 use super::{hashed, linked, Heap, Links, List, Name, SlotTable, Slots, State, Table, NIL};
 
@@ -28,7 +27,7 @@ pub struct Group {
     pub(in crate::engine) name: Name,
     hash: u32,
     chain: u32,
-    /// In the order of [`State::UNFINISHED`].
+    /// Counts in the order of [`State::UNFINISHED`].
     pub(in crate::engine) members: [u32; State::UNFINISHED.len()],
     pub(in crate::engine) count: GroupCount,
     /// Waits for all members, by job ID.

@@ -111,15 +111,15 @@ pub enum JobFlag {
     Bound = 1,
     Volatile = 2,
     Leaving = 4,
-    /// In the run of the tube's [`ReadyQueue`](super::ReadyQueue), not in the heap.
+    /// The job is in the run of the tube's [`ReadyQueue`](super::ReadyQueue), not in the heap.
     InRun = 8,
     /// A member of a group, waiting for a group, or a schedule.
     Tied = 16,
-    /// Was held until group members had ended, which the log may not contain yet. Set until the job is reserved.
+    /// Set until the reservation of a job that was held for group members, whose ends the log may not contain yet.
     Freed = 32,
 }
 
-/// In units of 2^20 ns, about a millisecond, the 32-bit time of a reservation wraps after 52 days.
+/// Reservation times are in units of 2^20 ns, about a millisecond. Their 32 bits wrap after 52 days.
 const TAKEN_UNIT: u32 = 20;
 
 #[derive(Debug)]
@@ -382,7 +382,7 @@ impl Details {
         }
     }
 
-    /// By [`Count`], in the order of its declaration.
+    /// The counts in the order of [`Count`].
     #[inline]
     fn counts(&self) -> [u32; 5] {
         match &self.0 {

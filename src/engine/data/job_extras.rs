@@ -1,6 +1,5 @@
-//! The options of a job, and the clients that wait for its outcome. Most jobs have no extras.
-//!
-//! Must not decide what happens to a job.
+//! The options of a job, and the clients that wait for its outcome. Most jobs have no extras. Must not decide what
+//! happens to a job.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
@@ -70,11 +69,11 @@ impl Fingerprinting {
 pub enum DedupKey {
     #[default]
     None,
-    /// Unique within the tube. A client that submits the name again is attached to the existing job.
+    /// A unique name in the tube. A client that submits the name again is attached to the existing job.
     Name(Name),
-    /// Unique among the tube's keys of this kind. `None` until the fingerprint is computed.
+    /// A unique body among the tube's keys of this kind. `None` until the fingerprint is computed.
     Body(Option<Fingerprint>),
-    /// Unique among the jobs of all tubes.
+    /// An ID that is unique in all tubes.
     Id([u8; 16]),
 }
 
@@ -102,14 +101,14 @@ pub struct JobOptions {
     pub durable: bool,
     /// Takes precedence over the delay.
     pub start: Option<Time>,
-    /// Counted from the start time. [`Span::MAX`] means unlimited.
+    /// The time to live after the start. [`Span::MAX`] means unlimited.
     pub ttl: Span,
     pub max_attempts: u8,
     /// The number of failures after which the job fails permanently. 0 means 1.
     pub max_fails: u8,
     pub fails: u8,
     pub reason: Option<Box<[u8]>>,
-    /// Received by the worker in addition to the body.
+    /// Bytes that the worker receives in addition to the body.
     pub reducer: Option<Box<[u8]>>,
     pub attach: bool,
     /// Seconds for which the key outlives the job.
@@ -267,7 +266,7 @@ impl JobExtras {
 /// The capacity that an empty attachment table can keep.
 const KEPT_ATTACHMENTS: usize = 4096;
 
-/// Charged because a client can submit the same job any number of times.
+/// Bytes charged because a client can submit the same job any number of times.
 pub(in crate::engine) const ATTACHMENT_COST: u64 = size_of::<Attachment>() as u64;
 
 #[derive(Debug)]

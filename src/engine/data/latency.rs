@@ -1,14 +1,13 @@
-//! Histograms of durations for the whole server, and more compact measurements for each tube. Not logged.
-//!
-//! Must not decide what is measured: the rules do.
+//! Histograms of durations for the whole server, and more compact measurements for each tube. Not logged. Must not
+//! decide what is measured: the rules do.
 
 use super::Span;
 
-/// In nanoseconds, from 1 ms to a day.
+/// Bounds in nanoseconds, from 1 ms to a day.
 const WAIT_BOUNDS: [u64; 14] =
     nanos([1, 5, 25, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000]);
 
-/// In nanoseconds, from 1 ms to an hour.
+/// Bounds in nanoseconds, from 1 ms to an hour.
 const RUN_BOUNDS: [u64; 12] = nanos([1, 10, 50, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000]);
 
 const fn nanos<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
@@ -82,7 +81,7 @@ pub struct Latency {
     counts: [u32; RANGES],
     pub sum_nanos: u128,
     pub average: Span,
-    /// In nanoseconds. [`u64::MAX`] before the first duration.
+    /// Nanoseconds, or [`u64::MAX`] before the first duration.
     min: u64,
     pub max: Span,
 }
@@ -144,7 +143,7 @@ impl Latency {
         Span::from_nanos(self.min.min(self.max.nanos()))
     }
 
-    /// Interpolated within a range. Zero without any durations.
+    /// Interpolates within a range. Returns zero without any durations.
     pub fn percentile(&self, percent: u64) -> Span {
         let rank = (self.samples() * percent).div_ceil(100);
         let mut below = 0;

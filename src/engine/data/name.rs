@@ -1,6 +1,5 @@
-//! Names that clients give to jobs, and shared text formats: tube names, hexadecimal digits, and UUIDs.
-//!
-//! Must not depend on the purpose of a name or on a protocol.
+//! Names that clients give to jobs, and shared text formats: tube names, hexadecimal digits, and UUIDs. Must not depend
+//! on the purpose of a name or on a protocol.
 
 use std::borrow::Cow;
 
@@ -84,7 +83,7 @@ impl Name {
 /// The bytes of a UUID that follow a hyphen in the text.
 pub const UUID_HYPHENS: [usize; 4] = [4, 6, 8, 10];
 
-/// As in beanstalkd. The first byte must not be a hyphen.
+/// Accepts what beanstalkd accepts. The first byte must not be a hyphen.
 pub fn is_tube_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte)
 }

@@ -1,6 +1,5 @@
-//! The history: recently ended or buried jobs, and statistics of the last hour, in memory only.
-//!
-//! Must not decide what is recorded.
+//! The history: recently ended or buried jobs, and statistics of the last hour, in memory only. Must not decide what is
+//! recorded.
 
 use std::sync::Arc;
 
@@ -75,7 +74,7 @@ pub struct Past {
     pub(in crate::engine) capacity: usize,
     pub(in crate::engine) jobs: Vec<PastJob>,
     next: usize,
-    /// Since the server started, by verdict.
+    /// Jobs since the server started, by verdict.
     recorded: [u64; Verdict::COUNT],
     /// Failed tries after which the job was retried.
     pub(in crate::engine) retries: u64,

@@ -1,6 +1,5 @@
-//! Schedules: jobs with the tag `cron:` or `every:`, which put copies of themselves at recurring times.
-//!
-//! Must not put jobs: `rules/schedules.rs` does.
+//! Schedules: jobs with the tag `cron:` or `every:`, which put copies of themselves at recurring times. Must not put
+//! jobs: `rules/schedules.rs` does.
 
 use super::{
     date_of, day_of, hashed, DedupKey, GroupTag, Heap, JobId, JobOptions, Jobs, Name, Span, Table, Time, JOB_COST, NIL,
@@ -42,7 +41,7 @@ pub struct Schedule {
     pub count: RunCount,
     /// Consecutive due times without a new copy.
     pub(in crate::engine) missed: u32,
-    /// Unique within its tube, and the key of each copy.
+    /// The unique name in the tube, and the key of each copy.
     pub(in crate::engine) name: Name,
     /// The text, which usually takes less memory than the parsed [`Recurrence`].
     pub(in crate::engine) when: Name,
@@ -84,11 +83,11 @@ hashed!(Schedule, |schedule| schedule.hash, {
 pub struct Schedules {
     /// `memory` does not include the jobs.
     pub table: Table<Schedule>,
-    /// By the next due time or retry.
+    /// Slots of the jobs by the next due time or retry.
     pub order: Heap<(Time, JobId)>,
     pub(in crate::engine) total: (u64, u64),
     pub(in crate::engine) late: usize,
-    /// Until then, no schedule runs, because the log is creating space.
+    /// Time until which no schedule runs, because the log is creating space.
     pub(in crate::engine) rests_until: Time,
 }
 

@@ -1,6 +1,5 @@
-//! Points in time, durations, and dates. Sums saturate, because clients can set a delay of 136 years.
-//!
-//! Must not read a clock: the caller passes the time.
+//! Points in time, durations, and dates. Sums saturate, because clients can set a delay of 136 years. Must not read a
+//! clock: the caller passes the time.
 
 use std::ops::{Add, Sub};
 
@@ -64,7 +63,7 @@ impl Span {
         self.0
     }
 
-    /// Truncated as in all statistics of the protocol.
+    /// Truncates, as all statistics of the protocol do.
     pub const fn secs(self) -> u64 {
         self.0 / 1_000_000_000
     }

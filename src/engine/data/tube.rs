@@ -13,7 +13,7 @@ use super::{
 
 pub const DEFAULT: &[u8] = b"default";
 
-/// Opened first and never closed.
+/// The default tube is opened first and never closed.
 pub const DEFAULT_TUBE: u32 = 0;
 
 /// Bytes charged for a tube, excluding its name.
@@ -217,7 +217,7 @@ pub struct Tubes {
     /// The last opened tube. During a restart, the next job in the log usually belongs to it.
     recent: u32,
     opened: u32,
-    /// In the order of lists: as in beanstalkd, the creation order, but the last tube replaces a closed tube.
+    /// Numbers in the order of lists: as in beanstalkd, the creation order, but the last tube replaces a closed tube.
     pub(in crate::engine) order: Vec<u32>,
     pub(in crate::engine) paused: BTreeSet<u32>,
     pub(in crate::engine) kept: usize,
