@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::prelude::*;
 use crate::binlog::{inspect, Folder};
-use crate::engine::{Engine, JobView, Limits, State, Time};
+use crate::engine::{Engine, JobView, Limits, Recurrence, State, Time};
 use crate::protocol::beanstalk::{stats_job, tube_settings};
 
 struct Export<'a> {
@@ -201,7 +201,8 @@ fn job_line(job: &JobView, engine: &Engine, now: Time) -> Option<JobLine> {
     let stats = stats_job(job.id(), None, engine, now)?;
     let mut line = JobLine::of(&StatsReply::parse(&String::from_utf8_lossy(&stats)))?;
     // The due time of a periodic schedule determines its next run.
-    let is_periodic = engine.schedule_of(job).is_some_and(|schedule| schedule.is_counted());
+    let is_periodic =
+        engine.schedule_of(job).is_some_and(|schedule| matches!(schedule.recurrence(), Some(Recurrence::Every(_))));
     let due = match line.state {
         State::Held => job.created + job.delay(),
         State::Scheduled if !is_periodic => job.created + job.delay(),

@@ -247,7 +247,7 @@ impl Engine {
             jobs: self.store.memory(),
             tubes: self.tubes.table.memory,
             watches: self.clients.memory(),
-            history: self.past.memory(),
+            history: self.past.memory,
             buffers: self.buffers + self.store.jobs.bodies.in_flight_bytes,
         }
     }

@@ -94,7 +94,7 @@ fn found(engine: &Engine) -> BTreeMap<String, (u64, State)> {
 fn runs(engine: &Engine) -> [Run; SCHEDULES] {
     let mut runs = [None; SCHEDULES];
     for job in engine.jobs().filter(|job| job.state() == State::Scheduled) {
-        let count = engine.schedule_of(&job).expect("a schedule").count();
+        let count = engine.schedule_of(&job).expect("a schedule").count;
         let number: usize = String::from_utf8_lossy(&job.body().bytes()[1..]).parse().expect("a number");
         runs[number] = Some(Run { due: job.due(), runs: count.runs, skipped: count.skipped });
     }

@@ -310,7 +310,7 @@ fn a_schedule_and_its_copy_agree_after_any_power_cut() {
     for seed in 0..60 {
         let (engine, ..) = start(&disk.power_cut(seed), settings(SEGMENT, SyncMode::Always), life.now).expect("a log");
         let job = engine.job(id).expect("a schedule that was synced");
-        let runs = engine.schedule_of(&job).expect("a schedule").count().runs;
+        let runs = engine.schedule_of(&job).expect("a schedule").count.runs;
         assert_eq!(engine.jobs().count() as u32, 1 + runs, "a copy and its schedule are in one record");
         assert_eq!(job.due(), begun + if runs == 0 { span } else { Span::from_secs(120) });
         ran[runs as usize] += 1;
@@ -327,6 +327,6 @@ fn a_schedule_and_its_copy_agree_after_any_power_cut() {
     let engine = after_cut(&disk, life.now);
     let job = engine.job(id).expect("a schedule");
     let schedule = engine.schedule_of(&job).expect("a schedule");
-    assert_eq!((schedule.count().runs, schedule.count().skipped, job.priority()), (1, 1, 7));
+    assert_eq!((schedule.count.runs, schedule.count.skipped, job.priority()), (1, 1, 7));
     assert_eq!(job.due(), life.now + Span::from_secs(5));
 }

@@ -1,24 +1,15 @@
-//! Pending work: deadlines, deferred work, and the step budget.
-//!
-//! Owns the deadlines, the step budget and the kinds of deferred work. A *step* is the work on one job, tube or watch,
-//! about 0.1 µs. The thread that holds the engine's lock sets a budget of steps. When the budget is used up, a method
-//! of the engine returns [`Progress::More`], or defers the remaining work if no connection can repeat the call. Counted
-//! steps, unlike time, make every run of a test the same. Deferred work refers to tubes and clients by handles, and is
-//! dropped if the tube or client no longer exists.
-//!
+//! Pending work: deadlines, long commands, deferred work, and the step budget. A *step* is the work on one job, tube or
+//! watch, about 0.1 µs. Counted steps, unlike time, make every run of a test the same.
 //! Enforces promise P22 of beanpole-promises(7).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::{ClientHandle, Deadlines, JobId, LongCommand, OpenOperation, Outcome, TubeHandle};
+use super::{ClientHandle, Heap, JobId, Outcome, Positions, State, Time, TubeHandle, NIL};
 
-/// Steps for moving a job between queues, which usually causes a few CPU cache misses.
+/// Costs in steps. A notification includes the write to the client's socket.
 pub const MOVE: u64 = 4;
-
 pub const TUBE: u64 = 8;
-
-/// Steps for notifying a client, including the write to the client's socket after the lock is released.
 pub const NOTIFY: u64 = 32;
 
 /// A notification costs one more step per `WRITTEN` bytes, up to `MAX_WRITE` bytes.
@@ -42,7 +33,7 @@ impl Steps {
         Steps { left, used: 0 }
     }
 
-    /// Takes steps from the budget. Called before each piece of work, so the last piece can exceed the budget.
+    /// Takes steps before a piece of work, so the last piece can exceed the budget.
     pub fn take(&mut self, steps: u64) {
         self.left = self.left.saturating_sub(steps);
         self.used = self.used.wrapping_add(steps);
@@ -71,7 +62,7 @@ impl Default for Steps {
 #[must_use]
 pub enum Progress {
     Done,
-    /// The step budget is used up. The same method must be called again later, before any other method for this client.
+    /// The step budget is used up. The caller must repeat the call before any other call for this client.
     More,
 }
 
@@ -89,32 +80,221 @@ pub struct Agenda {
     pub(in crate::engine) deadlines: Deadlines,
     pub(in crate::engine) deferred: VecDeque<Deferred>,
     pub(in crate::engine) steps: Steps,
-    /// Long commands in progress, by the number that identifies the command in the log.
+    /// Long commands by their numbers in the log.
     pub(in crate::engine) open: BTreeMap<u32, OpenOperation>,
 }
 
+/// Work of later turns, which is dropped if its tube or client no longer exists. `Notify` keeps the extras of a
+/// finished job until all waiting clients have its outcome. `Release` has the number of a complete group.
 #[derive(Debug)]
 pub enum Deferred {
-    /// A disconnected client still holds jobs or watches tubes.
     Disconnect(ClientHandle),
-    /// The search for a job for a waiting or idle client is unfinished.
     Search(ClientHandle),
-    /// Waiting clients of the tube must be served before other clients get its ready jobs.
     Serve(TubeHandle),
-    /// The job was buried, and clients that wait for the end of the job must be notified.
     Buried(JobId),
-    /// Clients wait for the outcome of a finished job. The job's extras stay until every client has been notified.
-    Notify {
-        extras: u32,
-        job: JobId,
-        outcome: Arc<Outcome>,
-        logged: bool,
-    },
-    /// The jobs that waited for the group with this number must be released.
+    Notify { extras: u32, job: JobId, outcome: Arc<Outcome>, logged: bool },
     Release(u32),
     LongCommand(LongCommand),
 }
 
-/// The maximum number of commands that continue without a client. Additional commands are abandoned when their clients
-/// disconnect.
+/// Additional commands are abandoned when their clients disconnect.
 pub const MAX_OPERATIONS: usize = 64;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TimerKey {
+    Client(u32),
+    Tube(u32),
+    Extras,
+    Keys,
+    Schedules,
+}
+
+/// Each timer has one entry, so the size of the index does not depend on the number of jobs.
+#[derive(Debug, Default)]
+pub struct Deadlines {
+    /// At equal times, tubes come first, so that a client whose wait ends can still get a job whose delay ends.
+    pub heap: Heap<(Time, bool)>,
+    pub positions: PositionTable,
+}
+
+/// The positions of timers of clients, of tubes, and of others. [`NIL`] means no deadline.
+#[derive(Clone, Debug, Default)]
+pub struct PositionTable([Vec<u32>; 3]);
+
+impl TimerKey {
+    /// The table number in the low two bits, and the row number in the other bits.
+    #[inline(always)]
+    const fn member(self) -> u32 {
+        match self {
+            TimerKey::Client(number) => number << 2,
+            TimerKey::Tube(number) => number << 2 | 1,
+            TimerKey::Extras => 2,
+            TimerKey::Keys => 1 << 2 | 2,
+            TimerKey::Schedules => 2 << 2 | 2,
+        }
+    }
+
+    pub fn of(member: u32) -> TimerKey {
+        match (member & 3, member >> 2) {
+            (0, number) => TimerKey::Client(number),
+            (1, number) => TimerKey::Tube(number),
+            (_, 0) => TimerKey::Extras,
+            (_, 1) => TimerKey::Keys,
+            _ => TimerKey::Schedules,
+        }
+    }
+}
+
+impl PositionTable {
+    #[inline(always)]
+    pub fn get(&mut self, member: u32) -> &mut u32 {
+        let (table, row) = (&mut self.0[(member & 3) as usize], (member >> 2) as usize);
+        if table.len() <= row {
+            grow(table, row);
+        }
+        &mut table[row]
+    }
+}
+
+#[cold]
+fn grow(table: &mut Vec<u32>, row: usize) {
+    table.resize(row + 1, NIL);
+}
+
+impl Positions for PositionTable {
+    fn set_position(&mut self, member: u32, position: u32) {
+        *self.get(member) = position;
+    }
+}
+
+impl Deadlines {
+    /// [`Time::NEVER`] removes the deadline of the timer.
+    pub fn set(&mut self, owner: TimerKey, at: Time) {
+        let (member, key) = (owner.member(), (at, matches!(owner, TimerKey::Client(_))));
+        match (*self.positions.get(member), at) {
+            (NIL, Time::NEVER) => {}
+            (NIL, _) => self.heap.push(key, member, &mut self.positions),
+            (position, Time::NEVER) => {
+                self.heap.remove(position, &mut self.positions);
+                *self.positions.get(member) = NIL;
+            }
+            (position, at) if self.heap.key_at(position).0 == at => {}
+            (position, _) => self.heap.change(position, key, &mut self.positions),
+        }
+    }
+
+    pub fn first(&self) -> Option<(Time, TimerKey)> {
+        self.heap.first().map(|((at, _), member)| (at, TimerKey::of(member)))
+    }
+}
+
+/// Additional commands are not resumed after a crash.
+pub const MAX_OPEN: u32 = 1024;
+
+/// The server completes these commands after a crash.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenOperation {
+    pub from: Box<[u8]>,
+    /// The destination, or empty if the jobs are deleted.
+    pub to: Box<[u8]>,
+    pub states: Box<[State]>,
+    /// For a delete, the highest job ID when the operation began. For a move, the number of jobs still to be moved.
+    pub bound: u64,
+}
+
+impl OpenOperation {
+    pub fn names(&self) -> usize {
+        self.from.len() + self.to.len()
+    }
+
+    pub(in crate::engine) fn resume(self, number: u32) -> LongCommand {
+        if self.to.is_empty() {
+            let flush = Flush::new(self.from, &self.states);
+            return LongCommand::Flush(Flush { last: Some(self.bound), open: Some(number), ..flush });
+        }
+        let state = self.states.first().copied().unwrap_or(State::Ready);
+        LongCommand::Move(MoveJobs { open: Some(number), ..MoveJobs::new(self.from, self.to, state, self.bound) })
+    }
+}
+
+#[derive(Debug)]
+pub enum LongCommand {
+    Flush(Flush),
+    Move(MoveJobs),
+}
+
+#[derive(Debug)]
+pub struct Flush {
+    pub tube: Box<[u8]>,
+    pub(in crate::engine) states: Box<[State]>,
+    /// The highest job ID at the start, or `None` before the start.
+    pub(in crate::engine) last: Option<u64>,
+    /// The next slot to check. Some jobs of the tube are in none of its queues.
+    pub(in crate::engine) from: u32,
+    /// Held jobs are deleted first, because deletes of other jobs could release them.
+    pub(in crate::engine) held_done: bool,
+    /// The command's number in the log.
+    pub(in crate::engine) open: Option<u32>,
+    pub done: u64,
+}
+
+impl Flush {
+    pub fn new(tube: Box<[u8]>, states: &[State]) -> Flush {
+        Flush { tube, states: states.into(), last: None, from: 0, held_done: false, open: None, done: 0 }
+    }
+
+    pub fn footprint(&self) -> u64 {
+        2 * self.tube.len() as u64
+    }
+}
+
+#[derive(Debug)]
+pub struct MoveJobs {
+    pub from: Box<[u8]>,
+    pub to: Box<[u8]>,
+    pub(in crate::engine) state: State,
+    pub left: u64,
+    /// `None` before the start. A later tube with the same name is not affected.
+    pub(in crate::engine) origin: Option<TubeHandle>,
+    /// Jobs skipped because the destination already has a job with the same key.
+    pub(in crate::engine) passed: usize,
+    pub(in crate::engine) open: Option<u32>,
+    pub done: u64,
+}
+
+impl MoveJobs {
+    pub fn new(from: Box<[u8]>, to: Box<[u8]>, state: State, bound: u64) -> MoveJobs {
+        MoveJobs { from, to, state, left: bound, origin: None, passed: 0, open: None, done: 0 }
+    }
+
+    pub fn footprint(&self) -> u64 {
+        2 * (self.from.len() + self.to.len()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tube_comes_before_a_client_at_the_same_moment() {
+        let mut deadlines = Deadlines::default();
+        deadlines.set(TimerKey::Client(0), Time::from_nanos(5));
+        deadlines.set(TimerKey::Tube(9), Time::from_nanos(5));
+        assert_eq!(deadlines.first(), Some((Time::from_nanos(5), TimerKey::Tube(9))));
+    }
+
+    #[test]
+    fn a_timer_has_one_entry_which_moves_and_is_removed() {
+        let at = Time::from_nanos;
+        let mut deadlines = Deadlines::default();
+        deadlines.set(TimerKey::Client(7), at(30));
+        deadlines.set(TimerKey::Tube(7), at(20));
+        deadlines.set(TimerKey::Client(7), at(10));
+        assert_eq!(deadlines.first(), Some((at(10), TimerKey::Client(7))));
+        deadlines.set(TimerKey::Client(7), Time::NEVER);
+        deadlines.set(TimerKey::Client(7), Time::NEVER);
+        assert_eq!(deadlines.first(), Some((at(20), TimerKey::Tube(7))));
+        assert_eq!(deadlines.heap.len(), 1);
+    }
+}

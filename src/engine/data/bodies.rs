@@ -1,58 +1,128 @@
-//! The storage of all job bodies.
-//!
-//! Owns the memory of the bodies. Small bodies are copied into pages, and all bodies in a page have the same size
-//! class. Paged bodies need no allocator header and leave no gaps between other allocations, so a page can be returned
-//! to the system when the last body in the page is removed. Must not depend on jobs.
-//!
+//! The bodies of all jobs. Small bodies are copied into pages of entries of equal size, which need no allocator header
+//! and leave no gaps between other allocations, so an empty page can be returned to the system.
 //! Enforces promise P3 of beanpole-promises(7).
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use slab::Slab;
 
-use super::{slots::replace_idle, Body, BodyRef, NIL};
+use super::{replace_idle, NIL};
 
-/// Bodies up to this size, in bytes, are copied into pages while the engine's lock is held. Copying a larger body would
-/// take too long.
+/// Larger bodies are shared with replies. At this size, sharing takes about as long as copying.
+pub const COPY_MAX: usize = 4096;
+
+/// A small body is owned, which takes 16 bytes less than sharing. A large body is shared with the buffers of slow
+/// clients.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Body {
+    Small(Box<[u8]>),
+    Large(Arc<Box<[u8]>>),
+}
+
+impl Body {
+    pub fn copy(bytes: &[u8]) -> Option<Body> {
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(bytes.len()).ok()?;
+        copy.extend_from_slice(bytes);
+        Some(Body::from(copy))
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        self.borrow().bytes()
+    }
+
+    pub fn borrow(&self) -> BodyRef<'_> {
+        match self {
+            Body::Small(bytes) => BodyRef::Small(bytes),
+            Body::Large(bytes) => BodyRef::Large(bytes),
+        }
+    }
+}
+
+impl Deref for Body {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+impl Default for Body {
+    fn default() -> Body {
+        Body::Small(Box::default())
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum BodyRef<'a> {
+    Small(&'a [u8]),
+    Large(&'a Arc<Box<[u8]>>),
+}
+
+impl<'a> BodyRef<'a> {
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            BodyRef::Small(bytes) => bytes,
+            BodyRef::Large(bytes) => bytes,
+        }
+    }
+
+    pub fn len(self) -> usize {
+        self.bytes().len()
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Body {
+        match bytes.into_boxed_slice() {
+            small if small.len() <= COPY_MAX => Body::Small(small),
+            large => Body::Large(Arc::new(large)),
+        }
+    }
+}
+
+impl From<&[u8]> for Body {
+    fn from(bytes: &[u8]) -> Body {
+        Body::from(bytes.to_vec())
+    }
+}
+
+/// Copying a larger body would take too long while the engine is locked.
 pub const PAGED_MAX: usize = 1024;
 
-/// Minimum page size in bytes. The allocator returns a freed block of this size to the system immediately.
+/// The minimum in bytes. The allocator returns a freed block of this size to the system immediately.
 const PAGE: usize = 128 * 1024;
 
 const CLASSES: usize = 32;
 
-/// Bodies of more than this many bytes are freed after the engine's lock is released, because freeing them is slow.
+/// Larger bodies are freed after the engine's lock is released, because freeing them is slow.
 const SLOW_TO_FREE: usize = 1 << 20;
 
-/// The maximum number of bodies that one call of `check_in_flight` checks.
 const MAX_CHECKED: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
 pub struct BodyKey {
-    /// The index in the body's size class, or in [`Bodies::whole`] for a body that is not in a page.
+    /// The index in the body's size class, or in [`Bodies::whole`].
     position: u32,
     length: u32,
 }
 
-pub trait NewBody {
-    fn length(&self) -> usize;
+pub trait NewBody: Deref<Target = [u8]> {
     fn store(self, bodies: &mut Bodies) -> BodyKey;
 }
 
 impl NewBody for Body {
-    fn length(&self) -> usize {
-        self.len()
-    }
     fn store(self, bodies: &mut Bodies) -> BodyKey {
         bodies.add(self)
     }
 }
 
 impl NewBody for &[u8] {
-    fn length(&self) -> usize {
-        self.len()
-    }
     fn store(self, bodies: &mut Bodies) -> BodyKey {
         bodies.copy(self)
     }
@@ -62,14 +132,12 @@ impl NewBody for &[u8] {
 pub struct Bodies {
     pub classes: [Class; CLASSES],
     pub whole: Slab<Body>,
-    /// Bytes of vacated page entries in all size classes.
+    /// Bytes of vacated page entries.
     pub spare: u64,
-    /// Removed bodies that are still shared by unsent replies.
+    /// Removed bodies that unsent replies still share.
     in_flight: VecDeque<InFlight>,
-    /// The total length of the bodies in `in_flight`. Some of these bodies may no longer be shared.
     pub in_flight_bytes: u64,
     pub held: u64,
-    /// Removed large bodies, to be freed after the engine's lock is released.
     released: Vec<Body>,
 }
 
@@ -77,12 +145,10 @@ pub struct Bodies {
 struct InFlight {
     bytes: Weak<Box<[u8]>>,
     length: u64,
-    /// Keeps a large body alive after the last reply is sent, so that the sending thread does not have to free the
-    /// body.
+    /// Prevents the thread that sends the last reply from having to free a large body.
     kept: Option<Arc<Box<[u8]>>>,
 }
 
-/// Bodies of about the same size. The position of a body is `page number × entries per page + entry`.
 #[derive(Debug)]
 pub struct Class {
     size: usize,
@@ -92,16 +158,13 @@ pub struct Class {
     open: u32,
     /// The only allocated page without bodies, or [`NIL`].
     idle: u32,
-    /// Bytes of vacated entries in allocated pages.
     spare: u64,
 }
 
-/// A page of entries of equal size. A page without bodies is usually deallocated.
 #[derive(Debug)]
 pub struct Page {
-    /// The entries, up to the highest entry that was ever used.
     bytes: Vec<u8>,
-    /// The first vacated entry, or [`NIL`]. Each vacated entry starts with the number of the next vacated entry.
+    /// Each vacated entry starts with the number of the next vacated entry, or [`NIL`].
     first_vacant: u32,
     pub held: u32,
     next_open: u32,
@@ -131,33 +194,6 @@ const fn size_of_class(class: usize) -> usize {
 
 impl Page {
     const EMPTY: Page = Page { bytes: Vec::new(), first_vacant: NIL, held: 0, next_open: NIL };
-
-    fn add(&mut self, body: &[u8], size: usize, bits: u32) -> u32 {
-        self.held += 1;
-        if self.first_vacant == NIL {
-            if self.bytes.capacity() == 0 {
-                self.bytes.reserve_exact(size << bits);
-            }
-            let entry = self.bytes.len() / size;
-            self.bytes.extend_from_slice(body);
-            self.bytes.resize((entry + 1) * size, 0);
-            return entry as u32;
-        }
-        let entry = self.first_vacant;
-        let position = &mut self.bytes[entry as usize * size..][..size];
-        self.first_vacant = u32::from_le_bytes([position[0], position[1], position[2], position[3]]);
-        position[..body.len()].copy_from_slice(body);
-        entry
-    }
-
-    #[inline]
-    fn remove(&mut self, entry: u32, size: usize, see: impl FnOnce(&[u8])) {
-        let bytes = &mut self.bytes[entry as usize * size..][..size];
-        see(bytes);
-        bytes[..4].copy_from_slice(&self.first_vacant.to_le_bytes());
-        self.first_vacant = entry;
-        self.held -= 1;
-    }
 }
 
 impl Class {
@@ -177,10 +213,21 @@ impl Class {
             self.idle = NIL;
         }
         let page = &mut self.pages[number as usize];
-        if page.first_vacant != NIL {
+        page.held += 1;
+        let mut entry = page.first_vacant;
+        if entry == NIL {
+            if page.bytes.capacity() == 0 {
+                page.bytes.reserve_exact(self.size << self.bits);
+            }
+            entry = (page.bytes.len() / self.size) as u32;
+            page.bytes.extend_from_slice(body);
+            page.bytes.resize((entry as usize + 1) * self.size, 0);
+        } else {
+            let place = &mut page.bytes[entry as usize * self.size..][..self.size];
+            page.first_vacant = u32::from_le_bytes([place[0], place[1], place[2], place[3]]);
+            place[..body.len()].copy_from_slice(body);
             self.spare -= self.size as u64;
         }
-        let entry = page.add(body, self.size, self.bits);
         if page.held == 1 << self.bits {
             self.open = page.next_open;
         }
@@ -194,7 +241,11 @@ impl Class {
         if page.held == 1 << self.bits {
             page.next_open = std::mem::replace(&mut self.open, number as u32);
         }
-        page.remove(entry, self.size, see);
+        let bytes = &mut page.bytes[entry as usize * self.size..][..self.size];
+        see(bytes);
+        bytes[..4].copy_from_slice(&page.first_vacant.to_le_bytes());
+        page.first_vacant = entry;
+        page.held -= 1;
         self.spare += self.size as u64;
         if page.held == 0 {
             self.rest(number as u32);
@@ -227,7 +278,6 @@ impl Default for Bodies {
 }
 
 impl Bodies {
-    /// Stores a body. The caller must then assign the returned key to a job.
     pub fn add(&mut self, body: Body) -> BodyKey {
         if body.len() <= PAGED_MAX {
             return self.copy(body.bytes());
@@ -252,14 +302,14 @@ impl Bodies {
         self.remove_with(key, |_| ());
     }
 
-    /// Calls `see` with the bytes of a body, and removes the body. A separate lookup would take as long as the removal.
+    /// Calls `see` first, because a separate lookup would take as long as the removal.
     #[inline]
     pub fn remove_with(&mut self, key: BodyKey, see: impl FnOnce(&[u8])) {
         self.held -= key.len() as u64;
         if key.len() > PAGED_MAX {
             let body = self.whole.remove(key.position as usize);
             see(body.bytes());
-            if body.is_shared() {
+            if matches!(&body, Body::Large(bytes) if Arc::strong_count(bytes) > 1) {
                 self.note_in_flight(&body);
             } else if body.len() > SLOW_TO_FREE {
                 self.released.push(body);
@@ -272,7 +322,6 @@ impl Bodies {
         }
     }
 
-    /// Counts a large body as in flight, because replies can share its memory.
     pub fn note_in_flight(&mut self, body: &Body) {
         if let Body::Large(bytes) = body {
             let length = bytes.len();
@@ -282,7 +331,6 @@ impl Bodies {
         }
     }
 
-    /// Checks some of the removed bodies that replies may share, and stops counting those that are no longer shared.
     #[inline]
     pub fn check_in_flight(&mut self) {
         if !self.in_flight.is_empty() {
@@ -305,7 +353,7 @@ impl Bodies {
         }
     }
 
-    /// Takes the removed large bodies, so that the caller can free them without delaying other work.
+    /// Takes the large bodies that the caller frees after unlocking the engine.
     pub fn take_released(&mut self) -> Vec<Body> {
         std::mem::take(&mut self.released)
     }
@@ -321,6 +369,13 @@ impl Bodies {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_is_owned_large_is_shared() {
+        assert!(matches!(Body::from(vec![1; COPY_MAX]), Body::Small(_)));
+        let large = Body::from(vec![1; COPY_MAX + 1]);
+        assert_eq!(large.clone().bytes().as_ptr(), large.bytes().as_ptr());
+    }
 
     #[test]
     fn classes_are_tight_and_in_order() {

@@ -1,23 +1,19 @@
-//! Groups of jobs, and the jobs that wait for groups: the tags `grp:` and `aft:`.
-//!
-//! Owns the groups with their counts, the memberships, the waits of jobs for groups, and the memory of all these. Jobs
-//! without these tags need no memory here. Must not decide when a wait ends: `rules/groups.rs` does.
+//! Groups of jobs, and the jobs that wait for groups: the tags `grp:` and `aft:`. Must not decide when a wait ends:
+//! `rules/groups.rs` does.
 
-use super::{table::hashed, Heap, Linked, Links, List, Name, Positions, SlotTable, Slots, State, Table, NIL};
+use super::{hashed, linked, Heap, Links, List, Name, SlotTable, Slots, State, Table, NIL};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupCount {
-    /// The number of members that have ended since the group was created.
     pub ended: u64,
-    /// The last job ID assigned before the group became empty. Jobs up to this ID no longer wait for all members.
+    /// The last job ID before the group became empty. Jobs up to this ID no longer wait for all members.
     pub complete_to: u64,
-    /// The last job ID assigned before the group was created. Jobs up to this ID waited for an earlier group with the
-    /// same name, and no longer wait for a number of members.
+    /// The last job ID before the group was created. Jobs up to this ID waited for an earlier group of this name.
     pub created_at: u64,
 }
 
 impl GroupCount {
-    /// Returns `true` if the job `id` no longer waits for `need` members to end. A `need` of 0 means all members.
+    /// A `need` of 0 means all members.
     pub(in crate::engine) fn satisfies(&self, id: u64, need: u32) -> bool {
         match need {
             0 => id <= self.complete_to,
@@ -34,11 +30,10 @@ pub struct Group {
     /// Counts in the order of [`State::UNFINISHED`].
     pub(in crate::engine) members: [u32; State::UNFINISHED.len()],
     pub(in crate::engine) count: GroupCount,
-    /// Waits for all members, ordered by job ID.
+    /// Waits for all members, by job ID.
     pub(in crate::engine) waits: List,
-    /// Waits for a number of members, ordered by that number and the job ID.
+    /// Waits for a number of members, by that number and the job ID.
     pub(in crate::engine) counted: Heap<(u32, u64)>,
-    /// `true` while jobs are being released in several calls.
     pub(in crate::engine) releasing: bool,
     pub(in crate::engine) logged: bool,
 }
@@ -68,30 +63,15 @@ pub struct Wait {
     pub(in crate::engine) slot: u32,
     /// The number of members that must have ended. 0 means all.
     pub(in crate::engine) need: u32,
-    /// The links in [`Group::waits`]. For a wait in [`Group::counted`], `links.prev` is the position in that heap.
+    /// For a wait in [`Group::counted`], `prev` is the position in that heap.
     links: Links,
     id: u64,
-    /// `true` if the wait is in the list or heap of its group.
     queued: bool,
 }
 
-#[derive(Debug, Default)]
-struct Waits(Slots<Wait, 4096>);
+type Waits = Slots<Wait, 4096>;
 
-impl Linked for Waits {
-    fn links(&self, member: u32) -> Links {
-        self.0.get(member).links
-    }
-    fn links_mut(&mut self, member: u32) -> &mut Links {
-        &mut self.0.get_mut(member).links
-    }
-}
-
-impl Positions for Waits {
-    fn set_position(&mut self, member: u32, position: u32) {
-        self.0.get_mut(member).links.prev = position;
-    }
-}
+linked!(Waits, |waits, number| waits.get(number).links, waits.get_mut(number).links);
 
 /// Bytes charged for a group, excluding its name.
 pub const GROUP_COST: u64 = size_of::<Group>() as u64 + 16;
@@ -102,19 +82,18 @@ const _: () = assert!(GROUP_COST <= 160 && MEMBER_COST <= 16);
 
 #[derive(Debug, Default)]
 pub struct Groups {
-    /// `table.memory` includes the bytes charged for memberships and waits.
+    /// `memory` includes memberships and waits.
     pub table: Table<Group, 1024>,
     memberships: Slots<Membership>,
     waits: Waits,
-    /// The first membership of each job, by slot.
+    /// The first membership and the first wait of each job, by slot.
     members: SlotTable,
-    /// The first wait of each job, by slot.
     waiters: SlotTable,
-    /// Log bytes reserved for recording the ends of members, in addition to the deletes of their jobs.
+    /// Log bytes for recording the ends of members, in addition to the deletes of their jobs.
     pub ends: u64,
 }
 
-/// Log bytes reserved for recording the end of a member. `name` is the length of the group's name.
+/// Log bytes for the end of a member of a group whose name has this length.
 pub(in crate::engine) const fn end_size(name: usize) -> u64 {
     40 + name as u64
 }
@@ -138,7 +117,7 @@ impl Groups {
         self.table.insert(group)
     }
 
-    /// Adds the job in `slot` to `group`. The caller must then count the job with [`Groups::count`].
+    /// The caller must then call [`Groups::count`].
     pub fn join(&mut self, slot: u32, group: u32) {
         let next = self.members.get(slot);
         let number = self.memberships.insert(Membership { group, next });
@@ -147,16 +126,15 @@ impl Groups {
         self.ends += end_size(self.table.get(group).name.length());
     }
 
-    /// Makes the job `id` in `slot` wait for `group`. The caller must then call [`Groups::enqueue`].
+    /// The caller must then call [`Groups::enqueue`].
     pub fn add_wait(&mut self, slot: u32, id: u64, group: u32, need: u32) {
         let next = self.waiters.get(slot);
         let wait = Wait { group, next, slot, need, links: Links::NONE, id, queued: false };
-        self.waiters.set(slot, self.waits.0.insert(wait));
+        self.waiters.set(slot, self.waits.insert(wait));
         self.table.memory += WAIT_COST;
     }
 
-    /// Counts the job in its groups, or stops counting it if `is_added` is `false`. `position` is the index of the
-    /// job's state in [`State::UNFINISHED`].
+    /// `position` is the index of the job's state in [`State::UNFINISHED`].
     pub fn count(&mut self, slot: u32, position: usize, is_added: bool) {
         let mut next = self.members.get(slot);
         while next != NIL {
@@ -168,24 +146,15 @@ impl Groups {
     }
 
     pub fn of_member(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
-        let mut next = self.members.get(slot);
-        std::iter::from_fn(move || {
-            let membership = self.memberships.try_get(next)?;
-            next = membership.next;
-            Some(membership.group)
-        })
+        let first = self.memberships.try_get(self.members.get(slot));
+        std::iter::successors(first, |it| self.memberships.try_get(it.next)).map(|it| it.group)
     }
 
     pub fn waits_of(&self, slot: u32) -> impl Iterator<Item = &Wait> + '_ {
-        let mut next = self.waiters.get(slot);
-        std::iter::from_fn(move || {
-            let wait = self.waits.0.try_get(next)?;
-            next = wait.next;
-            Some(wait)
-        })
+        std::iter::successors(self.waits.try_get(self.waiters.get(slot)), |wait| self.waits.try_get(wait.next))
     }
 
-    /// Returns how many more members must end before `wait` is over. 0 means all members.
+    /// The number of members that must still end. 0 means all.
     pub fn left(&self, wait: &Wait) -> u32 {
         let ended = self.table.get(wait.group).count.ended;
         wait.need.saturating_sub(u32::try_from(ended).unwrap_or(u32::MAX))
@@ -203,7 +172,7 @@ impl Groups {
         let mut next = self.waiters.get(slot);
         while next != NIL {
             let number = next;
-            let wait = self.waits.0.get_mut(number);
+            let wait = self.waits.get_mut(number);
             let (group, need, id) = (wait.group, wait.need, wait.id);
             (wait.queued, next) = (true, wait.next);
             let group = self.table.get_mut(group);
@@ -222,19 +191,7 @@ impl Groups {
         }
     }
 
-    fn unqueue(&mut self, number: u32) {
-        let wait = self.waits.0.get_mut(number);
-        if !std::mem::take(&mut wait.queued) {
-            return;
-        }
-        let (group, position) = (self.table.get_mut(wait.group), wait.links.prev);
-        match wait.need {
-            0 => group.waits.remove(number, &mut self.waits),
-            _ => drop(group.counted.remove(position, &mut self.waits)),
-        }
-    }
-
-    /// Removes the memberships of a job, which must no longer be counted. Returns the numbers of the groups.
+    /// The job must no longer be counted. Returns its groups.
     pub fn leave(&mut self, slot: u32) -> Vec<u32> {
         let (mut groups, mut next) = (Vec::new(), self.members.get(slot));
         while next != NIL {
@@ -251,53 +208,46 @@ impl Groups {
         groups
     }
 
-    /// Returns the numbers of the groups that the job waited for.
+    /// Returns the groups that the job waited for.
     pub fn stop_waiting(&mut self, slot: u32) -> Vec<u32> {
-        let (mut groups, mut next) = (Vec::new(), self.waiters.get(slot));
-        while next != NIL {
-            self.unqueue(next);
-            let gone = self.waits.0.remove(next);
-            self.table.memory -= WAIT_COST;
-            groups.push(gone.group);
-            next = gone.next;
+        let groups = self.waits_of(slot).map(|wait| wait.group).collect();
+        while self.waits(slot) {
+            self.end_wait(self.waiters.get(slot));
         }
-        self.waiters.remove(slot);
-        self.release_table();
         groups
     }
 
-    /// Returns the number of a wait for `group` that is over, and the slot of the waiting job.
+    /// Returns a wait for `group` that is over, and the slot of its job.
     pub fn next_ended(&self, group: u32) -> Option<(u32, u32)> {
         let group = self.table.get(group);
-        let first = group.waits.first().filter(|&wait| group.count.satisfies(self.waits.0.get(wait).id, 0));
+        let first = group.waits.first().filter(|&wait| group.count.satisfies(self.waits.get(wait).id, 0));
         let ended = first.or_else(|| {
             let ((_, id), wait) = group.counted.first()?;
-            group.count.satisfies(id, self.waits.0.get(wait).need).then_some(wait)
+            group.count.satisfies(id, self.waits.get(wait).need).then_some(wait)
         })?;
-        Some((ended, self.waits.0.get(ended).slot))
+        Some((ended, self.waits.get(ended).slot))
     }
 
-    /// `ended` must be a wait that [`Groups::next_ended`] returned.
     pub fn end_wait(&mut self, ended: u32) {
-        self.unqueue(ended);
-        let Wait { slot, next, .. } = self.waits.0.remove(ended);
+        let Wait { slot, next, group, need, links, queued, .. } = *self.waits.get(ended);
+        let group = self.table.get_mut(group);
+        match need {
+            _ if !queued => {}
+            0 => group.waits.remove(ended, &mut self.waits),
+            _ => drop(group.counted.remove(links.prev, &mut self.waits)),
+        }
+        self.waits.remove(ended);
         self.table.memory -= WAIT_COST;
         let mut before = self.waiters.get(slot);
         if before == ended {
-            match next {
-                NIL => self.waiters.remove(slot),
-                next => self.waiters.set(slot, next),
+            self.waiters.set(slot, next);
+        } else {
+            while self.waits.get(before).next != ended {
+                before = self.waits.get(before).next;
             }
-            return self.release_table();
+            self.waits.get_mut(before).next = next;
         }
-        while self.waits.0.get(before).next != ended {
-            before = self.waits.0.get(before).next;
-        }
-        self.waits.0.get_mut(before).next = next;
-    }
-
-    fn release_table(&mut self) {
-        if self.waits.0.len() == 0 {
+        if self.waits.len() == 0 {
             self.waiters.clear();
         }
     }

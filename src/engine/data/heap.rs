@@ -1,36 +1,30 @@
-//! A four-way heap whose members store their positions, so any member can be removed or moved in logarithmic time.
-//!
-//! Owns the order of the members. A four-way heap has half the levels of a binary heap, and the four children of a node
-//! share cache lines. Members inserted in order and removed from the front never move, because a sorted heap works as a
-//! queue. Must not depend on the type of the members, whose store is notified of every move.
+//! A four-way heap whose members store their positions, so that any member can be removed or moved. It has half the
+//! levels of a binary heap, and the four children of a node share cache lines. Members inserted in order and removed
+//! from the front never move, because a sorted heap works as a queue.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::Slots;
+use super::Linked;
 
 pub trait Positions {
-    /// Stores the position that [`Heap::remove`] needs.
     fn set_position(&mut self, member: u32, position: u32);
 }
 
-pub trait Positioned {
-    fn position_mut(&mut self) -> &mut u32;
-}
-
-impl<T: Positioned> Positions for Slots<T> {
+/// In a heap, the links of a list member store its position.
+impl<T: Linked> Positions for T {
     fn set_position(&mut self, member: u32, position: u32) {
-        *self.get_mut(member).position_mut() = position;
+        self.links_mut(member).prev = position;
     }
 }
 
-/// A heap of at most this capacity keeps its memory when it becomes empty.
+/// The capacity that an empty heap can keep.
 const KEEP: usize = 64;
 
-/// The maximum of [`Heap::left`], which keeps all positions below `NIL`.
+/// Keeps all positions below [`NIL`](super::NIL).
 const MAX_LEFT: u32 = u32::MAX / 2;
 
-/// A priority queue, smallest key first. Members with equal keys must be interchangeable.
+/// Smallest key first. Members with equal keys must be interchangeable.
 #[derive(Debug)]
 pub struct Heap<K> {
     pub entries: VecDeque<(K, u32)>,
@@ -62,11 +56,6 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries[self.index_of(position)].0
     }
 
-    /// Returns the member at `index` of the heap array. Index 0 has the smallest key.
-    pub fn member_at(&self, index: usize) -> u32 {
-        self.entries[index].1
-    }
-
     fn index_of(&self, position: u32) -> usize {
         (position - self.left) as usize
     }
@@ -75,7 +64,7 @@ impl<K: Ord + Copy> Heap<K> {
         self.entries.iter().copied()
     }
 
-    /// Returns the members in ascending order, lazily: the cost of the first members does not depend on the size.
+    /// Lazy: the cost of the first members does not depend on the size.
     pub fn in_order(&self) -> impl Iterator<Item = (K, u32)> + '_ {
         let mut next = BinaryHeap::new();
         next.extend(self.first().map(|(key, _)| Reverse((key, 0))));
@@ -108,12 +97,11 @@ impl<K: Ord + Copy> Heap<K> {
         gone
     }
 
-    /// Removes the member at the end of the heap array. No other member moves.
+    /// Removes the end of the heap array, so no other member moves.
     pub fn pop_last(&mut self) -> Option<u32> {
         self.shrunk(|entries| entries.pop_back()).map(|(_, member)| member)
     }
 
-    /// Removes an entry with `remove`, and releases memory that the remaining entries do not need.
     fn shrunk(&mut self, remove: impl FnOnce(&mut VecDeque<(K, u32)>) -> Option<(K, u32)>) -> Option<(K, u32)> {
         let gone = remove(&mut self.entries);
         if self.entries.is_empty() {
@@ -180,6 +168,100 @@ impl<K: Ord + Copy> Heap<K> {
     }
 }
 
+const KEPT: usize = 4096;
+
+const MAX_SAMPLES: usize = 1024;
+
+/// From this number of skipped keys on, samples are cheaper than further passes.
+const SAMPLED: usize = 4 * KEPT;
+
+#[derive(Debug)]
+pub struct Smallest<K> {
+    skip: usize,
+    take: usize,
+    /// The largest key that was skipped in an earlier pass.
+    floor: Option<K>,
+    best: BinaryHeap<K>,
+    /// Keys above the floor in this pass.
+    offered: usize,
+    /// One in `stride` of the keys above the floor.
+    samples: Vec<K>,
+    stride: usize,
+    /// In a counting pass, the number of keys up to each sample but above the previous sample. Otherwise empty.
+    counts: Vec<usize>,
+}
+
+impl<K: Ord + Clone> Smallest<K> {
+    /// Selects the `take` smallest keys (at most 1,000) after the first `skip` keys.
+    pub fn new(skip: usize, take: usize) -> Smallest<K> {
+        let (best, samples, counts) = (BinaryHeap::new(), Vec::new(), Vec::new());
+        Smallest { skip, take: take.min(1000), floor: None, best, offered: 0, samples, stride: 1, counts }
+    }
+
+    pub fn footprint(&self) -> u64 {
+        ((self.best.capacity() + self.samples.capacity()) * size_of::<K>() + self.counts.capacity() * 8) as u64
+    }
+
+    pub fn offer(&mut self, key: K) {
+        if self.floor.as_ref().is_some_and(|floor| key <= *floor) {
+            return;
+        }
+        self.offered += 1;
+        if !self.counts.is_empty() {
+            let at = self.samples.partition_point(|sample| *sample < key);
+            self.counts[at] += 1;
+            return;
+        }
+        if self.skip >= SAMPLED && self.offered % self.stride == 0 {
+            if self.samples.len() == MAX_SAMPLES {
+                let mut is_kept = true;
+                self.samples.retain(|_| {
+                    is_kept = !is_kept;
+                    is_kept
+                });
+                self.stride *= 2;
+            }
+            self.samples.push(key.clone());
+        }
+        if self.best.len() < self.skip.saturating_add(self.take).min(KEPT) {
+            self.best.push(key);
+        } else if let Some(mut largest) = self.best.peek_mut() {
+            if key < *largest {
+                *largest = key;
+            }
+        }
+    }
+
+    /// Ends a pass over all keys. Returns the selected range, or `None` if the caller must offer all keys again.
+    pub fn finish(&mut self) -> Option<Vec<K>> {
+        let offered = std::mem::take(&mut self.offered);
+        if !self.counts.is_empty() {
+            for (sample, count) in std::mem::take(&mut self.samples).into_iter().zip(std::mem::take(&mut self.counts)) {
+                if count > self.skip {
+                    break;
+                }
+                if count > 0 {
+                    self.floor = Some(sample);
+                    self.skip -= count;
+                }
+            }
+            self.stride = 1;
+            return None;
+        }
+        let mut best = std::mem::take(&mut self.best).into_sorted_vec();
+        let passed = self.skip.min(best.len());
+        if best.len() == KEPT && self.skip.saturating_add(self.take) > KEPT && offered > self.skip {
+            self.floor = Some(best[passed - 1].clone());
+            self.skip -= passed;
+            self.samples.sort_unstable();
+            self.counts = if self.samples.is_empty() { Vec::new() } else { vec![0; self.samples.len() + 1] };
+            return None;
+        }
+        best.drain(..passed);
+        Some(best)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,6 +323,30 @@ mod tests {
             assert!(heap.in_order().map(|(key, _)| key).eq(inside));
             while heap.pop_last().is_some() {}
             assert!((heap.left, heap.is_sorted) == (0, true) && heap.entries.capacity() <= KEEP);
+        }
+    }
+
+    #[test]
+    fn a_stretch_is_what_stands_there_when_all_is_in_order() {
+        let mixed: Vec<u32> = (0..60_000).map(|number| number * 7919 % 60_013).collect();
+        let mut sorted = mixed.clone();
+        sorted.sort_unstable();
+        for (all, skip) in [&mixed, &sorted].into_iter().flat_map(|all| {
+            [0, 1, 4000, 4095, 4096, 4097, 9000, 16_384, 59_950, 59_999, 60_000, 1 << 40].map(|skip| (all, skip))
+        }) {
+            for take in [0, 1, 100] {
+                let mut smallest = Smallest::new(skip, take);
+                let (found, rounds) = (1..)
+                    .find_map(|round| {
+                        all.iter().for_each(|&key| smallest.offer(key));
+                        assert!(smallest.best.len() <= KEPT && smallest.samples.len() <= MAX_SAMPLES);
+                        smallest.finish().map(|found| (found, round))
+                    })
+                    .expect("an end");
+                let expected: Vec<u32> = sorted.iter().copied().skip(skip).take(take).collect();
+                assert_eq!(found, expected, "{take} from {skip}");
+                assert!(rounds <= 5, "{rounds} rounds for {take} from {skip}");
+            }
         }
     }
 }

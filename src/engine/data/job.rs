@@ -1,12 +1,10 @@
-//! A job, and the table of its state transitions.
-//!
-//! Owns the data of a job. Must not depend on the queues that contain jobs.
+//! A job, the table of its state transitions, and its event counts. Must not depend on the queues that contain jobs.
 
 use std::ops::Deref;
 
-use super::{Body, BodyKey, BodyRef, CompletionPolicy, Count, Details, History, Links, Span, Time, NIL};
+use super::{Body, BodyKey, BodyRef, ClientId, CompletionPolicy, Links, Span, Time, NIL, NOBODY};
 
-/// The permanent ID of a job. IDs start at 1, ascend in insertion order, and are never reused.
+/// IDs start at 1, ascend in insertion order, and are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobId(pub u64);
 
@@ -20,7 +18,7 @@ pub fn priority_class(pri: Priority) -> usize {
     (pri / 0x5555_5556) as usize
 }
 
-/// Ready jobs with a priority value below this are counted as urgent, as in beanstalkd.
+/// Ready jobs with a smaller priority value count as urgent, as in beanstalkd.
 pub const URGENT: Priority = 1024;
 
 /// The state of a job. The first four states are those of beanstalkd.
@@ -42,7 +40,6 @@ pub enum State {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// A worker reserved the first job of its watched tubes.
     Reserve,
     ReserveJob,
     Release,
@@ -54,20 +51,16 @@ pub enum Cause {
     /// The holder disconnected or released all its jobs.
     HangUp,
     Move,
-    /// The job was moved to another tube, where it is delayed.
     MoveLater,
     /// The job is buried whatever its state is, and no submitter is notified.
     Fail,
-    /// A client reported the outcome of the job, and the outcome is kept.
     Finish,
-    /// The jobs that the job waited for have ended.
     Free,
-    /// The jobs that the job waited for have ended, but its delay is not over.
     FreeLater,
 }
 
 impl Cause {
-    /// Returns the cause to record for the retry of a failed job in this state, or `None` if the state does not change.
+    /// Returns `None` if a retry does not change the state.
     pub(in crate::engine) fn of_retry(state: State) -> Option<Cause> {
         match state {
             State::Reserved => Some(Cause::Release),
@@ -117,46 +110,37 @@ impl State {
 pub enum JobFlag {
     Bound = 1,
     Volatile = 2,
-    /// The holder of the job has disconnected, and the job will be released.
     Leaving = 4,
-    /// The ready job is in the run of its tube ([`ReadyQueue`](super::ready::ReadyQueue)), not in the heap.
+    /// The job is in the run of the tube's [`ReadyQueue`](super::ReadyQueue), not in the heap.
     InRun = 8,
-    /// The job is a member of a group, waits for a group, or is a schedule.
+    /// A member of a group, waiting for a group, or a schedule.
     Tied = 16,
-    /// The job was held until group members had ended, which the log may not contain yet. Set until the job is
-    /// reserved.
+    /// Set until the reservation of a job that was held for group members, whose ends the log may not contain yet.
     Freed = 32,
 }
 
-/// The time of a reservation is in units of 2^20 ns, about a millisecond. The 32-bit count wraps after 52 days.
+/// Reservation times are in units of 2^20 ns, about a millisecond. Their 32 bits wrap after 52 days.
 const TAKEN_UNIT: u32 = 20;
 
 #[derive(Debug)]
 pub struct Job {
     pub(in crate::engine) id: JobId,
     pub created: Time,
-    /// The meaning depends on the state:
-    /// - delayed: the end of the delay
-    /// - reserved: the end of the time to run
-    /// - buried: the job's rank in the order of burying
-    /// - ready: the rank among jobs of the same priority
-    /// - scheduled: the time of the next copy
+    /// Delayed: the end of the delay. Reserved: the end of the time to run. Buried: the rank in the order of burying.
+    /// Ready: the rank among jobs of the same priority. Scheduled: the time of the next copy.
     pub(in crate::engine) due: Time,
     pub(in crate::engine) details: Details,
     pub(in crate::engine) body: BodyKey,
     pub(in crate::engine) pri: Priority,
     pub(in crate::engine) tube: u32,
-    /// The meaning depends on the state; otherwise [`NIL`]:
-    /// - reserved: the client that holds the job
-    /// - buried: the number of a dead letter's origin in [`Origins`](super::origins::Origins)
-    /// - scheduled: the number in [`Schedules`](super::schedules::Schedules)
+    /// Reserved: the client. Buried: the origin of a dead letter in [`Origins`](super::Origins). Scheduled: the number
+    /// in [`Schedules`](super::Schedules). Otherwise [`NIL`].
     pub(in crate::engine) holder: u32,
-    /// The links in the job's list, or the position in its heap. For a reserved job, `next` is the time of the
-    /// reservation.
+    /// In a heap, `prev` is the position. For a reserved job, `next` is the time of the reservation.
     pub(in crate::engine) links: Links,
     state: State,
     pub completion: CompletionPolicy,
-    /// The number of failed tries since the job was put or kicked.
+    /// Failed tries since the job was put or kicked.
     pub fails: u8,
     flags: u8,
 }
@@ -183,7 +167,6 @@ impl Deref for JobView<'_> {
 #[derive(Debug)]
 pub struct NewJob<B = Body> {
     pub pri: Priority,
-    /// Zero makes the job ready immediately.
     pub delay: Span,
     pub ttr: Span,
     pub body: B,
@@ -193,21 +176,8 @@ impl Job {
     pub fn new(id: JobId, tube: u32, pri: Priority, details: Details, body: BodyKey, now: Time) -> Job {
         let delay = details.delay();
         let state = if delay == Span::ZERO { State::Ready } else { State::Delayed };
-        Job {
-            id,
-            created: now,
-            due: now + delay,
-            details,
-            body,
-            pri,
-            tube,
-            holder: NIL,
-            links: Links::NONE,
-            state,
-            completion: CompletionPolicy::Drop,
-            fails: 0,
-            flags: 0,
-        }
+        let (due, holder, links, completion) = (now + delay, NIL, Links::NONE, CompletionPolicy::Drop);
+        Job { id, created: now, due, details, body, pri, tube, holder, links, state, completion, fails: 0, flags: 0 }
     }
 
     pub fn id(&self) -> JobId {
@@ -238,7 +208,7 @@ impl Job {
         self.details.history()
     }
 
-    /// Panics if the transition table does not permit `cause` in the job's state.
+    /// Panics if the table does not permit `cause` in the job's state.
     pub(in crate::engine) fn transition(&mut self, cause: Cause) {
         self.state = self.state.after(cause).expect("a transition that the table has");
     }
@@ -251,15 +221,14 @@ impl Job {
         self.details.count(what);
     }
 
-    pub fn is_held_by(&self, client: super::handle::ClientId) -> bool {
+    pub fn is_held_by(&self, client: ClientId) -> bool {
         self.state == State::Reserved && self.holder == client.0
     }
 
     pub fn is_leased(&self) -> bool {
-        self.state == State::Reserved && self.holder == super::handle::NOBODY.0
+        self.state == State::Reserved && self.holder == NOBODY.0
     }
 
-    /// Returns `true` if the server buried the job in a dead-letter tube.
     pub fn is_dead_letter(&self) -> bool {
         self.state == State::Buried && self.holder != NIL
     }
@@ -284,7 +253,6 @@ impl Job {
         self.has(JobFlag::Tied)
     }
 
-    /// Returns `true` for the few jobs that have extras or are or were tied to groups.
     pub(in crate::engine) fn has_more(&self) -> bool {
         self.flags & (JobFlag::Bound as u8 | JobFlag::Tied as u8 | JobFlag::Freed as u8) != 0
     }
@@ -294,7 +262,7 @@ impl Job {
         self.state = State::Held;
     }
 
-    /// Turns the job into a schedule whose first copy is due at `due`. The job must not be in a queue.
+    /// The job must not be in a queue. The first copy is due at `due`.
     pub(in crate::engine) fn schedule(&mut self, due: Time) {
         (self.state, self.due) = (State::Scheduled, due);
         self.set(JobFlag::Tied, true);
@@ -305,12 +273,12 @@ impl Job {
         self.links.next = (now.nanos() >> TAKEN_UNIT) as u32;
     }
 
-    /// Returns `true` if the end of the job is already in the history, or if the job is a schedule.
+    /// The end of the job is already in the history, or the job is a schedule.
     pub(in crate::engine) fn is_over(&self) -> bool {
         matches!(self.state, State::Finished | State::Scheduled)
     }
 
-    /// Returns the time since the reservation (not since a touch), or zero if the job is not reserved.
+    /// Returns the time since the reservation (not since a touch), or zero.
     pub fn taken_for(&self, now: Time) -> Span {
         if self.state != State::Reserved {
             return Span::ZERO;
@@ -332,6 +300,146 @@ impl Job {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Count {
+    Reserves,
+    Timeouts,
+    Releases,
+    Buries,
+    Kicks,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct History {
+    pub reserves: u32,
+    pub timeouts: u32,
+    pub releases: u32,
+    pub buries: u32,
+    pub kicks: u32,
+}
+
+#[derive(Debug)]
+pub struct Details(Form);
+
+#[derive(Debug)]
+enum Form {
+    Packed { delay: u32, ttr: u32, counts: [u8; 5] },
+    Whole(Box<Whole>),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Whole {
+    delay: Span,
+    ttr: Span,
+    counts: [u32; 5],
+}
+
+const ENDLESS: u32 = u32::MAX;
+
+/// Encodes whole seconds as `2 × seconds`, and whole milliseconds as `2 × milliseconds + 1`.
+fn pack(span: Span) -> Option<u32> {
+    let code = match span.nanos() {
+        _ if span == Span::MAX => return Some(ENDLESS),
+        nanos if nanos % 1_000_000_000 == 0 => nanos / 1_000_000_000 * 2,
+        nanos if nanos % 1_000_000 == 0 => nanos / 1_000_000 * 2 + 1,
+        _ => return None,
+    };
+    u32::try_from(code).ok().filter(|code| *code != ENDLESS)
+}
+
+fn unpack(code: u32) -> Span {
+    let number = u64::from(code >> 1);
+    match code & 1 {
+        _ if code == ENDLESS => Span::MAX,
+        0 => Span::from_secs(number),
+        _ => Span::from_millis(number),
+    }
+}
+
+impl Details {
+    pub fn new(delay: Span, ttr: Span) -> Details {
+        match (pack(delay), pack(ttr)) {
+            (Some(delay), Some(ttr)) => Details(Form::Packed { delay, ttr, counts: [0; 5] }),
+            _ => Details::of(Whole { delay, ttr, counts: [0; 5] }),
+        }
+    }
+
+    fn of(whole: Whole) -> Details {
+        Details(packed(&whole).unwrap_or_else(|| Form::Whole(Box::new(whole))))
+    }
+
+    pub fn delay(&self) -> Span {
+        match &self.0 {
+            Form::Packed { delay, .. } => unpack(*delay),
+            Form::Whole(whole) => whole.delay,
+        }
+    }
+
+    pub fn ttr(&self) -> Span {
+        match &self.0 {
+            Form::Packed { ttr, .. } => unpack(*ttr),
+            Form::Whole(whole) => whole.ttr,
+        }
+    }
+
+    /// The counts in the order of [`Count`].
+    #[inline]
+    fn counts(&self) -> [u32; 5] {
+        match &self.0 {
+            Form::Packed { counts, .. } => counts.map(u32::from),
+            Form::Whole(whole) => whole.counts,
+        }
+    }
+
+    pub fn history(&self) -> History {
+        let [reserves, timeouts, releases, buries, kicks] = self.counts();
+        History { reserves, timeouts, releases, buries, kicks }
+    }
+
+    pub fn reserves(&self) -> u32 {
+        self.counts()[Count::Reserves as usize]
+    }
+
+    pub fn set_delay(&mut self, delay: Span) {
+        self.change(|whole| whole.delay = delay);
+    }
+
+    pub fn set_history(&mut self, history: History) {
+        let History { reserves, timeouts, releases, buries, kicks } = history;
+        self.change(|whole| whole.counts = [reserves, timeouts, releases, buries, kicks]);
+    }
+
+    pub fn set_count(&mut self, what: Count, count: u32) {
+        self.change(|whole| whole.counts[what as usize] = count);
+    }
+
+    pub fn count(&mut self, what: Count) {
+        if let Form::Packed { counts, .. } = &mut self.0 {
+            let count = &mut counts[what as usize];
+            if *count < u8::MAX {
+                *count += 1;
+                return;
+            }
+        }
+        self.change(|whole| {
+            let count = &mut whole.counts[what as usize];
+            *count = count.saturating_add(1);
+        });
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Whole)) {
+        let mut whole = Whole { delay: self.delay(), ttr: self.ttr(), counts: self.counts() };
+        change(&mut whole);
+        *self = Details::of(whole);
+    }
+}
+
+fn packed(whole: &Whole) -> Option<Form> {
+    let counts = whole.counts.map(|count| count as u8);
+    let fits = counts.map(u32::from) == whole.counts;
+    fits.then_some(Form::Packed { delay: pack(whole.delay)?, ttr: pack(whole.ttr)?, counts })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -346,5 +454,44 @@ mod tests {
             assert!(State::Reserved.after(cause).is_some(), "{cause:?}");
             assert_eq!(State::Ready.after(cause), None, "{cause:?}");
         }
+    }
+
+    #[test]
+    fn spans_of_any_kind_survive() {
+        let nanos = [0, 1, 999_999, 1_000_000, 1_500_000_000, u64::MAX - 1];
+        let spans = nanos.map(Span::from_nanos).into_iter();
+        let seconds = [1, 60, u64::from(u32::MAX >> 1), u64::from(u32::MAX), u64::MAX].map(Span::from_secs);
+        let millis = [1, 1500, u64::from(u32::MAX), u64::MAX].map(Span::from_millis);
+        for span in spans.chain(seconds).chain(millis) {
+            let mut details = Details::new(span, Span::ZERO);
+            assert_eq!((details.delay(), details.ttr()), (span, Span::ZERO));
+            details = Details::new(Span::from_millis(3), span);
+            assert_eq!((details.delay(), details.ttr()), (Span::from_millis(3), span));
+            details.set_delay(Span::ZERO);
+            assert_eq!((details.delay(), details.ttr()), (Span::ZERO, span));
+        }
+        let usual = Details::new(Span::from_millis(1500), Span::from_secs(120));
+        assert!(matches!(usual.0, Form::Packed { .. }));
+    }
+
+    #[test]
+    fn every_count_goes_on_beyond_a_byte() {
+        let mut details = Details::new(Span::ZERO, Span::from_secs(1));
+        let counted = [Count::Reserves, Count::Timeouts, Count::Releases, Count::Buries, Count::Kicks];
+        let mut expected = [0; 5];
+        for (turn, what) in counted.into_iter().enumerate() {
+            for _ in 0..100 * (turn + 1) {
+                details.count(what);
+                expected[what as usize] += 1;
+                assert_eq!(details.counts(), expected);
+            }
+        }
+        details.set_history(History::default());
+        assert!(matches!(details.0, Form::Packed { .. }), "small again");
+    }
+
+    #[test]
+    fn details_take_two_words() {
+        assert_eq!(size_of::<Details>(), 16);
     }
 }

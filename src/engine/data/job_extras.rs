@@ -1,16 +1,149 @@
-//! Extras: the options of a job, and the clients that wait for its outcome.
-//!
-//! Owns all extras, the index by dedup key, the index by expiry time, and the attachments of clients to jobs. Most jobs
-//! have no extras. Must not decide what happens to a job.
+//! The options of a job, and the clients that wait for its outcome. Most jobs have no extras. Must not decide what
+//! happens to a job.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::Hasher;
 
 use slab::Slab;
 
-use super::{
-    table::hashed, DedupKey, Hashed, Heap, Linked, Links, List, Positioned, SlotTable, Span, Table, Time, NIL,
-};
+use super::{hashed, linked, Hashed, Heap, Links, List, Name, Positions, SlotTable, Slots, Span, Table, Time, NIL};
 
-/// Options that few jobs have, allocated separately to keep [`JobExtras`] small.
-#[derive(Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+pub enum CompletionPolicy {
+    /// Deletes a successful job, and buries a failed job. A job that lost its worker is ready with its old rank.
+    #[default]
+    Drop,
+    /// Notifies the submitters, then deletes the job. A job that lost its worker is ready behind all others of its
+    /// priority.
+    Tell,
+    /// Keeps the outcome until the job expires. A job that lost its worker is ready with its old rank.
+    Keep,
+}
+
+/// 128 bits of keyed hashes, so that no client can construct two bodies with the same fingerprint. Computed before the
+/// engine is locked, because bodies can be large.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fingerprint(pub(in crate::engine) [u32; 4]);
+
+#[derive(Clone, Copy, Debug)]
+pub struct Fingerprints(u64);
+
+impl Fingerprints {
+    /// Only fingerprints with the same secret are comparable.
+    pub const fn new(secret: u64) -> Fingerprints {
+        Fingerprints(secret)
+    }
+
+    pub fn of(self, body: &[u8]) -> Fingerprint {
+        let mut taking = self.begin();
+        taking.more(body);
+        taking.finish()
+    }
+
+    pub fn begin(self) -> Fingerprinting {
+        Fingerprinting([self.0, !self.0.rotate_left(32)].map(|secret| {
+            let mut hasher = DefaultHasher::new();
+            hasher.write_u64(secret);
+            hasher
+        }))
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Fingerprinting([DefaultHasher; 2]);
+
+impl Fingerprinting {
+    pub fn more(&mut self, part: &[u8]) {
+        self.0.iter_mut().for_each(|hasher| hasher.write(part));
+    }
+
+    /// The division into parts does not affect the fingerprint.
+    pub fn finish(&self) -> Fingerprint {
+        let [first, second] = [&self.0[0], &self.0[1]].map(Hasher::finish);
+        Fingerprint([first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32])
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum DedupKey {
+    #[default]
+    None,
+    /// A unique name in the tube. A client that submits the name again is attached to the existing job.
+    Name(Name),
+    /// A unique body among the tube's keys of this kind. `None` until the fingerprint is computed.
+    Body(Option<Fingerprint>),
+    /// An ID that is unique in all tubes.
+    Id([u8; 16]),
+}
+
+/// `After` waits for all members, including those of a group that does not exist yet if `even_if_new` is set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tie {
+    Member,
+    After { even_if_new: bool },
+    AfterCount(u32),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupTag {
+    pub name: Name,
+    pub tie: Tie,
+}
+
+/// Maximum number of groups that a job belongs to or waits for.
+pub const MAX_TIES: usize = 16;
+
+#[derive(Clone, Debug)]
+pub struct JobOptions {
+    pub completion: CompletionPolicy,
+    pub dedup_key: DedupKey,
+    pub durable: bool,
+    /// Takes precedence over the delay.
+    pub start: Option<Time>,
+    /// The time to live after the start. [`Span::MAX`] means unlimited.
+    pub ttl: Span,
+    pub max_attempts: u8,
+    /// The number of failures after which the job fails permanently. 0 means 1.
+    pub max_fails: u8,
+    pub fails: u8,
+    pub reason: Option<Box<[u8]>>,
+    /// Bytes that the worker receives in addition to the body.
+    pub reducer: Option<Box<[u8]>>,
+    pub attach: bool,
+    /// Seconds for which the key outlives the job.
+    pub keep: u32,
+    /// Seconds after the first failed try. The delay doubles with each try.
+    pub backoff: u32,
+    /// The key, and the maximum number of reserved jobs with it: the largest limit of these jobs applies.
+    pub concurrency: Option<(Name, u32)>,
+    pub groups: Vec<GroupTag>,
+}
+
+impl Default for JobOptions {
+    fn default() -> JobOptions {
+        JobOptions {
+            completion: CompletionPolicy::Drop,
+            dedup_key: DedupKey::None,
+            durable: true,
+            start: None,
+            ttl: Span::MAX,
+            max_attempts: 0,
+            max_fails: 0,
+            fails: 0,
+            reason: None,
+            reducer: None,
+            attach: false,
+            keep: 0,
+            backoff: 0,
+            concurrency: None,
+            groups: Vec::new(),
+        }
+    }
+}
+
+/// Options that few jobs have, boxed to keep [`JobExtras`] small.
+#[derive(Debug, Default)]
 pub(in crate::engine) struct RareExtras {
     pub attached: List,
     pub progress: (u32, u32),
@@ -19,25 +152,28 @@ pub(in crate::engine) struct RareExtras {
     pub reducer: Option<Box<[u8]>>,
     /// [`Time::NEVER`] without a start time.
     pub start: Time,
-    /// After the start time, the job's rank among ready jobs of the same priority. 0 before the start time.
+    /// The rank among ready jobs of the same priority. 0 before the start time.
     pub order: u64,
-    /// `true` if the only client that waited for the outcome has disconnected, and no client can query the outcome.
+    /// The only client that waited for the outcome has disconnected, and no client can query the outcome.
     pub orphaned: bool,
-    /// `true` if the job is removed when its outcome has been sent.
+    /// The job is removed when its outcome has been sent.
     pub ephemeral: bool,
-    /// `true` if the waiting clients are notified when the current try fails, even if another try follows.
+    /// Waiting clients are notified when the current try fails, even if another try follows.
     pub last_try: bool,
     pub reports: u32,
-    /// The delay after the first failed try, in seconds. 0 means no delay.
+    /// Seconds after the first failed try. 0 means no delay.
     pub backoff: u32,
-    /// The number of the job's lane in [`Lanes`](super::Lanes), or [`NIL`] without a concurrency key.
+    /// The number in [`Lanes`](super::Lanes), or [`NIL`].
     pub lane: u32,
-    /// The maximum number of reserved jobs with the same concurrency key.
     pub con_limit: u32,
     pub reason: Option<Box<[u8]>>,
 }
 
 impl RareExtras {
+    fn blank() -> RareExtras {
+        RareExtras { start: Time::NEVER, lane: NIL, ..RareExtras::default() }
+    }
+
     fn is_blank(&self) -> bool {
         let counts = (self.progress, self.order, self.backoff) == ((0, 0), 0, 0);
         let flags = self.orphaned || self.ephemeral || self.last_try;
@@ -47,28 +183,7 @@ impl RareExtras {
     }
 }
 
-impl Default for RareExtras {
-    fn default() -> RareExtras {
-        RareExtras {
-            attached: List::EMPTY,
-            progress: (0, 0),
-            revoked: None,
-            reducer: None,
-            start: Time::NEVER,
-            order: 0,
-            orphaned: false,
-            ephemeral: false,
-            last_try: false,
-            reports: 0,
-            backoff: 0,
-            lane: NIL,
-            con_limit: 0,
-            reason: None,
-        }
-    }
-}
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct JobExtras {
     pub(in crate::engine) slot: u32,
     chain: u32,
@@ -79,48 +194,27 @@ pub struct JobExtras {
     pub expires: Time,
     pub ttl: Span,
     pub dedup_key: DedupKey,
-    /// In a finished job, the offset of the result in the body. Otherwise, with
-    /// [`CompletionPolicy::Drop`](super::CompletionPolicy), the number of seconds for which the key outlives the job.
+    /// The offset of a finished job's result in the body, or the seconds for which the key outlives a `Drop` job.
     pub(in crate::engine) result_at: u32,
     pub max_attempts: u8,
-    /// The number of failures after which the job fails permanently. 0 means 1.
     pub max_fails: u8,
     pub(in crate::engine) done: bool,
     rare: Option<Box<RareExtras>>,
 }
 
-impl Default for JobExtras {
-    fn default() -> JobExtras {
-        JobExtras {
-            slot: NIL,
-            chain: NIL,
-            hash: 0,
-            position: NIL,
-            expires: Time::NEVER,
-            ttl: Span::MAX,
-            dedup_key: DedupKey::None,
-            result_at: 0,
-            max_attempts: 0,
-            max_fails: 0,
-            done: false,
-            rare: None,
-        }
-    }
-}
-
 const _: () = assert!(size_of::<JobExtras>() <= 72);
 
 impl JobExtras {
-    /// Returns the unique 16-byte ID that a client gave to the job.
+    fn blank() -> JobExtras {
+        let (expires, ttl) = (Time::NEVER, Span::MAX);
+        JobExtras { slot: NIL, chain: NIL, position: NIL, expires, ttl, ..JobExtras::default() }
+    }
+
     pub fn id(&self) -> Option<[u8; 16]> {
         match self.dedup_key {
             DedupKey::Id(id) => Some(id),
             _ => None,
         }
-    }
-
-    pub fn has_hash(&self, hash: u64) -> bool {
-        self.hash == (hash >> 32) as u32
     }
 
     pub fn reducer(&self) -> Option<&[u8]> {
@@ -135,7 +229,7 @@ impl JobExtras {
         self.rare.as_ref().map_or((0, 0), |rare| rare.progress)
     }
 
-    /// Returns the number of attachments. A client that attached twice counts twice.
+    /// A client that attached twice counts twice.
     pub fn submitters(&self) -> usize {
         self.rare.as_ref().map_or(0, |rare| rare.attached.len())
     }
@@ -148,13 +242,12 @@ impl JobExtras {
         self.rare.as_ref().map_or(0, |rare| rare.backoff)
     }
 
-    /// Returns `true` if log records must contain the job's options.
+    /// Returns `true` if log records must contain the options.
     pub(in crate::engine) fn is_tagged(&self) -> bool {
         let marked = self.rare.as_ref().is_some_and(|rare| rare.lane != NIL || rare.reason.is_some());
         marked || self.dedup_key != DedupKey::None || self.ttl != Span::MAX || self.max_attempts > 0
     }
 
-    /// Returns `true` if the extras contain no information and can be removed.
     pub(in crate::engine) fn is_blank(&self) -> bool {
         let counts = (self.result_at, self.max_attempts, self.max_fails, self.done);
         let is_rare = self.rare().is_some_and(|rare| !rare.is_blank());
@@ -166,21 +259,21 @@ impl JobExtras {
     }
 
     pub(in crate::engine) fn rare_mut(&mut self) -> &mut RareExtras {
-        self.rare.get_or_insert_with(Box::default)
+        self.rare.get_or_insert_with(|| Box::new(RareExtras::blank()))
     }
 }
 
-/// The attachment table keeps capacity for at most this many entries when it becomes empty.
+/// The capacity that an empty attachment table can keep.
 const KEPT_ATTACHMENTS: usize = 4096;
 
-/// Bytes charged for each attachment, because a client can submit the same job any number of times.
+/// Bytes charged because a client can submit the same job any number of times.
 pub(in crate::engine) const ATTACHMENT_COST: u64 = size_of::<Attachment>() as u64;
 
 #[derive(Debug)]
 pub(in crate::engine) struct Attachment {
     pub client: u32,
     pub extras: u32,
-    /// The number of the last report that was sent to the client, or that preceded the attachment.
+    /// The last report that was sent to the client, or that preceded the attachment.
     last_active: u32,
     of_job: Links,
     of_client: Links,
@@ -195,9 +288,9 @@ hashed!(JobExtras, |extras| extras.hash, {
     (size_of::<JobExtras>() + 24 + dedup_key + rare + attached) as u64
 });
 
-impl Positioned for JobExtras {
-    fn position_mut(&mut self) -> &mut u32 {
-        &mut self.position
+impl Positions for Slots<JobExtras> {
+    fn set_position(&mut self, extras: u32, position: u32) {
+        self.get_mut(extras).position = position;
     }
 }
 
@@ -206,27 +299,12 @@ pub(in crate::engine) struct OfJob(pub Slab<Attachment>);
 
 struct OfClient<'a>(&'a mut Slab<Attachment>);
 
-impl Linked for OfJob {
-    fn links(&self, member: u32) -> Links {
-        self.0[member as usize].of_job
-    }
-    fn links_mut(&mut self, member: u32) -> &mut Links {
-        &mut self.0[member as usize].of_job
-    }
-}
-
-impl Linked for OfClient<'_> {
-    fn links(&self, member: u32) -> Links {
-        self.0[member as usize].of_client
-    }
-    fn links_mut(&mut self, member: u32) -> &mut Links {
-        &mut self.0[member as usize].of_client
-    }
-}
+linked!(OfJob, |it, member| it.0[member as usize].of_job, it.0[member as usize].of_job);
+linked!(OfClient<'_>, |it, member| it.0[member as usize].of_client, it.0[member as usize].of_client);
 
 #[derive(Debug, Default)]
 pub(in crate::engine) struct ExtrasStore {
-    /// `table.memory` includes the bytes charged for attachments.
+    /// `memory` includes the cost of attachments.
     pub table: Table<JobExtras>,
     pub ends: Heap<Time>,
     pub attachments: OfJob,
@@ -238,7 +316,7 @@ impl ExtrasStore {
         self.table.get(number)
     }
 
-    /// To change the size of extras in memory, use [`ExtrasStore::edit`] instead.
+    /// To change the size of extras, use [`ExtrasStore::edit`].
     pub fn get_mut(&mut self, number: u32) -> &mut JobExtras {
         self.table.get_mut(number)
     }
@@ -256,20 +334,18 @@ impl ExtrasStore {
 
     /// No other extras may have the dedup key, whose hash is `hash`.
     pub fn insert(&mut self, slot: u32, dedup_key: DedupKey, hash: u64, expires: Time) -> u32 {
-        let extras = JobExtras::default();
+        let extras = JobExtras::blank();
         self.link(JobExtras { slot, hash: (hash >> 32) as u32, expires, dedup_key, ..extras })
     }
 
     fn link(&mut self, extras: JobExtras) -> u32 {
-        let (slot, expires, indexed) = (extras.slot, extras.expires, extras.dedup_key != DedupKey::None);
+        let (slot, indexed) = (extras.slot, extras.dedup_key != DedupKey::None);
         self.table.memory += extras.cost();
         let number = self.table.items.insert(extras);
         if indexed {
             self.table.index(number);
         }
-        if expires != Time::NEVER {
-            self.ends.push(expires, number, &mut self.table.items);
-        }
+        self.expose(number);
         self.by_slot.set(slot, number);
         number
     }
@@ -278,26 +354,21 @@ impl ExtrasStore {
         if self.get(number).dedup_key != DedupKey::None {
             self.table.unindex(number);
         }
-        let position = self.get(number).position;
-        if position != NIL {
-            self.ends.remove(position, &mut self.table.items);
-        }
+        self.suspend_expiry(number);
         self.by_slot.remove(self.get(number).slot);
     }
 
-    /// Leaves the extras to the attached clients, and gives the job a copy without them. Returns the number of the
-    /// copy.
+    /// Leaves the extras to the attached clients. Returns the number of the job's copy, to which no client is attached.
     pub fn leave_to_waiters(&mut self, number: u32) -> u32 {
         self.unlink(number);
         let own = self.table.edit(number, |left| {
-            let mut own = std::mem::take(left);
+            let mut own = std::mem::replace(left, JobExtras::blank());
             left.rare_mut().attached = std::mem::take(&mut own.rare_mut().attached);
             own
         });
-        self.link(JobExtras { position: NIL, ..own })
+        self.link(own)
     }
 
-    /// Returns `true` if [`ExtrasStore::leave_to_waiters`] has detached the extras from their job.
     pub fn is_left(&self, number: u32) -> bool {
         self.get(number).slot == NIL
     }
@@ -334,7 +405,6 @@ impl ExtrasStore {
         let position = std::mem::replace(&mut self.get_mut(number).position, NIL);
         if position != NIL {
             self.ends.remove(position, &mut self.table.items);
-            self.get_mut(number).position = NIL;
         }
     }
 
@@ -351,7 +421,7 @@ impl ExtrasStore {
         }
     }
 
-    /// Attaches `client` to the job of the extras `number`. `list` contains the client's attachments.
+    /// `list` contains the client's attachments.
     pub fn attach(&mut self, number: u32, client: u32, list: &mut List) {
         self.edit(number, |extras| {
             extras.rare_mut();
@@ -389,7 +459,7 @@ impl ExtrasStore {
         }
     }
 
-    /// Returns the next attached client that has not received the last report, and marks the client as notified.
+    /// Returns an attached client that has not received the last report, and marks it as notified.
     pub fn next_to_notify(&mut self, number: u32) -> Option<u32> {
         let (member, client) = self.first_attached(number)?;
         let rare = self.table.get_mut(number).rare.as_mut().expect("somebody is attached");
@@ -409,8 +479,7 @@ impl ExtrasStore {
         list.iter(&self.attachments).map(|member| self.attachments.0[member as usize].client)
     }
 
-    /// Returns the client's attachment to the extras `number`. The client's `list` is much shorter than a job's list
-    /// can be.
+    /// The client's `list` is much shorter than a job's list can be.
     pub fn find_attached(&self, number: u32, list: &List) -> Option<u32> {
         let next = |member: &u32| Some(self.attachments.0[*member as usize].of_client.next).filter(|next| *next != NIL);
         let mut members = std::iter::successors(list.first(), next);

@@ -1,15 +1,13 @@
-//! Measurements of durations: histograms for the whole server, and more compact measurements for each tube.
-//!
-//! Owns the buckets and the counting. A tube has measurements after its first job was reserved. Measurements are not
-//! logged. Must not decide what is measured: the rules do.
+//! Histograms of durations for the whole server, and more compact measurements for each tube. Not logged. Must not
+//! decide what is measured: the rules do.
 
 use super::Span;
 
-/// Upper bounds in nanoseconds, from 1 ms to a day. A job's wait ends when its first worker gets it.
+/// Bounds in nanoseconds, from 1 ms to a day.
 const WAIT_BOUNDS: [u64; 14] =
     nanos([1, 5, 25, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 14_400_000, 86_400_000]);
 
-/// Upper bounds in nanoseconds, from 1 ms to an hour, for the time from reservation to completion.
+/// Bounds in nanoseconds, from 1 ms to an hour.
 const RUN_BOUNDS: [u64; 12] = nanos([1, 10, 50, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000]);
 
 const fn nanos<const N: usize>(mut bounds: [u64; N]) -> [u64; N] {
@@ -26,23 +24,23 @@ pub struct Histogram {
     bounds: &'static [u64],
     /// The last bucket has no upper bound.
     counts: Box<[u64]>,
-    /// The sum in nanoseconds, in 128 bits because a million waits of a day overflow 64 bits.
-    sum: u128,
+    /// A million waits of a day overflow 64 bits.
+    pub sum_nanos: u128,
 }
 
 impl Histogram {
     pub fn new(bounds: &'static [u64]) -> Histogram {
-        Histogram { bounds, counts: vec![0; bounds.len() + 1].into(), sum: 0 }
+        Histogram { bounds, counts: vec![0; bounds.len() + 1].into(), sum_nanos: 0 }
     }
 
     pub fn observe(&mut self, time: Span) {
         let nanos = time.nanos();
         let bucket = self.bounds.iter().position(|bound| nanos <= *bound).unwrap_or(self.bounds.len());
         self.counts[bucket] += 1;
-        self.sum += u128::from(nanos);
+        self.sum_nanos += u128::from(nanos);
     }
 
-    /// Returns each bound in nanoseconds, with the number of durations up to that bound.
+    /// Returns each bound in nanoseconds, with the number of durations up to it.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.bounds.iter().zip(&self.counts).scan(0, |below, (bound, count)| {
             *below += count;
@@ -52,10 +50,6 @@ impl Histogram {
 
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
-    }
-
-    pub fn sum_nanos(&self) -> u128 {
-        self.sum
     }
 }
 
@@ -73,7 +67,7 @@ impl Default for JobTimes {
     }
 }
 
-/// The number of duration ranges. Each range is twice as long as the previous range.
+/// Each range is twice as long as the previous range.
 pub const RANGES: usize = 32;
 
 /// The first range ends at 2^`FIRST_POWER` ns, about 33 µs.
@@ -85,17 +79,16 @@ const WEIGHT: u64 = 10;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Latency {
     counts: [u32; RANGES],
-    /// The sum of all durations. All fields are in nanoseconds.
-    sum: u128,
-    average: u64,
-    /// [`u64::MAX`] before the first duration.
+    pub sum_nanos: u128,
+    pub average: Span,
+    /// Nanoseconds, or [`u64::MAX`] before the first duration.
     min: u64,
-    max: u64,
+    pub max: Span,
 }
 
 impl Default for Latency {
     fn default() -> Latency {
-        Latency { counts: [0; RANGES], sum: 0, average: 0, min: u64::MAX, max: 0 }
+        Latency { counts: [0; RANGES], sum_nanos: 0, average: Span::ZERO, min: u64::MAX, max: Span::ZERO }
     }
 }
 
@@ -118,13 +111,13 @@ pub const TIMES_COST: u64 = size_of::<TubeTimes>() as u64;
 
 const _: () = assert!(TIMES_COST <= 400);
 
-/// Returns the range of a duration. The last range includes all longer durations.
+/// The last range includes all longer durations.
 fn range_of(nanos: u64) -> usize {
     let bits = u64::BITS - nanos.leading_zeros();
     (bits.saturating_sub(FIRST_POWER) as usize).min(RANGES - 1)
 }
 
-/// Returns the exclusive end of this range in nanoseconds.
+/// The exclusive end in nanoseconds.
 fn end_of(range: usize) -> u64 {
     1 << (FIRST_POWER as usize + range)
 }
@@ -134,34 +127,23 @@ impl Latency {
         let nanos = time.nanos();
         let count = &mut self.counts[range_of(nanos)];
         *count = count.saturating_add(1);
-        self.sum += u128::from(nanos);
+        self.sum_nanos += u128::from(nanos);
         let is_first = self.min == u64::MAX;
-        self.average = if is_first { nanos } else { self.average - self.average / WEIGHT + nanos / WEIGHT };
+        let average = self.average.nanos();
+        self.average = if is_first { time } else { Span::from_nanos(average - average / WEIGHT + nanos / WEIGHT) };
         self.min = self.min.min(nanos);
-        self.max = self.max.max(nanos);
+        self.max = self.max.max(time);
     }
 
     pub fn samples(&self) -> u64 {
         self.counts.iter().map(|count| u64::from(*count)).sum()
     }
 
-    pub fn sum_nanos(&self) -> u128 {
-        self.sum
-    }
-
-    pub fn average(&self) -> Span {
-        Span::from_nanos(self.average)
-    }
-
     pub fn min(&self) -> Span {
-        Span::from_nanos(self.min.min(self.max))
+        Span::from_nanos(self.min.min(self.max.nanos()))
     }
 
-    pub fn max(&self) -> Span {
-        Span::from_nanos(self.max)
-    }
-
-    /// Returns the estimated percentile, interpolated within a range. Returns zero without any durations.
+    /// Interpolates within a range. Returns zero without any durations.
     pub fn percentile(&self, percent: u64) -> Span {
         let rank = (self.samples() * percent).div_ceil(100);
         let mut below = 0;
@@ -169,8 +151,8 @@ impl Latency {
             let count = u64::from(*count);
             if count > 0 && below + count >= rank {
                 let begin = if range == 0 { 0 } else { end_of(range - 1) };
-                let end = if range == RANGES - 1 { self.max } else { end_of(range) };
-                let (begin, end) = (begin.max(self.min), end.min(self.max));
+                let end = if range == RANGES - 1 { u64::MAX } else { end_of(range) };
+                let (begin, end) = (begin.max(self.min), end.min(self.max.nanos()));
                 let part = u128::from(end.saturating_sub(begin)) * u128::from(rank - below) / u128::from(count);
                 return Span::from_nanos(begin + part as u64);
             }
@@ -211,16 +193,16 @@ mod tests {
     #[test]
     fn without_times_everything_is_zero() {
         let none = Latency::default();
-        assert_eq!((none.samples(), none.average(), none.percentile(99)), (0, Span::ZERO, Span::ZERO));
+        assert_eq!((none.samples(), none.average, none.percentile(99)), (0, Span::ZERO, Span::ZERO));
         assert!(none.buckets().all(|(_, count)| count == 0));
     }
 
     #[test]
     fn the_average_follows_slowly_and_extremes_stay() {
         let latency = nanos(&[1_000_000, 11_000_000, 0]);
-        assert_eq!(latency.average(), Span::from_nanos(1_800_000));
-        assert_eq!((latency.min(), latency.max()), (Span::ZERO, Span::from_nanos(11_000_000)));
-        assert_eq!((latency.samples(), latency.sum_nanos()), (3, 12_000_000));
+        assert_eq!(latency.average, Span::from_nanos(1_800_000));
+        assert_eq!((latency.min(), latency.max), (Span::ZERO, Span::from_nanos(11_000_000)));
+        assert_eq!((latency.samples(), latency.sum_nanos), (3, 12_000_000));
     }
 
     #[test]
@@ -236,7 +218,7 @@ mod tests {
         let alone = nanos(&[123_456_789]);
         assert_eq!([50, 95, 99].map(|percent| alone.percentile(percent).nanos()), [123_456_789; 3]);
         let long = nanos(&[u64::MAX, u64::MAX]);
-        assert_eq!((long.percentile(50), long.average()), (Span::MAX, Span::MAX));
+        assert_eq!((long.percentile(50), long.average), (Span::MAX, Span::MAX));
     }
 
     #[test]
@@ -254,7 +236,7 @@ mod tests {
             histogram.observe(Span::from_nanos(nanos));
         }
         assert_eq!(histogram.buckets().collect::<Vec<_>>(), [(10, 2), (100, 4)]);
-        assert_eq!((histogram.count(), histogram.sum_nanos()), (5, 222));
+        assert_eq!((histogram.count(), histogram.sum_nanos), (5, 222));
     }
 
     #[test]

@@ -1,9 +1,7 @@
-//! An intrusive doubly linked list of numbered members.
-//!
-//! Owns the linking. The members store the links, so a list takes twelve bytes, insertion does not allocate, and any
-//! member can be removed in constant time. Must not depend on the type of the members.
+//! References by number: intrusive lists, client numbers, and handles of tubes and clients. Must not depend on the type
+//! of the members of a list.
 
-/// A number that refers to no member, as at the end of a list.
+/// Refers to no member, as at the end of a list.
 pub const NIL: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +19,24 @@ pub trait Linked {
     fn links_mut(&mut self, member: u32) -> &mut Links;
 }
 
+/// Implements [`Linked`] for a store, from expressions for the links of a member.
+macro_rules! linked {
+    ($store:ty, |$this:ident, $member:ident| $links:expr, $links_mut:expr) => {
+        impl $crate::engine::data::Linked for $store {
+            fn links(&self, $member: u32) -> $crate::engine::data::Links {
+                let $this = self;
+                $links
+            }
+            fn links_mut(&mut self, $member: u32) -> &mut $crate::engine::data::Links {
+                let $this = self;
+                &mut $links_mut
+            }
+        }
+    };
+}
+pub(in crate::engine) use linked;
+
+/// A doubly linked list. The members store the links, so any member can be removed in constant time.
 #[derive(Clone, Copy, Debug)]
 pub struct List {
     head: u32,
@@ -85,6 +101,27 @@ impl List {
             (next != NIL).then_some(next)
         })
     }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ClientId(pub u32);
+
+/// The holder of leased jobs: the first client, which belongs to the engine and never disconnects.
+pub const NOBODY: ClientId = ClientId(0);
+
+/// A reference that can be kept between calls. Numbers of closed tubes are reused, and `birth` distinguishes their
+/// successive owners, so an outdated handle finds nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TubeHandle {
+    pub(in crate::engine) number: u32,
+    pub(in crate::engine) birth: u32,
+}
+
+/// Client numbers are reused, and `connection` distinguishes their successive owners.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClientHandle {
+    pub(in crate::engine) client: ClientId,
+    pub(in crate::engine) connection: u32,
 }
 
 #[cfg(test)]

@@ -1,33 +1,22 @@
-//! Names that clients give to jobs, and shared text formats: tube names, hexadecimal digits, and UUIDs.
-//!
-//! Owns the in-memory form of names. Short names, UUIDs and 32 hexadecimal digits are stored without an allocation,
-//! because most names have one of these forms. A UUID takes 24 bytes, compared with 64 bytes if boxed. Must not depend
+//! Names that clients give to jobs, and shared text formats: tube names, hexadecimal digits, and UUIDs. Must not depend
 //! on the purpose of a name or on a protocol.
 
 use std::borrow::Cow;
 
-/// Maximum length, in bytes, of a name that is stored unchanged.
 const SHORT: usize = 22;
 
 /// The offsets of the hyphens in the text of a UUID.
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 
-/// See the module documentation. Equal names have equal forms.
+/// Short names, UUIDs and 32 hexadecimal digits are stored without an allocation. Equal names have equal forms.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name(Form);
 
+/// `Hex` has the value of lower-case digits, which are hyphenated as in a UUID if `grouped`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Form {
-    /// A short name, padded with zero bytes.
-    Short {
-        length: u8,
-        bytes: [u8; SHORT],
-    },
-    /// The bytes of 32 lower-case hexadecimal digits, which are hyphenated as in a UUID if `grouped`.
-    Hex {
-        grouped: bool,
-        bytes: [u8; 16],
-    },
+    Short { length: u8, bytes: [u8; SHORT] },
+    Hex { grouped: bool, bytes: [u8; 16] },
     Long(Box<[u8]>),
 }
 
@@ -91,10 +80,10 @@ impl Name {
     }
 }
 
-/// The offsets of the bytes in a 16-byte UUID that follow a hyphen in the text form.
+/// The bytes of a UUID that follow a hyphen in the text.
 pub const UUID_HYPHENS: [usize; 4] = [4, 6, 8, 10];
 
-/// Returns `true` if beanstalkd allows `byte` in a tube name. The first byte must not be a hyphen.
+/// Accepts what beanstalkd accepts. The first byte must not be a hyphen.
 pub fn is_tube_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte)
 }
@@ -104,7 +93,7 @@ pub fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
 }
 
-/// Appends a UUID in the canonical form: lower-case digits, in groups of 8-4-4-4-12.
+/// Appends lower-case digits in groups of 8-4-4-4-12.
 pub fn push_uuid(out: &mut Vec<u8>, uuid: &[u8; 16]) {
     for (position, byte) in uuid.iter().enumerate() {
         if UUID_HYPHENS.contains(&position) {

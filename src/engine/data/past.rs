@@ -1,6 +1,5 @@
-//! The history: recently ended or buried jobs, and statistics of the last hour.
-//!
-//! Owns the history, which is kept only in memory. Must not decide what is recorded.
+//! The history: recently ended or buried jobs, and statistics of the last hour, in memory only. Must not decide what is
+//! recorded.
 
 use std::sync::Arc;
 
@@ -11,7 +10,6 @@ pub enum Verdict {
     Done,
     Failed,
     Buried,
-    /// The job was deleted or expired without an outcome.
     Deleted,
 }
 
@@ -27,7 +25,7 @@ impl Verdict {
     }
 }
 
-/// The number of bytes of each body that the history keeps.
+/// The number of bytes that are kept of each body.
 const SHOWN: usize = 64;
 const KEPT_REASON: usize = 256;
 
@@ -37,7 +35,7 @@ pub struct PastJob {
     pub tube: Arc<[u8]>,
     pub created: Time,
     pub ended: Time,
-    /// The duration of the last reservation, or zero if the job was not reserved at the end.
+    /// The last reservation, or zero if the job was not reserved at the end.
     pub ran: Span,
     pub tries: u32,
     /// The length of the whole body in bytes.
@@ -48,21 +46,11 @@ pub struct PastJob {
 }
 
 impl PastJob {
-    #[inline]
-    pub fn set_body(&mut self, body: &[u8]) {
-        self.size = body.len() as u32;
-        match body.first_chunk() {
-            // A copy of constant length takes only a few instructions.
-            Some(start) => self.start = *start,
-            None => self.start[..body.len()].copy_from_slice(body),
-        }
-    }
-
     pub fn start(&self) -> &[u8] {
         &self.start[..SHOWN.min(self.size as usize)]
     }
 
-    /// Returns the time from the put to the last reservation, or to the end for a job that was never reserved.
+    /// Returns the time from the put to the last reservation, or to the end.
     pub fn waited(&self) -> Span {
         Span::from_nanos(self.ended.since(self.created).nanos().saturating_sub(self.ran.nanos()))
     }
@@ -80,20 +68,19 @@ pub struct Point {
     pub failed: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Past {
-    /// The maximum number of jobs, or 0 to disable the history. Only failure reasons are allocated after startup.
-    capacity: usize,
-    jobs: Vec<PastJob>,
-    /// The index in `jobs` of the next entry to overwrite.
+    /// 0 disables the history. Only failure reasons are allocated after startup.
+    pub(in crate::engine) capacity: usize,
+    pub(in crate::engine) jobs: Vec<PastJob>,
     next: usize,
-    /// The number of jobs recorded since the server started, by verdict.
+    /// Jobs since the server started, by verdict.
     recorded: [u64; Verdict::COUNT],
-    /// The number of failed tries after which the job was retried.
-    retries: u64,
-    memory: u64,
-    /// One point per period. `done` and `failed` are totals since the server started.
-    points: Vec<Point>,
+    /// Failed tries after which the job was retried.
+    pub(in crate::engine) retries: u64,
+    pub memory: u64,
+    /// `done` and `failed` are totals since the server started.
+    pub(in crate::engine) points: Vec<Point>,
     point: usize,
     pub(in crate::engine) now: Time,
     pub(in crate::engine) point_end: Time,
@@ -101,25 +88,12 @@ pub struct Past {
 
 impl Past {
     pub fn new(capacity: usize) -> Past {
-        let jobs: Vec<PastJob> = Vec::with_capacity(capacity);
         let (points, point_end) = match capacity {
             0 => (Vec::new(), Time::NEVER),
             _ => (vec![Point::default(); POINTS], Time::default()),
         };
         let memory = (capacity * size_of::<PastJob>() + size_of_val(&*points)) as u64;
-        let recorded = Default::default();
-        Past {
-            capacity,
-            jobs,
-            next: 0,
-            recorded,
-            retries: 0,
-            memory,
-            points,
-            point: 0,
-            now: Time::default(),
-            point_end,
-        }
+        Past { capacity, jobs: Vec::with_capacity(capacity), memory, points, point_end, ..Past::default() }
     }
 
     #[inline]
@@ -127,12 +101,6 @@ impl Past {
         self.capacity > 0
     }
 
-    #[inline]
-    pub fn memory(&self) -> u64 {
-        self.memory
-    }
-
-    /// Adds a job. If the history is full, the job replaces the oldest entry.
     #[inline]
     pub fn record(&mut self, job: &Job, body: &[u8], tube: &Arc<[u8]>, verdict: Verdict) {
         self.recorded[verdict as usize] += 1;
@@ -150,26 +118,22 @@ impl Past {
         }
         (entry.id, entry.created, entry.ended, entry.verdict) = (job.id, job.created, self.now, verdict);
         (entry.ran, entry.tries) = (job.taken_for(self.now), job.details.reserves());
-        entry.set_body(body);
+        entry.size = body.len() as u32;
+        match body.first_chunk() {
+            // A copy of constant length takes only a few instructions.
+            Some(start) => entry.start = *start,
+            None => entry.start[..body.len()].copy_from_slice(body),
+        }
     }
 
     #[cold]
     fn add_entry(&mut self) {
-        self.jobs.push(PastJob {
-            id: JobId(0),
-            tube: Arc::default(),
-            created: Time::default(),
-            ended: Time::default(),
-            ran: Span::ZERO,
-            tries: 0,
-            size: 0,
-            verdict: Verdict::Deleted,
-            start: [0; SHOWN],
-            reason: None,
-        });
+        let (time, ran, verdict, start) = (Time::default(), Span::ZERO, Verdict::Deleted, [0; SHOWN]);
+        let (id, tube, created, ended) = (JobId(0), Arc::default(), time, time);
+        self.jobs.push(PastJob { id, tube, created, ended, ran, tries: 0, size: 0, verdict, start, reason: None });
     }
 
-    /// Sets the failure reason of the last added job, truncated to [`KEPT_REASON`] bytes.
+    /// Sets the failure reason of the last recorded job.
     pub fn explain(&mut self, reason: &[u8]) {
         let kept = &reason[..reason.len().min(KEPT_REASON)];
         let last = self.next.checked_sub(1).unwrap_or(self.capacity - 1);
@@ -177,10 +141,6 @@ impl Past {
             job.reason = Some(kept.into());
             self.memory += kept.len() as u64;
         }
-    }
-
-    pub fn count_retry(&mut self) {
-        self.retries += 1;
     }
 
     /// Returns the sequence numbers of the kept jobs as a half-open range.
@@ -196,21 +156,13 @@ impl Past {
         self.jobs.get(at as usize)
     }
 
-    #[cfg(any(test, feature = "test-support"))]
-    pub fn counted(&self) -> u64 {
-        let own = self.capacity * size_of::<PastJob>() + size_of_val(&*self.points);
-        own as u64
-            + self.jobs.iter().filter_map(|job| job.reason.as_ref()).map(|reason| reason.len() as u64).sum::<u64>()
-    }
-
-    /// Returns a point for the period that begins now. Its `done` and `failed` are totals.
     fn new_point(&self, ready: u64) -> Point {
         let count = |verdict| self.recorded[verdict as usize];
         let failed = count(Verdict::Failed) + count(Verdict::Buried) + self.retries;
         Point { ready, done: count(Verdict::Done), failed }
     }
 
-    /// Starts the period of `now`, and adds a point for each idle period since the last call.
+    /// Adds a point for each idle period since the last call.
     #[cold]
     pub fn begin_point(&mut self, now: Time, ready: u64) {
         const POINT: u64 = POINT_SECONDS * 1_000_000_000;
@@ -222,28 +174,20 @@ impl Past {
         self.point_end = Time::from_nanos((now.nanos() / POINT + 1) * POINT);
     }
 
-    /// Returns the number of failed jobs in the last hour, or 0 without a history.
-    pub fn recent_failures(&self) -> u64 {
-        self.points().map(|point| point.failed).sum()
-    }
-
-    /// Returns the points of the last hour in chronological order. Without a history, there are no points.
+    /// Returns the last hour in chronological order.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         let (newer, older) = self.points.split_at(self.points.len().min(self.point + 1));
         let points = older.iter().chain(newer).copied();
         let ends = points.clone().skip(1).chain([self.new_point(0)]);
-        points.zip(ends).map(|(point, end)| Point {
-            ready: point.ready,
-            done: end.done - point.done,
-            failed: end.failed - point.failed,
-        })
+        let change =
+            |(from, to): (Point, Point)| Point { done: to.done - from.done, failed: to.failed - from.failed, ..from };
+        points.zip(ends).map(change)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::bodies::Bodies;
-    use super::super::details::Details;
+    use super::super::{Bodies, Details};
     use super::*;
 
     fn add(past: &mut Past, id: u64, reason: &[u8]) {
@@ -257,7 +201,7 @@ mod tests {
     #[test]
     fn the_last_jobs_are_kept_and_their_memory_counted() {
         let mut past = Past::new(10);
-        let before = past.memory();
+        let before = past.memory;
         for id in 1..=25 {
             add(&mut past, id, if id % 2 == 0 { b"why" } else { b"" });
             let (first, end) = past.numbers();
@@ -265,7 +209,7 @@ mod tests {
             assert_eq!(ids, (id.saturating_sub(9).max(1)..=id).collect::<Vec<_>>());
         }
         assert!(past.job(14).is_none() && past.job(25).is_none());
-        assert_eq!(past.memory() - before, 5 * 3, "only reasons take more memory");
+        assert_eq!(past.memory - before, 5 * 3, "only reasons take more memory");
         let shown = past.job(24).expect("a job");
         assert_eq!((shown.start(), shown.waited()), (b"xxx".as_slice(), Span::from_nanos(10)));
         assert_eq!(past.points().map(|point| point.done + point.failed).sum::<u64>(), 25);
@@ -279,7 +223,7 @@ mod tests {
         add(&mut past, 1, b"");
         past.begin_point(at(2), 9);
         add(&mut past, 2, b"why");
-        past.count_retry();
+        past.retries += 1;
         let all: Vec<Point> = past.points().collect();
         assert_eq!(all.len(), POINTS);
         let point = |ready, done, failed| Point { ready, done, failed };

@@ -1,16 +1,14 @@
-//! The ready jobs of one tube, ordered by priority and then by rank, which is usually the job ID.
-//!
-//! Owns the order of service. Most jobs arrive in order (same priority, ascending rank). Such jobs are appended to a
-//! linked list, and are removed from the front without comparisons. Other jobs go to a heap. Must not depend on states
-//! or counters.
-//!
+//! The ready jobs of a tube by priority and rank (usually the job ID), and the lanes of concurrency keys. Most jobs
+//! arrive in order. They are appended to a list, and removed from its front without comparisons.
 //! Enforces promise P5 of beanpole-promises(7).
 
-use super::{Heap, JobFlag, Jobs, List, Priority, Time};
+use std::collections::BTreeMap;
+
+use super::{hashed, Heap, JobFlag, Jobs, List, Name, Priority, Slots, Table, Time, TubeHandle, NIL};
 
 #[derive(Debug, Default)]
 pub struct ReadyQueue {
-    /// The jobs that arrived in order. All other jobs are in `rest`.
+    /// Jobs that arrived in order.
     run: List,
     rest: Heap<(Priority, Time)>,
 }
@@ -27,8 +25,7 @@ impl ReadyQueue {
     pub fn first(&self, jobs: &Jobs) -> Option<u32> {
         match (self.run.first(), self.rest.first()) {
             (Some(slot), Some((key, other))) => Some(if jobs.get(slot).ready_key() < key { slot } else { other }),
-            (Some(slot), None) | (None, Some((_, slot))) => Some(slot),
-            (None, None) => None,
+            (run, rest) => run.or(rest.map(|(_, slot)| slot)),
         }
     }
 
@@ -55,14 +52,10 @@ impl ReadyQueue {
         }
     }
 
-    /// Returns the job with the smallest rank and the number of compared jobs, or `None` if that number would exceed
-    /// `limit`.
+    /// Returns the smallest rank and the number of compared jobs, or `None` if that number would exceed `limit`.
     pub fn oldest(&self, jobs: &Jobs, limit: usize) -> Option<(u32, usize)> {
-        let is_sorted_by_rank = match (self.run.first(), self.run.last()) {
-            (Some(first), Some(last)) => jobs.get(first).pri == jobs.get(last).pri,
-            _ => true,
-        };
-        let of_run = if is_sorted_by_rank { 1 } else { self.run.len() };
+        let [first, last] = [self.run.first(), self.run.last()].map(|slot| slot.map(|slot| jobs.get(slot).pri));
+        let of_run = if first == last { 1 } else { self.run.len() };
         let checked = of_run + self.rest.len();
         if checked > limit {
             return None;
@@ -87,12 +80,130 @@ impl ReadyQueue {
     }
 }
 
+/// All lanes of a key are checked when the key becomes blocked or unblocked.
+pub(in crate::engine) const MAX_LANES: usize = 64;
+
+#[derive(Debug)]
+pub(in crate::engine) struct SharedKey {
+    pub(in crate::engine) key: Name,
+    /// [`NIL`] if the key applies to all tubes.
+    pub(in crate::engine) scope: u32,
+    pub(in crate::engine) hash: u32,
+    pub(in crate::engine) chain: u32,
+    pub(in crate::engine) reserved: u32,
+    /// The number of reserved jobs with each limit.
+    pub(in crate::engine) bounds: BTreeMap<u32, u32>,
+    pub(in crate::engine) lanes: Vec<u32>,
+    pub(in crate::engine) blocked: bool,
+}
+
+impl SharedKey {
+    /// Returns the new value of `blocked` if it has changed.
+    pub fn count(&mut self, limit: u32, is_reserved: bool) -> Option<bool> {
+        let count = self.bounds.entry(limit).or_default();
+        if is_reserved {
+            *count += 1;
+            self.reserved += 1;
+        } else {
+            *count -= 1;
+            self.reserved -= 1;
+            if *count == 0 {
+                self.bounds.remove(&limit);
+            }
+            if self.bounds.is_empty() {
+                // A map that has become empty keeps a node allocated, but a new map does not.
+                self.bounds = BTreeMap::new();
+            }
+        }
+        let bound = self.bounds.last_key_value().map_or(u32::MAX, |(bound, _)| *bound);
+        let blocked = self.reserved >= bound;
+        (std::mem::replace(&mut self.blocked, blocked) != blocked).then_some(blocked)
+    }
+}
+
+/// The jobs of a key in one tube. Those too large for a lease have a separate lane.
+#[derive(Debug)]
+pub(in crate::engine) struct Lane {
+    pub(in crate::engine) shared: u32,
+    pub(in crate::engine) tube: u32,
+    pub(in crate::engine) large: bool,
+    pub(in crate::engine) members: u32,
+    /// The one job of the lane that is in the tube's queue, or [`NIL`].
+    pub(in crate::engine) exposed: u32,
+    pub(in crate::engine) parked: ReadyQueue,
+}
+
+pub(in crate::engine) const LANE_COST: u64 = size_of::<Lane>() as u64 + 4;
+
+hashed!(SharedKey, |shared| shared.hash, {
+    // The map takes about 112 bytes plus 16 bytes per limit.
+    let bounds = if shared.bounds.is_empty() { 0 } else { 112 + 16 * shared.bounds.len() as u64 };
+    size_of::<SharedKey>() as u64 + 24 + shared.key.length() as u64 + bounds
+});
+
+#[derive(Debug, Default)]
+pub struct Lanes {
+    /// `memory` includes limits and lanes.
+    pub(in crate::engine) keys: Table<SharedKey, 64>,
+    pub(in crate::engine) lanes: Slots<Lane, 64>,
+    /// Tubes to be served at the end of the current call.
+    pub(in crate::engine) unblocked: Vec<TubeHandle>,
+}
+
+impl Lanes {
+    pub fn find(&self, key: &Name, scope: u32, hash: u32) -> Option<u32> {
+        self.keys.find(hash, |shared| shared.scope == scope && shared.key == *key)
+    }
+
+    pub fn lane_in(&self, shared: u32, tube: u32, large: bool) -> Option<u32> {
+        self.keys.get(shared).lanes.iter().copied().find(|lane| {
+            let lane = self.lanes.get(*lane);
+            (lane.tube, lane.large) == (tube, large)
+        })
+    }
+
+    /// Creates the key or the lane if necessary.
+    pub fn join(&mut self, key: Name, scope: u32, hash: u32, tube: u32, large: bool) -> u32 {
+        let shared = self.find(&key, scope, hash).unwrap_or_else(|| {
+            let (bounds, lanes) = (BTreeMap::new(), Vec::new());
+            self.keys.insert(SharedKey { key, scope, hash, chain: NIL, reserved: 0, bounds, lanes, blocked: false })
+        });
+        let lane = self.lane_in(shared, tube, large).unwrap_or_else(|| {
+            self.keys.memory += LANE_COST;
+            let lane = Lane { shared, tube, large, members: 0, exposed: NIL, parked: ReadyQueue::default() };
+            let number = self.lanes.insert(lane);
+            self.keys.get_mut(shared).lanes.push(number);
+            number
+        });
+        self.lanes.get_mut(lane).members += 1;
+        lane
+    }
+
+    /// Also removes a lane without jobs, and a key without lanes.
+    pub fn leave(&mut self, lane: u32) {
+        let members = &mut self.lanes.get_mut(lane).members;
+        *members -= 1;
+        if *members > 0 {
+            return;
+        }
+        let shared = self.lanes.remove(lane).shared;
+        self.keys.memory -= LANE_COST;
+        let lanes = &mut self.keys.get_mut(shared).lanes;
+        lanes.retain(|other| *other != lane);
+        if lanes.is_empty() {
+            self.keys.remove(shared);
+        }
+    }
+
+    pub fn key_of(&self, lane: u32) -> &Name {
+        &self.keys.get(self.lanes.get(lane).shared).key
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::{Details, Job, JobId, Span};
     use super::*;
-    use crate::engine::data::details::Details;
-    use crate::engine::data::job::{Job, JobId};
-    use crate::engine::data::time::Span;
 
     // Tests promise P5 of beanpole-promises(7).
     #[test]

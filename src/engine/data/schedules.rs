@@ -1,16 +1,14 @@
-//! Schedules: jobs with the tag `cron:` or `every:`, which put copies of themselves at recurring times.
-//!
-//! Owns the data of a schedule in addition to its job: the name, the recurrence, the tags of the copies, the counts,
-//! and the order in which schedules are due. Must not put jobs: `rules/schedules.rs` does.
+//! Schedules: jobs with the tag `cron:` or `every:`, which put copies of themselves at recurring times. Must not put
+//! jobs: `rules/schedules.rs` does.
 
 use super::{
-    table::hashed, DedupKey, GroupTag, Heap, JobId, JobOptions, Jobs, Name, Recurrence, Span, Table, Time, NIL,
+    date_of, day_of, hashed, DedupKey, GroupTag, Heap, JobId, JobOptions, Jobs, Name, Span, Table, Time, JOB_COST, NIL,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RunCount {
     pub runs: u32,
-    /// The number of due times at which the previous copy still existed.
+    /// Due times at which the previous copy still existed.
     pub skipped: u32,
 }
 
@@ -18,7 +16,6 @@ pub struct RunCount {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyTags {
     pub ttl: Span,
-    /// The maximum number of tries, as in [`JobOptions::max_attempts`].
     pub tries: u8,
     pub backoff: u32,
     pub keep: u32,
@@ -41,12 +38,12 @@ pub struct Schedule {
     pub(in crate::engine) slot: u32,
     hash: u32,
     chain: u32,
-    pub(in crate::engine) count: RunCount,
-    /// The number of consecutive due times without a new copy.
+    pub count: RunCount,
+    /// Consecutive due times without a new copy.
     pub(in crate::engine) missed: u32,
-    /// The name of the schedule, unique within its tube, which is also the key of each copy.
+    /// The unique name in the tube, and the key of each copy.
     pub(in crate::engine) name: Name,
-    /// The text of the recurrence, which usually takes less memory than the parsed [`Recurrence`].
+    /// The text, which usually takes less memory than the parsed [`Recurrence`].
     pub(in crate::engine) when: Name,
     tags: Option<Box<CopyTags>>,
 }
@@ -54,15 +51,11 @@ pub struct Schedule {
 /// Bytes charged for a schedule and its index entries, excluding its job and texts.
 pub const SCHEDULE_COST: u64 = size_of::<Schedule>() as u64 + 32;
 
-const _: () = assert!(SCHEDULE_COST + super::jobs::JOB_COST <= 200);
+const _: () = assert!(SCHEDULE_COST + JOB_COST <= 200);
 
 impl Schedule {
     pub fn tags(&self) -> Option<&CopyTags> {
         self.tags.as_deref()
-    }
-
-    pub fn count(&self) -> RunCount {
-        self.count
     }
 
     pub fn texts(&self) -> usize {
@@ -73,23 +66,11 @@ impl Schedule {
         Recurrence::parse(self.when.key())
     }
 
-    /// Returns `true` for intervals, and `false` for calendar times.
-    pub fn is_counted(&self) -> bool {
-        matches!(self.recurrence(), Some(Recurrence::Every(_)))
-    }
-
     pub fn copy_options(&self) -> JobOptions {
-        let CopyTags { ttl, tries, backoff, keep, concurrency, groups } = self.tags().unwrap_or(CopyTags::NONE).clone();
-        JobOptions {
-            dedup_key: DedupKey::Name(self.name.clone()),
-            ttl,
-            max_attempts: tries,
-            keep,
-            backoff,
-            concurrency,
-            groups,
-            ..JobOptions::default()
-        }
+        let tags = self.tags().unwrap_or(CopyTags::NONE).clone();
+        let CopyTags { ttl, tries: max_attempts, backoff, keep, concurrency, groups } = tags;
+        let dedup_key = DedupKey::Name(self.name.clone());
+        JobOptions { dedup_key, ttl, max_attempts, keep, backoff, concurrency, groups, ..JobOptions::default() }
     }
 }
 
@@ -100,13 +81,13 @@ hashed!(Schedule, |schedule| schedule.hash, {
 
 #[derive(Debug, Default)]
 pub struct Schedules {
-    /// `table.memory` does not include the jobs.
+    /// `memory` does not include the jobs.
     pub table: Table<Schedule>,
-    /// The slots of the jobs, by the next due time or retry.
+    /// Slots of the jobs by the next due time or retry.
     pub order: Heap<(Time, JobId)>,
     pub(in crate::engine) total: (u64, u64),
     pub(in crate::engine) late: usize,
-    /// The time until which no schedule runs, because the log is creating space.
+    /// Time until which no schedule runs, because the log is creating space.
     pub(in crate::engine) rests_until: Time,
 }
 
@@ -115,7 +96,6 @@ impl Schedules {
         self.table.get(number)
     }
 
-    /// Counts a run of the schedule with this number. `is_put` is `false` if the run was skipped.
     pub fn note_run(&mut self, number: u32, is_put: bool) {
         let schedule = self.table.get_mut(number);
         self.late = self.late - usize::from(schedule.missed > 0) + usize::from(!is_put);
@@ -129,7 +109,7 @@ impl Schedules {
         self.table.remove(number);
     }
 
-    /// Returns the number of the schedule `name` for which `is_meant(job slot)` is `true`.
+    /// `is_meant` gets the slot of the schedule's job.
     pub fn find(&self, name: &Name, hash: u32, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
         self.table.find(hash, |schedule| schedule.hash == hash && schedule.name == *name && is_meant(schedule.slot))
     }
@@ -153,8 +133,331 @@ impl Schedules {
         self.enter(at, slot, jobs);
     }
 
-    /// Returns the next time at which a schedule is due or retried, and the slot of its job.
+    /// Returns the next time of a run or retry, and the slot of its job.
     pub fn first(&self) -> Option<(Time, u32)> {
         self.order.first().map(|((at, _), slot)| (at.max(self.rests_until), slot))
+    }
+}
+
+const MINUTE: u64 = 60_000_000_000;
+const DAY: u64 = 24 * 60 * MINUTE;
+
+/// In 40 years, February 29 falls on each day of the week at least once.
+const HORIZON: u64 = 41 * 366;
+
+/// The smallest and the largest value of each field of cron, and the names of the first values.
+const FIELDS: [(u8, u8, &[&str]); 5] = [
+    (0, 59, &[]),
+    (0, 23, &[]),
+    (1, 31, &[]),
+    (1, 12, &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]),
+    // Sunday is 0 or 7.
+    (0, 7, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]),
+];
+
+pub const MAX_RECURRENCE: usize = 200;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Minutes {
+    /// Minute, hour, day of the month, month, and day of the week (from Sunday), each as a bit set.
+    sets: [u64; 5],
+    /// A day need match only one of the day fields, because neither starts with `*`.
+    any_day: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recurrence {
+    Minutes(Minutes),
+    /// The interval in seconds, at least 1.
+    Every(u32),
+}
+
+impl Minutes {
+    /// `None` means any value. Days of the week count from Sunday.
+    pub fn at(values: [Option<u8>; 5]) -> Minutes {
+        let mut sets = FIELDS.map(|(min, max, _)| (min..=max).fold(0, |set, value| set | 1u64 << value));
+        for (set, value) in sets.iter_mut().zip(values) {
+            *set = value.map_or(*set, |value| 1 << value);
+        }
+        Minutes { sets, any_day: false }
+    }
+
+    fn parse(text: &[u8]) -> Option<Minutes> {
+        let mut fields = text.split(|&byte| byte == b' ');
+        let (mut sets, mut starred) = ([0; 5], [false; 5]);
+        for (position, range) in FIELDS.iter().enumerate() {
+            let field = fields.next()?;
+            sets[position] = read_field(field, range)?;
+            starred[position] = field.first() == Some(&b'*');
+        }
+        sets[4] = (sets[4] | sets[4] >> 7) & 0x7f;
+        fields.next().is_none().then_some(Minutes { sets, any_day: !starred[2] && !starred[4] })
+    }
+
+    fn has(&self, field: usize, value: u64) -> bool {
+        self.sets[field] >> value & 1 == 1
+    }
+
+    fn is_possible(&self) -> bool {
+        const LENGTHS: [u64; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+        let has_date = |month: u64| (1..=LENGTHS[month as usize - 1]).any(|day| self.has(2, day));
+        self.any_day || (1..=12).any(|month| self.has(3, month) && has_date(month))
+    }
+
+    /// Days count from 1970-01-01, a Thursday.
+    fn day_from(&self, mut date: u64, end: u64) -> Option<u64> {
+        while date < end {
+            let (year, month, day) = date_of(date as i64);
+            if !self.has(3, month as u64) {
+                date = u64::try_from(day_of(year, month + 1, 1)).ok()?.max(date + 1);
+                continue;
+            }
+            let (of_month, of_week) = (self.has(2, day as u64), self.has(4, (date + 4) % 7));
+            if if self.any_day { of_month || of_week } else { of_month && of_week } {
+                return Some(date);
+            }
+            date += 1;
+        }
+        None
+    }
+
+    /// Returns the first matching minute that begins at or after `now`.
+    pub fn next(&self, now: Time) -> Option<Time> {
+        let first = now.nanos().div_ceil(MINUTE).saturating_mul(MINUTE);
+        let mut date = first / DAY;
+        let end = date + HORIZON;
+        loop {
+            date = self.day_from(date, end)?;
+            let midnight = date.saturating_mul(DAY);
+            let mut minutes = first.saturating_sub(midnight) / MINUTE..24 * 60;
+            if let Some(minute) = minutes.find(|minute| self.has(1, minute / 60) && self.has(0, minute % 60)) {
+                return Some(Time::from_nanos(midnight) + Span::from_nanos(minute * MINUTE));
+            }
+            date += 1;
+        }
+    }
+}
+
+impl Recurrence {
+    /// Returns `None` if `text` is malformed or too long, or if no date matches.
+    pub fn parse(text: &[u8]) -> Option<Recurrence> {
+        if text.len() > MAX_RECURRENCE {
+            return None;
+        }
+        if let Some(seconds) = number(text) {
+            return u32::try_from(seconds).ok().filter(|seconds| *seconds > 0).map(Recurrence::Every);
+        }
+        let minutes = Minutes::parse(match text {
+            b"@hourly" => b"0 * * * *",
+            b"@daily" | b"@midnight" => b"0 0 * * *",
+            b"@weekly" => b"0 0 * * 0",
+            b"@monthly" => b"0 0 1 * *",
+            b"@yearly" | b"@annually" => b"0 0 1 1 *",
+            fields => fields,
+        })?;
+        minutes.is_possible().then_some(Recurrence::Minutes(minutes))
+    }
+
+    /// `last` is the previous due time.
+    pub fn after(&self, last: Time, now: Time) -> Time {
+        match self {
+            Recurrence::Minutes(minutes) => minutes.next(now + Span::from_nanos(1)).unwrap_or(Time::NEVER),
+            Recurrence::Every(seconds) => {
+                let span = Span::from_secs((*seconds).into()).nanos();
+                let missed = now.since(last).nanos() / span;
+                last + Span::from_nanos(span.saturating_mul(missed + 1))
+            }
+        }
+    }
+
+    /// Returns the first run of a schedule created at `now`, at least `delay` later.
+    pub fn first(&self, now: Time, delay: Span) -> Time {
+        match self {
+            Recurrence::Every(_) if delay > Span::ZERO => now + delay,
+            Recurrence::Every(seconds) => now + Span::from_secs((*seconds).into()),
+            Recurrence::Minutes(minutes) => minutes.next(now + delay).unwrap_or(Time::NEVER),
+        }
+    }
+
+    /// Limits `due`, which is too late if the clock was set back. The limit is the second calendar time after `now +
+    /// delay`, or the first run of a new [`Recurrence::Every`].
+    pub fn bounded(&self, due: Time, now: Time, delay: Span) -> Time {
+        let begin = now + delay;
+        match self {
+            Recurrence::Minutes(_) => due.min(self.after(begin, self.after(begin, begin))),
+            Recurrence::Every(seconds) => due.min(now + delay.max(Span::from_secs((*seconds).into()))),
+        }
+    }
+}
+
+/// A field is a list of values and ranges with optional steps.
+fn read_field(field: &[u8], range: &(u8, u8, &[&str])) -> Option<u64> {
+    let (min, max, _) = *range;
+    let mut set = 0;
+    for part in field.split(|&byte| byte == b',') {
+        let (values, step) = match part.iter().position(|&byte| byte == b'/') {
+            Some(at) => (part.get(..at)?, Some(number(part.get(at + 1..)?).filter(|step| *step > 0)?)),
+            None => (part, None),
+        };
+        let (first, last) = match values.iter().position(|&byte| byte == b'-') {
+            _ if values == b"*" => (min, max),
+            Some(at) => (value(values.get(..at)?, range)?, value(values.get(at + 1..)?, range)?),
+            None => {
+                let first = value(values, range)?;
+                // As in cron, a single value with a step is a range up to the largest value.
+                (first, if step.is_some() { max } else { first })
+            }
+        };
+        if first > last {
+            return None;
+        }
+        let step = usize::try_from(step.unwrap_or(1)).ok()?;
+        set = (first..=last).step_by(step).fold(set, |set, value| set | 1 << value);
+    }
+    Some(set)
+}
+
+fn value(text: &[u8], (min, max, names): &(u8, u8, &[&str])) -> Option<u8> {
+    let named = names.iter().position(|name| text.eq_ignore_ascii_case(name.as_bytes()));
+    let value = named.map(|position| *min + position as u8).or_else(|| u8::try_from(number(text)?).ok());
+    value.filter(|value| (*min..=*max).contains(value))
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    let digits = (1..=10).contains(&text.len()) && text.iter().all(u8::is_ascii_digit);
+    digits.then(|| text.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tuesday, 14 November 2023, 22:13:20.
+    const NOW: u64 = 1_700_000_000;
+
+    fn at(seconds: u64) -> Time {
+        Time::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn after(text: &str, now: u64) -> u64 {
+        let recurrence = Recurrence::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text}"));
+        recurrence.after(at(now), at(now)).nanos() / 1_000_000_000
+    }
+
+    #[test]
+    fn the_next_minute_is_found() {
+        for (text, next) in [
+            ("* * * * *", 1_700_000_040),
+            ("*/5 * * * *", 1_700_000_100),
+            ("14 * * * *", 1_700_000_040),
+            ("13 * * * *", 1_700_003_580),
+            ("0,30 22-23 * * *", 1_700_001_000),
+            ("50/5 * * * *", 1_700_002_200),
+            ("0 22 * * *", 1_700_085_600),
+            ("30 6 1 * *", 1_701_412_200),
+            ("0 0 * * mon", 1_700_438_400),
+            ("0 0 * * 1", 1_700_438_400),
+            ("0 0 * * Sun", 1_700_352_000),
+            ("0 0 * * 7", 1_700_352_000),
+            ("0 0 * * 5-7", 1_700_179_200),
+            ("59 23 31 dec *", 1_704_067_140),
+            ("0 12 29 2 *", 1_709_208_000),
+            ("0 0 31 */2 *", 1_704_067_200 + 30 * 86_400),
+            ("@hourly", 1_700_002_800),
+            ("@daily", 1_700_006_400),
+            ("@weekly", 1_700_352_000),
+            ("@monthly", 1_701_388_800),
+            ("@yearly", 1_704_067_200),
+        ] {
+            assert_eq!(after(text, NOW), next, "{text}");
+        }
+        assert_eq!(after("* * * * *", 1_700_000_040), 1_700_000_100, "this minute is over");
+    }
+
+    #[test]
+    fn one_of_two_fields_for_days_is_enough_unless_one_begins_with_a_star() {
+        // The 15th is a Wednesday, and the 17th a Friday.
+        assert_eq!(after("0 0 17 * wed", NOW), 1_700_006_400);
+        assert_eq!(after("0 0 15 * fri", NOW), 1_700_006_400);
+        assert_eq!(after("0 0 */2 * fri", NOW), 1_700_179_200, "the 17th");
+        assert_eq!(after("0 0 13 * fri", NOW), 1_700_179_200, "Friday the 17th");
+    }
+
+    #[test]
+    fn seconds_keep_their_phase() {
+        let every = Recurrence::parse(b"300").expect("a number");
+        assert_eq!(every.first(at(7), Span::ZERO), at(307));
+        assert_eq!(every.first(at(7), Span::from_secs(2)), at(9));
+        assert_eq!(every.after(at(307), at(307)), at(607));
+        assert_eq!(every.after(at(307), at(1000)), at(1207), "missed times are left out");
+        assert_eq!(every.bounded(at(90_000), at(50), Span::ZERO), at(350));
+        assert_eq!(every.bounded(at(90_000), at(50), Span::from_secs(900)), at(950));
+        assert_eq!(every.bounded(at(60), at(50), Span::ZERO), at(60));
+        let daily = Recurrence::parse(b"@daily").expect("a nickname");
+        assert_eq!(daily.first(at(5), Span::from_secs(86_400)), at(2 * 86_400));
+        assert_eq!(daily.bounded(at(900 * 86_400), at(5), Span::ZERO), at(2 * 86_400));
+        assert_eq!(daily.bounded(at(86_400), at(5), Span::ZERO), at(86_400));
+    }
+
+    #[test]
+    fn rare_dates_are_found_and_impossible_ones_are_refused() {
+        for weekday in 0..7 {
+            // After February 2096, the next leap year is 2104.
+            let minutes = Minutes::at([None, None, Some(29), Some(2), Some(weekday)]);
+            let found = minutes.next(at(3_981_398_400)).expect("a date").nanos() / DAY;
+            assert_eq!((date_of(found as i64).1, date_of(found as i64).2), (2, 29));
+        }
+        for wrong in [
+            "",
+            "0",
+            "4294967296",
+            "00000000000",
+            "* * * *",
+            "* * * * * *",
+            "*  * * * *",
+            "60 * * * *",
+            "* 24 * * *",
+            "* * 0 * *",
+            "* * 32 * *",
+            "* * * 13 * ",
+            "* * * 0 *",
+            "* * * * 8",
+            "-1 * * * *",
+            "+1 * * * *",
+            "*/0 * * * *",
+            "5-3 * * * *",
+            "1,,2 * * * *",
+            "x * * * *",
+            "* * * * mo",
+            "1- * * * *",
+            "*-3 * * * *",
+            "@never",
+            "@",
+            "* * 30 2 *",
+            "0 0 31 4,6,9,11 *",
+            "1/2/3 * * * *",
+        ] {
+            assert_eq!(Recurrence::parse(wrong.as_bytes()), None, "{wrong}");
+        }
+        assert_eq!(Recurrence::parse(&[b'1'; MAX_RECURRENCE + 1]), None);
+    }
+
+    #[test]
+    fn every_time_matches_and_none_between_does() {
+        // Compare with a check of each minute of a year.
+        for text in ["*/17 3-5 * * *", "0 0 29 feb *", "7 7 13 * fri", "0 */6 1-7 * mon"] {
+            let Some(Recurrence::Minutes(minutes)) = Recurrence::parse(text.as_bytes()) else { panic!("{text}") };
+            let mut next = minutes.next(at(NOW)).expect("a time");
+            for minute in NOW / 60 + 1..NOW / 60 + 366 * 1440 {
+                let (date, of_day) = (minute / 1440, minute % 1440);
+                let matches = minutes.day_from(date, date + 1).is_some()
+                    && minutes.has(1, of_day / 60)
+                    && minutes.has(0, of_day % 60);
+                assert_eq!(matches, at(minute * 60) == next, "{text}: {minute}");
+                if matches {
+                    next = minutes.next(next + Span::from_nanos(1)).expect("a time");
+                }
+            }
+        }
     }
 }

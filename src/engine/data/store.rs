@@ -1,12 +1,15 @@
-//! All jobs, everything that belongs to jobs, and the memory account.
-//!
-//! Owns the jobs with their bodies and extras, the keys of ended jobs, the lanes of concurrency keys, the groups, the
-//! origins of dead letters, the schedules, and all their counts. Must not depend on waiting clients, or on the position
-//! of a job in a tube.
-//!
+//! All jobs, everything that belongs to jobs, data that outlives jobs, and the memory account.
 //! Enforces promise P1 of beanpole-promises(7).
 
-use super::{EndedKeys, ExtrasStore, Groups, JobCounts, Jobs, Lanes, OldestIds, Origins, Schedules};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use slab::Slab;
+
+use super::{
+    hashed, ExtrasStore, Groups, Heap, JobCounts, JobId, Jobs, Lanes, Name, OldestIds, Positions, Schedules, Slots,
+    Table, Time, NIL,
+};
 
 #[derive(Debug, Default)]
 pub struct Store {
@@ -21,7 +24,6 @@ pub struct Store {
     /// The last assigned rank in the order of burying.
     pub(in crate::engine) last_bury: u64,
     pub(in crate::engine) counts: JobCounts,
-    /// A lower bound of the oldest job's ID for each state.
     pub(in crate::engine) oldest: OldestIds,
     pub(in crate::engine) total: u64,
     pub(in crate::engine) timeouts: u64,
@@ -43,17 +45,114 @@ impl Store {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Account {
-    /// Bodies, dedup keys, outcomes, attachments, and all other data of jobs.
     pub jobs: u64,
     pub tubes: u64,
     pub watches: u64,
     pub history: u64,
-    /// Connection buffers outside the engine, as last reported by the server.
+    /// Buffers of connections, as last reported by the server.
     pub buffers: u64,
 }
 
 impl Account {
     pub fn total(&self) -> u64 {
         self.jobs + self.tubes + self.watches + self.history + self.buffers
+    }
+}
+
+#[derive(Debug)]
+pub struct EndedKey {
+    pub id: JobId,
+    pub until: Time,
+    pub tube: Arc<[u8]>,
+    pub key: Name,
+    hash: u32,
+    chain: u32,
+    pub(in crate::engine) position: u32,
+    pub(in crate::engine) is_logged: bool,
+}
+
+/// Bytes charged for a key and its entries in the index and the heap, excluding its names.
+pub const KEY_COST: u64 = size_of::<EndedKey>() as u64 + 24;
+
+const _: () = assert!(KEY_COST <= 96);
+
+impl EndedKey {
+    pub fn names(&self) -> usize {
+        self.tube.len() + self.key.length()
+    }
+}
+
+hashed!(EndedKey, |key| key.hash, KEY_COST + key.names() as u64);
+
+impl Positions for Slots<EndedKey> {
+    fn set_position(&mut self, key: u32, position: u32) {
+        self.get_mut(key).position = position;
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct EndedKeys {
+    pub table: Table<EndedKey>,
+    pub ends: Heap<Time>,
+}
+
+impl EndedKeys {
+    pub fn find(&self, tube: &[u8], key: &Name, hash: u32) -> Option<u32> {
+        self.table.find(hash, |ended| ended.hash == hash && ended.key == *key && *ended.tube == *tube)
+    }
+
+    pub fn insert(&mut self, id: JobId, tube: Arc<[u8]>, key: Name, hash: u32, until: Time, is_logged: bool) -> u32 {
+        let number = self.table.insert(EndedKey { id, until, tube, key, hash, chain: NIL, position: NIL, is_logged });
+        self.ends.push(until, number, &mut self.table.items);
+        number
+    }
+
+    pub fn remove(&mut self, number: u32) -> EndedKey {
+        self.ends.remove(self.table.get(number).position, &mut self.table.items);
+        self.table.remove(number)
+    }
+
+    pub fn next_end(&self) -> Time {
+        self.ends.first().map_or(Time::NEVER, |(at, _)| at)
+    }
+}
+
+/// Bytes charged for an origin, excluding its name.
+const ORIGIN_COST: u64 = 128;
+
+/// The original tubes of dead letters, each with the number of its dead letters.
+#[derive(Debug, Default)]
+pub struct Origins {
+    pub names: Slab<(Arc<[u8]>, u32)>,
+    numbers: BTreeMap<Arc<[u8]>, u32>,
+    pub memory: u64,
+}
+
+impl Origins {
+    pub fn add(&mut self, name: &[u8]) -> u32 {
+        let number = self.numbers.get(name).copied().unwrap_or_else(|| {
+            let name: Arc<[u8]> = name.into();
+            self.memory += ORIGIN_COST + name.len() as u64;
+            let number = self.names.insert((name.clone(), 0)) as u32;
+            self.numbers.insert(name, number);
+            number
+        });
+        self.names[number as usize].1 += 1;
+        number
+    }
+
+    /// Does nothing for [`NIL`], which no origin has.
+    pub fn remove(&mut self, number: u32) {
+        let Some((name, count)) = self.names.get_mut(number as usize) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.memory -= ORIGIN_COST + name.len() as u64;
+            self.numbers.remove(name);
+            self.names.remove(number as usize);
+        }
+    }
+
+    pub fn name(&self, number: u32) -> Option<&[u8]> {
+        self.names.get(number as usize).map(|(name, _)| &**name)
     }
 }

@@ -1,8 +1,5 @@
-//! Tubes, which are named queues, and the index of tubes by name.
-//!
-//! Owns the contents and the lifetime of a tube. A tube exists while it contains a job, while a client uses or watches
-//! the tube, or while the tube is marked as kept. The default tube always exists. Must not decide which client receives
-//! which job.
+//! Tubes, which are named queues, their settings, and the index by name. A tube exists while it contains a job, is used
+//! or watched, or is marked as kept. Must not decide which client receives which job.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::BTreeSet;
@@ -10,32 +7,30 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 use super::{
-    table::hashed, ClientHandle, Handle, Heap, JobId, Jobs, List, Priority, ReadyQueue, ReservePolicy, Span, State,
-    Table, Time, TubeHandle, TubeRules, TubeSettings, TubeTimes, NIL, TIMES_COST, URGENT,
+    hashed, ClientHandle, Heap, JobId, Jobs, List, Priority, ReadyQueue, ReservePolicy, Span, State, Table, Time,
+    TubeHandle, TubeTimes, NIL, TIMES_COST, URGENT,
 };
 
-/// The name of the tube that every client uses and watches initially.
 pub const DEFAULT: &[u8] = b"default";
 
-/// The number of the default tube, which is opened first and never closed.
+/// The default tube is opened first and never closed.
 pub const DEFAULT_TUBE: u32 = 0;
 
 /// Bytes charged for a tube, excluding its name.
 pub const TUBE_COST: u64 = 400;
 
-/// A chain of dead-letter tubes has at most this many tubes, which bounds the work of [`Tubes::set`].
+/// The longest chain of dead-letter tubes, which bounds the work of [`Tubes::set`].
 pub const LONGEST_CHAIN: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct JobCounts {
-    /// The number of ready jobs that are more urgent than [`super::job::URGENT`].
     pub urgent: u64,
     pub ready: u64,
     pub delayed: u64,
     pub reserved: u64,
     pub buried: u64,
     pub held: u64,
-    /// The number of schedules, which no other count includes.
+    /// Schedules, which no other count includes.
     pub scheduled: u64,
     pub finished: u64,
 }
@@ -59,7 +54,7 @@ impl JobCounts {
         self.urgent -= u64::from(pri < URGENT);
     }
 
-    /// Returns the number of unfinished jobs, excluding schedules.
+    /// Counts unfinished jobs, but not schedules.
     pub fn all(&self) -> u64 {
         self.ready + self.reserved + self.delayed + self.buried + self.held
     }
@@ -90,7 +85,7 @@ impl OldestIds {
     pub(in crate::engine) const DELAYED: usize = 1;
     pub(in crate::engine) const BURIED: usize = 2;
 
-    /// Records that the job `id` has entered a state, which now has `count` jobs.
+    /// `count` is the number of jobs in the state, including `id`.
     pub(in crate::engine) fn enter(&mut self, position: usize, id: JobId, count: u64) {
         let oldest = &mut self.0[position];
         if count == 1 || id.0 < *oldest {
@@ -109,43 +104,39 @@ pub struct Pause {
 pub struct Tube {
     pub(in crate::engine) name: Arc<[u8]>,
     pub(in crate::engine) ready: ReadyQueue,
-    /// The ready jobs that are too large to be leased. Few tubes have such jobs.
+    /// Jobs that are too large to be leased. Few tubes have such jobs.
     pub(in crate::engine) large: Option<Box<ReadyQueue>>,
     pub(in crate::engine) delayed: Heap<(Time, JobId)>,
     pub(in crate::engine) buried: List,
-    /// Watches of clients that wait to reserve a job until they disconnect, longest wait first.
+    /// Watches of clients that reserve until they disconnect, that lease, or that are idle, longest wait first.
     pub(in crate::engine) waiting: List,
-    /// Watches of clients that wait to lease a job, longest wait first.
     pub(in crate::engine) leasing: List,
-    /// Watches of idle clients, longest idle time first.
     pub(in crate::engine) idle: List,
-    /// The time at which another client is notified if a job is still ready. [`Time::NEVER`] if no client was notified.
+    /// The time of another notification if a job is still ready. [`Time::NEVER`] if no client was notified.
     pub(in crate::engine) renotify_at: Time,
     pub(in crate::engine) priority_classes: [u32; 3],
     pub(in crate::engine) rules: Option<Box<TubeRules>>,
-    /// `true` if the tube is paused or its settings allow no reservation. Jobs can still be reserved by ID.
+    /// The tube is paused, or its settings allow no reservation. Jobs can still be reserved by ID.
     pub(in crate::engine) closed: bool,
-    /// `true` if the tube stays open even if unused and empty.
     pub(in crate::engine) kept: bool,
     pub(in crate::engine) counts: JobCounts,
-    /// `true` while waiting clients are served in several calls, during which other clients get no jobs of the tube.
+    /// While waiting clients are served in several calls, other clients get no jobs of the tube.
     pub(in crate::engine) serving: bool,
     pub(in crate::engine) pause: Option<Box<Pause>>,
-    /// `None` before the first reservation.
     pub(in crate::engine) times: Option<Box<TubeTimes>>,
     pub(in crate::engine) oldest: OldestIds,
-    /// `true` if any ready job ever had a rank other than its ID.
+    /// A ready job had a rank other than its ID.
     pub(in crate::engine) displaced: bool,
     pub(in crate::engine) total_jobs: u64,
     pub(in crate::engine) deletes: u64,
     pub(in crate::engine) pauses: u64,
     pub(in crate::engine) using: u32,
     pub(in crate::engine) watching: u32,
-    /// The number of watching clients with [`ReservePolicy::Notified`], idle or not.
+    /// Watching clients with [`ReservePolicy::Notified`], idle or not.
     pub(in crate::engine) sleepers: u32,
-    /// The client that created the tube. This client may have disconnected.
-    pub(in crate::engine) opener: ClientHandle,
-    /// Distinguishes the tube from earlier and later tubes with the same number.
+    /// The client that created the tube, and may have disconnected.
+    pub(in crate::engine) opener: Option<ClientHandle>,
+    /// Distinguishes successive tubes with the same number.
     birth: u32,
     order: u32,
     hash: u32,
@@ -157,7 +148,6 @@ impl Tube {
         Tube { name, order, hash, birth, chain: NIL, renotify_at: Time::NEVER, ..Tube::default() }
     }
 
-    /// Returns the queue of waiting or idle clients with this reserve policy.
     pub(in crate::engine) fn queue_of(&mut self, reserve_policy: ReservePolicy) -> &mut List {
         match reserve_policy {
             ReservePolicy::PerConnection => &mut self.waiting,
@@ -171,14 +161,9 @@ impl Tube {
     }
 
     pub(in crate::engine) fn first(&self, reserve_policy: ReservePolicy, jobs: &Jobs) -> Option<u32> {
-        let first = self.ready.first(jobs);
-        let Some(large) = self.large.as_deref().filter(|_| reserve_policy != ReservePolicy::Lease) else {
-            return first;
-        };
-        match (first, large.first(jobs)) {
-            (Some(one), Some(other)) => {
-                Some(if jobs.get(one).ready_key() < jobs.get(other).ready_key() { one } else { other })
-            }
+        let large = self.large.as_deref().filter(|_| reserve_policy != ReservePolicy::Lease);
+        match (self.ready.first(jobs), large.and_then(|large| large.first(jobs))) {
+            (Some(one), Some(other)) if jobs.get(other).ready_key() <= jobs.get(one).ready_key() => Some(other),
             (one, other) => one.or(other),
         }
     }
@@ -224,39 +209,28 @@ const TUBES: usize = 512;
 
 hashed!(Tube, |tube| tube.hash, TUBE_COST + tube.variable_cost());
 
-/// Tables grow in small steps, so opening a tube costs about the same for any number of tubes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tubes {
     /// `table.memory` excludes the name of the default tube, because no client chose that name.
     pub(in crate::engine) table: Table<Tube, TUBES>,
     hash_secret: u64,
-    /// The most recently opened tube. During a restart, the next job in the log usually belongs to the same tube.
+    /// The last opened tube. During a restart, the next job in the log usually belongs to it.
     recent: u32,
     opened: u32,
-    /// Tube numbers in the order of lists. As in beanstalkd, this is the creation order, but the last tube replaces a
-    /// closed tube.
-    order: Vec<u32>,
+    /// Numbers in the order of lists: as in beanstalkd, the creation order, but the last tube replaces a closed tube.
+    pub(in crate::engine) order: Vec<u32>,
     pub(in crate::engine) paused: BTreeSet<u32>,
     pub(in crate::engine) kept: usize,
-    /// For each tube with a dead-letter tube: the name of the dead-letter tube, the tube's rank, and its number.
+    /// For each tube with a dead-letter tube: the name of the latter, and the rank and the number of the former.
     pub(in crate::engine) links: BTreeSet<(Arc<[u8]>, usize, u32)>,
 }
 
-/// [`Tubes::order`] keeps capacity for this many tubes.
+/// The capacity that [`Tubes::order`] keeps.
 const KEPT_ORDER: usize = 4096;
 
 impl Tubes {
     pub fn new(hash_secret: u64) -> Tubes {
-        let mut tubes = Tubes {
-            table: Table::default(),
-            hash_secret,
-            recent: DEFAULT_TUBE,
-            opened: 0,
-            order: Vec::new(),
-            paused: BTreeSet::new(),
-            kept: 0,
-            links: BTreeSet::new(),
-        };
+        let mut tubes = Tubes { hash_secret, recent: DEFAULT_TUBE, ..Tubes::default() };
         let default = tubes.open(DEFAULT);
         assert_eq!(default, DEFAULT_TUBE);
         tubes.table.memory = TUBE_COST;
@@ -289,14 +263,14 @@ impl Tubes {
         self.relink(number, None, rank);
     }
 
-    /// Returns the rank of the tube `name`, open or not: the length of the longest chain of dead-letter tubes that ends
-    /// with the tube. Longer chains than [`LONGEST_CHAIN`] can exist only in a log.
+    /// Returns the length of the longest chain of dead-letter tubes that ends with the tube `name`, open or not. Only a
+    /// log can contain longer chains than [`LONGEST_CHAIN`].
     pub fn rank(&self, name: &Arc<[u8]>) -> usize {
         let links = self.links.range((name.clone(), 0, 0)..=(name.clone(), LONGEST_CHAIN, u32::MAX));
         links.last().map_or(0, |(_, rank, _)| LONGEST_CHAIN.min(rank + 1))
     }
 
-    /// Updates `links` after the rank of the tube has changed. `None` means that the tube is not linked.
+    /// `None` means that the tube is not linked.
     fn relink(&mut self, mut number: u32, mut before: Option<usize>, mut after: Option<usize>) {
         while let Some(dead) = self.dead_of(number).filter(|_| before != after).cloned() {
             let rank = Some(self.rank(&dead));
@@ -328,24 +302,21 @@ impl Tubes {
         self.table.find(hash, |tube| tube.hash == hash && *tube.name == *name)
     }
 
-    /// Creates the tube if necessary. The caller must use, watch or fill the tube, or close it.
+    /// The caller must use, watch or fill the tube, or close it.
     pub fn open(&mut self, name: &[u8]) -> u32 {
         if self.table.items.try_get(self.recent).is_some_and(|tube| *tube.name == *name) {
             return self.recent;
         }
         let hash = self.hash(name);
-        if let Some(number) = self.find_hashed(name, hash) {
-            self.recent = number;
-            return number;
-        }
-        self.opened = self.opened.wrapping_add(1);
-        let number = self.table.insert(Tube::new(name.into(), self.order.len() as u32, hash, self.opened));
-        self.order.push(number);
-        self.recent = number;
-        number
+        self.recent = self.find_hashed(name, hash).unwrap_or_else(|| {
+            self.opened = self.opened.wrapping_add(1);
+            let number = self.table.insert(Tube::new(name.into(), self.order.len() as u32, hash, self.opened));
+            self.order.push(number);
+            number
+        });
+        self.recent
     }
 
-    /// Returns the tube if it was closed.
     pub fn close_if_idle(&mut self, number: u32) -> Option<Tube> {
         let Tube { kept, rules, using, watching, counts, .. } = self.get(number);
         let is_kept = number == DEFAULT_TUBE || *kept || rules.is_some() || using + watching > 0;
@@ -364,7 +335,7 @@ impl Tubes {
     }
 
     pub fn handle(&self, number: u32) -> TubeHandle {
-        Handle::new(number, self.get(number).birth)
+        TubeHandle { number, birth: self.get(number).birth }
     }
 
     pub fn at(&self, handle: TubeHandle) -> Option<u32> {
@@ -379,13 +350,115 @@ impl Tubes {
         self.table.get_mut(number)
     }
 
-    pub fn in_order(&self, index: usize) -> u32 {
-        self.order[index]
-    }
-
-    /// Returns the tubes in the order of lists.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Tube)> {
         self.order.iter().map(|&number| (number, self.get(number)))
+    }
+}
+
+pub const UNLIMITED: [u32; 3] = [u32::MAX; 3];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rate {
+    pub count: u32,
+    /// The length of the window, at least 1.
+    pub seconds: u32,
+}
+
+/// `N` is an owned or borrowed tube name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TubeSettings<N = Arc<[u8]>> {
+    /// For each priority class, the number of jobs at which new jobs are refused. [`u32::MAX`] means unlimited.
+    pub max_jobs: [u32; 3],
+    /// Limits jobs without their own limit. 0 means unlimited.
+    pub tries: u8,
+    /// Seconds after the first failed try, doubled after each later one.
+    pub backoff: u32,
+    /// Seconds, for jobs without their own. 0 means unlimited.
+    pub ttl: u32,
+    /// Receives jobs that the server would otherwise bury in this tube.
+    pub dead: Option<N>,
+    /// Limits reserved jobs. 0 means unlimited.
+    pub max: u32,
+    pub rate: Option<Rate>,
+}
+
+impl<N> Default for TubeSettings<N> {
+    fn default() -> TubeSettings<N> {
+        TubeSettings { max_jobs: UNLIMITED, tries: 0, backoff: 0, ttl: 0, dead: None, max: 0, rate: None }
+    }
+}
+
+impl<N> TubeSettings<N> {
+    fn with_dead<M>(&self, dead: Option<M>) -> TubeSettings<M> {
+        let TubeSettings { max_jobs, tries, backoff, ttl, max, rate, .. } = *self;
+        TubeSettings { max_jobs, tries, backoff, ttl, dead, max, rate }
+    }
+}
+
+impl TubeSettings<&[u8]> {
+    pub fn kept(&self) -> TubeSettings {
+        self.with_dead(self.dead.map(Arc::from))
+    }
+}
+
+impl TubeSettings {
+    pub fn borrowed(&self) -> TubeSettings<&[u8]> {
+        self.with_dead(self.dead.as_deref())
+    }
+
+    pub fn cost(&self) -> u64 {
+        RULES_COST + self.dead.as_ref().map_or(0, |name| LINK_COST + name.len() as u64)
+    }
+
+    pub fn dead_length(&self) -> usize {
+        self.dead.as_ref().map_or(0, |name| name.len())
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct TubeRules {
+    pub(in crate::engine) settings: TubeSettings,
+    pub(in crate::engine) taken: u32,
+    window_end: Time,
+}
+
+/// Bytes charged for settings, excluding the dead-letter tube.
+pub const RULES_COST: u64 = size_of::<TubeRules>() as u64 + 16;
+
+/// Bytes charged for a dead-letter tube, excluding its name.
+pub const LINK_COST: u64 = 80;
+
+impl TubeRules {
+    /// The current window continues if the rate does not change.
+    pub fn set(&mut self, settings: TubeSettings) {
+        if self.settings.rate != settings.rate {
+            (self.taken, self.window_end) = (0, Time::default());
+        }
+        self.settings = settings;
+    }
+
+    pub fn take(&mut self, now: Time) {
+        let Some(rate) = self.settings.rate else { return };
+        if now >= self.window_end {
+            // A busy tube starts the next window exactly at the end of the last window, so a late timer does not reduce
+            // the rate.
+            let length = Span::from_secs(rate.seconds.into());
+            let next = self.window_end + length;
+            (self.taken, self.window_end) = (0, if now < next { next } else { now + length });
+        }
+        self.taken += 1;
+    }
+
+    /// Returns [`Time::NEVER`] below the limit of the rate.
+    pub fn opens(&self) -> Time {
+        match self.settings.rate {
+            Some(rate) if self.taken >= rate.count => self.window_end,
+            _ => Time::NEVER,
+        }
+    }
+
+    pub fn is_spent(&self, reserved: u64) -> bool {
+        self.settings.max > 0 && reserved >= self.settings.max.into() || self.opens() != Time::NEVER
     }
 }
 
@@ -411,5 +484,26 @@ mod tests {
         let mut tubes = Tubes::new(1);
         assert!(tubes.close_if_idle(DEFAULT_TUBE).is_none());
         assert_eq!((tubes.open(b"x"), tubes.open(b"x")), (1, 1));
+    }
+
+    // Tests promise P28 of beanpole-promises(7).
+    #[test]
+    fn a_rate_allows_its_count_in_each_window() {
+        let rate = Some(Rate { count: 3, seconds: 2 });
+        let mut rules =
+            TubeRules { settings: TubeSettings { rate, ..TubeSettings::default() }, ..TubeRules::default() };
+        let at = |millis: u64| Time::from_nanos(1_000_000 * millis);
+        let mut taken = Vec::new();
+        for millis in (50_000..60_000).step_by(7) {
+            if rules.opens() <= at(millis) {
+                rules.taken = 0;
+            }
+            if !rules.is_spent(0) {
+                rules.take(at(millis));
+                taken.push(millis - 50_000);
+            }
+        }
+        assert_eq!(taken[..7], [0, 7, 14, 2002, 2009, 2016, 4004]);
+        assert_eq!(taken.len(), 15);
     }
 }

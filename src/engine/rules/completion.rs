@@ -436,7 +436,7 @@ impl Engine {
         outcome: &Arc<Outcome>,
         logged: bool,
     ) -> Progress {
-        let length = outcome.body().map_or(0, Body::len);
+        let length = outcome.body().map_or(0, |body| body.len());
         while let Some((member, client)) = self.store.extras.first_attached(extras) {
             let client = ClientId(client);
             self.detach(member, client);

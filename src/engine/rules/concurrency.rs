@@ -184,7 +184,7 @@ impl Engine {
 
     pub(in crate::engine) fn reopen(&mut self, number: u32) {
         if let Some(rules) = &mut self.tubes.get_mut(number).rules {
-            rules.open();
+            rules.taken = 0;
         }
         self.update_closed(number);
     }

@@ -130,7 +130,7 @@ impl Engine {
                 return Progress::More;
             }
             steps.take(TUBE);
-            let number = self.tubes.in_order(index);
+            let number = self.tubes.order[index];
             if sees(&self.tubes.get(number).name) {
                 let found = self.oldest_named(&dedup_key, number, MAX_CHECKED, |tube| tube == number);
                 search.found = [search.found, found].into_iter().flatten().min();
@@ -185,7 +185,7 @@ impl Engine {
         });
         let hidden = (is_dead || crowd != Ok(None)).then_some(id);
         let hash = self.hash_dedup_key(&dedup_key, tube, hidden);
-        if !self.store.extras.get(number).has_hash(hash) {
+        if self.store.extras.get(number).hash != (hash >> 32) as u32 {
             self.store.extras.rehash(number, hash);
         }
     }

@@ -111,7 +111,7 @@ impl Engine {
             return Some(Failed::GivenUp);
         }
         let delay = self.backoff(slot, true);
-        self.past.count_retry();
+        self.past.retries += 1;
         self.count_event(slot, |events| &mut events.releases);
         self.note_reason(slot, reason);
         self.release_slot(slot, self.store.jobs.get(slot).pri, delay, now);

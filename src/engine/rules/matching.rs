@@ -283,7 +283,7 @@ impl Engine {
     fn fair_weight(&self, tube: u32, weight: NonZeroU16) -> u64 {
         const SECOND: u64 = 1_000_000_000;
         let times = self.tubes.get(tube).times.as_ref().filter(|times| times.run.samples() > 0);
-        let average = times.map_or(SECOND, |times| times.run.average().nanos());
+        let average = times.map_or(SECOND, |times| times.run.average.nanos());
         (u64::from(weight.get()) * 1000 * SECOND / average.max(1000)).max(1)
     }
 

@@ -342,7 +342,7 @@ impl Engine {
         assert_eq!(self.tubes.kept, self.tubes.iter().filter(|(_, tube)| tube.kept).count());
         for (number, client) in self.clients.iter() {
             let opener = self.clients.handle(number);
-            let opened = self.tubes.iter().filter(|(_, tube)| tube.opener == opener).count();
+            let opened = self.tubes.iter().filter(|(_, tube)| tube.opener == Some(opener)).count();
             assert_eq!(client.opened as usize, opened, "{number:?} knows how many tubes it has opened");
         }
         assert!(

@@ -106,7 +106,7 @@ pub fn compare(engine: &Engine, model: &Model, now: Time, names: &[Name]) -> Res
         same(&job.id, engine.job_stats(job.id, now), model.job_stats(job.id, now))?;
         let taken_for = engine.job(job.id).map(|job| job.taken_for(now));
         same(&("the reservation", job.id), taken_for, taken_for.map(|_| job.taken_for(now)))?;
-        let schedule = engine.job(job.id).and_then(|job| engine.schedule_of(&job).map(|schedule| schedule.count()));
+        let schedule = engine.job(job.id).and_then(|job| engine.schedule_of(&job).map(|schedule| schedule.count));
         let counts = schedule.map(|count| (count.runs, count.skipped));
         same(&("the schedule", job.id), counts, model.run_counts(job.id))?;
         same(&("the next run", job.id), engine.next_run(job.id), model.next_try(job.id))?;
@@ -136,7 +136,7 @@ fn compare_times(name: &Name, engine: Option<&TubeTimes>, model: &Model) -> Resu
     for (latency, times) in [(&engine.wait, &model.waits), (&engine.run, &model.runs)] {
         let sum: u128 = times.iter().map(|time| u128::from(time.nanos())).sum();
         let extremes = [times.iter().min(), times.iter().max()].map(|time| time.copied().unwrap_or_default());
-        let seen = (latency.samples(), latency.sum_nanos(), [latency.min(), latency.max()]);
+        let seen = (latency.samples(), latency.sum_nanos, [latency.min(), latency.max]);
         same(&("times of", name), seen, (times.len() as u64, sum, extremes))?;
     }
     Ok(())

@@ -6,12 +6,9 @@
 
 use std::borrow::Cow;
 
-use crate::engine::data::heap::Heap;
-use crate::engine::data::ids::Ids;
-use crate::engine::data::table::{Hashed, Table};
 use crate::engine::data::{
-    Bodies, Deadlines, DedupKey, Deferred, EndedKeys, ExtrasStore, JobCounts, JobExtras, Jobs, Pause, Schedules, Time,
-    TimerKey, NIL, URGENT,
+    Bodies, Deadlines, DedupKey, Deferred, EndedKeys, ExtrasStore, Hashed, Heap, Ids, JobCounts, JobExtras, Jobs, Past,
+    PastJob, Pause, Schedules, Table, Time, TimerKey, NIL, URGENT,
 };
 use crate::engine::{ClientId, Engine, Job, JobId, OpenOperation, State, UNLIMITED};
 
@@ -81,6 +78,14 @@ impl Bodies {
     pub fn counted(&self) -> usize {
         let pages = self.classes.iter().flat_map(|class| &class.pages);
         self.whole.len() + pages.map(|page| page.held as usize).sum::<usize>()
+    }
+}
+
+impl Past {
+    /// Recounts the bytes of the history.
+    pub fn counted(&self) -> u64 {
+        let reasons = self.jobs.iter().filter_map(|job| job.reason.as_ref()).map(|reason| reason.len());
+        (self.capacity * size_of::<PastJob>() + size_of_val(&*self.points) + reasons.sum::<usize>()) as u64
     }
 }
 

@@ -258,7 +258,7 @@ impl Engine {
                 break;
             }
             self.agenda.steps.take(1);
-            let slot = self.clients[client].reserved().member_at(touch.at);
+            let slot = self.clients[client].reserved().entries[touch.at].1;
             let job = self.store.jobs.get_mut(slot);
             let due = touch.begin + job.ttr();
             let is_permitted = may(&self.tubes.get(job.tube).name);

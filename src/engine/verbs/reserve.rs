@@ -56,7 +56,7 @@ impl Engine {
         self.clients.mark_worker(client);
         let until = timeout.map_or(Time::NEVER, |timeout| now + timeout);
         if self.catch_up(client, now) == Progress::More || self.watches_many(client) {
-            self.clients[client].waiting = Some(Waiting::for_job(until));
+            self.clients[client].waiting = Some(Waiting { until, outcome: NIL, run: false });
             self.clients.waiting += 1;
             self.search_later(client, Search::default());
             return Reserve::Waiting;
@@ -71,7 +71,7 @@ impl Engine {
         if timeout == Some(Span::ZERO) {
             return Reserve::NoJob(NoJob::TimedOut);
         }
-        self.wait_for(client, Waiting::for_job(until));
+        self.wait_for(client, Waiting { until, outcome: NIL, run: false });
         Reserve::Waiting
     }
 
@@ -365,7 +365,7 @@ impl Engine {
             at -= 1;
             self.agenda.steps.take(1);
             let held = self.clients[client].reserved();
-            let slot = held.member_at(at);
+            let slot = held.entries[at].1;
             if is_meant(self.store.jobs.get(slot)) {
                 // Unchecked jobs will move behind this position, so the walk must start again.
                 let again = held.rises(at);

@@ -161,7 +161,7 @@ impl Engine {
             }
         }
         let volatile = options.as_ref().is_some_and(|options| !options.durable);
-        let own = new.body.length() + options.as_ref().map_or(0, logged_options);
+        let own = new.body.len() + options.as_ref().map_or(0, logged_options);
         let bytes = tube.name.len() + own;
         if !self.has_memory(JOB_COST + own as u64) || !self.claim_put(bytes, volatile) {
             return Err(Refused::OutOfMemory);

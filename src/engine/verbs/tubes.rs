@@ -277,7 +277,7 @@ impl Engine {
         let before = self.tubes.len();
         let number = self.open_tube_unlimited(name);
         if self.tubes.len() > before {
-            self.tubes.get_mut(number).opener = self.clients.handle(client);
+            self.tubes.get_mut(number).opener = Some(self.clients.handle(client));
             self.clients[client].opened += 1;
         }
         Ok(number)
@@ -296,7 +296,7 @@ impl Engine {
         let tube = self.tubes.get(number);
         let paused = tube.pause.as_ref().map(|_| tube.name.clone());
         if let Some(closed) = self.tubes.close_if_idle(number) {
-            if let Some(opener) = self.clients.at(closed.opener) {
+            if let Some(opener) = closed.opener.and_then(|opener| self.clients.at(opener)) {
                 self.clients[opener].opened -= 1;
             }
             self.agenda.steps.take(TUBE);

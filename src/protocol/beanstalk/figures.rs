@@ -28,7 +28,8 @@ impl<'a> QueueFigures<'a> {
     pub fn of(stats: Stats, context: &'a Context) -> QueueFigures<'a> {
         let facts = context.host.facts();
         let engine = &context.engine;
-        let problems = [engine.past().recent_failures(), engine.paused_tubes() as u64, engine.late_schedules() as u64];
+        let failures = engine.past().points().map(|point| point.failed).sum();
+        let problems = [failures, engine.paused_tubes() as u64, engine.late_schedules() as u64];
         // These numbers cover all tubes.
         let [failures, paused, late] = if context.sees_all() { problems } else { [0; 3] };
         QueueFigures {
@@ -181,9 +182,9 @@ pub fn tube_times(tube: &TubeStats, oldest: [Span; 3], mut each: impl FnMut(&str
     let (wait, run) = tube.times.map_or((&none, &none), |times| (&times.wait, &times.run));
     for (what, latency) in [("queue", wait), ("processing", run)] {
         let mut figure = |key: &str, time: Span| each(&format!("{what}-time-{key}"), Micros(time.nanos() / 1000));
-        figure("ewma", latency.average());
+        figure("ewma", latency.average);
         figure("min", latency.min());
-        figure("max", latency.max());
+        figure("max", latency.max);
         [50, 95, 99].iter().for_each(|percent| figure(&format!("p{percent}"), latency.percentile(*percent)));
         each(&format!("{what}-time-samples"), Number(latency.samples()));
     }

@@ -358,11 +358,11 @@ impl Samples<'_> {
     }
 
     fn histogram(&mut self, times: Option<&Histogram>) {
-        times.into_iter().for_each(|it| self.buckets(it.buckets(), it.count(), it.sum_nanos()));
+        times.into_iter().for_each(|it| self.buckets(it.buckets(), it.count(), it.sum_nanos));
     }
 
     fn latency(&mut self, times: Option<&Latency>) {
-        times.into_iter().for_each(|it| self.buckets(it.buckets(), it.samples(), it.sum_nanos()));
+        times.into_iter().for_each(|it| self.buckets(it.buckets(), it.samples(), it.sum_nanos));
     }
 
     /// A bucket is a bound in nanoseconds and the number of shorter times.

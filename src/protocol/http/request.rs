@@ -84,7 +84,7 @@ impl ProtocolCommand for Request {
     }
 
     fn log_subject(&self) -> LogSubject {
-        LogSubject { size: self.job_body().map(Body::len), ..LogSubject::of(self.target.subject()) }
+        LogSubject { size: self.job_body().map(|body| body.len()), ..LogSubject::of(self.target.subject()) }
     }
 
     fn job_body(&self) -> Option<&Body> {
