@@ -1,6 +1,4 @@
 //! The program: parses the command line, starts the server, waits for signals, and sets the exit code.
-//!
-//! Owns the messages on stderr before the log starts. Must not implement features; the library does.
 
 #![deny(missing_docs, unsafe_code)]
 
@@ -196,7 +194,6 @@ fn log_addresses(server: &Server) {
     log::info!("beanpole {} is listening on {}", env!("CARGO_PKG_VERSION"), server.names().join(" and "));
 }
 
-/// Writes the port file, and watches the parent process.
 fn follow_parent(server: &Server, path: Option<&Path>, parent: Option<Parent>) -> Result<Option<PortFile>, String> {
     let file = path.map(|path| {
         let file = PortFile::write(path, server.first_address());
@@ -207,7 +204,6 @@ fn follow_parent(server: &Server, path: Option<&Path>, parent: Option<Parent>) -
     file.transpose()
 }
 
-/// Runs a server of a cluster, first as a standby, and then as the active server.
 fn run_in_cluster(
     cluster: &Cluster,
     mut settings: Settings,

@@ -1,6 +1,4 @@
 //! TCP connections for HTTP, with or without TLS.
-//!
-//! Owns the choice between plain TCP and TLS. Must not depend on HTTP.
 
 use std::io;
 use std::time::Duration;

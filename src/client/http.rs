@@ -1,7 +1,4 @@
-//! One HTTP/1.1 request over a connection, and its response.
-//!
-//! Owns the framing of a response: an incomplete or malformed response is an error. Must not open connections or
-//! interpret status codes.
+//! One HTTP/1.1 request over a connection, and its response. An incomplete or malformed response is an error.
 
 use std::io::{self, ErrorKind, Read};
 use std::time::{Duration, Instant};
@@ -49,7 +46,6 @@ struct Head {
     keeps_alive: bool,
 }
 
-/// A request over a connection.
 pub struct Exchange {
     stream: Transport,
     end: Instant,
@@ -199,7 +195,6 @@ impl Exchange {
         }
     }
 
-    /// Removes a line, and returns it without CR LF.
     fn line(&mut self) -> io::Result<String> {
         loop {
             if let Some(end) = self.bytes.windows(2).position(|pair| pair == b"\r\n") {

@@ -1,8 +1,4 @@
-//! A small blocking client for the beanstalk protocol.
-//!
-//! Owns one connection. Works with any beanstalk server, and must not depend on the server's modules. The client is
-//! intended for tests, tools, and programs that embed a queue. A method sends one command and reads the reply. To
-//! pipeline commands, call [`Client::send`], and then [`Client::reply`] once for each command.
+//! A small blocking client for any server that speaks the beanstalk protocol.
 
 mod channel;
 mod http;

@@ -1,7 +1,4 @@
-//! TLS for clients, which requires the cargo feature `tls`.
-//!
-//! Owns the trusted authorities, the client's certificate, and the messages about failed connections. Must not depend
-//! on commands.
+//! TLS for clients, and the messages about failed connections.
 
 use std::error::Error as _;
 use std::io;

@@ -1,6 +1,4 @@
 //! The transport of a client: a socket, or TLS over a socket.
-//!
-//! Owns reading, writing and timeouts for sockets and TLS. Must not depend on commands.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -67,7 +65,6 @@ impl Transport {
         socket.set_read_timeout(limit).and_then(|()| socket.set_write_timeout(limit))
     }
 
-    /// Returns a handle with which another thread can close the connection.
     pub fn closer(&self) -> io::Result<Closer> {
         self.socket().try_clone().map(Closer)
     }

@@ -1,7 +1,5 @@
-//! Arguments and results of the client, as plain data.
-//!
-//! Owns the checks that prevent an argument from being interpreted as another argument or command. Must not access a
-//! connection.
+//! Arguments and results of the client. The checks prevent an argument from being interpreted as another argument or
+//! command.
 
 use std::fmt;
 use std::io;

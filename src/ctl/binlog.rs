@@ -1,7 +1,5 @@
-//! The subcommands `check` and `backup`, which read a binlog directory.
-//!
-//! Owns the format of the report and the directory of the copy. Must not modify or lock the binlog, because a server
-//! can be using the binlog at the same time.
+//! The subcommands `check` and `backup`, which read a binlog directory. They must not modify or lock the binlog,
+//! because a server can be using it.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -14,14 +12,12 @@ use super::prelude::*;
 use crate::binlog::{back_up, inspect, Folder, Inspection};
 use crate::engine::{Engine, Limits, State};
 
-/// Names of states in the report.
 #[rustfmt::skip]
 const STATES: [(State, &str); 7] = [
     (State::Ready, "ready"), (State::Delayed, "delayed"), (State::Reserved, "leased"), (State::Buried, "buried"),
     (State::Held, "held"), (State::Scheduled, "scheduled"), (State::Finished, "finished"),
 ];
 
-/// Makes a problem of an error, with the path in front.
 fn at<E: Display>(path: &Path) -> impl Fn(E) -> Problem + '_ {
     move |error| Problem::empty(format!("{}: {error}", path.display()))
 }
@@ -80,7 +76,6 @@ pub fn backup(call: &Call, out: &mut Out) -> Result<u8> {
     }
     let copy = Folder::new(to);
     back_up(&Folder::new(from), &copy).map_err(at(from))?;
-    // The new directory is durable afterwards.
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(at(to))?;
     let found = inspect(&copy, &mut Engine::new(Limits::NONE)).map_err(at(to))?;

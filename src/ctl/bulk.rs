@@ -1,11 +1,6 @@
-//! The subcommands `move` and `clear`, which affect many jobs of a tube.
-//!
-//! Owns the fallbacks for servers that lack `move-tube` or `flush-tube`. Must not delete reserved jobs, except through
-//! `flush-tube`.
-//!
-//! The fallback for `move` reserves a job, puts a copy, and deletes the original. The copy has a new ID, age and
-//! counts. A failure loses no job, but can leave two copies. The fallback for `clear` reserves and deletes ready jobs
-//! in batches. It finds jobs in other states by peeking, and deletes the jobs one by one.
+//! The subcommands `move` and `clear`, with fallbacks for servers that lack `move-tube` or `flush-tube`. The fallback
+//! for `move` reserves a job, puts a copy with a new ID, age and counts, and deletes the original. A failure loses no
+//! job, but can leave two copies. The fallback for `clear` deletes no reserved jobs.
 
 use super::jobs::{free_state, state_of};
 use super::prelude::*;
@@ -161,7 +156,6 @@ fn delete_jobs(link: &mut Link, name: &str, states: &[String], stats: &StatsRepl
     Ok(deleted)
 }
 
-/// Returns the number of deleted jobs, at most `BATCH`.
 fn delete_batch(link: &mut Link) -> Result<u64> {
     link.send("reserve-with-timeout 0\r\n".repeat(BATCH).as_bytes())?;
     let mut deletes = String::new();

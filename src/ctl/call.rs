@@ -1,7 +1,4 @@
 //! The definition of a subcommand, and the parser for its command line.
-//!
-//! Owns the distinction between options and operands, and the messages for invalid command lines. Must not connect to a
-//! server.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::ops::RangeInclusive;
@@ -12,7 +9,6 @@ use super::prelude::*;
 use crate::protocol::text::is_tube_name;
 use crate::settings::options;
 
-/// The operands, for shell completion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperandKind {
     Tube,
@@ -155,7 +151,7 @@ pub fn tube(name: &str) -> Result<String> {
     }
 }
 
-/// Asks before an irreversible operation, unless `is_confirmed`. Fails if the user declines or there is no terminal.
+/// Fails if the user declines or there is no terminal.
 pub fn confirm(question: &str, is_confirmed: bool) -> Result {
     if is_confirmed {
         return Ok(());

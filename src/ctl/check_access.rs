@@ -1,7 +1,5 @@
-//! The subcommand `check-access`, which verifies an access file and explains its rules.
-//!
-//! Owns the format of the results. Must not decide about access, because the decisions must be the same as in the
-//! server.
+//! The subcommand `check-access`, which verifies an access file and explains its rules. The decisions must be those of
+//! the server.
 
 use std::path::Path;
 use std::sync::Arc;

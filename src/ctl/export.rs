@@ -1,12 +1,6 @@
-//! The subcommand `export`, which prints all jobs of a server or of an unused binlog as JSON lines.
-//!
-//! Owns the order of the lines, and the check that no job is missing. Must not reserve or modify jobs.
-//!
-//! Pauses come first, so that an import pauses the tubes before adding jobs. Held jobs, which wait for a group, come
-//! before all other jobs: a held job must be imported before the last job in its group is deleted. Settings and
-//! retained idempotency keys come last.
-//!
-//! Enforces promise P32 of beanpole-promises(7).
+//! The subcommand `export`, which prints all jobs of a server or of an unused binlog as JSON lines: pauses, then held
+//! jobs, which must be imported before the last job in their group is deleted, other jobs, settings and keys. Enforces
+//! promise P32 of beanpole-promises(7).
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -43,7 +37,6 @@ impl Export<'_> {
         self.out.line(&tube_line(tube, |json| json.text("settings", settings.as_bytes())))
     }
 
-    /// Exports the key of an ended job. `left` is the rest of its lifetime in seconds.
     fn key(&mut self, tube: &str, key: &[u8], left: u64) -> Result {
         self.others.keys += 1;
         self.out.line(&tube_line(tube, |json| {
@@ -52,7 +45,7 @@ impl Export<'_> {
         }))
     }
 
-    /// Prints a line such as `exported 5 jobs: 2 ready, 3 buried`. Returns the number of jobs.
+    /// Prints a line such as `exported 5 jobs: 2 ready, 3 buried`.
     fn report(&mut self) -> Result<u64> {
         self.out.flush()?;
         let parts = self.counts.iter().zip(State::LISTED).filter(|(count, _)| **count > 0);
@@ -148,7 +141,6 @@ impl Export<'_> {
         Ok(if found.report.problems.is_empty() { DONE } else { REFUSED })
     }
 
-    /// Returns the number of expired jobs, which are omitted.
     fn objects_of_binlog(&mut self, engine: &Engine, now: Time) -> Result<u64> {
         for (name, pause) in engine.pauses().filter(|(_, pause)| pause.until > now) {
             let name = name::written(name);

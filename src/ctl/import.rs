@@ -1,18 +1,12 @@
-//! The subcommand `import`, which puts the jobs in the output of `export`.
-//!
-//! Owns the steps that restore the state of each job, and the counts of data that the server cannot store. Must not
-//! reserve existing jobs.
-//!
-//! To import a buried job, the job is put with the maximum delay, which keeps workers away, then reserved by its ID and
-//! buried. A retained idempotency key is imported by putting and deleting an empty job. Reserved jobs are imported as
-//! ready, because their workers are not connected.
+//! The subcommand `import`, which puts the jobs in the output of `export`. A buried job is put with the maximum delay,
+//! which keeps workers away, then reserved by its ID and buried. A retained idempotency key is imported by putting and
+//! deleting an empty job. Reserved jobs become ready, because their workers are not connected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::prelude::*;
 use crate::engine::State;
 
-/// Further rejected lines are only counted.
 const MAX_REPORTS: u64 = 10;
 
 /// Bytes of a job of 1 GiB, in base64 or escaped.
@@ -21,24 +15,20 @@ const MAX_LINE: u64 = 6 << 30;
 /// Seconds. Otherwise, a job could expire before it is buried.
 const MIN_TTL: u64 = 60;
 
-/// The final report calls an unsupported idempotency key this.
 const KEPT_KEY: &str = "a key that outlives its job";
 
 enum Note {
     Use,
-    /// A `put` in this line, and the following action.
     Put(u64, After),
     Reserve,
-    /// The final action for a job with the maximum delay.
     Settle(u64, After),
 }
 
 #[derive(Clone, Copy)]
 enum After {
     Nothing,
-    /// Bury the job, with the priority, the delay if the server can store it, and a dead letter's index in `origins`.
+    /// The priority, the delay if the server can store it, and the index of a dead letter in `origins`.
     Bury(u32, Option<u32>, Option<u32>),
-    /// Delete the job, but not its idempotency key.
     Delete,
 }
 
@@ -51,11 +41,9 @@ struct Import<'a> {
     line: u64,
     /// `None` before `reserve-job` has been tried.
     can_bury: Option<bool>,
-    /// `None` before the server's abilities are known.
     abilities: Option<Abilities>,
     /// Tube and key of each dead letter that waits to be buried.
     unsettled_keys: BTreeSet<(String, String)>,
-    /// The original tubes of dead letters.
     origins: Vec<String>,
     results: Results,
 }
@@ -63,7 +51,6 @@ struct Import<'a> {
 #[derive(Default)]
 struct Results {
     done: u64,
-    /// The line of the last confirmed `put`.
     safe: u64,
     buried: u64,
     refused: u64,
@@ -75,7 +62,7 @@ struct Results {
     expired: u64,
     /// Values that the server could not store, by key.
     lost: BTreeMap<&'static str, u64>,
-    /// Jobs that wait to be buried or deleted, with their lines.
+    /// Jobs that wait to be buried or deleted: ID, action and line.
     unsettled: Vec<(u64, After, u64)>,
 }
 
@@ -340,7 +327,6 @@ impl Import<'_> {
         self.settle_if_many()
     }
 
-    /// Adds the tube to `origins` if necessary. Returns its index.
     fn origin(&mut self, name: &str) -> u32 {
         let known = self.origins.iter().position(|other| other == name);
         known.unwrap_or_else(|| {
@@ -357,8 +343,7 @@ impl Import<'_> {
         Ok(self.abilities.unwrap_or_default())
     }
 
-    /// Returns `true` if the server supports `reserve-job`, as beanstalkd has done since 1.12. Reads all outstanding
-    /// replies first.
+    /// beanstalkd has supported `reserve-job` since 1.12.
     fn can_bury(&mut self) -> Result<bool> {
         if self.can_bury.is_none() {
             self.finish()?;

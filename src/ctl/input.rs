@@ -1,7 +1,4 @@
-//! The input files of subcommands, and a progress bar.
-//!
-//! Owns the open input file, and the last line of stderr while the progress bar is visible. Must not interpret the
-//! input.
+//! The input files of subcommands, and a progress bar in the last line of stderr.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
@@ -19,7 +16,6 @@ pub struct Input<'a> {
     progress: ProgressBar,
 }
 
-/// Reads stdin if there are no names.
 pub fn each_input(names: &[String], each: &mut dyn FnMut(Input) -> Result) -> Result {
     if names.is_empty() {
         return each(Input::of("stdin", io::stdin().as_fd().try_clone_to_owned().map(File::from))?);
@@ -41,8 +37,7 @@ impl Input<'_> {
         Ok(bytes)
     }
 
-    /// Reads a line with its line feed, at most `limit` bytes. Returns `false` at the end. The progress bar shows
-    /// `done` jobs.
+    /// Reads at most `limit` bytes with the line feed. Returns `false` at the end. The progress bar shows `done` jobs.
     pub fn line(&mut self, line: &mut Vec<u8>, limit: u64, done: u64) -> Result<bool> {
         self.progress.update(done, self.size.map(|size| (self.read, size)));
         line.clear();
@@ -67,7 +62,6 @@ pub struct ProgressBar {
 }
 
 impl ProgressBar {
-    /// `what` is a plural noun for what is counted.
     pub fn new(what: &'static str) -> ProgressBar {
         let now = Instant::now();
         // A short operation ends before the progress bar is shown.
@@ -80,7 +74,7 @@ impl ProgressBar {
         }
     }
 
-    /// `part` is the completed amount and the total, if known.
+    /// `part` is the completed amount and the total.
     pub fn update(&mut self, count: u64, part: Option<(u64, u64)>) {
         let now = Instant::now();
         if !self.is_shown || now < self.next {

@@ -1,7 +1,4 @@
-//! Subcommands for single jobs: `peek`, `reserve`, `delete`, `kick`, `bury`, `release`, `revoke` and `wait`.
-//!
-//! Owns the handling of failures: a rejected job does not prevent the processing of the next job. Must not change the
-//! priority of a job unless requested. `bury` and `release` first reserve the job, as the protocol requires.
+//! Subcommands for single jobs. A rejected job does not prevent the processing of the next job.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +15,7 @@ fn for_each_job(call: &Call, act: Act<u64>) -> Result<u8> {
     for_each(call, call.ids()?, act)
 }
 
-/// Calls `act` for each item. After a rejected command, prints the reason and continues.
+/// After a rejected command, prints the reason and continues.
 pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8> {
     let mut link = Link::open(call)?;
     let mut code = DONE;
@@ -34,7 +31,6 @@ pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8> {
     Ok(code)
 }
 
-/// Returns `None` for job IDs. Fails unless either a tube or IDs are given.
 fn tube_or_ids(call: &Call) -> Result<Option<String>> {
     match (call.value(&OF_TUBE), call.operands.is_empty()) {
         (Some(name), true) => Ok(Some(tube(&name)?)),
@@ -70,7 +66,6 @@ pub fn free_state(name: String) -> Result<String> {
     }
 }
 
-/// Prints the body or, with `--json`, all statistics and the body.
 fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> Result {
     if !call.has(&JSON) {
         return out.body(body);
@@ -85,7 +80,6 @@ fn print(call: &Call, out: &mut Out, link: &mut Link, id: u64, body: &[u8]) -> R
     }))
 }
 
-/// If the job cannot be printed, it is released.
 pub fn reserve(call: &Call, out: &mut Out) -> Result<u8> {
     if call.has(&DELETE) && call.has(&BURY) {
         return Err(Problem::usage("--delete cannot be used with --bury"));
@@ -143,8 +137,7 @@ fn priority(link: &mut Link, id: u64) -> Result<u64> {
     Ok(link.query(&format!("stats-job {id}"))?.unwrap_or_default().number("pri"))
 }
 
-/// Reserves a job in any state, and returns its priority, which is queried last because a client with only the `take`
-/// right may not see other jobs.
+/// The priority is queried last, because a client with only the `take` right may not see other jobs.
 fn reserve_by_id(link: &mut Link, id: u64) -> Result<u64> {
     let command = format!("reserve-job {id}");
     let reply = link.ask(&command)?;
@@ -191,7 +184,6 @@ fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result {
     Ok(())
 }
 
-/// Waits until the jobs, or all jobs in the groups, have ended or are buried.
 pub fn wait(call: &Call, out: &mut Out) -> Result<u8> {
     let ids = call.ids()?;
     let groups = call.groups()?;
@@ -226,8 +218,7 @@ fn wait_for_job(link: &mut Link, id: u64, until: Option<Instant>, out: &mut Out)
     }
 }
 
-/// Waits until a group has no members and no job waits for it, or until all members are buried. A job that waits for
-/// more members shows that they have not been put yet.
+/// A job that waits for more members shows that they have not been put yet.
 fn wait_for_group(link: &mut Link, group: &str, until: Option<Instant>, out: &mut Out) -> Result<u8> {
     let command = format!("stats-group {group}");
     let mut progress = ProgressBar::new("jobs done");

@@ -1,9 +1,5 @@
-//! The connection of a subcommand to its server.
-//!
-//! Owns the timeout, the messages for rejected commands, and command pipelining. Must not depend on any subcommand.
-//!
-//! With pipelining, the client sends a batch of commands before reading the replies to the previous batch. The server
-//! therefore always has commands to execute.
+//! The connection of a subcommand to its server. With pipelining, the client sends a batch of commands before it reads
+//! the replies to the previous batch, so the server always has commands to execute.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -28,11 +24,10 @@ pub struct ServerTarget {
 pub struct Link {
     client: Client,
     target: ServerTarget,
-    /// The size of the replies since the last check of the memory.
     unchecked: usize,
 }
 
-/// The size of replies after which the memory is checked, in bytes.
+/// The memory is checked after this many bytes of replies.
 const CHECKED: usize = 64 * 1024;
 
 impl ServerTarget {
@@ -119,7 +114,6 @@ impl Link {
         Ok(reply)
     }
 
-    /// Fails unless the reply starts with `word`.
     pub fn expect(&mut self, command: &str, word: &str) -> Result<Reply> {
         let reply = self.ask(command)?;
         match first_word(&reply.line) == word {
@@ -143,7 +137,6 @@ impl Link {
         Ok(())
     }
 
-    /// Reserves a job, after waiting up to `wait` seconds. Returns `None` after a timeout.
     pub fn reserve(&mut self, wait: Option<u64>) -> Result<Option<IdAndBody>> {
         let command = wait.map_or("reserve".to_owned(), |seconds| format!("reserve-with-timeout {seconds}"));
         let reply = self.ask_within(&command, wait)?;
@@ -166,13 +159,11 @@ impl Link {
         }
     }
 
-    /// Returns `None` if the object does not exist.
     pub fn query(&mut self, command: &str) -> Result<Option<StatsReply>> {
         let reply = self.ask(command)?;
         stats_of(command, &reply)
     }
 
-    /// Fails if the object does not exist.
     pub fn existing(&mut self, command: &str) -> Result<StatsReply> {
         self.query(command)?.ok_or_else(|| refusal(command, "NOT_FOUND"))
     }
@@ -206,7 +197,6 @@ impl Link {
     }
 }
 
-/// Returns `None` if the object does not exist.
 pub fn stats_of(command: &str, reply: &Reply) -> Result<Option<StatsReply>> {
     match first_word(&reply.line) {
         "OK" => Ok(Some(StatsReply::parse(&String::from_utf8_lossy(&reply.body)))),
@@ -215,7 +205,6 @@ pub fn stats_of(command: &str, reply: &Reply) -> Result<Option<StatsReply>> {
     }
 }
 
-/// Returns `None` if there is no job.
 pub fn job_of(command: &str, reply: Reply) -> Result<Option<IdAndBody>> {
     match (reply.line.as_str(), reply.number("FOUND").or(reply.number("RESERVED"))) {
         (_, Some(id)) => Ok(Some((id, reply.body))),
@@ -264,10 +253,8 @@ pub fn refusal(command: &str, line: &str) -> Problem {
 /// stops reading.
 pub const MAX_BATCH: usize = 512;
 
-/// A batch of this many bytes is sent.
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// Receives the note of each command, and the reply.
 pub type OnReply<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result;
 
 /// Commands with unread replies. The caller interprets a reply by the note of its command.
@@ -289,7 +276,6 @@ impl<T> Pipeline<T> {
         &mut self.bytes
     }
 
-    /// Also reads the replies to the previous batch.
     pub fn send_full_batch(&mut self, link: &mut Link, each: OnReply<T>) -> Result {
         if self.bytes.len() < BATCH_BYTES && self.unsent.len() < MAX_BATCH {
             return Ok(());

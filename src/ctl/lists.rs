@@ -1,6 +1,4 @@
-//! The subcommands `list`, `schedules`, `history` and `connections`.
-//!
-//! Owns the columns, and the requests for long lists in pages. Must not modify jobs. All times are in UTC.
+//! The subcommands `list`, `schedules`, `history` and `connections`. All times are in UTC.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -46,10 +44,8 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8> {
     Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
 }
 
-/// Formats a job, the tube name and the body.
 type Format<'a, T> = &'a dyn Fn(&JobLine, &str, &[u8]) -> T;
 
-/// `line` makes a JSON line, and `row` a table row.
 fn print<'a>(
     call: &Call,
     out: &'a mut Out,
@@ -101,7 +97,6 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8> {
     Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
 }
 
-/// Returns the time of a schedule's next run in seconds since 1970.
 fn next_run(job: &JobLine) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let next = now.as_nanos().div_ceil(1_000_000_000) as u64 + u64::from(job.left);

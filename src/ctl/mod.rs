@@ -1,9 +1,5 @@
-//! The client subcommands, such as `put`, `stats` and `export`.
-//!
-//! Owns the output and the exit codes of subcommands. Must not start a server.
-//!
-//! `table` lists the subcommands, `opts` defines their options, and `call` parses command lines. Subcommands connect to
-//! a server through `link` and use the beanstalk protocol, so most subcommands also work with beanstalkd.
+//! The client subcommands, such as `put`, `stats` and `export`: their output and exit codes. Most subcommands also work
+//! with beanstalkd, because they use the beanstalk protocol.
 
 mod binlog;
 mod bulk;
@@ -97,7 +93,6 @@ pub fn run(arguments: &[String]) -> Option<u8> {
     })
 }
 
-/// Returns the exit code. The message can be empty.
 fn report(problem: &Problem) -> u8 {
     if !problem.text.is_empty() {
         print_stderr(&problem.text);

@@ -1,7 +1,4 @@
-//! Tube names in subcommands.
-//!
-//! Owns the conversion between raw bytes and the quoted form, which consists of printable ASCII characters. Names
-//! without special characters are not quoted. Must not query a server.
+//! Tube names in subcommands: raw bytes, or quoted if they contain special characters.
 
 use crate::protocol::text::{is_any_name, push_tube_name, unquote};
 

@@ -1,6 +1,4 @@
 //! The options of all subcommands.
-//!
-//! Owns the names and the help texts. Must not parse command lines.
 
 use crate::settings::words::flag;
 pub use crate::settings::words::Flag;

@@ -1,7 +1,5 @@
-//! The standard output of a subcommand.
-//!
-//! Owns stdout, and formats lines and tables. Must escape job data before writing to a terminal. Tables are aligned on
-//! a terminal, and otherwise tab-separated.
+//! The standard output of a subcommand. Job data is escaped on a terminal. Tables are aligned on a terminal, and
+//! otherwise tab-separated.
 
 use std::cmp::Ordering;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -50,7 +48,6 @@ impl Out {
         done.map_err(|error| Problem::output(&error))
     }
 
-    /// Prints the body. On a terminal, escapes special characters and adds a line feed.
     pub fn body(&mut self, body: &[u8]) -> Result {
         if self.is_terminal {
             return self.line(&shown(body));
@@ -62,7 +59,6 @@ impl Out {
         self.file.flush().map_err(|error| Problem::output(&error))
     }
 
-    /// Prints a table. On a terminal, columns are aligned, with numbers on the right.
     pub fn table(&mut self, headings: &[&str], rows: &[Vec<String>]) -> Result {
         let is_time = |head: &&str| self.is_terminal && TIMES.contains(head);
         let text = |(head, cell): (&&str, &String)| {
@@ -99,7 +95,6 @@ impl Out {
     }
 }
 
-/// JSON lines with `--json`, and otherwise a table.
 pub struct Listing<'a> {
     out: &'a mut Out,
     is_json: bool,
@@ -111,7 +106,6 @@ impl Listing<'_> {
         Listing { out, is_json, rows: Vec::new() }
     }
 
-    /// `line` makes a JSON line, and `row` a table row.
     pub fn add(&mut self, line: &dyn Fn() -> String, row: &dyn Fn() -> Vec<String>) -> Result {
         if self.is_json {
             return self.out.line(&line());
@@ -136,7 +130,6 @@ pub fn in_order(count: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec
     places
 }
 
-/// Shows the two largest units of a time in seconds.
 pub fn span(seconds: u64) -> String {
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60) {
         (0, 0, 0) => format!("{seconds}s"),
@@ -164,7 +157,6 @@ pub fn shown(bytes: &[u8]) -> String {
     text
 }
 
-/// Like [`shown`], but also escapes tabs and line feeds.
 pub fn on_one_line(bytes: &[u8]) -> String {
     shown(bytes).replace('\n', "\\n").replace('\t', "\\t")
 }

@@ -1,6 +1,4 @@
 //! The error type of subcommands: an exit code and a message.
-//!
-//! Owns the exit codes, and the messages for I/O errors. Must not print messages.
 
 use std::io;
 use std::ops::Deref;
@@ -66,7 +64,7 @@ impl Problem {
         Problem::refused(format!("{name}: {}", plain(error)))
     }
 
-    /// The connection to `server` has a timeout in `seconds`.
+    /// A timeout happens after this many `seconds`.
     pub fn connection(server: &str, error: &io::Error, seconds: Option<u64>) -> Problem {
         let text = match (error.kind(), seconds) {
             (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, Some(seconds)) => {

@@ -1,12 +1,9 @@
-//! The JSON lines of `export` and `import`.
-//!
-//! Owns the format of the lines for jobs, retained keys, pauses and settings. Must not query a server.
+//! The JSON lines of `export` and `import`: jobs, retained keys, pauses and settings.
 
 use super::prelude::*;
 use crate::engine::State;
 use crate::shared::json::{Members, Object, Strays};
 
-/// Event counts with their names in `stats-job`.
 pub const COUNTS: [&str; 5] = ["reserves", "timeouts", "releases", "buries", "kicks"];
 
 #[derive(Clone, Debug)]
@@ -18,7 +15,6 @@ pub struct JobLine {
     /// job.
     pub delay: u32,
     pub left: u32,
-    /// Runs that a schedule has missed since its last run.
     pub missed: u32,
     /// The ID of the copy that blocks a schedule, or empty.
     pub blocked_by: String,
@@ -33,7 +29,6 @@ pub fn short(number: u64) -> u32 {
 }
 
 impl JobLine {
-    /// Fails if the reply to `stats-job` is invalid.
     pub fn of(stats: &StatsReply) -> Option<JobLine> {
         let state = State::named(stats.text("state").as_bytes())?;
         Some(JobLine {
@@ -76,7 +71,6 @@ impl JobLine {
     }
 }
 
-/// Counts objects other than jobs.
 #[derive(Default)]
 pub struct Others {
     pub pauses: u64,
@@ -95,7 +89,6 @@ impl Others {
     }
 }
 
-/// Returns the line of a tube. `write` adds members after the name.
 pub fn tube_line(tube: &str, write: impl FnOnce(&mut Members)) -> String {
     json::object(|json| {
         json.bytes("tube", &name::bytes(tube));

@@ -1,8 +1,4 @@
-//! The search for all jobs on a server.
-//!
-//! Owns the search with `list-jobs`, or by trying all IDs if the server lacks the command. Must not reserve or modify
-//! jobs. Without `list-jobs`, the search puts an empty job into a separate tube, and deletes the job, to learn the
-//! highest ID.
+//! The search for all jobs on a server, with `list-jobs`, or by trying all IDs if the server lacks the command.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -12,7 +8,7 @@ use crate::engine::State;
 
 pub const STATE_COUNT: usize = State::LISTED.len();
 
-/// Receives the empty job that reveals the highest ID.
+/// Receives an empty job, which is deleted, to learn the highest ID.
 const PROBE: &str = "beanpole-probe";
 
 /// IDs per `list-jobs` request. Without `list-jobs`, eight times as many IDs are tried per batch.
@@ -50,13 +46,11 @@ pub struct Scan {
 pub enum ListOutcome {
     All,
     Unknown,
-    /// The server refused to list the tube.
     Refused(String),
 }
 
 type OnPage<'a> = &'a mut dyn FnMut(&mut Link, &[u64]) -> Result;
 
-/// Passes pages of IDs above `above` to `act`.
 pub fn list_ids(link: &mut Link, (tube, state): (&str, State), mut above: u64, act: OnPage) -> Result<ListOutcome> {
     loop {
         let command = format!("list-jobs {tube} {} {above} {PAGE}", state.word());
@@ -134,7 +128,6 @@ impl Scan {
         Ok(scan)
     }
 
-    /// Returns `false` if the server lacks `list-jobs`.
     fn list(&mut self, link: &mut Link, wanted: &Wanted, counts: &[u64; STATE_COUNT]) -> Result<bool> {
         let (total, mut progress) = (counts.iter().sum(), ProgressBar::new("jobs found"));
         // Servers without groups or schedules reject and do not count the states `held` and `scheduled`. If all counts
@@ -163,7 +156,7 @@ impl Scan {
         Ok(true)
     }
 
-    /// Tries IDs, highest first, until as many jobs are found as the server counts.
+    /// Tries IDs until as many jobs are found as the server counts.
     fn search(&mut self, link: &mut Link, wanted: &Wanted, total: u64) -> Result {
         self.jobs.clear();
         let begin = highest_id(link)?;

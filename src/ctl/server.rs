@@ -1,7 +1,5 @@
-//! The server address of a subcommand, and the client's credentials.
-//!
-//! Owns the syntax of server addresses, the search order (option, environment, default), and authentication. Must not
-//! send a token over plain TCP, where the token could be intercepted.
+//! The server address of a subcommand, and the client's credentials. A token must not be sent over plain TCP, where it
+//! could be intercepted.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -55,7 +53,7 @@ impl ServerName {
         }
     }
 
-    /// The option precedes the environment and the default. `variable` reads an environment variable.
+    /// The option precedes the environment and the default.
     pub fn find(option: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<ServerName> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let in_variable = |problem: Problem, name: &str| Problem::usage(format!("{name}: {}", problem.text));
@@ -100,7 +98,6 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Fails if the connection is too insecure for the credentials.
     pub fn of(call: &Call, server: &ServerName) -> Result<Identity> {
         let is_tls = matches!(server, ServerName::Tls(..));
         let has_https = call.value(&TO_URL).is_some_and(|url| url.starts_with("https://"));

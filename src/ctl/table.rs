@@ -1,7 +1,4 @@
-//! The table of subcommands.
-//!
-//! Owns the name, operands and options of each subcommand, for the parser, the help texts, the shell completions and
-//! the test of the man page. Must not run subcommands.
+//! The table of subcommands, for the parser, the help texts, the shell completions and the test of the man page.
 
 use std::ops::RangeInclusive;
 

@@ -1,6 +1,5 @@
-//! The job data that beanstalkd lacks, such as idempotency keys and retries.
-//!
-//! Owns the conversion between the statistics of a job, JSON members, and the tags of a `put`. Must not put jobs.
+//! The job data that beanstalkd lacks, such as idempotency keys and retries: statistics of a job, JSON members, and
+//! tags of a `put`.
 
 use super::prelude::*;
 use super::put::knows;
@@ -16,7 +15,6 @@ enum Value {
     /// Any text. The base64 form has another JSON member.
     Text(&'static str),
     Number,
-    /// A word that no tag can set.
     Word,
     /// Names separated by commas, each possibly with a colon and a number.
     Groups,
@@ -58,7 +56,6 @@ pub fn members() -> Vec<&'static str> {
 /// Bytes of a `put` command without tags.
 const PUT_LINE: usize = 64;
 
-/// Has the keys of `stats-job`.
 #[derive(Clone, Default, Debug)]
 pub struct JobTags(pub StatsReply);
 
@@ -82,7 +79,6 @@ impl JobTags {
         self.0.text("idempotency-key")
     }
 
-    /// Returns seconds, or `None` if the job does not expire.
     pub fn ttl_left(&self) -> Option<u64> {
         (!self.0.text("expires-in").is_empty()).then(|| self.0.number("expires-in"))
     }
@@ -97,12 +93,11 @@ impl JobTags {
         Ok(JobTags(stats))
     }
 
-    /// Returns the original tube of a dead letter.
     pub fn dead_from(&self) -> Option<&str> {
         Some(self.0.text("dead-from")).filter(|name| !name.is_empty())
     }
 
-    /// Returns the supported tags. The lifetime becomes at least `min_ttl` seconds.
+    /// The lifetime becomes at least `min_ttl` seconds.
     pub fn write_for(&self, can: &Abilities, min_ttl: u64) -> Written {
         let (mut tags, mut lost) = (String::new(), Vec::new());
         let mut add = |key: &'static str, tag: String, known: bool| match known {
@@ -173,18 +168,15 @@ fn is_group(text: &str) -> bool {
     is_tube_name(name.as_bytes()) && count.parse::<u32>().is_ok()
 }
 
-/// Fails if the member is not a string.
 pub fn text_of<'a>(object: &'a Object, key: &str) -> Result<Option<&'a str>, String> {
     object.text(key).map_err(|()| format!("{key}: must be a string"))
 }
 
-/// Fails if the member is not a 32-bit number.
 pub fn number_of(object: &Object, key: &str) -> Result<Option<u32>, String> {
     let number = object.number(key).map_err(|()| format!("{key}: must be a whole number from 0 up"))?;
     number.map(|number| u32::try_from(number).map_err(|_| format!("{key}: {number} is too large"))).transpose()
 }
 
-/// Returns the member `key` as bytes, or the decoded base64 member `encoded`.
 pub fn bytes_of(object: &Object, key: &str, encoded: &str) -> Result<Option<Vec<u8>>, String> {
     match (text_of(object, key)?, text_of(object, encoded)?) {
         (None, None) => Ok(None),
@@ -194,7 +186,6 @@ pub fn bytes_of(object: &Object, key: &str, encoded: &str) -> Result<Option<Vec<
     }
 }
 
-/// Returns a JSON member in the format of `stats-job`.
 fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String>, String> {
     let valid = |is_valid: fn(&str) -> bool| match text_of(object, key)? {
         Some(text) if !is_valid(text) => Err(format!("{key}: invalid value: {}", text.escape_debug())),
@@ -216,16 +207,16 @@ fn read_value(object: &Object, key: &str, value: &Value) -> Result<Option<String
     }
 }
 
-/// A server can store data depending on these extensions.
+/// Extensions on which the storage of data depends.
 const ABILITIES: [&str; 11] =
     ["idp", "con", "try", "ttl", "grp", "aft", "cron", "every", "limit-tube", "export", "set-tube"];
 
-/// Bit N stands for the item N of [`ABILITIES`].
+/// Bits for the items of [`ABILITIES`].
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Abilities(u16);
 
 impl Abilities {
-    /// Determines the server's extensions, which `stats` lists. If the list is missing, tries harmless commands.
+    /// If `stats` does not list the extensions, tries harmless commands.
     pub fn of(link: &mut Link) -> Result<Abilities> {
         let listed = match link.stats() {
             Ok(stats) => stats.text("extensions").to_owned(),

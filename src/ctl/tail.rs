@@ -1,7 +1,5 @@
-//! The subcommand `tail`, which prints new jobs.
-//!
-//! Owns the detection of new jobs: with `list-jobs`, or by trying sequential IDs if the server lacks the command. Must
-//! not reserve jobs. A job that ends between two polls is not printed.
+//! The subcommand `tail`, which prints new jobs. Finds them with `list-jobs`, or by trying sequential IDs if the server
+//! lacks the command. A job that ends between two polls is not printed.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -70,7 +68,6 @@ impl Tail<'_> {
         }
     }
 
-    /// Returns the highest ID of an existing job.
     fn show(&mut self, ids: &[u64]) -> Result<Option<u64>> {
         let Tail { call, out, link, wanted, left, .. } = self;
         let mut scan = Scan::default();
@@ -94,7 +91,6 @@ impl Tail<'_> {
 struct Tracks {
     first: u64,
     tubes: HashMap<String, Track>,
-    /// Each refusal is reported only once.
     refused: HashSet<String>,
 }
 
@@ -108,7 +104,7 @@ struct Track {
 }
 
 impl Tracks {
-    /// Skips existing jobs. Returns `None` if the server lacks `list-jobs`.
+    /// Returns `None` if the server lacks `list-jobs`.
     fn begin(link: &mut Link, wanted: &Wanted) -> Result<Option<Tracks>> {
         let mut tracks = Tracks::default();
         for tube in tracks.tubes(link, wanted)? {
@@ -148,7 +144,6 @@ impl Tracks {
         Ok(Some(all.into_iter().collect()))
     }
 
-    /// Returns sorted IDs that no earlier poll contained.
     fn new_ids(&mut self, link: &mut Link, wanted: &Wanted) -> Result<Vec<u64>> {
         let mut new = BTreeSet::new();
         let tubes = self.tubes(link, wanted)?;

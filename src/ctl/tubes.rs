@@ -1,7 +1,4 @@
-//! The subcommands `stats`, `tubes`, `tube`, `pause` and `resume`.
-//!
-//! Owns the columns of the tube table, and pipelined queries for many tubes. Must tolerate tubes that disappear between
-//! two queries.
+//! The subcommands `stats`, `tubes`, `tube`, `pause` and `resume`. Tubes can disappear between two queries.
 
 use super::jobs::for_each;
 use super::prelude::*;
@@ -87,7 +84,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8> {
 
 type OnTube<'a> = &'a mut dyn FnMut(&str, Option<StatsReply>) -> Result;
 
-/// Passes name and statistics to `each`, or `None` if there is no such tube. Returns a message for each rejected query.
+/// `each` receives `None` if there is no such tube. Returns a message for each rejected query.
 pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<String>> {
     let mut refused = Vec::new();
     ask_each(link, "stats-tube", &mut names.iter().cloned(), &mut |index, reply| {

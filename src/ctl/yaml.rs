@@ -1,6 +1,4 @@
 //! The parser for the server's statistics and lists, which are a subset of YAML.
-//!
-//! Owns the distinction between text and numbers. Must not query a server.
 
 use super::prelude::*;
 use crate::protocol::text;
@@ -19,7 +17,6 @@ pub const NAMES: [&str; 7] = ["name", "tube", "idempotency-key", "concurrency-ke
 /// Keys whose values are other bytes, possibly quoted.
 const BYTES: [&str; 3] = ["last-error", "reason", "body"];
 
-/// Keys and values in the server's order.
 #[derive(Clone, Default, Debug)]
 pub struct StatsReply(Vec<(String, String)>);
 
@@ -51,17 +48,14 @@ impl StatsReply {
         name::bytes(self.text(key))
     }
 
-    /// Returns 0 for a value that is not a number.
     pub fn number(&self, key: &str) -> u64 {
         self.text(key).parse().unwrap_or(0)
     }
 
-    /// Counts held jobs and schedules.
     pub fn other_jobs(&self) -> u64 {
         self.number("current-jobs-held") + self.number("current-jobs-scheduled")
     }
 
-    /// Returns text such as `every 60 s` or five cron fields.
     pub fn recurrence(&self) -> String {
         match self.text("cron") {
             "" => format!("every {} s", self.number("every")),
@@ -102,9 +96,7 @@ pub fn objects(text: &[u8]) -> Vec<StatsReply> {
 /// The server keeps the key of an ended job.
 #[derive(Debug)]
 pub struct KeyItem {
-    /// The next page starts after the last key's number.
     pub number: u64,
-    /// The remaining seconds of the key.
     pub left: u64,
     pub tube: String,
     pub key: Vec<u8>,

@@ -1,7 +1,5 @@
-//! Running in the background, and the PID file; only used if the program was started under the name gearmand.
-//!
-//! Owns the guarantee that the original process exits only when the server listens or has failed. Must not start the
-//! server.
+//! Running in the background, and the PID file, under the name gearmand. The original process exits only when the
+//! server listens or has failed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -14,7 +12,6 @@ use nix::fcntl::OFlag;
 use nix::sys::wait::{waitpid, WaitStatus};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid, ForkResult};
 
-/// Which process continues after [`detach`].
 pub enum Side {
     /// Must call [`Ready::announce`] when the server listens.
     Background(Ready),
@@ -22,7 +19,6 @@ pub enum Side {
     Foreground(ExitCode),
 }
 
-/// Reports to the original process that the server listens.
 pub struct Ready(UnixStream);
 
 /// Returns immediately in the background process. The original process first waits until the background process is

@@ -1,6 +1,5 @@
-//! The program as a process: memory, standard files, parent process, background mode, and role in a cluster.
-//!
-//! Owns the parts of the program that the library does not contain. Must not be needed by an embedded server.
+//! The program as a process, which the library does not contain: memory, standard files, parent process, background
+//! mode, and role in a cluster.
 
 pub mod allocator;
 pub mod daemon;

@@ -1,8 +1,6 @@
-//! Replacements for closed standard files.
-//!
-//! Owns code that runs before `main`. Rust's runtime opens /dev/null for closed standard files, and aborts if /dev/null
-//! is missing, as in a minimal container. Without a replacement, the first socket or binlog file would get the number
-//! of a standard file, and log lines would be written to that file. Must not use Rust's runtime.
+//! Replacements for closed standard files. Rust's runtime would abort if /dev/null is missing, as in a minimal
+//! container. Without a replacement, the first socket or binlog file would get the number of a standard file, and log
+//! lines would be written to it.
 
 use nix::libc::{c_char, fcntl, open, F_GETFD, O_RDONLY, O_RDWR, STDERR_FILENO, STDIN_FILENO};
 

@@ -1,8 +1,5 @@
-//! A server of a cluster: standby, activation and restart.
-//!
-//! Owns the sequence: follow the shared log until this server becomes active, serve, and hand over. A server that may
-//! no longer reply replaces itself with a new process, which closes all connections and drops all state. Must not
-//! access the queue.
+//! A server of a cluster: standby, activation and restart. A server that may no longer reply replaces itself with a new
+//! process, which closes all connections and drops all state.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -23,8 +20,8 @@ use signal_hook::iterator::Signals;
 /// An address is unusable, as in beanstalkd.
 const NO_ADDRESS: u8 = 111;
 
-/// Returns when this server becomes active, `None` if a signal requests the end of the process, or an exit code and a
-/// message on failure. `reloads` means that SIGHUP must be ignored, because a standby has no files to reload.
+/// Returns `None` if a signal requests the end of the process, or an exit code and a message on failure. With
+/// `reloads`, SIGHUP is ignored, because a standby has no files to reload.
 pub fn stand_by(
     cluster: &Cluster,
     settings: &Settings,
@@ -83,12 +80,10 @@ pub fn stand_by(
     }
 }
 
-/// Logs what a standby observes, and redirects the relay to the active server.
 struct Follower {
     relay: Option<Relay>,
-    /// The last reported epoch of the active server.
     epoch: u64,
-    /// Errors that were logged since the shared log last responded.
+    /// Logged since the shared log last responded.
     problems: Vec<std::io::ErrorKind>,
 }
 
@@ -148,7 +143,6 @@ fn start_relay(settings: &Settings, status_server: Option<&Server>) -> std::io::
     Relay::start(&addresses, connections, status_server.and_then(|server| server.address_of(Wire::Http)))
 }
 
-/// Marks protocols with TLS in published addresses.
 const WITH_TLS: &str = "+tls";
 
 fn tcp_addresses(settings: &Settings) -> Vec<(String, String)> {
@@ -231,7 +225,6 @@ pub fn hand_over(active: &Active, switching: &AtomicBool, stops: &StopRequests) 
     ExitCode::SUCCESS
 }
 
-/// Replaces this process by a new process with the same command line. Exits instead if a signal has requested that.
 pub fn restart(stops: &StopRequests) -> ! {
     if stops.last_check() {
         std::process::exit(0);

@@ -1,7 +1,5 @@
-//! The relation to the parent process, such as a test suite, a Makefile or a supervisor.
-//!
-//! Owns the port file, the line that reports the listening addresses, and the wait for the end of the parent. Must not
-//! access the server.
+//! The relation to the parent process, such as a test suite, a Makefile or a supervisor: the port file, the line that
+//! reports the listening addresses, and the end of the parent.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -26,7 +24,6 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 const STACK: usize = 64 * 1024;
 
-/// A file for the listening addresses.
 pub struct ReadyFile(RawFd);
 
 impl ReadyFile {
@@ -43,7 +40,7 @@ impl ReadyFile {
         Ok(ReadyFile(number))
     }
 
-    /// Writes one line, separated by spaces. Closes the file, unless it is a standard file.
+    /// Closes the file, unless it is a standard file.
     #[allow(unsafe_code)]
     pub fn announce(self, names: &[String]) -> io::Result<()> {
         // SAFETY: [`ReadyFile::claim`] has checked that the file is open, and no other code uses the file.
@@ -78,7 +75,6 @@ pub struct Parent {
     id: Pid,
     /// Readable when the parent ends; `None` if the system has no such descriptor.
     end: Option<OwnedFd>,
-    /// `true` if the original parent has already ended.
     is_reparented: bool,
 }
 
@@ -113,9 +109,8 @@ impl Parent {
     }
 }
 
-/// Returns `true` if the process `parent` cannot have started this process. A process of another session cannot have
-/// started this process, unless this process has created its own session. A parent ID of 1 proves nothing, because the
-/// first process of a container can start servers.
+/// A process of another session cannot have started this process, unless this process has created its own session. A
+/// parent ID of 1 proves nothing, because the first process of a container can start servers.
 fn is_reparented(parent: Pid) -> bool {
     let session = getsid(None);
     session != Ok(getpid()) && getsid(Some(parent)) != session

@@ -1,9 +1,6 @@
-//! Files other than the binlog: log files, PID files, port files, socket files, the binlog directory, and files with
-//! settings.
-//!
-//! Owns the protection of a root process against users who can replace entries of their own directories at any time.
-//! Every path is resolved once, to an open directory. Links are followed only in directories that only root can change.
-//! Owners, modes and contents are changed through open files. Must not depend on the contents of the files.
+//! Files other than the binlog: log files, PID files, port files, socket files, the binlog directory, and settings.
+//! Protects a root process against users who can replace entries of their own directories at any time: a path is
+//! resolved once, to an open directory, and links are followed only in directories that only root can change.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,7 +21,6 @@ use super::system::{is_proc, O_PATH};
 /// Links in a path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
-/// A name in an open directory. The file may not exist.
 #[derive(Debug)]
 pub struct FilePlace {
     folder: OwnedFd,
@@ -44,7 +40,6 @@ pub struct FileEntry {
 }
 
 impl FilePlace {
-    /// Does not follow a link at the end of `path`.
     pub fn find(path: &Path) -> io::Result<FilePlace> {
         FilePlace::resolve(path, false)
     }
@@ -93,7 +88,6 @@ impl FilePlace {
         Ok(unlinkat(&self.folder, self.name.as_os_str(), UnlinkatFlags::NoRemoveDir)?)
     }
 
-    /// For locking or syncing the directory.
     pub fn open_folder(&self) -> io::Result<File> {
         Ok(File::from(openat(&self.folder, ".", OFlag::O_RDONLY | FOLDER, Mode::empty())?))
     }
@@ -131,7 +125,6 @@ impl FilePlace {
         }
     }
 
-    /// The replacement by a new file is atomic.
     pub fn replace(self, bytes: &[u8]) -> io::Result<FileEntry> {
         let mut fresh = self.name.clone();
         fresh.push(format!(".{}", std::process::id()));
@@ -152,8 +145,7 @@ impl FilePlace {
         written.map(|()| self.entry_of(&status, Some(file)))
     }
 
-    /// Only `owner`, or else the current user, can access the directory. Syncs the parent. Returns `false` if the name
-    /// exists already.
+    /// Only `owner`, or else the current user, can access the directory. Returns `false` if the name exists already.
     pub fn make_folder(&self, owner: Option<(u32, u32)>) -> io::Result<bool> {
         match mkdirat(&self.folder, self.name.as_os_str(), Mode::S_IRWXU) {
             Ok(()) => {}
@@ -173,7 +165,7 @@ impl FilePlace {
         Ok(true)
     }
 
-    /// Creates a missing file. Returns `true` if the file is new.
+    /// Creates a missing file, and then returns `true`.
     pub fn open(path: &Path, flags: OFlag) -> io::Result<(File, bool, FileEntry)> {
         let place = FilePlace::resolve(path, true)?;
         let (file, is_new) = match place.create(&place.name, flags) {
@@ -187,7 +179,6 @@ impl FilePlace {
 }
 
 impl FileEntry {
-    /// Does nothing if another file has replaced the file.
     pub fn remove(&self) -> io::Result<()> {
         match self.place.status()? {
             Some(now) if (now.st_dev, now.st_ino) == (self.device, self.inode) => self.place.remove(),
@@ -260,7 +251,6 @@ fn start_of(path: &Path) -> &'static str {
     }
 }
 
-/// Returns the components, last one first.
 fn parts(path: &Path) -> Vec<OsString> {
     let named = path.components().rev().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     named.map(|part| part.as_os_str().to_owned()).collect()

@@ -1,7 +1,4 @@
-//! JSON: writing objects and reading documents.
-//!
-//! Owns the quoting of text and the limits of input. Bytes that are not UTF-8 are encoded in base64. Malformed input
-//! never causes a panic, and the nesting is limited. Must not depend on the meaning of keys.
+//! Writing JSON objects and reading JSON documents. Malformed input never causes a panic, and the nesting is limited.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -13,15 +10,15 @@ use hifijson::{Expect, SliceLexer};
 
 use crate::shared::base64;
 
-/// For lists and objects within each other.
+/// Of lists and objects within each other.
 const DEPTH: usize = 16;
 
-/// Returns `true` for control characters, line separators, invisible characters, and characters that reorder text.
 pub fn is_hostile(letter: char) -> bool {
     letter.is_control() || INVISIBLE.iter().any(|range| range.contains(&letter))
 }
 
-/// Unicode's default-ignorable characters, line separators, interlinear annotations, and the empty Braille pattern.
+/// Unicode's default-ignorable characters, which include those that reorder text, line separators, interlinear
+/// annotations, and the empty Braille pattern.
 const INVISIBLE: [RangeInclusive<char>; 18] = [
     '\u{ad}'..='\u{ad}',
     '\u{34f}'..='\u{34f}',
@@ -99,7 +96,6 @@ impl<'a> Members<'a> {
         quote(self.out, text);
     }
 
-    /// `json` must be valid JSON without changes.
     pub fn raw(&mut self, key: &str, json: &str) {
         self.key(key);
         self.out.extend_from_slice(json.as_bytes());
@@ -122,7 +118,6 @@ impl<'a> Members<'a> {
     }
 }
 
-/// A value that borrows from the input.
 type Read<'a> = Value<&'a str, Cow<'a, str>>;
 
 fn read(bytes: &[u8]) -> Result<Read<'_>, String> {
@@ -132,7 +127,6 @@ fn read(bytes: &[u8]) -> Result<Read<'_>, String> {
     value.map_err(|error| format!("no JSON: {error}"))
 }
 
-/// [`Part::get`] and [`Part::elements`] access the document.
 pub struct Document<'a>(Read<'a>);
 
 impl<'a> Document<'a> {
@@ -158,7 +152,6 @@ impl<'d> Part<'d> {
         })
     }
 
-    /// Without an array, returns no elements.
     pub fn elements(self) -> impl ExactSizeIterator<Item = Part<'d>> {
         let Value::Array(elements) = self.0 else { return [].iter().map(Part) };
         elements.iter().map(Part)
@@ -207,7 +200,6 @@ impl<E: Into<hifijson::Error>> From<E> for Malformed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strays {
     Refused,
-    /// Unknown members are parsed and dropped.
     Ignored,
 }
 
@@ -239,7 +231,6 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Like [`Object::text`], but removes the text.
     pub fn take_text(&mut self, key: &str) -> Result<Option<Cow<'a, str>>, ()> {
         match self.0.iter_mut().find(|(found, _)| found == key) {
             None => Ok(None),

@@ -1,9 +1,5 @@
-//! The lease: the time until which a server of a cluster may reply.
-//!
-//! Owns the end of the lease. Every thread checks the lease immediately before it writes a reply to a socket, so that a
-//! process that was suspended sends nothing. Must not depend on who grants the lease.
-//!
-//! Enforces promise P33 of beanpole-promises(7).
+//! The time until which a server of a cluster may reply. Every thread checks the lease immediately before it writes a
+//! reply, so that a process that was suspended sends nothing. Enforces promise P33 of beanpole-promises(7).
 
 use std::ops::Add;
 use std::time::Duration;
@@ -20,12 +16,10 @@ impl Moment {
         Moment(system::boot_time().as_nanos() as u64)
     }
 
-    /// Returns zero if `earlier` is later.
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns milliseconds since the machine was started.
     pub fn millis(self) -> u64 {
         self.0 / 1_000_000
     }
@@ -39,14 +33,12 @@ impl Add<Duration> for Moment {
     }
 }
 
-/// The period during which a server may reply to its clients.
 #[derive(Debug)]
 pub struct Lease {
-    /// In nanoseconds as in [`Moment`], or 0 if the lease was ended permanently.
+    /// In nanoseconds as in [`Moment`], 0 if the lease was ended permanently, or [`ENDLESS`].
     until: AtomicU64,
 }
 
-/// `until` of a lease that never expires.
 const ENDLESS: u64 = u64::MAX;
 
 impl Default for Lease {
@@ -57,7 +49,6 @@ impl Default for Lease {
 }
 
 impl Lease {
-    /// Creates a lease that expires at `until`, unless the lease is extended.
     pub fn new(until: Moment) -> Lease {
         Lease { until: AtomicU64::new(until.0) }
     }
@@ -76,7 +67,6 @@ impl Lease {
         let _ = self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
     }
 
-    /// Ends the lease permanently. Later extensions have no effect.
     pub fn end(&self) {
         self.until.store(0, Ordering::Release);
     }

@@ -1,6 +1,4 @@
 //! Limits of the machine and the process: files, memory and CPUs.
-//!
-//! Owns the queries to the operating system. Must not choose the default limits of the server.
 
 use nix::sys::resource::{getrlimit, setrlimit, Resource, RLIM_INFINITY};
 

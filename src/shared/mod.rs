@@ -1,7 +1,4 @@
-//! Modules that several other modules use: text formats, files, locks, limits of the machine, and the role in a
-//! cluster.
-//!
-//! Owns the list of these modules. Must not import modules outside of this directory.
+//! Text formats, files, locks, limits of the machine, and the role in a cluster, for several other modules.
 
 pub mod atomic;
 pub mod base64;

@@ -1,14 +1,11 @@
-//! The role of a server in a cluster, and statistics of the shared log.
-//!
-//! Owns the last recorded role and statistics. Threads that use the shared log record the values, and threads that
-//! serve clients read the values. Must not determine the role.
+//! The role of a server in a cluster, and statistics of the shared log. Threads that use the shared log record the
+//! values, and threads that serve clients read them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::lease::Moment;
 use super::lock_order::LeafMutex;
 
-/// The role of a server in a cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Role {
     /// The server follows the active server and serves no queue.
@@ -30,21 +27,17 @@ impl Role {
     }
 }
 
-/// The role of a server, and statistics of the shared log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RoleFigures {
     pub role: Role,
-    /// The last known epoch of the active server.
     pub epoch: u64,
     /// The last entry that is known to be in the shared log and in this server's directory.
     pub entry: u64,
     /// Entries that this server has appended.
     pub written: u64,
-    /// The size of the appended entries in bytes.
     pub bytes: u64,
     /// Appends whose outcome was unknown at first, because no reply arrived.
     pub retries: u64,
-    /// The last known size of the shared log.
     pub used: u64,
     /// In bytes, or 0 if the quota is unknown.
     pub quota: u64,
@@ -64,7 +57,6 @@ impl RoleFigures {
     }
 }
 
-/// The current [`RoleFigures`], which several threads share.
 #[derive(Debug, Default)]
 pub struct RoleBoard(LeafMutex<RoleFigures>);
 

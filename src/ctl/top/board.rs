@@ -1,6 +1,4 @@
-//! The lists of workers, failed jobs and schedules in `top`.
-//!
-//! Owns the columns, the sort order and the limits on queries. Must not draw.
+//! The lists of workers, failed jobs and schedules in `top`, and the limits on their queries.
 
 use std::collections::BTreeMap;
 
@@ -62,11 +60,9 @@ impl Board {
 
 #[derive(Clone, Debug, Default)]
 pub struct BoardRow {
-    /// Identifies the row across polls.
     pub key: String,
     /// Commands apply to this tube, unless empty.
     pub tube: String,
-    /// Enter opens the job of the row.
     pub job: Option<u64>,
     /// All jobs of a group, newest first.
     pub group: Vec<u64>,
@@ -137,7 +133,6 @@ impl Boards {
     }
 }
 
-/// Returns the name or the address of a connection.
 pub fn who(it: &StatsReply) -> String {
     let names = ["client", "address", "protocol"].map(|key| it.text(key));
     names.into_iter().find(|name| !name.is_empty()).unwrap_or_default().to_owned()
@@ -168,7 +163,6 @@ fn worker(it: &StatsReply, with_ready: &[String]) -> Option<BoardRow> {
 /// A tube, the number of its jobs in a state, and statistics of some of them.
 type TubeJobs<'a> = (&'a str, u64, Vec<StatsReply>);
 
-/// `ALL_JOBS` limits the number of jobs in all tubes.
 fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) -> Result<Vec<TubeJobs<'a>>> {
     let count = |stats: &StatsReply| stats.number(&format!("current-jobs-{}", state.word()));
     let mut found: Vec<TubeJobs> =

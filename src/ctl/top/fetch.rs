@@ -1,7 +1,5 @@
-//! The background thread of `top` that queries the server.
-//!
-//! Owns the connection, and reconnects after an error. Must not draw or read keys: the separate thread keeps `top`
-//! responsive while the server hangs. With many tubes, a poll queries only some of the tubes.
+//! The background thread of `top` that queries the server, which keeps `top` responsive while the server hangs. With
+//! many tubes, a poll queries only some of the tubes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,14 +15,12 @@ pub const AT_ONCE: usize = 500;
 
 #[derive(Debug)]
 pub enum FetchRequest {
-    /// Queries the server, the opened tube or job, and the list.
     Poll(Option<DetailTarget>, Option<Board>),
     Kick(String, u64),
     /// Seconds to pause. 0 ends a pause.
     Pause(String, u64),
 }
 
-/// A job, or a tube if `job` is `None`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DetailTarget {
     pub tube: String,
@@ -45,7 +41,7 @@ impl Detail {
         Detail { of, stats: Some(StatsReply::default()), next: Vec::new() }
     }
 
-    /// Returns the jobs that Enter can open: the tube's next jobs, or the job that blocks the schedule.
+    /// The tube's next jobs, or the job that blocks the schedule.
     pub fn jobs(&self) -> Vec<u64> {
         match self.of.job {
             None => self.next.iter().filter_map(|(_, job)| Some(job.as_ref()?.0)).collect(),
@@ -71,7 +67,6 @@ struct Fetcher {
     link: Option<Link>,
     next: usize,
     board: Option<Board>,
-    /// `true` if `board` covers all tubes.
     is_whole: bool,
     boards: Boards,
 }
@@ -103,7 +98,7 @@ impl Queues {
     }
 }
 
-/// Starts the thread, which never ends. `only` is empty to select all tubes.
+/// `only` is empty to select all tubes.
 pub fn start(target: ServerTarget, link: Link, only: Vec<String>) -> std::io::Result<Arc<Queues>> {
     let queues = Arc::new(Queues::default());
     let own = queues.clone();
@@ -170,7 +165,7 @@ impl Fetcher {
     }
 }
 
-/// Queries at most [`AT_ONCE`] tubes, from index `next` on.
+/// Queries tubes from index `next` on.
 pub fn poll(link: &mut Link, only: &[String], next: &mut usize) -> Result<Poll> {
     let server = link.stats()?;
     let mut names = link.tubes()?;

@@ -1,6 +1,4 @@
 //! The decoder for keyboard input in a terminal.
-//!
-//! Owns the escape sequences. Must not decide what a key does.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {

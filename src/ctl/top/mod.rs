@@ -1,9 +1,4 @@
-//! The subcommand `top`, which displays the server and its tubes, updated periodically.
-//!
-//! Owns the effect of each key. Must not block while the server hangs.
-//!
-//! `fetch` queries the server in a background thread, `model` contains the data, `board` defines the additional lists,
-//! `screen` formats the display, and `terminal` and `keys` handle the terminal.
+//! The subcommand `top`, which displays the server and its tubes, and must not block while the server hangs.
 
 mod board;
 mod fetch;
@@ -145,7 +140,7 @@ impl Top {
         }
     }
 
-    /// Requests the next poll when the poll is due. Returns `true` if there is new data.
+    /// Returns `true` if there is new data.
     fn receive_events(&mut self) -> bool {
         let mut is_new = false;
         while let Some(event) = self.queues.receive() {
@@ -202,7 +197,6 @@ impl Top {
         Some(DetailTarget { tube: (*tube).to_owned(), job: *job })
     }
 
-    /// Changes the model. The same object stays selected.
     fn change(&mut self, change: impl FnOnce(&mut Model)) {
         let key = self.model.keys().get(self.view.selected).map(|(key, ..)| (*key).to_owned());
         let key = key.filter(|_| self.has_chosen);
@@ -213,7 +207,6 @@ impl Top {
         self.view.selected = index.unwrap_or(self.view.selected).min(last);
     }
 
-    /// Opens a board, or the table of tubes if `board` is `None`. Selects the first row.
     fn turn_to(&mut self, board: Option<Board>) {
         (self.model.board, self.view.detail) = (board, None);
         self.model.lines.clear();
@@ -302,14 +295,13 @@ impl Top {
         self.next = Instant::now();
     }
 
-    /// The open tube or job refers to this job.
     fn open_job(&mut self, job: Option<u64>) {
         if let (Some(detail), Some(_)) = (&self.view.detail, job) {
             self.show(Some(DetailTarget { tube: detail.of.tube.clone(), job }));
         }
     }
 
-    /// Closes the open object, or removes the filter. A job that was opened from its tube returns to the tube.
+    /// A job that was opened from its tube returns to the tube.
     fn close(&mut self) {
         match self.view.detail.take() {
             Some(Detail { of: DetailTarget { tube, job: Some(_) }, .. }) if self.model.board.is_none() => {
@@ -320,7 +312,6 @@ impl Top {
         }
     }
 
-    /// The prompt is about the open or the selected tube.
     fn prompt_for_tube(&mut self, question: fn(String) -> Question) {
         let opened = self.view.detail.as_ref().map(|detail| detail.of.clone());
         if let Some(opened) = opened.or_else(|| self.selected()) {

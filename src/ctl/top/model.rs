@@ -1,6 +1,4 @@
-//! The data model of `top`.
-//!
-//! Owns the rates, the columns of the tube table, sorting and filtering. Must not access the terminal or the server.
+//! The data model of `top`: rates, the columns of the tube table, sorting and filtering.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,7 +12,6 @@ pub const HISTORY: usize = 60;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Column {
     pub head: &'static str,
-    /// Selects the column for sorting.
     pub key: char,
     /// In characters. 0 means the remaining width.
     pub width: usize,
@@ -66,7 +63,6 @@ struct Totals {
 }
 
 impl Totals {
-    /// Returns puts and deletes per second since `old`.
     fn rates_since(self, old: Totals) -> (u64, u64) {
         let time = self.at - old.at;
         (rate(old.puts, self.puts, time), rate(old.deletes, self.deletes, time))
@@ -79,7 +75,6 @@ pub struct Poll {
     pub server: StatsReply,
     pub names: Vec<String>,
     pub tubes: Vec<(String, StatsReply)>,
-    /// Messages about tubes that the server refused to report.
     pub refused: Vec<String>,
     /// The tube of a job that has been reserved for very long, and for how long.
     pub longest: Option<(String, String)>,
@@ -147,7 +142,7 @@ impl Model {
         }
     }
 
-    /// Returns matching tubes, by ascending names or descending numbers unless the user has reversed the order.
+    /// By ascending names or descending numbers, unless the user has reversed the order.
     pub fn rows(&self) -> Vec<&TubeRow> {
         let mut rows: Vec<&TubeRow> = self.tubes.iter().filter(|tube| tube.name.contains(&self.filter)).collect();
         if let Some(cell) = self.sort.checked_sub(1) {
@@ -175,7 +170,6 @@ impl Model {
         }
     }
 
-    /// `true` if the visible list or table is incomplete.
     pub fn is_loading(&self) -> bool {
         self.summary.totals.is_none() || self.board.is_some() && self.listing == Listing::Loading
     }

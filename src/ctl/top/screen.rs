@@ -1,17 +1,12 @@
-//! The screen layout of `top`.
-//!
-//! Owns the text and the control sequences of each frame. Must not write to the terminal. Data from the server is
-//! escaped, and every line fits into the width of the screen.
+//! The screen layout of `top`. Data from the server is escaped, and every line fits into the width of the screen.
 
 use super::board::{Board, LONG};
 use super::fetch::Detail;
 use super::model::{Listing, Model, COLUMNS, HISTORY};
 use crate::ctl::prelude::*;
 
-/// Columns and lines of the terminal.
 pub const MIN_SIZE: (usize, usize) = (80, 24);
 
-/// Lines above and below the table.
 pub const OTHER_LINES: usize = 6;
 
 #[derive(Debug, Default)]
@@ -20,7 +15,6 @@ pub struct View {
     pub size: (usize, usize),
     pub selected: usize,
     pub first: usize,
-    /// A prompt or a status message in the bottom line.
     pub status: String,
     pub is_prompting: bool,
     pub is_frozen: bool,
@@ -28,7 +22,6 @@ pub struct View {
     pub lost: Option<String>,
     pub interval: u64,
     pub colors: bool,
-    /// `true` if the terminal shows Unicode.
     pub unicode: bool,
     pub detail: Option<Detail>,
     /// The marked job in the open tube, or the open job in `group`.
@@ -37,7 +30,6 @@ pub struct View {
     pub group: Vec<u64>,
 }
 
-/// Shown unless they are 0.
 const ALARMS: [(&str, &str); 4] = [
     ("current-jobs-buried", "buried"),
     ("failures-last-hour", "failed (1 h)"),
@@ -166,8 +158,7 @@ fn head(model: &Model, view: &View) -> Vec<String> {
     vec![fit(&first, width), fit(&second, width), fit(&third, width), format!("{color}{alarms}")]
 }
 
-/// Returns one line with the alarms of the whole queue, or `no alarms`. The counts come last and are cut off first,
-/// because the header repeats some of them.
+/// The counts come last and are cut off first, because the header repeats some of them.
 fn alarms(model: &Model) -> String {
     let stats = &model.summary.stats;
     let disk = ["full", "failing"].iter().find(|it| stats.text("binlog-state") == **it);
@@ -283,15 +274,13 @@ fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
     figures(stats, view, lines);
 }
 
-/// Adds at most `max_lines` lines of a text.
 fn wrapped(heading: &str, text: &[u8], width: usize, max_lines: usize, lines: &mut Vec<String>) {
     let text: Vec<char> =
         format!("{heading:12}{}", on_one_line(&text[..text.len().min(width * max_lines)])).chars().collect();
     lines.extend(text.chunks(width).take(max_lines).map(|line| line.iter().collect::<String>()));
 }
 
-/// Adds the statistics to `lines`. If there is not enough room, omits zeros except those that explain why nobody takes
-/// a job.
+/// If there is not enough room, omits zeros except those that explain why nobody takes a job.
 fn figures(stats: &StatsReply, view: &View, lines: &mut Vec<String>) {
     let (width, columns) = (view.size.0, (view.size.0 / 40).max(1));
     let capacity = (view.size.1 - 1).saturating_sub(lines.len()) * columns;

@@ -1,7 +1,4 @@
-//! Control of the terminal for `top`.
-//!
-//! Owns the terminal settings: raw input without echo, and the alternate screen. Must restore the previous settings on
-//! exit, on panic, and before suspension.
+//! Control of the terminal for `top`. The previous settings are restored on exit, on panic, and before suspension.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -16,7 +13,6 @@ const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 
 const LEAVE: &[u8] = b"\x1b[m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// The terminal settings to restore, or `None` if they are unchanged.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 #[derive(Debug)]
@@ -77,7 +73,6 @@ pub fn show(bytes: &[u8]) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Does nothing if the terminal is already restored.
 fn restore() {
     // The lock is only held during a panic in this function.
     let Some(mut before) = BEFORE.try_lock() else { return };

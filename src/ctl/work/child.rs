@@ -1,8 +1,5 @@
-//! A child process for one job.
-//!
-//! Owns the process environment: the job body on stdin, environment variables with job data, and a separate process
-//! group, which protects the child from Ctrl-C. Must not decide what happens to the job. The body is passed in an
-//! unnamed file instead of a pipe, because a child that does not read a pipe would block the worker.
+//! A command for one job. The job body is passed in an unnamed file, because a child that does not read a pipe would
+//! block the worker. A separate process group protects the child from Ctrl-C.
 
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -30,7 +27,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 pub struct CommandAttempt {
     child: Child,
-    /// The end of the command's stderr.
+    /// The last [`KEPT`] bytes of stderr.
     end: Arc<Mutex<Vec<u8>>>,
     is_over: Receiver<()>,
 }

@@ -1,7 +1,4 @@
-//! HTTP requests that send jobs to an endpoint.
-//!
-//! Owns the URL, the request format, the connection for the next request, and the interpretation of the status code.
-//! Must not decide what happens to the job. Each request has its own thread, because name resolution and connecting
+//! HTTP requests that send jobs to an endpoint. Each request has its own thread, because name resolution and connecting
 //! cannot be interrupted.
 
 use std::io::{self, ErrorKind};
@@ -33,17 +30,15 @@ const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "au
 
 pub struct Endpoint {
     url: String,
-    /// For the `Host` header: host and port as in the URL.
     authority: String,
-    /// Host and port, by default that of the scheme.
+    /// Host and port, by default the scheme's port.
     address: String,
     path: String,
     security: Security,
 }
 
 impl Endpoint {
-    /// Accepts `http://HOST[:PORT][/PATH]`, and with TLS support, `https://HOST[:PORT][/PATH]`. `authority` is a file
-    /// with trusted certificates, instead of the system's certificates.
+    /// `authority` is a file with trusted certificates, instead of those of the system.
     pub fn parse(url: &str, authority: Option<PathBuf>) -> Result<Endpoint> {
         let wrong = |why: &str| Problem::usage(format!("--url: {url}: {why}"));
         let (rest, port, files) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
@@ -104,7 +99,6 @@ impl Endpoint {
     }
 }
 
-/// Another thread can close the connection to abort the request.
 #[derive(Default)]
 struct Control {
     closer: Option<Closer>,
@@ -234,7 +228,6 @@ fn seconds_until(text: &str, now: SystemTime) -> Option<u64> {
     Some(u64::try_from(seconds).unwrap_or(0).saturating_sub(now))
 }
 
-/// Returns the message for an error. Must not imply that the endpoint has not received the request.
 fn words(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {

@@ -1,10 +1,6 @@
-//! The subcommand `work`, which runs a command or sends an HTTP request for each job.
-//!
-//! Owns signal handling: after the first signal, running attempts finish; the second signal aborts running attempts.
-//! Must not pass job data through a shell or as an argument, because the data is untrusted.
-//!
-//! `shared` contains the state that the worker threads share; each `worker` is a thread with its own connection. `task`
-//! defines jobs and attempts. An attempt is a running command (`child`) or an HTTP request (`endpoint`).
+//! The subcommand `work`, which runs a command or sends an HTTP request for each job. After the first signal, running
+//! attempts finish; the second signal aborts them. Job data is untrusted, and must not be passed through a shell or as
+//! an argument.
 
 mod child;
 mod endpoint;
@@ -112,7 +108,7 @@ pub fn run(call: &Call, _: &mut Out) -> Result<u8> {
     Ok(code)
 }
 
-/// Returns the path of the command. Call before any job is reserved, so that a missing command is reported first.
+/// Is called before any job is reserved, so that a missing command is reported first.
 fn find(name: &str) -> Result<PathBuf> {
     let missing = || Problem::usage(format!("work: {}: no such command", name.escape_debug()));
     let is_program = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();

@@ -1,6 +1,4 @@
 //! A reserved job, and the interface of an attempt to process the job.
-//!
-//! Owns limits that apply to commands and requests. Must not decide what happens to the job.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -24,9 +22,9 @@ pub struct Task {
     pub pri: u64,
     pub ttr: u64,
     pub reserves: u64,
-    /// The number of tries, including the current try. A kick resets the number.
+    /// Includes the current try. A kick resets the number.
     pub tries: u64,
-    /// The number of tries left, including the current try. `None` if the server does not limit the tries.
+    /// Includes the current try. `None` if the server does not limit the tries.
     pub left: Option<u64>,
 }
 
@@ -38,11 +36,9 @@ impl Task {
 
 /// A running command or an HTTP request.
 pub trait Attempt {
-    /// Returns `None` while the attempt is running.
     fn outcome(&mut self) -> io::Result<Option<AttemptOutcome>>;
-    /// Aborts the attempt, whose outcome becomes available soon afterwards.
+    /// The outcome becomes available soon afterwards.
     fn abort(&mut self);
-    /// Returns the message after the time limit.
     fn too_long(&self, seconds: u64) -> String;
     /// Returns `message` with output of the command or the endpoint.
     fn reason(&mut self, message: &str) -> Vec<u8>;
@@ -59,9 +55,8 @@ pub enum AttemptOutcome {
     Unreachable(String),
     /// The endpoint requested a delay in seconds.
     Busy(String, u64),
-    /// The worker is stopping, so the attempt was aborted.
     Stopped,
-    /// The worker no longer holds the job, so the attempt was aborted.
+    /// The worker no longer holds the job.
     Lost,
 }
 

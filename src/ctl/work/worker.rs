@@ -1,11 +1,6 @@
-//! A worker thread of `work`.
-//!
-//! Owns the decision to delete, release or bury a job after an attempt. Must not send the outcome over a new
-//! connection: after a server restart, the job ID could belong to another job. After a connection error, the job can
-//! therefore be executed twice.
-//!
-//! A successful job is deleted. If the server counts tries, a failed job is reported with `fail`. Otherwise, a failed
-//! job is released with an increasing delay, and buried after the last retry.
+//! A worker thread of `work`. Sends no outcome over a new connection: after a server restart, the job ID could belong
+//! to another job. After a connection error, the job can therefore be executed twice. If the server counts tries, a
+//! failed job is reported with `fail`, and otherwise released with an increasing delay.
 
 use std::io;
 use std::sync::Arc;
@@ -45,7 +40,6 @@ impl Worker {
         Worker { plan, shared, index, link, done: 0, knows_fail: None, spare: None, is_down: false }
     }
 
-    /// Returns the exit code when the worker stops.
     pub fn run(mut self) -> Result<u8> {
         let mut wait = Duration::from_secs(1);
         loop {
@@ -72,7 +66,6 @@ impl Worker {
         }
     }
 
-    /// Returns an exit code if the worker should stop.
     fn round(&mut self) -> Result<Option<u8>> {
         if let (true, Action::Post(endpoint)) = (self.is_down, &self.plan.action) {
             endpoint.probe()?;
@@ -98,7 +91,6 @@ impl Worker {
         self.link.as_mut().expect("a connection")
     }
 
-    /// Returns `None` if the worker should stop.
     fn next(&mut self) -> Result<Option<IdAndBody>> {
         let wait = self.plan.wait;
         while self.shared.await_resume(self.index) {
@@ -130,7 +122,7 @@ impl Worker {
         Ok(Task { id, tube: stats.text("tube").to_owned(), pri, ttr, reserves, tries, left })
     }
 
-    /// Starts an attempt. Also returns its time limit in seconds.
+    /// Also returns the time limit in seconds.
     fn start(&mut self, job: &Task, body: &Arc<Vec<u8>>) -> io::Result<(Box<dyn Attempt>, Option<u64>)> {
         let max_time = self.plan.max_time;
         let endpoint = match &self.plan.action {
@@ -145,7 +137,6 @@ impl Worker {
         Ok((Box::new(delivery), Some(seconds)))
     }
 
-    /// Returns `true` if the job succeeded.
     fn process(&mut self, job: &Task, body: Vec<u8>) -> Result<bool> {
         let (body, mut wait) = (Arc::new(body), 1);
         loop {
@@ -215,7 +206,7 @@ impl Worker {
         self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(|_| String::new())
     }
 
-    /// Holds the job for this many seconds, then returns `true`. Returns `false` after a stop request.
+    /// Returns `false` after a stop request.
     fn keep(&mut self, job: &Task, seconds: u64) -> Result<bool> {
         let end = Instant::now() + Duration::from_secs(seconds);
         while self.shared.stop_request() == Stop::No {
@@ -275,7 +266,6 @@ impl Worker {
         }
     }
 
-    /// Returns a description for the log.
     fn report_outcome(&mut self, job: &Task, outcome: &AttemptOutcome, reason: Option<&[u8]>) -> Result<String> {
         let Task { id, pri, tries, .. } = job;
         let Some(reason) = reason else {

@@ -1,7 +1,5 @@
-//! `memcpy` and `memmove` for static programs on x86-64.
-//!
-//! Owns replacements for musl's functions. musl copies with `rep movsq`, which takes 20 to 40 cycles to start, while a
-//! command makes dozens of short copies. Must not be linked with a C library that has faster functions.
+//! `memcpy` and `memmove` for static programs on x86-64. musl copies with `rep movsq`, which takes 20 to 40 cycles to
+//! start, while a command makes dozens of short copies.
 
 use std::arch::global_asm;
 

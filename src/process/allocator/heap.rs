@@ -1,9 +1,6 @@
 //! An allocator for static programs. musl's allocator maps and unmaps memory so often that queues with bodies of
-//! several hundred bytes use twice the CPU time.
-//!
-//! Owns the choice between two kinds of blocks. Large blocks are mapped separately, and are unmapped when freed. Small
-//! blocks are allocated by dlmalloc, which returns unused segments to the system. Must not allocate memory for its own
-//! use.
+//! several hundred bytes use twice the CPU time. Large blocks are mapped separately. dlmalloc allocates small blocks,
+//! and returns unused segments to the system.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -33,7 +30,6 @@ const ALIGNED: usize = 4096;
 pub struct ProgramHeap(Mutex<Dlmalloc<Segments>>);
 
 impl ProgramHeap {
-    /// No memory is mapped before the heap is used.
     pub const fn new() -> ProgramHeap {
         let mut small = Dlmalloc::new_with_allocator(Segments { mapped: Cell::new(0) });
         assert!(small.set_granularity(SEGMENT));
@@ -107,7 +103,6 @@ unsafe impl GlobalAlloc for ProgramHeap {
 }
 
 pub struct Segments {
-    /// The total bytes of all segments.
     mapped: Cell<usize>,
 }
 

@@ -1,9 +1,6 @@
-//! The memory allocator: the C library's allocator with adjusted settings, or our own allocator with musl.
-//!
-//! Owns the choice of the allocator, and the settings of glibc's malloc. By default, glibc raises its mmap threshold
-//! whenever a large block is freed, and then allocates large blocks from a heap. A heap returns no memory below a live
-//! block, so the memory of a queue with many jobs would never return to the system. musl's malloc returns memory but is
-//! slow, so `heap` replaces it. Must not configure other C libraries.
+//! The settings of glibc's malloc, and the choice of our own allocator with musl, whose malloc is slow. By default,
+//! glibc raises its mmap threshold when a large block is freed, and then allocates large blocks from a heap. A heap
+//! returns no memory below a live block, so the memory of a queue with many jobs would never return to the system.
 
 #[cfg(all(target_arch = "x86_64", any(target_env = "musl", all(target_env = "gnu", test))))]
 #[allow(unsafe_code)]
@@ -51,7 +48,6 @@ pub fn configure(is_limited: bool) {
     }
 }
 
-/// Other C libraries than glibc need no settings.
 #[cfg(not(target_env = "gnu"))]
 pub fn configure(_is_limited: bool) {}
 
@@ -62,7 +58,6 @@ pub const GIVE_BACK: Option<fn()> = Some(trim);
 #[cfg(target_env = "musl")]
 pub const GIVE_BACK: Option<fn()> = Some(|| HEAP.give_back());
 
-/// Other C libraries than glibc and musl need no such function.
 #[cfg(not(any(target_env = "gnu", target_env = "musl")))]
 pub const GIVE_BACK: Option<fn()> = None;
 

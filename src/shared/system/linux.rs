@@ -1,6 +1,4 @@
-//! System calls and constants of Linux.
-//!
-//! Owns fallbacks for older kernels and for systems without /proc. Must define the same names as `other.rs`.
+//! Linux features, with fallbacks for older kernels and for systems without /proc.
 
 use std::fs::File;
 use std::io;
@@ -31,7 +29,6 @@ pub const ADDRESS_SPACE: Resource = Resource::RLIMIT_AS;
 /// Polled because a read stops at the urgent mark even if more data follows.
 pub const URGENT: Option<Interest> = Some(Interest::PRIORITY);
 
-/// Initial capacity for a peer's list of groups.
 const GROUPS: usize = 32;
 const MAX_GROUPS: usize = 65_536;
 
@@ -49,7 +46,7 @@ pub fn nameless_file() -> io::Result<File> {
     Ok(memfd_create(c"beanpole", MFdFlags::MFD_CLOEXEC)?.into())
 }
 
-/// Returns user and groups of the process that connected, as of that time.
+/// The process's user and groups when it connected.
 pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
     // The process ID, the user ID and the group ID of the peer.
     let mut process = [0; 3];
@@ -69,7 +66,6 @@ pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
     Ok((user, groups))
 }
 
-/// Data of the server must be acknowledged within `time`.
 pub fn limit_unacknowledged(socket: &SockRef, time: Duration) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(time))
 }

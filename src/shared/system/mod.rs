@@ -1,8 +1,5 @@
-//! The differences between operating systems.
-//!
-//! Owns Linux features, including /proc, and replacements for other Unix systems. `linux.rs` and `other.rs` define the
-//! same names. Syncs need no replacement, because `File::sync_all` and `File::sync_data` use F_FULLFSYNC on macOS. Must
-//! not depend on the callers.
+//! The differences between operating systems. `linux.rs` and `other.rs` define the same names. Syncs need no
+//! replacement, because `File::sync_all` and `File::sync_data` use F_FULLFSYNC on macOS.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,7 +1,5 @@
-//! Unix systems other than Linux; type-checked for macOS and FreeBSD.
-//!
-//! Owns replacements for Linux features. A function without a replacement does nothing, or returns that the value is
-//! unknown. Must define the same names as `linux.rs`.
+//! Replacements for Linux features on other Unix systems; type-checked for macOS and FreeBSD. A function without a
+//! replacement does nothing, or returns that the value is unknown.
 
 use std::fs::{self, File};
 use std::io;
@@ -38,7 +36,6 @@ pub fn is_proc(_folder: impl AsFd) -> nix::Result<bool> {
     Ok(false)
 }
 
-/// Creates a temporary file and removes its name.
 pub fn nameless_file() -> io::Result<File> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,4 @@
-//! Information about the process and the machine in /proc.
-//!
-//! Owns the formats of the files in /proc. Without /proc, most values are unknown.
+//! Information about the process and the machine in /proc. Without /proc, most values are unknown.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -74,7 +72,6 @@ fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
 struct Mount<'a> {
     /// The mounted part of the file system.
     root: &'a str,
-    /// The path of the mount point.
     point: &'a str,
     kind: &'a str,
     /// Names of controllers in version 1 of control groups.
