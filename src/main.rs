@@ -16,9 +16,8 @@ use beanpole::internals::server::{host, log as server_log, logfile, signals, sys
 use beanpole::internals::{cluster, ctl, machine, system};
 use beanpole::{Server, StartError};
 use logfile::Target;
-use process::daemon::{PidFile, Side};
-use process::starter::{Parent, PortFile, ReadyFile};
-use process::{allocator, daemon, standby};
+use process::parent::{self, Parent, PidFile, PortFile, ReadyFile, Side};
+use process::{allocator, standby};
 use signal_hook::iterator::Signals;
 use signals::{SignalAction, StopRequests};
 
@@ -85,7 +84,7 @@ fn run_as_gearmand(arguments: Result<Vec<String>, String>) -> ExitCode {
 fn run_gearmand(gearmand: Gearmand) -> ExitCode {
     let mut ready = None;
     if gearmand.daemon {
-        match daemon::detach() {
+        match parent::detach() {
             Ok(Side::Background(side)) => ready = Some(side),
             Ok(Side::Foreground(code)) => return code,
             Err(error) => return exit_with("gearmand", 1, &format!("cannot run in the background: {error}")),

@@ -1,6 +1,5 @@
 //! A small blocking client for any server that speaks the beanstalk protocol.
 
-mod channel;
 mod http;
 #[cfg(feature = "tls")]
 mod tls;
@@ -16,12 +15,10 @@ use std::time::Duration;
 
 use socket2::TcpKeepalive;
 
-pub use channel::Security;
 pub use http::{Exchange, Keep, Response};
 #[cfg(feature = "tls")]
 pub use tls::ClientTls;
-pub use transport::Closer;
-pub use transport::Transport;
+pub use transport::{Closer, Security, Transport};
 use types::{checked, one_line};
 pub use types::{ClientError, ClientTlsFiles, PutResult, PutTags, Reply, ReservedJob, WaitResult};
 

@@ -1,4 +1,4 @@
-//! The transport of a client: a socket, or TLS over a socket.
+//! The transport of a client: a socket, or TLS over a socket. An HTTP client selects one with [`Security`].
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -8,7 +8,8 @@ use std::time::Duration;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
 #[cfg(feature = "tls")]
-use super::tls::{explain, TlsStream};
+use super::tls::{explain, ClientTls, TlsStream};
+use super::{connect_tcp, ClientTlsFiles};
 
 #[derive(Debug)]
 pub enum Transport {
@@ -79,5 +80,39 @@ impl Closer {
     pub fn close(&self) {
         // The connection may already be closed.
         let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+#[derive(Clone)]
+pub enum Security {
+    Plain,
+    #[cfg(feature = "tls")]
+    Tls(ClientTls),
+}
+
+impl Security {
+    /// An error is a one-line message about a certificate file.
+    #[cfg(feature = "tls")]
+    pub fn load(files: Option<&ClientTlsFiles>) -> Result<Security, String> {
+        files.map_or(Ok(Security::Plain), |files| ClientTls::load(files).map(Security::Tls))
+    }
+
+    /// Without the feature `tls`, addresses that need TLS are rejected when they are parsed.
+    #[cfg(not(feature = "tls"))]
+    pub fn load(_: Option<&ClientTlsFiles>) -> Result<Security, String> {
+        Ok(Security::Plain)
+    }
+
+    /// Connects to `HOST:PORT` within the shorter of both times. `limit` also bounds each step of a TLS handshake.
+    pub fn connect(&self, endpoint: &str, connect: Duration, limit: Duration) -> io::Result<Transport> {
+        let stream = connect_tcp(endpoint, connect.min(limit))?;
+        match self {
+            Security::Plain => Ok(Transport::Plain(stream)),
+            #[cfg(feature = "tls")]
+            Security::Tls(tls) => {
+                let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
+                tls.connect(host.trim_start_matches('[').trim_end_matches(']'), stream, limit).map(Transport::Tls)
+            }
+        }
     }
 }

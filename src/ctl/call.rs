@@ -1,4 +1,4 @@
-//! The definition of a subcommand, and the parser for its command line.
+//! The options of all subcommands, and the parser for their command lines.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::ops::RangeInclusive;
@@ -8,6 +8,71 @@ use getopts::{Fail, HasArg, Matches, Occur, Options};
 use super::prelude::*;
 use crate::protocol::text::is_tube_name;
 use crate::settings::options;
+use crate::settings::words::flag;
+pub use crate::settings::words::Flag;
+
+pub static HELP: Flag = flag("h,help", "", "print this help and exit", ());
+pub static SERVER: Flag =
+    flag("s,server", "SERVER", "HOST:PORT, unix:PATH or beanstalks://HOST (default 127.0.0.1:11300)", ());
+pub static TIMEOUT: Flag =
+    flag("timeout", "SECONDS", "fail when the server is silent for SECONDS; 0: never (default 5)", ());
+pub static AUTHORITY: Flag = flag("cacert", "FILE", "certificate authorities for TLS (default: the system's)", ());
+pub static CERTIFICATE: Flag = flag("cert", "FILE", "client certificate for TLS", ());
+pub static KEY: Flag = flag("key", "FILE", "private key of the certificate (default: in the same file)", ());
+pub static TOKEN: Flag = flag("token-file", "FILE", "authenticate with the token in FILE", ());
+/// Every subcommand with [`SERVER`] has these options.
+pub static CONNECTION_OPTIONS: [&Flag; 4] = [&AUTHORITY, &CERTIFICATE, &KEY, &TOKEN];
+pub static JSON: Flag = flag("json", "", "print one JSON object per line", ());
+pub static YES: Flag = flag("y,yes", "", "do not ask for confirmation", ());
+pub static NONE: Flag = flag("none", "", "remove all settings", ());
+pub static TUBE: Flag = flag("t,tube", "TUBE", "name of the tube (default: default)", ());
+pub static OF_TUBE: Flag = flag("t,tube", "TUBE", "select jobs of this tube instead of IDs", ());
+pub static ONLY_TUBE: Flag = flag("t,tube", "TUBE", "only jobs of this tube", ());
+pub static INTO_TUBE: Flag = flag("t,tube", "TUBE", "put all jobs into this tube", ());
+pub static JOB: Flag = flag("i,job", "ID", "show the statistics of this job; repeatable", ());
+pub static PRI: Flag = flag("p,pri", "PRI", "priority; 0 is the most urgent (default 1024)", ());
+pub static FAILED: Flag = flag("failed", "", "only jobs that failed or were buried", ());
+pub static NEW_PRI: Flag = flag("p,pri", "PRI", "new priority (default: unchanged)", ());
+pub static DELAY: Flag = flag("d,delay", "SECONDS", "delay before the job is ready (default 0)", ());
+pub static TTR: Flag = flag("r,ttr", "SECONDS", "time to run (default 60)", ());
+pub static UNIQUE: Flag = flag("unique", "KEY", "idempotency key; KEY:SECONDS keeps the key after the job ends", ());
+pub static CON: Flag = flag("con", "KEY", "concurrency key: one reserved job at a time; KEY:N: at most N", ());
+pub static GROUP: Flag = flag("group", "GROUP", "make the job a member of GROUP; repeatable", ());
+pub static AFTER: Flag =
+    flag("after", "GROUP", "hold the job until all members of GROUP have ended; GROUP:N: N of them", ());
+pub static CRON: Flag = flag("cron", "FIELDS", "put a copy of the job when cron's five FIELDS match, in UTC", ());
+pub static EVERY: Flag = flag("every", "SECONDS", "put a copy of the job every SECONDS", ());
+pub static OF_GROUP: Flag = flag("group", "GROUP", "select this group of jobs; repeatable", ());
+pub static TTL: Flag = flag("ttl", "SECONDS", "delete the job after SECONDS unless it is reserved", ());
+pub static TRY: Flag = flag("try", "N", "bury the job after N failed tries; N:SECONDS: delay the next try", ());
+pub static UNTIL: Flag = flag("w,wait", "SECONDS", "wait at most SECONDS (default: no limit)", ());
+pub static LINES: Flag = flag("l,lines", "", "put each input line as a job", ());
+pub static FILE: Flag = flag("f,file", "FILE", "read FILE instead of stdin; repeatable", ());
+pub static WAIT: Flag = flag("w,wait", "SECONDS", "wait at most SECONDS for a job (default: no limit)", ());
+pub static DELETE: Flag = flag("delete", "", "delete the job after printing it", ());
+pub static BURY: Flag = flag("bury", "", "bury the job after printing it", ());
+pub static STATE: Flag = flag("state", "STATE", "select ready, delayed or buried jobs (default ready)", ());
+pub static STATES: Flag = flag("state", "STATE", "select jobs in this state; repeatable", ());
+pub static COUNT: Flag = flag("n,count", "N", "at most N jobs (default 1)", ());
+pub static SHOWN: Flag = flag("n,count", "N", "at most N jobs; 0: all (default 100)", ());
+pub static MOVED: Flag = flag("n,count", "N", "at most N jobs (default: all)", ());
+pub static ENOUGH: Flag = flag("n,count", "N", "exit after N jobs", ());
+pub static FROM: Flag = flag("from", "ID", "select jobs with larger IDs", ());
+pub static BINLOG: Flag = flag("b,binlog", "DIR", "read the binlog in DIR, which no server may be using", ());
+pub static SKIP: Flag = flag("skip", "N", "skip the first N lines", ());
+pub static INTERVAL: Flag = flag("interval", "SECONDS", "refresh interval (default 1)", ());
+pub static JOBS: Flag = flag("j,jobs", "N", "process N jobs at a time (default 1, at most 256)", ());
+pub static ONCE: Flag = flag("once", "", "exit after one job", ());
+pub static RETRIES: Flag = flag("retries", "N", "bury a job after N retries (default 3)", ());
+pub static BACKOFF: Flag =
+    flag("backoff", "SECONDS", "delay before the first retry, doubled each time (default 1)", ());
+pub static MAX_TIME: Flag = flag("max-time", "SECONDS", "abort a job after SECONDS; the job fails", ());
+pub static TO_URL: Flag = flag("url", "URL", "send each job to URL with POST instead of running a command", ());
+pub static QUIET: Flag = flag("q,quiet", "", "log only errors", ());
+pub static BATCH: Flag = flag("b,batch", "", "print tables instead of using the terminal", ());
+pub static ROUNDS: Flag = flag("n,count", "N", "exit after N refreshes", ());
+pub static SORT: Flag = flag("sort", "COLUMN", "column to sort by (default: tube)", ());
+pub static FILTER: Flag = flag("filter", "TEXT", "show only tubes whose names contain TEXT", ());
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OperandKind {

@@ -1,7 +1,7 @@
 //! The subcommand `completion`, which fills the tables of options and subcommands into the templates in `completion/`.
 
 use super::prelude::*;
-use super::table::SUBCOMMANDS;
+use super::SUBCOMMANDS;
 use crate::protocol::beanstalk::SETTINGS;
 use crate::settings::options::OPTIONS;
 

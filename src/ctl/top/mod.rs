@@ -2,7 +2,6 @@
 
 mod board;
 mod fetch;
-mod keys;
 mod model;
 mod screen;
 mod terminal;
@@ -17,10 +16,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use super::prelude::*;
 use board::Board;
 use fetch::{Detail, DetailTarget, FetchEvent, FetchRequest, Queues};
-use keys::Key;
 use model::{Listing, Model, COLUMNS};
 use screen::View;
-use terminal::Terminal;
+use terminal::{Key, Terminal};
 
 /// In milliseconds. New data is displayed after each wait.
 const KEY_TIMEOUT_MILLIS: u16 = 50;
@@ -123,7 +121,7 @@ impl Top {
                 terminal::show(&screen::frame(&self.model, &self.view))?;
             }
             is_new = false;
-            for key in keys::keys(&terminal.typed(KEY_TIMEOUT_MILLIS)?) {
+            for key in terminal::keys(&terminal.typed(KEY_TIMEOUT_MILLIS)?) {
                 is_new = true;
                 match key {
                     Key::Interrupt => return Ok(()),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crossbeam_channel::{bounded, Receiver};
 use parking_lot::Mutex;
 
-use super::task::{Attempt, AttemptOutcome, Spare, Task, KEPT, MAX_BACKOFF};
+use super::attempt::{Attempt, AttemptOutcome, Spare, Task, KEPT, MAX_BACKOFF};
 use crate::client::{ClientTlsFiles, Closer, Exchange, Keep, Response, Security, Transport};
 use crate::ctl::prelude::*;
 use crate::engine::day_of;

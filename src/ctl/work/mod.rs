@@ -2,10 +2,9 @@
 //! attempts finish; the second signal aborts them. Job data is untrusted, and must not be passed through a shell or as
 //! an argument.
 
-mod child;
+mod attempt;
 mod endpoint;
 mod shared;
-mod task;
 mod worker;
 
 use std::path::{Path, PathBuf};
@@ -16,10 +15,9 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::prelude::*;
-use child::Program;
+use attempt::{Program, MAX_BACKOFF};
 use endpoint::Endpoint;
 use shared::SharedState;
-use task::MAX_BACKOFF;
 use worker::Worker;
 
 enum Action {

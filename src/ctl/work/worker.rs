@@ -6,10 +6,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::child::CommandAttempt;
+use super::attempt::{Attempt, AttemptOutcome, CommandAttempt, Spare, Task, MAX_BACKOFF};
 use super::endpoint::Delivery;
 use super::shared::{SharedState, Stop};
-use super::task::{Attempt, AttemptOutcome, Spare, Task, MAX_BACKOFF};
 use super::{Action, Plan};
 use crate::ctl::prelude::*;
 
