@@ -21,9 +21,6 @@ use process::{allocator, standby};
 use signal_hook::iterator::Signals;
 use signals::{SignalAction, StopRequests};
 
-/// In bytes, for the thread that waits for a client to shut down the server.
-const WATCH_STACK: usize = 64 * 1024;
-
 /// An exit code and a message to log.
 type Failure = (u8, String);
 
@@ -55,7 +52,6 @@ fn main() -> ExitCode {
 }
 
 // The reader of the output may have exited, so errors are ignored. `print!` would panic.
-
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
@@ -253,7 +249,7 @@ fn serve(
                 server.wait();
                 handle.close();
             };
-            let started = std::thread::Builder::new().stack_size(WATCH_STACK).spawn_scoped(scope, wait);
+            let started = std::thread::Builder::new().stack_size(64 * 1024).spawn_scoped(scope, wait);
             started.map_err(|error| (1, format!("cannot start a thread: {error}")))?;
         }
         loop {

@@ -115,7 +115,6 @@ pub fn clear(call: &Call, out: &mut Out) -> Result<u8> {
     Ok(DONE)
 }
 
-/// Returns `None` if the server lacks `flush-tube`.
 fn flush(link: &mut Link, name: &str) -> Result<Option<u64>> {
     let command = format!("flush-tube {name}");
     let reply = link.ask_within(&command, None)?;

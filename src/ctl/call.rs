@@ -98,7 +98,6 @@ pub struct Subcommand {
 }
 
 impl Subcommand {
-    /// Excludes the option [`HELP`] of all subcommands.
     pub fn options(&self) -> Vec<&'static Flag> {
         let connection: &[&Flag] =
             if self.options.iter().any(|opt| opt.long == SERVER.long) { &CONNECTION_OPTIONS } else { &[] };
@@ -113,7 +112,6 @@ pub struct Call {
 }
 
 impl Call {
-    /// Returns `None` if the user has requested help.
     pub fn parse(row: &Subcommand, arguments: &[String]) -> Result<Option<Call>> {
         let mut parser = Options::new();
         for opt in row.options().into_iter().chain([&HELP]) {
@@ -207,7 +205,6 @@ pub fn number(what: &str, text: &str, min: u64, max: u64) -> Result<u64> {
     options::number(text, min, max).map_err(|problem| Problem::usage(format!("{what}: {problem}")))
 }
 
-/// The name can be quoted already.
 pub fn tube(name: &str) -> Result<String> {
     let written = name::read(name.as_bytes());
     match name::is_legal(&written) {
@@ -216,7 +213,6 @@ pub fn tube(name: &str) -> Result<String> {
     }
 }
 
-/// Fails if the user declines or there is no terminal.
 pub fn confirm(question: &str, is_confirmed: bool) -> Result {
     if is_confirmed {
         return Ok(());

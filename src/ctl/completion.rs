@@ -74,7 +74,6 @@ fn bash() -> [String; 4] {
     ]
 }
 
-/// Escapes quotes, brackets and colons, which have a special meaning in zsh completions.
 fn zsh_help(text: &str) -> String {
     text.replace('\'', "'\\''").replace('[', "\\[").replace(']', "\\]").replace(':', "\\:")
 }

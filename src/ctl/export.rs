@@ -45,7 +45,6 @@ impl Export<'_> {
         }))
     }
 
-    /// Prints a line such as `exported 5 jobs: 2 ready, 3 buried`.
     fn report(&mut self) -> Result<u64> {
         self.out.flush()?;
         let parts = self.counts.iter().zip(State::LISTED).filter(|(count, _)| **count > 0);

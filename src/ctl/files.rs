@@ -129,7 +129,6 @@ pub fn check_access(call: &Call, out: &mut Out) -> Result<u8> {
     Ok(code)
 }
 
-/// Returns `true` if the client may execute the command, and the reason.
 fn decide(table: &AccessTable, name: &str, need: Need, tube: &str) -> Result<(bool, String), String> {
     let entry = table.name(name).or_else(|| table.name("*"));
     let entry = entry.ok_or_else(|| format!("the file has no line for {} or *", name.escape_debug()))?;

@@ -39,7 +39,6 @@ struct Import<'a> {
     skip: u64,
     used: String,
     line: u64,
-    /// `None` before `reserve-job` has been tried.
     can_bury: Option<bool>,
     abilities: Option<Abilities>,
     /// Tube and key of each dead letter that waits to be buried.
@@ -55,12 +54,9 @@ struct Results {
     buried: u64,
     refused: u64,
     others: Others,
-    /// Jobs that were not put, because another job has the same key.
     known: u64,
-    /// Schedules that replaced others of the same name.
     replaced: u64,
     expired: u64,
-    /// Values that the server could not store, by key.
     lost: BTreeMap<&'static str, u64>,
     /// Jobs that wait to be buried or deleted: ID, action and line.
     unsettled: Vec<(u64, After, u64)>,
@@ -239,7 +235,6 @@ impl Import<'_> {
         }
     }
 
-    /// Returns `false` if the server rejects a command.
     fn control(&mut self, commands: &[(String, &str)]) -> Result<bool> {
         self.finish()?;
         for (command, expected) in commands {
@@ -254,7 +249,6 @@ impl Import<'_> {
         Ok(true)
     }
 
-    /// Returns `false` if the server rejects the name.
     fn use_tube(&mut self, tube: &str) -> Result<bool> {
         if tube == self.used {
             return Ok(true);

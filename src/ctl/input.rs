@@ -10,7 +10,6 @@ use super::prelude::*;
 pub struct Input<'a> {
     name: &'a str,
     reader: BufReader<File>,
-    /// `None` unless the input is a regular file.
     size: Option<u64>,
     read: u64,
     progress: ProgressBar,

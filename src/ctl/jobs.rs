@@ -15,7 +15,6 @@ fn for_each_job(call: &Call, act: Act<u64>) -> Result<u8> {
     for_each(call, call.ids()?, act)
 }
 
-/// After a rejected command, prints the reason and continues.
 pub fn for_each<T>(call: &Call, all: Vec<T>, act: Act<T>) -> Result<u8> {
     let mut link = Link::open(call)?;
     let mut code = DONE;
@@ -176,7 +175,6 @@ pub fn release(call: &Call, _: &mut Out) -> Result<u8> {
     })
 }
 
-/// Prints a message if the server buries the job instead.
 fn give_back(link: &mut Link, id: u64, pri: u64, delay: u64) -> Result {
     if !link.release(id, pri, delay)? {
         print_stderr(&format!("job {id} was buried, because that was its last try"));

@@ -302,7 +302,6 @@ impl<T> Pipeline<T> {
     }
 }
 
-/// Sends `verb OBJECT` for each object. `on_reply` receives the object's index and the reply.
 pub fn ask_each(
     link: &mut Link,
     verb: &str,

@@ -5,7 +5,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::prelude::*;
 use crate::engine::{push_moment, State};
 
-/// Headings, and keys in the server's reply.
 #[rustfmt::skip]
 const CONNECTION_COLUMNS: [(&str, &str); 12] = [
     ("number", "number"), ("client", "client"), ("address", "address"), ("protocol", "protocol"), ("state", "state"),
@@ -107,7 +106,6 @@ fn next_run(job: &JobLine) -> u64 {
     }
 }
 
-/// Formats seconds since 1970 as `2025-01-31 12:00:00Z`.
 fn date(seconds: u64) -> String {
     let mut text = Vec::new();
     push_moment(&mut text, seconds);
@@ -166,7 +164,6 @@ pub fn connections(call: &Call, out: &mut Out) -> Result<u8> {
     list.finish(&CONNECTION_COLUMNS.map(|(head, _)| head)).map(|()| DONE)
 }
 
-/// Sorted by number. Stops after the page that reaches `limit`.
 pub fn each_connection(link: &mut Link, limit: usize, act: &mut dyn FnMut(&StatsReply) -> Result) -> Result {
     let (mut above, mut count) = (0, 0);
     loop {

@@ -10,7 +10,6 @@ use nix::unistd::write;
 use crate::settings::options::BAD_USAGE;
 use crate::shared::json::is_hostile;
 
-/// Characters of a job body in a table.
 const EXCERPT: usize = 60;
 
 /// Columns with seconds, which a terminal shows in larger units.
@@ -115,7 +114,6 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// Prints the table, or only its header if there are no rows. Does nothing with `--json`.
     pub fn finish(self, headings: &[&str]) -> Result {
         match self.is_json {
             true => Ok(()),

@@ -16,7 +16,6 @@ pub struct JobLine {
     pub delay: u32,
     pub left: u32,
     pub missed: u32,
-    /// The ID of the copy that blocks a schedule, or empty.
     pub blocked_by: String,
     pub ttr: u32,
     pub age: u64,

@@ -25,9 +25,7 @@ pub struct Found {
 
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Empty to select all tubes of the server.
     pub tubes: Vec<String>,
-    /// Empty to select jobs in all states.
     pub states: Vec<State>,
     pub above: u64,
 }
@@ -38,7 +36,6 @@ pub type EachJob<'a> = &'a mut dyn FnMut(&JobLine, &str, &[u8]) -> Result;
 pub struct Scan {
     pub jobs: Vec<Found>,
     pub was_listed: bool,
-    /// Messages about tubes that the server refused to list.
     pub refused: Vec<String>,
     tubes: HashSet<Rc<str>>,
 }
@@ -156,7 +153,6 @@ impl Scan {
         Ok(true)
     }
 
-    /// Tries IDs until as many jobs are found as the server counts.
     fn search(&mut self, link: &mut Link, wanted: &Wanted, total: u64) -> Result {
         self.jobs.clear();
         let begin = highest_id(link)?;

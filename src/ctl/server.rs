@@ -77,7 +77,6 @@ impl ServerName {
     }
 }
 
-/// Bytes of a token in an `auth` command.
 const MAX_TOKEN: usize = 217;
 
 /// For each step of a TLS handshake.

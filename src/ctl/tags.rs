@@ -12,7 +12,6 @@ use crate::shared::json::Object;
 enum Value {
     /// A tube name or key. The base64 form has another JSON member.
     Name(&'static str),
-    /// Any text. The base64 form has another JSON member.
     Text(&'static str),
     Number,
     Word,

@@ -93,7 +93,6 @@ pub fn objects(text: &[u8]) -> Vec<StatsReply> {
     items.map(|item| StatsReply::parse(&item.replace("\n  ", "\n"))).collect()
 }
 
-/// The server keeps the key of an ended job.
 #[derive(Debug)]
 pub struct KeyItem {
     pub number: u64,

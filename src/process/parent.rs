@@ -14,15 +14,14 @@ use beanpole::internals::files::{FileEntry, FilePlace};
 use beanpole::internals::system;
 use nix::errno::Errno;
 use nix::fcntl::{fcntl, FcntlArg, FdFlag, OFlag};
+use nix::libc::STDERR_FILENO;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::wait::{waitpid, WaitStatus};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, fork, getpid, getppid, getsid, setsid, ForkResult, Pid};
 use signal_hook::consts::SIGTERM;
 
 pub enum Side {
-    /// Must call [`Ready::announce`] when the server listens.
     Background(Ready),
-    /// The original process exits with this code.
     Foreground(ExitCode),
 }
 
@@ -67,7 +66,6 @@ impl Ready {
     }
 }
 
-/// Dropping this value removes the PID file, if the process is permitted to do so.
 pub struct PidFile {
     file: File,
     entry: FileEntry,
@@ -98,9 +96,6 @@ impl Drop for PidFile {
     }
 }
 
-/// Standard files stay open after the line is written.
-const LAST_STANDARD: RawFd = 2;
-
 /// Linux before 5.3, for example, cannot wait for the end of the parent.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -128,14 +123,13 @@ impl ReadyFile {
         // SAFETY: [`ReadyFile::claim`] has checked that the file is open, and no other code uses the file.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(self.0) });
         let written = (&file).write_all(format!("{}\n", names.join(" ")).as_bytes());
-        if self.0 <= LAST_STANDARD {
+        if self.0 <= STDERR_FILENO {
             std::mem::forget(file);
         }
         written
     }
 }
 
-/// Dropping this value removes the port file, unless another file has replaced it.
 pub struct PortFile(FileEntry);
 
 impl PortFile {
@@ -155,7 +149,6 @@ impl Drop for PortFile {
 
 pub struct Parent {
     id: Pid,
-    /// Readable when the parent ends; `None` if the system has no such descriptor.
     end: Option<OwnedFd>,
     is_reparented: bool,
 }

@@ -51,7 +51,7 @@ impl FilePlace {
             let folder = openat(AT_FDCWD, parent, O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
             return Ok(FilePlace { folder, name, is_safe: true });
         }
-        let mut folder = openat(AT_FDCWD, start_of(path), O_PATH | FOLDER, Mode::empty())?;
+        let mut folder = open_start(path)?;
         let mut rest = parts(path);
         let mut links = 0;
         loop {
@@ -65,7 +65,7 @@ impl FilePlace {
                     links += 1;
                     let target = PathBuf::from(target);
                     if target.is_absolute() {
-                        folder = openat(AT_FDCWD, start_of(&target), O_PATH | FOLDER, Mode::empty())?;
+                        folder = open_start(&target)?;
                     }
                     rest.extend(parts(&target));
                 }
@@ -118,11 +118,8 @@ impl FilePlace {
         let file = openat(&self.folder, self.name.as_os_str(), careful, Mode::empty());
         let file = file.map_err(|error| if error == Errno::ELOOP { planted() } else { error.into() })?;
         let status = fstat(&file)?;
-        if kind(&status) == SFlag::S_IFREG && status.st_nlink == 1 {
-            Ok(File::from(file))
-        } else {
-            Err(planted())
-        }
+        let is_regular = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
+        (is_regular && status.st_nlink == 1).then(|| File::from(file)).ok_or_else(planted)
     }
 
     pub fn replace(self, bytes: &[u8]) -> io::Result<FileEntry> {
@@ -239,16 +236,9 @@ fn can_only_root_change(folder: &FileStat) -> bool {
     folder.st_uid == 0 && !Mode::from_bits_truncate(folder.st_mode).intersects(Mode::S_IWGRP | Mode::S_IWOTH)
 }
 
-fn kind(status: &FileStat) -> SFlag {
-    SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT
-}
-
-fn start_of(path: &Path) -> &'static str {
-    if path.is_absolute() {
-        "/"
-    } else {
-        "."
-    }
+fn open_start(path: &Path) -> nix::Result<OwnedFd> {
+    let start = if path.is_absolute() { "/" } else { "." };
+    openat(AT_FDCWD, start, O_PATH | FOLDER, Mode::empty())
 }
 
 fn parts(path: &Path) -> Vec<OsString> {

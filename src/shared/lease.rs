@@ -42,7 +42,6 @@ pub struct Lease {
 const ENDLESS: u64 = u64::MAX;
 
 impl Default for Lease {
-    /// Creates a lease that never expires, for a single server.
     fn default() -> Lease {
         Lease { until: AtomicU64::new(ENDLESS) }
     }
@@ -60,7 +59,6 @@ impl Lease {
         }
     }
 
-    /// Extends the lease, unless it has expired or ends later.
     pub fn extend(&self, until: Moment) {
         let now = Moment::now();
         let later = |old: u64| (now.0 < old && old < until.0).then_some(until.0);

@@ -109,7 +109,6 @@ impl Condvar {
 struct HeldRank(u8);
 
 thread_local! {
-    /// A bit for each held rank.
     static HELD: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 

@@ -8,10 +8,8 @@ use super::lock_order::LeafMutex;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Role {
-    /// The server follows the active server and serves no queue.
     #[default]
     Standby,
-    /// The server runs the queue and serves clients.
     Active,
     /// The server was active, and is finishing pending work.
     Closing,

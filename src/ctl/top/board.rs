@@ -6,10 +6,8 @@ use crate::ctl::lists;
 use crate::ctl::prelude::*;
 use crate::engine::State;
 
-/// Jobs per tube in one poll.
-const JOBS: usize = 1000;
+const JOBS_PER_TUBE: usize = 1000;
 
-/// Jobs of all tubes in one poll.
 const ALL_JOBS: usize = 2000;
 
 const CONNECTIONS: usize = 5000;
@@ -64,7 +62,6 @@ pub struct BoardRow {
     /// Commands apply to this tube, unless empty.
     pub tube: String,
     pub job: Option<u64>,
-    /// All jobs of a group, newest first.
     pub group: Vec<u64>,
     pub cells: Vec<String>,
     pub is_highlighted: bool,
@@ -100,7 +97,6 @@ impl Boards {
         Ok(rows)
     }
 
-    /// Returns the rows of all tubes, including those from earlier polls.
     pub fn poll(
         &mut self,
         link: &mut Link,
@@ -168,7 +164,7 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) ->
     let mut found: Vec<TubeJobs> =
         tubes.iter().map(|(tube, stats)| (tube.as_str(), count(stats), Vec::new())).collect();
     let with_jobs: Vec<usize> = (0..found.len()).filter(|index| found[*index].1 > 0).collect();
-    let share = JOBS.min(ALL_JOBS / with_jobs.len().max(1));
+    let share = JOBS_PER_TUBE.min(ALL_JOBS / with_jobs.len().max(1));
     let (mut ids, mut refused) = (Vec::new(), None);
     let mut lists = with_jobs.iter().map(|index| format!("{} {} 0 {share}", found[*index].0, state.word()));
     ask_each(link, "list-jobs", &mut lists, &mut |number, reply| {
@@ -184,7 +180,6 @@ fn jobs<'a>(link: &mut Link, state: State, tubes: &'a [(String, StatsReply)]) ->
         return Err(problem);
     }
     ask_each(link, "stats-job", &mut ids.iter().map(|(_, id)| id.clone()), &mut |number, reply| {
-        // The job may have ended, moved, or changed its state.
         let jobs = &mut found[ids[number].0];
         let stats = stats_of("stats-job", &reply).unwrap_or_default();
         jobs.2.extend(stats.filter(|it| it.text("tube") == jobs.0 && it.text("state") == state.word()));

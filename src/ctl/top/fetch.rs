@@ -30,9 +30,7 @@ pub struct DetailTarget {
 #[derive(Debug)]
 pub struct Detail {
     pub of: DetailTarget,
-    /// `None` if the object no longer exists.
     pub stats: Option<StatsReply>,
-    /// The tube's next job in each state, or the opened job.
     pub next: Vec<(&'static str, Option<IdAndBody>)>,
 }
 
@@ -41,7 +39,6 @@ impl Detail {
         Detail { of, stats: Some(StatsReply::default()), next: Vec::new() }
     }
 
-    /// The tube's next jobs, or the job that blocks the schedule.
     pub fn jobs(&self) -> Vec<u64> {
         match self.of.job {
             None => self.next.iter().filter_map(|(_, job)| Some(job.as_ref()?.0)).collect(),

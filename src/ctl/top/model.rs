@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use super::board::{Board, BoardRow};
 use crate::ctl::prelude::*;
 
-/// Polls in the rate chart.
 pub const HISTORY: usize = 60;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +47,6 @@ pub struct TubeRow {
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     pub stats: StatsReply,
-    /// Puts per second in recent polls, newest last.
     pub puts: VecDeque<u64>,
     pub done: u64,
     pub longest: Option<(String, String)>,
@@ -87,16 +85,13 @@ pub struct Model {
     pub filter: String,
     pub sort: usize,
     pub is_reversed: bool,
-    /// `None` for the table of tubes.
     pub board: Option<Board>,
     pub lines: Vec<BoardRow>,
     pub listing: Listing,
 }
 
-/// How much of [`Model::lines`] has been loaded from the server.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum Listing {
-    /// At least some tubes have not been queried yet.
     #[default]
     Loading,
     Loaded,
@@ -174,7 +169,6 @@ impl Model {
         self.summary.totals.is_none() || self.board.is_some() && self.listing == Listing::Loading
     }
 
-    /// Selecting the same column again reverses the order.
     pub fn sort_by(&mut self, column: usize) {
         self.is_reversed = self.sort == column && !self.is_reversed;
         self.sort = column;

@@ -88,7 +88,6 @@ fn spark(values: impl Iterator<Item = u64> + Clone, unicode: bool) -> String {
     values.map(|value| bars[(u128::from(value) * 7 / u128::from(max)) as usize]).collect()
 }
 
-/// The output overwrites the previous frame.
 pub fn frame(model: &Model, view: &View) -> Vec<u8> {
     let (width, height) = view.size;
     let mut lines = match view.size {

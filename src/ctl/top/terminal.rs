@@ -43,7 +43,6 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Waits at most `millis` milliseconds. A signal ends the wait.
     pub fn typed(&self, millis: u16) -> io::Result<Vec<u8>> {
         let stdin = io::stdin();
         let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
@@ -88,7 +87,6 @@ pub fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Returns columns and lines, by default 80 and 24.
 #[allow(unsafe_code)]
 pub fn size() -> (usize, usize) {
     let mut size = nix::libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };

@@ -45,13 +45,11 @@ impl Task {
     }
 }
 
-/// A running command or an HTTP request.
 pub trait Attempt {
     fn outcome(&mut self) -> io::Result<Option<AttemptOutcome>>;
     /// The outcome becomes available soon afterwards.
     fn abort(&mut self);
     fn too_long(&self, seconds: u64) -> String;
-    /// Returns `message` with output of the command or the endpoint.
     fn reason(&mut self, message: &str) -> Vec<u8>;
     fn spare(&mut self) -> Option<Spare> {
         None
@@ -83,7 +81,6 @@ impl AttemptOutcome {
         }
     }
 
-    /// `true` if the endpoint has not processed the job.
     pub fn is_unprocessed(&self) -> bool {
         matches!(self, AttemptOutcome::Busy(..) | AttemptOutcome::Unreachable(_))
     }

@@ -21,7 +21,6 @@ struct State {
     stop: Stop,
     paused_until: Option<Instant>,
     notifications: Vec<u64>,
-    /// The threads that wait for a job, with their connections.
     idle: Vec<(usize, Closer)>,
     left: usize,
 }
@@ -110,7 +109,6 @@ impl SharedState {
         state.stop == Stop::No
     }
 
-    /// Returns `false` if the thread must not reserve.
     pub fn begin_waiting(&self, index: usize, closer: Closer) -> bool {
         let mut state = self.state.lock();
         if state.stop != Stop::No || state.paused_until.is_some_and(|until| until > Instant::now()) {

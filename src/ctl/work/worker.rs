@@ -21,7 +21,6 @@ pub struct Worker {
     index: usize,
     link: Option<Link>,
     done: u64,
-    /// `None` until `fail` has been tried.
     knows_fail: Option<bool>,
     spare: Option<Spare>,
     /// `true` if the endpoint must respond before the next job is reserved.
@@ -121,7 +120,6 @@ impl Worker {
         Ok(Task { id, tube: stats.text("tube").to_owned(), pri, ttr, reserves, tries, left })
     }
 
-    /// Also returns the time limit in seconds.
     fn start(&mut self, job: &Task, body: &Arc<Vec<u8>>) -> io::Result<(Box<dyn Attempt>, Option<u64>)> {
         let max_time = self.plan.max_time;
         let endpoint = match &self.plan.action {
@@ -205,7 +203,6 @@ impl Worker {
         self.link().expect(&format!("touch {}", job.id), "TOUCHED").map(|_| String::new())
     }
 
-    /// Returns `false` after a stop request.
     fn keep(&mut self, job: &Task, seconds: u64) -> Result<bool> {
         let end = Instant::now() + Duration::from_secs(seconds);
         while self.shared.stop_request() == Stop::No {

@@ -36,7 +36,6 @@ impl ProgramHeap {
         ProgramHeap(Mutex::new(small))
     }
 
-    #[allow(unsafe_code)]
     pub fn give_back(&self) {
         // SAFETY: the call touches free memory, and no other thread is in the heap.
         unsafe {
@@ -57,7 +56,6 @@ fn is_large(layout: Layout) -> bool {
 // Hundreds of places call the functions, so they are not inlined. SAFETY: the layout determines the kind of a block,
 // and callers free a block with the layout of its allocation. Each block is freed by its own allocator, dlmalloc under
 // the lock.
-#[allow(unsafe_code)]
 unsafe impl GlobalAlloc for ProgramHeap {
     #[inline(never)]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -88,7 +86,7 @@ unsafe impl GlobalAlloc for ProgramHeap {
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let Ok(wanted) = Layout::from_size_align(size, layout.align()) else { return null_mut() };
         match (is_large(layout), is_large(wanted)) {
-            (true, true) => remap(piece, layout.size(), size, true),
+            (true, true) => remap(piece, layout.size(), size),
             (false, false) => unsafe { self.small().realloc(piece, layout.size(), layout.align(), size) },
             _ => unsafe {
                 let moved = self.alloc(wanted);
@@ -107,7 +105,6 @@ pub struct Segments {
 }
 
 // SAFETY: returned memory is mapped exclusively until it is freed.
-#[allow(unsafe_code)]
 unsafe impl Allocator for Segments {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let segment = size.checked_add(GAP).map_or(null_mut(), map);
@@ -143,19 +140,16 @@ unsafe impl Allocator for Segments {
     }
 }
 
-#[allow(unsafe_code)]
 fn map(size: usize) -> *mut u8 {
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: the call creates a new mapping at an unused address.
-    let address = unsafe { libc::mmap(null_mut(), size, access, kind, -1, 0) };
-    if address == libc::MAP_FAILED {
-        null_mut()
-    } else {
-        address.cast()
-    }
+    mapped(unsafe { libc::mmap(null_mut(), size, access, kind, -1, 0) })
 }
 
-#[allow(unsafe_code)]
+fn mapped(address: *mut libc::c_void) -> *mut u8 {
+    (if address == libc::MAP_FAILED { null_mut() } else { address }).cast()
+}
+
 fn unmap(address: *mut u8, size: usize) {
     // SAFETY: the block was mapped with this size and is no longer used. If the system refuses, the memory leaks.
     unsafe {
@@ -163,19 +157,11 @@ fn unmap(address: *mut u8, size: usize) {
     }
 }
 
-#[allow(unsafe_code)]
-fn remap(address: *mut u8, size: usize, wanted: usize, may_move: bool) -> *mut u8 {
-    let flags = if may_move { libc::MREMAP_MAYMOVE } else { 0 };
+fn remap(address: *mut u8, size: usize, wanted: usize) -> *mut u8 {
     // SAFETY: the block was mapped with this size, and the old address is no longer used.
-    let moved = unsafe { libc::mremap(address.cast(), size, wanted, flags) };
-    if moved == libc::MAP_FAILED {
-        null_mut()
-    } else {
-        moved.cast()
-    }
+    mapped(unsafe { libc::mremap(address.cast(), size, wanted, libc::MREMAP_MAYMOVE) })
 }
 
 #[cfg(test)]
-#[allow(unsafe_code)]
 #[path = "tests/heap.rs"]
 mod tests;

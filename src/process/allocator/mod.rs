@@ -6,6 +6,7 @@
 #[allow(unsafe_code)]
 mod copies;
 #[cfg(any(target_env = "musl", test))]
+#[allow(unsafe_code)]
 mod heap;
 
 #[cfg(target_env = "musl")]
@@ -53,19 +54,14 @@ pub fn configure(_is_limited: bool) {}
 
 /// Returns free memory below live blocks. Blocks concurrent allocations for a few milliseconds per 100 MB.
 #[cfg(target_env = "gnu")]
-pub const GIVE_BACK: Option<fn()> = Some(trim);
+#[allow(unsafe_code)]
+pub const GIVE_BACK: Option<fn()> = Some(|| {
+    // SAFETY: the call touches only free memory, under malloc's own locks.
+    unsafe { nix::libc::malloc_trim(TOP_PAD as usize) };
+});
 
 #[cfg(target_env = "musl")]
 pub const GIVE_BACK: Option<fn()> = Some(|| HEAP.give_back());
 
 #[cfg(not(any(target_env = "gnu", target_env = "musl")))]
 pub const GIVE_BACK: Option<fn()> = None;
-
-#[cfg(target_env = "gnu")]
-#[allow(unsafe_code)]
-fn trim() {
-    // SAFETY: the call touches only free memory, under malloc's own locks.
-    unsafe {
-        nix::libc::malloc_trim(TOP_PAD as usize);
-    }
-}

@@ -46,7 +46,6 @@ pub fn nameless_file() -> io::Result<File> {
 
 /// The process's user and groups when it connected.
 pub fn peer(socket: impl AsFd) -> io::Result<(u32, Vec<u32>)> {
-    // The process ID, the user ID and the group ID of the peer.
     let mut process = [0; 3];
     super::option(&socket, libc::SO_PEERCRED, &mut process)?;
     let [_, user, group] = process;

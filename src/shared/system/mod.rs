@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+use nix::errno::Errno;
 use nix::libc;
 
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
@@ -24,9 +25,6 @@ fn option(socket: impl AsFd, name: libc::c_int, numbers: &mut [u32]) -> io::Resu
     let mut length = size_of_val(numbers) as libc::socklen_t;
     // SAFETY: the descriptor is borrowed and therefore open, and the kernel writes at most `length` bytes.
     let result = unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, name, numbers.as_mut_ptr().cast(), &mut length) };
-    if result == 0 {
-        Ok(length as usize / size_of::<u32>())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    Errno::result(result)?;
+    Ok(length as usize / size_of::<u32>())
 }
