@@ -140,7 +140,7 @@ impl Call {
     }
 
     /// Adds a hint if the connection failed and an operand looks like the address of a server.
-    pub fn explain(&self, problem: Problem) -> Problem {
+    pub fn explain(&self, problem: Box<Problem>) -> Box<Problem> {
         let is_address = |word: &&String| word.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         match self.operands.iter().find(is_address) {
             Some(word) if problem.code == NO_CONNECTION && !self.has(&SERVER) => {

@@ -22,7 +22,7 @@ const STATES: [(State, &str); 7] = [
     (State::Held, "held"), (State::Scheduled, "scheduled"), (State::Finished, "finished"),
 ];
 
-fn at<E: Display>(path: &Path) -> impl Fn(E) -> Problem + '_ {
+fn at<E: Display>(path: &Path) -> impl Fn(E) -> Box<Problem> + '_ {
     move |error| Problem::empty(format!("{}: {error}", path.display()))
 }
 

@@ -51,7 +51,6 @@ const INTERVAL: Duration = Duration::from_millis(200);
 
 const WIDTH: u64 = 20;
 
-#[derive(Debug)]
 pub struct ProgressBar {
     what: &'static str,
     begun: Instant,

@@ -13,14 +13,13 @@ use crate::shared::system;
 
 pub type IdAndBody = (u64, Vec<u8>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ServerTarget {
     server: ServerName,
     timeout: Option<u64>,
     identity: Identity,
 }
 
-#[derive(Debug)]
 pub struct Link {
     client: Client,
     target: ServerTarget,
@@ -67,7 +66,7 @@ impl ServerTarget {
         self.timeout.map(Duration::from_secs)
     }
 
-    fn failed(&self, error: &std::io::Error) -> Problem {
+    fn failed(&self, error: &std::io::Error) -> Box<Problem> {
         Problem::connection(&self.name(), error, self.timeout)
     }
 }
@@ -81,7 +80,7 @@ impl Link {
         self.client.send(bytes).map_err(|error| self.problem(error))
     }
 
-    fn problem(&self, error: ClientError) -> Problem {
+    fn problem(&self, error: ClientError) -> Box<Problem> {
         match error {
             ClientError::Io(error) => self.target.failed(&error),
             refused => Problem::refused(refused.to_string()),
@@ -217,7 +216,7 @@ pub fn first_word(line: &str) -> &str {
     line.split(' ').next().unwrap_or_default()
 }
 
-pub fn refusal(command: &str, line: &str) -> Problem {
+pub fn refusal(command: &str, line: &str) -> Box<Problem> {
     let (verb, arguments) = command.split_once(' ').unwrap_or((command, ""));
     let (verb, object) = (verb.trim_end(), first_word(arguments));
     let tube = || match unquote(arguments.as_bytes()) {
@@ -258,7 +257,6 @@ const BATCH_BYTES: usize = 64 * 1024;
 pub type OnReply<'a, T> = &'a mut dyn FnMut(T, Reply) -> Result;
 
 /// Commands with unread replies. The caller interprets a reply by the note of its command.
-#[derive(Debug)]
 pub struct Pipeline<T> {
     bytes: Vec<u8>,
     unsent: VecDeque<T>,

@@ -3,7 +3,6 @@
 
 use std::cmp::Ordering;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::ops::Deref;
 
 use nix::unistd::write;
 
@@ -16,7 +15,6 @@ const EXCERPT: usize = 60;
 const TIMES: [&str; 8] = ["age", "for", "idle", "left", "oldest ready", "paused", "ran", "waited"];
 
 /// Reports the error of a closed standard output, which [`io::Stdout`] ignores.
-#[derive(Debug)]
 struct StrictStdout;
 
 impl Write for StrictStdout {
@@ -29,7 +27,6 @@ impl Write for StrictStdout {
     }
 }
 
-#[derive(Debug)]
 pub struct Out {
     file: BufWriter<StrictStdout>,
     pub is_terminal: bool,
@@ -169,7 +166,8 @@ pub fn excerpt(body: &[u8]) -> String {
     }
 }
 
-pub type Result<T = (), E = Problem> = std::result::Result<T, E>;
+/// Problems are boxed to keep results small.
+pub type Result<T = (), E = Box<Problem>> = std::result::Result<T, E>;
 
 pub const DONE: u8 = 0;
 
@@ -181,55 +179,44 @@ pub const EMPTY: u8 = 2;
 
 pub const NO_CONNECTION: u8 = 3;
 
-/// Boxed to keep the results of functions small.
 #[derive(Debug)]
-pub struct Problem(Box<Reason>);
-
-#[derive(Debug)]
-pub struct Reason {
+pub struct Problem {
     pub code: u8,
     /// One line, or an empty string to print nothing.
     pub text: String,
 }
 
-impl Deref for Problem {
-    type Target = Reason;
-    fn deref(&self) -> &Reason {
-        &self.0
-    }
-}
-
 impl Problem {
-    pub fn new(code: u8, text: String) -> Problem {
-        Problem(Box::new(Reason { code, text }))
+    pub fn new(code: u8, text: String) -> Box<Problem> {
+        Box::new(Problem { code, text })
     }
 
-    pub fn refused(text: impl Into<String>) -> Problem {
+    pub fn refused(text: impl Into<String>) -> Box<Problem> {
         Problem::new(REFUSED, text.into())
     }
 
-    pub fn usage(text: impl Into<String>) -> Problem {
+    pub fn usage(text: impl Into<String>) -> Box<Problem> {
         Problem::new(BAD_USAGE, text.into())
     }
 
-    pub fn empty(text: impl Into<String>) -> Problem {
+    pub fn empty(text: impl Into<String>) -> Box<Problem> {
         Problem::new(EMPTY, text.into())
     }
 
     /// A closed pipe of stdout needs no message.
-    pub fn output(error: &io::Error) -> Problem {
+    pub fn output(error: &io::Error) -> Box<Problem> {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Problem::new(DONE, String::new()),
             _ => Problem::refused(format!("cannot write: {}", plain(error))),
         }
     }
 
-    pub fn file(name: &str, error: &io::Error) -> Problem {
+    pub fn file(name: &str, error: &io::Error) -> Box<Problem> {
         Problem::refused(format!("{name}: {}", plain(error)))
     }
 
     /// A timeout happens after this many `seconds`.
-    pub fn connection(server: &str, error: &io::Error, seconds: Option<u64>) -> Problem {
+    pub fn connection(server: &str, error: &io::Error, seconds: Option<u64>) -> Box<Problem> {
         let text = match (error.kind(), seconds) {
             (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut, Some(seconds)) => {
                 format!("{server}: no answer within {seconds} s")

@@ -95,13 +95,11 @@ pub fn tube_line(tube: &str, write: impl FnOnce(&mut Members)) -> String {
     })
 }
 
-#[derive(Debug)]
 pub struct ImportLine {
     pub tube: Option<String>,
     pub content: Content,
 }
 
-#[derive(Debug)]
 pub enum Content {
     Job(ImportJob),
     Key(JobTags),
@@ -109,7 +107,6 @@ pub enum Content {
     Settings(String),
 }
 
-#[derive(Debug)]
 pub struct ImportJob {
     pub state: State,
     pub pri: u32,
@@ -222,7 +219,7 @@ mod tests {
             ("{\"body\":\"\",\"tube-base64\":\"a\"}", "invalid base64"),
             ("{\"body\":\"\",\"tube\":\"a\",\"tube-base64\":\"YQ==\"}", "both tube and tube-base64"),
         ] {
-            let error = ImportLine::parse(line.as_bytes()).expect_err(line);
+            let error = ImportLine::parse(line.as_bytes()).err().expect(line);
             assert!(error.contains(expected), "{line}: {error}");
         }
     }

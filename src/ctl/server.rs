@@ -1,7 +1,6 @@
 //! The server address of a subcommand, and the client's credentials. A token must not be sent over plain TCP, where it
 //! could be intercepted.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -56,7 +55,7 @@ impl ServerName {
     /// The option precedes the environment and the default.
     pub fn find(option: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Result<ServerName> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let in_variable = |problem: Problem, name: &str| Problem::usage(format!("{name}: {}", problem.text));
+        let in_variable = |problem: Box<Problem>, name: &str| Problem::usage(format!("{name}: {}", problem.text));
         if let Some(text) = option {
             return ServerName::parse(text);
         }
@@ -88,12 +87,6 @@ pub struct Identity {
     token: Option<String>,
     #[cfg(feature = "tls")]
     tls: Option<ClientTls>,
-}
-
-impl fmt::Debug for Identity {
-    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        out.debug_struct("Identity").field("token", &self.token.is_some()).finish_non_exhaustive()
-    }
 }
 
 impl Identity {

@@ -21,27 +21,15 @@ enum Value {
 }
 
 /// Keys of `stats-job` and of JSON lines, in the order of the output.
+#[rustfmt::skip]
 const KEYS: [(&str, Value); 20] = [
-    ("idempotency-key", Value::Name("idempotency-key-base64")),
-    ("idempotency-ttl", Value::Number),
-    ("concurrency-key", Value::Name("concurrency-key-base64")),
-    ("concurrency-limit", Value::Number),
-    ("try", Value::Number),
-    ("backoff", Value::Number),
-    ("fails", Value::Number),
-    ("max-fails", Value::Number),
-    ("expires-in", Value::Number),
-    ("every", Value::Number),
-    ("cron", Value::Cron),
-    ("runs", Value::Number),
-    ("skipped", Value::Number),
-    ("ttl", Value::Number),
-    ("unique", Value::Word),
-    ("protocol", Value::Word),
-    ("dead-from", Value::Name("dead-from-base64")),
-    ("last-error", Value::Text("last-error-base64")),
-    ("group", Value::Groups),
-    ("after-group", Value::Groups),
+    ("idempotency-key", Value::Name("idempotency-key-base64")), ("idempotency-ttl", Value::Number),
+    ("concurrency-key", Value::Name("concurrency-key-base64")), ("concurrency-limit", Value::Number),
+    ("try", Value::Number), ("backoff", Value::Number), ("fails", Value::Number), ("max-fails", Value::Number),
+    ("expires-in", Value::Number), ("every", Value::Number), ("cron", Value::Cron), ("runs", Value::Number),
+    ("skipped", Value::Number), ("ttl", Value::Number), ("unique", Value::Word), ("protocol", Value::Word),
+    ("dead-from", Value::Name("dead-from-base64")), ("last-error", Value::Text("last-error-base64")),
+    ("group", Value::Groups), ("after-group", Value::Groups),
 ];
 
 pub fn members() -> Vec<&'static str> {

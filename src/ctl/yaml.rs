@@ -93,7 +93,6 @@ pub fn objects(text: &[u8]) -> Vec<StatsReply> {
     items.map(|item| StatsReply::parse(&item.replace("\n  ", "\n"))).collect()
 }
 
-#[derive(Debug)]
 pub struct KeyItem {
     pub number: u64,
     pub left: u64,

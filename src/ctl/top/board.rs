@@ -37,21 +37,16 @@ impl Board {
 
     /// Returns headings and widths. The first and last columns are left-aligned text, and the last takes the remaining
     /// width.
+    #[rustfmt::skip]
     pub fn headings(self) -> &'static [(&'static str, usize)] {
         match self {
             Board::Workers => &[
-                ("WORKER", 22),
-                ("JOB", 9),
-                ("FOR", 7),
-                ("LEFT", 7),
-                ("PROGRESS", 9),
-                ("SILENT", 7),
-                ("STATE, TUBE", 0),
+                ("WORKER", 22), ("JOB", 9), ("FOR", 7), ("LEFT", 7), ("PROGRESS", 9), ("SILENT", 7), ("STATE, TUBE", 0),
             ],
             Board::Failed => &[("TUBE", 22), ("JOBS", 8), ("NEWEST", 11), ("REASON", 0)],
-            Board::Schedules => {
-                &[("SCHEDULE", 22), ("MISSED", 8), ("NEXT", 8), ("RUNS", 8), ("SKIPPED", 8), ("RECURS, TUBE", 0)]
-            }
+            Board::Schedules => &[
+                ("SCHEDULE", 22), ("MISSED", 8), ("NEXT", 8), ("RUNS", 8), ("SKIPPED", 8), ("RECURS, TUBE", 0),
+            ],
         }
     }
 }

@@ -13,7 +13,6 @@ use crate::ctl::prelude::*;
 
 pub const AT_ONCE: usize = 500;
 
-#[derive(Debug)]
 pub enum FetchRequest {
     Poll(Option<DetailTarget>, Option<Board>),
     Kick(String, u64),
@@ -27,7 +26,6 @@ pub struct DetailTarget {
     pub job: Option<u64>,
 }
 
-#[derive(Debug)]
 pub struct Detail {
     pub of: DetailTarget,
     pub stats: Option<StatsReply>,
@@ -51,7 +49,6 @@ impl Detail {
     }
 }
 
-#[derive(Debug)]
 pub enum FetchEvent {
     Poll(Poll, Option<Box<Detail>>, Option<(Board, Vec<BoardRow>, Listing)>),
     Done(String),
@@ -68,7 +65,7 @@ struct Fetcher {
     boards: Boards,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Queues {
     queues: Mutex<(VecDeque<FetchRequest>, VecDeque<FetchEvent>)>,
     wake: Condvar,

@@ -64,8 +64,8 @@ pub fn run(call: &Call, out: &mut Out) -> Result<u8> {
         return Err(Problem::usage("top: --count goes with --batch"));
     }
     let (columns, lines) = terminal::size();
-    if columns < screen::MIN_SIZE.0 || lines < screen::MIN_SIZE.1 {
-        let (min_columns, min_lines) = screen::MIN_SIZE;
+    let (min_columns, min_lines) = screen::MIN_SIZE;
+    if columns < min_columns || lines < min_lines {
         let text = format!("top: the terminal has {columns}x{lines}; it must have {min_columns}x{min_lines}");
         return Err(Problem::refused(text));
     }
@@ -230,8 +230,7 @@ impl Top {
             return self.handle_prompt_key(key);
         }
         self.view.status.clear();
-        if self.view.shows_help {
-            self.view.shows_help = false;
+        if std::mem::take(&mut self.view.shows_help) {
             return;
         }
         let selected = self.view.selected;
@@ -343,13 +342,9 @@ impl Top {
             Key::Enter => {
                 self.view.is_prompting = false;
                 self.view.status.clear();
-                self.execute(question, &typed);
-                return;
+                return self.execute(question, &typed);
             }
-            Key::Escape => {
-                self.show_prompt();
-                return;
-            }
+            Key::Escape => return self.show_prompt(),
             Key::Back => drop(typed.pop()),
             Key::Char(letter) if question == Question::Filter || letter.is_ascii_digit() => typed.push(letter),
             _ => {}
@@ -383,10 +378,7 @@ fn batch(
     (interval, rounds): (u64, Option<u64>),
 ) -> Result<u8> {
     let mut link = Some(target.connect()?);
-    let mut next = 0;
-    let mut printed = 0;
-    let mut is_first = true;
-    let mut is_whole = true;
+    let (mut next, mut printed, mut is_first, mut is_whole) = (0, 0, true, true);
     loop {
         let seen = match &mut link {
             Some(link) => fetch::poll(link, only, &mut next),
@@ -415,13 +407,12 @@ fn batch(
 }
 
 fn print(out: &mut Out, model: &Model, server: &str) -> Result {
-    let summary = &model.summary;
-    let put = summary.puts.back().copied().unwrap_or(0);
-    let stats = &summary.stats;
+    let (stats, done) = (&model.summary.stats, model.summary.done);
+    let put = model.summary.puts.back().copied().unwrap_or(0);
     let stats = ["ready", "reserved", "delayed", "buried", "held", "scheduled"]
         .map(|state| format!("{state} {}", stats.number(&format!("current-jobs-{state}"))));
     let tubes = model.tubes.len();
-    out.line(&format!("{server}  tubes {tubes}  {}  put/s {put}  done/s {}", stats.join("  "), summary.done))?;
+    out.line(&format!("{server}  tubes {tubes}  {}  put/s {put}  done/s {done}", stats.join("  ")))?;
     let headings = COLUMNS.map(|column| column.head.to_ascii_lowercase());
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
     let rows = model.rows().into_iter().map(|tube| {

@@ -67,7 +67,6 @@ impl Totals {
     }
 }
 
-#[derive(Debug)]
 pub struct Poll {
     pub at: Instant,
     pub server: StatsReply,

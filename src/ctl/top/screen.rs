@@ -9,7 +9,7 @@ pub const MIN_SIZE: (usize, usize) = (80, 24);
 
 pub const OTHER_LINES: usize = 6;
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct View {
     pub server: String,
     pub size: (usize, usize),
@@ -30,10 +30,9 @@ pub struct View {
     pub group: Vec<u64>,
 }
 
+#[rustfmt::skip]
 const ALARMS: [(&str, &str); 4] = [
-    ("current-jobs-buried", "buried"),
-    ("failures-last-hour", "failed (1 h)"),
-    ("paused-tubes", "paused tubes"),
+    ("current-jobs-buried", "buried"), ("failures-last-hour", "failed (1 h)"), ("paused-tubes", "paused tubes"),
     ("late-schedules", "late schedules"),
 ];
 
@@ -79,22 +78,17 @@ fn cell(number: u64, width: usize) -> String {
 }
 
 fn spark(values: impl Iterator<Item = u64> + Clone, unicode: bool) -> String {
-    let bars: &[char] = if unicode {
-        &['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
-    } else {
-        &['.', ':', '-', '=', '+', '*', '#', '@']
-    };
+    let bars = if unicode { "▁▂▃▄▅▆▇█" } else { ".:-=+*#@" };
     let max = values.clone().max().unwrap_or(0).max(1);
-    values.map(|value| bars[(u128::from(value) * 7 / u128::from(max)) as usize]).collect()
+    let level = |value: u64| (u128::from(value) * 7 / u128::from(max)) as usize;
+    values.filter_map(|value| bars.chars().nth(level(value))).collect()
 }
 
 pub fn frame(model: &Model, view: &View) -> Vec<u8> {
-    let (width, height) = view.size;
-    let mut lines = match view.size {
-        (width, height) if width < MIN_SIZE.0 || height < MIN_SIZE.1 => {
-            vec![format!("too small: {width}x{height}; it must be {}x{}", MIN_SIZE.0, MIN_SIZE.1)]
-        }
-        _ => lines(model, view),
+    let ((width, height), (min_width, min_height)) = (view.size, MIN_SIZE);
+    let mut lines = match width < min_width || height < min_height {
+        true => vec![format!("too small: {width}x{height}; it must be {min_width}x{min_height}")],
+        false => lines(model, view),
     };
     lines.truncate(height);
     debug_assert!(width > 0 && height > 0);
@@ -128,11 +122,10 @@ fn head(model: &Model, view: &View) -> Vec<String> {
     let summary = &model.summary;
     let count = |key: &str| summary.stats.number(key);
     let frozen = if view.is_frozen { "  FROZEN" } else { "" };
-    let filter = Some(&model.filter).filter(|filter| !filter.is_empty());
+    let filter = if model.filter.is_empty() { String::new() } else { format!("  FILTER {}", model.filter) };
     let first = format!(
-        "beanpole {}{}{frozen}  up {}  conns {} ({} waiting)  tubes {}",
+        "beanpole {}{filter}{frozen}  up {}  conns {} ({} waiting)  tubes {}",
         shown(view.server.as_bytes()),
-        filter.map_or_else(String::new, |filter| format!("  FILTER {filter}")),
         span(count("uptime")),
         count("current-connections"),
         count("current-waiting"),
@@ -246,13 +239,9 @@ fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
     let group = format!("  {} of {}; up and down show the others", view.chosen + 1, view.group.len());
     let group = if view.group.len() > 1 { &group } else { "" };
     lines.push(format!("\x1b[7m{}", fit(&format!("{title}{group}"), width)));
-    let Some(stats) = &detail.stats else {
-        lines.push("it is not there any more".to_owned());
-        return;
-    };
+    let Some(stats) = &detail.stats else { return lines.push("it is not there any more".to_owned()) };
     if detail.is_loading() {
-        lines.push(" loading".to_owned());
-        return;
+        return lines.push(" loading".to_owned());
     }
     if detail.of.job.is_some() {
         let body = detail.next.iter().find_map(|(_, job)| Some(&job.as_ref()?.1[..])).unwrap_or_default();
@@ -274,8 +263,8 @@ fn opened(detail: &Detail, view: &View, lines: &mut Vec<String>) {
 }
 
 fn wrapped(heading: &str, text: &[u8], width: usize, max_lines: usize, lines: &mut Vec<String>) {
-    let text: Vec<char> =
-        format!("{heading:12}{}", on_one_line(&text[..text.len().min(width * max_lines)])).chars().collect();
+    let text = format!("{heading:12}{}", on_one_line(&text[..text.len().min(width * max_lines)]));
+    let text: Vec<char> = text.chars().collect();
     lines.extend(text.chunks(width).take(max_lines).map(|line| line.iter().collect::<String>()));
 }
 
@@ -296,8 +285,7 @@ fn figures(stats: &StatsReply, view: &View, lines: &mut Vec<String>) {
             _ => value.to_owned(),
         };
         let cells = cells.map(|(key, value)| fit(&format!("{key:24}{}", text(key, value)), 40.min(width)));
-        let line: String = cells.collect();
-        lines.push(fit(&line, width));
+        lines.push(fit(&cells.collect::<String>(), width));
     }
 }
 
@@ -316,12 +304,8 @@ fn last(view: &View) -> String {
         }
     };
     let cursor = if view.is_prompting { "_" } else { "" };
-    let line = fit(&format!("{text}{cursor}"), width);
-    if view.is_prompting || view.lost.is_some() {
-        format!("\x1b[1m{line}")
-    } else {
-        line
-    }
+    let bold = if view.is_prompting || view.lost.is_some() { "\x1b[1m" } else { "" };
+    format!("{bold}{}", fit(&format!("{text}{cursor}"), width))
 }
 
 #[cfg(test)]

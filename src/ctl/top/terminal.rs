@@ -16,7 +16,6 @@ const LEAVE: &[u8] = b"\x1b[m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-#[derive(Debug)]
 pub struct Terminal(());
 
 impl Terminal {
@@ -99,34 +98,16 @@ pub fn size() -> (usize, usize) {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[rustfmt::skip]
 pub enum Key {
-    Char(char),
-    Enter,
-    Escape,
-    Back,
-    Interrupt,
-    Suspend,
-    Redraw,
-    Up,
-    Down,
-    PageUp,
-    PageDown,
-    Home,
-    End,
+    Char(char), Enter, Escape, Back, Interrupt, Suspend, Redraw, Up, Down, PageUp, PageDown, Home, End,
 }
 
 /// Bytes after `ESC [` or `ESC O`.
+#[rustfmt::skip]
 const SEQUENCES: [(&[u8], Key); 10] = [
-    (b"A", Key::Up),
-    (b"B", Key::Down),
-    (b"5~", Key::PageUp),
-    (b"6~", Key::PageDown),
-    (b"H", Key::Home),
-    (b"F", Key::End),
-    (b"1~", Key::Home),
-    (b"4~", Key::End),
-    (b"7~", Key::Home),
-    (b"8~", Key::End),
+    (b"A", Key::Up), (b"B", Key::Down), (b"5~", Key::PageUp), (b"6~", Key::PageDown), (b"H", Key::Home),
+    (b"F", Key::End), (b"1~", Key::Home), (b"4~", Key::End), (b"7~", Key::Home), (b"8~", Key::End),
 ];
 
 /// Ignores unknown sequences. A final ESC byte is the Escape key.

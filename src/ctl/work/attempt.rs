@@ -26,7 +26,6 @@ const TOUCH: Duration = Duration::from_secs(2);
 
 pub type Spare = (Transport, Instant);
 
-#[derive(Debug)]
 pub struct Task {
     pub id: u64,
     pub tube: String,
@@ -86,7 +85,6 @@ impl AttemptOutcome {
     }
 }
 
-#[derive(Debug)]
 pub struct Program {
     pub path: PathBuf,
     pub arguments: Vec<String>,

@@ -16,7 +16,7 @@ pub enum Stop {
     Now,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     stop: Stop,
     paused_until: Option<Instant>,
@@ -25,7 +25,6 @@ struct State {
     left: usize,
 }
 
-#[derive(Debug)]
 pub struct SharedState {
     state: Mutex<State>,
     wake: Vec<Condvar>,
