@@ -1,7 +1,6 @@
 //! The client subcommands, such as `put`, `stats` and `export`: their output and exit codes. Most subcommands also work
 //! with beanstalkd, because they use the beanstalk protocol.
 
-mod bulk;
 mod call;
 mod completion;
 mod export;
@@ -16,8 +15,6 @@ mod out;
 mod put;
 mod record;
 mod scan;
-mod server;
-mod tags;
 mod tail;
 mod top;
 mod tubes;
@@ -25,9 +22,9 @@ mod work;
 mod yaml;
 
 mod prelude {
-    pub use super::tubes::{each_tube, report_refused};
-    pub use super::{bulk::MAX_DELAY, yaml::StatsReply};
-    pub use super::{call::*, input::*, link::*, out::*, record::*, scan::*, tags::*};
+    pub use super::tubes::{each_tube, report_refused, MAX_DELAY};
+    pub use super::yaml::StatsReply;
+    pub use super::{call::*, input::*, link::*, out::*, record::*, scan::*};
     pub(in crate::ctl) use super::{name, yaml};
     pub use crate::shared::json;
 }
@@ -71,8 +68,8 @@ pub static SUBCOMMANDS: [Subcommand; 31] = [
     row(("pause", "TUBE SECONDS"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT], tubes::pause, "pause a tube, so that no job is reserved from it"),
     row(("resume", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT], tubes::resume, "resume paused tubes"),
     row(("tube", "TUBE [SETTING...]"), (OperandKind::Settings, 1, MANY), &[&SERVER, &TIMEOUT, &NONE], tubes::tube_settings, "show or replace the settings of a tube"),
-    row(("move", "FROM TO"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT, &STATE, &MOVED, &YES], bulk::move_jobs, "move jobs from one tube to another"),
-    row(("clear", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT, &STATES, &YES], bulk::clear, "delete the jobs of tubes"),
+    row(("move", "FROM TO"), (OperandKind::Tube, 2, 2), &[&SERVER, &TIMEOUT, &STATE, &MOVED, &YES], tubes::move_jobs, "move jobs from one tube to another"),
+    row(("clear", "TUBE..."), (OperandKind::Tube, 1, MANY), &[&SERVER, &TIMEOUT, &STATES, &YES], tubes::clear, "delete the jobs of tubes"),
     row(("list", "TUBE"), (OperandKind::Tube, 1, 1), &[&SERVER, &TIMEOUT, &JSON, &STATES, &FROM, &SHOWN], lists::list, "list the jobs of a tube"),
     row(("connections", ""), (OperandKind::Text, 0, 0), &[&SERVER, &TIMEOUT, &JSON], lists::connections, "list connections, their jobs and their progress"),
     row(("schedules", "[TUBE...]"), (OperandKind::Tube, 0, MANY), &[&SERVER, &TIMEOUT, &JSON], lists::schedules, "list recurring jobs and their next runs"),
