@@ -19,7 +19,7 @@ pub use http::{Exchange, Keep, Response};
 #[cfg(feature = "tls")]
 pub use tls::ClientTls;
 pub use transport::{Closer, Security, Transport};
-use types::{checked, one_line};
+use types::{checked, one_line, Result};
 pub use types::{ClientError, ClientTlsFiles, PutResult, PutTags, Reply, ReservedJob, WaitResult};
 
 /// In bytes. Servers send less than 300.
@@ -63,8 +63,6 @@ pub struct Client {
     /// The memory that replies may use, in bytes. Parsing a list takes many times the memory of its text.
     pub(crate) memory: u64,
 }
-
-type Result<T> = std::result::Result<T, ClientError>;
 
 impl Client {
     /// Connects over TCP with `TCP_NODELAY`. The operating system determines the timeout.
@@ -262,10 +260,8 @@ impl Client {
 
     /// Makes the server refuse new jobs if `drains` is `true`, or accept new jobs again if `drains` is `false`.
     pub fn drain(&mut self, drains: bool) -> Result<()> {
-        match drains {
-            true => self.request("drain", "DRAINING"),
-            false => self.request("undrain", "NOT_DRAINING"),
-        }
+        let (command, reply) = if drains { ("drain", "DRAINING") } else { ("undrain", "NOT_DRAINING") };
+        self.request(command, reply)
     }
 
     /// Watches a tube with a weight, and enables weighted reservations: this client receives jobs of the watched tubes

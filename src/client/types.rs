@@ -189,7 +189,7 @@ pub enum WaitResult {
     TimedOut,
 }
 
-type Result<T> = std::result::Result<T, ClientError>;
+pub(super) type Result<T> = std::result::Result<T, ClientError>;
 
 /// Returns `name` if it is a single argument: not empty, without control characters, and without spaces outside quotes.
 /// A quoted name ends with its first unescaped quote.

@@ -160,10 +160,7 @@ impl Call {
 
     pub fn values(&self, opt: &Flag) -> Vec<String> {
         // `opt_strs` panics for undefined options.
-        match self.matches.opt_defined(opt.long) {
-            true => self.matches.opt_strs(opt.long),
-            false => Vec::new(),
-        }
+        self.matches.opt_defined(opt.long).then(|| self.matches.opt_strs(opt.long)).unwrap_or_default()
     }
 
     pub fn number(&self, opt: &Flag, min: u64, max: u64) -> Result<Option<u64>> {
@@ -207,10 +204,8 @@ pub fn number(what: &str, text: &str, min: u64, max: u64) -> Result<u64> {
 
 pub fn tube(name: &str) -> Result<String> {
     let written = name::read(name.as_bytes());
-    match name::is_legal(&written) {
-        true => Ok(written),
-        false => Err(Problem::usage(format!("invalid tube name: {}", name.escape_debug()))),
-    }
+    let invalid = || Problem::usage(format!("invalid tube name: {}", name.escape_debug()));
+    name::is_legal(&written).then_some(written).ok_or_else(invalid)
 }
 
 pub fn confirm(question: &str, is_confirmed: bool) -> Result {

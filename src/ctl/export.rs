@@ -87,7 +87,7 @@ impl Export<'_> {
         self.out.flush()?;
         let after: u64 = self.wanted.count(link)?.iter().sum();
         let written = self.report()?;
-        if report_refused(&scan.refused) {
+        if report_refused(&scan.refused) == REFUSED {
             return Ok(REFUSED);
         }
         if written == before && before == after {
@@ -109,11 +109,11 @@ impl Export<'_> {
                 _ => return Err(refusal("list-keys", &reply.line)),
             }
             let keys = yaml::keys(&reply.body);
-            let Some(last) = keys.last() else { return Ok(()) };
-            from = last.number + 1;
-            for key in &keys {
-                if self.wanted.has_tube(&key.tube) {
-                    self.key(&key.tube, &key.key, key.left)?;
+            let Some((last, ..)) = keys.last() else { return Ok(()) };
+            from = last + 1;
+            for (_, left, tube, key) in &keys {
+                if self.wanted.has_tube(tube) {
+                    self.key(tube, key, *left)?;
                 }
             }
         }

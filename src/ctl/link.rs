@@ -123,10 +123,6 @@ impl Identity {
         })
     }
 
-    pub fn prove(&self, client: &mut Client) -> Result<(), ClientError> {
-        self.token.as_ref().map_or(Ok(()), |token| client.authenticate(token.as_bytes()))
-    }
-
     #[cfg(feature = "tls")]
     pub fn connect(&self, host: &str, port: u16, limit: Option<Duration>) -> std::io::Result<Client> {
         let tls = self.tls.as_ref().ok_or(std::io::ErrorKind::Unsupported)?;
@@ -198,7 +194,8 @@ impl ServerTarget {
         };
         let connected = connected.and_then(|mut client| client.set_timeout(limit).map(|()| client));
         let mut client = connected.map_err(|error| self.failed(&error))?;
-        self.identity.prove(&mut client).map_err(|error| match error {
+        let token = self.identity.token.as_ref();
+        token.map_or(Ok(()), |token| client.authenticate(token.as_bytes())).map_err(|error| match error {
             ClientError::Io(error) => self.failed(&error),
             ClientError::Refused(line) => refusal("auth", &line),
             error @ ClientError::Invalid(_) => Problem::refused(error.to_string()),

@@ -40,7 +40,7 @@ pub fn list(call: &Call, out: &mut Out) -> Result<u8> {
         out.flush()?;
         print_stderr(&format!("showing {} of {all} jobs; use -n 0 to list all", scan.jobs.len()));
     }
-    Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
+    Ok(report_refused(&scan.refused))
 }
 
 type Format<'a, T> = &'a dyn Fn(&JobLine, &str, &[u8]) -> T;
@@ -93,7 +93,7 @@ pub fn schedules(call: &Call, out: &mut Out) -> Result<u8> {
     let list = print(call, out, &mut link, &scan, (line, row))?;
     let headings = ["id", "tube", "name", "schedule", "next run", "missed", "blocked by", "runs", "skipped", "body"];
     list.finish(&headings)?;
-    Ok(if report_refused(&scan.refused) { REFUSED } else { DONE })
+    Ok(report_refused(&scan.refused))
 }
 
 fn next_run(job: &JobLine) -> u64 {

@@ -85,10 +85,7 @@ impl Wanted {
     }
 
     pub fn tube_names(&self, link: &mut Link) -> Result<Vec<String>> {
-        match self.tubes.is_empty() {
-            true => link.tubes(),
-            false => Ok(self.tubes.clone()),
-        }
+        Ok(if self.tubes.is_empty() { link.tubes()? } else { self.tubes.clone() })
     }
 
     pub fn count(&self, link: &mut Link) -> Result<[u64; STATE_COUNT]> {

@@ -81,9 +81,7 @@ pub fn tubes(call: &Call, out: &mut Out) -> Result<u8> {
             [name.to_owned()].into_iter().chain(numbers).collect()
         }),
     })?;
-    if report_refused(&refused) {
-        code = REFUSED;
-    }
+    code = code.max(report_refused(&refused));
     list.finish(&COLUMNS.map(|(head, _)| head)).map(|()| code)
 }
 
@@ -103,9 +101,9 @@ pub fn each_tube(link: &mut Link, names: &[String], each: OnTube) -> Result<Vec<
     Ok(refused)
 }
 
-pub fn report_refused(refused: &[String]) -> bool {
+pub fn report_refused(refused: &[String]) -> u8 {
     refused.iter().for_each(|text| print_stderr(text));
-    !refused.is_empty()
+    refused.first().map_or(DONE, |_| REFUSED)
 }
 
 pub fn tube_settings(call: &Call, out: &mut Out) -> Result<u8> {

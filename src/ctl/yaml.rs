@@ -93,12 +93,8 @@ pub fn objects(text: &[u8]) -> Vec<StatsReply> {
     items.map(|item| StatsReply::parse(&item.replace("\n  ", "\n"))).collect()
 }
 
-pub struct KeyItem {
-    pub number: u64,
-    pub left: u64,
-    pub tube: String,
-    pub key: Vec<u8>,
-}
+/// Number, remaining seconds, tube and key of an ended job.
+pub type KeyItem = (u64, u64, String, Vec<u8>);
 
 pub fn keys(text: &[u8]) -> Vec<KeyItem> {
     let item = |line: &[u8]| {
@@ -106,7 +102,7 @@ pub fn keys(text: &[u8]) -> Vec<KeyItem> {
         let (left, rest) = text::number(rest.strip_prefix(b", ")?)?;
         let (tube, rest) = text::unquote(rest.strip_prefix(b", ")?)?;
         let (key, rest) = text::unquote(rest.strip_prefix(b", ")?)?;
-        (rest == b"]").then(|| KeyItem { number, left, tube: name::written(&tube), key })
+        (rest == b"]").then(|| (number, left, name::written(&tube), key))
     };
     text.split(|&byte| byte == b'\n').filter_map(item).collect()
 }

@@ -42,10 +42,8 @@ pub fn stand_by(
         .map_err(|error| (10, format!("{}: {error}", folder.display())))?;
     let status_server =
         start_status_server(settings, node.board(), cluster.relay).map_err(|error| (error.code, error.to_string()))?;
-    let relay = match cluster.relay {
-        true => Some(start_relay(settings, status_server.as_ref()).map_err(|error| (NO_ADDRESS, error.to_string()))?),
-        false => None,
-    };
+    let relay = cluster.relay.then(|| start_relay(settings, status_server.as_ref())).transpose();
+    let relay = relay.map_err(|error| (NO_ADDRESS, error.to_string()))?;
     log::info!("standing by as {}; the copy is at entry {}", cluster.node, node.position());
     systemd::notify("READY=1\nSTATUS=standing by");
     let mut follower = Follower { relay, epoch: 0, problems: Vec::new() };

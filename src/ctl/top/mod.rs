@@ -242,18 +242,15 @@ impl Top {
             let jobs = if is_group { self.view.group.clone() } else { detail.jobs() };
             let last = jobs.len().saturating_sub(1);
             let chosen = self.view.chosen.min(last);
-            match key {
-                Key::Up | Key::Char('k') => self.view.chosen = chosen.saturating_sub(1),
-                Key::Down | Key::Char('j') => self.view.chosen = last.min(chosen + 1),
-                _ => {}
-            }
-            match key {
+            let moved = match key {
                 Key::Enter => return self.open_job(jobs.get(chosen).copied()),
-                Key::Up | Key::Down | Key::Char('j' | 'k') if is_group => {
-                    return self.open_job(jobs.get(self.view.chosen).copied());
-                }
-                Key::Up | Key::Down | Key::Char('j' | 'k') => return,
-                _ => {}
+                Key::Up | Key::Char('k') => Some(chosen.saturating_sub(1)),
+                Key::Down | Key::Char('j') => Some(last.min(chosen + 1)),
+                _ => None,
+            };
+            if let Some(moved) = moved {
+                self.view.chosen = moved;
+                return self.open_job(jobs.get(moved).copied().filter(|_| is_group));
             }
         }
         match key {
@@ -378,7 +375,7 @@ fn batch(
     (interval, rounds): (u64, Option<u64>),
 ) -> Result<u8> {
     let mut link = Some(target.connect()?);
-    let (mut next, mut printed, mut is_first, mut is_whole) = (0, 0, true, true);
+    let (mut next, mut printed, mut is_first, mut code) = (0, 0, true, DONE);
     loop {
         let seen = match &mut link {
             Some(link) => fetch::poll(link, only, &mut next),
@@ -386,7 +383,7 @@ fn batch(
         };
         match seen {
             Ok(poll) => {
-                is_whole &= !report_refused(&poll.refused);
+                code = code.max(report_refused(&poll.refused));
                 model.take(poll);
             }
             Err(problem) if problem.code == NO_CONNECTION && rounds.is_none() => {
@@ -400,7 +397,7 @@ fn batch(
             printed += 1;
         }
         if rounds.is_some_and(|rounds| printed >= rounds) {
-            return Ok(if is_whole { DONE } else { REFUSED });
+            return Ok(code);
         }
         std::thread::sleep(Duration::from_secs(interval));
     }

@@ -85,11 +85,8 @@ impl SharedState {
         while state.notifications[index] == notifications && state.stop == stop {
             match until {
                 None => self.wake[index].wait(&mut state),
-                Some(until) => {
-                    if self.wake[index].wait_until(&mut state, until).timed_out() {
-                        return;
-                    }
-                }
+                Some(until) if self.wake[index].wait_until(&mut state, until).timed_out() => return,
+                Some(_) => {}
             }
         }
     }

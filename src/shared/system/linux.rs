@@ -163,32 +163,24 @@ fn group_limit_files(groups: &str, mounts: &str) -> Vec<PathBuf> {
             _ if has_word(controllers, "memory") => ("cgroup", "memory.limit_in_bytes"),
             _ => continue,
         };
-        let mounted = mounts.lines().filter_map(mount).filter(|mount| mount.kind == kind);
-        for mount in mounted.filter(|mount| kind == "cgroup2" || has_word(mount.options, "memory")) {
-            let below = Path::new(path).strip_prefix(mount.root).unwrap_or(Path::new(""));
+        let is_meant =
+            |[.., found, options]: &[&str; 4]| *found == kind && (kind == "cgroup2" || has_word(options, "memory"));
+        for [root, point, ..] in mounts.lines().filter_map(mount).filter(is_meant) {
+            let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
             // ".." leads out of the container's own hierarchy.
             let below = if below.iter().any(|name| name == "..") { Path::new("") } else { below };
-            files.extend(below.ancestors().map(|group| Path::new(mount.point).join(group).join(file)));
+            files.extend(below.ancestors().map(|group| Path::new(point).join(group).join(file)));
         }
     }
     files
 }
 
-struct Mount<'a> {
-    /// The mounted part of the file system.
-    root: &'a str,
-    point: &'a str,
-    kind: &'a str,
-    /// Names of controllers in version 1 of control groups.
-    options: &'a str,
-}
-
-fn mount(line: &str) -> Option<Mount<'_>> {
+/// Returns the mounted part of the file system, the mount point, the type, and the options, which name the controllers
+/// in version 1 of control groups.
+fn mount(line: &str) -> Option<[&str; 4]> {
     let (mount, file_system) = line.split_once(" - ")?;
-    let mut mount = mount.split(' ').skip(3);
-    let mut file_system = file_system.split(' ');
-    let (root, point) = (mount.next()?, mount.next()?);
-    Some(Mount { root, point, kind: file_system.next()?, options: file_system.nth(1)? })
+    let (mut mount, mut file_system) = (mount.split(' ').skip(3), file_system.split(' '));
+    Some([mount.next()?, mount.next()?, file_system.next()?, file_system.nth(1)?])
 }
 
 fn has_word(list: &str, word: &str) -> bool {
